@@ -1,0 +1,143 @@
+"""What an API is: its messages, its versions and its handler, in one entry of one table.
+
+Rules of this file: the table is filled by `serves` as the modules of `wirekafka.api` are imported, and from nowhere else.
+ApiVersions, dispatch, the README's table and the tests over all versions read it, so that what is advertised is what is
+served.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from wirekafka.pending import Pending
+from wirekafka.wire.codec import Reader, Writer, reader, writer
+from wirekafka.wire.types import Message
+
+if TYPE_CHECKING:
+    from wirekafka.broker import Broker
+
+R = TypeVar("R", bound=Message)
+
+API_VERSIONS_KEY = 18
+
+
+@dataclass(slots=True, eq=False)
+class Client:
+    """The other end of a connection, and what is known of it.
+
+    Attributes:
+        host, port: the address it calls from.
+        listener: the name of the listener that it reached.
+        local_host, local_port: the address on which it reached the broker.
+        software_name, software_version: what it called itself in ApiVersions, once it did.
+        principal: who it is, `User:ANONYMOUS` where nobody asks.
+    """
+
+    host: str
+    port: int
+    listener: str
+    local_host: str
+    local_port: int
+    software_name: str | None = None
+    software_version: str | None = None
+    principal: str = "User:ANONYMOUS"
+
+
+@dataclass(slots=True)
+class Call(Generic[R]):
+    """One request on its way through a handler.
+
+    Attributes:
+        request: the decoded message; its `records` are valid until the handler returns.
+        version: the API version it came in.
+        client_id: the id in the request's header; None if it named none.
+        client: the connection it came on.
+        now_ms: when it was read.
+    """
+
+    request: R
+    version: int
+    client_id: str | None
+    client: Client
+    now_ms: int
+
+
+Response = Message | Pending[Any] | None
+"""What a handler returns: the response, what it waits for, or None where the client wants no answer (acks=0)."""
+
+Handler = Callable[["Broker", Call[Any]], Response]
+
+
+@dataclass(slots=True)
+class Api:
+    """One API as this broker serves it.
+
+    Attributes:
+        key: Kafka's API key.
+        name: Kafka's name, such as `OffsetForLeaderEpoch`.
+        versions: the versions served, oldest to newest without a gap.
+        flexible_since: the first version with compact lengths and tagged fields (KIP-482); None if there is none.
+    """
+
+    key: int
+    name: str
+    request: type[Message]
+    response: type[Message]
+    versions: range
+    flexible_since: int | None
+    handler: Handler
+    doc: str
+    _readers: dict[int, Reader] = field(default_factory=dict)
+    _writers: dict[int, Writer] = field(default_factory=dict)
+
+    def is_flexible(self, version: int) -> bool:
+        """Whether `version` has compact lengths and tagged fields, and request header 2."""
+        return self.flexible_since is not None and version >= self.flexible_since
+
+    def has_flexible_response_header(self, version: int) -> bool:
+        """Whether the response to `version` has header 1.
+
+        ApiVersions always has header 0, for the client does not know yet what the broker speaks (KIP-511).
+        """
+        return self.is_flexible(version) and self.key != API_VERSIONS_KEY
+
+    def request_reader(self, version: int) -> Reader:
+        """The function that reads the request's body."""
+        found = self._readers.get(version)
+        if found is None:
+            found = self._readers[version] = reader(self.request, version, self.is_flexible(version))
+        return found
+
+    def response_writer(self, version: int) -> Writer:
+        """The function that writes the response's body."""
+        found = self._writers.get(version)
+        if found is None:
+            found = self._writers[version] = writer(self.response, version, self.is_flexible(version))
+        return found
+
+
+APIS: dict[int, Api] = {}
+"""Every API that is served, by key."""
+
+
+def serves(
+    key: int, request: type[Message], response: type[Message], *, versions: range, flexible_since: int | None
+) -> Callable[[Handler], Handler]:
+    """Enters the decorated handler into the table of APIs.
+
+    Args:
+        key: Kafka's API key; a second handler for it is a bug.
+        versions: oldest to newest, `range(first, last + 1)`.
+        flexible_since: the first flexible version, None if none is.
+    """
+
+    def enter(handler: Handler) -> Handler:
+        assert key not in APIS, f"API {key} has two handlers"
+        name = request.__name__.removesuffix("Request")
+        module = __import__(handler.__module__, fromlist=["__doc__"])
+        APIS[key] = Api(key, name, request, response, versions, flexible_since, handler, module.__doc__ or "")
+        return handler
+
+    return enter

@@ -1,0 +1,91 @@
+"""Time: the wall clock in milliseconds, and timers, for everything that needs them.
+
+Rules of this file: nobody else asks for the time, so that a test may run a broker under trio's MockClock and let a month of
+retention pass in milliseconds. Timers are one heap and one task that sleeps until the first of them is due: a timer costs
+an entry in the heap, not a task.
+"""
+
+from __future__ import annotations
+
+import heapq
+import time
+from collections.abc import Callable
+from itertools import count
+
+import structlog
+import trio
+
+log = structlog.get_logger(__name__)
+
+
+class Timer:
+    """One call in the future; `cancel` makes it never happen."""
+
+    __slots__ = ("_callback",)
+
+    def __init__(self, callback: Callable[[], object]) -> None:
+        self._callback: Callable[[], object] | None = callback
+
+    @property
+    def is_due_later(self) -> bool:
+        """Neither fired nor cancelled yet."""
+        return self._callback is not None
+
+    def cancel(self) -> None:
+        """Never calls; does nothing if it has called already."""
+        self._callback = None
+
+    def fire(self) -> None:
+        """Calls now, unless cancelled or called before."""
+        callback, self._callback = self._callback, None
+        if callback is not None:
+            callback()
+
+
+class Clock:
+    """The wall clock and the timers of one broker.
+
+    Args:
+        wall: seconds since the Unix epoch; `time.time` unless a test brings its own.
+    """
+
+    def __init__(self, wall: Callable[[], float] = time.time) -> None:
+        self._wall = wall
+        self._timers: list[tuple[float, int, Timer]] = []
+        self._tick = count()
+        self._wake: trio.CancelScope | None = None
+
+    def now_ms(self) -> int:
+        """Milliseconds since the Unix epoch."""
+        return int(self._wall() * 1000)
+
+    def call_later(self, delay_ms: float, callback: Callable[[], object]) -> Timer:
+        """Calls back on the broker's loop once `delay_ms` milliseconds have passed, by trio's clock."""
+        due = trio.current_time() + delay_ms / 1000
+        timer = Timer(callback)
+        is_first = not self._timers or due < self._timers[0][0]
+        heapq.heappush(self._timers, (due, next(self._tick), timer))
+        if is_first and self._wake is not None:
+            self._wake.cancel()
+        return timer
+
+    async def run(self) -> None:
+        """Fires timers until cancelled. One task a broker runs this.
+
+        Cancellation: timers that are not due are dropped.
+        """
+        while True:
+            deadline = self._timers[0][0] if self._timers else float("inf")
+            with trio.CancelScope(deadline=deadline) as self._wake:
+                await trio.sleep_forever()
+            self._wake = None
+            self._fire_due()
+
+    def _fire_due(self) -> None:
+        now = trio.current_time()
+        while self._timers and (self._timers[0][0] <= now or not self._timers[0][2].is_due_later):
+            _, _, timer = heapq.heappop(self._timers)
+            try:
+                timer.fire()
+            except Exception:
+                log.exception("a timer failed")

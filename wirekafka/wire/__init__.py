@@ -1,0 +1,1 @@
+"""Bytes <-> objects. No I/O, no clock, no trio."""

@@ -1,0 +1,478 @@
+"""From a message's declaration to the functions that read and write one version of it.
+
+Theory of operation: for each (class, version, flexible) a plain function is generated in memory on first use, as
+`dataclasses` and attrs do it, with its source in `linecache` so that tracebacks and debuggers show it. A reader is
+`(buf, pos, end) -> (object, pos)`, a writer `(add, object)` where `add` takes the next piece of the output. Runs of
+fixed-size fields become one `struct` call, strings and array lengths are inlined: one call a field takes four times as long
+(2026-11, CPython 3.11: Fetch 12 of 100 partitions, 178 us against 41).
+
+Rules of this file: every length is checked against `end` before it is used, and the count of an array against the bytes that
+are left, so that memory never grows with what a stranger announces. Bytes that break a rule raise `ProtocolError`.
+"""
+
+from __future__ import annotations
+
+import linecache
+import struct
+import typing
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from types import UnionType
+from typing import Any
+
+from wirekafka.errors import ProtocolError
+from wirekafka.wire.types import Message, Nullable, Since, Tag, Until, WireType
+
+Buffer = bytes | memoryview
+Reader = Callable[[Buffer, int, int], tuple[Any, int]]
+Piece = Any
+"""bytes, a memoryview, or something with a length that the connection resolves (a region of a file)."""
+Writer = Callable[[Callable[[Piece], object], Any], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One field of a message as one version sees it."""
+
+    name: str
+    default: Any
+    wire: WireType | None
+    element: Field | None
+    struct: type[Message] | None
+    can_be_null: bool
+    tag: int | None
+
+
+@cache
+def fields_of(cls: type[Message], version: int, flexible: bool) -> list[Field]:
+    """The fields that `version` of the message has, in wire order; tagged fields, if any, last."""
+    hints = typing.get_type_hints(cls, include_extras=True)
+    fields = [_field(cls, name, hints[name], version, flexible) for name in cls.field_defaults]
+    present = [field for field in fields if field is not None]
+    return [f for f in present if f.tag is None] + [f for f in present if f.tag is not None]
+
+
+def _field(cls: type[Message], name: str, hint: Any, version: int, flexible: bool) -> Field | None:
+    marks: list[Any] = list(getattr(hint, "__metadata__", ()))
+    bare = hint.__origin__ if marks else hint
+    number: int | None = None
+    null_since: int | None = None
+    for mark in marks:
+        match mark:
+            case Since(first) if version < first:
+                return None
+            case Until(last) if version > last:
+                return None
+            case Tag(tag_number, first) if version >= first:
+                number = tag_number
+            case Nullable(first):
+                null_since = first
+    if any(isinstance(mark, Tag) for mark in marks) and number is None:
+        in_order = any(isinstance(mark, Since) for mark in marks)
+        if not in_order:
+            return None
+    assert number is None or flexible, f"{cls.__name__}.{name} is tagged in a version that is not flexible"
+    wire = next((mark for mark in marks if isinstance(mark, WireType)), None)
+    can_be_null = null_since is not None and version >= null_since
+    return _shape(name, cls.field_defaults[name], bare, wire, can_be_null, number)
+
+
+def _shape(name: str, default: Any, bare: Any, wire: WireType | None, can_be_null: bool, number: int | None) -> Field:
+    if wire is not None:
+        return Field(name, default, wire, None, None, can_be_null, number)
+    if isinstance(bare, UnionType) or typing.get_origin(bare) is typing.Union:
+        bare = next(arm for arm in typing.get_args(bare) if arm is not type(None))
+    if typing.get_origin(bare) is list:
+        (inner,) = typing.get_args(bare)
+        inner_marks = getattr(inner, "__metadata__", ())
+        inner_wire = next((mark for mark in inner_marks if isinstance(mark, WireType)), None)
+        element = _shape("element", None, inner, inner_wire, False, None)
+        return Field(name, default, None, element, None, can_be_null, number)
+    assert isinstance(bare, type) and issubclass(bare, Message), f"{name}: {bare!r} is not a wire type"
+    return Field(name, default, None, None, bare, can_be_null, number)
+
+
+def least_size(field: Field, version: int, flexible: bool) -> int:
+    """The fewest bytes one value of the field can take on the wire; never zero, so that counts can be checked."""
+    if field.can_be_null and field.struct is not None:
+        return 1
+    if field.struct is not None:
+        inner = fields_of(field.struct, version, flexible)
+        size = sum(least_size(f, version, flexible) for f in inner if f.tag is None)
+        return max(1, size + flexible)
+    if field.element is not None:
+        return 1 if flexible else 4
+    assert field.wire is not None
+    if field.wire.format is not None:
+        return field.wire.size
+    if flexible:
+        return 1
+    return 2 if field.wire.name == "string" else 4
+
+
+def read_unsigned_varint(buf: Buffer, pos: int, end: int) -> tuple[int, int]:
+    """An unsigned varint of at most five bytes.
+
+    Raises:
+        ProtocolError: it does not end within the buffer, or takes more than 32 bits.
+    """
+    value = shift = 0
+    while True:
+        if pos >= end or shift > 28:
+            raise ProtocolError("a varint does not end")
+        byte = buf[pos]
+        pos += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, pos
+        shift += 7
+
+
+def unsigned_varint(value: int) -> bytes:
+    """The unsigned varint of a non-negative number."""
+    out = bytearray()
+    while value > 0x7F:
+        out.append((value & 0x7F) | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+SMALL_VARINTS = tuple(unsigned_varint(number) for number in range(1024))
+"""The unsigned varints of the lengths that occur most."""
+
+
+def skip_tagged_fields(buf: Buffer, pos: int, end: int, known: dict[int, Callable[[int, int], None]] | None = None) -> int:
+    """Steps over a section of tagged fields, handing those in `known` their bytes' bounds; unknown ones are skipped."""
+    count, pos = read_unsigned_varint(buf, pos, end)
+    for _ in range(count):
+        number, pos = read_unsigned_varint(buf, pos, end)
+        size, pos = read_unsigned_varint(buf, pos, end)
+        if size > end - pos:
+            raise ProtocolError(f"tagged field {number} of {size} bytes ends behind the message")
+        if known is not None and number in known:
+            known[number](pos, pos + size)
+        pos += size
+    return pos
+
+
+@cache
+def reader(cls: type[Message], version: int, flexible: bool) -> Reader:
+    """The function that reads `version` of the message.
+
+    It raises ProtocolError, struct.error, IndexError or UnicodeDecodeError on bytes that are not such a message; `decode`
+    turns them all into ProtocolError.
+    """
+    return _ReaderSource(cls, version, flexible).compile()
+
+
+@cache
+def writer(cls: type[Message], version: int, flexible: bool) -> Writer:
+    """The function that writes `version` of the message; fields that the version lacks are left out."""
+    return _WriterSource(cls, version, flexible).compile()
+
+
+def decode(cls: type[Message], version: int, flexible: bool, buf: Buffer) -> Any:
+    """The message that fills the whole buffer.
+
+    Raises:
+        ProtocolError: the bytes are not that message, or go on behind it.
+    """
+    try:
+        message, pos = reader(cls, version, flexible)(buf, 0, len(buf))
+    except (struct.error, IndexError, UnicodeDecodeError) as error:
+        raise ProtocolError(f"not a {cls.__name__} of version {version}: {error}") from None
+    if pos != len(buf):
+        raise ProtocolError(f"{len(buf) - pos} bytes too many behind a {cls.__name__} of version {version}")
+    return message
+
+
+def encode(message: Message, version: int, flexible: bool) -> bytes:
+    """The bytes of a message that holds no regions of files."""
+    pieces: list[Piece] = []
+    writer(type(message), version, flexible)(pieces.append, message)
+    return b"".join(pieces)
+
+
+class _Source:
+    """Lines of a function in the making, and the names they use."""
+
+    def __init__(self, kind: str, cls: type[Message], version: int, flexible: bool) -> None:
+        self.cls, self.version, self.flexible = cls, version, flexible
+        self.function = f"{kind}_{cls.__name__}_v{version}"
+        self.lines: list[str] = []
+        self.scope: dict[str, Any] = {"ProtocolError": ProtocolError}
+        self.depth = 1
+
+    def emit(self, line: str) -> None:
+        self.lines.append("    " * self.depth + line)
+
+    def use(self, prefix: str, value: Any) -> str:
+        """A name in the function's scope for a value."""
+        name = f"{prefix}{len(self.scope)}"
+        self.scope[name] = value
+        return name
+
+    def finish(self, signature: str) -> Any:
+        source = f"def {self.function}({signature}):\n" + "\n".join(self.lines) + "\n"
+        path = f"<wirekafka codec {self.cls.__module__}.{self.function}{'' if self.flexible else ' rigid'}>"
+        linecache.cache[path] = (len(source), None, source.splitlines(keepends=True), path)
+        exec(compile(source, path, "exec"), self.scope)
+        return self.scope[self.function]
+
+
+def _runs(fields: list[Field]) -> list[list[Field]]:
+    """The fields in order, neighbours of fixed size together."""
+    runs: list[list[Field]] = []
+    for field in fields:
+        is_fixed = field.wire is not None and field.wire.format is not None
+        if is_fixed and runs and runs[-1][0].wire is not None and runs[-1][0].wire.format is not None:
+            runs[-1].append(field)
+        else:
+            runs.append([field])
+    return runs
+
+
+def _format_of(run: list[Field]) -> str | None:
+    formats = [field.wire.format for field in run if field.wire is not None and field.wire.format is not None]
+    return ">" + "".join(formats) if formats else None
+
+
+class _ReaderSource(_Source):
+    def __init__(self, cls: type[Message], version: int, flexible: bool) -> None:
+        super().__init__("read", cls, version, flexible)
+        self.scope |= {"cls": cls, "new": object.__new__, "uvarint": read_unsigned_varint, "skip_tags": skip_tagged_fields}
+
+    def compile(self) -> Reader:
+        fields = fields_of(self.cls, self.version, self.flexible)
+        present = {field.name for field in fields if field.tag is None}
+        self.emit("self = new(cls)")
+        for name, default in self.cls.field_defaults.items():
+            if name not in present:
+                value = "[]" if isinstance(default, list) else self.use("default", default)
+                self.emit(f"self.{name} = {value}")
+        for run in _runs([field for field in fields if field.tag is None]):
+            self.read_run(run)
+        if self.flexible:
+            self.read_tags([field for field in fields if field.tag is not None])
+        self.emit("return self, pos")
+        return typing.cast(Reader, self.finish("buf, pos, end"))
+
+    def read_run(self, run: list[Field]) -> None:
+        layout = _format_of(run)
+        if layout is None:
+            self.read_value(run[0], f"self.{run[0].name}")
+            return
+        packed = struct.Struct(layout)
+        targets = ", ".join(f"self.{field.name}" for field in run)
+        self.emit(f"{targets}, = {self.use('unpack', packed.unpack_from)}(buf, pos)")
+        self.emit(f"pos += {packed.size}")
+
+    def read_value(self, field: Field, target: str) -> None:
+        if field.wire is not None and field.wire.format is not None:
+            packed = struct.Struct(">" + field.wire.format)
+            self.emit(f"{target}, = {self.use('unpack', packed.unpack_from)}(buf, pos)")
+            self.emit(f"pos += {packed.size}")
+        elif field.struct is not None:
+            self.read_struct(field, target)
+        elif field.element is not None:
+            self.read_array(field, field.element, target)
+        else:
+            self.read_blob(field, target)
+
+    def read_struct(self, field: Field, target: str) -> None:
+        assert field.struct is not None
+        read = self.use("read", reader(field.struct, self.version, self.flexible))
+        if not field.can_be_null:
+            self.emit(f"{target}, pos = {read}(buf, pos, end)")
+            return
+        self.emit("pos += 1")
+        self.emit("if buf[pos - 1] > 127:")
+        self.emit(f"    {target} = None")
+        self.emit("else:")
+        self.emit(f"    {target}, pos = {read}(buf, pos, end)")
+
+    def read_length(self, rigid: str) -> None:
+        """Leaves in `n` the length that comes next, -1 for null."""
+        if self.flexible:
+            self.emit("n = buf[pos]")
+            self.emit("pos += 1")
+            self.emit("if n > 127:")
+            self.emit("    n, pos = uvarint(buf, pos - 1, end)")
+            self.emit("n -= 1")
+        else:
+            packed = struct.Struct(">" + rigid)
+            self.emit(f"n, = {self.use('unpack', packed.unpack_from)}(buf, pos)")
+            self.emit(f"pos += {packed.size}")
+
+    def begin_present(self, field: Field, target: str) -> None:
+        self.emit("if n < 0:")
+        if field.can_be_null:
+            self.emit(f"    {target} = None")
+        else:
+            self.emit(f"    raise ProtocolError('{self.cls.__name__}.{field.name} must not be null')")
+        self.emit("else:")
+        self.depth += 1
+
+    def read_blob(self, field: Field, target: str) -> None:
+        assert field.wire is not None
+        self.read_length("h" if field.wire.name == "string" else "i")
+        self.begin_present(field, target)
+        self.emit("stop = pos + n")
+        self.emit("if stop > end:")
+        self.emit(f"    raise ProtocolError('{self.cls.__name__}.{field.name} ends behind the message')")
+        value = {"string": "str(buf[pos:stop], 'utf-8')", "bytes": "bytes(buf[pos:stop])", "records": "buf[pos:stop]"}
+        self.emit(f"{target} = {value[field.wire.name]}")
+        self.emit("pos = stop")
+        self.depth -= 1
+
+    def read_array(self, field: Field, element: Field, target: str) -> None:
+        self.read_length("i")
+        self.begin_present(field, target)
+        self.emit(f"if n * {least_size(element, self.version, self.flexible)} > end - pos:")
+        self.emit(f"    raise ProtocolError('{self.cls.__name__}.{field.name} has more elements than bytes are left')")
+        if element.wire is not None and element.wire.format is not None and element.wire.format[-1] != "s":
+            unpack = self.use("unpack", struct.unpack_from)
+            self.emit(f"{target} = list({unpack}(f'>{{n}}{element.wire.format}', buf, pos))")
+            self.emit(f"pos += n * {element.wire.size}")
+        else:
+            self.emit(f"{target} = items = []")
+            self.emit("for _ in range(n):")
+            self.depth += 1
+            self.read_value(element, "item")
+            self.emit("items.append(item)")
+            self.depth -= 1
+        self.depth -= 1
+
+    def read_tags(self, tagged: list[Field]) -> None:
+        if not tagged:
+            self.emit("if buf[pos]:")
+            self.emit("    pos = skip_tags(buf, pos, end)")
+            self.emit("else:")
+            self.emit("    pos += 1")
+            return
+        self.emit("count, pos = uvarint(buf, pos, end)")
+        self.emit("for _ in range(count):")
+        self.depth += 1
+        self.emit("number, pos = uvarint(buf, pos, end)")
+        self.emit("size, pos = uvarint(buf, pos, end)")
+        self.emit("behind = pos + size")
+        self.emit("if behind > end:")
+        self.emit("    raise ProtocolError('a tagged field ends behind the message')")
+        for index, field in enumerate(tagged):
+            self.emit(f"{'el' if index else ''}if number == {field.tag}:")
+            self.depth += 1
+            self.read_value(field, f"self.{field.name}")
+            self.emit("if pos != behind:")
+            self.emit(f"    raise ProtocolError('tagged field {self.cls.__name__}.{field.name} has another size')")
+            self.depth -= 1
+        self.emit("pos = behind")
+        self.depth -= 1
+
+
+class _WriterSource(_Source):
+    def __init__(self, cls: type[Message], version: int, flexible: bool) -> None:
+        super().__init__("write", cls, version, flexible)
+        self.scope |= {"uvarint": unsigned_varint, "small": SMALL_VARINTS}
+
+    def compile(self) -> Writer:
+        fields = fields_of(self.cls, self.version, self.flexible)
+        for run in _runs([field for field in fields if field.tag is None]):
+            self.write_run(run)
+        if self.flexible:
+            self.write_tags([field for field in fields if field.tag is not None])
+        if not self.lines:
+            self.emit("pass")
+        return typing.cast(Writer, self.finish("add, self"))
+
+    def write_run(self, run: list[Field]) -> None:
+        layout = _format_of(run)
+        if layout is None:
+            self.write_value(run[0], f"self.{run[0].name}")
+            return
+        pack = self.use("pack", struct.Struct(layout).pack)
+        self.emit(f"add({pack}({', '.join(f'self.{field.name}' for field in run)}))")
+
+    def write_value(self, field: Field, source: str) -> None:
+        if field.wire is not None and field.wire.format is not None:
+            self.emit(f"add({self.use('pack', struct.Struct('>' + field.wire.format).pack)}({source}))")
+        elif field.struct is not None:
+            self.write_struct(field, source)
+        elif field.element is not None:
+            self.write_array(field, field.element, source)
+        else:
+            self.write_blob(field, source)
+
+    def write_struct(self, field: Field, source: str) -> None:
+        assert field.struct is not None
+        write = self.use("write", writer(field.struct, self.version, self.flexible))
+        if not field.can_be_null:
+            self.emit(f"{write}(add, {source})")
+            return
+        self.emit(f"if {source} is None:")
+        self.emit("    add(b'\\xff')")
+        self.emit("else:")
+        self.emit("    add(b'\\x01')")
+        self.emit(f"    {write}(add, {source})")
+
+    def write_length(self, rigid: str) -> None:
+        if self.flexible:
+            self.emit("n += 1")
+            self.emit("add(small[n] if n < 1024 else uvarint(n))")
+        else:
+            self.emit(f"add({self.use('pack', struct.Struct('>' + rigid).pack)}(n))")
+
+    def write_null_or(self, field: Field, source: str, rigid: str) -> None:
+        """Writes the null of a value that is None; what is emitted next belongs to the value that is not."""
+        if not field.can_be_null:
+            return
+        null = b"\0" if self.flexible else struct.pack(">" + rigid, -1)
+        self.emit(f"if {source} is None:")
+        self.emit(f"    add({null!r})")
+        self.emit("else:")
+        self.depth += 1
+
+    def write_blob(self, field: Field, source: str) -> None:
+        assert field.wire is not None
+        rigid = "h" if field.wire.name == "string" else "i"
+        self.write_null_or(field, source, rigid)
+        self.emit(f"value = {source}.encode()" if field.wire.name == "string" else f"value = {source}")
+        self.emit("n = len(value)")
+        self.write_length(rigid)
+        self.emit("add(value)")
+        self.depth -= field.can_be_null
+
+    def write_array(self, field: Field, element: Field, source: str) -> None:
+        self.write_null_or(field, source, "i")
+        self.emit(f"n = len({source})")
+        self.write_length("i")
+        if element.wire is not None and element.wire.format is not None and element.wire.format[-1] != "s":
+            self.emit(f"add({self.use('pack', struct.pack)}(f'>{{len({source})}}{element.wire.format}', *{source}))")
+        else:
+            self.emit(f"for item in {source}:")
+            self.depth += 1
+            self.write_value(element, "item")
+            self.depth -= 1
+        self.depth -= field.can_be_null
+
+    def write_tags(self, tagged: list[Field]) -> None:
+        """A tagged field that holds its default is left out, as Kafka does it."""
+        if not tagged:
+            self.emit("add(b'\\0')")
+            return
+        self.emit("tags = []")
+        self.emit("outer = add")
+        for field in sorted(tagged, key=lambda field: field.tag or 0):
+            default = self.use("default", field.default)
+            self.emit(f"if self.{field.name} != {default}:")
+            self.depth += 1
+            self.emit("pieces = []")
+            self.emit("add = pieces.append")
+            self.write_value(field, f"self.{field.name}")
+            self.emit("value = b''.join(pieces)")
+            self.emit(f"tags.append({unsigned_varint(field.tag or 0)!r} + uvarint(len(value)) + value)")
+            self.depth -= 1
+        self.emit("outer(uvarint(len(tags)))")
+        self.emit("for value in tags:")
+        self.emit("    outer(value)")

@@ -1,0 +1,160 @@
+"""How a message of Kafka's protocol is declared: one class for all versions, its fields annotated with wire types.
+
+    class FetchTopic(Message):
+        topic: Annotated[String, until(12)] = ""
+        topic_id: Annotated[Uuid, since(13)] = ZERO_TOPIC_ID
+        partitions: list[FetchPartition] = []
+
+Rules of this file: a declaration holds data only; `codec` turns it into functions. Every field has a default, which is also
+what a reader leaves in a field that a version lacks. A default `[]` is made anew for each object. Absence is None, and
+`nullable(N)` says from which version on the wire can express it.
+
+`Message` classes are slotted and made by a metaclass instead of `dataclasses`: 250 of them are declared at start, and
+`dataclass(slots=True)` takes 0.6 ms each, this 0.02 ms (measured 2026-11). `__init__` is generated on first use.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, dataclass_transform
+
+
+@dataclass(frozen=True, slots=True)
+class WireType:
+    """One primitive of the protocol.
+
+    Attributes:
+        name: Kafka's name of the type.
+        format: its `struct` character where it has a fixed size, else None.
+        size: the least bytes it takes on the wire.
+    """
+
+    name: str
+    format: str | None
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Since:
+    """The first version that has the field."""
+
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Until:
+    """The last version that has the field."""
+
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Nullable:
+    """The first version in which the field may be null."""
+
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Tag:
+    """The field is a tagged field (KIP-482) with this number from version `since` on."""
+
+    number: int
+    since: int
+
+
+def since(version: int) -> Since:
+    """The field exists from `version` on."""
+    return Since(version)
+
+
+def until(version: int) -> Until:
+    """The field exists up to `version`, that one included."""
+    return Until(version)
+
+
+def nullable(version: int) -> Nullable:
+    """The field may be null from `version` on."""
+    return Nullable(version)
+
+
+def tag(number: int, since: int) -> Tag:
+    """The field is tagged field `number` from version `since` on."""
+    return Tag(number, since)
+
+
+Bool = Annotated[bool, WireType("bool", "?", 1)]
+Int8 = Annotated[int, WireType("int8", "b", 1)]
+Int16 = Annotated[int, WireType("int16", "h", 2)]
+Uint16 = Annotated[int, WireType("uint16", "H", 2)]
+Int32 = Annotated[int, WireType("int32", "i", 4)]
+Uint32 = Annotated[int, WireType("uint32", "I", 4)]
+Int64 = Annotated[int, WireType("int64", "q", 8)]
+Float64 = Annotated[float, WireType("float64", "d", 8)]
+Uuid = Annotated[bytes, WireType("uuid", "16s", 16)]
+"""16 raw bytes; `names.format_topic_id` prints them."""
+String = Annotated[str, WireType("string", None, 1)]
+Bytes = Annotated[bytes, WireType("bytes", None, 1)]
+"""Copied out of the frame by the reader."""
+Records = Annotated[Any, WireType("records", None, 1)]
+"""Read as a memoryview of the frame, valid only until the handler returns; written from anything that has a length.
+What is not bytes-like (a region of a file) is left for the connection to resolve."""
+
+NullableString = Annotated[str | None, WireType("string", None, 1)]
+NullableBytes = Annotated[bytes | None, WireType("bytes", None, 1)]
+
+
+@dataclass_transform(kw_only_default=True)
+class MessageMeta(type):
+    """Makes a slotted class out of annotations and defaults, and generates its `__init__` when it is first called."""
+
+    def __new__(mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any]) -> MessageMeta:
+        names = tuple(namespace.get("__annotations__", ()))
+        if bases:
+            missing = [field for field in names if field not in namespace]
+            assert not missing, f"{name}: every field has a default, {missing} have none"
+            namespace["field_defaults"] = {field: namespace.pop(field) for field in names}
+            namespace["__slots__"] = names
+            namespace["__init__"] = _generate_init_on_first_use
+        return super().__new__(mcs, name, bases, namespace)
+
+
+def _generate_init_on_first_use(self: Message, **fields: Any) -> None:
+    cls = type(self)
+    _generate_init(cls)
+    cls.__init__(self, **fields)
+
+
+def _generate_init(cls: type[Message]) -> None:
+    scope: dict[str, Any] = {}
+    parameters, lines = [], []
+    for name, default in cls.field_defaults.items():
+        if isinstance(default, list):
+            parameters.append(f"{name}=None")
+            lines.append(f"self.{name} = [] if {name} is None else {name}")
+        else:
+            scope[f"default_{name}"] = default
+            parameters.append(f"{name}=default_{name}")
+            lines.append(f"self.{name} = {name}")
+    signature = f"self, *, {', '.join(parameters)}" if parameters else "self"
+    source = f"def __init__({signature}):\n    " + "\n    ".join(lines or ["pass"])
+    exec(source, scope)
+    cls.__init__ = scope["__init__"]  # type: ignore[method-assign]
+
+
+class Message(metaclass=MessageMeta):
+    """A request, a response, a record of an internal topic, or a structure inside one."""
+
+    __slots__ = ()
+    field_defaults: ClassVar[dict[str, Any]] = {}
+
+    def __eq__(self, other: object) -> bool:
+        if type(other) is not type(self):
+            return NotImplemented
+        return all(getattr(self, name) == getattr(other, name) for name in self.field_defaults)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        fields = ", ".join(f"{name}={getattr(self, name)!r}" for name in self.field_defaults)
+        return f"{type(self).__name__}({fields})"
