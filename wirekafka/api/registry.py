@@ -7,6 +7,7 @@ served.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -136,8 +137,8 @@ def serves(
     def enter(handler: Handler) -> Handler:
         assert key not in APIS, f"API {key} has two handlers"
         name = request.__name__.removesuffix("Request")
-        module = __import__(handler.__module__, fromlist=["__doc__"])
-        APIS[key] = Api(key, name, request, response, versions, flexible_since, handler, module.__doc__ or "")
+        doc = sys.modules[handler.__module__].__doc__ or ""
+        APIS[key] = Api(key, name, request, response, versions, flexible_since, handler, doc)
         return handler
 
     return enter

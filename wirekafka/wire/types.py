@@ -109,6 +109,7 @@ class MessageMeta(type):
     """Makes a slotted class out of annotations and defaults, and generates its `__init__` when it is first called."""
 
     def __new__(mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any]) -> MessageMeta:
+        """A new message class; every annotated field must have a default."""
         names = tuple(namespace.get("__annotations__", ()))
         if bases:
             missing = [field for field in names if field not in namespace]
