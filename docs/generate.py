@@ -1,0 +1,76 @@
+"""Writes what the documentation says of the APIs from the registry that serves them: `python docs/generate.py`.
+
+The table in README.md, between its two markers, and docs/differences.md, which collects the section "Differs from Apache
+Kafka" of every API's docstring. With `--check` nothing is written; the exit code is 1 when a page is out of date.
+"""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from pathlib import Path
+
+import click
+
+import wirekafka.api  # noqa: F401  (importing the package fills the registry)
+from wirekafka.api.registry import APIS, Api
+
+ROOT = Path(__file__).resolve().parent.parent
+BEGIN, END = "<!-- apis: written by docs/generate.py -->", "<!-- end of apis -->"
+HEADING = "Differs from Apache Kafka"
+
+
+def api_table() -> str:
+    """The README's table: key, API, versions served, a row an API."""
+    rows = [
+        f"| {api.key} | {api.name} | {api.versions[0]}-{api.versions[-1]} |"
+        for api in sorted(APIS.values(), key=lambda api: api.key)
+    ]
+    return "\n".join(["| key | API | versions |", "|---|---|---|", *rows])
+
+
+def differences_of(api: Api) -> str | None:
+    """The text under "Differs from Apache Kafka" in the API's docstring; None where it says there is nothing."""
+    found = re.search(rf"^{HEADING}:?[ \t]*\n?(.*?)(?=^\S[^\n]*:[ \t]*\n|\Z)", api.doc, re.DOTALL | re.MULTILINE)
+    if found is None:
+        raise click.ClickException(f"the docstring of {api.name} has no section {HEADING!r}")
+    text = textwrap.dedent(found.group(1)).strip()
+    return None if text.rstrip(".").lower() in {"", "nothing", "no difference", "none"} else text
+
+
+def differences_page() -> str:
+    """docs/differences.md."""
+    introduction = (
+        "# Where wirekafka differs from Apache Kafka\n\n"
+        "Written by `python docs/generate.py` from the docstrings of `wirekafka/api/`. What is not listed here is meant to be\n"
+        "as Apache Kafka 4.3 does it; what is missing altogether stands in [architecture.md](architecture.md).\n"
+    )
+    sections = [
+        f"## {api.name}\n\n{text}\n"
+        for api in sorted(APIS.values(), key=lambda api: api.key)
+        if (text := differences_of(api)) is not None
+    ]
+    return "\n".join([introduction, *sections])
+
+
+def readme_page() -> str:
+    """README.md with the table as the registry has it."""
+    text = (ROOT / "README.md").read_text()
+    return re.sub(rf"{BEGIN}.*?{END}", lambda _: f"{BEGIN}\n{api_table()}\n{END}", text, flags=re.DOTALL)
+
+
+@click.command(help=__doc__)
+@click.option("--check", is_flag=True, help="Write nothing; exit 1 when a page is out of date.")
+def main(check: bool) -> None:
+    """Writes or checks the pages."""
+    pages = {ROOT / "README.md": readme_page(), ROOT / "docs" / "differences.md": differences_page()}
+    stale = [path for path, text in pages.items() if not path.exists() or path.read_text() != text]
+    if check and stale:
+        names = ", ".join(str(path.relative_to(ROOT)) for path in stale)
+        raise click.ClickException(f"out of date: {names}; run python docs/generate.py")
+    for path in stale:
+        path.write_text(pages[path])
+
+
+if __name__ == "__main__":
+    main()
