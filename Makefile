@@ -1,0 +1,45 @@
+# make run: one broker on 127.0.0.1:9092. make test: every test. Everything lives in .venv; nothing else is touched.
+
+VENV := .venv
+BIN := $(VENV)/bin
+PYTHON ?= $(firstword $(foreach name,python3 python3.14 python3.13 python3.12 python3.11,$(shell command -v $(name) >/dev/null && $(name) -c 'import sys; sys.version_info >= (3, 11) and print("$(name)")')))
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+ARGS ?=
+WORKERS ?= 2
+
+.PHONY: run test check bench format clean
+
+run: $(VENV)/.installed
+	@exec $(BIN)/wirekafka serve $(ARGS)
+
+test: $(VENV)/.installed-test
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup $(ARGS)
+
+check: $(VENV)/.installed-check
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(VENV)/.installed-bench
+	$(BIN)/python -m benchmarks $(ARGS)
+
+format: $(VENV)/.installed-check
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+clean:
+	rm -rf $(VENV) .cache build dist
+
+$(BIN)/python:
+	@test -n "$(PYTHON)" || { echo "wirekafka needs Python 3.11 or newer: install it, or name it: make PYTHON=/path/to/python3" >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || { echo "$(PYTHON) has no venv module: on Debian and Ubuntu, apt-get install python3-venv" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.installed: pyproject.toml | $(BIN)/python
+	$(PIP) --editable .
+	@touch $@
+
+$(VENV)/.installed-%: pyproject.toml | $(BIN)/python
+	$(PIP) --editable '.[$*]'
+	@touch $@
