@@ -1,0 +1,1 @@
+"""The cluster as this broker sees it: topics, partitions, and what waits for them."""

@@ -1,0 +1,162 @@
+"""One partition: its log, who leads it, how far it is committed, and who waits for its records.
+
+Rules of this file:
+    Invariant: log_start_offset <= last_stable_offset <= high_watermark <= log_end_offset.
+    A partition without followers commits what it appends: the high watermark is the log's end whenever an append returns.
+    Watchers are called inside `append` and `delete`, in the order in which they came; one may leave, and others may come,
+    while they are called. A watcher decides in O(1) and never raises.
+
+Source: kafka.cluster.Partition, kafka.server.ReplicaManager.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from wirekafka.errors import ErrorCode, KafkaError
+from wirekafka.log.validation import Origin
+from wirekafka.names import TopicPartition
+
+if TYPE_CHECKING:
+    from wirekafka.config import LogConfig
+    from wirekafka.log.log import AppendInfo, Log
+    from wirekafka.log.manager import LogManager
+    from wirekafka.log.storage import FileRegion
+
+
+class Watcher(Protocol):
+    """Someone who wants to know what happens to a partition."""
+
+    def on_append(self, partition: Partition, size_bytes: int) -> object:
+        """Records of that many bytes can be read now, or the log starts later than it did (0 bytes)."""
+
+    def on_gone(self, partition: Partition) -> object:
+        """The partition is closed or deleted; it calls no more."""
+
+
+class Partition:
+    """One partition that this broker leads.
+
+    Attributes:
+        topic, topic_id, index: which one it is.
+        log: its records.
+        leader: the node id of its leader.
+        leader_epoch: how often leadership has changed hands; written into each batch.
+        in_sync_replicas: the node ids of the replicas that have all committed records, the leader among them.
+        watchers: who is called on each append; a dict for its order.
+        is_gone: closed or deleted; what still holds it must look the topic up again.
+    """
+
+    __slots__ = ("in_sync_replicas", "index", "is_gone", "leader", "leader_epoch", "log", "topic", "topic_id", "watchers")
+
+    def __init__(self, topic: str, topic_id: bytes, index: int, log: Log, *, leader: int, leader_epoch: int = 0) -> None:
+        self.topic = topic
+        self.topic_id = topic_id
+        self.index = index
+        self.log = log
+        self.leader = leader
+        self.leader_epoch = leader_epoch
+        self.in_sync_replicas = (leader,)
+        self.watchers: dict[Watcher, None] = {}
+        self.is_gone = False
+        log.high_watermark = log.log_end_offset
+
+    @classmethod
+    def open(
+        cls, logs: LogManager, topic: str, index: int, *, topic_id: bytes, config: LogConfig, leader: int, leader_epoch: int = 0
+    ) -> Partition:
+        """The partition over its log, which is created if there is none yet.
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR, if its folder cannot be made.
+        """
+        name = TopicPartition(topic, index)
+        log = logs.get(name) or logs.create(name, topic_id, config)
+        return cls(topic, topic_id, index, log, leader=leader, leader_epoch=leader_epoch)
+
+    def __repr__(self) -> str:
+        return f"<Partition {self.topic}-{self.index}>"
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        """Its name."""
+        return TopicPartition(self.topic, self.index)
+
+    def append(self, records: memoryview, *, now_ms: int, origin: Origin = Origin.CLIENT) -> AppendInfo:
+        """Appends batches, commits them, and wakes who waits for them.
+
+        Args:
+            records: whole batches in a writable buffer; offsets are written into it.
+            now_ms: the broker's wall clock.
+            origin: who sends them, and so what they may hold.
+
+        Raises:
+            KafkaError: as `Log.append` says; nothing was appended then.
+
+        Durability: as `Log.append` says.
+        """
+        log = self.log
+        info = log.append(records, leader_epoch=self.leader_epoch, now_ms=now_ms, origin=origin)
+        if not info.is_duplicate:
+            log.high_watermark = log.log_end_offset
+            if self.watchers:
+                size_bytes = len(records)
+                for watcher in tuple(self.watchers):
+                    watcher.on_append(self, size_bytes)
+        return info
+
+    def read(self, offset: int, *, max_bytes: int, min_one_batch: bool) -> FileRegion | bytes:
+        """Committed batches from the one that holds `offset`; empty at the high watermark.
+
+        Raises:
+            KafkaError: OFFSET_OUT_OF_RANGE, KAFKA_STORAGE_ERROR.
+        """
+        log = self.log
+        return log.read(offset, max_bytes=max_bytes, end_offset=log.high_watermark, min_one_batch=min_one_batch)
+
+    def check_leader_epoch(self, current_leader_epoch: int) -> None:
+        """Checks the epoch that a client believes in; -1 means it believes nothing.
+
+        Raises:
+            KafkaError: FENCED_LEADER_EPOCH if it is behind, UNKNOWN_LEADER_EPOCH if it is ahead.
+
+        Source: KIP-320; Partition.checkCurrentLeaderEpoch.
+        """
+        if current_leader_epoch == self.leader_epoch or current_leader_epoch < 0:
+            return
+        if current_leader_epoch < self.leader_epoch:
+            raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH)
+        raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH)
+
+    def delete_records(self, before_offset: int) -> int:
+        """Makes the log start at `before_offset`, -1 for the high watermark; returns where it starts now.
+
+        Raises:
+            KafkaError: POLICY_VIOLATION on a topic that is compacted only, OFFSET_OUT_OF_RANGE beyond the high watermark.
+
+        Source: KIP-107; Partition.deleteRecordsOnLeader, UnifiedLog.maybeIncrementLogStartOffset.
+        """
+        log = self.log
+        if log.config.cleanup_policy == {"compact"}:
+            raise KafkaError(ErrorCode.POLICY_VIOLATION, f"records of {self.topic_partition} go by compaction only")
+        if before_offset == -1:
+            before_offset = log.high_watermark
+        if not 0 <= before_offset <= log.high_watermark:
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
+        if before_offset > log.log_start_offset:
+            log.delete_records(before_offset)
+            for watcher in tuple(self.watchers):
+                watcher.on_append(self, 0)
+        return log.log_start_offset
+
+    def close(self) -> None:
+        """Tells who waits that the partition is no longer here; the log stays as it is."""
+        self.is_gone = True
+        watchers, self.watchers = self.watchers, {}
+        for watcher in watchers:
+            watcher.on_gone(self)
+
+    def delete(self, logs: LogManager) -> None:
+        """Closes it and frees its name; its files go as `LogManager.delete` says."""
+        self.close()
+        logs.delete(self.topic_partition)
