@@ -1,0 +1,284 @@
+"""The settings of one broker: where each comes from, and what it is.
+
+Theory of operation: a setting has up to four layers, the topmost that sets it holds: what IncrementalAlterConfigs set for this
+broker, what it set for all brokers, what server.properties and the command line say, Kafka's default. The file and the
+command line are read once; the two dynamic layers may change while the broker runs, and readers see it at their next look.
+
+Source: org.apache.kafka.server.config.DynamicBrokerConfig (layers and their order).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from enum import IntEnum
+from pathlib import Path
+
+import structlog
+
+from wirekafka.config.broker_table import BROKER_SETTINGS
+from wirekafka.config.definition import ConfigError, Setting, Value
+from wirekafka.config.endpoints import (
+    Listener,
+    check_advertised,
+    check_protocols,
+    parse_connection_overrides,
+    parse_listeners,
+    parse_protocols,
+)
+from wirekafka.config.other_keys import accepted_of_refused, is_secret, reason_without_effect
+from wirekafka.config.properties import parse_properties
+
+log = structlog.get_logger(__name__)
+
+
+class ConfigSource(IntEnum):
+    """Where a value comes from, by the numbers of DescribeConfigs.
+
+    Source: DescribeConfigsResponse.ConfigSource.
+    """
+
+    UNKNOWN = 0
+    TOPIC_CONFIG = 1
+    DYNAMIC_BROKER_CONFIG = 2
+    DYNAMIC_DEFAULT_BROKER_CONFIG = 3
+    STATIC_BROKER_CONFIG = 4
+    DEFAULT_CONFIG = 5
+    DYNAMIC_BROKER_LOGGER_CONFIG = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """One layer's value for one setting."""
+
+    name: str
+    value: Value
+    source: ConfigSource
+
+
+class BrokerConfig:
+    """The settings of one broker.
+
+    Args:
+        overrides: the settings given in server.properties and on the command line, as text; honoured ones only.
+        without_effect: the settings given there that mean nothing to wirekafka, and why.
+
+    Raises:
+        ConfigError: a value is malformed, or two contradict each other.
+    """
+
+    def __init__(self, overrides: Mapping[str, str] | None = None, without_effect: Mapping[str, str] | None = None) -> None:
+        self.overrides = dict(overrides or {})
+        self.without_effect = dict(without_effect or {})
+        self._static = {name: BROKER_SETTINGS[name].parse(text) for name, text in self.overrides.items()}
+        self._dynamic: dict[str, Value] = {}
+        self._dynamic_default: dict[str, Value] = {}
+        self._values = self._resolve(self._dynamic_default, self._dynamic)
+        self._check(self._values)
+
+    @classmethod
+    def load(cls, path: str | Path | None = None, overrides: Mapping[str, str] | None = None) -> BrokerConfig:
+        """Reads server.properties, lays `overrides` over it, and warns of settings without effect in one line.
+
+        Raises:
+            ConfigError: a setting is unknown, malformed, not supported yet, or contradicts another.
+            OSError: the file cannot be read.
+        """
+        given = parse_properties(Path(path).read_bytes()) if path is not None else {}
+        given.update(overrides or {})
+        honoured: dict[str, str] = {}
+        without_effect: dict[str, str] = {}
+        for name, text in given.items():
+            if name in BROKER_SETTINGS:
+                honoured[name] = text
+            elif (reason := check_other(name, text)) is not None:
+                without_effect[name] = reason
+        if without_effect:
+            log.warning("Settings without effect here", settings=sorted(without_effect))
+        return cls(honoured, without_effect)
+
+    def get(self, name: str) -> Value:
+        """The value; None if nothing sets it and it has no default."""
+        return self._values[name]
+
+    def integer(self, name: str) -> int:
+        """The value of a setting that is an integer and has a value."""
+        value = self._values[name]
+        assert type(value) is int, f"{name} is not an integer"
+        return value
+
+    def number(self, name: str) -> float:
+        """The value of a setting that is a double and has a value."""
+        value = self._values[name]
+        assert isinstance(value, float), f"{name} is not a double"
+        return value
+
+    def boolean(self, name: str) -> bool:
+        """The value of a setting that is true or false."""
+        value = self._values[name]
+        assert isinstance(value, bool), f"{name} is not a boolean"
+        return value
+
+    def text(self, name: str) -> str:
+        """The value of a setting that is a text and has a value."""
+        value = self._values[name]
+        assert isinstance(value, str), f"{name} is not a text"
+        return value
+
+    def items(self, name: str) -> list[str]:
+        """The value of a setting that is a list; empty if nothing sets it."""
+        value = self._values[name]
+        assert value is None or isinstance(value, list), f"{name} is not a list"
+        return value or []
+
+    @property
+    def node_id(self) -> int:
+        """The broker's id: node.id, or its older name broker.id."""
+        broker_id = self.integer("broker.id")
+        return broker_id if "node.id" not in self._static and broker_id >= 0 else self.integer("node.id")
+
+    @property
+    def rack(self) -> str | None:
+        """The rack that clients are told, None if there is none."""
+        return None if self._values["broker.rack"] is None else self.text("broker.rack")
+
+    @property
+    def log_dirs(self) -> list[str]:
+        """The directories that hold data; the first holds the list of topics as well."""
+        return self.items("log.dirs") or self.items("log.dir")
+
+    @property
+    def listeners(self) -> list[Listener]:
+        """The addresses to listen on, those for controllers left out."""
+        return self._without_controllers("listeners", self._values)
+
+    @property
+    def advertised_listeners(self) -> dict[str, Listener]:
+        """The addresses that clients are told, by listener name; a listener may have none."""
+        return {listener.name: listener for listener in self._without_controllers("advertised.listeners", self._values)}
+
+    @property
+    def max_connections_per_ip_overrides(self) -> dict[str, int]:
+        """How many connections an address may hold where that differs from `max.connections.per.ip`."""
+        setting = "max.connections.per.ip.overrides"
+        return parse_connection_overrides(setting, self.text(setting))
+
+    def origins(self, name: str) -> list[Origin]:
+        """Every layer that gives the setting, or one that stands in for it, a value; the one that holds comes first."""
+        names = (name, *BROKER_SETTINGS[name].fallbacks)
+        layers = (
+            (self._dynamic, ConfigSource.DYNAMIC_BROKER_CONFIG),
+            (self._dynamic_default, ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG),
+            (self._static, ConfigSource.STATIC_BROKER_CONFIG),
+            ({each: BROKER_SETTINGS[each].default for each in names}, ConfigSource.DEFAULT_CONFIG),
+        )
+        found = [Origin(each, layer.get(each), source) for layer, source in layers for each in names]
+        return [origin for origin in found if origin.value is not None]
+
+    def check_dynamic(self, for_all: Mapping[str, str], for_this: Mapping[str, str]) -> None:
+        """Whether `set_dynamic` would take these layers.
+
+        Raises:
+            ConfigError: a setting is malformed, or contradicts another.
+        """
+        self._check(self._resolve(_parse_all(for_all), _parse_all(for_this)))
+
+    def set_dynamic(self, for_all: Mapping[str, str], for_this: Mapping[str, str]) -> None:
+        """Replaces both dynamic layers; they hold settings with `is_dynamic` only.
+
+        Raises:
+            ConfigError: as `check_dynamic`; nothing has changed then.
+        """
+        dynamic_default, dynamic = _parse_all(for_all), _parse_all(for_this)
+        values = self._resolve(dynamic_default, dynamic)
+        self._check(values)
+        self._dynamic_default, self._dynamic, self._values = dynamic_default, dynamic, values
+
+    def _resolve(self, dynamic_default: dict[str, Value], dynamic: dict[str, Value]) -> dict[str, Value]:
+        defaults = {name: setting.default for name, setting in BROKER_SETTINGS.items()}
+        return defaults | self._static | dynamic_default | dynamic
+
+    def _without_controllers(self, name: str, values: dict[str, Value]) -> list[Listener]:
+        controllers = {controller.upper() for controller in _list(values["controller.listener.names"])}
+        listeners = parse_listeners(name, _list(values[name]))
+        return [listener for listener in listeners if listener.name not in controllers]
+
+    def _check(self, values: dict[str, Value]) -> None:
+        listeners = self._without_controllers("listeners", values)
+        if not listeners:
+            given = ",".join(_list(values["listeners"]))
+            raise ConfigError("listeners", given, "at least one listener that controller.listener.names does not name")
+        setting = "listener.security.protocol.map"
+        check_protocols(listeners, parse_protocols(setting, _list(values[setting])))
+        check_advertised(self._without_controllers("advertised.listeners", values), listeners)
+        overrides = str(values["max.connections.per.ip.overrides"])
+        parse_connection_overrides("max.connections.per.ip.overrides", overrides)
+        _check_pairs(values, self._static)
+
+
+def check_other(name: str, text: str) -> str | None:
+    """Judges a setting that is not honoured.
+
+    Returns:
+        Why it has no effect; None if it says no more than Kafka's default.
+
+    Raises:
+        ConfigError: it is unknown, or not supported yet.
+    """
+    accepted = accepted_of_refused(name)
+    if accepted is not None:
+        if text.strip() in accepted:
+            return None
+        shown = "[hidden]" if is_secret(name) else text
+        raise ConfigError(name, shown, " or ".join(repr(value) for value in accepted) or "nothing", "it is not supported yet")
+    reason = reason_without_effect(name)
+    if reason is None:
+        similar = get_close_matches(name, BROKER_SETTINGS, 1)
+        hint = f", perhaps {similar[0]}" if similar else ""
+        raise ConfigError(name, text, f"the settings of docs/configuration.md{hint}", "there is no such setting")
+    return reason
+
+
+def _list(value: Value) -> list[str]:
+    return value if isinstance(value, list) else []
+
+
+def _parse_all(layer: Mapping[str, str]) -> dict[str, Value]:
+    parsed: dict[str, Value] = {}
+    for name, text in layer.items():
+        setting = BROKER_SETTINGS[name]
+        assert setting.is_dynamic, f"{name} is fixed while the broker runs"
+        parsed[name] = setting.parse(text)
+    return parsed
+
+
+def _check_pairs(values: Mapping[str, Value], given: Mapping[str, Value]) -> None:
+    """The rules that bind more than one setting, or more than bounds can say."""
+    if {"node.id", "broker.id"} <= given.keys() and given["node.id"] != given["broker.id"]:
+        raise _refusal("broker.id", values, "the same value as node.id")
+    for name in ("log.retention.ms", "log.retention.minutes", "log.retention.hours"):
+        if values[name] == 0:
+            raise _refusal(name, values, "-1 for no limit, or at least 1")
+    _check_order("group.min.session.timeout.ms", "group.max.session.timeout.ms", values)
+    _check_order("log.cleaner.min.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms", values)
+    threads, memory = values["log.cleaner.threads"], values["log.cleaner.dedupe.buffer.size"]
+    assert isinstance(threads, int)
+    assert isinstance(memory, int)
+    if threads and memory // threads <= 1024**2:
+        raise _refusal("log.cleaner.dedupe.buffer.size", values, "more than 1048576 for each of log.cleaner.threads")
+    if values["max.connections.per.ip"] == 0 and not values["max.connections.per.ip.overrides"]:
+        raise _refusal("max.connections.per.ip", values, "0 only together with max.connections.per.ip.overrides")
+
+
+def _check_order(lower: str, upper: str, values: Mapping[str, Value]) -> None:
+    least, most = values[lower], values[upper]
+    assert isinstance(least, int)
+    assert isinstance(most, int)
+    if least > most:
+        raise _refusal(lower, values, f"at most the value of {upper}")
+
+
+def _refusal(name: str, values: Mapping[str, Value], accepted: str) -> ConfigError:
+    setting: Setting = BROKER_SETTINGS[name]
+    return ConfigError(name, setting.show(values[name]), accepted)

@@ -1,0 +1,225 @@
+"""What a setting is: its name, type, default, accepted values and documentation.
+
+Rules of this file: a table is a tuple of `Setting`; the same entry parses a line of server.properties, answers DescribeConfigs
+and writes a line of docs/configuration.md. Values are checked when they are parsed, so that whoever holds a parsed value
+need not check it again. Absence is None.
+
+Source: org.apache.kafka.common.config.ConfigDef (types, trimming, the text form of a value).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import IntEnum
+
+Value = bool | int | float | str | list[str] | None
+
+INT_MAX = 2**31 - 1
+LONG_MAX = 2**63 - 1
+DOUBLE_MAX = 1.7976931348623157e308
+
+
+class ConfigError(Exception):
+    """A setting that is unknown, malformed or not supported.
+
+    Attributes:
+        name: the setting's name as it was given.
+        value: the text that was given, `[hidden]` for a secret, None where no value was given.
+        accepted: what would have been accepted, as a phrase.
+        reason: what is wrong, if there is more to say than that the value is not accepted.
+    """
+
+    def __init__(self, name: str, value: str | None, accepted: str, reason: str | None = None) -> None:
+        super().__init__(name, value, accepted, reason)
+        self.name = name
+        self.value = value
+        self.accepted = accepted
+        self.reason = reason
+
+    def __str__(self) -> str:
+        what = f"Invalid value {self.value} for configuration {self.name}"
+        return f"{what}: {self.reason}; accepted: {self.accepted}" if self.reason else f"{what}; accepted: {self.accepted}"
+
+
+class Type(IntEnum):
+    """The type of a setting, by the numbers of DescribeConfigs.
+
+    Source: DescribeConfigsResponse.ConfigType.
+    """
+
+    BOOLEAN = 1
+    STRING = 2
+    INT = 3
+    SHORT = 4
+    LONG = 5
+    DOUBLE = 6
+    LIST = 7
+    CLASS = 8
+    PASSWORD = 9
+
+
+_INTEGERS = {Type.SHORT: 2**15 - 1, Type.INT: INT_MAX, Type.LONG: LONG_MAX}
+_PHRASES = {
+    Type.BOOLEAN: "true or false",
+    Type.STRING: "a text",
+    Type.INT: "an integer",
+    Type.SHORT: "an integer",
+    Type.LONG: "an integer",
+    Type.DOUBLE: "a number",
+    Type.LIST: "a list separated by commas",
+    Type.CLASS: "the name of a class",
+    Type.PASSWORD: "a text",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """What a value must satisfy beyond its type; `accepted` is the phrase that says it."""
+
+    accepted: str
+    holds: Callable[[Value], bool]
+
+
+def at_least(least: int) -> Check:
+    """A number that is not less."""
+    return Check(f"at least {least}", lambda value: isinstance(value, (int, float)) and value >= least)
+
+
+def between(least: int, most: int) -> Check:
+    """A number within both bounds, these included."""
+    return Check(f"from {least} to {most}", lambda value: isinstance(value, (int, float)) and least <= value <= most)
+
+
+def between_or(least: int, most: int, other: int) -> Check:
+    """A number within both bounds, or one other number."""
+    bounds = between(least, most)
+    return Check(f"{bounds.accepted}, or {other}", lambda value: value == other or bounds.holds(value))
+
+
+def one_of(*choices: str) -> Check:
+    """One of the texts, in just this case."""
+    return Check("one of " + ", ".join(choices), lambda value: value in choices)
+
+
+def items_of(*choices: str) -> Check:
+    """A list of some of the texts; none at all is a list as well."""
+    return Check("of " + ", ".join(choices), lambda value: isinstance(value, list) and set(value) <= set(choices))
+
+
+def nonempty_list() -> Check:
+    """A list with at least one item, none of them twice."""
+    return Check("with at least one item", lambda value: isinstance(value, list) and 0 < len(value) == len(set(value)))
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One setting of the broker or of a topic.
+
+    Attributes:
+        name: Kafka's name.
+        default: the parsed default; None where there is none.
+        documentation: what it does, in one or two sentences.
+        check: what values must satisfy; a default of None is exempt.
+        is_dynamic: IncrementalAlterConfigs may change it while the broker runs.
+        fallbacks: settings that stand in, in this order, while this one is not set.
+        is_internal: Kafka keeps it out of its own documentation; so do the docs made from the table.
+    """
+
+    name: str
+    type: Type
+    default: Value
+    documentation: str
+    check: Check | None = None
+    is_dynamic: bool = False
+    fallbacks: tuple[str, ...] = ()
+    is_internal: bool = False
+
+    @property
+    def is_sensitive(self) -> bool:
+        """Its value is never shown."""
+        return self.type is Type.PASSWORD
+
+    @property
+    def accepted(self) -> str:
+        """The phrase that says which values are accepted."""
+        phrase = _PHRASES[self.type]
+        if self.check is None:
+            return phrase
+        if self.type in (Type.STRING, Type.CLASS):
+            return self.check.accepted
+        return f"{phrase} {self.check.accepted}"
+
+    def parse(self, text: str) -> Value:
+        """The value that the text stands for.
+
+        Raises:
+            ConfigError: it has another type, or the check does not hold.
+        """
+        try:
+            value = parse_text(self.type, text)
+        except ValueError:
+            raise self.refusal(text) from None
+        if self.check is not None and not self.check.holds(value):
+            raise self.refusal(text)
+        return value
+
+    def refusal(self, text: str, reason: str | None = None) -> ConfigError:
+        """The error that says that `text` is not accepted."""
+        return ConfigError(self.name, "[hidden]" if self.is_sensitive else text, self.accepted, reason)
+
+    def show(self, value: Value) -> str | None:
+        """The text form of a value, None for no value."""
+        return None if value is None else format_value(self.type, value)
+
+
+def parse_text(type_: Type, text: str) -> Value:
+    """The value that the text stands for, not checked beyond its type.
+
+    Raises:
+        ValueError: it does not have this type.
+    """
+    text = text.strip()
+    if type_ is Type.BOOLEAN:
+        return _parse_boolean(text)
+    if type_ in _INTEGERS:
+        return _parse_integer(text, _INTEGERS[type_])
+    if type_ is Type.DOUBLE:
+        return float(text)
+    if type_ is Type.LIST:
+        return re.split(r"\s*,\s*", text.rstrip(", \t")) if text else []
+    return text
+
+
+def _parse_boolean(text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise ValueError(text)
+    return text.lower() == "true"
+
+
+def _parse_integer(text: str, most: int) -> int:
+    if not re.fullmatch(r"[+-]?[0-9]+", text, re.ASCII) or len(text) > 20:
+        raise ValueError(text)
+    value = int(text)
+    if not -most - 1 <= value <= most:
+        raise ValueError(text)
+    return value
+
+
+def format_value(type_: Type, value: bool | int | float | str | list[str]) -> str:
+    """The text form of a value, as Kafka prints it."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, list):
+        return ",".join(value)
+    if type_ is Type.DOUBLE:
+        return repr(float(value)).replace("e+", "E").replace("e", "E")
+    return str(value)
+
+
+def table_of(*settings: Setting) -> dict[str, Setting]:
+    """The settings by name, in alphabetical order."""
+    table = {setting.name: setting for setting in sorted(settings, key=lambda setting: setting.name)}
+    assert len(table) == len(settings), "a setting is listed twice"
+    return table

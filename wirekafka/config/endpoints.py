@@ -1,0 +1,111 @@
+"""The addresses of a broker: what `listeners`, `advertised.listeners` and the settings around them say.
+
+Rules of this file: listener names are upper case; an empty host means every interface; port 0 is the kernel's choice.
+
+Source: kafka.utils.CoreUtils.listenerListToEndPoints; kafka.server.KafkaConfig.validateValues.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from wirekafka.config.definition import ConfigError
+
+_ADDRESS = re.compile(r"(.*)://\[?([0-9a-zA-Z\-%._:]*)\]?:([0-9]+)", re.ASCII)
+_ACCEPTED = "NAME://HOST:PORT, such as PLAINTEXT://127.0.0.1:9092"
+_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+UNROUTABLE_HOSTS = frozenset({"", "0.0.0.0", "::"})  # noqa: S104
+"""Hosts that a server can bind and no client can connect to."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """One address under its listener's name."""
+
+    name: str
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.name}://{host}:{self.port}"
+
+
+def parse_listeners(setting: str, items: Iterable[str]) -> list[Listener]:
+    """The listeners of a list such as `PLAINTEXT://:9092,LAN://10.0.0.1:9093`.
+
+    Raises:
+        ConfigError: an address is malformed, or two have the same name.
+    """
+    listeners: list[Listener] = []
+    for item in items:
+        match = _ADDRESS.fullmatch(item)
+        if match is None or not match[1] or int(match[3]) > 65535:
+            raise ConfigError(setting, item, _ACCEPTED)
+        name = match[1].upper()
+        if any(listener.name == name for listener in listeners):
+            raise ConfigError(setting, item, "one address for each listener name", f"there is another listener {name}")
+        listeners.append(Listener(name, match[2], int(match[3])))
+    return listeners
+
+
+def parse_protocols(setting: str, items: Iterable[str]) -> dict[str, str]:
+    """The security protocol of each listener name.
+
+    Raises:
+        ConfigError: an entry is not NAME:PROTOCOL, or its protocol is none of Kafka's.
+    """
+    protocols: dict[str, str] = {}
+    for item in items:
+        name, _, protocol = item.partition(":")
+        if not name or protocol.upper() not in _PROTOCOLS:
+            raise ConfigError(setting, item, f"NAME:PROTOCOL, the protocol one of {', '.join(_PROTOCOLS)}")
+        protocols[name.strip().upper()] = protocol.strip().upper()
+    return protocols
+
+
+def check_protocols(listeners: Iterable[Listener], protocols: dict[str, str]) -> None:
+    """Every listener must speak PLAINTEXT, for nothing else is there yet.
+
+    Raises:
+        ConfigError: one has another protocol, or none.
+    """
+    for listener in listeners:
+        protocol = protocols.get(listener.name)
+        if protocol is None:
+            accepted = f"a listener named in listener.security.protocol.map ({', '.join(protocols)})"
+            raise ConfigError("listeners", str(listener), accepted, "no security protocol is defined for it")
+        if protocol != "PLAINTEXT":
+            raise ConfigError("listeners", str(listener), "listeners that speak PLAINTEXT", f"{protocol} is not supported yet")
+
+
+def check_advertised(advertised: Iterable[Listener], listeners: Iterable[Listener]) -> None:
+    """What is advertised must be listened on, by name, and must be an address that clients can connect to.
+
+    Raises:
+        ConfigError: it is not.
+    """
+    names = [listener.name for listener in listeners]
+    for listener in advertised:
+        if listener.name not in names:
+            accepted = f"listeners named in listeners ({', '.join(names)})"
+            raise ConfigError("advertised.listeners", str(listener), accepted, "there is no such listener")
+        if listener.host in UNROUTABLE_HOSTS:
+            raise ConfigError("advertised.listeners", str(listener), "a host that clients can connect to")
+
+
+def parse_connection_overrides(setting: str, text: str) -> dict[str, int]:
+    """The number of connections for each address of `max.connections.per.ip.overrides`.
+
+    Raises:
+        ConfigError: an entry is not ADDRESS:NUMBER.
+    """
+    overrides: dict[str, int] = {}
+    for item in filter(None, (item.strip() for item in text.split(","))):
+        address, _, number = item.rpartition(":")
+        if not address or not number.strip().isdecimal():
+            raise ConfigError(setting, item, "ADDRESS:NUMBER, such as 127.0.0.1:200")
+        overrides[address.strip()] = int(number)
+    return overrides

@@ -1,0 +1,117 @@
+"""The settings of one topic's logs, resolved: the topic's own, or the broker's defaults.
+
+Rules of this file: a `LogConfig` is immutable, so a log that holds one can compare it by identity; a change of settings makes a
+new one.
+
+Source: org.apache.kafka.storage.internals.log.LogConfig; KafkaConfig.extractLogConfigMap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from wirekafka.config.broker import BrokerConfig
+from wirekafka.config.definition import ConfigError, Value
+from wirekafka.config.topic_table import TOPIC_SETTINGS, TOPIC_SYNONYMS
+
+
+@dataclass(frozen=True, slots=True)
+class LogConfig:
+    """What governs the logs of one topic.
+
+    Attributes:
+        retention_ms, retention_bytes: None keeps everything.
+        cleanup_policy: of `delete` and `compact`; empty keeps everything.
+        compression_type: `producer`, `uncompressed`, or the name of a codec.
+        flush_messages, flush_ms: Kafka's default, the largest long, leaves flushing to the operating system.
+    """
+
+    segment_bytes: int
+    segment_ms: int
+    segment_jitter_ms: int
+    segment_index_bytes: int
+    index_interval_bytes: int
+    retention_ms: int | None
+    retention_bytes: int | None
+    cleanup_policy: frozenset[str]
+    compression_type: str
+    compression_gzip_level: int
+    compression_lz4_level: int
+    compression_zstd_level: int
+    max_message_bytes: int
+    message_timestamp_type: str
+    message_timestamp_before_max_ms: int
+    message_timestamp_after_max_ms: int
+    min_insync_replicas: int
+    file_delete_delay_ms: int
+    flush_messages: int
+    flush_ms: int
+    preallocate: bool
+    delete_retention_ms: int
+    min_cleanable_dirty_ratio: float
+    min_compaction_lag_ms: int
+    max_compaction_lag_ms: int
+
+    @property
+    def is_compacted(self) -> bool:
+        """Whether every record needs a key, because the last one of each key is kept."""
+        return "compact" in self.cleanup_policy
+
+    @property
+    def is_deleted(self) -> bool:
+        """Whether log files past their retention are dropped."""
+        return "delete" in self.cleanup_policy
+
+    @classmethod
+    def of(cls, broker_config: BrokerConfig, topic_overrides: Mapping[str, str] | None = None) -> LogConfig:
+        """The settings of a topic with these overrides.
+
+        Raises:
+            ConfigError: an override is unknown, malformed, not supported yet, or contradicts another setting.
+        """
+        values: dict[str, Any] = topic_values(broker_config, topic_overrides or {})
+        lag, most = values["min.compaction.lag.ms"], values["max.compaction.lag.ms"]
+        if lag > most:
+            accepted = f"at most {most}, the value of max.compaction.lag.ms"
+            raise ConfigError("min.compaction.lag.ms", str(lag), accepted)
+        named = {field: values[field.replace("_", ".")] for field in cls.__dataclass_fields__}
+        named["cleanup_policy"] = frozenset(named["cleanup_policy"])
+        named["retention_ms"] = _limit(named["retention_ms"])
+        named["retention_bytes"] = _limit(named["retention_bytes"])
+        if values["internal.segment.bytes"] is not None:
+            named["segment_bytes"] = values["internal.segment.bytes"]
+        return cls(**named)
+
+
+def topic_values(broker_config: BrokerConfig, overrides: Mapping[str, str]) -> dict[str, Value]:
+    """Every setting of a topic by Kafka's name, resolved.
+
+    Raises:
+        ConfigError: an override is unknown, malformed or not supported yet.
+    """
+    values = {name: broker_default(broker_config, name) for name in TOPIC_SETTINGS}
+    for name, text in overrides.items():
+        setting = TOPIC_SETTINGS.get(name)
+        if setting is None:
+            raise ConfigError(name, text, "the topic settings of docs/configuration.md", "Unknown topic config name: " + name)
+        values[name] = setting.parse(text)
+    return values
+
+
+def broker_default(broker_config: BrokerConfig, name: str) -> Value:
+    """What the broker's settings give a topic that does not set `name` itself."""
+    for synonym in TOPIC_SYNONYMS.get(name, ()):
+        value = broker_config.get(synonym.name)
+        if value is None:
+            continue
+        if synonym.factor != 1:
+            assert isinstance(value, int)
+            return value * synonym.factor if value >= 0 else -1
+        return value
+    return TOPIC_SETTINGS[name].default
+
+
+def _limit(value: int) -> int | None:
+    return None if value < 0 else value

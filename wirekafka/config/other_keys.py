@@ -1,0 +1,203 @@
+"""Kafka's settings that wirekafka does not honour: those without effect here, and those that are refused.
+
+Rules of this file: a setting without effect is one whose subject does not exist in one Python process that is a cluster of its
+own; it is accepted with any value, named in one warning at start, and not shown by DescribeConfigs. A setting whose absence
+would change safety or what clients see is refused unless it holds Kafka's default, which says the same as leaving it out.
+
+Source: org.apache.kafka.server.config.AbstractKafkaConfig.CONFIG_DEF of 4.3, and of 3.9 for what 4.0 dropped.
+"""
+
+from __future__ import annotations
+
+from fnmatch import fnmatchcase
+from typing import TypeVar
+
+V = TypeVar("V")
+
+_THREADS = "requests, disk and groups share one event loop"
+_ONE_BROKER = "there is one broker, and each partition has one replica"
+_CONTROLLER = "the broker keeps its own metadata, without controllers or ZooKeeper"
+_TRANSACTIONS = "transactions are not supported yet"
+_PROTOCOLS = "groups speak the classic protocol only"
+_METRICS = "there are no metrics and no telemetry yet"
+_QUOTAS = "there are no quotas yet"
+_DROPPED = "the newest format is always written, as in Apache Kafka 4"
+_TIERED = "data is not tiered to remote storage"
+_PURGATORY = "a request that waits is dropped from its queues as soon as it is answered"
+
+WITHOUT_EFFECT: dict[str, str] = {
+    "num.network.threads": _THREADS,
+    "num.io.threads": _THREADS,
+    "background.threads": _THREADS,
+    "queued.max.requests": _THREADS,
+    "queued.max.request.bytes": _THREADS,
+    "group.coordinator.threads": _THREADS,
+    "group.coordinator.background.threads": _THREADS,
+    "group.coordinator.append.linger.ms": _THREADS,
+    "group.coordinator.cached.buffer.max.bytes": _THREADS,
+    "group.coordinator.new.enable": _THREADS,
+    "offsets.load.buffer.size": _THREADS,
+    "log.cleaner.io.buffer.size": _THREADS,
+    "fetch.purgatory.purge.interval.requests": _PURGATORY,
+    "producer.purgatory.purge.interval.requests": _PURGATORY,
+    "delete.records.purgatory.purge.interval.requests": _PURGATORY,
+    "share.fetch.purgatory.purge.interval.requests": _PURGATORY,
+    "num.replica.fetchers": _ONE_BROKER,
+    "num.replica.alter.log.dirs.threads": _ONE_BROKER,
+    "default.replication.factor": _ONE_BROKER,
+    "offsets.topic.replication.factor": _ONE_BROKER,
+    "offsets.commit.timeout.ms": _ONE_BROKER,
+    "offsets.commit.required.acks": _ONE_BROKER,
+    "inter.broker.listener.name": _ONE_BROKER,
+    "control.plane.listener.name": _ONE_BROKER,
+    "replica.fetch.*": _ONE_BROKER,
+    "replica.lag.time.max.ms": _ONE_BROKER,
+    "replica.socket.*": _ONE_BROKER,
+    "replica.selector.class": _ONE_BROKER,
+    "auto.leader.rebalance.enable": _ONE_BROKER,
+    "leader.imbalance.*": _ONE_BROKER,
+    "unclean.leader.election.enable": _ONE_BROKER,
+    "unclean.leader.election.interval.ms": _ONE_BROKER,
+    "controlled.shutdown.*": _ONE_BROKER,
+    "request.timeout.ms": _ONE_BROKER,
+    "socket.connection.setup.timeout.*": _ONE_BROKER,
+    "log.dir.failure.timeout.ms": _ONE_BROKER,
+    "process.roles": _CONTROLLER,
+    "controller.quorum.*": _CONTROLLER,
+    "controller.socket.timeout.ms": _CONTROLLER,
+    "controller.performance.*": _CONTROLLER,
+    "early.start.listeners": _CONTROLLER,
+    "broker.heartbeat.interval.ms": _CONTROLLER,
+    "broker.session.timeout.ms": _CONTROLLER,
+    "initial.broker.registration.timeout.ms": _CONTROLLER,
+    "server.max.startup.time.ms": _CONTROLLER,
+    "metadata.log.*": _CONTROLLER,
+    "metadata.max.*": _CONTROLLER,
+    "internal.metadata.*": _CONTROLLER,
+    "zookeeper.*": _CONTROLLER,
+    "broker.id.generation.enable": _CONTROLLER,
+    "reserved.broker.max.id": _CONTROLLER,
+    "transaction.*": _TRANSACTIONS,
+    "transactional.id.expiration.ms": _TRANSACTIONS,
+    "add.partitions.to.txn.*": _TRANSACTIONS,
+    "group.consumer.*": _PROTOCOLS,
+    "group.share.*": _PROTOCOLS,
+    "group.streams.*": _PROTOCOLS,
+    "share.coordinator.*": _PROTOCOLS,
+    "metric.reporters": _METRICS,
+    "metrics.*": _METRICS,
+    "auto.include.jmx.reporter": _METRICS,
+    "kafka.metrics.*": _METRICS,
+    "telemetry.*": _METRICS,
+    "quota.window.*": _QUOTAS,
+    "replication.quota.*": _QUOTAS,
+    "alter.log.dirs.replication.quota.*": _QUOTAS,
+    "controller.quota.*": _QUOTAS,
+    "inter.broker.protocol.version": _DROPPED,
+    "log.message.format.version": _DROPPED,
+    "connection.failed.authentication.delay.ms": "there is no authentication yet",
+    "remote.log.*": _TIERED,
+    "remote.fetch.max.wait.ms": _TIERED,
+    "remote.list.offsets.request.timeout.ms": _TIERED,
+}
+"""Why a setting has no effect, by its name or a pattern of names."""
+
+_UNLIMITED = "9223372036854775807"
+
+REFUSED_UNLESS: dict[str, tuple[str, ...]] = {
+    "allow.everyone.if.no.acl.found": ("true",),
+    "alter.config.policy.class.name": (),
+    "authorizer.class.name": ("",),
+    "client.quota.callback.class": (),
+    "config.providers": ("",),
+    "connections.max.reauth.ms": ("0",),
+    "cordoned.log.dirs": ("",),
+    "create.topic.policy.class.name": (),
+    "delegation.token.expiry.check.interval.ms": ("3600000",),
+    "delegation.token.expiry.time.ms": ("86400000",),
+    "delegation.token.master.key": (),
+    "delegation.token.max.lifetime.ms": ("604800000",),
+    "delegation.token.secret.key": (),
+    "follower.fetch.last.tiered.offset.enable": ("false",),
+    "group.coordinator.rebalance.protocols": ("classic", "classic,consumer", "classic,consumer,streams"),
+    "log.local.retention.bytes": ("-2",),
+    "log.local.retention.ms": ("-2",),
+    "log.message.downconversion.enable": ("true",),
+    "log.message.timestamp.difference.max.ms": (_UNLIMITED,),
+    "max.connection.creation.rate": ("2147483647",),
+    "principal.builder.class": ("org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder",),
+    "remote.log.storage.system.enable": ("false",),
+    "sasl.enabled.mechanisms": ("GSSAPI",),
+    "sasl.kerberos.kinit.cmd": ("/usr/bin/kinit",),
+    "sasl.kerberos.min.time.before.relogin": ("60000",),
+    "sasl.kerberos.principal.to.local.rules": ("DEFAULT",),
+    "sasl.kerberos.ticket.renew.jitter": ("0.05",),
+    "sasl.kerberos.ticket.renew.window.factor": ("0.8",),
+    "sasl.login.refresh.buffer.seconds": ("300",),
+    "sasl.login.refresh.min.period.seconds": ("60",),
+    "sasl.login.refresh.window.factor": ("0.8",),
+    "sasl.login.refresh.window.jitter": ("0.05",),
+    "sasl.login.retry.backoff.max.ms": ("10000",),
+    "sasl.login.retry.backoff.ms": ("100",),
+    "sasl.mechanism.controller.protocol": ("GSSAPI",),
+    "sasl.mechanism.inter.broker.protocol": ("GSSAPI",),
+    "sasl.oauthbearer.assertion.algorithm": ("RS256",),
+    "sasl.oauthbearer.assertion.claim.exp.seconds": ("300",),
+    "sasl.oauthbearer.assertion.claim.jti.include": ("false",),
+    "sasl.oauthbearer.assertion.claim.nbf.seconds": ("60",),
+    "sasl.oauthbearer.clock.skew.seconds": ("30",),
+    "sasl.oauthbearer.expected.audience": ("",),
+    "sasl.oauthbearer.jwks.endpoint.refresh.ms": ("3600000",),
+    "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms": ("10000",),
+    "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms": ("100",),
+    "sasl.oauthbearer.jwt.retriever.class": ("org.apache.kafka.common.security.oauthbearer.DefaultJwtRetriever",),
+    "sasl.oauthbearer.jwt.validator.class": ("org.apache.kafka.common.security.oauthbearer.DefaultJwtValidator",),
+    "sasl.oauthbearer.scope.claim.name": ("scope",),
+    "sasl.oauthbearer.sub.claim.name": ("sub",),
+    "sasl.server.max.receive.size": ("524288",),
+    "sasl.*": (),
+    "security.inter.broker.protocol": ("PLAINTEXT",),
+    "security.providers": (),
+    "ssl.allow.dn.changes": ("false",),
+    "ssl.allow.san.changes": ("false",),
+    "ssl.cipher.suites": ("",),
+    "ssl.client.auth": ("none",),
+    "ssl.enabled.protocols": ("TLSv1.2,TLSv1.3",),
+    "ssl.endpoint.identification.algorithm": ("https",),
+    "ssl.keymanager.algorithm": ("SunX509",),
+    "ssl.keystore.type": ("JKS",),
+    "ssl.principal.mapping.rules": ("DEFAULT",),
+    "ssl.protocol": ("TLSv1.3",),
+    "ssl.trustmanager.algorithm": ("PKIX",),
+    "ssl.truststore.type": ("JKS",),
+    "ssl.*": (),
+    "listener.name.*": (),
+    "super.users": (),
+    "password.encoder.*": (),
+    "unstable.api.versions.enable": ("false",),
+    "unstable.feature.versions.enable": ("false",),
+}
+"""The values that a refused setting may hold all the same, by its name or a pattern of names."""
+
+_SECRETS = ("*password*", "*secret*", "*jaas*", "*.key", "*passphrase*", "listener.name.*")
+
+
+def reason_without_effect(name: str) -> str | None:
+    """Why the setting has no effect here; None if it is not of that kind."""
+    return _look_up(WITHOUT_EFFECT, name)
+
+
+def accepted_of_refused(name: str) -> tuple[str, ...] | None:
+    """The values that a refused setting may hold; None if it is not of that kind."""
+    return _look_up(REFUSED_UNLESS, name)
+
+
+def is_secret(name: str) -> bool:
+    """Whether the value of a refused setting must not be repeated in an error."""
+    return any(fnmatchcase(name, pattern) for pattern in _SECRETS)
+
+
+def _look_up(table: dict[str, V], name: str) -> V | None:
+    if name in table:
+        return table[name]
+    return next((found for pattern, found in table.items() if "*" in pattern and fnmatchcase(name, pattern)), None)

@@ -1,0 +1,76 @@
+r"""The text of a `.properties` file, as Java reads it.
+
+Rules of this file: the bytes are ISO 8859-1, what lies beyond is written `\uXXXX`; a line ends at `\n`, `\r` or `\r\n`; a
+backslash at its end joins the next line without that one's leading blanks; `#` and `!` begin a comment; the first `=`, `:` or
+blank that is not escaped ends the key; of two lines with the same key the last one holds.
+
+Source: java.util.Properties.load, which is how Apache Kafka reads server.properties.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from wirekafka.config.definition import ConfigError
+
+_BLANKS = " \t\f"
+_ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+
+
+def parse_properties(data: bytes) -> dict[str, str]:
+    r"""Keys and values of the file, in the order in which keys first appear.
+
+    Raises:
+        ConfigError: a `\u` is not followed by four hexadecimal digits.
+    """
+    found: dict[str, str] = {}
+    for line in _logical_lines(data.decode("latin-1")):
+        key, value = _split(line)
+        found[_unescape(key, line)] = _unescape(value, line)
+    return found
+
+
+def _logical_lines(text: str) -> Iterator[str]:
+    joined = ""
+    is_continued = False
+    for natural in re.split(r"\r\n|\n|\r", text):
+        line = natural.lstrip(_BLANKS)
+        if not is_continued and (not line or line[0] in "#!"):
+            continue
+        joined += line
+        is_continued = (len(line) - len(line.rstrip("\\"))) % 2 == 1
+        if is_continued:
+            joined = joined[:-1]
+            continue
+        if joined:
+            yield joined
+        joined = ""
+    if joined:
+        yield joined
+
+
+def _split(line: str) -> tuple[str, str]:
+    end = 0
+    while end < len(line) and line[end] not in "=:" + _BLANKS:
+        end += 2 if line[end] == "\\" else 1
+    rest = line[end:].lstrip(_BLANKS)
+    if rest[:1] in ("=", ":"):
+        rest = rest[1:].lstrip(_BLANKS)
+    return line[:end], rest
+
+
+def _unescape(text: str, line: str) -> str:
+    if "\\" not in text:
+        return text
+
+    def replace(match: re.Match[str]) -> str:
+        digits, character = match.group(1), match.group(2)
+        if digits is not None:
+            return chr(int(digits, 16))
+        if character == "u":
+            raise ConfigError(_split(line)[0], text, "four hexadecimal digits after \\u", "malformed \\uXXXX encoding")
+        return _ESCAPES.get(character, character)
+
+    unescaped = re.sub(r"\\u([0-9a-fA-F]{4})|\\(.)", replace, text, flags=re.DOTALL)
+    return unescaped.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
