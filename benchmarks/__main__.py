@@ -1,0 +1,94 @@
+"""`make bench`: each broker in turn, round after round, row after row; then the table."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections import defaultdict
+from pathlib import Path
+
+import click
+
+from benchmarks import load, machine, report
+from benchmarks.brokers import open_broker
+from benchmarks.rows import RESTING, ROWS, Row, Timing
+from compat_tests.harness import jars
+from compat_tests.harness.broker import running
+
+NAMES = [row.name for row in (*RESTING, *ROWS)]
+
+
+def measure_broker(
+    kind: str, rows: tuple[Row, ...], timing: Timing, directory: Path, results: dict[str, dict[str, dict[str, list[float]]]]
+) -> None:
+    """Starts one broker, runs the rows on it, and adds their figures to the results."""
+    if not rows:
+        return
+    with (
+        tempfile.TemporaryDirectory(prefix=f"{kind}-", dir=directory) as place,
+        running(open_broker(kind, Path(place) / "broker")) as broker,
+    ):
+        for row in rows:
+            click.echo(f"{kind}: {row.title}", err=True)
+            figures = row.run(broker, timing)
+            click.echo("    " + ", ".join(f"{row.figures[name].unit} {value:.4g}" for name, value in figures.items()), err=True)
+            for name, value in figures.items():
+                results[row.name][kind][name].append(value)
+
+
+@click.command()
+@click.option("--only", "names", multiple=True, type=click.Choice(NAMES), help="Run this row only; may be given several times.")
+@click.option("--broker", type=click.Choice(["wirekafka", "kafka", "both"]), default="both", show_default=True)
+@click.option(
+    "--rounds",
+    type=click.IntRange(1),
+    default=3,
+    show_default=True,
+    help="How often each broker has its turn; medians are shown.",
+)
+@click.option("--seconds", type=click.IntRange(1), default=5, show_default=True, help="How long a row measures.")
+@click.option("--warmup", type=click.IntRange(1), default=6, show_default=True, help="How long a row warms up before that.")
+@click.option("--quick", is_flag=True, help="One round of 2 seconds after 3 of warm-up: to see that it works, not to quote.")
+@click.option(
+    "--json", "json_path", type=click.Path(dir_okay=False, path_type=Path), help="Also write every round's figures here."
+)
+@click.option(
+    "--directory",
+    type=click.Path(file_okay=False, exists=True, path_type=Path),
+    default=Path(tempfile.gettempdir()),
+    show_default=True,
+)
+def main(
+    names: tuple[str, ...],
+    broker: str,
+    rounds: int,
+    seconds: int,
+    warmup: int,
+    quick: bool,
+    json_path: Path | None,
+    directory: Path,
+) -> None:
+    """Measures wirekafka and Apache Kafka alike and prints each figure and their ratio."""
+    kinds = ("wirekafka", "kafka") if broker == "both" else (broker,)
+    if quick:
+        rounds, seconds, warmup = 1, 2, 3
+    if "kafka" in kinds and (reason := jars.missing_program()) is not None:
+        raise click.ClickException(f"Apache Kafka {reason}")
+    facts = machine.facts(directory)
+    timing = Timing(warmup, seconds)
+    results: dict[str, dict[str, dict[str, list[float]]]] = defaultdict(lambda: defaultdict(lambda: defaultdict(list)))
+    resting, loaded = (tuple(row for row in rows if not names or row.name in names) for rows in (RESTING, ROWS))
+    try:
+        load.program()
+        for _ in range(rounds):
+            for kind in kinds:
+                measure_broker(kind, resting, timing, directory, results)
+                measure_broker(kind, loaded, timing, directory, results)
+    except load.LoadError as error:
+        raise click.ClickException(str(error)) from None
+    report.print_report(facts, (*resting, *loaded), results)
+    if json_path is not None:
+        json_path.write_text(json.dumps({"machine": facts, "figures": results}, indent=2) + "\n")
+
+
+main()

@@ -1,0 +1,242 @@
+/* requests: Produce requests on plain sockets and one epoll, so many connections with so many in flight on each.
+ *
+ * All requests are the same bytes, so what is left to send on a connection is a number of bytes and a place in the
+ * repeated request. Answers come in the order of the requests: the oldest time of sending belongs to the next answer.
+ */
+#include "load.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/tcp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#define ANSWER_BYTES 65536
+
+typedef struct {
+    int fd;
+    size_t unsent, place; /* bytes that may be sent; where in the request the next of them is */
+    double *sent_s;       /* a ring of times of sending, one for each request in flight */
+    long sent, answered;
+    size_t held; /* bytes of answers that are not a whole answer yet */
+    char answers[ANSWER_BYTES];
+} Connection;
+
+static char *request; /* in_flight + 1 times in a row, so that many go out by one send */
+static size_t request_bytes, repeated_bytes, error_at;
+static long in_flight;
+
+static uint32_t crc32c(const unsigned char *bytes, size_t count) {
+    uint32_t crc = ~0u;
+    while (count--) {
+        crc ^= *bytes++;
+        for (int bit = 0; bit < 8; bit++) crc = crc >> 1 ^ (crc & 1 ? 0x82f63b78u : 0);
+    }
+    return ~crc;
+}
+
+typedef struct {
+    char *bytes;
+    size_t count;
+} Buffer;
+
+static void put(Buffer *buffer, const void *bytes, size_t count) {
+    memcpy(buffer->bytes + buffer->count, bytes, count);
+    buffer->count += count;
+}
+
+static void put_number(Buffer *buffer, uint64_t value, int width) {
+    while (width--) buffer->bytes[buffer->count++] = (char)(value >> 8 * width);
+}
+
+static void put_string(Buffer *buffer, const char *text) {
+    put_number(buffer, strlen(text), 2);
+    put(buffer, text, strlen(text));
+}
+
+static void put_varint(Buffer *buffer, long value) {
+    unsigned long left = (unsigned long)value << 1;
+    for (; left >= 128; left >>= 7) buffer->bytes[buffer->count++] = (char)(left | 128);
+    buffer->bytes[buffer->count++] = (char)left;
+}
+
+static int varint_bytes(long value) {
+    char bytes[10];
+    Buffer buffer = {bytes, 0};
+    put_varint(&buffer, value);
+    return (int)buffer.count;
+}
+
+static void patch(Buffer *buffer, size_t at, uint32_t value) {
+    size_t count = buffer->count;
+    buffer->count = at;
+    put_number(buffer, value, 4);
+    buffer->count = count;
+}
+
+/* A record batch of magic 2: `records` of `size` bytes each, without keys. */
+static void put_batch(Buffer *buffer, long records, long size, long now_ms) {
+    size_t start = buffer->count;
+    put_number(buffer, 0, 8);  /* base offset */
+    put_number(buffer, 0, 4);  /* batch length, below */
+    put_number(buffer, -1, 4); /* partition leader epoch */
+    put_number(buffer, 2, 1);  /* magic */
+    put_number(buffer, 0, 4);  /* CRC, below */
+    put_number(buffer, 0, 2);  /* attributes */
+    put_number(buffer, records - 1, 4);
+    put_number(buffer, now_ms, 8);
+    put_number(buffer, now_ms, 8);
+    put_number(buffer, -1, 8); /* producer id */
+    put_number(buffer, -1, 2);
+    put_number(buffer, -1, 4);
+    put_number(buffer, records, 4);
+    for (long i = 0; i < records; i++) {
+        put_varint(buffer, 1 + 1 + varint_bytes(i) + 1 + varint_bytes(size) + size + 1);
+        put_number(buffer, 0, 1); /* attributes */
+        put_varint(buffer, 0);    /* timestamp delta */
+        put_varint(buffer, i);
+        buffer->bytes[buffer->count++] = 1; /* no key: length -1, zigzag */
+        put_varint(buffer, size);
+        memset(buffer->bytes + buffer->count, 'w', size);
+        buffer->count += size;
+        put_varint(buffer, 0); /* no headers */
+    }
+    patch(buffer, start + 8, (uint32_t)(buffer->count - start - 12));
+    patch(buffer, start + 17, crc32c((unsigned char *)buffer->bytes + start + 21, buffer->count - start - 21));
+}
+
+static void build_request(const char *topic, long partition, long records, long size) {
+    Buffer buffer = {malloc(1024 + records * (size + 32)), 0};
+    put_number(&buffer, 0, 4); /* frame size, below */
+    put_number(&buffer, 0, 2); /* Produce */
+    put_number(&buffer, 8, 2); /* version 8, the last before tagged fields */
+    put_number(&buffer, 7, 4); /* correlation id */
+    put_string(&buffer, "load");
+    put_number(&buffer, -1, 2); /* no transactional id */
+    put_number(&buffer, number("acks", 1), 2);
+    put_number(&buffer, 30000, 4);
+    put_number(&buffer, 1, 4);
+    put_string(&buffer, topic);
+    put_number(&buffer, 1, 4);
+    put_number(&buffer, partition, 4);
+    size_t records_at = buffer.count;
+    put_number(&buffer, 0, 4);
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    put_batch(&buffer, records, size, now.tv_sec * 1000L);
+    patch(&buffer, records_at, (uint32_t)(buffer.count - records_at - 4));
+    patch(&buffer, 0, (uint32_t)(buffer.count - 4));
+    request_bytes = buffer.count;
+    long copies = in_flight + 1;
+    repeated_bytes = request_bytes * copies;
+    request = malloc(repeated_bytes);
+    for (long i = 0; i < copies; i++) memcpy(request + i * request_bytes, buffer.bytes, request_bytes);
+    error_at = 4 + 4 + 4 + 2 + strlen(topic) + 4 + 4; /* in the answer, with its frame size */
+}
+
+static void send_more(Connection *connection) {
+    while (connection->unsent) {
+        size_t most = repeated_bytes - connection->place;
+        ssize_t count = send(connection->fd, request + connection->place, connection->unsent < most ? connection->unsent : most, MSG_NOSIGNAL);
+        if (count < 0 && errno == EAGAIN) return;
+        if (count < 0) fail("send: %s", strerror(errno));
+        connection->unsent -= count;
+        connection->place = (connection->place + count) % request_bytes;
+    }
+}
+
+static void release(Connection *connection, long count, double now) {
+    for (long i = 0; i < count; i++) connection->sent_s[connection->sent++ % in_flight] = now;
+    connection->unsent += count * request_bytes;
+    send_more(connection);
+}
+
+/* Reads once and counts whole answers. The socket is empty if that filled no buffer, so the next edge will be reported. */
+static long read_answers(Connection *connection, double now, int *is_empty) {
+    size_t most = ANSWER_BYTES - connection->held;
+    ssize_t count = recv(connection->fd, connection->answers + connection->held, most, 0);
+    *is_empty = count < (ssize_t)most;
+    if (count < 0 && errno == EAGAIN) return 0;
+    if (count <= 0) fail("the broker closed the connection: %s", count ? strerror(errno) : "end of stream");
+    connection->held += count;
+    size_t place = 0;
+    long whole = 0;
+    while (connection->held - place >= 4) {
+        uint32_t length;
+        memcpy(&length, connection->answers + place, 4);
+        length = ntohl(length) + 4;
+        if (connection->held - place < length) break;
+        int error = (int16_t)((unsigned char)connection->answers[place + error_at] << 8 | (unsigned char)connection->answers[place + error_at + 1]);
+        if (error) fail("the broker answered error %d", error);
+        latency_add(now - connection->sent_s[connection->answered++ % in_flight]);
+        place += length;
+        whole++;
+    }
+    memmove(connection->answers, connection->answers + place, connection->held - place);
+    connection->held -= place;
+    return whole;
+}
+
+static int connect_to(const char *bootstrap) {
+    char host[64];
+    int port, on = 1;
+    if (sscanf(bootstrap, "%63[^:]:%d", host, &port) != 2) fail("no HOST:PORT: %s", bootstrap);
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons(port)};
+    if (inet_pton(AF_INET, host, &address.sin_addr) != 1) fail("not an address: %s", host);
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    if (connect(fd, (struct sockaddr *)&address, sizeof address)) fail("connect: %s", strerror(errno));
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    return fd;
+}
+
+static Connection *open_connections(int epoll, long count) {
+    Connection *connections = calloc(count, sizeof *connections);
+    for (long i = 0; i < count; i++) {
+        Connection *connection = connections + i;
+        connection->fd = connect_to(option("bootstrap", "127.0.0.1:9092"));
+        connection->sent_s = calloc(in_flight, sizeof(double));
+        struct epoll_event event = {.events = EPOLLIN | EPOLLOUT | EPOLLET, .data.ptr = connection};
+        epoll_ctl(epoll, EPOLL_CTL_ADD, connection->fd, &event);
+    }
+    return connections;
+}
+
+/* requests topic= connections=N in_flight=N records=N size=BYTES partition= acks= seconds=S warmup=S: Produce requests a second.
+ * The time of sending is when the request may go out, so a broker that does not read makes its own latencies worse. */
+int command_requests(void) {
+    long count = number("connections", 1), answered = 0, records = number("records", 1);
+    double warmup_s = number("warmup", 2), seconds = number("seconds", 5), started = now_s();
+    int has_begun = 0, epoll = epoll_create1(0);
+    in_flight = number("in_flight", 1);
+    build_request(option("topic", "load"), number("partition", 0), records, number("size", 100));
+    Connection *connections = open_connections(epoll, count);
+    for (long i = 0; i < count; i++) release(connections + i, in_flight, now_s());
+    while (!has_begun || begun_s() < seconds) {
+        struct epoll_event events[256];
+        int ready = epoll_wait(epoll, events, 256, 100);
+        for (int i = 0; i < ready; i++) {
+            Connection *connection = events[i].data.ptr;
+            double now = now_s();
+            if (events[i].events & EPOLLOUT) send_more(connection);
+            for (int is_empty = !(events[i].events & EPOLLIN); !is_empty;) {
+                long whole = read_answers(connection, now, &is_empty);
+                release(connection, whole, now);
+                answered += whole;
+            }
+        }
+        if (!has_begun && now_s() - started >= warmup_s) {
+            has_begun = 1;
+            latency_clear();
+            answered = 0;
+            begin();
+        }
+    }
+    end("\"requests\": %ld, \"records\": %ld, \"p50_ms\": %.3f, \"p99_ms\": %.3f, \"max_ms\": %.3f", answered, answered * records, latency_ms(0.5),
+        latency_ms(0.99), latency_ms(1));
+    exit(0);
+}

@@ -1,0 +1,58 @@
+"""The facts of the machine that a figure means nothing without."""
+
+from __future__ import annotations
+
+import platform
+import subprocess
+from importlib.metadata import version
+from pathlib import Path
+
+import psutil
+
+from compat_tests.harness import jars
+
+
+def facts(directory: Path) -> dict[str, str]:
+    """What a reader needs to know, by name, in the order to print."""
+    return {
+        "processor": f"{_processor()}, {psutil.cpu_count()} cores, load average {psutil.getloadavg()[0]:.2f} before the run",
+        "memory": f"{psutil.virtual_memory().total / 2**30:.1f} GiB",
+        "data": f"{_file_system(directory)} at {directory}",
+        "system": f"{platform.freedesktop_os_release()['PRETTY_NAME']}, Linux {platform.release()}",
+        "wirekafka": f"{version('wirekafka')} at {_commit()}, CPython {platform.python_version()}, trio {version('trio')}",
+        "peer": f"Apache {jars.KAFKA}, {_java()}",
+        "load": f"librdkafka {_librdkafka()} and plain sockets, on the same machine",
+    }
+
+
+def _processor() -> str:
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.machine()
+
+
+def _file_system(directory: Path) -> str:
+    mounts = [part for part in psutil.disk_partitions(all=True) if directory.resolve().is_relative_to(part.mountpoint)]
+    return max(mounts, key=lambda part: len(part.mountpoint)).fstype
+
+
+def _first_line(*command: str) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return (done.stdout + done.stderr).partition("\n")[0]
+
+
+def _java() -> str:
+    return _first_line("java", "-version")
+
+
+def _commit() -> str:
+    return _first_line("git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty")
+
+
+def _librdkafka() -> str:
+    for line in Path("/usr/include/librdkafka/rdkafka.h").read_text().splitlines():
+        if line.startswith("#define RD_KAFKA_VERSION"):
+            number = int(line.split()[2], 16)
+            return f"{number >> 24}.{number >> 16 & 255}.{number >> 8 & 255}"
+    return "of unknown version"
