@@ -1,0 +1,223 @@
+"""The group coordinator: all groups and their offsets, and what changes them.
+
+Theory of operation: every entry point is one step. It takes the time, decides, and returns `Effects` for the world to carry
+out. What is in the log is brought about by `replay`, live and at the start alike; only a group's own record is not replayed
+live, because the group that wrote it knows more (who is parked, who is pending).
+
+Rules of this file: no I/O, no clock, no chance: time comes in as `now_ms`, randomness as a function.
+    Invariant: replaying the log gives the same groups, generations, assignments and offsets as the live coordinator has,
+    but for a rebalance that was under way: the generation before it is then the current one.
+
+Source: GroupCoordinatorShard, GroupMetadataManager, OffsetMetadataManager.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import structlog
+
+from wirekafka.coordinator.effects import (
+    Effects,
+    InitialJoinExpired,
+    JoinExpired,
+    SessionExpired,
+    SyncExpired,
+    TimerEvent,
+    join_timer,
+    session_timer,
+    sync_timer,
+)
+from wirekafka.coordinator.group import CLASSIC, Group, GroupState
+from wirekafka.coordinator.membership import Membership
+from wirekafka.coordinator.offsets import Offsets
+from wirekafka.coordinator.rebalance import Rebalancer
+from wirekafka.coordinator.records import CoordinatorRecord, GroupRecord, OffsetRecord
+from wirekafka.coordinator.requests import DescribedGroup, DescribedMember, JoinResult, ListedGroup, SyncResult
+from wirekafka.coordinator.settings import GroupSettings
+from wirekafka.errors import ErrorCode, KafkaError
+
+log = structlog.get_logger(__name__)
+
+
+class GroupCoordinator:
+    """All groups of one broker.
+
+    Args:
+        partition_of: the partition of __consumer_offsets that holds a group of this id.
+        new_uuid: a random UUID in its usual form, different each time.
+
+    Attributes:
+        groups: by id.
+        membership: JoinGroup, SyncGroup, Heartbeat, LeaveGroup.
+        offsets: what the groups have committed.
+    """
+
+    def __init__(self, settings: GroupSettings, partition_of: Callable[[str], int], new_uuid: Callable[[], str]) -> None:
+        self.groups: dict[str, Group] = {}
+        self._settings = settings
+        self._partition_of = partition_of
+        self._rebalancer = Rebalancer(self.groups, settings)
+        self.membership = Membership(self.groups, settings, self._rebalancer, self._create, new_uuid)
+        self.offsets = Offsets(self.groups, settings, self._rebalancer)
+
+    def replay(self, record: CoordinatorRecord) -> None:
+        """Takes over what a record of the log says.
+
+        Raises:
+            ProtocolError: no group can be as the record says.
+        """
+        group_id = record.group_id
+        match record:
+            case OffsetRecord():
+                if record.value is not None and group_id not in self.groups:
+                    self._create(group_id, None)
+                self.offsets.replay(record)
+            case GroupRecord(value=None):
+                self.groups.pop(group_id, None)
+                if self.offsets.of_group(group_id):
+                    self._create(group_id, None)
+            case GroupRecord(value=value):
+                assert value is not None
+                self.groups[group_id] = Group.of_record(group_id, self._partition_of(group_id), value)
+
+    def on_loaded(self, now_ms: int) -> list[tuple[int, Effects]]:
+        """Gives the members found in the log a session to show up in; shrinks groups that are too large by now.
+
+        Returns:
+            For each group that needs something, its partition and what to do.
+        """
+        steps = []
+        for group in self.groups.values():
+            out = Effects()
+            for member in group.members.values():
+                self._rebalancer.renew_session(group, member, out)
+            if len(group.members) > self._settings.max_size:
+                reason = f"{len(group.members)} members are more than group.max.size"
+                self._rebalancer.prepare(group, reason, now_ms, out)
+            if group.members:
+                steps.append((group.partition, out))
+        return steps
+
+    def on_timer(self, event: TimerEvent, now_ms: int) -> tuple[int, Effects]:
+        """A timer fired; returns the partition of the group that it concerns, and what to do."""
+        out = Effects()
+        match event:
+            case SessionExpired():
+                self._rebalancer.on_session_expired(event, now_ms, out)
+            case InitialJoinExpired():
+                self._rebalancer.on_initial_join_expired(event, now_ms, out)
+            case JoinExpired():
+                self._rebalancer.on_join_expired(event, now_ms, out)
+            case SyncExpired():
+                self._rebalancer.on_sync_expired(event, now_ms, out)
+        return self._partition_of(event.group_id), out
+
+    def list_groups(self, states: Iterable[str], types: Iterable[str]) -> list[ListedGroup]:
+        """The groups in any of the states and of any of the types, named in upper or lower case; of all if none is named."""
+        wanted_states = {state.strip().lower() for state in states}
+        wanted_types = {group_type.lower() for group_type in types}
+        if wanted_types and CLASSIC not in wanted_types:
+            return []
+        return [
+            ListedGroup(group.group_id, group.protocol_type or "", group.state.value, CLASSIC)
+            for group in self.groups.values()
+            if not wanted_states or group.state.value.lower() in wanted_states
+        ]
+
+    def describe(self, group_id: str) -> DescribedGroup | None:
+        """A group and its members; None if there is no such group."""
+        group = self.groups.get(group_id)
+        if group is None:
+            return None
+        is_stable = group.state is GroupState.STABLE
+        return DescribedGroup(
+            group_id=group_id,
+            state=group.state.value,
+            protocol_type=group.protocol_type or "",
+            protocol_name=group.protocol_name or "" if is_stable else "",
+            members=[
+                DescribedMember(
+                    member_id=member.member_id,
+                    group_instance_id=member.group_instance_id,
+                    client_id=member.client_id,
+                    client_host=member.client_host,
+                    metadata=member.metadata(group.protocol_name) if is_stable else b"",
+                    assignment=member.assignment,
+                )
+                for member in group.members.values()
+            ],
+        )
+
+    def delete_group(self, group_id: str) -> Effects:
+        """Deletes a group without members, and its offsets.
+
+        Raises:
+            KafkaError: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP.
+        """
+        group = self.groups.get(group_id)
+        if group is None:
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND)
+        if group.state is not GroupState.EMPTY:
+            raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
+        log.info("group is deleted", group=group_id)
+        return Effects(records=[*self.offsets.tombstones(group_id), GroupRecord(group_id, None)])
+
+    def expire(self, now_ms: int) -> list[tuple[int, Effects]]:
+        """Forgets offsets that are past their retention, and groups that have neither offsets nor members left.
+
+        Returns:
+            For each partition that needs it, what to append.
+
+        Source: GroupCoordinatorShard.cleanupGroupMetadata.
+        """
+        by_partition: dict[int, Effects] = {}
+        for group in self.groups.values():
+            records: list[CoordinatorRecord]
+            tombstones, is_forgotten = self.offsets.expired(group, now_ms)
+            records = [*tombstones]
+            if is_forgotten and group.state is GroupState.EMPTY:
+                records.append(GroupRecord(group.group_id, None))
+            if records:
+                log.info(
+                    "offsets expired", group=group.group_id, offsets=len(tombstones), group_too=len(records) > len(tombstones)
+                )
+                by_partition.setdefault(group.partition, Effects(is_atomic=False)).records += records
+        return list(by_partition.items())
+
+    def forget_topic(self, topic: str) -> list[tuple[int, Effects]]:
+        """Forgets all groups' offsets in a topic that is deleted, lest they are taken for those of the next of that name.
+
+        Returns:
+            For each partition that needs it, what to append.
+
+        Source: OffsetMetadataManager.onPartitionsDeleted.
+        """
+        by_partition: dict[int, Effects] = {}
+        for group in self.groups.values():
+            records = list(self.offsets.tombstones_of_topic(group.group_id, topic))
+            if records:
+                by_partition.setdefault(group.partition, Effects(is_atomic=False)).records += records
+        return list(by_partition.items())
+
+    def unload(self) -> Effects:
+        """Forgets everything, because the log that holds it is gone; who is parked is answered NOT_COORDINATOR.
+
+        Source: GroupMetadataManager.onUnloaded.
+        """
+        out = Effects()
+        for group in self.groups.values():
+            out.cancel_timer(join_timer(group.group_id))
+            out.cancel_timer(sync_timer(group.group_id))
+            for member_id in [*group.members, *group.pending_members]:
+                out.cancel_timer(session_timer(group.group_id, member_id))
+            for member in group.members.values():
+                self._rebalancer.answer_join(group, member, JoinResult(ErrorCode.NOT_COORDINATOR, member.member_id), out)
+                self._rebalancer.answer_sync(member, SyncResult(ErrorCode.NOT_COORDINATOR), out)
+        self.groups.clear()
+        self.offsets.clear()
+        return out
+
+    def _create(self, group_id: str, now_ms: int | None) -> Group:
+        group = self.groups[group_id] = Group(group_id, self._partition_of(group_id), state_timestamp_ms=now_ms)
+        return group

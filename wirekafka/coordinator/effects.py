@@ -1,0 +1,150 @@
+"""What a step of the coordinator asks the world to do: records to append, replies to release, timers to set or to cancel.
+
+Rules of this file: a step never does any of this itself. `runtime` does, in this order: timers; records; `then`, if the
+step has one, told how the append went; replies last, so that no client hears of what is not in the log.
+
+Source: org.apache.kafka.coordinator.common.runtime.CoordinatorResult (records, appendFuture, replayRecords, isAtomic).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from wirekafka.coordinator.records import CoordinatorRecord
+from wirekafka.errors import ErrorCode
+from wirekafka.pending import Pending
+
+
+@dataclass(frozen=True, slots=True)
+class SessionExpired:
+    """A member has not been heard of for its session timeout."""
+
+    group_id: str
+    member_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class InitialJoinExpired:
+    """The time that a new group waits for more members is over, at least for this round of it.
+
+    Attributes:
+        delay_ms: how long this round lasted.
+        remaining_ms: how much longer the wait may be extended if members came meanwhile.
+    """
+
+    group_id: str
+    delay_ms: int
+    remaining_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class JoinExpired:
+    """The rebalance timeout is over: the group goes on with those who have joined."""
+
+    group_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class SyncExpired:
+    """Members that have not sent SyncGroup within the rebalance timeout are to be removed."""
+
+    group_id: str
+    generation_id: int
+
+
+TimerEvent = SessionExpired | InitialJoinExpired | JoinExpired | SyncExpired
+
+
+class TimerKey(NamedTuple):
+    """What a timer is for; setting it again replaces it."""
+
+    purpose: str
+    group_id: str
+    member_id: str = ""
+
+
+def session_timer(group_id: str, member_id: str) -> TimerKey:
+    """The key of a member's session timeout."""
+    return TimerKey("session", group_id, member_id)
+
+
+def join_timer(group_id: str) -> TimerKey:
+    """The key of a group's wait for JoinGroup requests."""
+    return TimerKey("join", group_id)
+
+
+def sync_timer(group_id: str) -> TimerKey:
+    """The key of a group's wait for SyncGroup requests."""
+    return TimerKey("sync", group_id)
+
+
+@dataclass(frozen=True, slots=True)
+class SetTimer:
+    """Make `event` happen in `delay_ms`."""
+
+    key: TimerKey
+    delay_ms: int
+    event: TimerEvent
+
+
+@dataclass(slots=True)
+class Effects:
+    """What one step asks for.
+
+    Attributes:
+        records: to append to the partition of the step's group; replayed once appended, if `is_replayed`.
+        is_replayed: False where the step, through `then`, brings about itself what the records say (Kafka's
+            replayRecords): a live group knows more than its record does.
+        is_atomic: all records in one batch, or none.
+        replies: completed once the records are in the log; at once if there are none.
+        timers: a `SetTimer`, or the key of a timer to cancel; in order.
+        then: told once the append is decided (None, or what went wrong) and the time in milliseconds; its own effects come
+            next, before `replies`.
+    """
+
+    records: list[CoordinatorRecord] = field(default_factory=list)
+    is_replayed: bool = True
+    is_atomic: bool = True
+    replies: list[tuple[Pending[Any], Any]] = field(default_factory=list)
+    timers: list[SetTimer | TimerKey] = field(default_factory=list)
+    then: Callable[[ErrorCode | None, int], Effects] | None = None
+
+    def set_timer(self, key: TimerKey, delay_ms: int, event: TimerEvent) -> None:
+        """Makes `event` happen in `delay_ms` instead of what was set for this key before."""
+        self.timers.append(SetTimer(key, delay_ms, event))
+
+    def cancel_timer(self, key: TimerKey) -> None:
+        """Makes what was set for this key not happen."""
+        self.timers.append(key)
+
+    def reply(self, pending: Pending[Any], result: Any) -> None:
+        """Gives an answer to whoever waits for it."""
+        self.replies.append((pending, result))
+
+
+def append_error(code: ErrorCode) -> ErrorCode:
+    """The error that a client is told when its group's records could not be appended because of `code`.
+
+    A storage error is COORDINATOR_NOT_AVAILABLE here, where Apache Kafka says NOT_COORDINATOR: there it means that the
+    directory, and with it the partition, is given up; here the broker stays the coordinator, and accepts writes again once
+    there is room. Clients look the coordinator up and try again on either.
+
+    Source: GroupMetadataManager.appendGroupMetadataErrorToResponseError.
+    """
+    match code:
+        case (
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            | ErrorCode.NOT_ENOUGH_REPLICAS
+            | ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+            | ErrorCode.REQUEST_TIMED_OUT
+            | ErrorCode.KAFKA_STORAGE_ERROR
+        ):
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        case ErrorCode.NOT_LEADER_OR_FOLLOWER:
+            return ErrorCode.NOT_COORDINATOR
+        case ErrorCode.MESSAGE_TOO_LARGE | ErrorCode.RECORD_LIST_TOO_LARGE | ErrorCode.INVALID_FETCH_SIZE:
+            return ErrorCode.UNKNOWN_SERVER_ERROR
+        case _:
+            return code
