@@ -1,0 +1,207 @@
+"""What the broker must know before it opens a partition, on disk: topics, their settings, and dynamic broker settings.
+
+Theory of operation: a journal of JSON lines in the first data directory, each line the whole new state of one topic or of one
+broker's settings. A change is one appended line, so a thousand topics cost a thousand lines; the file is rewritten when most
+of its lines are out of date.
+
+Rules of this file:
+    A change is on disk before the call that made it returns, and before anybody hears of it.
+    A last line without its end was never acknowledged, and is cut off at the next start. Any other line that cannot be read
+    stops the start: guessing would lose topics.
+    A deleted topic's id stays until its folders are known to be gone, or a crash in between would bring the topic back.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import structlog
+
+from wirekafka.errors import ErrorCode, KafkaError
+from wirekafka.log.storage import Storage
+from wirekafka.names import format_topic_id, parse_topic_id
+
+log = structlog.get_logger(__name__)
+
+FILE_NAME = "wirekafka.metadata"
+"""A plain file: Apache Kafka takes every folder in a data directory for a partition, and leaves files alone."""
+
+_SPARE_LINES = 1000
+"""How many lines may be out of date before the file is rewritten, whatever their share."""
+
+
+@dataclass(slots=True)
+class StoredTopic:
+    """One topic as the journal has it."""
+
+    topic_id: bytes
+    partition_count: int
+    overrides: dict[str, str] = field(default_factory=dict)
+
+
+class MetadataStore:
+    """The journal and what it says.
+
+    Attributes:
+        topics: by name.
+        deleted: ids of deleted topics whose folders may still be there.
+        broker_configs: dynamic settings by broker id, those of all brokers under "".
+    """
+
+    def __init__(self, folder: str, storage: Storage) -> None:
+        self.topics: dict[str, StoredTopic] = {}
+        self.deleted: set[bytes] = set()
+        self.broker_configs: dict[str, dict[str, str]] = {}
+        self._path = os.path.join(folder, FILE_NAME)
+        self._storage = storage
+        self._fd = -1
+        self._size_bytes = 0
+        self._line_count = 0
+
+    @classmethod
+    def open(cls, folder: str, storage: Storage) -> MetadataStore:
+        """Reads the journal, or begins one.
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR, if a line cannot be read.
+            OSError: the file cannot be read or made.
+        """
+        store = cls(folder, storage)
+        try:
+            data = storage.read_file(store._path)
+        except FileNotFoundError:
+            store._rewrite()
+            return store
+        whole, _, torn = data.rpartition(b"\n")
+        for number, line in enumerate(whole.split(b"\n") if whole else (), 1):
+            store._read(line, number)
+        if torn:
+            log.warning("Cut an unfinished change off the list of topics", path=store._path, size_bytes=len(torn))
+            store._rewrite()
+        else:
+            store._fd = storage.open(store._path)
+            store._size_bytes = len(data)
+        return store
+
+    def close(self) -> None:
+        """Lets go of the file."""
+        if self._fd >= 0:
+            self._storage.close(self._fd)
+            self._fd = -1
+
+    def put_topic(self, name: str, topic_id: bytes, partition_count: int, overrides: dict[str, str]) -> None:
+        """Makes this the topic's state.
+
+        Durability: on disk when it returns.
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR; nothing has changed then.
+        """
+        stored = StoredTopic(topic_id, partition_count, dict(overrides))
+        self._append(_topic_line(name, stored))
+        self.topics[name] = stored
+        self._rewrite_if_due()
+
+    def delete_topic(self, name: str) -> None:
+        """Forgets the topic, and remembers that its id is dead.
+
+        Durability, Raises: as `put_topic`.
+        """
+        topic_id = self.topics[name].topic_id
+        self._append({"deleted": format_topic_id(topic_id), "topic": name})
+        del self.topics[name]
+        self.deleted.add(topic_id)
+        self._rewrite_if_due()
+
+    def put_broker_configs(self, broker: str, configs: dict[str, str]) -> None:
+        """Makes these the dynamic settings of a broker, "" for all.
+
+        Durability, Raises: as `put_topic`.
+        """
+        self._append({"broker": broker, "configs": configs})
+        self.broker_configs[broker] = dict(configs)
+        self._rewrite_if_due()
+
+    def forget_deleted(self) -> None:
+        """The folders of all deleted topics are gone: their ids need not be kept.
+
+        Raises:
+            OSError: the file cannot be written; it is as it was then.
+        """
+        if self.deleted:
+            self.deleted.clear()
+            self._rewrite()
+
+    def _read(self, line: bytes, number: int) -> None:
+        try:
+            self._replay(json.loads(line))
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            message = f"line {number} of {self._path} cannot be read: {error}"
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, message) from error
+        self._line_count += 1
+
+    def _replay(self, change: dict[str, Any]) -> None:
+        if "deleted" in change:
+            self.topics.pop(change["topic"], None)
+            self.deleted.add(parse_topic_id(change["deleted"]))
+        elif "topic" in change:
+            configs = {str(name): str(value) for name, value in change["configs"].items()}
+            self.topics[change["topic"]] = StoredTopic(parse_topic_id(change["id"]), int(change["partitions"]), configs)
+        else:
+            self.broker_configs[change["broker"]] = {str(name): str(value) for name, value in change["configs"].items()}
+
+    def _append(self, change: dict[str, Any]) -> None:
+        line = _encode(change)
+        try:
+            self._storage.write(self._fd, line, self._size_bytes)
+            self._storage.sync(self._fd)
+        except OSError as error:
+            with suppress(OSError):
+                self._storage.truncate(self._fd, self._size_bytes)
+            log.error("The list of topics cannot be written", path=self._path, error=str(error))
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"the list of topics cannot be written: {error}") from error
+        self._size_bytes += len(line)
+        self._line_count += 1
+
+    def _rewrite_if_due(self) -> None:
+        live_count = len(self.topics) + len(self.deleted) + len(self.broker_configs)
+        if self._line_count > 2 * live_count + _SPARE_LINES:
+            with suppress(OSError):
+                self._rewrite()
+
+    def _rewrite(self) -> None:
+        lines = [_encode(change) for change in self._state()]
+        data = b"".join(lines)
+        self._storage.write_file(self._path, data, sync=True)
+        fd = self._storage.open(self._path)
+        self.close()
+        self._fd = fd
+        self._size_bytes = len(data)
+        self._line_count = len(lines)
+
+    def _state(self) -> Iterator[dict[str, Any]]:
+        for topic_id in self.deleted:
+            yield {"deleted": format_topic_id(topic_id), "topic": ""}
+        for broker, configs in self.broker_configs.items():
+            if configs:
+                yield {"broker": broker, "configs": configs}
+        for name, stored in self.topics.items():
+            yield _topic_line(name, stored)
+
+
+def _topic_line(name: str, stored: StoredTopic) -> dict[str, Any]:
+    return {
+        "topic": name,
+        "id": format_topic_id(stored.topic_id),
+        "partitions": stored.partition_count,
+        "configs": stored.overrides,
+    }
+
+
+def _encode(change: dict[str, Any]) -> bytes:
+    return json.dumps(change, separators=(",", ":")).encode("ascii") + b"\n"
