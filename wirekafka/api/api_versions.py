@@ -1,10 +1,37 @@
+"""ApiVersions: which APIs this broker serves, in which versions.
+
+Behaviour:
+    Lists every API of the registry with the versions that are served, in the order of their keys; it can be asked at any time.
+    A request of version 3 or later names the client's software and its version, which the broker keeps for its log and its
+    consoles; names that break Kafka's pattern are answered with INVALID_REQUEST. A request of a version that is not served is
+    answered in version 0 with UNSUPPORTED_VERSION and the range of ApiVersions itself, whatever its body.
+
+Versions:
+    0. The list, with one error code.
+    1. `throttle_time_ms`.
+    2. As 1 (KIP-219: clients throttle themselves).
+    3. Flexible; the client's software and its version (KIP-511); supported and finalized features (KIP-584). The response keeps
+       header 0, for the client does not know yet what the broker speaks.
+    4. Features whose range begins at 0 are listed too (KIP-1022); before, they are left out.
+
+Differs from Apache Kafka:
+    No features are listed, for none of those that Kafka versions (metadata.version, group.version, ...) exists here.
+    Produce is served from version 0, so that librdkafka goes on compressing (KAFKA-18659).
+
+Source: kafka.server.ApiVersionManager; org.apache.kafka.common.requests.ApiVersionsRequest.
+"""
+
 from __future__ import annotations
 
-from typing import Annotated
+import re
+from typing import TYPE_CHECKING, Annotated
 
-from wirekafka.wire.types import Message, Bool, Int16, Int32, Int64, String, since, tag
+from wirekafka.api.registry import API_VERSIONS_KEY, APIS, Call, serves
+from wirekafka.errors import ErrorCode
+from wirekafka.wire.types import Bool, Int16, Int32, Int64, Message, String, since, tag
 
-# ApiVersions: key 18, versions 0-4, flexible since 3
+if TYPE_CHECKING:
+    from wirekafka.broker import Broker
 
 
 class ApiVersionsRequest(Message):
@@ -38,3 +65,31 @@ class ApiVersionsResponse(Message):
     finalized_features_epoch: Annotated[Int64, tag(1, since=3)] = -1
     finalized_features: Annotated[list[FinalizedFeatureKey], tag(2, since=3)] = []
     zk_migration_ready: Annotated[Bool, tag(3, since=3)] = False
+
+
+_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?", re.ASCII)
+
+
+@serves(API_VERSIONS_KEY, ApiVersionsRequest, ApiVersionsResponse, versions=range(5), flexible_since=3)
+def api_versions(broker: Broker, call: Call[ApiVersionsRequest]) -> ApiVersionsResponse:
+    """Lists what is served, and remembers what the client calls itself."""
+    request = call.request
+    if call.version >= 3:
+        name, version = request.client_software_name, request.client_software_version
+        if not (_SOFTWARE.fullmatch(name) and _SOFTWARE.fullmatch(version)):
+            return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
+        call.client.software_name, call.client.software_version = name, version
+    return ApiVersionsResponse(api_keys=[_range_of(key) for key in sorted(APIS)])
+
+
+def unsupported_version() -> ApiVersionsResponse:
+    """The answer, in version 0, to a version that is not served.
+
+    Source: KIP-511.
+    """
+    return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[_range_of(API_VERSIONS_KEY)])
+
+
+def _range_of(key: int) -> ApiVersion:
+    versions = APIS[key].versions
+    return ApiVersion(api_key=key, min_version=versions[0], max_version=versions[-1])

@@ -1,0 +1,208 @@
+"""From a frame to its handler and back: header, body, handler, response.
+
+Rules of this file: what a version needs (its functions, its headers) is looked up once and kept as a `Route`; a request makes no
+closure. A handler's exception is mapped here and nowhere else: the traceback is logged, and the client is told so in the
+response's top-level error code or, where there is none, by closing its connection.
+
+Source: kafka.server.KafkaApis.handle; org.apache.kafka.common.requests.RequestContext (ApiVersions of an unknown version).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import structlog
+
+from wirekafka.api.api_versions import unsupported_version
+from wirekafka.api.registry import API_VERSIONS_KEY, APIS, Api, Call, Client
+from wirekafka.errors import ErrorCode, KafkaError, ProtocolError
+from wirekafka.pending import Pending
+from wirekafka.server.connection import RepeatedError
+from wirekafka.wire.codec import Piece, fields_of, skip_tagged_fields
+from wirekafka.wire.types import Message
+
+if TYPE_CHECKING:
+    from wirekafka.broker import Broker
+
+log = structlog.get_logger(__name__)
+
+Answer = bytes | list[Piece] | None
+"""A framed response, whole or in pieces among which are regions of files; None where the client wants none."""
+
+TOLD_LIMIT = 1000
+"""So many refusals and failures are remembered, so that each is logged once."""
+
+_HEADER = struct.Struct(">Iih")
+"""API key and version in one number, as routes are found by it; correlation id; length of the client id."""
+
+_SPLIT_HEADER = struct.Struct(">hhih")
+
+_RESPONSE_HEADER = struct.Struct(">ii")
+_FLEXIBLE_RESPONSE_HEADER = struct.Struct(">iix")
+
+
+class Route:
+    """One version of one API, with what its requests need at hand."""
+
+    __slots__ = ("api", "handler", "has_tagged_header", "read", "response_header", "version", "write")
+
+    def __init__(self, api: Api, version: int) -> None:
+        self.api = api
+        self.version = version
+        self.handler = api.handler
+        self.read = api.request_reader(version)
+        self.write = api.response_writer(version)
+        self.has_tagged_header = api.is_flexible(version)
+        is_flexible = api.has_flexible_response_header(version)
+        self.response_header = _FLEXIBLE_RESPONSE_HEADER if is_flexible else _RESPONSE_HEADER
+
+    def __str__(self) -> str:
+        return f"{self.api.name} {self.version}"
+
+    def encode(self, correlation_id: int, response: Message) -> bytes | list[Piece]:
+        """The framed response."""
+        pieces: list[Piece] = [b""]
+        self.write(pieces.append, response)
+        header = self.response_header
+        pieces[0] = header.pack(header.size - 4 + sum(map(len, pieces)), correlation_id)
+        try:
+            return b"".join(pieces)
+        except TypeError:  # regions of files are among them
+            return pieces
+
+    def error_response(self, error: KafkaError) -> Message | None:
+        """The response that says that the whole request failed; None if this version has no place for it."""
+        names = {field.name for field in fields_of(self.api.response, self.version, self.api.is_flexible(self.version))}
+        if "error_code" not in names:
+            return None
+        response: Any = self.api.response()
+        response.error_code = error.code
+        if "error_message" in names:
+            response.error_message = error.message
+        return response  # type: ignore[no-any-return]
+
+
+class Dispatcher:
+    """Hands each request to its handler.
+
+    Attributes:
+        now_ms: the broker's wall clock.
+        max_request_bytes: the largest frame that is read.
+    """
+
+    __slots__ = ("_broker", "_routes", "_told", "max_request_bytes", "now_ms")
+
+    def __init__(self, broker: Broker) -> None:
+        self.now_ms: Callable[[], int] = broker.clock.now_ms
+        self.max_request_bytes: int = broker.config.integer("socket.request.max.bytes")
+        self._broker = broker
+        self._routes: dict[int, Route] = {}
+        self._told: set[tuple[object, ...]] = set()
+
+    def handle(self, frame: memoryview, client: Client, now_ms: int) -> Answer | Pending[Any]:
+        """Handles one request, whose frame is valid only until this returns.
+
+        Raises:
+            ProtocolError: it cannot be answered; its connection ends.
+        """
+        key_and_version, correlation_id, length = _HEADER.unpack_from(frame)
+        route = self._routes.get(key_and_version)
+        if route is None:
+            found = self._find_route(frame, client)
+            if isinstance(found, bytes):
+                return found
+            route = found
+        try:
+            pos = 10
+            client_id = None
+            if length >= 0:
+                pos += length
+                client_id = str(frame[10:pos], "utf-8")
+            size = len(frame)
+            if route.has_tagged_header:
+                if frame[pos]:
+                    pos = skip_tagged_fields(frame, pos, size)
+                else:
+                    pos += 1
+            # Bytes behind the body are ignored, as Kafka ignores them.
+            request, _ = route.read(frame, pos, size)
+        except (struct.error, IndexError, UnicodeDecodeError, ProtocolError) as error:
+            raise ProtocolError(f"a broken {route} request: {error}") from None
+        try:
+            response = route.handler(self._broker, Call(request, route.version, client_id, client, now_ms))
+            if response is None:
+                return None
+            if isinstance(response, Pending):
+                return response.map(partial(self._encode_late, route, correlation_id))
+            return route.encode(correlation_id, response)
+        except Exception as error:
+            return self._failure(route, correlation_id, error)
+
+    def _encode_late(self, route: Route, correlation_id: int, response: Message | None) -> Answer | ProtocolError:
+        """Encodes a reply that was pending; what goes wrong is returned, for the one who gave the reply has no part in it."""
+        if response is None:
+            return None
+        try:
+            return route.encode(correlation_id, response)
+        except Exception as error:
+            try:
+                return self._failure(route, correlation_id, error)
+            except ProtocolError as refusal:
+                return refusal
+
+    def _failure(self, route: Route, correlation_id: int, error: Exception) -> Answer:
+        """Tells the client that its request failed.
+
+        Raises:
+            ProtocolError: it is the error, or the response has no place to say so.
+        """
+        if isinstance(error, ProtocolError):
+            raise error
+        if not isinstance(error, KafkaError):
+            is_new = self._is_new(route.api.key, type(error), error.__traceback__ and error.__traceback__.tb_lasti)
+            log.error("A request failed", request=str(route), error=repr(error), exc_info=error if is_new else None)
+            error = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
+        response = route.error_response(error)
+        if response is None:
+            raise ProtocolError(f"a {route} request failed with {error}, which its response cannot say")
+        return route.encode(correlation_id, response)
+
+    def _find_route(self, frame: memoryview, client: Client) -> Route | bytes:
+        """The route of a version that nobody has asked for yet, or the answer to a version that is not served.
+
+        Raises:
+            ProtocolError: the API or its version is not served; Kafka closes the connection too.
+
+        Source: KIP-511 (an unknown version of ApiVersions is answered in version 0).
+        """
+        key, version, correlation_id, length = _SPLIT_HEADER.unpack_from(frame)
+        api = APIS.get(key)
+        if api is not None and version in api.versions:
+            route = self._routes[(key & 0xFFFF) << 16 | version] = Route(api, version)
+            return route
+        if api is None:
+            reason = f"API {key} is not served"
+        else:
+            reason = f"{api.name} {version} is not served, only {api.versions[0]} to {api.versions[-1]}"
+        client_id = str(frame[10 : 10 + max(length, 0)], "utf-8", "replace")
+        reason = f"{reason} (client id {client_id!r})"
+        is_new = self._is_new(client.host, reason)
+        if api is None or key != API_VERSIONS_KEY:
+            raise (ProtocolError if is_new else RepeatedError)(reason)
+        if is_new:
+            log.info("Client told which versions are served", client=f"{client.host}:{client.port}", reason=reason)
+        answer = Route(api, 0).encode(correlation_id, unsupported_version())
+        assert isinstance(answer, bytes)
+        return answer
+
+    def _is_new(self, *what: object) -> bool:
+        """Whether this has not been said before."""
+        if what in self._told:
+            return False
+        if len(self._told) >= TOLD_LIMIT:
+            self._told.clear()
+        self._told.add(what)
+        return True

@@ -1,0 +1,195 @@
+"""Where clients come in: the sockets that listen, and who is let in.
+
+Rules of this file: a listener is bound before anything depends on its port, and listens only when the broker can answer. What all
+connections of a listener have in common is set on the listening socket, from which Linux copies it. At `max.connections` the
+next ones wait in the backlog, and an address with too many is turned away with one log line, as in Apache Kafka.
+
+Source: kafka.network.SocketServer (Acceptor, ConnectionQuotas).
+"""
+
+from __future__ import annotations
+
+import errno
+import socket
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import structlog
+import trio
+
+from wirekafka.api.registry import Client
+
+if TYPE_CHECKING:
+    from wirekafka.config import BrokerConfig, Listener
+    from wirekafka.server.drivers import EpollDriver
+
+log = structlog.get_logger(__name__)
+
+ACCEPTS_PER_TURN = 64
+"""So many connections are accepted before others have their turn."""
+
+_EXHAUSTED = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
+_EXHAUSTED_PAUSE_SECONDS = 0.1
+
+
+class ListenError(Exception):
+    """An address cannot be listened on; the text names it and says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """A host and a port, printed as clients write them."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def plain_host(host: str) -> str:
+    """The address without what only this machine understands: an IPv4 address inside IPv6, a scope."""
+    host = host.partition("%")[0]
+    return host[7:] if host.startswith("::ffff:") and "." in host else host
+
+
+class ConnectionQuotas:
+    """How many connections there are, and how many there may be."""
+
+    def __init__(self, config: BrokerConfig) -> None:
+        self._most = config.integer("max.connections")
+        self._most_per_host = config.integer("max.connections.per.ip")
+        self._most_of_host = config.max_connections_per_ip_overrides
+        self._count = 0
+        self._counts: Counter[str] = Counter()
+        self._room = trio.Event()
+
+    @property
+    def is_full(self) -> bool:
+        """No connection more, from wherever."""
+        return self._count >= self._most
+
+    async def wait_for_room(self) -> None:
+        """Returns once a connection has been closed."""
+        self._room = trio.Event()
+        await self._room.wait()
+
+    def admit(self, host: str) -> bool:
+        """Counts a connection from `host`; False if it has as many as it may."""
+        if self._counts[host] >= self._most_of_host.get(host, self._most_per_host):
+            return False
+        self._count += 1
+        self._counts[host] += 1
+        return True
+
+    def leave(self, client: Client) -> None:
+        """A connection that was admitted is closed."""
+        self._count -= 1
+        self._counts[client.host] -= 1
+        if not self._counts[client.host]:
+            del self._counts[client.host]
+        self._room.set()
+
+
+class BoundListener:
+    """One of the broker's listeners, with its socket.
+
+    Attributes:
+        name: Kafka's name of the listener.
+        address: the host as configured (`0.0.0.0` or `::` for every interface), and the port, chosen by the kernel if that was 0.
+    """
+
+    __slots__ = ("_socket", "address", "name")
+
+    def __init__(self, listener: Listener, config: BrokerConfig) -> None:
+        """Binds the address.
+
+        Raises:
+            ListenError: it cannot be bound.
+        """
+        self.name = listener.name
+        try:
+            self._socket = _bind(listener.host, listener.port)
+            _set_options(self._socket, config)
+        except OSError as error:
+            reason = error.strerror or str(error)
+            raise ListenError(f"Cannot listen on {Address(listener.host, listener.port)}: {reason}") from None
+        host, port = self._socket.getsockname()[:2]
+        self.address = Address(listener.host or host, port)
+
+    def listen(self, backlog: int) -> None:
+        """Lets clients in from now on."""
+        self._socket.listen(backlog)
+
+    def close(self) -> None:
+        """Lets nobody in any more."""
+        self._socket.close()
+
+    async def accept(self, driver: EpollDriver, quotas: ConnectionQuotas) -> None:
+        """Accepts connections for the driver until cancelled."""
+        while True:
+            await trio.lowlevel.wait_readable(self._socket)
+            for _ in range(ACCEPTS_PER_TURN):
+                if quotas.is_full:
+                    log.warning("No connection more: max.connections is reached", listener=self.name)
+                    await quotas.wait_for_room()
+                try:
+                    accepted, peer = self._socket.accept()
+                except BlockingIOError:
+                    break
+                except OSError as error:
+                    await self._on_accept_error(error)
+                    break
+                self._admit(accepted, peer, driver, quotas)
+
+    async def _on_accept_error(self, error: OSError) -> None:
+        """A connection that was gone at once is nothing; without descriptors or memory, wait until some come free."""
+        if error.errno in _EXHAUSTED:
+            log.error("Cannot accept connections", listener=self.name, error=error.strerror)
+            await trio.sleep(_EXHAUSTED_PAUSE_SECONDS)
+
+    def _admit(self, accepted: socket.socket, peer: Sequence[str | int], driver: EpollDriver, quotas: ConnectionQuotas) -> None:
+        host, port = plain_host(str(peer[0])), int(peer[1])
+        if not quotas.admit(host):
+            log.warning("Connection refused: max.connections.per.ip is reached", client=host, listener=self.name)
+            accepted.close()
+            return
+        accepted.setblocking(False)
+        local = accepted.getsockname()
+        driver.add(accepted, Client(host, port, self.name, plain_host(local[0]), local[1]))
+
+
+def _bind(host: str, port: int) -> socket.socket:
+    if not host:
+        if socket.has_dualstack_ipv6():
+            return _bound(socket.AF_INET6, ("::", port), is_dual=True)
+        host = "0.0.0.0"  # noqa: S104
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    # IPv4 first where a name has both, as Java does it.
+    family, _, _, _, address = min(found, key=lambda entry: entry[0] != socket.AF_INET)
+    return _bound(family, address)
+
+
+def _bound(family: int, address: tuple[str | int, ...], *, is_dual: bool = False) -> socket.socket:
+    bound = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        bound.setblocking(False)
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, not is_dual)
+        bound.bind(address)
+    except OSError:
+        bound.close()
+        raise
+    return bound
+
+
+def _set_options(bound: socket.socket, config: BrokerConfig) -> None:
+    bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, setting in ((socket.SO_SNDBUF, "socket.send.buffer.bytes"), (socket.SO_RCVBUF, "socket.receive.buffer.bytes")):
+        size = config.integer(setting)
+        if size != -1:
+            bound.setsockopt(socket.SOL_SOCKET, option, size)
