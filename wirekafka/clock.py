@@ -19,11 +19,16 @@ log = structlog.get_logger(__name__)
 
 
 class Timer:
-    """One call in the future; `cancel` makes it never happen."""
+    """One call in the future; `cancel` makes it never happen.
 
-    __slots__ = ("_callback",)
+    Attributes:
+        due: when, by trio's clock, in seconds.
+    """
 
-    def __init__(self, callback: Callable[[], object]) -> None:
+    __slots__ = ("_callback", "due")
+
+    def __init__(self, due: float, callback: Callable[[], object]) -> None:
+        self.due = due
         self._callback: Callable[[], object] | None = callback
 
     @property
@@ -62,12 +67,24 @@ class Clock:
     def call_later(self, delay_ms: float, callback: Callable[[], object]) -> Timer:
         """Calls back on the broker's loop once `delay_ms` milliseconds have passed, by trio's clock."""
         due = trio.current_time() + delay_ms / 1000
-        timer = Timer(callback)
+        timer = Timer(due, callback)
         is_first = not self._timers or due < self._timers[0][0]
         heapq.heappush(self._timers, (due, next(self._tick), timer))
         if is_first and self._wake is not None:
             self._wake.cancel()
         return timer
+
+    def postpone(self, timer: Timer, delay_ms: float) -> bool:
+        """Makes a timer call `delay_ms` milliseconds from now instead; False if that is not later, or it is not set any more.
+
+        What is put off again and again, as a member's session is by each heartbeat, stays one entry in the heap: it moves only
+        when its former time comes.
+        """
+        due = trio.current_time() + delay_ms / 1000
+        if due < timer.due or not timer.is_due_later:
+            return False
+        timer.due = due
+        return True
 
     async def run(self) -> None:
         """Fires timers until cancelled. One task a broker runs this.
@@ -85,6 +102,9 @@ class Clock:
         now = trio.current_time()
         while self._timers and (self._timers[0][0] <= now or not self._timers[0][2].is_due_later):
             _, _, timer = heapq.heappop(self._timers)
+            if timer.due > now and timer.is_due_later:
+                heapq.heappush(self._timers, (timer.due, next(self._tick), timer))
+                continue
             try:
                 timer.fire()
             except Exception:
