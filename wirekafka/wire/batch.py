@@ -1,0 +1,413 @@
+"""A record batch of format 2: its header, its checksum, its records, and how one is built.
+
+Theory of operation: for the log a batch is opaque. `BatchHeader` is one struct call over the 61 bytes in front of it, the
+functions named `write_` change the fields that the broker owns in place, and `walk`, the module beside this one, steps from
+one record's length to the next without making an object. `iterate_records` and `build_batch` are for everybody else:
+coordinators, conversions, the cleaner, tests.
+
+    base offset 8 | length 4 | leader epoch 4 | magic 1 | crc 4 | attributes 2 | last offset delta 4 | base timestamp 8 |
+    max timestamp 8 | producer id 8 | producer epoch 2 | base sequence 4 | record count 4 | records
+
+The checksum covers everything from the attributes on, so base offset and leader epoch are written without touching it.
+
+Source: org.apache.kafka.common.record.DefaultRecordBatch and DefaultRecord; KIP-98; varints are protobuf's zigzag ones.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from enum import IntEnum
+
+from crc32c import crc32c
+
+from wirekafka.errors import ErrorCode, KafkaError
+from wirekafka.names import NO_LEADER_EPOCH, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, NO_TIMESTAMP
+from wirekafka.wire.compression import MOST_CONTENT_BYTES, Buffer, Compression, compress, compression_of, decompress
+
+MAGIC = 2
+HEADER_SIZE = 61
+LOG_OVERHEAD = 12
+"""The base offset and the length, which the length does not count."""
+LENGTH_OFFSET = 8
+LEADER_EPOCH_OFFSET = 12
+MAGIC_OFFSET = 16
+CRC_OFFSET = 17
+ATTRIBUTES_OFFSET = 21
+MAX_TIMESTAMP_OFFSET = 35
+
+COMPRESSION_MASK = 0x07
+TIMESTAMP_TYPE_MASK = 0x08
+TRANSACTIONAL_MASK = 0x10
+CONTROL_MASK = 0x20
+DELETE_HORIZON_MASK = 0x40
+
+MOST_SEQUENCE = 0x7FFFFFFF
+
+_HEADER = struct.Struct(">qiibIhiqqqhii")
+_INT64 = struct.Struct(">q")
+_UINT32 = struct.Struct(">I")
+_INT32 = struct.Struct(">i")
+_ATTRIBUTES = struct.Struct(">h")
+
+
+class TimestampType(IntEnum):
+    """Who set the timestamps of a batch; the number is the bit in its attributes."""
+
+    CREATE_TIME = 0
+    LOG_APPEND_TIME = 1
+
+
+class BatchHeader:
+    """The header of one batch, as it stands in the buffer it was read from.
+
+    Attributes:
+        base_offset: the first record's offset.
+        batch_length: the bytes behind this field; `size_bytes` counts all.
+        record_count: what the header claims; `walk.count_records` finds out.
+    """
+
+    __slots__ = (
+        "attributes",
+        "base_offset",
+        "base_sequence",
+        "base_timestamp",
+        "batch_length",
+        "crc",
+        "last_offset_delta",
+        "magic",
+        "max_timestamp",
+        "partition_leader_epoch",
+        "producer_epoch",
+        "producer_id",
+        "record_count",
+    )
+    base_offset: int
+    batch_length: int
+    partition_leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    record_count: int
+
+    def __init__(self, buf: Buffer, pos: int = 0) -> None:
+        (
+            self.base_offset,
+            self.batch_length,
+            self.partition_leader_epoch,
+            self.magic,
+            self.crc,
+            self.attributes,
+            self.last_offset_delta,
+            self.base_timestamp,
+            self.max_timestamp,
+            self.producer_id,
+            self.producer_epoch,
+            self.base_sequence,
+            self.record_count,
+        ) = _HEADER.unpack_from(buf, pos)
+
+    @property
+    def size_bytes(self) -> int:
+        """All bytes of the batch, header included."""
+        return LOG_OVERHEAD + self.batch_length
+
+    @property
+    def last_offset(self) -> int:
+        """The last record's offset; compaction keeps it even if it removes that record."""
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def next_offset(self) -> int:
+        """One past the last record's offset."""
+        return self.base_offset + self.last_offset_delta + 1
+
+    @property
+    def compression(self) -> Compression:
+        """The codec of the records.
+
+        Raises:
+            KafkaError: UNSUPPORTED_COMPRESSION_TYPE, there is no such codec.
+        """
+        return compression_of(self.attributes & COMPRESSION_MASK)
+
+    @property
+    def timestamp_type(self) -> TimestampType:
+        """Whether producer or broker set the timestamps."""
+        return TimestampType.LOG_APPEND_TIME if self.attributes & TIMESTAMP_TYPE_MASK else TimestampType.CREATE_TIME
+
+    @property
+    def is_transactional(self) -> bool:
+        """Part of a transaction."""
+        return bool(self.attributes & TRANSACTIONAL_MASK)
+
+    @property
+    def is_control(self) -> bool:
+        """Holds one control record, which consumers do not show."""
+        return bool(self.attributes & CONTROL_MASK)
+
+    @property
+    def delete_horizon_ms(self) -> int | None:
+        """When the batch's tombstones may go, once the cleaner has set it (KIP-534); it takes the base timestamp's place."""
+        return self.base_timestamp if self.attributes & DELETE_HORIZON_MASK else None
+
+    @property
+    def has_producer_id(self) -> bool:
+        """Written by an idempotent producer."""
+        return self.producer_id > NO_PRODUCER_ID
+
+    @property
+    def last_sequence(self) -> int:
+        """The last record's sequence number; the numbers go round at 2^31."""
+        if self.base_sequence == NO_SEQUENCE:
+            return NO_SEQUENCE
+        return (self.base_sequence + self.last_offset_delta) & MOST_SEQUENCE
+
+
+def read_batch_header(buf: Buffer, pos: int = 0) -> BatchHeader:
+    """The header that starts at `pos`, unchecked.
+
+    Raises:
+        struct.error: fewer than `HEADER_SIZE` bytes are there.
+    """
+    return BatchHeader(buf, pos)
+
+
+def check_crc(buf: Buffer, pos: int, header: BatchHeader) -> bool:
+    """Whether the batch at `pos`, which is whole, has the checksum that its header says."""
+    return crc32c(buf[pos + ATTRIBUTES_OFFSET : pos + LOG_OVERHEAD + header.batch_length]) == header.crc
+
+
+def write_offsets(buf: bytearray | memoryview, pos: int, header: BatchHeader, base_offset: int, leader_epoch: int) -> None:
+    """Gives the batch at `pos` its place in the log; the checksum does not cover it."""
+    header.base_offset = base_offset
+    header.partition_leader_epoch = leader_epoch
+    _INT64.pack_into(buf, pos, base_offset)
+    _INT32.pack_into(buf, pos + LEADER_EPOCH_OFFSET, leader_epoch)
+
+
+def write_timestamp(
+    buf: bytearray | memoryview, pos: int, header: BatchHeader, timestamp_type: TimestampType, max_timestamp: int
+) -> None:
+    """Changes timestamp type and greatest timestamp of the batch at `pos`, and its checksum."""
+    header.attributes = header.attributes & ~TIMESTAMP_TYPE_MASK | timestamp_type << 3
+    header.max_timestamp = max_timestamp
+    _ATTRIBUTES.pack_into(buf, pos + ATTRIBUTES_OFFSET, header.attributes)
+    _INT64.pack_into(buf, pos + MAX_TIMESTAMP_OFFSET, max_timestamp)
+    header.crc = crc32c(buf[pos + ATTRIBUTES_OFFSET : pos + header.size_bytes])
+    _UINT32.pack_into(buf, pos + CRC_OFFSET, header.crc)
+
+
+@dataclass(slots=True)
+class Record:
+    """One record outside of its batch.
+
+    Attributes:
+        key, value: None is null; a null value is a tombstone.
+        headers: in order, names may repeat.
+        timestamp: in ms; -1 if it has none.
+        offset: its offset in the log; `build_batch` minds it only if told to.
+    """
+
+    key: bytes | None = None
+    value: bytes | None = None
+    headers: tuple[tuple[bytes, bytes | None], ...] = ()
+    timestamp: int = NO_TIMESTAMP
+    offset: int = 0
+
+
+def _zigzag_varint(value: int) -> bytes:
+    value = (value << 1) ^ (value >> 63)
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+_SMALL_VARINTS = tuple(_zigzag_varint(number) for number in range(-1, 1024))
+
+
+def varint(value: int) -> bytes:
+    """The zigzag varint of a number of at most 64 bits."""
+    return _SMALL_VARINTS[value + 1] if -1 <= value < 1023 else _zigzag_varint(value)
+
+
+def read_varint(buf: Buffer, pos: int) -> tuple[int, int]:
+    """The zigzag varint at `pos` and where it ends.
+
+    Raises:
+        IndexError: it does not end within the buffer.
+        KafkaError: INVALID_RECORD, it takes more than ten bytes.
+    """
+    byte = buf[pos]
+    pos += 1
+    if byte < 0x80:
+        return (byte >> 1) ^ -(byte & 1), pos
+    value, shift = byte & 0x7F, 7
+    while byte >= 0x80:
+        if shift > 63:
+            raise _invalid("a varint does not end")
+        byte = buf[pos]
+        pos += 1
+        value |= (byte & 0x7F) << shift
+        shift += 7
+    return (value >> 1) ^ -(value & 1), pos
+
+
+def _invalid(reason: str) -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_RECORD, reason)
+
+
+def iterate_records(batch: Buffer, *, limit_bytes: int = MOST_CONTENT_BYTES) -> Iterator[Record]:
+    """The records of one whole batch that starts at the buffer's first byte.
+
+    Args:
+        batch: the bytes, which may go on behind the batch.
+        limit_bytes: the most that compressed records may take uncompressed.
+
+    Raises:
+        KafkaError: INVALID_RECORD, the records are not what the header says; MESSAGE_TOO_LARGE, they pass the limit;
+            UNSUPPORTED_COMPRESSION_TYPE.
+    """
+    header = BatchHeader(batch)
+    body = decompress(header.compression, batch[HEADER_SIZE : header.size_bytes], limit_bytes=limit_bytes)
+    append_time = header.max_timestamp if header.timestamp_type == TimestampType.LOG_APPEND_TIME else None
+    pos = 0
+    try:
+        for _ in range(header.record_count):
+            size, start = read_varint(body, pos)
+            record, pos = _read_record(body, start, header.base_offset, header.base_timestamp)
+            if pos != start + size:
+                raise _invalid(f"a record of {pos - start} bytes says that it has {size}")
+            if append_time is not None:
+                record.timestamp = append_time
+            yield record
+    except IndexError:
+        raise _invalid("a record ends behind its batch") from None
+    if pos != len(body):
+        raise _invalid(f"{len(body) - pos} bytes behind the last of {header.record_count} records")
+
+
+def _read_record(body: bytes, pos: int, base_offset: int, base_timestamp: int) -> tuple[Record, int]:
+    timestamp_delta, pos = read_varint(body, pos + 1)
+    offset_delta, pos = read_varint(body, pos)
+    key, pos = _read_bytes(body, pos)
+    value, pos = _read_bytes(body, pos)
+    header_count, pos = read_varint(body, pos)
+    if not 0 <= header_count <= len(body) - pos:
+        raise _invalid(f"a record of {header_count} headers")
+    headers = []
+    for _ in range(header_count):
+        name, pos = _read_bytes(body, pos)
+        if name is None:
+            raise _invalid("a header without a name")
+        content, pos = _read_bytes(body, pos)
+        headers.append((name, content))
+    return Record(key, value, tuple(headers), base_timestamp + timestamp_delta, base_offset + offset_delta), pos
+
+
+def _read_bytes(body: bytes, pos: int) -> tuple[bytes | None, int]:
+    size, pos = read_varint(body, pos)
+    if size < 0:
+        return None, pos
+    if size > len(body) - pos:
+        raise _invalid(f"{size} bytes of a record, where {len(body) - pos} are left")
+    return body[pos : pos + size], pos + size
+
+
+def build_batch(
+    records: Iterable[Record],
+    *,
+    base_offset: int = 0,
+    compression: Compression = Compression.NONE,
+    level: int | None = None,
+    timestamp_type: TimestampType = TimestampType.CREATE_TIME,
+    producer_id: int = NO_PRODUCER_ID,
+    producer_epoch: int = NO_PRODUCER_EPOCH,
+    base_sequence: int = NO_SEQUENCE,
+    leader_epoch: int = NO_LEADER_EPOCH,
+    is_transactional: bool = False,
+    is_control: bool = False,
+    delete_horizon_ms: int | None = None,
+    keeps_offsets: bool = False,
+    last_offset: int | None = None,
+) -> bytearray:
+    """The bytes of one batch.
+
+    Args:
+        records: their timestamps are taken as they are; none at all makes the empty batch that compaction may leave.
+        base_offset: the first record's offset; the others follow without a gap.
+        timestamp_type: with LOG_APPEND_TIME readers give every record the greatest timestamp among them.
+        delete_horizon_ms: what the cleaner sets (KIP-534).
+        keeps_offsets: the records' own offsets are kept, as compaction needs it; they ascend from `base_offset`.
+        last_offset: the last offset of a batch whose last record compaction has removed.
+    """
+    records = list(records)
+    base_timestamp = records[0].timestamp if records else NO_TIMESTAMP
+    if delete_horizon_ms is not None:
+        base_timestamp = delete_horizon_ms
+    offsets = [record.offset for record in records] if keeps_offsets else range(base_offset, base_offset + len(records))
+    body = b"".join(
+        encode_record(record, record.timestamp - base_timestamp, offset - base_offset)
+        for record, offset in zip(records, offsets, strict=True)
+    )
+    if last_offset is None:
+        last_offset = offsets[-1] if records else base_offset
+    attributes = (
+        compression
+        | (timestamp_type << 3)
+        | (TRANSACTIONAL_MASK if is_transactional else 0)
+        | (CONTROL_MASK if is_control else 0)
+        | (DELETE_HORIZON_MASK if delete_horizon_ms is not None else 0)
+    )
+    max_timestamp = max((record.timestamp for record in records), default=NO_TIMESTAMP)
+    batch = bytearray(HEADER_SIZE)
+    _HEADER.pack_into(
+        *(batch, 0, base_offset, 0, leader_epoch, MAGIC, 0, attributes, last_offset - base_offset),
+        *(base_timestamp, max_timestamp, producer_id, producer_epoch, base_sequence, len(records)),
+    )
+    batch += compress(compression, body, level)
+    return _sealed(batch)
+
+
+def encode_record(record: Record, timestamp_delta: int, offset_delta: int) -> bytes:
+    """One record as it stands in a batch, its length in front."""
+    pieces = [b"\0", varint(timestamp_delta), varint(offset_delta)]
+    for field in (record.key, record.value):
+        pieces += (b"\x01",) if field is None else (varint(len(field)), field)
+    pieces.append(varint(len(record.headers)))
+    for name, content in record.headers:
+        pieces += (varint(len(name)), name)
+        pieces += (b"\x01",) if content is None else (varint(len(content)), content)
+    body = b"".join(pieces)
+    return varint(len(body)) + body
+
+
+def recompress(batch: Buffer, compression: Compression, level: int | None, *, limit_bytes: int) -> bytearray:
+    """The same batch with its records in another codec.
+
+    Raises:
+        KafkaError: INVALID_RECORD, the records are a broken stream; MESSAGE_TOO_LARGE, they pass `limit_bytes` uncompressed.
+    """
+    header = BatchHeader(batch)
+    body = decompress(header.compression, batch[HEADER_SIZE : header.size_bytes], limit_bytes=limit_bytes)
+    changed = bytearray(batch[:HEADER_SIZE])
+    _ATTRIBUTES.pack_into(changed, ATTRIBUTES_OFFSET, header.attributes & ~COMPRESSION_MASK | compression)
+    changed += compress(compression, body, level)
+    return _sealed(changed)
+
+
+def _sealed(batch: bytearray) -> bytearray:
+    """The batch with its length and its checksum written."""
+    _INT32.pack_into(batch, LENGTH_OFFSET, len(batch) - LOG_OVERHEAD)
+    _UINT32.pack_into(batch, CRC_OFFSET, crc32c(memoryview(batch)[ATTRIBUTES_OFFSET:]))
+    return batch

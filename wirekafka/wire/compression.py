@@ -1,0 +1,344 @@
+"""The five codecs in which a batch's records may be compressed, behind one table.
+
+Theory of operation: bytes come from strangers, so decompression is a stream of chunks of bounded size, and whoever needs it
+in one piece says how much it will take. What a frame announces about its content is never allocated before it is checked:
+snappy's block length against what snappy can reach at all, zstd's window against Kafka's own limit. The libraries are
+imported on first use: a broker that sees no snappy does not carry it.
+
+Rules of this file: what is no valid stream is `INVALID_RECORD`, not `CORRUPT_MESSAGE`: the checksum was right, so a client
+that sends the same bytes again, as it does on `CORRUPT_MESSAGE`, gains nothing.
+
+Source: org.apache.kafka.common.compress (GzipCompression, SnappyCompression, Lz4BlockInputStream, ZstdCompression); the
+snappy framing is xerial's, org.xerial.snappy.SnappyInputStream; zstd is KIP-110.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Callable, Iterator
+from enum import IntEnum
+from functools import cache
+from typing import Any, NoReturn
+
+from wirekafka.errors import ErrorCode, KafkaError
+
+Buffer = bytes | bytearray | memoryview
+
+CHUNK_BYTES = 256 * 1024
+"""The most that one step of a decompression yields; raw snappy alone, which has no blocks, comes in one piece."""
+
+MOST_CONTENT_BYTES = 1 << 30
+"""The most that records may take uncompressed where nobody says less; a log written elsewhere may hold any."""
+
+XERIAL_HEADER = b"\x82SNAPPY\x00" + struct.pack(">ii", 1, 1)
+XERIAL_BLOCK_BYTES = 32 * 1024
+SNAPPY_MOST_RATIO = 22
+"""A snappy element of three bytes stands for 64 at most."""
+
+LZ4_MAGIC = b"\x04\x22\x4d\x18"
+LZ4_HAS_CONTENT_SIZE = 0x08
+
+ZSTD_MOST_HEADER_BYTES = 18
+ZSTD_MOST_WINDOW_BYTES = 1 << 27
+"""What zstd-jni, and so Kafka, takes at most."""
+
+
+class Compression(IntEnum):
+    """Kafka's codecs by their number in a batch's attributes; the name in lower case is the setting's."""
+
+    NONE = 0
+    GZIP = 1
+    SNAPPY = 2
+    LZ4 = 3
+    ZSTD = 4
+
+
+def compression_of(number: int) -> Compression:
+    """The codec of a number in a batch's attributes.
+
+    Raises:
+        KafkaError: UNSUPPORTED_COMPRESSION_TYPE, there is no such codec.
+    """
+    if number > Compression.ZSTD:
+        raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"there is no compression type {number}")
+    return Compression(number)
+
+
+def compress(compression: Compression, data: Buffer, level: int | None = None) -> bytes:
+    """The data compressed; `level` is the codec's own, None its default, and means nothing to snappy."""
+    return _COMPRESSORS[compression](data, level)
+
+
+def decompress_stream(compression: Compression, data: Buffer) -> Iterator[Buffer]:
+    """The content in chunks of at most `CHUNK_BYTES`.
+
+    Raises:
+        KafkaError: INVALID_RECORD, the stream is broken, ends early or goes on behind its end.
+    """
+    return _DECOMPRESSORS[compression](data)
+
+
+def decompress(compression: Compression, data: Buffer, *, limit_bytes: int) -> bytes:
+    """The content in one piece.
+
+    Raises:
+        KafkaError: INVALID_RECORD, as `decompress_stream`; MESSAGE_TOO_LARGE, the content has more than `limit_bytes`.
+    """
+    chunks: list[Buffer] = []
+    size = 0
+    for chunk in decompress_stream(compression, data):
+        size += len(chunk)
+        if size > limit_bytes:
+            raise too_large(limit_bytes)
+        chunks.append(chunk)
+    return bytes(chunks[0]) if len(chunks) == 1 else b"".join(chunks)
+
+
+def too_large(limit_bytes: int) -> KafkaError:
+    """The refusal of a content of more than `limit_bytes`; clients answer it with smaller batches."""
+    return KafkaError(ErrorCode.MESSAGE_TOO_LARGE, f"a compressed batch has more than {limit_bytes} bytes of records")
+
+
+def _broken(compression: Compression, reason: object) -> NoReturn:
+    raise KafkaError(ErrorCode.INVALID_RECORD, f"broken {compression.name.lower()} stream: {reason}") from None
+
+
+def _plain_chunks(data: Buffer) -> Iterator[Buffer]:
+    yield data
+
+
+def _gzip(data: Buffer, level: int | None) -> bytes:
+    engine = zlib.compressobj(zlib.Z_DEFAULT_COMPRESSION if level is None else level, zlib.DEFLATED, 31)
+    return engine.compress(data) + engine.flush()
+
+
+def _gzip_chunks(data: Buffer) -> Iterator[Buffer]:
+    engine = zlib.decompressobj(31)
+    try:
+        while not engine.eof:
+            chunk = engine.decompress(data, CHUNK_BYTES)
+            data = engine.unconsumed_tail
+            if chunk:
+                yield chunk
+            elif not engine.eof:
+                _broken(Compression.GZIP, "it ends early")
+    except zlib.error as error:
+        _broken(Compression.GZIP, error)
+    if engine.unused_data:
+        _broken(Compression.GZIP, "it goes on behind its end")
+
+
+def _snappy(data: Buffer, level: int | None) -> bytes:
+    """In xerial's framing, which the Java clients of every age read; blocks of its default size."""
+    compress_block = _snappy_library().compress_raw
+    pieces = [XERIAL_HEADER]
+    for start in range(0, len(data), XERIAL_BLOCK_BYTES):
+        block = bytes(compress_block(data[start : start + XERIAL_BLOCK_BYTES]))
+        pieces += (struct.pack(">i", len(block)), block)
+    return b"".join(pieces)
+
+
+def _snappy_chunks(data: Buffer) -> Iterator[Buffer]:
+    """Xerial's framing if its magic is there, else one raw block, which is how clients other than Java write it."""
+    if data[:8] != XERIAL_HEADER[:8]:
+        yield _snappy_block(data)
+        return
+    if len(data) < len(XERIAL_HEADER):
+        _broken(Compression.SNAPPY, "it ends early")
+    pos = len(XERIAL_HEADER)
+    while pos < len(data):
+        if len(data) - pos < 4:
+            _broken(Compression.SNAPPY, "it ends early")
+        (size,) = struct.unpack_from(">i", data, pos)
+        pos += 4
+        if not 0 <= size <= len(data) - pos:
+            _broken(Compression.SNAPPY, f"a block of {size} bytes, where {len(data) - pos} are left")
+        yield _snappy_block(data[pos : pos + size])
+        pos += size
+
+
+def _snappy_block(block: Buffer) -> Buffer:
+    announced = shift = 0
+    for byte in bytes(block[:5]):
+        announced |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            break
+    if announced > SNAPPY_MOST_RATIO * len(block):
+        _broken(Compression.SNAPPY, f"{len(block)} bytes cannot hold {announced}")
+    library = _snappy_library()
+    try:
+        return bytes(library.decompress_raw(block))
+    except library.DecompressionError as error:
+        _broken(Compression.SNAPPY, error)
+
+
+class _SnappyLibrary:
+    """python-snappy 0.7 stands on cramjam, whose functions take any buffer without copying it."""
+
+    def __init__(self) -> None:
+        import snappy
+
+        self.compress_raw: Callable[[Buffer], Any] = snappy.compress
+        self.decompress_raw: Callable[[Buffer], Any] = snappy.uncompress
+        self.DecompressionError = snappy.UncompressError
+
+
+@cache
+def _snappy_library() -> _SnappyLibrary:
+    return _SnappyLibrary()
+
+
+def _lz4(data: Buffer, level: int | None) -> bytes:
+    """Independent blocks of 64 KiB without checksums, for Kafka's own reader knows no others."""
+    import lz4.frame
+
+    compressed: bytes = lz4.frame.compress(
+        data,
+        compression_level=0 if level is None else level,
+        block_size=lz4.frame.BLOCKSIZE_MAX64KB,
+        block_linked=False,
+        store_size=False,
+    )
+    return compressed
+
+
+def _lz4_chunks(data: Buffer) -> Iterator[Buffer]:
+    import lz4.frame
+
+    engine = lz4.frame.LZ4FrameDecompressor()
+    try:
+        while not engine.eof:
+            chunk: bytes = engine.decompress(data, CHUNK_BYTES)
+            data = b""
+            if chunk:
+                yield chunk
+            elif not engine.eof:
+                _broken(Compression.LZ4, "it ends early")
+    except (RuntimeError, EOFError) as error:
+        _broken(Compression.LZ4, error)
+    if engine.unused_data:
+        _broken(Compression.LZ4, "it goes on behind its end")
+
+
+def with_right_lz4_checksum(data: Buffer) -> bytes:
+    """An lz4 frame whose header checksum was computed by a client of message format 0, made right.
+
+    Those clients hashed the magic number along with the descriptor, so the byte is replaced whatever it says.
+
+    Raises:
+        KafkaError: INVALID_RECORD, there is no lz4 frame header.
+
+    Source: KAFKA-3160; org.apache.kafka.common.compress.Lz4BlockInputStream (ignoreFlagDescriptorChecksum).
+    """
+    end = _lz4_descriptor_end(data)
+    frame = bytearray(data)
+    frame[end] = (xxh32(bytes(frame[4:end])) >> 8) & 0xFF
+    return bytes(frame)
+
+
+def with_old_lz4_checksum(data: Buffer) -> bytes:
+    """An lz4 frame whose header checksum is what a client of message format 0 computes, and insists on.
+
+    Source: KAFKA-3160; org.apache.kafka.common.compress.Lz4BlockOutputStream (useBrokenFlagDescriptorChecksum).
+    """
+    end = _lz4_descriptor_end(data)
+    frame = bytearray(data)
+    frame[end] = (xxh32(bytes(frame[:end])) >> 8) & 0xFF
+    return bytes(frame)
+
+
+def _lz4_descriptor_end(data: Buffer) -> int:
+    if data[:4] != LZ4_MAGIC or len(data) < 7:
+        _broken(Compression.LZ4, "no frame header")
+    end = 14 if data[4] & LZ4_HAS_CONTENT_SIZE else 6
+    if len(data) <= end:
+        _broken(Compression.LZ4, "no frame header")
+    return end
+
+
+def xxh32(data: bytes) -> int:
+    """The XXH32 hash, seed 0, of fewer than 16 bytes: what the header of an lz4 frame needs.
+
+    Source: the xxHash specification, XXH32 for short input.
+    """
+    assert len(data) < 16
+    accumulator = 374761393 + len(data)
+    words, rest = divmod(len(data), 4)
+    for word in struct.unpack_from(f"<{words}I", data):
+        accumulator = _rotate_left(accumulator + word * 3266489917, 17) * 668265263
+    for byte in data[len(data) - rest :]:
+        accumulator = _rotate_left(accumulator + byte * 374761393, 11) * 2654435761
+    accumulator &= 0xFFFFFFFF
+    accumulator = (accumulator ^ (accumulator >> 15)) * 2246822519 & 0xFFFFFFFF
+    accumulator = (accumulator ^ (accumulator >> 13)) * 3266489917 & 0xFFFFFFFF
+    return accumulator ^ (accumulator >> 16)
+
+
+def _rotate_left(value: int, count: int) -> int:
+    value &= 0xFFFFFFFF
+    return (value << count | value >> (32 - count)) & 0xFFFFFFFF
+
+
+def _zstd(data: Buffer, level: int | None) -> bytes:
+    import zstandard
+
+    return zstandard.ZstdCompressor(level=3 if level is None else level).compress(data)
+
+
+def _zstd_chunks(data: Buffer) -> Iterator[Buffer]:
+    """One frame or several; never by the library's one-shot call, which allocates what the frame announces."""
+    import zstandard
+
+    try:
+        _check_zstd_blocks(data)
+        engine = _ZSTD_ENGINES.pop() if _ZSTD_ENGINES else zstandard.ZstdDecompressor(max_window_size=ZSTD_MOST_WINDOW_BYTES)
+        reader = engine.stream_reader(data, read_across_frames=True)
+        while chunk := reader.read(CHUNK_BYTES):
+            yield chunk
+        _ZSTD_ENGINES.append(engine)
+    except zstandard.ZstdError as error:
+        _broken(Compression.ZSTD, error)
+
+
+_ZSTD_ENGINES: list[Any] = []
+"""Idle decompressors, for making one costs as much as decompressing 16 KiB. Each has one user at a time, on any thread."""
+
+
+def _check_zstd_blocks(data: Buffer) -> None:
+    """Steps from block to block, for the library takes a stream that ends early for one that ends.
+
+    Source: RFC 8878, 3.1.1.2 (a block's header: last block, type, size).
+    """
+    import zstandard
+
+    pos = 0
+    while pos < len(data):
+        head = data[pos : pos + ZSTD_MOST_HEADER_BYTES]
+        pos += zstandard.frame_header_size(head)
+        is_last = False
+        while not is_last and pos <= len(data):
+            block = int.from_bytes(data[pos : pos + 3], "little")
+            is_last, is_run = bool(block & 1), block >> 1 & 3 == 1
+            pos += 3 + (1 if is_run else block >> 3)
+        pos += 4 * zstandard.get_frame_parameters(head).has_checksum
+    if pos > len(data):
+        _broken(Compression.ZSTD, "it ends early")
+
+
+_COMPRESSORS: dict[Compression, Callable[[Buffer, int | None], bytes]] = {
+    Compression.NONE: lambda data, level: bytes(data),
+    Compression.GZIP: _gzip,
+    Compression.SNAPPY: _snappy,
+    Compression.LZ4: _lz4,
+    Compression.ZSTD: _zstd,
+}
+
+_DECOMPRESSORS: dict[Compression, Callable[[Buffer], Iterator[Buffer]]] = {
+    Compression.NONE: _plain_chunks,
+    Compression.GZIP: _gzip_chunks,
+    Compression.SNAPPY: _snappy_chunks,
+    Compression.LZ4: _lz4_chunks,
+    Compression.ZSTD: _zstd_chunks,
+}

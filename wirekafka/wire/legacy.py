@@ -1,0 +1,208 @@
+"""Message sets, the formats 0 and 1 of clients before Kafka 0.11: made into a batch of format 2, and made from one.
+
+The log holds format 2 only. `up_convert` turns what an old producer sends into one batch, `down_convert` what the log holds
+into what an old consumer reads.
+
+    offset 8 | size 4 | crc 4 | magic 1 | attributes 1 | timestamp 8, format 1 only | key | value
+
+Key and value have a length of four bytes in front, -1 is null. A compressed message is a wrapper: its value is a message set,
+compressed, and its offset is that of its last inner message. Inner offsets are absolute in format 0, and count from the
+wrapper's first message in format 1 (KIP-31); as a producer's offsets mean nothing, `up_convert` looks at neither. A wrapper of
+LogAppendTime gives all its messages its own timestamp (KIP-32).
+
+Rules of this file: not a hot path. Who uses these formats is old, and is served correctly rather than fast.
+
+Source: org.apache.kafka.common.record.LegacyRecord, AbstractLegacyRecordBatch (DeepRecordsIterator), MemoryRecordsBuilder and
+RecordsUtil.downConvert.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from zlib import crc32
+
+from wirekafka.errors import ErrorCode, KafkaError
+from wirekafka.names import NO_TIMESTAMP
+from wirekafka.wire.batch import HEADER_SIZE, BatchHeader, Record, TimestampType, build_batch, iterate_records
+from wirekafka.wire.compression import (
+    Buffer,
+    Compression,
+    compress,
+    compression_of,
+    decompress,
+    with_old_lz4_checksum,
+    with_right_lz4_checksum,
+)
+
+LEAST_MESSAGE_BYTES = 14
+"""What follows the size of a message of format 0 without key and value."""
+CRC_OFFSET = 12
+MAGIC_OFFSET = 16
+COMPRESSION_MASK = 0x07
+TIMESTAMP_TYPE_MASK = 0x08
+
+_OFFSET_AND_SIZE = struct.Struct(">qi")
+_CHECKSUM = struct.Struct(">I")
+_MAGIC_AND_ATTRIBUTES = struct.Struct(">bb")
+_TIMESTAMP = struct.Struct(">q")
+_LENGTH = struct.Struct(">i")
+
+
+def up_convert(message_set: Buffer, *, limit_bytes: int) -> bytearray:
+    """One batch of format 2 with the records of a message set, in the codec of its wrapper if it has one.
+
+    Args:
+        message_set: uncompressed messages, or one wrapper.
+        limit_bytes: the most that a wrapper's messages may take uncompressed.
+
+    Raises:
+        KafkaError: CORRUPT_MESSAGE, a checksum is wrong; INVALID_RECORD, there is no message, a wrapper has company, its
+            messages are none, of another format, compressed again or torn; MESSAGE_TOO_LARGE.
+    """
+    messages = list(_messages(message_set))
+    compression = next((message.compression for message in messages if message.compression), Compression.NONE)
+    if compression:
+        if len(messages) > 1:
+            raise _invalid("a compressed message is not alone in its message set")
+        messages = _unwrap(messages[0], limit_bytes)
+    if not messages:
+        raise _invalid("a message set without messages")
+    is_append_time = any(message.timestamp_type for message in messages)
+    return build_batch(
+        [message.record for message in messages],
+        compression=compression,
+        timestamp_type=TimestampType.LOG_APPEND_TIME if is_append_time else TimestampType.CREATE_TIME,
+    )
+
+
+class _Message:
+    """One message of format 0 or 1, whole and with the right checksum."""
+
+    __slots__ = ("compression", "magic", "record", "timestamp_type")
+
+    def __init__(self, buf: Buffer, pos: int, end: int) -> None:
+        if crc32(buf[pos + MAGIC_OFFSET : end]) != _CHECKSUM.unpack_from(buf, pos + CRC_OFFSET)[0]:
+            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "the checksum of a message is wrong")
+        self.magic, attributes = _MAGIC_AND_ATTRIBUTES.unpack_from(buf, pos + MAGIC_OFFSET)
+        self.compression = compression_of(attributes & COMPRESSION_MASK)
+        self.timestamp_type = TimestampType.CREATE_TIME
+        timestamp = NO_TIMESTAMP
+        pos += MAGIC_OFFSET + 2
+        if self.magic == 1:
+            (timestamp,) = _TIMESTAMP.unpack_from(buf[:end], pos)
+            pos += 8
+            if attributes & TIMESTAMP_TYPE_MASK:
+                self.timestamp_type = TimestampType.LOG_APPEND_TIME
+        key, pos = _read_bytes(buf, pos, end)
+        value, pos = _read_bytes(buf, pos, end)
+        if pos != end:
+            raise _invalid(f"{end - pos} bytes behind a message's value")
+        self.record = Record(key, value, timestamp=timestamp)
+
+
+def _messages(buf: Buffer) -> Iterator[_Message]:
+    pos = 0
+    try:
+        while pos < len(buf):
+            _, size = _OFFSET_AND_SIZE.unpack_from(buf, pos)
+            end = pos + _OFFSET_AND_SIZE.size + size
+            if size < LEAST_MESSAGE_BYTES or end > len(buf):
+                raise _invalid(f"a message of {size} bytes")
+            yield _Message(buf, pos, end)
+            pos = end
+    except struct.error:
+        raise _invalid("a message ends behind its message set") from None
+
+
+def _read_bytes(buf: Buffer, pos: int, end: int) -> tuple[bytes | None, int]:
+    (size,) = _LENGTH.unpack_from(buf[:end], pos)
+    pos += 4
+    if size < 0:
+        return None, pos
+    if size > end - pos:
+        raise _invalid(f"{size} bytes of a message, where {end - pos} are left")
+    return bytes(buf[pos : pos + size]), pos + size
+
+
+def _unwrap(wrapper: _Message, limit_bytes: int) -> list[_Message]:
+    """The messages inside a compressed one."""
+    packed = wrapper.record.value
+    if packed is None or wrapper.compression == Compression.ZSTD:
+        raise _invalid(f"a {wrapper.compression.name.lower()} message of format {wrapper.magic} without messages")
+    if wrapper.compression == Compression.LZ4 and wrapper.magic == 0:
+        packed = with_right_lz4_checksum(packed)
+    inner = list(_messages(memoryview(decompress(wrapper.compression, packed, limit_bytes=limit_bytes))))
+    for message in inner:
+        if message.magic != wrapper.magic:
+            raise _invalid(f"a message of format {message.magic} inside one of format {wrapper.magic}")
+        if message.compression:
+            raise _invalid("a compressed message inside a compressed message")
+        if wrapper.timestamp_type == TimestampType.LOG_APPEND_TIME:
+            message.record.timestamp = wrapper.record.timestamp
+        message.timestamp_type = wrapper.timestamp_type
+    return inner
+
+
+def down_convert(batches: Buffer, magic: int, first_offset: int) -> bytes:
+    """The records of whole batches as a message set of format 0 or 1; headers are lost, these formats have none.
+
+    Args:
+        batches: batches of format 2; a torn one at the end is left out.
+        magic: 0 or 1.
+        first_offset: uncompressed records below it are left out, as some consumers return what they did not ask for. A
+            wrapper is left whole.
+
+    Raises:
+        KafkaError: UNSUPPORTED_COMPRESSION_TYPE, the first batch is compressed with zstd, which no client of these formats
+            reads; a later one ends the message set, so that the client gets what comes before.
+    """
+    converted: list[bytes] = []
+    view = memoryview(batches)
+    pos = 0
+    while pos + HEADER_SIZE <= len(view):
+        header = BatchHeader(view, pos)
+        batch = view[pos : pos + header.size_bytes]
+        pos += header.size_bytes
+        if pos > len(view):
+            break
+        if header.is_control:
+            continue
+        if header.compression == Compression.ZSTD:
+            if converted:
+                break
+            raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd is not known to clients of old message formats")
+        is_wrapped = header.compression != Compression.NONE
+        records = [record for record in iterate_records(batch) if is_wrapped or record.offset >= first_offset]
+        if records:
+            converted.append(_message_set(records, magic, header.timestamp_type, header.compression))
+    return b"".join(converted)
+
+
+def _message_set(records: list[Record], magic: int, timestamp_type: TimestampType, compression: Compression) -> bytes:
+    if compression == Compression.NONE:
+        return b"".join(_message(record, magic, timestamp_type, record.offset) for record in records)
+    base_offset = records[0].offset if magic == 1 else 0
+    inner = b"".join(_message(record, magic, timestamp_type, record.offset - base_offset) for record in records)
+    packed = compress(compression, inner)
+    if compression == Compression.LZ4 and magic == 0:
+        packed = with_old_lz4_checksum(packed)
+    wrapper = Record(value=packed, timestamp=max(record.timestamp for record in records))
+    return _message(wrapper, magic, timestamp_type, records[-1].offset, compression)
+
+
+def _message(
+    record: Record, magic: int, timestamp_type: TimestampType, offset: int, compression: Compression = Compression.NONE
+) -> bytes:
+    attributes = compression | timestamp_type << 3 if magic == 1 else compression
+    pieces = [_MAGIC_AND_ATTRIBUTES.pack(magic, attributes)]
+    if magic == 1:
+        pieces.append(_TIMESTAMP.pack(record.timestamp))
+    for field in (record.key, record.value):
+        pieces += (_LENGTH.pack(-1),) if field is None else (_LENGTH.pack(len(field)), field)
+    body = b"".join(pieces)
+    return _OFFSET_AND_SIZE.pack(offset, len(body) + 4) + _CHECKSUM.pack(crc32(body)) + body
+
+
+def _invalid(reason: str) -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_RECORD, reason)

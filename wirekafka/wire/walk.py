@@ -1,0 +1,201 @@
+"""Stepping over the records of a batch without making an object for each.
+
+Theory of operation: each record starts with its length, so a walk reads one or two bytes a record. Neighbours are mostly of
+one size, and then the walk is not even a loop: if four records in a row had the same size, the next lengths stand at even
+distances, and slices with a stride compare them all at once. That is exact, not a guess: a record of size n at p puts the
+next one at p + n, whose length is again the same bytes. Records that arrive in chunks (a decompressed stream) are walked
+chunk by chunk, a record longer than a chunk is skipped, so memory stays that of one chunk.
+
+Costs (CPython 3.11, 2026-11): 16 KiB of records of 100 bytes 4 us; records of varied sizes 70 ns each; `inspect_records`
+0.6 us a record.
+
+Rules of this file: records that do not add up are `INVALID_RECORD`, as in Kafka's LogValidator. `count_records` checks the
+framing only; keys and timestamps are looked at by `inspect_records`, which reads the head of each record.
+
+Source: org.apache.kafka.common.record.DefaultRecordBatch (RecordIterator: what is remaining, premature end).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import NoReturn
+
+from wirekafka.errors import ErrorCode, KafkaError
+from wirekafka.names import NO_TIMESTAMP
+from wirekafka.wire.batch import read_varint
+from wirekafka.wire.compression import Buffer, too_large
+
+LEAST_RECORD_BYTES = 6
+"""Attributes, two deltas, two null lengths and a count of headers, one byte each."""
+RUN_BEGINS_AFTER = 4
+RUN_MOST_BYTES = 8192
+"""Longer records have lengths of three bytes, and there are few of them in a batch."""
+FIRST_WINDOW = 64
+"""How many records the first stride looks at; each that is filled by one run is followed by one eight times as long."""
+LENGTH_MOST_BYTES = 5
+HEAD_MOST_BYTES = 5 + 1 + 10 + 5 + 5
+
+Step = Callable[[Buffer, int, int], tuple[int, int]]
+"""Walks the records that start in `buf` between `pos` and `limit`: (their count, where the next one would start)."""
+
+
+def count_records(buf: Buffer, expected_count: int) -> int:
+    """The number of records that fill the buffer.
+
+    Args:
+        buf: the records.
+        expected_count: how many there are supposed to be. If they are not large, the buffer is copied first: slices with a
+            stride take 1 ns an item of bytes, 13 of a memoryview.
+
+    Raises:
+        KafkaError: INVALID_RECORD, they do not.
+    """
+    if expected_count > RUN_BEGINS_AFTER and expected_count * RUN_MOST_BYTES > len(buf):
+        buf = bytes(buf)
+    try:
+        count, pos = step_over(buf, 0, len(buf))
+    except IndexError:
+        _refuse("a record's length ends behind the batch")
+    if pos != len(buf):
+        _refuse(f"the last record ends {pos - len(buf)} bytes behind the batch")
+    return count
+
+
+def count_records_in(chunks: Iterable[Buffer], *, limit_bytes: int) -> int:
+    """The number of records that fill a stream of chunks.
+
+    Raises:
+        KafkaError: INVALID_RECORD, they do not, or what the stream raises; MESSAGE_TOO_LARGE, the chunks hold more than
+            `limit_bytes`.
+    """
+    return _walk_chunks(chunks, step_over, LENGTH_MOST_BYTES, limit_bytes)
+
+
+class Inspection:
+    """What the heads of a batch's records say.
+
+    Attributes:
+        earliest_timestamp: None if no record has one.
+        first_without_key: the number, from 0, of the first record whose key is null; None if all have one.
+    """
+
+    __slots__ = ("count", "first_without_key", "earliest_timestamp", "_base_timestamp")
+
+    def __init__(self, base_timestamp: int) -> None:
+        self.count = 0
+        self.earliest_timestamp: int | None = None
+        self.first_without_key: int | None = None
+        self._base_timestamp = base_timestamp
+
+    def step(self, buf: Buffer, pos: int, limit: int) -> tuple[int, int]:
+        """Walks as `step_over` does, and reads the head of each record."""
+        before = self.count
+        while pos < limit:
+            size, head = read_varint(buf, pos)
+            if size < LEAST_RECORD_BYTES:
+                _refuse(f"a record of {size} bytes")
+            timestamp_delta, at = read_varint(buf, head + 1)
+            _, at = read_varint(buf, at)
+            key_size, at = read_varint(buf, at)
+            pos = head + size
+            if at + max(0, key_size) > pos:
+                _refuse("a record's key ends behind the record")
+            timestamp = self._base_timestamp + timestamp_delta
+            if timestamp != NO_TIMESTAMP and (self.earliest_timestamp is None or timestamp < self.earliest_timestamp):
+                self.earliest_timestamp = timestamp
+            if key_size < 0 and self.first_without_key is None:
+                self.first_without_key = self.count
+            self.count += 1
+        return self.count - before, pos
+
+
+def inspect_records(chunks: Iterable[Buffer], *, base_timestamp: int, limit_bytes: int) -> Inspection:
+    """Counts the records that fill a stream of chunks, and reads the head of each.
+
+    Raises:
+        KafkaError: as `count_records_in`.
+    """
+    inspection = Inspection(base_timestamp)
+    _walk_chunks(chunks, inspection.step, HEAD_MOST_BYTES, limit_bytes)
+    return inspection
+
+
+def _walk_chunks(chunks: Iterable[Buffer], step: Step, head_bytes: int, limit_bytes: int) -> int:
+    """Carries a step over the borders of chunks; what is too short to hold a record's head waits for the next chunk."""
+    count = skip = total = 0
+    tail: Buffer = b""
+    try:
+        for chunk in chunks:
+            total += len(chunk)
+            if total > limit_bytes:
+                raise too_large(limit_bytes)
+            if skip >= len(chunk):
+                skip -= len(chunk)
+                continue
+            buf = b"".join((tail, chunk)) if tail else chunk
+            stepped, pos = step(buf, skip, len(buf) - head_bytes)
+            count += stepped
+            skip = max(0, pos - len(buf))
+            tail = bytes(buf[pos:])
+        stepped, pos = step(tail, skip, len(tail))
+    except IndexError:
+        _refuse("a record's head ends behind the batch")
+    if pos != len(tail):
+        _refuse(f"the last record ends {pos - len(tail)} bytes behind the batch")
+    return count + stepped
+
+
+def step_over(buf: Buffer, pos: int, limit: int) -> tuple[int, int]:
+    """Walks the records that start between `pos` and `limit`: (their count, where the next one would start).
+
+    Raises:
+        IndexError: a length ends behind the buffer.
+        KafkaError: INVALID_RECORD, a length that no record has.
+    """
+    count = last = repeats = window = 0
+    while pos < limit:
+        size = buf[pos]
+        if size < 0x80:
+            if size & 1 or size < 2 * LEAST_RECORD_BYTES:
+                _refuse("a record's length is negative or too short")
+            size = (size >> 1) + 1
+        else:
+            second = buf[pos + 1]
+            if 0 < second < 0x80 and not size & 1:
+                size = (second << 6) + (size >> 1 & 0x3F) + 2
+            else:
+                size = _long_size(buf, pos)
+        if size != last:
+            last, repeats, window = size, 0, FIRST_WINDOW
+        elif repeats < RUN_BEGINS_AFTER or size > RUN_MOST_BYTES:
+            repeats += 1
+        else:
+            run = _run_length(buf, pos, size, min(limit, pos + size * window))
+            window *= 8
+            count += run
+            pos += run * size
+            continue
+        count += 1
+        pos += size
+    return count, pos
+
+
+def _long_size(buf: Buffer, pos: int) -> int:
+    size, start = read_varint(buf, pos)
+    if size < LEAST_RECORD_BYTES:
+        _refuse("a record's length is negative or too short")
+    return start - pos + size
+
+
+def _run_length(buf: Buffer, pos: int, size: int, limit: int) -> int:
+    """How many records from `pos` on, that one included, have its length; all of them start before `limit`."""
+    first = bytes(buf[pos:limit:size])
+    run = len(first) - len(first.lstrip(first[:1]))
+    if first[0] < 0x80:
+        return run
+    second = bytes(buf[pos + 1 : pos + 1 + run * size : size])
+    return len(second) - len(second.lstrip(second[:1]))
+
+
+def _refuse(reason: str) -> NoReturn:
+    raise KafkaError(ErrorCode.INVALID_RECORD, reason) from None
