@@ -1,0 +1,278 @@
+"""The edge of the group coordinator: its log, its timers, its replies.
+
+Theory of operation: a request becomes one step of `GroupCoordinator`, and `_run` carries its effects out: timers are set,
+records appended to the group's partition of __consumer_offsets and replayed, replies released. All of it happens inside the
+call, on the broker's one loop: what is appended to a partition without followers is committed. A reply may let its
+connection go on with the next request, which comes back here while `_run` is still at it; by then the state is whole.
+
+Rules of this file: nothing else of the coordinator does I/O or asks for the time.
+    Invariant: `_timers` holds a key for each timer that is set, and nothing else.
+
+Source: org.apache.kafka.coordinator.common.runtime.CoordinatorRuntime, CoordinatorLoaderImpl, GroupCoordinatorService.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import NamedTuple
+
+import structlog
+
+from wirekafka.clock import Clock, Timer
+from wirekafka.cluster.partition import Partition
+from wirekafka.cluster.topics import Topic, Topics
+from wirekafka.config import BrokerConfig
+from wirekafka.coordinator.coordinator import GroupCoordinator
+from wirekafka.coordinator.effects import Effects, SetTimer, TimerEvent, TimerKey, append_error
+from wirekafka.coordinator.loading import Loader
+from wirekafka.coordinator.records import CoordinatorRecord, encode
+from wirekafka.coordinator.requests import (
+    CommitRequest,
+    DescribedGroup,
+    GroupOffsets,
+    HeartbeatRequest,
+    JoinRequest,
+    JoinResult,
+    LeaveResult,
+    LeavingMember,
+    ListedGroup,
+    SyncRequest,
+    SyncResult,
+)
+from wirekafka.coordinator.settings import GroupSettings
+from wirekafka.errors import ErrorCode, KafkaError
+from wirekafka.log.validation import Origin
+from wirekafka.names import GROUP_METADATA_TOPIC
+from wirekafka.pending import Pending
+from wirekafka.wire.batch import Record, build_batch
+from wirekafka.wire.compression import Compression
+
+log = structlog.get_logger(__name__)
+
+RECORDS_IN_BATCH = 1000
+"""How many records go into one batch where they need not stay together."""
+
+
+class _Armed(NamedTuple):
+    timer: Timer
+    event: TimerEvent
+
+
+class GroupRuntime:
+    """The groups of one broker.
+
+    Args:
+        new_uuid: a random UUID in its usual form, different each time.
+    """
+
+    def __init__(
+        self, config: BrokerConfig, clock: Clock, topics: Topics, new_uuid: Callable[[], str] = lambda: str(uuid.uuid4())
+    ) -> None:
+        self._clock = clock
+        self._topics = topics
+        self._check_interval_ms = config.integer("offsets.retention.check.interval.ms")
+        self._compression = Compression(config.integer("offsets.topic.compression.codec"))
+        self._configured_partition_count = config.integer("offsets.topic.num.partitions")
+        self._partition_count = self._configured_partition_count
+        self._coordinator = GroupCoordinator(GroupSettings.of(config), self.partition_of, new_uuid)
+        self._timers: dict[TimerKey, _Armed] = {}
+        self._has_failed = False
+
+    def load(self) -> None:
+        """Brings all groups and offsets back from the log; to be called once, on the loop, before the broker listens.
+
+        Raises:
+            KafkaError: the log cannot be read.
+        """
+        topic = self._topics.find(GROUP_METADATA_TOPIC)
+        if topic is not None:
+            self._partition_count = len(topic.partitions)
+            loader = Loader(self._coordinator)
+            for partition_ in topic.partitions:
+                loader.load(partition_.log)
+            groups = self._coordinator.groups.values()
+            offsets = sum(len(partitions) for group in groups for partitions in self.fetch_offsets(group.group_id).values())
+            if groups:
+                log.info("loaded groups", groups=len(groups), committed_offsets=offsets)
+        self._run_all(self._coordinator.on_loaded(self._clock.now_ms()))
+        self._topics.on_delete.append(self._on_topic_deleted)
+        self._clock.call_later(self._check_interval_ms, self._expire)
+
+    def partition_of(self, group_id: str) -> int:
+        """The partition of __consumer_offsets that holds a group.
+
+        Source: GroupCoordinatorService.partitionFor, Utils.abs.
+        """
+        number = java_string_hash(group_id)
+        return (0 if number == -0x80000000 else abs(number)) % self._partition_count
+
+    def join(self, request: JoinRequest) -> Pending[JoinResult]:
+        """JoinGroup: see `Membership.join`."""
+        pending: Pending[JoinResult] = Pending()
+        effects = self._coordinator.membership.join(request, pending, self._clock.now_ms())
+        self._run(self._partition_index(request.group_id), effects)
+        return pending
+
+    def sync(self, request: SyncRequest) -> Pending[SyncResult]:
+        """SyncGroup: see `Membership.sync`."""
+        pending: Pending[SyncResult] = Pending()
+        effects = self._coordinator.membership.sync(request, pending, self._clock.now_ms())
+        self._run(self._partition_index(request.group_id), effects)
+        return pending
+
+    def heartbeat(self, request: HeartbeatRequest) -> ErrorCode:
+        """Heartbeat: see `Membership.heartbeat`."""
+        error, effects = self._coordinator.membership.heartbeat(request, self._clock.now_ms())
+        self._apply_timers(effects)
+        return error
+
+    def leave(self, group_id: str, leaving: list[LeavingMember]) -> LeaveResult:
+        """LeaveGroup: see `Membership.leave`. Whoever left has left, even if that could not be written down."""
+        result, effects = self._coordinator.membership.leave(group_id, leaving, self._clock.now_ms())
+        error = self._run(self._partition_index(group_id), effects)
+        return result if error is None else LeaveResult(append_error(error))
+
+    def commit_offsets(self, request: CommitRequest) -> list[ErrorCode]:
+        """Commits offsets; each gets an error or NONE, in the order of the request.
+
+        Raises:
+            KafkaError: for all of them, as `Offsets.commit`; or what an append ended with: nothing is committed then.
+        """
+        errors, effects = self._coordinator.offsets.commit(request, self._clock.now_ms())
+        self._run_or_raise(request.group_id, effects)
+        return errors
+
+    def fetch_offsets(self, group_id: str) -> GroupOffsets:
+        """What a group has committed, empty if there is no such group. Not to be changed."""
+        return self._coordinator.offsets.of_group(group_id)
+
+    def delete_offsets(self, group_id: str, partitions: list[tuple[str, int]]) -> list[ErrorCode]:
+        """Forgets offsets; each gets an error or NONE.
+
+        Raises:
+            KafkaError: for all of them, as `Offsets.delete`; or what an append ended with: nothing is forgotten then.
+        """
+        errors, effects = self._coordinator.offsets.delete(group_id, partitions)
+        self._run_or_raise(group_id, effects)
+        return errors
+
+    def delete_group(self, group_id: str) -> None:
+        """Deletes a group and its offsets.
+
+        Raises:
+            KafkaError: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP; or what an append ended with: the group is still there then.
+        """
+        self._run_or_raise(group_id, self._coordinator.delete_group(group_id))
+
+    def list_groups(self, states: Iterable[str] = (), types: Iterable[str] = ()) -> list[ListedGroup]:
+        """The groups in any of the states and of any of the types."""
+        return self._coordinator.list_groups(states, types)
+
+    def describe(self, group_id: str) -> DescribedGroup | None:
+        """A group and its members; None if there is no such group."""
+        return self._coordinator.describe(group_id)
+
+    def _partition_index(self, group_id: str) -> int:
+        group = self._coordinator.groups.get(group_id)
+        return self.partition_of(group_id) if group is None else group.partition
+
+    def _run_or_raise(self, group_id: str, effects: Effects) -> None:
+        error = self._run(self._partition_index(group_id), effects)
+        if error is not None:
+            raise KafkaError(append_error(error))
+
+    def _run_all(self, steps: list[tuple[int, Effects]]) -> None:
+        for index, effects in steps:
+            self._run(index, effects)
+
+    def _run(self, index: int, effects: Effects) -> ErrorCode | None:
+        """Carries a step out; returns what its append ended with, None if all is well."""
+        self._apply_timers(effects)
+        error = self._append(index, effects) if effects.records else None
+        if effects.then is not None:
+            self._run(index, effects.then(error, self._clock.now_ms()))
+        for pending, result in effects.replies:
+            pending.complete(result)
+        return error
+
+    def _apply_timers(self, effects: Effects) -> None:
+        for change in effects.timers:
+            if isinstance(change, SetTimer):
+                self._set_timer(change)
+            else:
+                armed = self._timers.pop(change, None)
+                if armed is not None:
+                    armed.timer.cancel()
+
+    def _set_timer(self, change: SetTimer) -> None:
+        armed = self._timers.get(change.key)
+        if armed is not None:
+            if armed.event == change.event and self._clock.postpone(armed.timer, change.delay_ms):
+                return
+            armed.timer.cancel()
+        timer = self._clock.call_later(change.delay_ms, partial(self._on_timer, change.key, change.event))
+        self._timers[change.key] = _Armed(timer, change.event)
+
+    def _on_timer(self, key: TimerKey, event: TimerEvent) -> None:
+        del self._timers[key]
+        self._run(*self._coordinator.on_timer(event, self._clock.now_ms()))
+
+    def _append(self, index: int, effects: Effects) -> ErrorCode | None:
+        now_ms = self._clock.now_ms()
+        try:
+            for records in _batches(effects):
+                batch = build_batch([_encoded(record, now_ms) for record in records], compression=self._compression)
+                self._partition(index).append(memoryview(batch), now_ms=now_ms, origin=Origin.COORDINATOR)
+                if effects.is_replayed:
+                    for record in records:
+                        self._coordinator.replay(record)
+        except KafkaError as error:
+            if not self._has_failed:
+                log.error("groups and offsets cannot be stored", partition=index, error=str(error))
+            self._has_failed = True
+            return error.code
+        if self._has_failed:
+            log.info("groups and offsets can be stored again")
+            self._has_failed = False
+        return None
+
+    def _partition(self, index: int) -> Partition:
+        topic = self._topics.find(GROUP_METADATA_TOPIC) or self._topics.create_internal(GROUP_METADATA_TOPIC)
+        return topic.partitions[index]
+
+    def _expire(self) -> None:
+        self._run_all(self._coordinator.expire(self._clock.now_ms()))
+        self._clock.call_later(self._check_interval_ms, self._expire)
+
+    def _on_topic_deleted(self, topic: Topic) -> None:
+        if topic.name != GROUP_METADATA_TOPIC:
+            self._run_all(self._coordinator.forget_topic(topic.name))
+            return
+        log.warning("the topic of groups and offsets was deleted, and they with it")
+        effects = self._coordinator.unload()
+        self._partition_count = self._configured_partition_count
+        self._run(0, effects)
+
+
+def java_string_hash(text: str) -> int:
+    """What `String.hashCode` of Java gives: over UTF-16 code units, in 32 bits with a sign."""
+    units = text.encode("utf-16-be")
+    number = 0
+    for high, low in zip(units[::2], units[1::2], strict=True):
+        number = (31 * number + (high << 8 | low)) & 0xFFFFFFFF
+    return number - 0x100000000 if number & 0x80000000 else number
+
+
+def _encoded(record: CoordinatorRecord, now_ms: int) -> Record:
+    key, value = encode(record)
+    return Record(key, value, (), now_ms)
+
+
+def _batches(effects: Effects) -> Iterator[list[CoordinatorRecord]]:
+    if effects.is_atomic or len(effects.records) <= RECORDS_IN_BATCH:
+        yield effects.records
+        return
+    for start in range(0, len(effects.records), RECORDS_IN_BATCH):
+        yield effects.records[start : start + RECORDS_IN_BATCH]
