@@ -1,8 +1,34 @@
+"""DeleteRecords: makes partitions start later than they do.
+
+Behaviour:
+    Records before the offset, -1 for the high watermark, are gone for every reader when the answer is sent; their segments go
+    with the next retention. An offset behind the high watermark gives OFFSET_OUT_OF_RANGE, one that is deleted already
+    changes nothing. A topic that is only compacted gives POLICY_VIOLATION, an internal one INVALID_TOPIC_EXCEPTION.
+    The low watermark is the log start offset of all replicas, so of this one.
+
+Versions:
+    0: as it is (KIP-107). 1: as 0 (KIP-219). 2: flexible.
+
+Differs from Apache Kafka:
+    Nothing; without followers `timeout_ms` has nothing to limit.
+
+Source: KafkaApis.handleDeleteRecordsRequest, ReplicaManager.deleteRecordsOnLocalLog.
+"""
+
 from __future__ import annotations
 
-from wirekafka.wire.types import Message, Int16, Int32, Int64, String
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-# DeleteRecords: key 21, versions 0-2, flexible since 2
+from wirekafka.api.registry import Call, serves
+from wirekafka.errors import ErrorCode, KafkaError
+from wirekafka.wire.types import Int16, Int32, Int64, Message, String
+
+if TYPE_CHECKING:
+    from wirekafka.broker import Broker
+    from wirekafka.cluster.partition import Partition
+
+NO_LOW_WATERMARK = -1
 
 
 class DeleteRecordsPartition(Message):
@@ -34,3 +60,29 @@ class DeleteRecordsTopicResult(Message):
 class DeleteRecordsResponse(Message):
     throttle_time_ms: Int32 = 0
     topics: list[DeleteRecordsTopicResult] = []
+
+
+@serves(21, DeleteRecordsRequest, DeleteRecordsResponse, versions=range(3), flexible_since=2)
+def delete_records(broker: Broker, call: Call[DeleteRecordsRequest]) -> DeleteRecordsResponse:
+    """Answers for each partition by itself."""
+    results = []
+    for asked_topic in call.request.topics:
+        topic = broker.topics.find(asked_topic.name)
+        partitions = topic.partitions if topic is not None else ()
+        is_internal = topic is not None and topic.is_internal
+        answers = [_delete(partitions, asked, is_internal=is_internal) for asked in asked_topic.partitions]
+        results.append(DeleteRecordsTopicResult(name=asked_topic.name, partitions=answers))
+    return DeleteRecordsResponse(topics=results)
+
+
+def _delete(partitions: Sequence[Partition], asked: DeleteRecordsPartition, *, is_internal: bool) -> DeleteRecordsPartitionResult:
+    index = asked.partition_index
+    try:
+        if not 0 <= index < len(partitions):
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        if is_internal:
+            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
+        low_watermark = partitions[index].delete_records(asked.offset)
+    except KafkaError as error:
+        return DeleteRecordsPartitionResult(partition_index=index, low_watermark=NO_LOW_WATERMARK, error_code=error.code)
+    return DeleteRecordsPartitionResult(partition_index=index, low_watermark=low_watermark)

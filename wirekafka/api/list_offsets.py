@@ -1,10 +1,49 @@
+"""ListOffsets: where a partition begins and ends, and which offset belongs to a time.
+
+Behaviour:
+    A timestamp of 0 or more finds the first record that is not older; none, or one that cannot be fetched yet, gives offset
+    and timestamp -1. Negative timestamps are names: -2 the log start offset, -1 the high watermark (for read_committed the
+    last stable offset, which is the same while no transactions exist), -3 the record with the largest timestamp, -4 the
+    earliest offset on this broker's own disk, -5 the last offset in tiered storage, -6 the first one that waits to go there.
+    A name that the version does not know gives UNSUPPORTED_VERSION, a partition that is named twice INVALID_REQUEST.
+
+Versions:
+    0: up to `max_num_offsets` offsets, newest first, of which segments begin before the time, by when their files were
+       written; the log's end counts as one more. 1: one offset and its timestamp (KIP-79). 2: `isolation_level` (KIP-98).
+    3: as 2. 4: leader epochs (KIP-320). 5: OFFSET_NOT_AVAILABLE (KIP-207). 6: flexible. 7: -3 (KIP-734). 8: -4 (KIP-405).
+    9: -5 (KIP-1005). 10: `timeout_ms` for tiered storage (KIP-1075). 11: -6 (KIP-1023).
+
+Differs from Apache Kafka:
+    No tiered storage: -4 is -2, -5 and -6 give offset -1, as there without it, and `timeout_ms` has nothing to limit.
+    Version 0, which Kafka 4 has dropped, is served.
+
+Source: KafkaApis.handleListOffsetRequest, UnifiedLog.fetchOffsetByTimestamp, UnifiedLog.legacyFetchOffsetsBefore.
+"""
+
 from __future__ import annotations
 
-from typing import Annotated
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
 
-from wirekafka.wire.types import Message, Int16, Int32, Int64, Int8, String, since, until
+from wirekafka.api.registry import Call, serves
+from wirekafka.errors import ErrorCode, KafkaError
+from wirekafka.names import NO_LEADER_EPOCH, NO_TIMESTAMP
+from wirekafka.wire.types import Int8, Int16, Int32, Int64, Message, String, since, until
 
-# ListOffsets: key 2, versions 0-11, flexible since 6
+if TYPE_CHECKING:
+    from wirekafka.broker import Broker
+    from wirekafka.cluster.partition import Partition
+
+LATEST = -1
+EARLIEST = -2
+MAX_TIMESTAMP = -3
+EARLIEST_LOCAL = -4
+LATEST_TIERED = -5
+EARLIEST_PENDING_UPLOAD = -6
+
+FIRST_VERSIONS = {EARLIEST: 0, LATEST: 0, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
+"""Since which version a negative timestamp has a meaning (ReplicaManager.isListOffsetsTimestampUnsupported)."""
 
 
 class ListOffsetsPartition(Message):
@@ -43,3 +82,95 @@ class ListOffsetsTopicResponse(Message):
 class ListOffsetsResponse(Message):
     throttle_time_ms: Annotated[Int32, since(2)] = 0
     topics: list[ListOffsetsTopicResponse] = []
+
+
+@serves(2, ListOffsetsRequest, ListOffsetsResponse, versions=range(12), flexible_since=6)
+def list_offsets(broker: Broker, call: Call[ListOffsetsRequest]) -> ListOffsetsResponse:
+    """Answers for each partition by itself."""
+    responses = []
+    for asked_topic in call.request.topics:
+        topic = broker.topics.find(asked_topic.name)
+        partitions = topic.partitions if topic is not None else ()
+        repeated = _repeated(asked_topic.partitions)
+        answers = [_answer(call, partitions, asked, asked.partition_index in repeated) for asked in asked_topic.partitions]
+        responses.append(ListOffsetsTopicResponse(name=asked_topic.name, partitions=answers))
+    return ListOffsetsResponse(topics=responses)
+
+
+def _repeated(asked: list[ListOffsetsPartition]) -> set[int]:
+    if len(asked) == 1:
+        return set()
+    counts = Counter(each.partition_index for each in asked)
+    return {index for index, count in counts.items() if count > 1}
+
+
+def _answer(
+    call: Call[ListOffsetsRequest], partitions: Sequence[Partition], asked: ListOffsetsPartition, is_repeated: bool
+) -> ListOffsetsPartitionResponse:
+    index = asked.partition_index
+    try:
+        if is_repeated and call.version:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "a partition is named twice")
+        if asked.timestamp < 0 and call.version < FIRST_VERSIONS.get(asked.timestamp, call.version + 1):
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
+        if not 0 <= index < len(partitions):
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        partition = partitions[index]
+        if call.version == 0:
+            return ListOffsetsPartitionResponse(partition_index=index, old_style_offsets=_segment_offsets(partition, asked, call))
+        partition.check_leader_epoch(asked.current_leader_epoch)
+        offset, timestamp, leader_epoch = _find_offset(partition, asked.timestamp)
+    except KafkaError as error:
+        return ListOffsetsPartitionResponse(partition_index=index, error_code=error.code)
+    return ListOffsetsPartitionResponse(
+        partition_index=index,
+        timestamp=timestamp,
+        offset=offset,
+        leader_epoch=NO_LEADER_EPOCH if leader_epoch is None else leader_epoch,
+    )
+
+
+Found = tuple[int, int, int | None]
+"""Offset, timestamp and leader epoch."""
+NOT_FOUND: Found = (-1, NO_TIMESTAMP, None)
+
+
+def _find_offset(partition: Partition, timestamp: int) -> Found:
+    """The offset that a timestamp asks for.
+
+    Raises:
+        KafkaError: KAFKA_STORAGE_ERROR.
+    """
+    source = partition.log
+    if timestamp == LATEST:
+        return source.high_watermark, NO_TIMESTAMP, partition.leader_epoch
+    if timestamp in (EARLIEST, EARLIEST_LOCAL):
+        return source.log_start_offset, NO_TIMESTAMP, partition.earliest_epoch
+    if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
+        return NOT_FOUND
+    found = source.offset_of_max_timestamp() if timestamp == MAX_TIMESTAMP else source.offset_for_timestamp(timestamp)
+    if found is None or found[0] >= source.high_watermark:
+        return NOT_FOUND
+    return found
+
+
+def _segment_offsets(partition: Partition, asked: ListOffsetsPartition, call: Call[ListOffsetsRequest]) -> list[int]:
+    """Version 0: where segments begin that were last written before the time, the newest first.
+
+    Source: UnifiedLog.legacyFetchOffsetsBefore, Partition.legacyFetchOffsetsForTimestamp.
+    """
+    source = partition.log
+    segments = source.segments
+    found = [(max(segment.base_offset, source.log_start_offset), segment.last_modified_ms) for segment in segments]
+    if segments[-1].size:
+        found.append((source.log_end_offset, call.now_ms))
+    match asked.timestamp:
+        case -1:
+            pass
+        case -2:
+            del found[1:]
+        case time_ms:
+            while found and found[-1][1] > time_ms:
+                found.pop()
+    newest_first = [offset for offset, _ in reversed(found)]
+    return sorted(newest_first[: max(0, asked.max_num_offsets)], reverse=True)

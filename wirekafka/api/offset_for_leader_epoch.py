@@ -1,10 +1,31 @@
+"""OffsetForLeaderEpoch: where a leader epoch ended, so that a consumer sees whether the log it read was cut.
+
+Behaviour:
+    Gives the greatest epoch up to the one that is asked for, and one past its last record; for the current epoch that is the
+    log's end. An epoch that is newer than all, or older than what is remembered, gives -1 and -1.
+
+Versions:
+    0: the end offset (KIP-101). 1: `leader_epoch` (KIP-279). 2: `current_leader_epoch` (KIP-320). 3: `replica_id` (KIP-392).
+    4: flexible.
+
+Differs from Apache Kafka:
+    Nothing; here every epoch is 0 unless the log came from a cluster.
+
+Source: ReplicaManager.lastOffsetForLeaderEpoch, Partition.lastOffsetForLeaderEpoch.
+"""
+
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
 
-from wirekafka.wire.types import Message, Int16, Int32, Int64, String, since
+from wirekafka.api.registry import Call, serves
+from wirekafka.errors import ErrorCode, KafkaError
+from wirekafka.wire.types import Int16, Int32, Int64, Message, String, since
 
-# OffsetForLeaderEpoch: key 23, versions 0-4, flexible since 4
+if TYPE_CHECKING:
+    from wirekafka.broker import Broker
+    from wirekafka.cluster.partition import Partition
 
 
 class OffsetForLeaderPartition(Message):
@@ -38,3 +59,30 @@ class OffsetForLeaderTopicResult(Message):
 class OffsetForLeaderEpochResponse(Message):
     throttle_time_ms: Annotated[Int32, since(2)] = 0
     topics: list[OffsetForLeaderTopicResult] = []
+
+
+@serves(23, OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse, versions=range(5), flexible_since=4)
+def offset_for_leader_epoch(broker: Broker, call: Call[OffsetForLeaderEpochRequest]) -> OffsetForLeaderEpochResponse:
+    """Answers for each partition by itself."""
+    results = []
+    for asked_topic in call.request.topics:
+        topic = broker.topics.find(asked_topic.topic)
+        partitions = topic.partitions if topic is not None else ()
+        ends = [_find_end(partitions, asked) for asked in asked_topic.partitions]
+        results.append(OffsetForLeaderTopicResult(topic=asked_topic.topic, partitions=ends))
+    return OffsetForLeaderEpochResponse(topics=results)
+
+
+def _find_end(partitions: Sequence[Partition], asked: OffsetForLeaderPartition) -> EpochEndOffset:
+    index = asked.partition
+    try:
+        if not 0 <= index < len(partitions):
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        partition = partitions[index]
+        partition.check_leader_epoch(asked.current_leader_epoch)
+        end = partition.end_offset_for_epoch(asked.leader_epoch)
+    except KafkaError as error:
+        return EpochEndOffset(partition=index, error_code=error.code)
+    if end is None:
+        return EpochEndOffset(partition=index)
+    return EpochEndOffset(partition=index, leader_epoch=end[0], end_offset=end[1])

@@ -1,11 +1,56 @@
+"""Produce: appends record batches to partitions.
+
+Behaviour:
+    Each partition is validated, appended and answered for itself; one that fails does not touch the others. `acks` 0 gets no
+    answer, and an error closes the connection, so that the producer looks for the leader again; 1 and -1 are answered once
+    the records are in the log. Any other gives INVALID_REQUIRED_ACKS. With `acks` -1 and fewer in-sync replicas than
+    `min.insync.replicas` nothing is appended (NOT_ENOUGH_REPLICAS). Internal topics are refused with
+    INVALID_TOPIC_EXCEPTION.
+    From version 3 on a partition's records are one batch of magic 2 (INVALID_RECORD). Older versions bring message sets of
+    any magic, as Kafka takes them, which are converted up; zstd needs version 7 (UNSUPPORTED_COMPRESSION_TYPE).
+    A batch that an idempotent producer sends again is answered with its first offset and not appended.
+
+Versions:
+    0: message sets. 1: `throttle_time_ms`. 2: `log_append_time_ms` (KIP-32). 3: `transactional_id`, record batches (KIP-98).
+    4: KAFKA_STORAGE_ERROR (KIP-112). 5: `log_start_offset` (KIP-107). 6: as 5. 7: zstd (KIP-110).
+    8: `record_errors`, `error_message` (KIP-467). 9: flexible. 10: `current_leader`, `node_endpoints` (KIP-951).
+    11, 12: transactional errors and implicit AddPartitionsToTxn (KIP-890). 13: topic ids (KIP-516).
+
+Differs from Apache Kafka:
+    Transactions do not exist yet: a transactional id gives TRANSACTIONAL_ID_AUTHORIZATION_FAILED, which every client takes as
+    fatal, and the broker's log says the reason; a transactional batch without one gives INVALID_TXN_STATE.
+    `current_leader` and `node_endpoints` stay empty, for this broker leads all partitions.
+    Versions 0 to 2, which Kafka 4 has dropped, are served.
+
+Source: KafkaApis.handleProduceRequest, ReplicaManager.appendToLocalLog, ProduceRequest.validateRecords.
+"""
+
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-from wirekafka.names import ZERO_TOPIC_ID
-from wirekafka.wire.types import Message, Int16, Int32, Int64, NullableString, Records, String, Uuid, nullable, since, tag, until
+import structlog
 
-# Produce: key 0, versions 0-13, flexible since 9
+from wirekafka.api.registry import Call, serves
+from wirekafka.errors import ErrorCode, KafkaError, ProtocolError
+from wirekafka.names import ZERO_TOPIC_ID, format_topic_id
+from wirekafka.wire.batch import HEADER_SIZE, MAGIC, MAGIC_OFFSET, BatchHeader
+from wirekafka.wire.compression import Compression
+from wirekafka.wire.types import Int16, Int32, Int64, Message, NullableString, Records, String, Uuid, nullable, since, tag, until
+
+if TYPE_CHECKING:
+    from wirekafka.broker import Broker
+    from wirekafka.cluster.partition import Partition
+    from wirekafka.cluster.topics import Topic
+
+log = structlog.get_logger(__name__)
+
+FIRST_VERSION_WITH_BATCHES = 3
+FIRST_VERSION_WITH_ZSTD = 7
+FIRST_VERSION_WITH_TOPIC_IDS = 13
+
+ACKS_ALL = -1
+MOST_FAILURES_TOLD = 3
 
 
 class PartitionProduceData(Message):
@@ -64,3 +109,134 @@ class ProduceResponse(Message):
     responses: list[TopicProduceResponse] = []
     throttle_time_ms: Annotated[Int32, since(1)] = 0
     node_endpoints: Annotated[list[NodeEndpoint], tag(0, since=10)] = []
+
+
+@serves(0, ProduceRequest, ProduceResponse, versions=range(14), flexible_since=9)
+def produce(broker: Broker, call: Call[ProduceRequest]) -> ProduceResponse | None:
+    """Appends what can be appended, and says of each partition how it went.
+
+    Raises:
+        ProtocolError: an error where the producer wants no answer.
+    """
+    request = call.request
+    refusal = _refusal(call)
+    is_by_id = call.version >= FIRST_VERSION_WITH_TOPIC_IDS
+    broker.purgatory.hold()
+    try:
+        responses = []
+        for data in request.topic_data:
+            topic = broker.topics.find_by_id(data.topic_id) if is_by_id else broker.topics.find(data.name)
+            answers = [_append(call, topic, partition, refusal) for partition in data.partition_data]
+            responses.append(TopicProduceResponse(name=data.name, topic_id=data.topic_id, partition_responses=answers))
+    finally:
+        broker.purgatory.release()
+    if request.acks:
+        return ProduceResponse(responses=responses)
+    _close_on_error(responses)
+    return None
+
+
+def _refusal(call: Call[ProduceRequest]) -> KafkaError | None:
+    """Why nothing of the request is appended, None if nothing speaks against it."""
+    if not -1 <= call.request.acks <= 1:
+        return KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
+    if call.request.transactional_id is not None:
+        log.warning("Refused a transaction: they are not supported yet", client=call.client.host, client_id=call.client_id)
+        return KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "transactions are not supported yet")
+    return None
+
+
+def _append(
+    call: Call[ProduceRequest], topic: Topic | None, data: PartitionProduceData, refusal: KafkaError | None
+) -> PartitionProduceResponse:
+    """Appends the records of one partition, and answers for it."""
+    index = data.index
+    log_start_offset = -1
+    try:
+        if refusal is not None:
+            raise refusal
+        partition = _find_partition(call, topic, index)
+        if call.version >= FIRST_VERSION_WITH_BATCHES:
+            _check_batch(call.version, data.records)
+        elif not data.records:
+            return PartitionProduceResponse(index=index, base_offset=-1, log_start_offset=partition.log.log_start_offset)
+        if call.request.acks == ACKS_ALL:
+            _check_in_sync_replicas(partition)
+        log_start_offset = partition.log.log_start_offset
+        info = partition.append(data.records, now_ms=call.now_ms)
+    except KafkaError as error:
+        return _failure(index, error, log_start_offset)
+    append_time = info.log_append_time_ms
+    return PartitionProduceResponse(
+        index=index,
+        base_offset=info.base_offset,
+        log_append_time_ms=-1 if append_time is None else append_time,
+        log_start_offset=info.log_start_offset,
+    )
+
+
+def _find_partition(call: Call[ProduceRequest], topic: Topic | None, index: int) -> Partition:
+    if topic is None:
+        is_by_id = call.version >= FIRST_VERSION_WITH_TOPIC_IDS
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID if is_by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    if not 0 <= index < len(topic.partitions):
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    if topic.is_internal:
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"cannot append to internal topic {topic.name}")
+    return topic.partitions[index]
+
+
+def _check_batch(version: int, records: memoryview | None) -> None:
+    """Checks what depends on the version: that the records are a batch, and in a codec that it knows.
+
+    Raises:
+        KafkaError: INVALID_RECORD, UNSUPPORTED_COMPRESSION_TYPE.
+
+    Source: ProduceRequest.validateRecords; KIP-98.
+    """
+    if records is None or len(records) < HEADER_SIZE:
+        raise KafkaError(ErrorCode.INVALID_RECORD, f"Produce {version} needs a record batch for each partition")
+    if records[MAGIC_OFFSET] != MAGIC:
+        raise KafkaError(ErrorCode.INVALID_RECORD, f"Produce {version} brings batches of magic 2, not {records[MAGIC_OFFSET]}")
+    if version < FIRST_VERSION_WITH_ZSTD and BatchHeader(records).compression is Compression.ZSTD:
+        raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"Produce {version} cannot bring zstd")
+
+
+def _check_in_sync_replicas(partition: Partition) -> None:
+    """Checks that enough replicas are in sync for acks=all.
+
+    Raises:
+        KafkaError: NOT_ENOUGH_REPLICAS.
+
+    Source: Partition.appendRecordsToLeader.
+    """
+    least = partition.log.config.min_insync_replicas
+    if len(partition.in_sync_replicas) < least:
+        count = len(partition.in_sync_replicas)
+        raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, f"{count} in sync, min.insync.replicas is {least}")
+
+
+def _failure(index: int, error: KafkaError, log_start_offset: int) -> PartitionProduceResponse:
+    return PartitionProduceResponse(
+        index=index,
+        error_code=error.code,
+        base_offset=-1,
+        log_start_offset=log_start_offset,
+        error_message=error.message,
+    )
+
+
+def _close_on_error(responses: list[TopicProduceResponse]) -> None:
+    """Ends the connection of a producer that wants no answer, if there is an error that it should learn of.
+
+    Raises:
+        ProtocolError: a partition failed.
+    """
+    failed = [
+        f"{response.name or format_topic_id(response.topic_id)}-{answer.index}: {ErrorCode(answer.error_code).name}"
+        for response in responses
+        for answer in response.partition_responses
+        if answer.error_code
+    ]
+    if failed:
+        raise ProtocolError(f"a Produce with acks=0 failed ({', '.join(failed[:MOST_FAILURES_TOLD])})")

@@ -128,6 +128,26 @@ class Partition:
             raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH)
         raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH)
 
+    @property
+    def earliest_epoch(self) -> int | None:
+        """The leader epoch of the first record, or of the one to come; None if the log does not know."""
+        earliest = self.log.epochs.earliest
+        if earliest is None:
+            return self.leader_epoch
+        return earliest.epoch if earliest.start_offset <= self.log.log_start_offset else None
+
+    def end_offset_for_epoch(self, leader_epoch: int) -> tuple[int, int] | None:
+        """The greatest epoch up to `leader_epoch`, and one past its last record; None if it is newer than all, or too old.
+
+        The current epoch ends where the log does, records or not: a consumer may have it from ListOffsets of an empty
+        partition, and takes an unknown epoch for data loss.
+
+        Source: UnifiedLog.endOffsetForEpoch; UnifiedLog.maybeAssignEpochStartOffset.
+        """
+        if leader_epoch == self.leader_epoch:
+            return leader_epoch, self.log.log_end_offset
+        return self.log.end_offset_for_epoch(leader_epoch)
+
     def delete_records(self, before_offset: int) -> int:
         """Makes the log start at `before_offset`, -1 for the high watermark; returns where it starts now.
 

@@ -1,0 +1,82 @@
+"""Producer ids: each given once, also across restarts and crashes.
+
+Theory of operation: ids are taken from a block of a thousand. A block is noted on disk before its first id is given, and a
+broker that starts begins a new one, so what is lost by a crash is ids that nobody has. The file's content is what Apache
+Kafka kept in ZooKeeper's /latest_producer_id_block.
+
+Source: org.apache.kafka.coordinator.transaction.ProducerIdManager, org.apache.kafka.server.common.ProducerIdsBlock; KIP-98.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import structlog
+
+from wirekafka.errors import ErrorCode, KafkaError
+from wirekafka.log.storage import Storage
+
+log = structlog.get_logger(__name__)
+
+FILE_NAME = "latest-producer-id-block"
+BLOCK_SIZE = 1000
+"""ProducerIdsBlock.PRODUCER_ID_BLOCK_SIZE."""
+MAX_PRODUCER_ID = 0x7FFF_FFFF_FFFF_FFFF
+
+
+class ProducerIds:
+    """Gives producer ids.
+
+    Args:
+        path: the file that holds the last block.
+        storage: where the file is.
+        node_id: who takes the blocks; noted in the file.
+        greatest_known: the greatest id that the logs remember, -1 if none; asked only where there is no file, which is so
+            for logs that come from another broker.
+    """
+
+    def __init__(self, path: str, storage: Storage, *, node_id: int, greatest_known: Callable[[], int]) -> None:
+        self._path = path
+        self._storage = storage
+        self._node_id = node_id
+        self._greatest_known = greatest_known
+        self._next_id = 0
+        self._block_end = -1
+
+    def take(self) -> int:
+        """A producer id that nobody has.
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR, if a new block cannot be noted.
+
+        Durability: the block that it is from is on disk.
+        """
+        if self._next_id > self._block_end:
+            self._take_block()
+        producer_id = self._next_id
+        self._next_id += 1
+        return producer_id
+
+    def _take_block(self) -> None:
+        try:
+            start = max(self._next_id, self._first_free_id())
+            end = start + BLOCK_SIZE - 1
+            assert end <= MAX_PRODUCER_ID, "all producer ids are taken"
+            block = {"version": 1, "broker": self._node_id, "block_start": str(start), "block_end": str(end)}
+            self._storage.write_file(self._path, json.dumps(block).encode(), sync=True)
+        except OSError as error:
+            log.error("Cannot take a block of producer ids", path=self._path, error=str(error))
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "no block of producer ids can be taken") from error
+        self._next_id, self._block_end = start, end
+
+    def _first_free_id(self) -> int:
+        """One past the last block on disk, or past what the logs remember where there is none that can be read."""
+        try:
+            block = json.loads(self._storage.read_file(self._path))
+            return int(block["block_end"]) + 1
+        except FileNotFoundError:
+            return self._greatest_known() + 1
+        except (ValueError, KeyError, TypeError) as error:
+            log.warning("The block of producer ids is damaged, begins after those in the logs", path=self._path, error=str(error))
+            return self._greatest_known() + 1
