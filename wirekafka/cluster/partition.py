@@ -55,7 +55,8 @@ class Partition:
         self.index = index
         self.log = log
         self.leader = leader
-        self.leader_epoch = leader_epoch
+        # A log from a cluster has seen higher epochs, and epochs never go back.
+        self.leader_epoch = max(leader_epoch, log.epochs.latest or 0)
         self.in_sync_replicas = (leader,)
         self.watchers: dict[Watcher, None] = {}
         self.is_gone = False
@@ -97,7 +98,7 @@ class Partition:
         """
         log = self.log
         info = log.append(records, leader_epoch=self.leader_epoch, now_ms=now_ms, origin=origin)
-        if not info.is_duplicate:
+        if log.high_watermark != log.log_end_offset:
             log.high_watermark = log.log_end_offset
             if self.watchers:
                 size_bytes = len(records)
