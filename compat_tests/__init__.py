@@ -1,0 +1,1 @@
+"""Real clients, tools and Spark against a running broker."""

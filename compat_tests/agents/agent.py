@@ -1,0 +1,136 @@
+"""A client library in a process of its own, told what to do by lines on stdin. Run as: agent.py CLIENT.
+
+The processes keep the libraries apart from each other and from pytest, run kafka-python 2 beside 3, and can be killed as a
+crashed client is. The Java agent (java/src/agent) speaks the same lines. Fields are separated by tabs; bytes are base64,
+`-` is null; headers are `NAME=VALUE,...`, both base64; options are `NAME=VALUE;...`.
+
+    produce BOOTSTRAP TOPIC CODEC OPTIONS COUNT         then COUNT lines PARTITION KEY VALUE TIMESTAMP HEADERS
+    read BOOTSTRAP TOPIC COUNT TIMEOUT_MS OPTIONS       all partitions from their beginnings, without a group
+    find BOOTSTRAP TOPIC PARTITION TIMESTAMP TIMEOUT_MS seek by timestamp, and the first record read from there
+    join BOOTSTRAP GROUP TOPIC OPTIONS                  a member of a group, until the line `leave`
+
+The answer is any number of lines `record PARTITION OFFSET KEY VALUE TIMESTAMP HEADERS`, `assigned P,P,...`, `revoked P,P,...`,
+`uncommitted REASON`, `offset N`, and at the end `ok` or `error MESSAGE`. A member prints records before it commits them.
+"""
+
+from __future__ import annotations
+
+import base64
+import importlib
+import select
+import sys
+import traceback
+from typing import Any, NamedTuple
+
+
+class Record(NamedTuple):
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    timestamp_ms: int | None
+    headers: list[tuple[str, bytes | None]]
+
+
+Options = dict[str, str]
+Found = tuple[int, Record | None]
+"""The offset found, -1 if there is none, and the record there."""
+
+
+def pack(value: bytes | None) -> str:
+    return "-" if value is None else base64.b64encode(value).decode()
+
+
+def unpack(text: str) -> bytes | None:
+    return None if text == "-" else base64.b64decode(text)
+
+
+def pack_headers(headers: list[tuple[str, bytes | None]]) -> str:
+    # The base64 alphabet has "=" only as padding, so names are written without it.
+    return ",".join(f"{pack(name.encode()).rstrip('=')}:{pack(value)}" for name, value in headers)
+
+
+def unpack_headers(text: str) -> list[tuple[str, bytes | None]]:
+    headers = []
+    for item in filter(None, text.split(",")):
+        name, _, value = item.partition(":")
+        headers.append(((unpack(name + "=" * (-len(name) % 4)) or b"").decode(), unpack(value)))
+    return headers
+
+
+def parse_record(line: str) -> Record:
+    partition, key, value, timestamp, headers = line.rstrip("\n").split("\t")
+    time_ms = None if timestamp == "-" else int(timestamp)
+    return Record(int(partition), -1, unpack(key), unpack(value), time_ms, unpack_headers(headers))
+
+
+def answer(*fields: object) -> None:
+    sys.stdout.write("\t".join(map(str, fields)) + "\n")
+    sys.stdout.flush()
+
+
+def answer_records(records: list[Record]) -> None:
+    lines = [
+        f"record\t{r.partition}\t{r.offset}\t{pack(r.key)}\t{pack(r.value)}\t{r.timestamp_ms}\t{pack_headers(r.headers)}\n"
+        for r in records
+    ]
+    sys.stdout.write("".join(lines))
+    sys.stdout.flush()
+
+
+def answer_assigned(partitions: list[int]) -> None:
+    answer("assigned", ",".join(map(str, sorted(partitions))))
+
+
+def answer_uncommitted(error: Exception) -> None:
+    """A commit was refused because the group has gone on; whoever has the partitions now reads the records again."""
+    answer("uncommitted", repr(error).replace("\t", " ").replace("\n", " "))
+
+
+def is_told_to_leave() -> bool:
+    """Whether a line is there, or nobody is left who could write one. Nothing is sent after `join` until then."""
+    return bool(select.select([sys.stdin], [], [], 0)[0])
+
+
+def options_of(text: str) -> Options:
+    return dict(item.split("=", 1) for item in text.split(";") if item)
+
+
+def serve(client: Any, line: str) -> None:
+    operation, *fields = line.rstrip("\n").split("\t")
+    if operation == "produce":
+        bootstrap, topic, codec, options, count = fields
+        records = [parse_record(sys.stdin.readline()) for _ in range(int(count))]
+        client.produce(bootstrap, topic, codec, options_of(options), records)
+    elif operation == "read":
+        bootstrap, topic, count, timeout_ms, options = fields
+        answer_records(client.read(bootstrap, topic, int(count), int(timeout_ms) / 1000, options_of(options)))
+    elif operation == "find":
+        bootstrap, topic, partition, timestamp, timeout_ms = fields
+        offset, record = client.find(bootstrap, topic, int(partition), int(timestamp), int(timeout_ms) / 1000)
+        answer("offset", offset)
+        answer_records([record] if record is not None else [])
+    elif operation == "join":
+        bootstrap, group, topic, options = fields
+        client.join(bootstrap, group, topic, options_of(options))
+        if is_told_to_leave():
+            sys.stdin.readline()
+    else:
+        raise ValueError(operation)
+
+
+def main() -> None:
+    client = importlib.import_module(sys.argv[1]).Client()
+    for line in iter(sys.stdin.readline, ""):
+        try:
+            serve(client, line)
+        except Exception as error:
+            traceback.print_exc()
+            answer("error", repr(error).replace("\t", " ").replace("\n", " "))
+        else:
+            answer("ok")
+
+
+if __name__ == "__main__":
+    sys.modules["agent"] = sys.modules["__main__"]
+    main()

@@ -1,0 +1,124 @@
+"""confluent-kafka, on librdkafka."""
+
+from __future__ import annotations
+
+import time
+
+from agent import Found, Options, Record, answer, answer_assigned, answer_records, answer_uncommitted, is_told_to_leave
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Message, Producer, TopicPartition
+
+
+def record_of(message: Message) -> Record:
+    return Record(
+        message.partition(),
+        message.offset(),
+        message.key(),
+        message.value(),
+        message.timestamp()[1],
+        list(message.headers() or []),
+    )
+
+
+def reader(bootstrap: str, **settings: object) -> Consumer:
+    plain = {"bootstrap.servers": bootstrap, "group.id": "unused", "enable.auto.commit": False, "fetch.wait.max.ms": 100}
+    return Consumer({**plain, **settings})
+
+
+class Client:
+    def produce(self, bootstrap: str, topic: str, codec: str, options: Options, records: list[Record]) -> None:
+        producer = Producer(
+            {
+                "bootstrap.servers": bootstrap,
+                "compression.type": codec,
+                "acks": options.get("acks", "all"),
+                "linger.ms": 5,
+                "enable.idempotence": options.get("idempotent") == "1",
+                "message.max.bytes": int(options.get("max_request_size", 2_000_000)),
+                "message.timeout.ms": int(options.get("timeout_ms", 60_000)),
+                "reconnect.backoff.ms": 10,
+                "reconnect.backoff.max.ms": 100,
+            }
+        )
+        errors: list[object] = []
+        for record in records:
+            extra = {"timestamp": record.timestamp_ms} if record.timestamp_ms is not None else {}
+            producer.produce(
+                topic,
+                key=record.key,
+                value=record.value,
+                partition=record.partition,
+                headers=record.headers or None,
+                on_delivery=lambda error, message: errors.append(error) if error is not None else None,
+                **extra,
+            )
+            producer.poll(0)
+        unsent = producer.flush(70)
+        if errors or unsent:
+            raise RuntimeError(f"{unsent} unsent, {errors[:1]}")
+
+    def read(self, bootstrap: str, topic: str, count: int, timeout_s: float, options: Options) -> list[Record]:
+        consumer = reader(bootstrap)
+        try:
+            deadline = time.monotonic() + timeout_s
+            partitions = consumer.list_topics(topic, timeout=timeout_s).topics[topic].partitions
+            consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in partitions])
+            found: list[Record] = []
+            while len(found) < count and time.monotonic() < deadline:
+                for message in consumer.consume(num_messages=500, timeout=0.2):
+                    if message.error() is not None:
+                        raise KafkaException(message.error())
+                    found.append(record_of(message))
+            return found
+        finally:
+            consumer.close()
+
+    def find(self, bootstrap: str, topic: str, partition: int, timestamp: int, timeout_s: float) -> Found:
+        consumer = reader(bootstrap)
+        try:
+            (found,) = consumer.offsets_for_times([TopicPartition(topic, partition, timestamp)], timeout=timeout_s)
+            if found.offset < 0:
+                return -1, None
+            consumer.assign([TopicPartition(topic, partition, found.offset)])
+            message = consumer.poll(timeout_s)
+            return found.offset, None if message is None else record_of(message)
+        finally:
+            consumer.close()
+
+    def join(self, bootstrap: str, group: str, topic: str, options: Options) -> None:
+        settings = {
+            "group.id": group,
+            "auto.offset.reset": "earliest",
+            "session.timeout.ms": int(options.get("session", 3000)),
+            "heartbeat.interval.ms": int(options.get("session", 3000)) // 4,
+            "partition.assignment.strategy": options.get("assignor", "range"),
+        }
+        if "instance" in options:
+            settings["group.instance.id"] = options["instance"]
+        consumer = reader(bootstrap, **settings)
+
+        def assigned(consumer: Consumer, partitions: list[TopicPartition]) -> None:
+            if options.get("assignor") == "cooperative-sticky":
+                consumer.incremental_assign(partitions)
+            else:
+                consumer.assign(partitions)
+            answer_assigned([place.partition for place in consumer.assignment()])
+
+        def revoked(consumer: Consumer, partitions: list[TopicPartition]) -> None:
+            answer("revoked", ",".join(str(place.partition) for place in partitions))
+            if options.get("assignor") == "cooperative-sticky":
+                consumer.incremental_unassign(partitions)
+                answer_assigned([place.partition for place in consumer.assignment()])
+
+        consumer.subscribe(topic.split(","), on_assign=assigned, on_revoke=revoked)
+        left = int(options.get("limit", 1 << 60))
+        while left > 0 and not is_told_to_leave():
+            messages = consumer.consume(num_messages=min(left, int(options.get("max_poll", 500))), timeout=0.1)
+            records = [record_of(message) for message in messages if message.error() is None]
+            if records:
+                answer_records(records)
+                try:
+                    consumer.commit(asynchronous=False)
+                except KafkaException as error:
+                    answer_uncommitted(error)
+                left -= len(records)
+        consumer.close()

@@ -1,0 +1,133 @@
+"""kafka-python, 3.0.12 or 2.0.6: the interpreter decides."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from typing import Any
+
+from agent import Found, Options, Record, answer, answer_assigned, answer_records, answer_uncommitted, is_told_to_leave
+from kafka import ConsumerRebalanceListener, KafkaConsumer, KafkaProducer, TopicPartition, __version__
+from kafka.coordinator.assignors.range import RangePartitionAssignor
+from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
+from kafka.errors import KafkaError
+
+ASSIGNORS = {"range": RangePartitionAssignor, "roundrobin": RoundRobinPartitionAssignor}
+
+
+def common(bootstrap: str, options: Options) -> dict[str, object]:
+    settings: dict[str, object] = {"bootstrap_servers": bootstrap}
+    if "api_version" in options:
+        settings["api_version"] = tuple(map(int, options["api_version"].split(".")))
+    return settings
+
+
+def record_of(message: Any) -> Record:
+    return Record(message.partition, message.offset, message.key, message.value, message.timestamp, list(message.headers or []))
+
+
+class Listener(ConsumerRebalanceListener):
+    def __init__(self, consumer: KafkaConsumer) -> None:
+        self.consumer = consumer
+
+    def on_partitions_revoked(self, revoked: Iterable[TopicPartition]) -> None:
+        answer("revoked", ",".join(str(partition.partition) for partition in revoked))
+
+    def on_partitions_assigned(self, assigned: Iterable[TopicPartition]) -> None:
+        answer_assigned([partition.partition for partition in self.consumer.assignment()])
+
+
+class Client:
+    def produce(self, bootstrap: str, topic: str, codec: str, options: Options, records: list[Record]) -> None:
+        settings = common(bootstrap, options)
+        settings["compression_type"] = None if codec == "none" else codec
+        settings["acks"] = options.get("acks", "all")
+        if settings["acks"] != "all":
+            settings["acks"] = int(settings["acks"])
+        settings["linger_ms"] = 5
+        settings["max_request_size"] = int(options.get("max_request_size", 2_000_000))
+        if __version__.startswith("3"):
+            settings["enable_idempotence"] = options.get("idempotent") == "1"
+        if "retries" in options:
+            settings["retries"] = int(options["retries"])
+        producer = KafkaProducer(**settings)
+        try:
+            futures = []
+            for record in records:
+                extra = {"headers": record.headers} if record.headers else {}
+                futures.append(
+                    producer.send(
+                        topic,
+                        key=record.key,
+                        value=record.value,
+                        partition=record.partition,
+                        timestamp_ms=record.timestamp_ms,
+                        **extra,
+                    )
+                )
+            producer.flush(timeout=60)
+            for future in futures:
+                future.get(timeout=60)
+        finally:
+            producer.close(timeout=5)
+
+    def read(self, bootstrap: str, topic: str, count: int, timeout_s: float, options: Options) -> list[Record]:
+        consumer = KafkaConsumer(auto_offset_reset="earliest", enable_auto_commit=False, **common(bootstrap, options))
+        try:
+            deadline = time.monotonic() + timeout_s
+            partitions = consumer.partitions_for_topic(topic)
+            while not partitions and time.monotonic() < deadline:
+                partitions = consumer.partitions_for_topic(topic)
+            consumer.assign([TopicPartition(topic, partition) for partition in partitions])
+            consumer.seek_to_beginning()
+            found: list[Record] = []
+            while len(found) < count and time.monotonic() < deadline:
+                for messages in consumer.poll(timeout_ms=200).values():
+                    found += map(record_of, messages)
+            return found
+        finally:
+            consumer.close()
+
+    def find(self, bootstrap: str, topic: str, partition: int, timestamp: int, timeout_s: float) -> Found:
+        consumer = KafkaConsumer(enable_auto_commit=False, **common(bootstrap, {}))
+        try:
+            place = TopicPartition(topic, partition)
+            consumer.assign([place])
+            found = consumer.offsets_for_times({place: timestamp})[place]
+            if found is None:
+                return -1, None
+            consumer.seek(place, found.offset)
+            deadline = time.monotonic() + timeout_s
+            while time.monotonic() < deadline:
+                for messages in consumer.poll(timeout_ms=200).values():
+                    return found.offset, record_of(messages[0])
+            return found.offset, None
+        finally:
+            consumer.close()
+
+    def join(self, bootstrap: str, group: str, topic: str, options: Options) -> None:
+        settings = common(bootstrap, options)
+        if "instance" in options:
+            settings["group_instance_id"] = options["instance"]
+        consumer = KafkaConsumer(
+            group_id=group,
+            auto_offset_reset="earliest",
+            enable_auto_commit=False,
+            session_timeout_ms=int(options.get("session", 3000)),
+            heartbeat_interval_ms=int(options.get("session", 3000)) // 4,
+            max_poll_records=int(options.get("max_poll", 500)),
+            partition_assignment_strategy=[ASSIGNORS[options.get("assignor", "range")]],
+            **settings,
+        )
+        consumer.subscribe(topic.split(","), listener=Listener(consumer))
+        left = int(options.get("limit", 1 << 60))
+        while left > 0 and not is_told_to_leave():
+            records = [record_of(m) for messages in consumer.poll(timeout_ms=100, max_records=left).values() for m in messages]
+            if records:
+                answer_records(records)
+                try:
+                    consumer.commit()
+                except KafkaError as error:
+                    answer_uncommitted(error)
+                left -= len(records)
+        consumer.close()

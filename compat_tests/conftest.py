@@ -1,0 +1,158 @@
+"""Fixtures of the compatibility tests.
+
+`--broker=kafka-4.3.1` (or `kafka-3.9.1`) runs the same tests against Apache Kafka, which shows that the tests are right; what
+only wirekafka can do is marked `wirekafka_only`, what Kafka 4 has dropped `old_formats`.
+
+In CI (environment variable CI) a missing program fails the tests that need it; elsewhere they are skipped with the reason.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from compat_tests.harness import broker as brokers
+from compat_tests.harness import jars
+from compat_tests.harness.broker import CLASSES, KINDS, RUNNING, WIREKAFKA, Broker
+from compat_tests.harness.clients import KAFKA_PYTHON, Agent, Client, Member
+from compat_tests.harness.proxy import CuttingProxy, cutting_proxy
+from compat_tests.harness.tools import Tools
+
+BrokerFactory = Callable[..., Broker]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--broker", choices=KINDS, default=WIREKAFKA, help="the broker that the compatibility tests run against")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "java: needs a JVM and Maven")
+    config.addinivalue_line("markers", "wirekafka_only(reason): says something of wirekafka that Apache Kafka does not do")
+    config.addinivalue_line("markers", "old_formats: needs the message formats 0 and 1, which Kafka 4 has dropped")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    kind = config.getoption("--broker")
+    for item in items:
+        if not Path(item.path).is_relative_to(Path(__file__).parent):
+            continue
+        mark = item.get_closest_marker("wirekafka_only")
+        if mark is not None and kind != WIREKAFKA:
+            item.add_marker(pytest.mark.skip(reason=f"of wirekafka: {mark.args[0]}"))
+        if item.get_closest_marker("old_formats") is not None and kind == jars.KAFKA:
+            item.add_marker(pytest.mark.skip(reason="Kafka 4 has dropped the message formats 0 and 1"))
+
+
+def skip_or_fail(reason: str) -> None:
+    """In CI nothing is skipped for want of a program."""
+    if os.environ.get("CI"):
+        pytest.fail(reason)
+    pytest.skip(reason)
+
+
+@pytest.fixture(autouse=True)
+def _java(request: pytest.FixtureRequest) -> None:
+    needs_java = request.node.get_closest_marker("java") is not None or request.config.getoption("--broker") != WIREKAFKA
+    reason = jars.missing_program() if needs_java else None
+    if reason is not None:
+        skip_or_fail(reason)
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+    outcome = yield
+    report = outcome.get_result()
+    if report.failed:
+        for broker in RUNNING:
+            report.sections.append((f"log of the broker at {broker.bootstrap}", broker.log_text()[-6000:]))
+
+
+@pytest.fixture(scope="session")
+def broker_kind(request: pytest.FixtureRequest) -> str:
+    """Which broker the tests run against."""
+    return request.config.getoption("--broker")
+
+
+@pytest.fixture(scope="session")
+def broker(broker_kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """The broker that most tests share; nobody stops it or fills its disk."""
+    with brokers.running(CLASSES[broker_kind](tmp_path_factory.mktemp("shared-broker"))) as running:
+        yield running
+
+
+@pytest.fixture
+def make_broker(broker_kind: str, tmp_path: Path) -> Iterator[BrokerFactory]:
+    """Makes a broker of the test's own, started; killed at the end if it still runs."""
+    count = itertools.count()
+    with ExitStack() as stack:
+
+        def make(settings: Mapping[str, str] = {}, *, advertised: str | None = None, directory: Path | None = None) -> Broker:
+            place = directory or tmp_path / f"broker-{next(count)}"
+            return stack.enter_context(brokers.running(CLASSES[broker_kind](place, settings, advertised=advertised)))
+
+        yield make
+
+
+@pytest.fixture
+def topic(request: pytest.FixtureRequest) -> str:
+    """A name that no other test uses, and that says which test used it."""
+    return re.sub(r"[^a-zA-Z0-9._-]", "-", request.node.name)[:120] + f"-{os.urandom(3).hex()}"
+
+
+@pytest.fixture(scope="session")
+def agent(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[Client], Agent]]:
+    """The agent of a client, started when it is first asked for."""
+    agents: dict[str, Agent] = {}
+    directory = tmp_path_factory.mktemp("agents")
+
+    def find(client: Client) -> Agent:
+        running = agents.get(client.name)
+        if running is None or running.process.poll() is not None:
+            agents[client.name] = running = Agent(client, directory / f"{client}.log")
+        return running
+
+    yield find
+    for running in agents.values():
+        running.close()
+
+
+@pytest.fixture
+def join(broker: Broker, tmp_path: Path) -> Iterator[Callable[..., Member]]:
+    """Starts a member of a group at the shared broker, or at `bootstrap`; killed at the end."""
+    members: list[Member] = []
+
+    def start(client: Client, group: str, topic: str, *, bootstrap: str | None = None, **options: object) -> Member:
+        log = tmp_path / f"member-{len(members)}-{client}.log"
+        members.append(Member(client, log, bootstrap or broker.bootstrap, group, topic, **options))
+        return members[-1]
+
+    yield start
+    for member in members:
+        member.close()
+
+
+@pytest.fixture(scope="session")
+def tools(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tools]:
+    """Kafka's command line tools in one JVM."""
+    running = Tools(tmp_path_factory.mktemp("tools") / "tools.log")
+    yield running
+    running.close()
+
+
+@pytest.fixture
+def proxy() -> Iterator[CuttingProxy]:
+    """A proxy that cuts connections; its upstream is set by the test."""
+    with cutting_proxy() as running:
+        yield running
+
+
+@pytest.fixture
+def writer(agent: Callable[[Client], Agent]) -> Agent:
+    """A client for the parts of a test that are not about clients."""
+    return agent(KAFKA_PYTHON)

@@ -1,0 +1,258 @@
+"""A broker as a process of its own: wirekafka, or Apache Kafka as the reference that shows a test to be right.
+
+    with start(kind, directory, settings) as broker:
+        broker.bootstrap
+
+Both take Kafka's own setting names. Ports are chosen by the kernel and read from what the broker prints.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from compat_tests.harness import jars
+from compat_tests.harness.waiting import wait_until
+
+WIREKAFKA = "wirekafka"
+KINDS = (WIREKAFKA, jars.KAFKA, jars.OLDER_KAFKA)
+
+TEST_SETTINGS = {
+    "group.initial.rebalance.delay.ms": "0",
+    "group.min.session.timeout.ms": "500",
+    "offsets.topic.num.partitions": "4",
+    "offsets.topic.replication.factor": "1",
+}
+"""What the tests set on every broker, so that they need not wait."""
+
+RUNNING: list[Broker] = []
+"""The brokers that run now; a failed test shows the ends of their logs."""
+
+
+class Broker:
+    """A broker's process, data directory and log.
+
+    Attributes:
+        bootstrap: HOST:PORT of its listener while it runs.
+        data_dir: where its partitions lie; kept when it is stopped, so that it can be started again.
+    """
+
+    ready_timeout_s = 30.0
+
+    def __init__(self, directory: Path, settings: Mapping[str, str] = {}, *, advertised: str | None = None) -> None:
+        self.directory = directory
+        self.data_dir = directory / "data"
+        self.log_path = directory / "broker.log"
+        self.settings = {**TEST_SETTINGS, **settings}
+        self.advertised = advertised
+        self.process: subprocess.Popen[str] | None = None
+        self.bootstrap = ""
+
+    @property
+    def port(self) -> int:
+        return int(self.bootstrap.rpartition(":")[2])
+
+    @property
+    def address(self) -> tuple[str, int]:
+        return self.bootstrap.rpartition(":")[0], self.port
+
+    @property
+    def pid(self) -> int:
+        assert self.process is not None
+        return self.process.pid
+
+    def command(self) -> list[str]:
+        """The command line that starts it."""
+        raise NotImplementedError
+
+    def start(self) -> None:
+        """Starts it and waits until it is ready."""
+        raise NotImplementedError
+
+    def is_running(self) -> bool:
+        """Whether the process is there."""
+        return self.process is not None and self.process.poll() is None
+
+    def terminate(self, timeout_s: float = 30.0) -> int:
+        """Sends SIGTERM and waits for the end; the exit code."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGTERM)
+        return self._reap(timeout_s)
+
+    def kill(self) -> None:
+        """Ends it as a crash does (kill -9)."""
+        assert self.process is not None
+        self.process.kill()
+        self._reap(30.0)
+
+    def _reap(self, timeout_s: float) -> int:
+        assert self.process is not None
+        try:
+            return self.process.wait(timeout_s)
+        finally:
+            if self.process.poll() is None:
+                self.process.kill()
+                self.process.wait()
+            if self.process.stdout is not None:
+                self.process.stdout.close()
+            if self in RUNNING:
+                RUNNING.remove(self)
+
+    def log_text(self) -> str:
+        """Everything it logged so far, in all its lives."""
+        return self.log_path.read_text(errors="replace") if self.log_path.exists() else ""
+
+    def resident_kib(self) -> int:
+        """The memory that the process holds."""
+        status = Path(f"/proc/{self.pid}/status").read_text()
+        found = re.search(r"^VmRSS:\s+(\d+) kB", status, re.MULTILINE)
+        assert found is not None
+        return int(found[1])
+
+    def _spawn(self, command: list[str], environment: Mapping[str, str] = {}) -> None:
+        assert not self.is_running()
+        self.data_dir.mkdir(parents=True, exist_ok=True)
+        with self.log_path.open("ab") as log:
+            self.process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                env={**os.environ, **environment},
+                cwd=self.directory,
+            )
+        RUNNING.append(self)
+
+    def _read_ready_line(self) -> str:
+        """The first line on stdout.
+
+        Raises:
+            AssertionError: there was none in time, or the process ended.
+        """
+        assert self.process is not None
+        assert self.process.stdout is not None
+        timer = threading.Timer(self.ready_timeout_s, self.process.kill)
+        timer.start()
+        try:
+            line = self.process.stdout.readline()
+        finally:
+            timer.cancel()
+        if not line:
+            self._reap(5.0)
+        assert line, f"the broker did not become ready:\n{self.log_text()[-3000:]}"
+        return line
+
+
+class Wirekafka(Broker):
+    """`wirekafka serve`, installed in the interpreter that runs the tests."""
+
+    listen = "127.0.0.1:0"
+
+    def command(self) -> list[str]:
+        command = [sys.executable, "-m", "wirekafka", "serve", "--listen", self.listen, "--data-dir", str(self.data_dir)]
+        if self.advertised is not None:
+            command += ["--advertise", self.advertised]
+        for name, value in self.settings.items():
+            command += ["--set", f"{name}={value}"]
+        return command
+
+    def start(self) -> None:
+        self._spawn(self.command())
+        line = self._read_ready_line()
+        found = re.search(r"127\.0\.0\.1:(\d+)", line)
+        assert found is not None, f"no address in the ready line: {line!r}"
+        self.bootstrap = f"127.0.0.1:{found[1]}"
+
+
+class ApacheKafka(Broker):
+    """Apache Kafka from Maven Central, broker and KRaft controller in one process.
+
+    The controller cannot be told port 0, for its address is written down before it starts: it has a loopback address of its
+    own instead (Linux has 127.0.0.0/8), derived from this process, on which nothing else listens.
+    """
+
+    ready_timeout_s = 90.0
+    profile = jars.KAFKA
+    logging_flags = (f"-Dlog4j2.configurationFile={jars.HERE / 'java' / 'log4j2.properties'}", "-Dlog.level=INFO")
+    started = 0
+
+    def _controller(self) -> str:
+        number = (os.getpid() * 8 + ApacheKafka.started) & 0xFFFF
+        return f"127.7.{number >> 8}.{number & 0xFF or 1}:9093"
+
+    def command(self) -> list[str]:
+        properties = self.directory / "server.properties"
+        return jars.java_command(self.profile, "kafka.Kafka", heap_mib=384, flags=self.logging_flags) + [str(properties)]
+
+    def _configure(self) -> None:
+        controller = self._controller()
+        settings = {
+            "process.roles": "broker,controller",
+            "node.id": "1",
+            "controller.quorum.voters": f"1@{controller}",
+            "controller.listener.names": "CONTROLLER",
+            "listeners": f"PLAINTEXT://127.0.0.1:0,CONTROLLER://{controller}",
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+            "log.dirs": str(self.data_dir),
+            "transaction.state.log.replication.factor": "1",
+            "transaction.state.log.min.isr": "1",
+            **self.settings,
+        }
+        settings = {name: value for name, value in settings.items() if not name.startswith("wirekafka.")}
+        if self.advertised is not None:
+            settings["advertised.listeners"] = f"PLAINTEXT://{self.advertised}"
+        text = "".join(f"{name}={value}\n" for name, value in settings.items())
+        (self.directory / "server.properties").write_text(text)
+
+    def _format(self) -> None:
+        command = jars.java_command(self.profile, "kafka.tools.StorageTool", flags=self.logging_flags)
+        properties = str(self.directory / "server.properties")
+        arguments = ["format", "--cluster-id", "4L6g3nShT-eMCtK--X86sw", "--config", properties, "--ignore-formatted"]
+        with self.log_path.open("ab") as log:
+            subprocess.run(command + arguments, check=True, stdout=log, stderr=log, timeout=60)
+
+    def start(self) -> None:
+        ApacheKafka.started += 1
+        self.data_dir.mkdir(parents=True, exist_ok=True)
+        self._configure()
+        self._format()
+        before = len(self.log_text())
+        self._spawn(self.command())
+
+        def ready() -> tuple[str, str] | None:
+            assert self.is_running(), f"Kafka ended:\n{self.log_text()[-3000:]}"
+            text = self.log_text()[before:]
+            bound = re.search(r"Awaiting socket connections on 127\.0\.0\.1:(\d+)", text)
+            return ("127.0.0.1", bound[1]) if bound is not None and "Kafka Server started" in text else None
+
+        host, port = wait_until(ready, timeout_s=self.ready_timeout_s, what="Kafka is ready")
+        self.bootstrap = f"{host}:{port}"
+
+
+class OlderApacheKafka(ApacheKafka):
+    """Apache Kafka 3.9, which still converts the message formats 0 and 1."""
+
+    profile = jars.OLDER_KAFKA
+    logging_flags = (f"-Dlog4j.configuration=file:{jars.HERE / 'java' / 'log4j.properties'}",)
+
+
+CLASSES: dict[str, type[Broker]] = {WIREKAFKA: Wirekafka, jars.KAFKA: ApacheKafka, jars.OLDER_KAFKA: OlderApacheKafka}
+
+
+@contextlib.contextmanager
+def running(broker: Broker) -> Iterator[Broker]:
+    """Starts the broker; kills it at the end, whatever it does then."""
+    broker.start()
+    try:
+        yield broker
+    finally:
+        if broker.is_running():
+            broker.kill()

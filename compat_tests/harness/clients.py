@@ -1,0 +1,289 @@
+"""Every client behind one interface: an agent, which is a process that holds the library (see agents/agent.py)."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import queue
+import subprocess
+import sys
+import threading
+import time
+import venv
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from compat_tests.harness import jars
+from compat_tests.harness.waiting import wait_until
+
+AGENTS = jars.HERE / "agents"
+OLD_KAFKA_PYTHON = "kafka-python-2.0.6"
+
+NONE, GZIP, SNAPPY, LZ4, ZSTD = "none", "gzip", "snappy", "lz4", "zstd"
+ALL_CODECS = (NONE, GZIP, SNAPPY, LZ4, ZSTD)
+
+
+@dataclass(frozen=True)
+class Record:
+    """A record as a client gives or gets it; where it lies is not part of what it is."""
+
+    key: bytes | None = None
+    value: bytes | None = None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+    timestamp_ms: int | None = None
+    partition: int = field(default=0, compare=False)
+    offset: int = field(default=-1, compare=False)
+
+
+@dataclass(frozen=True)
+class Client:
+    """A client library, and what it can do.
+
+    Attributes:
+        command: starts its agent.
+        codecs: those that it reads and writes.
+        modern: has headers, idempotence and search by timestamp.
+        java: needs a JVM.
+    """
+
+    name: str
+    command: tuple[str, ...]
+    codecs: tuple[str, ...] = ALL_CODECS
+    modern: bool = True
+    java: bool = False
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def python_agent(module: str, interpreter: str = sys.executable) -> tuple[str, ...]:
+    """The command of an agent in Python."""
+    return (interpreter, str(AGENTS / "agent.py"), module)
+
+
+def java_agent(profile: str, dialect: str) -> tuple[str, ...]:
+    """The command of an agent in Java; made when it is first needed, for it has to be compiled."""
+    flags = (f"-Dlog4j2.configurationFile={jars.HERE / 'java' / 'log4j2.properties'}",)
+    return tuple(jars.java_command(profile, "Agent", programs=("agent", dialect), flags=flags, heap_mib=192))
+
+
+def old_kafka_python() -> Path:
+    """The interpreter of a virtual environment with kafka-python 2.0.6, which cannot be installed beside 3."""
+
+    def install(target: Path) -> None:
+        venv.create(target, with_pip=True)
+        packages = ["kafka-python==2.0.6", "python-snappy==0.7.3", "lz4==4.4.5", "zstandard==0.25.0", "crc32c==2.9.post0"]
+        subprocess.run([str(target / "bin" / "python"), "-m", "pip", "install", "-q", *packages], check=True, timeout=300)
+
+    return jars.made_once(jars.CACHE / OLD_KAFKA_PYTHON, install) / "bin" / "python"
+
+
+KAFKA_PYTHON = Client("kafka-python-3", python_agent("with_kafka_python"))
+CONFLUENT = Client("confluent-kafka", python_agent("with_confluent"))
+AIOKAFKA = Client("aiokafka", python_agent("with_aiokafka"))
+KAFKA_PYTHON_2 = Client(OLD_KAFKA_PYTHON, ("old-python",))
+JAVA = Client("java-4.3.1", ("java", jars.KAFKA, "dialect-4.3.1"), java=True)
+JAVA_0_10 = Client(
+    "java-0.10.0.0", ("java", jars.OLD_CLIENTS, "dialect-0.10.0.0"), (NONE, GZIP, SNAPPY, LZ4), modern=False, java=True
+)
+
+CLIENTS = (KAFKA_PYTHON, CONFLUENT, AIOKAFKA, KAFKA_PYTHON_2, JAVA)
+"""Those that every broker of today serves."""
+
+
+def command_of(client: Client) -> list[str]:
+    """The command line that starts the client's agent."""
+    if client.command[0] == "old-python":
+        return list(python_agent("with_kafka_python", str(old_kafka_python())))
+    if client.java:
+        return list(java_agent(client.command[1], client.command[2]))
+    return list(client.command)
+
+
+def pack(value: bytes | None) -> str:
+    """A field of bytes in a line."""
+    return "-" if value is None else base64.b64encode(value).decode()
+
+
+def unpack(text: str) -> bytes | None:
+    """The bytes of a field."""
+    return None if text == "-" else base64.b64decode(text)
+
+
+def pack_headers(headers: Iterable[tuple[str, bytes | None]]) -> str:
+    """A field of headers in a line."""
+    return ",".join(f"{pack(name.encode()).rstrip('=')}:{pack(value)}" for name, value in headers)
+
+
+def unpack_headers(text: str) -> tuple[tuple[str, bytes | None], ...]:
+    """The headers of a field."""
+    headers = []
+    for item in filter(None, text.split(",")):
+        name, _, value = item.partition(":")
+        headers.append(((unpack(name + "=" * (-len(name) % 4)) or b"").decode(), unpack(value)))
+    return tuple(headers)
+
+
+def format_options(options: dict[str, object]) -> str:
+    """A field of options."""
+    return ";".join(f"{name}={value}" for name, value in options.items())
+
+
+def format_record(record: Record) -> str:
+    """A record in a line."""
+    time_ms = "-" if record.timestamp_ms is None else record.timestamp_ms
+    return f"{record.partition}\t{pack(record.key)}\t{pack(record.value)}\t{time_ms}\t{pack_headers(record.headers)}"
+
+
+def parse_record(fields: list[str]) -> Record:
+    """The record of an answer."""
+    partition, offset, key, value, timestamp, headers = fields
+    time_ms = None if timestamp in ("None", "-1") else int(timestamp)
+    return Record(unpack(key), unpack(value), unpack_headers(headers), time_ms, int(partition), int(offset))
+
+
+class AgentError(Exception):
+    """What the library in the agent raised."""
+
+
+class Agent:
+    """A client's process. One operation at a time; a process that hangs is an AssertionError, not a hang of the test."""
+
+    def __init__(self, client: Client, log: Path) -> None:
+        self.client = client
+        self.log = log
+        with log.open("ab") as errors:
+            self.process = subprocess.Popen(
+                command_of(client), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True
+            )
+        self.lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+        self.pump = threading.Thread(target=self._pump, daemon=True)
+        self.pump.start()
+
+    def _pump(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.lines.put(line.rstrip("\n"))
+        self.lines.put(None)
+
+    def produce(
+        self,
+        bootstrap: str,
+        topic: str,
+        records: Iterable[Record],
+        *,
+        codec: str = NONE,
+        timeout_s: float = 90,
+        **options: object,
+    ) -> None:
+        """Writes the records and waits until all are acknowledged.
+
+        Raises:
+            AgentError: they are not.
+        """
+        lines = [format_record(record) for record in records]
+        self._send(f"produce\t{bootstrap}\t{topic}\t{codec}\t{format_options(options)}\t{len(lines)}", *lines)
+        list(self._answers(timeout_s))
+
+    def read(self, bootstrap: str, topic: str, count: int, *, timeout_s: float = 30, **options: object) -> list[Record]:
+        """The records of the topic, `count` at least unless time runs out, in order within each partition."""
+        self._send(f"read\t{bootstrap}\t{topic}\t{count}\t{int(timeout_s * 1000)}\t{format_options(options)}")
+        return [parse_record(fields[1:]) for fields in self._answers(timeout_s + 30) if fields[0] == "record"]
+
+    def find(
+        self, bootstrap: str, topic: str, partition: int, timestamp_ms: int, *, timeout_s: float = 20
+    ) -> tuple[int | None, Record | None]:
+        """Seeks to a timestamp: the offset found, and the first record read from there."""
+        self._send(f"find\t{bootstrap}\t{topic}\t{partition}\t{timestamp_ms}\t{int(timeout_s * 1000)}")
+        answers = list(self._answers(timeout_s + 30))
+        offset = next(int(fields[1]) for fields in answers if fields[0] == "offset")
+        records = [parse_record(fields[1:]) for fields in answers if fields[0] == "record"]
+        return (None if offset < 0 else offset), (records[0] if records else None)
+
+    def close(self) -> None:
+        """Ends the process."""
+        self.process.kill()
+        self.process.wait()
+        self.pump.join()
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        with contextlib.suppress(BrokenPipeError):
+            self.process.stdin.close()
+        self.process.stdout.close()
+
+    def _send(self, *lines: str) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write("".join(line + "\n" for line in lines))
+        self.process.stdin.flush()
+
+    def _answers(self, timeout_s: float) -> Iterator[list[str]]:
+        deadline = time.monotonic() + timeout_s
+        while True:
+            try:
+                line = self.lines.get(timeout=max(0.01, deadline - time.monotonic()))
+            except queue.Empty:
+                raise AssertionError(f"{self.client} did not answer within {timeout_s} s:\n{self.log_tail()}") from None
+            assert line is not None, f"{self.client}'s process ended:\n{self.log_tail()}"
+            fields = line.split("\t")
+            if fields[0] == "ok":
+                return
+            if fields[0] == "error":
+                raise AgentError(f"{self.client}: {fields[1]}")
+            yield fields
+
+    def log_tail(self) -> str:
+        """The end of what the library logged."""
+        return self.log.read_text(errors="replace")[-4000:]
+
+
+class Member(Agent):
+    """A member of a group: what it was assigned and what it has read, as it goes on.
+
+    Attributes:
+        assigned: its partitions since the last rebalance it took part in; None before the first.
+        assignments: how often it was told.
+        records: all that it read.
+    """
+
+    def __init__(self, client: Client, log: Path, bootstrap: str, group: str, topic: str, **options: object) -> None:
+        super().__init__(client, log)
+        self.assigned: list[int] | None = None
+        self.assignments = 0
+        self.records: list[Record] = []
+        self.uncommitted: list[str] = []
+        self.failure: str | None = None
+        self.has_left = False
+        self._send(f"join\t{bootstrap}\t{group}\t{topic}\t{format_options(options)}")
+
+    def refresh(self) -> None:
+        """Takes in what the process has said."""
+        while not self.lines.empty():
+            line = self.lines.get()
+            fields = ["gone"] if line is None else line.split("\t")
+            if fields[0] == "record":
+                self.records.append(parse_record(fields[1:]))
+            elif fields[0] == "assigned":
+                self.assigned = [int(number) for number in fields[1].split(",") if number]
+                self.assignments += 1
+            elif fields[0] == "uncommitted":
+                self.uncommitted.append(fields[1])
+            elif fields[0] == "ok":
+                self.has_left = True
+            elif fields[0] == "error":
+                self.failure = fields[1]
+        assert self.failure is None, f"{self.client}: {self.failure}\n{self.log_tail()}"
+
+    def leave(self, timeout_s: float = 20) -> None:
+        """Tells it to leave the group and waits until it has."""
+        self._send("leave")
+        self.wait_until_left(timeout_s)
+
+    def wait_until_left(self, timeout_s: float = 20) -> None:
+        """Waits for the end of a member that leaves by itself."""
+
+        def left() -> bool:
+            self.refresh()
+            return self.has_left
+
+        wait_until(left, timeout_s=timeout_s, what=f"{self.client} has left its group")

@@ -1,0 +1,122 @@
+"""A TCP proxy on loopback that cuts connections: at once, or between a Produce request and its answer."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import struct
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+PRODUCE = 0
+
+
+@dataclass(eq=False)
+class Link:
+    """A client's connection and the one to the broker that it is joined to."""
+
+    client: socket.socket
+    broker: socket.socket
+    is_doomed: bool = False
+
+
+class CuttingProxy:
+    """Forwards every connection to `upstream`, in threads, because the clients under test block.
+
+    Attributes:
+        upstream: where connections go; may change while it runs.
+        bootstrap: HOST:PORT at which it listens.
+        cuts_left: so many Produce requests still reach the broker while their answers are swallowed and their connections cut.
+        cut_count: how many connections it has cut.
+    """
+
+    def __init__(self) -> None:
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.bootstrap = f"127.0.0.1:{self.listener.getsockname()[1]}"
+        self.upstream: tuple[str, int] | None = None
+        self.cuts_left = 0
+        self.cut_count = 0
+        self._lock = threading.Lock()
+        self._links: set[Link] = set()
+        self._threads: list[threading.Thread] = []
+        self._start(self._accept)
+
+    def cut_all(self) -> None:
+        """Cuts every connection there is."""
+        with self._lock:
+            links = list(self._links)
+        for link in links:
+            self._cut(link)
+
+    def close(self) -> None:
+        """Stops listening and cuts everything."""
+        self.listener.shutdown(socket.SHUT_RDWR)
+        self.listener.close()
+        self.cut_all()
+        for thread in self._threads:
+            thread.join(10)
+
+    def _start(self, target: Callable[..., None], *arguments: object) -> None:
+        thread = threading.Thread(target=target, args=arguments, daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                client, _ = self.listener.accept()
+                assert self.upstream is not None
+                try:
+                    broker = socket.create_connection(self.upstream, timeout=5)
+                except OSError:
+                    client.close()
+                    continue
+                broker.settimeout(None)
+                link = Link(client, broker)
+                with self._lock:
+                    self._links.add(link)
+                self._start(self._forward_requests, link)
+                self._start(self._forward_answers, link)
+
+    def _forward_requests(self, link: Link) -> None:
+        with contextlib.suppress(OSError), link.client.makefile("rb") as requests:
+            while len(head := requests.read(6)) == 6:
+                size, api_key = struct.unpack(">ih", head)
+                body = requests.read(size - 2)
+                if api_key == PRODUCE:
+                    with self._lock:
+                        if self.cuts_left and not link.is_doomed:
+                            self.cuts_left -= 1
+                            link.is_doomed = True
+                link.broker.sendall(head + body)
+        self._cut(link)
+
+    def _forward_answers(self, link: Link) -> None:
+        with contextlib.suppress(OSError):
+            while piece := link.broker.recv(1 << 16):
+                if link.is_doomed:
+                    break
+                link.client.sendall(piece)
+        self._cut(link)
+
+    def _cut(self, link: Link) -> None:
+        with self._lock:
+            if link not in self._links:
+                return
+            self._links.remove(link)
+            self.cut_count += link.is_doomed
+        for end in (link.client, link.broker):
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+            end.close()
+
+
+@contextlib.contextmanager
+def cutting_proxy() -> Iterator[CuttingProxy]:
+    """A proxy that is closed at the end."""
+    proxy = CuttingProxy()
+    try:
+        yield proxy
+    finally:
+        proxy.close()

@@ -1,0 +1,88 @@
+"""Kafka's command line tools."""
+
+from __future__ import annotations
+
+import base64
+import subprocess
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+
+from compat_tests.harness import jars
+
+LOGGING = (f"-Dlog4j2.configurationFile={jars.HERE / 'java' / 'log4j2.properties'}",)
+
+TOPICS = "org.apache.kafka.tools.TopicCommand"
+CONFIGS = "kafka.admin.ConfigCommand"
+GROUPS = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
+ALL_GROUPS = "org.apache.kafka.tools.GroupsCommand"
+GET_OFFSETS = "org.apache.kafka.tools.GetOffsetShell"
+API_VERSIONS = "org.apache.kafka.tools.BrokerApiVersionsCommand"
+DELETE_RECORDS = "org.apache.kafka.tools.DeleteRecordsCommand"
+LOG_DIRS = "org.apache.kafka.tools.LogDirsCommand"
+CLUSTER = "org.apache.kafka.tools.ClusterTool"
+DUMP_LOG = "org.apache.kafka.tools.DumpLogSegments"
+CONSOLE_PRODUCER = "org.apache.kafka.tools.ConsoleProducer"
+CONSOLE_CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
+VERIFIABLE_PRODUCER = "org.apache.kafka.tools.VerifiableProducer"
+VERIFIABLE_CONSUMER = "org.apache.kafka.tools.VerifiableConsumer"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a tool left: its exit code and what it printed."""
+
+    code: int
+    out: str
+    err: str
+
+    def lines(self) -> list[str]:
+        """The lines of stdout that are not empty."""
+        return [line for line in self.out.splitlines() if line.strip()]
+
+
+class Tools:
+    """One JVM that runs the tools one after the other (java/src/tools); those that go on until a signal have their own."""
+
+    def __init__(self, log: Path) -> None:
+        command = jars.java_command(jars.KAFKA, "Tools", programs=("tools",), flags=LOGGING)
+        self.log = log
+        with log.open("ab") as errors:
+            self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True)
+
+    def run(self, tool: str, *arguments: str, timeout_s: float = 60) -> Outcome:
+        """Runs a tool and says how it ended."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        words = [base64.b64encode(word.encode()).decode() for word in (tool, *arguments)]
+        self.process.stdin.write("\t".join(words) + "\n")
+        self.process.stdin.flush()
+        timer = threading.Timer(timeout_s, self.process.kill)
+        timer.start()
+        try:
+            line = self.process.stdout.readline()
+        finally:
+            timer.cancel()
+        assert line, f"{tool} {' '.join(arguments)} did not end within {timeout_s} s:\n{self.log.read_text()[-4000:]}"
+        code, out, err = line.rstrip("\n").split("\t")
+        return Outcome(int(code), base64.b64decode(out).decode(), base64.b64decode(err).decode())
+
+    def check(self, tool: str, *arguments: str, timeout_s: float = 60) -> Outcome:
+        """Runs a tool that has to succeed."""
+        outcome = self.run(tool, *arguments, timeout_s=timeout_s)
+        assert outcome.code == 0, f"{tool} {' '.join(arguments)}: {outcome}"
+        return outcome
+
+    def close(self) -> None:
+        """Ends the JVM."""
+        self.process.kill()
+        self.process.communicate()
+
+
+def run_alone(tool: str, *arguments: str, input_text: str | None = None, timeout_s: float = 60) -> Outcome:
+    """Runs a tool in a JVM of its own, as its start script does."""
+    command = jars.java_command(jars.KAFKA, tool, flags=LOGGING)
+    done = subprocess.run(
+        [*command, *arguments], input=input_text, capture_output=True, text=True, timeout=timeout_s, check=False
+    )
+    return Outcome(done.returncode, done.stdout, done.stderr)

@@ -1,0 +1,141 @@
+"""The image: built, run as the README says, reached from the host and from other containers, stopped, and its data kept."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import kafka
+import pytest
+from docker.errors import DockerException
+from kafka import KafkaConsumer, KafkaProducer
+from testcontainers.core.container import DockerContainer
+from testcontainers.core.image import DockerImage
+from testcontainers.core.network import Network
+
+import docker
+from compat_tests.harness.waiting import wait_until
+
+ROOT = Path(__file__).resolve().parent.parent
+KAFKA_PYTHON = Path(kafka.__file__).resolve().parent
+PIP_SETTINGS = ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_TRUSTED_HOST")
+VALUES = [f"record {number}".encode() for number in range(100)]
+
+pytestmark = [pytest.mark.wirekafka_only("its image"), pytest.mark.xdist_group("docker"), pytest.mark.timeout(600)]
+
+CLIENT = """
+import sys
+from kafka import KafkaConsumer
+consumer = KafkaConsumer("records", bootstrap_servers=sys.argv[1], auto_offset_reset="earliest", consumer_timeout_ms=5000)
+print(sum(1 for _ in consumer))
+"""
+
+
+@pytest.fixture(scope="module")
+def image() -> Iterator[str]:
+    """The image's name, built from the checkout; pip reaches its index as it does here."""
+    try:
+        docker.from_env().ping()
+    except DockerException as error:
+        pytest.skip(f"no Docker engine answers: {error}")
+    arguments = {name: os.environ[name] for name in PIP_SETTINGS if name in os.environ}
+    name = f"wirekafka-test-{os.urandom(4).hex()}"
+    with DockerImage(ROOT, tag=name, dockerfile_path="docker/Dockerfile", buildargs=arguments, network_mode="host"):
+        yield name
+
+
+@pytest.fixture
+def address() -> str:
+    """An address of this host on which nothing else listens: Linux has all of 127.0.0.0/8, so the port can stay 9092."""
+    return f"127.{os.urandom(1)[0] or 1}.{os.urandom(1)[0]}.{os.getpid() % 254 + 1}"
+
+
+def container(image: str, address: str | None = None) -> DockerContainer:
+    """A container of the image; its port is published on `address`, and clients there are told so."""
+    made = DockerContainer(image)
+    if address is not None:
+        made = made.with_kwargs(ports={"9092/tcp": (address, 9092)}).with_env("WIREKAFKA_PUBLISHED", f"{address}:9092")
+    return made
+
+
+def wait_until_ready(running: DockerContainer) -> None:
+    """Waits for the line that says that clients are served."""
+
+    def has_said_so() -> bool:
+        running.get_wrapped_container().reload()
+        output, errors = running.get_logs()
+        assert running.get_wrapped_container().status == "running", errors.decode()
+        return b"ready" in output + errors
+
+    wait_until(has_said_so, timeout_s=15, what="the broker in the container is ready")
+
+
+def produce(bootstrap: str) -> None:
+    with KafkaProducer(bootstrap_servers=bootstrap) as producer:
+        for value in VALUES:
+            producer.send("records", value)
+        producer.flush(30)
+
+
+def consume(bootstrap: str) -> list[bytes]:
+    with KafkaConsumer("records", bootstrap_servers=bootstrap, auto_offset_reset="earliest") as consumer:
+        values: list[bytes] = []
+        wait_until(
+            lambda: values.extend(_poll(consumer)) or len(values) >= len(VALUES), timeout_s=20, what="all records are read"
+        )
+        return values
+
+
+def _poll(consumer: KafkaConsumer) -> list[bytes]:
+    return [record.value for records in consumer.poll(timeout_ms=500).values() for record in records]
+
+
+def test_broker_in_a_container_is_reached_from_the_host_and_from_another_container(image: str, address: str) -> None:
+    with Network() as network, container(image, address).with_network(network).with_network_aliases("broker") as broker:
+        wait_until_ready(broker)
+        produce(f"{address}:9092")
+        assert consume(f"{address}:9092") == VALUES
+        client = DockerContainer(image, entrypoint=["python", "-c", CLIENT, "broker:9092"], network=network)
+        client = client.with_volume_mapping(str(KAFKA_PYTHON), "/client/kafka", "ro").with_env("PYTHONPATH", "/client")
+        with client as other:
+            assert other.get_wrapped_container().wait(timeout=60)["StatusCode"] == 0, other.get_logs()[1].decode()
+            assert other.get_logs()[0].split()[-1] == str(len(VALUES)).encode()
+
+
+def test_client_of_a_published_port_is_told_localhost_unless_told_otherwise(image: str) -> None:
+    made = DockerContainer(image).with_kwargs(ports={"9092/tcp": ("127.0.0.1", 0)})
+    with made as broker:
+        wait_until_ready(broker)
+        port = broker.get_exposed_port(9092)
+        consumer = KafkaConsumer(bootstrap_servers=f"127.0.0.1:{port}")
+        (told,) = consumer._client.cluster.brokers()
+        consumer.close()
+        assert (told.host, told.port) == ("localhost", 9092)
+
+
+def test_container_stops_within_two_seconds_and_its_volume_keeps_the_data(image: str, address: str) -> None:
+    volume = docker.from_env().volumes.create()
+    try:
+        with container(image, address).with_volume_mapping(volume.name, "/var/lib/wirekafka", "rw") as first:
+            wait_until_ready(first)
+            produce(f"{address}:9092")
+            began_s = time.monotonic()
+            first.get_wrapped_container().stop(timeout=10)
+            assert time.monotonic() - began_s < 2
+            assert first.get_wrapped_container().wait()["StatusCode"] == 0
+        with container(image, address).with_volume_mapping(volume.name, "/var/lib/wirekafka", "rw") as second:
+            wait_until_ready(second)
+            assert consume(f"{address}:9092") == VALUES
+    finally:
+        volume.remove()
+
+
+def test_broker_in_a_container_is_not_root_and_passes_its_health_check(image: str) -> None:
+    with container(image) as broker:
+        wait_until_ready(broker)
+        assert broker.exec(["id", "-u"]).output.strip() == b"1000"
+        check = docker.from_env().images.get(image).attrs["Config"]["Healthcheck"]["Test"]
+        assert check[0] == "CMD"
+        assert broker.exec(check[1:]).exit_code == 0

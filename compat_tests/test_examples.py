@@ -1,0 +1,49 @@
+"""The programs in examples/, each run as the README says, and what they print."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from compat_tests.harness.broker import Broker
+
+EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
+
+
+def run(example: str, bootstrap: str) -> str:
+    done = subprocess.run([sys.executable, str(EXAMPLES / example), bootstrap], capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stdout + done.stderr[-5000:]
+    return done.stdout
+
+
+def test_produce_and_consume_reads_what_it_wrote(broker: Broker) -> None:
+    printed = run("produce_and_consume.py", broker.bootstrap)
+    assert re.findall(r"offset (\d+): (\d+) = greeting (\d+)", printed)[-10:] == [(f"{n}", f"{n}", f"{n}") for n in range(10)]
+
+
+def test_group_shares_six_partitions_among_three_and_then_two(broker: Broker) -> None:
+    printed = run("group.py", broker.bootstrap)
+    shares = [
+        (name, json.loads(partitions))
+        for name, partitions in re.findall(r"(\w+) read \d+ records and has partitions (.*)", printed)
+    ]
+    three, two = shares[3:6], shares[6:]
+    assert [name for name, _ in three] == ["ann", "ben", "cas"]
+    assert [len(partitions) for _, partitions in three] == [2, 2, 2]
+    assert [name for name, _ in two] == ["ann", "ben"]
+    assert sorted(sum((partitions for _, partitions in two), [])) == list(range(6))
+    assert "1200 different records" in printed
+
+
+@pytest.mark.java
+@pytest.mark.xdist_group("java")
+def test_flights_streaming_counts_every_flight(broker: Broker) -> None:
+    printed = run("flights_streaming.py", broker.bootstrap)
+    assert "produced 336776 flights" in printed
+    assert re.search(r"UA\|\s+6\|\s+5399\|", printed)
+    assert "counted 336776 flights in 207 pairs of carrier and hour" in printed
