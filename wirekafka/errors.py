@@ -158,12 +158,14 @@ class KafkaError(Exception):
     Attributes:
         code: the error code; never `NONE`.
         message: a sentence for the client, or None where the code says all.
+        record_index: which record of a batch is to blame (KIP-467), None if not one.
     """
 
-    def __init__(self, code: ErrorCode, message: str | None = None) -> None:
+    def __init__(self, code: ErrorCode, message: str | None = None, *, record_index: int | None = None) -> None:
         super().__init__(code, message)
         self.code = code
         self.message = message
+        self.record_index = record_index
 
     def __str__(self) -> str:
         return f"{self.code.name}: {self.message}" if self.message else self.code.name
