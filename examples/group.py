@@ -42,10 +42,16 @@ def partitions_of(member: Consumer) -> list[int]:
     return sorted(place.partition for place in member.assignment())
 
 
+def is_shared(members: dict[str, Consumer]) -> bool:
+    """Whether every member has some of the partitions, and all together have them all."""
+    counts = [len(partitions_of(member)) for member in members.values()]
+    return min(counts) > 0 and sum(counts) == PARTITIONS
+
+
 def read(members: dict[str, Consumer], seen: set[bytes], count: int) -> None:
-    """Lets the members read until they share all partitions and have seen `count` records; says who did what."""
+    """Lets the members read until they share the partitions and have seen `count` records; says who did what."""
     shares = dict.fromkeys(members, 0)
-    while len(seen) < count or sum(len(partitions_of(member)) for member in members.values()) < PARTITIONS:
+    while len(seen) < count or not is_shared(members):
         for name, member in members.items():
             records = [message.value() for message in member.consume(100, timeout=0.1) if message.error() is None]
             shares[name] += len(records)
