@@ -1,8 +1,28 @@
+"""DeleteGroups: deletes groups without members, and their offsets.
+
+Behaviour:
+    Each group is answered for itself: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP while it has members, COORDINATOR_NOT_AVAILABLE when
+    the disk is full. One that is named twice is deleted, and answered, once.
+
+Versions:
+    0: as it is (KIP-229). 1: as 0 (KIP-219). 2: flexible (KIP-482).
+
+Differs from Apache Kafka:
+    Nothing.
+
+Source: GroupCoordinatorShard.deleteGroups, KafkaApis.handleDeleteGroupsRequest.
+"""
+
 from __future__ import annotations
 
-from wirekafka.wire.types import Message, Int16, Int32, String
+from typing import TYPE_CHECKING
 
-# DeleteGroups: key 42, versions 0-2, flexible since 2
+from wirekafka.api.registry import Call, serves
+from wirekafka.errors import ErrorCode, KafkaError
+from wirekafka.wire.types import Int16, Int32, Message, String
+
+if TYPE_CHECKING:
+    from wirekafka.broker import Broker
 
 
 class DeleteGroupsRequest(Message):
@@ -17,3 +37,17 @@ class DeletableGroupResult(Message):
 class DeleteGroupsResponse(Message):
     throttle_time_ms: Int32 = 0
     results: list[DeletableGroupResult] = []
+
+
+@serves(42, DeleteGroupsRequest, DeleteGroupsResponse, versions=range(3), flexible_since=2)
+def delete_groups(broker: Broker, call: Call[DeleteGroupsRequest]) -> DeleteGroupsResponse:
+    """Deletes each of the groups."""
+    return DeleteGroupsResponse(results=[_delete(broker, group_id) for group_id in dict.fromkeys(call.request.groups_names)])
+
+
+def _delete(broker: Broker, group_id: str) -> DeletableGroupResult:
+    try:
+        broker.groups.delete_group(group_id)
+    except KafkaError as error:
+        return DeletableGroupResult(group_id=group_id, error_code=error.code)
+    return DeletableGroupResult(group_id=group_id, error_code=ErrorCode.NONE)

@@ -1,10 +1,33 @@
+"""DescribeGroups: the state of groups and their members.
+
+Behaviour:
+    A stable group is described with its protocol, and its members with metadata and assignment for it; in a rebalance
+    there is no protocol and no metadata. A group that does not exist is Dead.
+
+Versions:
+    0. The description. 1: `throttle_time_ms`. 2: as 1 (KIP-219).
+    3. What the client may do to the group, if it asks (KIP-430): everything, as in Apache Kafka without an authorizer.
+    4. The instance ids of static members (KIP-345).
+    5. Flexible.
+    6. A group that does not exist is GROUP_ID_NOT_FOUND, with a message (KIP-1043); until then it is Dead without an error.
+
+Differs from Apache Kafka:
+    Nothing.
+
+Source: GroupMetadataManager.describeGroups, KafkaApis.handleDescribeGroupsRequest, AclEntry.supportedOperations.
+"""
+
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-from wirekafka.wire.types import Message, Bool, Bytes, Int16, Int32, NullableString, String, nullable, since
+from wirekafka.api.registry import Call, serves
+from wirekafka.coordinator.group import DEAD
+from wirekafka.errors import ErrorCode
+from wirekafka.wire.types import Bool, Bytes, Int16, Int32, Message, NullableString, String, nullable, since
 
-# DescribeGroups: key 15, versions 0-6, flexible since 5
+if TYPE_CHECKING:
+    from wirekafka.broker import Broker
 
 
 class DescribeGroupsRequest(Message):
@@ -35,3 +58,45 @@ class DescribedGroup(Message):
 class DescribeGroupsResponse(Message):
     throttle_time_ms: Annotated[Int32, since(1)] = 0
     groups: list[DescribedGroup] = []
+
+
+ALL_GROUP_OPERATIONS = sum(1 << code for code in (3, 6, 8, 10, 11))
+"""READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS and ALTER_CONFIGS, by their codes in AclOperation."""
+
+
+@serves(15, DescribeGroupsRequest, DescribeGroupsResponse, versions=range(7), flexible_since=5)
+def describe_groups(broker: Broker, call: Call[DescribeGroupsRequest]) -> DescribeGroupsResponse:
+    """Describes each of the groups; only a client of version 6 can be told that one does not exist."""
+    groups = [_described(broker, group_id, call.version >= 6) for group_id in call.request.groups]
+    if call.request.include_authorized_operations:
+        for group in groups:
+            if group.error_code == ErrorCode.NONE:
+                group.authorized_operations = ALL_GROUP_OPERATIONS
+    return DescribeGroupsResponse(groups=groups)
+
+
+def _described(broker: Broker, group_id: str, is_not_found_known: bool) -> DescribedGroup:
+    found = broker.groups.describe(group_id)
+    if found is None:
+        missing = DescribedGroup(group_id=group_id, group_state=DEAD)
+        if is_not_found_known:
+            missing.error_code = ErrorCode.GROUP_ID_NOT_FOUND
+            missing.error_message = f"Group {group_id} not found."
+        return missing
+    return DescribedGroup(
+        group_id=group_id,
+        group_state=found.state,
+        protocol_type=found.protocol_type,
+        protocol_data=found.protocol_name,
+        members=[
+            DescribedGroupMember(
+                member_id=member.member_id,
+                group_instance_id=member.group_instance_id,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                member_metadata=member.metadata,
+                member_assignment=member.assignment,
+            )
+            for member in found.members
+        ],
+    )

@@ -1,10 +1,35 @@
+"""FindCoordinator: which broker looks after a group.
+
+Behaviour:
+    Every group is looked after by this broker, which is named by the address that the client is told in Metadata too. Of the
+    other kinds of coordinators there are none: a key type of 1 (transactions) is CLUSTER_AUTHORIZATION_FAILED, any other
+    INVALID_REQUEST, both with a message that says why.
+
+Versions:
+    0: a group's id. 1: the key's type, and a message with an error. 2: as 1 (KIP-219). 3: flexible. 4: several keys at once
+    (KIP-699). 5: TRANSACTION_ABORTABLE, which is never answered (KIP-890). 6: share groups (KIP-932), which do not exist here.
+
+Differs from Apache Kafka:
+    Transactions do not exist yet. That is told by CLUSTER_AUTHORIZATION_FAILED because it is the one error after which the Java
+    client, librdkafka, kafka-python and aiokafka all give up at once, and the first two show the broker's message; after most
+    others librdkafka asks again until its transaction times out.
+    Share groups do not exist yet: INVALID_REQUEST, as Apache Kafka answers where they are switched off.
+    __consumer_offsets is created by the first group or offset that is to be stored, not by the first FindCoordinator.
+
+Source: KafkaApis.getCoordinator; TransactionManager.FindCoordinatorHandler of the Java client,
+rd_kafka_txn_handle_FindCoordinator of librdkafka.
+"""
+
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-from wirekafka.wire.types import Message, Int16, Int32, Int8, NullableString, String, nullable, since, until
+from wirekafka.api.registry import Call, serves
+from wirekafka.errors import ErrorCode
+from wirekafka.wire.types import Int8, Int16, Int32, Message, NullableString, String, nullable, since, until
 
-# FindCoordinator: key 10, versions 0-6, flexible since 3
+if TYPE_CHECKING:
+    from wirekafka.broker import Broker
 
 
 class FindCoordinatorRequest(Message):
@@ -30,3 +55,30 @@ class FindCoordinatorResponse(Message):
     host: Annotated[String, until(3)] = ""
     port: Annotated[Int32, until(3)] = 0
     coordinators: Annotated[list[Coordinator], since(4)] = []
+
+
+@serves(10, FindCoordinatorRequest, FindCoordinatorResponse, versions=range(7), flexible_since=3)
+def find_coordinator(broker: Broker, call: Call[FindCoordinatorRequest]) -> FindCoordinatorResponse:
+    """Names this broker for a group; until version 3 there is one key, whose answer is the response."""
+    request = call.request
+    if call.version >= 4:
+        return FindCoordinatorResponse(coordinators=[_coordinator(broker, call, key) for key in request.coordinator_keys])
+    found = _coordinator(broker, call, request.key)
+    return FindCoordinatorResponse(
+        error_code=found.error_code, error_message=found.error_message, node_id=found.node_id, host=found.host, port=found.port
+    )
+
+
+def _coordinator(broker: Broker, call: Call[FindCoordinatorRequest], key: str) -> Coordinator:
+    match call.request.key_type:
+        case 0:
+            host, port = broker.advertised_address(call.client)
+            return Coordinator(key=key, node_id=broker.node_id, host=host, port=port, error_message=None)
+        case 1:
+            return _nobody(key, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "this broker does not support transactions yet")
+        case other:
+            return _nobody(key, ErrorCode.INVALID_REQUEST, f"this broker has no coordinators of type {other}")
+
+
+def _nobody(key: str, error: ErrorCode, message: str) -> Coordinator:
+    return Coordinator(key=key, node_id=-1, host="", port=-1, error_code=error, error_message=message)

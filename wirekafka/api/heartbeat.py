@@ -1,10 +1,30 @@
+"""Heartbeat: a member says that it is still there, and hears whether it has to join again.
+
+Behaviour:
+    Starts the member's session timeout anew. REBALANCE_IN_PROGRESS tells it to send JoinGroup. While the members wait for
+    their assignments it is answered without an error. An empty group id is INVALID_GROUP_ID, a group or member that is not
+    there UNKNOWN_MEMBER_ID, a generation that is not the current one ILLEGAL_GENERATION, and a static member whose name
+    another client has taken over FENCED_INSTANCE_ID.
+
+Versions:
+    0: as it is. 1: `throttle_time_ms`. 2: as 1 (KIP-219). 3: static members (KIP-345). 4: flexible (KIP-482).
+
+Differs from Apache Kafka:
+    Nothing.
+
+Source: GroupMetadataManager.classicGroupHeartbeat.
+"""
+
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-from wirekafka.wire.types import Message, Int16, Int32, NullableString, String, nullable, since
+from wirekafka.api.registry import Call, serves
+from wirekafka.coordinator import requests
+from wirekafka.wire.types import Int16, Int32, Message, NullableString, String, nullable, since
 
-# Heartbeat: key 12, versions 0-4, flexible since 4
+if TYPE_CHECKING:
+    from wirekafka.broker import Broker
 
 
 class HeartbeatRequest(Message):
@@ -17,3 +37,11 @@ class HeartbeatRequest(Message):
 class HeartbeatResponse(Message):
     throttle_time_ms: Annotated[Int32, since(1)] = 0
     error_code: Int16 = 0
+
+
+@serves(12, HeartbeatRequest, HeartbeatResponse, versions=range(5), flexible_since=4)
+def heartbeat(broker: Broker, call: Call[HeartbeatRequest]) -> HeartbeatResponse:
+    """Keeps a member's session alive."""
+    request = call.request
+    beat = requests.HeartbeatRequest(request.group_id, request.member_id, request.generation_id, request.group_instance_id)
+    return HeartbeatResponse(error_code=broker.groups.heartbeat(beat))

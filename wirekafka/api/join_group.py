@@ -1,10 +1,47 @@
+"""JoinGroup: a client becomes a member of the group's next generation.
+
+Behaviour:
+    The answer is parked until all members have joined or the longest of their rebalance timeouts is over; a new group waits
+    `group.initial.rebalance.delay.ms` for its first members, and as long again for each round in which more come. Then each
+    learns the generation, the protocol that most of them prefer, and the leader, and the leader learns all members. Members
+    that have not joined in time are removed, static ones excepted.
+    A follower of a stable group that comes with nothing new is told what stands; a leader that comes starts a rebalance.
+    A static member without its id takes the place of the one that has its name, which is fenced (FENCED_INSTANCE_ID), and
+    without a rebalance if the group is stable and its protocol stays.
+    The errors are INVALID_GROUP_ID, INVALID_SESSION_TIMEOUT (outside `group.min.session.timeout.ms` and
+    `group.max.session.timeout.ms`), MEMBER_ID_REQUIRED, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, INCONSISTENT_GROUP_PROTOCOL
+    (nothing in common with the members), GROUP_MAX_SIZE_REACHED, and COORDINATOR_NOT_AVAILABLE when the disk is full.
+
+Versions:
+    0. The session timeout is the rebalance timeout too.
+    1. `rebalance_timeout_ms` (KIP-62).
+    2. `throttle_time_ms`. 3: as 2 (KIP-219).
+    4. A dynamic member is given its id by MEMBER_ID_REQUIRED, and comes again with it (KIP-394).
+    5. Static members (KIP-345).
+    6. Flexible.
+    7. The protocol's type in the answer (KIP-559); no protocol is null instead of empty.
+    8. The client's reason, which goes to the log (KIP-800).
+    9. A static leader that is back in a stable group is told that it leads, and to skip the assignment (KIP-814).
+
+Differs from Apache Kafka:
+    A JoinGroup that the same member sends while one of its own is parked answers the parked one with REBALANCE_IN_PROGRESS;
+    Apache Kafka never answers it.
+    A group is not created for a JoinGroup without protocols.
+
+Source: GroupMetadataManager.classicGroupJoin, JoinGroupRequest, JoinGroupResponse.
+"""
+
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-from wirekafka.wire.types import Message, Bool, Bytes, Int16, Int32, NullableString, String, nullable, since
+from wirekafka.api.registry import Call, serves
+from wirekafka.coordinator.requests import JoinRequest, JoinResult
+from wirekafka.pending import Pending
+from wirekafka.wire.types import Bool, Bytes, Int16, Int32, Message, NullableString, String, nullable, since
 
-# JoinGroup: key 11, versions 0-9, flexible since 6
+if TYPE_CHECKING:
+    from wirekafka.broker import Broker
 
 
 class JoinGroupRequestProtocol(Message):
@@ -39,3 +76,50 @@ class JoinGroupResponse(Message):
     skip_assignment: Annotated[Bool, since(9)] = False
     member_id: String = ""
     members: list[JoinGroupResponseMember] = []
+
+
+@serves(11, JoinGroupRequest, JoinGroupResponse, versions=range(10), flexible_since=6)
+def join_group(broker: Broker, call: Call[JoinGroupRequest]) -> Pending[JoinGroupResponse]:
+    """Asks for membership; the versions differ in what a client can understand."""
+    request = call.request
+    joined = broker.groups.join(
+        JoinRequest(
+            group_id=request.group_id,
+            member_id=request.member_id,
+            client_id=call.client_id or "",
+            client_host=f"/{call.client.host}",
+            session_timeout_ms=request.session_timeout_ms,
+            rebalance_timeout_ms=request.rebalance_timeout_ms if call.version >= 1 else request.session_timeout_ms,
+            protocol_type=request.protocol_type,
+            protocols=[(protocol.name, protocol.metadata) for protocol in request.protocols],
+            group_instance_id=request.group_instance_id,
+            is_member_id_required=call.version >= 4,
+            can_skip_assignment=call.version >= 9,
+            reason=request.reason,
+        )
+    )
+    return joined.map(_response_since_7 if call.version >= 7 else _response_until_6)
+
+
+def _response_since_7(result: JoinResult) -> JoinGroupResponse:
+    response = _response_until_6(result)
+    response.protocol_name = result.protocol_name or None
+    return response
+
+
+def _response_until_6(result: JoinResult) -> JoinGroupResponse:
+    return JoinGroupResponse(
+        error_code=result.error,
+        generation_id=result.generation_id,
+        protocol_type=result.protocol_type,
+        protocol_name=result.protocol_name or "",
+        leader=result.leader,
+        skip_assignment=result.is_assignment_skipped,
+        member_id=result.member_id,
+        members=[
+            JoinGroupResponseMember(
+                member_id=member.member_id, group_instance_id=member.group_instance_id, metadata=member.metadata
+            )
+            for member in result.members
+        ],
+    )

@@ -1,10 +1,31 @@
+"""LeaveGroup: members go, or an administrator makes them go.
+
+Behaviour:
+    Removes members at once, and the group rebalances without them. A static member can be named by its instance id alone. One
+    that was given an id by MEMBER_ID_REQUIRED and has not joined yet can leave too. What a member has parked is answered with
+    UNKNOWN_MEMBER_ID. The errors are INVALID_GROUP_ID for all, and UNKNOWN_MEMBER_ID or FENCED_INSTANCE_ID for each; a group
+    that does not exist has no members.
+
+Versions:
+    0: one member, by its id. 1: `throttle_time_ms`. 2: as 1 (KIP-219). 3: several members, by id or instance id, each with its
+    own error (KIP-345). 4: flexible. 5: the reason, which goes to the log (KIP-800).
+
+Differs from Apache Kafka:
+    Nothing.
+
+Source: GroupMetadataManager.classicGroupLeave, LeaveGroupRequest, LeaveGroupResponse.
+"""
+
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-from wirekafka.wire.types import Message, Int16, Int32, NullableString, String, nullable, since, until
+from wirekafka.api.registry import Call, serves
+from wirekafka.coordinator.requests import LeavingMember
+from wirekafka.wire.types import Int16, Int32, Message, NullableString, String, nullable, since, until
 
-# LeaveGroup: key 13, versions 0-5, flexible since 4
+if TYPE_CHECKING:
+    from wirekafka.broker import Broker
 
 
 class MemberIdentity(Message):
@@ -29,3 +50,22 @@ class LeaveGroupResponse(Message):
     throttle_time_ms: Annotated[Int32, since(1)] = 0
     error_code: Int16 = 0
     members: Annotated[list[MemberResponse], since(3)] = []
+
+
+@serves(13, LeaveGroupRequest, LeaveGroupResponse, versions=range(6), flexible_since=4)
+def leave_group(broker: Broker, call: Call[LeaveGroupRequest]) -> LeaveGroupResponse:
+    """Removes members; until version 2 there is one, whose error is the response's."""
+    request = call.request
+    if call.version < 3:
+        result = broker.groups.leave(request.group_id, [LeavingMember(request.member_id)])
+        return LeaveGroupResponse(error_code=result.error or result.members[0])
+    leaving = [LeavingMember(member.member_id, member.group_instance_id, member.reason) for member in request.members]
+    result = broker.groups.leave(request.group_id, leaving)
+    if result.error:
+        return LeaveGroupResponse(error_code=result.error)
+    return LeaveGroupResponse(
+        members=[
+            MemberResponse(member_id=member.member_id, group_instance_id=member.group_instance_id, error_code=error)
+            for member, error in zip(request.members, result.members, strict=True)
+        ]
+    )

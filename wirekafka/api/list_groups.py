@@ -1,10 +1,28 @@
+"""ListGroups: which groups there are.
+
+Behaviour:
+    Lists all groups, those that exist for their offsets only with an empty protocol type. Filters name states and types in
+    upper or lower case; one that nothing matches gives an empty list.
+
+Versions:
+    0: the groups. 1: `throttle_time_ms`. 2: as 1 (KIP-219). 3: flexible. 4: each group's state, and a filter by it (KIP-518).
+    5: each group's type, and a filter by it (KIP-848).
+
+Differs from Apache Kafka:
+    All groups are of the type "classic", for there are no others yet.
+
+Source: GroupMetadataManager.listGroups.
+"""
+
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-from wirekafka.wire.types import Message, Int16, Int32, String, since
+from wirekafka.api.registry import Call, serves
+from wirekafka.wire.types import Int16, Int32, Message, String, since
 
-# ListGroups: key 16, versions 0-5, flexible since 3
+if TYPE_CHECKING:
+    from wirekafka.broker import Broker
 
 
 class ListGroupsRequest(Message):
@@ -23,3 +41,16 @@ class ListGroupsResponse(Message):
     throttle_time_ms: Annotated[Int32, since(1)] = 0
     error_code: Int16 = 0
     groups: list[ListedGroup] = []
+
+
+@serves(16, ListGroupsRequest, ListGroupsResponse, versions=range(6), flexible_since=3)
+def list_groups(broker: Broker, call: Call[ListGroupsRequest]) -> ListGroupsResponse:
+    """Lists the groups that pass the filters."""
+    return ListGroupsResponse(
+        groups=[
+            ListedGroup(
+                group_id=group.group_id, protocol_type=group.protocol_type, group_state=group.state, group_type=group.group_type
+            )
+            for group in broker.groups.list_groups(call.request.states_filter, call.request.types_filter)
+        ]
+    )

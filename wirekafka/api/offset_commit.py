@@ -1,11 +1,42 @@
+"""OffsetCommit: a group's place in partitions is written down.
+
+Behaviour:
+    A member commits with its id and generation, which also keeps its session alive; a client that uses the group for its offsets
+    only commits without them, while the group has no members. Each partition has its own error: UNKNOWN_TOPIC_OR_PARTITION,
+    UNKNOWN_TOPIC_ID, OFFSET_METADATA_TOO_LARGE (`offset.metadata.max.bytes`). What concerns the group stands in every
+    partition: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS (after JoinGroup and before
+    SyncGroup), COORDINATOR_NOT_AVAILABLE when the disk is full. An answer without an error means that the offset is in the log.
+
+Versions:
+    0. Offsets without a member.
+    1. The member and its generation; each offset's commit time.
+    2. A retention time, after which the offsets are forgotten, instead of the commit times.
+    3. `throttle_time_ms`. 4: as 3 (KIP-219).
+    5. No retention time: that is the broker's alone (KIP-211).
+    6. The leader epoch of the last record read (KIP-320).
+    7. Static members (KIP-345).
+    8. Flexible.
+    9. A generation of a group that does not exist is GROUP_ID_NOT_FOUND; until then ILLEGAL_GENERATION (KIP-848).
+    10. Topics by their ids (KIP-848).
+
+Differs from Apache Kafka:
+    Version 0 stores offsets where all others do; Apache Kafka kept them in ZooKeeper, where members of the group did not matter.
+
+Source: OffsetMetadataManager.commitOffset, KafkaApis.handleOffsetCommitRequest.
+"""
+
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
+from wirekafka.api.registry import Call, serves
+from wirekafka.coordinator.requests import CommitRequest, PartitionCommit
+from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.names import ZERO_TOPIC_ID
-from wirekafka.wire.types import Message, Int16, Int32, Int64, NullableString, String, Uuid, nullable, since, until
+from wirekafka.wire.types import Int16, Int32, Int64, Message, NullableString, String, Uuid, nullable, since, until
 
-# OffsetCommit: key 8, versions 0-10, flexible since 8
+if TYPE_CHECKING:
+    from wirekafka.broker import Broker
 
 
 class OffsetCommitRequestPartition(Message):
@@ -45,3 +76,60 @@ class OffsetCommitResponseTopic(Message):
 class OffsetCommitResponse(Message):
     throttle_time_ms: Annotated[Int32, since(3)] = 0
     topics: list[OffsetCommitResponseTopic] = []
+
+
+@serves(8, OffsetCommitRequest, OffsetCommitResponse, versions=range(11), flexible_since=8)
+def offset_commit(broker: Broker, call: Call[OffsetCommitRequest]) -> OffsetCommitResponse:
+    """Commits for the partitions that exist; from version 10 on topics come by their ids."""
+    request = call.request
+    has_topic_ids = call.version >= 10
+    commits: list[PartitionCommit] = []
+    answers: list[OffsetCommitResponsePartition] = []
+    response = OffsetCommitResponse()
+    for asked in request.topics:
+        topic = broker.topics.find_by_id(asked.topic_id) if has_topic_ids else broker.topics.find(asked.name)
+        answered = OffsetCommitResponseTopic(name=asked.name, topic_id=asked.topic_id)
+        response.topics.append(answered)
+        for partition in asked.partitions:
+            answer = OffsetCommitResponsePartition(partition_index=partition.partition_index)
+            answered.partitions.append(answer)
+            if topic is None:
+                answer.error_code = ErrorCode.UNKNOWN_TOPIC_ID if has_topic_ids else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            elif not 0 <= partition.partition_index < len(topic.partitions):
+                answer.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            else:
+                commits.append(_commit(topic.name, partition))
+                answers.append(answer)
+    if commits:
+        for answer, error_code in zip(answers, _commit_all(broker, call, commits), strict=True):
+            answer.error_code = error_code
+    return response
+
+
+def _commit(topic: str, partition: OffsetCommitRequestPartition) -> PartitionCommit:
+    return PartitionCommit(
+        topic,
+        partition.partition_index,
+        partition.committed_offset,
+        None if partition.committed_leader_epoch == -1 else partition.committed_leader_epoch,
+        partition.committed_metadata or "",
+        None if partition.commit_timestamp == -1 else partition.commit_timestamp,
+    )
+
+
+def _commit_all(broker: Broker, call: Call[OffsetCommitRequest], commits: list[PartitionCommit]) -> list[ErrorCode]:
+    request = call.request
+    try:
+        return broker.groups.commit_offsets(
+            CommitRequest(
+                request.group_id,
+                commits,
+                member_id=request.member_id,
+                generation_id=request.generation_id_or_member_epoch,
+                group_instance_id=request.group_instance_id,
+                retention_time_ms=None if request.retention_time_ms == -1 else request.retention_time_ms,
+                is_group_id_not_found_known=call.version >= 9,
+            )
+        )
+    except KafkaError as error:
+        return [error.code] * len(commits)

@@ -1,8 +1,30 @@
+"""OffsetDelete: forgets what a group has committed for topics that it reads no more.
+
+Behaviour:
+    A partition whose topic a member is subscribed to is GROUP_SUBSCRIBED_TO_TOPIC; of a group with members that are not
+    consumers nothing can be known, and all of the request is NON_EMPTY_GROUP. Other errors for the whole are INVALID_GROUP_ID,
+    GROUP_ID_NOT_FOUND, and COORDINATOR_NOT_AVAILABLE when the disk is full. A partition that does not exist is
+    UNKNOWN_TOPIC_OR_PARTITION; one without an offset is no error.
+
+Versions:
+    0: as it is (KIP-496).
+
+Differs from Apache Kafka:
+    Nothing.
+
+Source: OffsetMetadataManager.deleteOffsets, KafkaApis.handleOffsetDeleteRequest.
+"""
+
 from __future__ import annotations
 
-from wirekafka.wire.types import Message, Int16, Int32, String
+from typing import TYPE_CHECKING
 
-# OffsetDelete: key 47, versions 0-0, flexible since None
+from wirekafka.api.registry import Call, serves
+from wirekafka.errors import ErrorCode, KafkaError
+from wirekafka.wire.types import Int16, Int32, Message, String
+
+if TYPE_CHECKING:
+    from wirekafka.broker import Broker
 
 
 class OffsetDeleteRequestPartition(Message):
@@ -33,3 +55,31 @@ class OffsetDeleteResponse(Message):
     error_code: Int16 = 0
     throttle_time_ms: Int32 = 0
     topics: list[OffsetDeleteResponseTopic] = []
+
+
+@serves(47, OffsetDeleteRequest, OffsetDeleteResponse, versions=range(1), flexible_since=None)
+def offset_delete(broker: Broker, call: Call[OffsetDeleteRequest]) -> OffsetDeleteResponse:
+    """Forgets the offsets of the partitions that exist."""
+    request = call.request
+    partitions: list[tuple[str, int]] = []
+    answers: list[OffsetDeleteResponsePartition] = []
+    response = OffsetDeleteResponse()
+    for asked in request.topics:
+        topic = broker.topics.find(asked.name)
+        answered = OffsetDeleteResponseTopic(name=asked.name)
+        response.topics.append(answered)
+        for partition in asked.partitions:
+            answer = OffsetDeleteResponsePartition(partition_index=partition.partition_index)
+            answered.partitions.append(answer)
+            if topic is None or not 0 <= partition.partition_index < len(topic.partitions):
+                answer.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            else:
+                partitions.append((asked.name, partition.partition_index))
+                answers.append(answer)
+    try:
+        errors = broker.groups.delete_offsets(request.group_id, partitions)
+    except KafkaError as error:
+        return OffsetDeleteResponse(error_code=error.code)
+    for answer, error_code in zip(answers, errors, strict=True):
+        answer.error_code = error_code
+    return response

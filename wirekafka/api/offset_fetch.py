@@ -1,11 +1,40 @@
+"""OffsetFetch: where a group is in partitions.
+
+Behaviour:
+    A partition for which the group has committed nothing has offset -1 and no error, whether group and partition exist or not.
+    All partitions that the group has offsets for are given if no topics are named.
+
+Versions:
+    0. A partition without an offset is UNKNOWN_TOPIC_OR_PARTITION.
+    1. It has offset -1 and no error.
+    2. All partitions, by null for the topics; an error for the whole.
+    3. `throttle_time_ms`. 4: as 3 (KIP-219).
+    5. The leader epoch that was committed (KIP-320).
+    6. Flexible.
+    7. `require_stable`: offsets of open transactions are waited for (KIP-447). There are none, so every offset is stable.
+    8. Several groups at once (KIP-709).
+    9. The member and its epoch, which do not matter to a group of the classic protocol (KIP-848).
+    10. Topics by their ids; one that is not known is UNKNOWN_TOPIC_ID (KIP-848).
+
+Differs from Apache Kafka:
+    Version 0 reads what all others do; Apache Kafka had it in ZooKeeper.
+
+Source: OffsetMetadataManager.fetchOffsets and fetchAllOffsets, KafkaApis.handleOffsetFetchRequest, OffsetFetchResponse.
+"""
+
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-from wirekafka.names import ZERO_TOPIC_ID
-from wirekafka.wire.types import Message, Bool, Int16, Int32, Int64, NullableString, String, Uuid, nullable, since, until
+from wirekafka.api.registry import Call, serves
+from wirekafka.coordinator.records import CommittedOffset
+from wirekafka.coordinator.requests import GroupOffsets
+from wirekafka.errors import ErrorCode
+from wirekafka.names import NO_LEADER_EPOCH, ZERO_TOPIC_ID
+from wirekafka.wire.types import Bool, Int16, Int32, Int64, Message, NullableString, String, Uuid, nullable, since, until
 
-# OffsetFetch: key 9, versions 0-10, flexible since 6
+if TYPE_CHECKING:
+    from wirekafka.broker import Broker
 
 
 class OffsetFetchRequestTopic(Message):
@@ -71,3 +100,85 @@ class OffsetFetchResponse(Message):
     topics: Annotated[list[OffsetFetchResponseTopic], until(7)] = []
     error_code: Annotated[Int16, since(2), until(7)] = 0
     groups: Annotated[list[OffsetFetchResponseGroup], since(8)] = []
+
+
+@serves(9, OffsetFetchRequest, OffsetFetchResponse, versions=range(11), flexible_since=6)
+def offset_fetch(broker: Broker, call: Call[OffsetFetchRequest]) -> OffsetFetchResponse:
+    """Gives offsets; until version 7 of one group, and from version 10 on by the topics' ids."""
+    request = call.request
+    if call.version < 8:
+        missing = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if call.version == 0 else ErrorCode.NONE
+        return OffsetFetchResponse(topics=_topics_of_one_group(broker, request, missing))
+    by_group = _topics_by_id if call.version >= 10 else _topics_by_name
+    return OffsetFetchResponse(
+        groups=[OffsetFetchResponseGroup(group_id=group.group_id, topics=by_group(broker, group)) for group in request.groups]
+    )
+
+
+def _topics_of_one_group(broker: Broker, request: OffsetFetchRequest, missing: ErrorCode) -> list[OffsetFetchResponseTopic]:
+    committed = broker.groups.fetch_offsets(request.group_id)
+    return [
+        OffsetFetchResponseTopic(
+            name=name, partitions=[_until_7(index, committed.get(name, {}).get(index), missing) for index in indexes]
+        )
+        for name, indexes in _asked(request.topics, committed)
+    ]
+
+
+def _topics_by_name(broker: Broker, group: OffsetFetchRequestGroup) -> list[OffsetFetchResponseTopics]:
+    committed = broker.groups.fetch_offsets(group.group_id)
+    return [
+        OffsetFetchResponseTopics(
+            name=name, partitions=[_since_8(index, committed.get(name, {}).get(index)) for index in indexes]
+        )
+        for name, indexes in _asked(group.topics, committed)
+    ]
+
+
+def _asked(
+    topics: list[OffsetFetchRequestTopic] | list[OffsetFetchRequestTopics] | None, committed: GroupOffsets
+) -> list[tuple[str, list[int]]]:
+    """The partitions that are asked for by name; without names, all that have offsets."""
+    if topics is None:
+        return [(name, list(offsets)) for name, offsets in committed.items()]
+    return [(topic.name, topic.partition_indexes) for topic in topics]
+
+
+def _topics_by_id(broker: Broker, group: OffsetFetchRequestGroup) -> list[OffsetFetchResponseTopics]:
+    committed = broker.groups.fetch_offsets(group.group_id)
+    if group.topics is None:
+        known = [topic for name in committed if (topic := broker.topics.find(name)) is not None]
+        asked = [(topic.topic_id, list(committed[topic.name])) for topic in known]
+    else:
+        asked = [(topic.topic_id, topic.partition_indexes) for topic in group.topics]
+    answered = []
+    for topic_id, indexes in asked:
+        topic = broker.topics.find_by_id(topic_id)
+        if topic is None:
+            partitions = [_since_8(index, None, ErrorCode.UNKNOWN_TOPIC_ID) for index in indexes]
+        else:
+            partitions = [_since_8(index, committed.get(topic.name, {}).get(index)) for index in indexes]
+        answered.append(OffsetFetchResponseTopics(topic_id=topic_id, partitions=partitions))
+    return answered
+
+
+def _until_7(index: int, offset: CommittedOffset | None, missing: ErrorCode) -> OffsetFetchResponsePartition:
+    if offset is None:
+        return OffsetFetchResponsePartition(partition_index=index, committed_offset=-1, error_code=missing)
+    return OffsetFetchResponsePartition(
+        partition_index=index,
+        committed_offset=offset.offset,
+        committed_leader_epoch=NO_LEADER_EPOCH if offset.leader_epoch is None else offset.leader_epoch,
+        metadata=offset.metadata,
+    )
+
+
+def _since_8(index: int, offset: CommittedOffset | None, missing: ErrorCode = ErrorCode.NONE) -> OffsetFetchResponsePartitions:
+    if offset is None:
+        return OffsetFetchResponsePartitions(partition_index=index, committed_offset=-1, error_code=missing)
+    return OffsetFetchResponsePartitions(
+        partition_index=index,
+        committed_offset=offset.offset,
+        committed_leader_epoch=NO_LEADER_EPOCH if offset.leader_epoch is None else offset.leader_epoch,
+        metadata=offset.metadata,
+    )

@@ -1,10 +1,35 @@
+"""SyncGroup: a member asks for its assignment, and the leader brings everybody's.
+
+Behaviour:
+    The answer is parked until the leader's assignments are in the log; then each member gets its own, exactly the leader's
+    bytes, or none if the leader has left it out. In a stable group it is answered at once. A member that does not ask within
+    the rebalance timeout is removed.
+    The errors are INVALID_GROUP_ID, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS,
+    INCONSISTENT_GROUP_PROTOCOL, and COORDINATOR_NOT_AVAILABLE when the disk is full, which also starts a rebalance.
+
+Versions:
+    0: as it is. 1: `throttle_time_ms`. 2: as 1 (KIP-219). 3: static members (KIP-345). 4: flexible (KIP-482).
+    5: the protocol's type and name, which must be the group's (KIP-559).
+
+Differs from Apache Kafka:
+    A SyncGroup that the same member sends while one of its own is parked answers the parked one with REBALANCE_IN_PROGRESS;
+    one that is parked when its member is removed is answered with UNKNOWN_MEMBER_ID. Apache Kafka never answers either.
+
+Source: GroupMetadataManager.classicGroupSync, SyncGroupRequest.areMandatoryProtocolTypeAndNamePresent.
+"""
+
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-from wirekafka.wire.types import Message, Bytes, Int16, Int32, NullableString, String, nullable, since
+from wirekafka.api.registry import Call, serves
+from wirekafka.coordinator.requests import SyncRequest, SyncResult
+from wirekafka.errors import ErrorCode
+from wirekafka.pending import Pending
+from wirekafka.wire.types import Bytes, Int16, Int32, Message, NullableString, String, nullable, since
 
-# SyncGroup: key 14, versions 0-5, flexible since 4
+if TYPE_CHECKING:
+    from wirekafka.broker import Broker
 
 
 class SyncGroupRequestAssignment(Message):
@@ -28,3 +53,32 @@ class SyncGroupResponse(Message):
     protocol_type: Annotated[NullableString, since(5), nullable(5)] = None
     protocol_name: Annotated[NullableString, since(5), nullable(5)] = None
     assignment: Bytes = b""
+
+
+@serves(14, SyncGroupRequest, SyncGroupResponse, versions=range(6), flexible_since=4)
+def sync_group(broker: Broker, call: Call[SyncGroupRequest]) -> SyncGroupResponse | Pending[SyncGroupResponse]:
+    """Asks for the member's assignment; a client of version 5 has to say which protocol it means."""
+    request = call.request
+    if call.version >= 5 and (request.protocol_type is None or request.protocol_name is None):
+        return SyncGroupResponse(error_code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+    synced = broker.groups.sync(
+        SyncRequest(
+            group_id=request.group_id,
+            member_id=request.member_id,
+            generation_id=request.generation_id,
+            group_instance_id=request.group_instance_id,
+            protocol_type=request.protocol_type,
+            protocol_name=request.protocol_name,
+            assignments={assigned.member_id: assigned.assignment for assigned in request.assignments},
+        )
+    )
+    return synced.map(_response)
+
+
+def _response(result: SyncResult) -> SyncGroupResponse:
+    return SyncGroupResponse(
+        error_code=result.error,
+        protocol_type=result.protocol_type,
+        protocol_name=result.protocol_name,
+        assignment=result.assignment,
+    )
