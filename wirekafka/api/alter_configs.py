@@ -1,10 +1,30 @@
+"""AlterConfigs: replaces all settings that a topic or a broker has itself.
+
+Behaviour:
+    What the request does not name goes back to its default. Each resource succeeds or fails by itself and as a whole; the new
+    settings are on disk and hold when the answer is sent. `validate_only` checks everything and changes nothing. A broker is
+    named by its id, all brokers by "". A resource, or a setting of one, that occurs twice is refused.
+
+Versions:
+    0: as described (KIP-133). 1: as 0. 2: flexible. Kafka advises IncrementalAlterConfigs instead.
+
+Differs from Apache Kafka:
+    A broker's settings that no code reads are refused instead of kept. CLIENT_METRICS and GROUP are refused with
+    INVALID_REQUEST.
+"""
+
 from __future__ import annotations
 
-from typing import Annotated
+from collections import Counter
+from typing import TYPE_CHECKING, Annotated
 
-from wirekafka.wire.types import Message, Bool, Int16, Int32, Int8, NullableString, String, nullable
+from wirekafka.api.registry import Call, serves
+from wirekafka.cluster.config_resources import Change, Operation, check_changes, find_resource
+from wirekafka.errors import ErrorCode, KafkaError
+from wirekafka.wire.types import Bool, Int8, Int16, Int32, Message, NullableString, String, nullable
 
-# AlterConfigs: key 33, versions 0-2, flexible since 2
+if TYPE_CHECKING:
+    from wirekafka.broker import Broker
 
 
 class AlterableConfig(Message):
@@ -33,3 +53,40 @@ class AlterConfigsResourceResponse(Message):
 class AlterConfigsResponse(Message):
     throttle_time_ms: Int32 = 0
     responses: list[AlterConfigsResourceResponse] = []
+
+
+@serves(33, AlterConfigsRequest, AlterConfigsResponse, versions=range(3), flexible_since=2)
+def alter_configs(broker: Broker, call: Call[AlterConfigsRequest]) -> AlterConfigsResponse:
+    """Answers one AlterConfigs request."""
+    request = call.request
+    times = Counter((resource.resource_type, resource.resource_name) for resource in request.resources)
+    return AlterConfigsResponse(
+        responses=[
+            _result(broker, resource, request.validate_only, times[resource.resource_type, resource.resource_name])
+            for resource in request.resources
+        ]
+    )
+
+
+def _result(broker: Broker, resource: AlterConfigsResource, validate_only: bool, times: int) -> AlterConfigsResourceResponse:
+    response = AlterConfigsResourceResponse(
+        error_message=None, resource_type=resource.resource_type, resource_name=resource.resource_name
+    )
+    try:
+        if times > 1:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
+        _alter(broker, resource, validate_only)
+    except KafkaError as error:
+        response.error_code = error.code
+        response.error_message = error.message
+    return response
+
+
+def _alter(broker: Broker, resource: AlterConfigsResource, validate_only: bool) -> None:
+    check_changes(Change(config.name, Operation.SET, config.value) for config in resource.configs)
+    target = find_resource(broker.topics, broker.node_id, resource.resource_type, resource.resource_name)
+    configs = {config.name: config.value for config in resource.configs if config.value is not None}
+    if validate_only:
+        target.check(configs)
+    else:
+        target.replace(configs)

@@ -1,10 +1,29 @@
+"""CreatePartitions: gives topics more partitions.
+
+Behaviour:
+    `count` is the number of partitions that the topic shall have; it can only grow. Each topic succeeds or fails by itself. The
+    partitions can be used when the answer is sent, so the timeout never passes. `validate_only` checks everything and changes
+    nothing. A topic that occurs twice in a request is refused.
+
+Versions:
+    0: as described (KIP-195). 1: as 0. 2: flexible. 3: may be throttled (KIP-599).
+
+Differs from Apache Kafka:
+    There are no quotas.
+"""
+
 from __future__ import annotations
 
-from typing import Annotated
+from collections import Counter
+from typing import TYPE_CHECKING, Annotated
 
-from wirekafka.wire.types import Message, Bool, Int16, Int32, NullableString, String, nullable
+from wirekafka.api.registry import Call, serves
+from wirekafka.cluster.topics import check_assignment
+from wirekafka.errors import ErrorCode, KafkaError
+from wirekafka.wire.types import Bool, Int16, Int32, Message, NullableString, String, nullable
 
-# CreatePartitions: key 37, versions 0-3, flexible since 2
+if TYPE_CHECKING:
+    from wirekafka.broker import Broker
 
 
 class CreatePartitionsAssignment(Message):
@@ -32,3 +51,44 @@ class CreatePartitionsTopicResult(Message):
 class CreatePartitionsResponse(Message):
     throttle_time_ms: Int32 = 0
     results: list[CreatePartitionsTopicResult] = []
+
+
+@serves(37, CreatePartitionsRequest, CreatePartitionsResponse, versions=range(4), flexible_since=2)
+def create_partitions(broker: Broker, call: Call[CreatePartitionsRequest]) -> CreatePartitionsResponse:
+    """Answers one CreatePartitions request."""
+    request = call.request
+    times = Counter(topic.name for topic in request.topics)
+    results = [
+        CreatePartitionsTopicResult(name=name, error_code=ErrorCode.INVALID_REQUEST, error_message="Duplicate topic name.")
+        for name, count in times.items()
+        if count > 1
+    ]
+    results += [_result(broker, topic, request.validate_only) for topic in request.topics if times[topic.name] == 1]
+    return CreatePartitionsResponse(results=results)
+
+
+def _result(broker: Broker, asked: CreatePartitionsTopic, validate_only: bool) -> CreatePartitionsTopicResult:
+    try:
+        _grow(broker, asked, validate_only)
+    except KafkaError as error:
+        return CreatePartitionsTopicResult(name=asked.name, error_code=error.code, error_message=error.message)
+    return CreatePartitionsTopicResult(name=asked.name)
+
+
+def _grow(broker: Broker, asked: CreatePartitionsTopic, validate_only: bool) -> None:
+    topic = broker.topics.find(asked.name)
+    if topic is None:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
+    broker.topics.check_growth(topic, asked.count)
+    if asked.assignments is not None:
+        additional = asked.count - len(topic.partitions)
+        if len(asked.assignments) != additional:
+            message = (
+                f"Attempted to add {additional} additional partition(s), but only {len(asked.assignments)} "
+                "assignment(s) were specified."
+            )
+            raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
+        for assignment in asked.assignments:
+            check_assignment(assignment.broker_ids, broker.node_id)
+    if not validate_only:
+        broker.topics.add_partitions(topic, asked.count)

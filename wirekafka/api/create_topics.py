@@ -1,11 +1,38 @@
+"""CreateTopics: creates topics with their settings.
+
+Behaviour:
+    Each topic succeeds or fails by itself. It is on disk and can be used when the answer is sent, so the timeout never passes.
+    -1 partitions are `num.partitions`, or as many as the assignments name; the replication factor is 1 or -1, for there is one
+    broker. `validate_only` checks everything and changes nothing. A name that occurs twice in a request is refused.
+
+Versions:
+    0: topics, assignments, settings. 1: `validate_only`, error messages. 2: throttle time. 3: as 2.
+    4: -1 for the defaults of the broker (KIP-464).
+    5: flexible; partitions, replication factor and settings in the answer (KIP-525).
+    6: may be throttled (KIP-599). 7: topic ids in the answer (KIP-516).
+
+Differs from Apache Kafka:
+    Of two names in one request that differ in `.` and `_` only, the second is refused; Kafka creates both.
+    `default.replication.factor` is not looked at, and there are no policies and no quotas.
+"""
+
 from __future__ import annotations
 
-from typing import Annotated
+from collections import Counter
+from typing import TYPE_CHECKING, Annotated
 
+from wirekafka.api.registry import Call, serves
+from wirekafka.cluster.described_configs import describe_topic_settings
+from wirekafka.cluster.topics import check_assignment
+from wirekafka.config import BrokerConfig
+from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.names import ZERO_TOPIC_ID
-from wirekafka.wire.types import Message, Bool, Int16, Int32, Int8, NullableString, String, Uuid, nullable, since, tag
+from wirekafka.wire.types import Bool, Int8, Int16, Int32, Message, NullableString, String, Uuid, nullable, since, tag
 
-# CreateTopics: key 19, versions 0-7, flexible since 5
+if TYPE_CHECKING:
+    from wirekafka.broker import Broker
+
+CLUSTER_METADATA_TOPIC = "__cluster_metadata"
 
 
 class CreatableReplicaAssignment(Message):
@@ -54,3 +81,103 @@ class CreatableTopicResult(Message):
 class CreateTopicsResponse(Message):
     throttle_time_ms: Annotated[Int32, since(2)] = 0
     topics: list[CreatableTopicResult] = []
+
+
+@serves(19, CreateTopicsRequest, CreateTopicsResponse, versions=range(8), flexible_since=5)
+def create_topics(broker: Broker, call: Call[CreateTopicsRequest]) -> CreateTopicsResponse:
+    """Answers one CreateTopics request."""
+    request = call.request
+    times = Counter(topic.name for topic in request.topics)
+    results = [_result(broker, topic, request.validate_only) for topic in request.topics if times[topic.name] == 1]
+    duplicate = KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+    results += [_failure(name, duplicate) for name, count in times.items() if count > 1]
+    return CreateTopicsResponse(topics=results)
+
+
+def _result(broker: Broker, asked: CreatableTopic, validate_only: bool) -> CreatableTopicResult:
+    try:
+        return _create(broker, asked, validate_only)
+    except KafkaError as error:
+        return _failure(asked.name, error)
+
+
+def _failure(name: str, error: KafkaError) -> CreatableTopicResult:
+    return CreatableTopicResult(name=name, error_code=error.code, error_message=error.message)
+
+
+def _create(broker: Broker, asked: CreatableTopic, validate_only: bool) -> CreatableTopicResult:
+    if asked.name == CLUSTER_METADATA_TOPIC:
+        message = f"Creation of internal topic {CLUSTER_METADATA_TOPIC} is prohibited."
+        raise KafkaError(ErrorCode.INVALID_REQUEST, message)
+    topics = broker.topics
+    topics.check_name(asked.name)
+    overrides = _overrides(asked.configs)
+    topics.resolve(overrides)
+    partition_count = _partition_count(asked, broker.config, broker.node_id)
+    topic_id = ZERO_TOPIC_ID
+    if validate_only:
+        topics.check_new(asked.name, partition_count, overrides)
+    else:
+        topic_id = topics.create(asked.name, partition_count, overrides).topic_id
+    return CreatableTopicResult(
+        name=asked.name,
+        topic_id=topic_id,
+        error_message=None,
+        num_partitions=partition_count,
+        replication_factor=1,
+        configs=[
+            CreatableTopicConfigs(
+                name=described.setting.name,
+                value=described.value,
+                config_source=described.source,
+                is_sensitive=described.setting.is_sensitive,
+            )
+            for described in describe_topic_settings(broker.config, overrides)
+        ],
+    )
+
+
+def _overrides(configs: list[CreatableTopicConfig]) -> dict[str, str]:
+    nulls = [config.name for config in configs if config.value is None]
+    if nulls:
+        message = f"Null value not supported for topic configs: {','.join(nulls)}"
+        raise KafkaError(ErrorCode.INVALID_CONFIG, message)
+    return {config.name: config.value for config in configs if config.value is not None}
+
+
+def _partition_count(asked: CreatableTopic, config: BrokerConfig, node_id: int) -> int:
+    if asked.assignments:
+        return _assigned_count(asked, node_id)
+    if asked.replication_factor < -1 or asked.replication_factor == 0:
+        message = "Replication factor must be larger than 0, or -1 to use the default value."
+        raise KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, message)
+    if asked.num_partitions < -1 or asked.num_partitions == 0:
+        message = "Number of partitions was set to an invalid non-positive value."
+        raise KafkaError(ErrorCode.INVALID_PARTITIONS, message)
+    if asked.replication_factor > 1:
+        message = (
+            f"Unable to replicate the partition {asked.replication_factor} time(s): The target replication factor of "
+            f"{asked.replication_factor} cannot be reached because only 1 broker(s) are registered."
+        )
+        raise KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, message)
+    return config.integer("num.partitions") if asked.num_partitions == -1 else asked.num_partitions
+
+
+def _assigned_count(asked: CreatableTopic, node_id: int) -> int:
+    if asked.replication_factor != -1:
+        message = "A manual partition assignment was specified, but replication factor was not set to -1."
+        raise KafkaError(ErrorCode.INVALID_REQUEST, message)
+    if asked.num_partitions != -1:
+        message = "A manual partition assignment was specified, but numPartitions was not set to -1."
+        raise KafkaError(ErrorCode.INVALID_REQUEST, message)
+    indexes: set[int] = set()
+    for assignment in asked.assignments:
+        if assignment.partition_index in indexes:
+            message = f"Found multiple manual partition assignments for partition {assignment.partition_index}"
+            raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
+        check_assignment(assignment.broker_ids, node_id)
+        indexes.add(assignment.partition_index)
+    if indexes != set(range(len(indexes))):
+        message = "partitions should be a consecutive 0-based integer sequence"
+        raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
+    return len(indexes)

@@ -1,11 +1,32 @@
+"""DeleteTopics: deletes topics, by name or by id.
+
+Behaviour:
+    Each topic succeeds or fails by itself. Its name is free when the answer is sent; its files go after `file.delete.delay.ms`.
+    A name or id that occurs twice, or an id whose topic is named as well, is refused.
+
+Versions:
+    0: names. 1: throttle time. 2: as 1. 3: TOPIC_DELETION_DISABLED, which was INVALID_REQUEST before. 4: flexible.
+    5: error messages, may be throttled (KIP-599). 6: topics by id (KIP-516).
+
+Differs from Apache Kafka:
+    __consumer_offsets is refused with INVALID_REQUEST: committed offsets would be lost with it.
+    Answers come in the order of the request; Kafka shuffles them.
+"""
+
 from __future__ import annotations
 
-from typing import Annotated
+from collections import Counter
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated
 
+from wirekafka.api.registry import Call, serves
+from wirekafka.cluster.topics import Topic
+from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.names import ZERO_TOPIC_ID
-from wirekafka.wire.types import Message, Int16, Int32, NullableString, String, Uuid, nullable, since, until
+from wirekafka.wire.types import Int16, Int32, Message, NullableString, String, Uuid, nullable, since, until
 
-# DeleteTopics: key 20, versions 0-6, flexible since 4
+if TYPE_CHECKING:
+    from wirekafka.broker import Broker
 
 
 class DeleteTopicState(Message):
@@ -29,3 +50,62 @@ class DeletableTopicResult(Message):
 class DeleteTopicsResponse(Message):
     throttle_time_ms: Annotated[Int32, since(1)] = 0
     responses: list[DeletableTopicResult] = []
+
+
+@serves(20, DeleteTopicsRequest, DeleteTopicsResponse, versions=range(7), flexible_since=4)
+def delete_topics(broker: Broker, call: Call[DeleteTopicsRequest]) -> DeleteTopicsResponse:
+    """Answers one DeleteTopics request."""
+    states = call.request.topics + [DeleteTopicState(name=name) for name in call.request.topic_names]
+    if not broker.config.boolean("delete.topic.enable"):
+        code = ErrorCode.INVALID_REQUEST if call.version < 3 else ErrorCode.TOPIC_DELETION_DISABLED
+        error = KafkaError(code, "Topic deletion is disabled.")
+        return DeleteTopicsResponse(responses=[_failure(state, error) for state in states])
+    return DeleteTopicsResponse(responses=list(_delete_all(broker, states)))
+
+
+def _delete_all(broker: Broker, states: list[DeleteTopicState]) -> Iterator[DeletableTopicResult]:
+    names = Counter(state.name for state in states)
+    ids = Counter(state.topic_id for state in states if state.name is None)
+    for state in states:
+        if state.name is not None and names[state.name] > 1:
+            names[state.name] = 0
+            yield _failure(state, KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name."))
+        elif state.name is None and ids[state.topic_id] > 1 and state.topic_id != ZERO_TOPIC_ID:
+            ids[state.topic_id] = 0
+            yield _failure(state, KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic id."))
+        elif state.name is None or names[state.name]:
+            try:
+                yield _delete(broker, state, ids)
+            except KafkaError as error:
+                yield _failure(state, error)
+
+
+def _delete(broker: Broker, state: DeleteTopicState, ids: Counter[bytes]) -> DeletableTopicResult:
+    topic = _find(broker, state)
+    if state.name is not None and topic.topic_id in ids:
+        message = "The provided topic name maps to an ID that was already supplied."
+        raise KafkaError(ErrorCode.INVALID_REQUEST, message)
+    if topic.is_internal:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{topic.name} is internal and cannot be deleted.")
+    broker.topics.delete(topic)
+    return DeletableTopicResult(name=topic.name, topic_id=topic.topic_id)
+
+
+def _find(broker: Broker, state: DeleteTopicState) -> Topic:
+    if state.name is None:
+        if state.topic_id == ZERO_TOPIC_ID:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "Neither topic name nor id were specified.")
+        topic = broker.topics.find_by_id(state.topic_id)
+        if topic is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "This server does not host this topic ID.")
+        return topic
+    if state.topic_id != ZERO_TOPIC_ID:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "You may not specify both topic name and topic id.")
+    topic = broker.topics.find(state.name)
+    if topic is None:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
+    return topic
+
+
+def _failure(state: DeleteTopicState, error: KafkaError) -> DeletableTopicResult:
+    return DeletableTopicResult(name=state.name, topic_id=state.topic_id, error_code=error.code, error_message=error.message)

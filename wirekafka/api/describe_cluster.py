@@ -1,10 +1,31 @@
+"""DescribeCluster: tells who the brokers are, and which cluster they form.
+
+Behaviour:
+    The one broker is told, with the address that this client should use, as in Metadata.
+
+Versions:
+    0: as described (KIP-700).
+    1: `endpoint_type`; only brokers can be asked for, controllers are MISMATCHED_ENDPOINT_TYPE (KIP-919).
+    2: `include_fenced_brokers`; the one broker never is (KIP-1073).
+
+Differs from Apache Kafka:
+    Nothing.
+"""
+
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-from wirekafka.wire.types import Message, Bool, Int16, Int32, Int8, NullableString, String, nullable, since
+from wirekafka.api.registry import Call, serves
+from wirekafka.cluster.operations import CLUSTER_OPERATIONS, NOT_ASKED
+from wirekafka.errors import ErrorCode
+from wirekafka.wire.types import Bool, Int8, Int16, Int32, Message, NullableString, String, nullable, since
 
-# DescribeCluster: key 60, versions 0-2, flexible since 0
+if TYPE_CHECKING:
+    from wirekafka.broker import Broker
+
+BROKERS = 1
+CONTROLLERS = 2
 
 
 class DescribeClusterRequest(Message):
@@ -30,3 +51,29 @@ class DescribeClusterResponse(Message):
     controller_id: Int32 = -1
     brokers: list[DescribeClusterBroker] = []
     cluster_authorized_operations: Int32 = -2147483648
+
+
+@serves(60, DescribeClusterRequest, DescribeClusterResponse, versions=range(3), flexible_since=0)
+def describe_cluster(broker: Broker, call: Call[DescribeClusterRequest]) -> DescribeClusterResponse:
+    """Answers one DescribeCluster request."""
+    request = call.request
+    if request.endpoint_type != BROKERS:
+        return _refused(request.endpoint_type)
+    host, port = broker.advertised_address(call.client)
+    return DescribeClusterResponse(
+        cluster_id=broker.cluster_id,
+        controller_id=broker.node_id,
+        brokers=[DescribeClusterBroker(broker_id=broker.node_id, host=host, port=port, rack=broker.config.rack)],
+        cluster_authorized_operations=CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED,
+    )
+
+
+def _refused(endpoint_type: int) -> DescribeClusterResponse:
+    if endpoint_type == CONTROLLERS:
+        return DescribeClusterResponse(
+            error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE,
+            error_message="The request was sent to an endpoint of type BROKER, but we wanted an endpoint of type CONTROLLER",
+        )
+    return DescribeClusterResponse(
+        error_code=ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, error_message=f"Unsupported endpoint type {endpoint_type}"
+    )

@@ -1,10 +1,39 @@
+"""DescribeConfigs: tells the settings of topics and brokers, and where each comes from.
+
+Behaviour:
+    A broker named by its id is told in full; the name "" asks for what was set dynamically for all brokers. Each setting comes
+    with its source, whether it is fixed while the broker runs, whether it is secret (its value is null then), its type, and on
+    request the values that other sources give it (highest first) and its documentation. Each resource fails by itself.
+    `configuration_keys` picks settings; null and an empty list ask for all.
+
+Versions:
+    0: `is_default` (KIP-133). 1: sources and synonyms (KIP-226). 2: as 1. 3: types and documentation (KIP-569). 4: flexible.
+
+Differs from Apache Kafka:
+    A broker tells the settings that wirekafka honours, which are not all of Kafka's.
+    BROKER_LOGGER, CLIENT_METRICS and GROUP are refused with INVALID_REQUEST.
+"""
+
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-from wirekafka.wire.types import Message, Bool, Int16, Int32, Int8, NullableString, String, nullable, since, until
+from wirekafka.api.registry import Call, serves
+from wirekafka.cluster.config_resources import ResourceType, check_broker_name, find_topic
+from wirekafka.cluster.described_configs import (
+    DescribedSetting,
+    describe_broker_settings,
+    describe_default_settings,
+    describe_topic_settings,
+)
+from wirekafka.config import ConfigSource
+from wirekafka.errors import ErrorCode, KafkaError
+from wirekafka.wire.types import Bool, Int8, Int16, Int32, Message, NullableString, String, nullable, since, until
 
-# DescribeConfigs: key 32, versions 0-4, flexible since 4
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from wirekafka.broker import Broker
 
 
 class DescribeConfigsResource(Message):
@@ -48,3 +77,56 @@ class DescribeConfigsResult(Message):
 class DescribeConfigsResponse(Message):
     throttle_time_ms: Int32 = 0
     results: list[DescribeConfigsResult] = []
+
+
+@serves(32, DescribeConfigsRequest, DescribeConfigsResponse, versions=range(5), flexible_since=4)
+def describe_configs(broker: Broker, call: Call[DescribeConfigsRequest]) -> DescribeConfigsResponse:
+    """Answers one DescribeConfigs request."""
+    return DescribeConfigsResponse(results=[_result(broker, resource, call) for resource in call.request.resources])
+
+
+def _result(broker: Broker, resource: DescribeConfigsResource, call: Call[DescribeConfigsRequest]) -> DescribeConfigsResult:
+    try:
+        described = _described(broker, resource)
+    except KafkaError as error:
+        return DescribeConfigsResult(
+            error_code=error.code,
+            error_message=error.message,
+            resource_type=resource.resource_type,
+            resource_name=resource.resource_name,
+        )
+    keys = resource.configuration_keys
+    if keys:
+        described = [each for each in described if each.setting.name in keys]
+    return DescribeConfigsResult(
+        error_message=None,
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
+        configs=[_entry(each, call.request) for each in described],
+    )
+
+
+def _described(broker: Broker, resource: DescribeConfigsResource) -> Iterable[DescribedSetting]:
+    name = resource.resource_name
+    if resource.resource_type == ResourceType.TOPIC:
+        return describe_topic_settings(broker.config, find_topic(broker.topics, name).overrides)
+    if resource.resource_type == ResourceType.BROKER:
+        check_broker_name(name, broker.node_id)
+        return describe_broker_settings(broker.config) if name else describe_default_settings(broker.config)
+    raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {resource.resource_type}")
+
+
+def _entry(described: DescribedSetting, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:
+    setting = described.setting
+    synonyms = described.synonyms if request.include_synonyms else []
+    return DescribeConfigsResourceResult(
+        name=setting.name,
+        value=described.value,
+        read_only=described.is_read_only,
+        is_default=described.source == ConfigSource.DEFAULT_CONFIG,
+        config_source=described.source,
+        is_sensitive=setting.is_sensitive,
+        synonyms=[DescribeConfigsSynonym(name=synonym.name, value=synonym.value, source=synonym.source) for synonym in synonyms],
+        config_type=setting.type,
+        documentation=setting.documentation if request.include_documentation else None,
+    )

@@ -1,10 +1,31 @@
+"""DescribeLogDirs: tells the data directories, what is in them and how much room there is.
+
+Behaviour:
+    Null topics ask for all partitions; otherwise those named are told, and those not there are left out. The size of a
+    partition is that of its records, without indexes. A directory that cannot be read is KAFKA_STORAGE_ERROR.
+
+Versions:
+    0: as described (KIP-113). 1: as 0. 2: flexible. 3: an error code for the whole answer. 4: total and usable bytes (KIP-827).
+    5: `is_cordoned` (KIP-1066).
+
+Differs from Apache Kafka:
+    No partition is ever moved between directories, so there are no future replicas and no lag, and no directory is cordoned.
+"""
+
 from __future__ import annotations
 
-from typing import Annotated
+import os
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated
 
-from wirekafka.wire.types import Message, Bool, Int16, Int32, Int64, String, nullable, since
+from wirekafka.api.registry import Call, serves
+from wirekafka.cluster.partition import Partition
+from wirekafka.errors import ErrorCode
+from wirekafka.wire.types import Bool, Int16, Int32, Int64, Message, String, nullable, since
 
-# DescribeLogDirs: key 35, versions 0-5, flexible since 2
+if TYPE_CHECKING:
+    from wirekafka.broker import Broker
 
 
 class DescribableLogDirTopic(Message):
@@ -41,3 +62,50 @@ class DescribeLogDirsResponse(Message):
     throttle_time_ms: Int32 = 0
     error_code: Annotated[Int16, since(3)] = 0
     results: list[DescribeLogDirsResult] = []
+
+
+@serves(35, DescribeLogDirsRequest, DescribeLogDirsResponse, versions=range(6), flexible_since=2)
+def describe_log_dirs(broker: Broker, call: Call[DescribeLogDirsRequest]) -> DescribeLogDirsResponse:
+    """Answers one DescribeLogDirs request."""
+    by_folder: defaultdict[str, defaultdict[str, list[Partition]]] = defaultdict(lambda: defaultdict(list))
+    for partition in _asked(broker, call.request.topics):
+        folder = os.path.dirname(os.path.abspath(partition.log.folder.path))
+        by_folder[folder][partition.topic].append(partition)
+    folders = dict.fromkeys(os.path.abspath(folder) for folder in broker.config.log_dirs)
+    return DescribeLogDirsResponse(results=[_describe(folder, by_folder[folder]) for folder in folders])
+
+
+def _asked(broker: Broker, topics: list[DescribableLogDirTopic] | None) -> Iterator[Partition]:
+    if topics is None:
+        for topic in broker.topics:
+            yield from topic.partitions
+        return
+    asked: defaultdict[str, set[int]] = defaultdict(set)
+    for each in topics:
+        asked[each.topic].update(each.partitions)
+    for name, indexes in asked.items():
+        found = broker.topics.find(name)
+        if found is not None:
+            yield from (partition for partition in found.partitions if partition.index in indexes)
+
+
+def _describe(folder: str, topics: dict[str, list[Partition]]) -> DescribeLogDirsResult:
+    try:
+        room = os.statvfs(folder)
+    except OSError:
+        return DescribeLogDirsResult(error_code=ErrorCode.KAFKA_STORAGE_ERROR, log_dir=folder)
+    return DescribeLogDirsResult(
+        log_dir=folder,
+        topics=[
+            DescribeLogDirsTopic(
+                name=name,
+                partitions=[
+                    DescribeLogDirsPartition(partition_index=partition.index, partition_size=partition.log.size_bytes)
+                    for partition in partitions
+                ],
+            )
+            for name, partitions in topics.items()
+        ],
+        total_bytes=room.f_frsize * room.f_blocks,
+        usable_bytes=room.f_frsize * room.f_bavail,
+    )

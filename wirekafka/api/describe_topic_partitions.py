@@ -1,11 +1,32 @@
+"""DescribeTopicPartitions: tells where partitions live, in pages.
+
+Behaviour:
+    No topics ask for all of them. Topics come in alphabetical order, at most `response_partition_limit` partitions of them and at
+    most `max.request.partition.size.limit`; `next_cursor` says where the next page begins. A topic that does not exist is an
+    error of its own, and takes nothing off the page. Nothing is created.
+
+Versions:
+    0: as described (KIP-966).
+
+Differs from Apache Kafka:
+    There are no eligible leader replicas: each partition has one replica, which is in sync.
+"""
+
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Annotated
 
-from wirekafka.names import ZERO_TOPIC_ID
-from wirekafka.wire.types import Message, Bool, Int16, Int32, NullableString, String, Uuid, nullable
+from wirekafka.api.registry import Call, serves
+from wirekafka.cluster.operations import TOPIC_OPERATIONS
+from wirekafka.cluster.partition import Partition
+from wirekafka.cluster.topic_names import is_valid_topic_name
+from wirekafka.errors import ErrorCode
+from wirekafka.names import INTERNAL_TOPICS, ZERO_TOPIC_ID
+from wirekafka.wire.types import Bool, Int16, Int32, Message, NullableString, String, Uuid, nullable
 
-# DescribeTopicPartitions: key 75, versions 0-0, flexible since 0
+if TYPE_CHECKING:
+    from wirekafka.broker import Broker
 
 
 class TopicRequest(Message):
@@ -53,3 +74,81 @@ class DescribeTopicPartitionsResponse(Message):
     throttle_time_ms: Int32 = 0
     topics: list[DescribeTopicPartitionsResponseTopic] = []
     next_cursor: Annotated[DescribeTopicPartitionsResponseCursor | None, nullable(0)] = None
+
+
+@serves(75, DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse, versions=range(1), flexible_since=0)
+def describe_topic_partitions(broker: Broker, call: Call[DescribeTopicPartitionsRequest]) -> DescribeTopicPartitionsResponse:
+    """Answers one DescribeTopicPartitions request."""
+    request = call.request
+    cursor = request.cursor
+    asks_for_all = not request.topics
+    names = [topic.name for topic in broker.topics] if asks_for_all else sorted({topic.name for topic in request.topics})
+    if cursor is not None:
+        names = [name for name in names if name >= cursor.topic_name]
+        is_foreign = not asks_for_all and cursor.topic_name not in names
+        if is_foreign or cursor.partition_index < 0:
+            return _refused(request)
+    limit = max(1, min(request.response_partition_limit, broker.config.integer("max.request.partition.size.limit")))
+    return _page(broker, names, cursor, limit)
+
+
+def _refused(request: DescribeTopicPartitionsRequest) -> DescribeTopicPartitionsResponse:
+    return DescribeTopicPartitionsResponse(
+        topics=[
+            DescribeTopicPartitionsResponseTopic(error_code=ErrorCode.INVALID_REQUEST, name=topic.name)
+            for topic in request.topics
+        ]
+    )
+
+
+def _page(broker: Broker, names: Iterable[str], cursor: Cursor | None, limit: int) -> DescribeTopicPartitionsResponse:
+    response = DescribeTopicPartitionsResponse()
+    left = limit
+    for name in names:
+        if left == 0:
+            response.next_cursor = DescribeTopicPartitionsResponseCursor(topic_name=name, partition_index=0)
+            break
+        topic = broker.topics.find(name)
+        if topic is None:
+            response.topics.append(_unavailable(name))
+            continue
+        first = cursor.partition_index if cursor is not None and cursor.topic_name == name else 0
+        partitions = topic.partitions[first : first + left]
+        response.topics.append(
+            DescribeTopicPartitionsResponseTopic(
+                name=name,
+                topic_id=topic.topic_id,
+                is_internal=topic.is_internal,
+                partitions=[_describe(partition) for partition in partitions],
+                topic_authorized_operations=TOPIC_OPERATIONS,
+            )
+        )
+        if first + len(partitions) < len(topic.partitions):
+            following = first + len(partitions)
+            response.next_cursor = DescribeTopicPartitionsResponseCursor(topic_name=name, partition_index=following)
+            break
+        left -= len(partitions)
+    return response
+
+
+def _unavailable(name: str) -> DescribeTopicPartitionsResponseTopic:
+    is_valid = is_valid_topic_name(name)
+    return DescribeTopicPartitionsResponseTopic(
+        error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if is_valid else ErrorCode.INVALID_TOPIC_EXCEPTION,
+        name=name,
+        topic_id=ZERO_TOPIC_ID,
+        is_internal=name in INTERNAL_TOPICS,
+        topic_authorized_operations=TOPIC_OPERATIONS,
+    )
+
+
+def _describe(partition: Partition) -> DescribeTopicPartitionsResponsePartition:
+    return DescribeTopicPartitionsResponsePartition(
+        partition_index=partition.index,
+        leader_id=partition.leader,
+        leader_epoch=partition.leader_epoch,
+        replica_nodes=list(partition.in_sync_replicas),
+        isr_nodes=list(partition.in_sync_replicas),
+        eligible_leader_replicas=[],
+        last_known_elr=[],
+    )

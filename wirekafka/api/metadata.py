@@ -1,11 +1,40 @@
+"""Metadata: tells a client who the brokers are and where the partitions of its topics live.
+
+Behaviour:
+    Null topics ask for all of them, an empty list for none; version 0 has no null, and its empty list asks for all.
+    A topic that does not exist is created if the client allows it and `auto.create.topics.enable` does; it is there in the same
+    answer. Topics asked for by id are never created. A request that names any id is answered by ids alone.
+    The address of the broker is the advertised one, or else the one on which this client reached it.
+
+Versions:
+    0: brokers and topics. 1: null asks for all topics; rack, controller, `is_internal`. 2: cluster id. 3: throttle time.
+    4: `allow_auto_topic_creation`. 5: offline replicas (KIP-112). 6: as 5. 7: leader epochs (KIP-320).
+    8: authorized operations (KIP-430). 9: flexible. 10: topic ids in the answer (KIP-516).
+    11: the cluster's authorized operations move to DescribeCluster (KIP-700). 12: topics by id.
+    13: an error code for the whole answer (KIP-1102).
+
+Differs from Apache Kafka:
+    A topic that was just created is answered as such, and not with UNKNOWN_TOPIC_OR_PARTITION until the client asks again.
+    A partition whose disk fails keeps its leader and is never offline: it can be read, and written again once the disk recovers.
+    __transaction_state is not created on demand, for there are no transactions.
+"""
+
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-from wirekafka.names import ZERO_TOPIC_ID
-from wirekafka.wire.types import Message, Bool, Int16, Int32, NullableString, String, Uuid, nullable, since, until
+from wirekafka.api.registry import Call, serves
+from wirekafka.cluster.operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
+from wirekafka.cluster.topic_names import is_valid_topic_name
+from wirekafka.cluster.topics import Topic
+from wirekafka.errors import ErrorCode, KafkaError
+from wirekafka.names import INTERNAL_TOPICS, ZERO_TOPIC_ID
+from wirekafka.wire.types import Bool, Int16, Int32, Message, NullableString, String, Uuid, nullable, since, until
 
-# Metadata: key 3, versions 0-13, flexible since 9
+if TYPE_CHECKING:
+    from wirekafka.broker import Broker
+
+NO_LEADER = -1
 
 
 class MetadataRequestTopic(Message):
@@ -54,3 +83,91 @@ class MetadataResponse(Message):
     topics: list[MetadataResponseTopic] = []
     cluster_authorized_operations: Annotated[Int32, since(8), until(10)] = -2147483648
     error_code: Annotated[Int16, since(13)] = 0
+
+
+@serves(3, MetadataRequest, MetadataResponse, versions=range(14), flexible_since=9)
+def metadata(broker: Broker, call: Call[MetadataRequest]) -> MetadataResponse:
+    """Answers one Metadata request."""
+    request = call.request
+    if call.version in (10, 11) and request.topics is not None and _asks_for_ids(request.topics):
+        return _refused(request.topics)
+    topics = _topics(broker, request, call.version)
+    if request.include_topic_authorized_operations:
+        for topic in topics:
+            topic.topic_authorized_operations = TOPIC_OPERATIONS
+    host, port = broker.advertised_address(call.client)
+    return MetadataResponse(
+        brokers=[MetadataResponseBroker(node_id=broker.node_id, host=host, port=port, rack=broker.config.rack)],
+        cluster_id=broker.cluster_id,
+        controller_id=broker.node_id,
+        topics=topics,
+        cluster_authorized_operations=CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED,
+    )
+
+
+def _asks_for_ids(topics: list[MetadataRequestTopic]) -> bool:
+    return any(topic.name is None or topic.topic_id != ZERO_TOPIC_ID for topic in topics)
+
+
+def _refused(topics: list[MetadataRequestTopic]) -> MetadataResponse:
+    """Versions 10 and 11 have the fields for ids, and no meaning for them."""
+    return MetadataResponse(
+        topics=[
+            MetadataResponseTopic(error_code=ErrorCode.INVALID_REQUEST, name=topic.name or "", topic_id=topic.topic_id)
+            for topic in topics
+        ]
+    )
+
+
+def _topics(broker: Broker, request: MetadataRequest, version: int) -> list[MetadataResponseTopic]:
+    asked = request.topics
+    if asked is None or (version == 0 and not asked):
+        return [_describe(topic) for topic in broker.topics]
+    ids = {topic.topic_id: None for topic in asked if topic.topic_id != ZERO_TOPIC_ID}
+    if ids:
+        return [_by_id(broker, topic_id) for topic_id in ids]
+    names = {topic.name: None for topic in asked if topic.name is not None}
+    may_create = request.allow_auto_topic_creation and broker.config.boolean("auto.create.topics.enable")
+    return [_by_name(broker, name, may_create) for name in names]
+
+
+def _by_id(broker: Broker, topic_id: bytes) -> MetadataResponseTopic:
+    topic = broker.topics.find_by_id(topic_id)
+    if topic is None:
+        return MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=topic_id)
+    return _describe(topic)
+
+
+def _by_name(broker: Broker, name: str, may_create: bool) -> MetadataResponseTopic:
+    topic = broker.topics.find(name)
+    if topic is not None:
+        return _describe(topic)
+    if may_create:
+        try:
+            return _describe(broker.topics.create_automatically(name))
+        except KafkaError as error:
+            return _unavailable(name, error.code)
+    is_valid = is_valid_topic_name(name)
+    return _unavailable(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if is_valid else ErrorCode.INVALID_TOPIC_EXCEPTION)
+
+
+def _unavailable(name: str, code: ErrorCode) -> MetadataResponseTopic:
+    return MetadataResponseTopic(error_code=code, name=name, is_internal=name in INTERNAL_TOPICS)
+
+
+def _describe(topic: Topic) -> MetadataResponseTopic:
+    return MetadataResponseTopic(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        is_internal=topic.is_internal,
+        partitions=[
+            MetadataResponsePartition(
+                partition_index=partition.index,
+                leader_id=partition.leader,
+                leader_epoch=partition.leader_epoch,
+                replica_nodes=list(partition.in_sync_replicas),
+                isr_nodes=list(partition.in_sync_replicas),
+            )
+            for partition in topic.partitions
+        ],
+    )

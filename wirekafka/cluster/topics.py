@@ -15,7 +15,7 @@ Source: org.apache.kafka.controller.ReplicationControlManager (rules and their e
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import structlog
@@ -117,12 +117,12 @@ class Topics:
         """The topic of this id."""
         return self._by_id.get(topic_id)
 
-    def check_new(self, name: str, partition_count: int, overrides: Mapping[str, str]) -> LogConfig:
-        """The resolved settings of a topic that could be created.
+    def check_name(self, name: str) -> None:
+        """Whether a new topic can have this name.
 
         Raises:
-            KafkaError: INVALID_TOPIC_EXCEPTION, TOPIC_ALREADY_EXISTS, INVALID_PARTITIONS, POLICY_VIOLATION (too many
-                partitions), INVALID_CONFIG.
+            KafkaError: INVALID_TOPIC_EXCEPTION, also for a name that differs from a topic's in `.` and `_` only;
+                TOPIC_ALREADY_EXISTS.
         """
         check_topic_name(name)
         if name in self._by_name:
@@ -131,6 +131,14 @@ class Topics:
         if key in self._by_collision_key:
             message = f"Topic '{name}' collides with existing topic: {self._by_collision_key[key]}"
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, message)
+
+    def check_new(self, name: str, partition_count: int, overrides: Mapping[str, str]) -> LogConfig:
+        """The resolved settings of a topic that could be created.
+
+        Raises:
+            KafkaError: as `check_name`; INVALID_PARTITIONS, POLICY_VIOLATION (too many partitions), INVALID_CONFIG.
+        """
+        self.check_name(name)
         if partition_count < 1:
             message = "Number of partitions was set to an invalid non-positive value."
             raise KafkaError(ErrorCode.INVALID_PARTITIONS, message)
@@ -361,6 +369,24 @@ class Topics:
             partitions=partition_count,
             missing_partitions=partition_count - len(folders),
         )
+
+
+def check_assignment(broker_ids: Sequence[int], node_id: int) -> None:
+    """Whether a partition can have these replicas: this broker can be the only one.
+
+    Raises:
+        KafkaError: INVALID_REPLICA_ASSIGNMENT.
+    """
+    if not broker_ids:
+        message = "The manual partition assignment includes an empty replica list."
+        raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
+    for broker_id in broker_ids:
+        if broker_id != node_id:
+            message = f"The manual partition assignment includes broker {broker_id}, but no such broker is registered."
+            raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
+    if len(broker_ids) > 1:
+        message = f"The manual partition assignment includes the broker {node_id} more than once."
+        raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
 
 
 def _check_size(partition_count: int) -> None:

@@ -1,0 +1,91 @@
+"""Settings as clients are shown them: the value that holds, where it comes from, and what it would be otherwise.
+
+Source: kafka.server.ConfigHelper (createTopicConfigEntry, createBrokerConfigEntry, configSynonyms).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from wirekafka.config import BrokerConfig, ConfigSource
+from wirekafka.config.broker_table import BROKER_SETTINGS
+from wirekafka.config.definition import Setting
+from wirekafka.config.log import topic_values
+from wirekafka.config.topic_table import TOPIC_SETTINGS, TOPIC_SYNONYMS
+
+
+class ShownSynonym(NamedTuple):
+    """The value that one source gives, None for a secret."""
+
+    name: str
+    value: str | None
+    source: ConfigSource
+
+
+class DescribedSetting(NamedTuple):
+    """One setting of one topic or broker.
+
+    Attributes:
+        value: its text, None for no value and for a secret.
+        source: where the value comes from.
+        synonyms: what every source says, the one that holds first.
+    """
+
+    setting: Setting
+    value: str | None
+    source: ConfigSource
+    synonyms: list[ShownSynonym]
+    is_read_only: bool
+
+
+def describe_topic_settings(config: BrokerConfig, overrides: Mapping[str, str]) -> list[DescribedSetting]:
+    """Every setting of a topic with these overrides, by name."""
+    values = topic_values(config, overrides)
+    described = []
+    for name, setting in TOPIC_SETTINGS.items():
+        if setting.is_internal and name not in overrides:
+            continue
+        value = setting.show(values[name])
+        synonyms = _synonyms(config, TOPIC_SYNONYMS[name][0].name) if name in TOPIC_SYNONYMS else []
+        if name in overrides:
+            synonyms.insert(0, ShownSynonym(name, value, ConfigSource.TOPIC_CONFIG))
+        described.append(DescribedSetting(setting, value, _source(synonyms), synonyms, is_read_only=False))
+    return described
+
+
+def describe_broker_settings(config: BrokerConfig) -> list[DescribedSetting]:
+    """Every setting of the broker, by name."""
+    return [
+        _describe(setting, setting.show(config.get(name)), _synonyms(config, name))
+        for name, setting in BROKER_SETTINGS.items()
+        if not setting.is_internal or name in config.overrides
+    ]
+
+
+def describe_default_settings(config: BrokerConfig) -> list[DescribedSetting]:
+    """The settings that were set dynamically for all brokers, by name."""
+    described = []
+    for name, setting in BROKER_SETTINGS.items():
+        synonyms = _synonyms(config, name)
+        shown = [each for each in synonyms if each.source is ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG and each.name == name]
+        if shown:
+            described.append(_describe(setting, shown[0].value, shown))
+    return described
+
+
+def _describe(setting: Setting, value: str | None, synonyms: list[ShownSynonym]) -> DescribedSetting:
+    shown = None if setting.is_sensitive else value
+    return DescribedSetting(setting, shown, _source(synonyms), synonyms, is_read_only=not setting.is_dynamic)
+
+
+def _source(synonyms: list[ShownSynonym]) -> ConfigSource:
+    return synonyms[0].source if synonyms else ConfigSource.DEFAULT_CONFIG
+
+
+def _synonyms(config: BrokerConfig, name: str) -> list[ShownSynonym]:
+    shown = []
+    for origin in config.origins(name):
+        setting = BROKER_SETTINGS[origin.name]
+        shown.append(ShownSynonym(origin.name, None if setting.is_sensitive else setting.show(origin.value), origin.source))
+    return shown
