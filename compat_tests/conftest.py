@@ -138,7 +138,7 @@ def join(broker: Broker, tmp_path: Path) -> Iterator[Callable[..., Member]]:
 
 
 @pytest.fixture(scope="session")
-def tools(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tools]:
+def tools_jvm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tools]:
     """Kafka's command line tools in one JVM."""
     running = Tools(tmp_path_factory.mktemp("tools") / "tools.log")
     yield running

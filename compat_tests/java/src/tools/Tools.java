@@ -16,13 +16,20 @@ import org.apache.kafka.common.utils.Exit;
  * stderr. Exit is Kafka's own hook for tests: every tool ends through it.
  */
 public final class Tools {
-    static final class Ended extends RuntimeException {
-        final int code;
-
-        Ended(int code) {
+    static final class Ended extends Error {
+        Ended() {
             super(null, null, false, false);
-            this.code = code;
         }
+    }
+
+    /** The code of the first exit: some tools catch the Ended of a success, and would exit once more with a failure. */
+    static Integer exitCode;
+
+    static void end(int code) {
+        if (exitCode == null) {
+            exitCode = code;
+        }
+        throw new Ended();
     }
 
     public static void main(String[] ignored) throws Exception {
@@ -34,12 +41,8 @@ public final class Tools {
         System.setOut(new PrintStream(out, true));
         System.setErr(new PrintStream(err, true));
         System.setIn(new ByteArrayInputStream(new byte[0]));
-        Exit.setExitProcedure((code, message) -> {
-            throw new Ended(code);
-        });
-        Exit.setHaltProcedure((code, message) -> {
-            throw new Ended(code);
-        });
+        Exit.setExitProcedure((code, message) -> end(code));
+        Exit.setHaltProcedure((code, message) -> end(code));
         for (String line = lines.readLine(); line != null; line = lines.readLine()) {
             String[] words = Arrays.stream(line.split("\t"))
                 .map(word -> new String(Base64.getDecoder().decode(word), StandardCharsets.UTF_8))
@@ -56,17 +59,17 @@ public final class Tools {
     }
 
     static int run(String[] words) {
+        exitCode = null;
         try {
             Class<?> tool = Class.forName(words[0]);
             String[] arguments = Arrays.copyOfRange(words, 1, words.length);
             tool.getMethod("main", String[].class).invoke(null, (Object) arguments);
-            return 0;
+            return exitCode == null ? 0 : exitCode;
         } catch (InvocationTargetException error) {
-            Throwable cause = error.getCause();
-            if (cause instanceof Ended) {
-                return ((Ended) cause).code;
+            if (exitCode != null) {
+                return exitCode;
             }
-            cause.printStackTrace();
+            error.getCause().printStackTrace();
             return 1;
         } catch (ReflectiveOperationException error) {
             error.printStackTrace();
