@@ -1,0 +1,184 @@
+"""The declarations against Kafka's own.
+
+Kafka's JSON files, which kafka-python carries, say what each version of a message looks like from the oldest that Kafka 4
+serves; kio's codecs, made from the same files by other people, have to understand the bytes. The versions before are checked
+with kafka-python's classes of that time.
+"""
+
+import importlib
+import io
+import json
+import re
+from importlib import resources
+from pkgutil import iter_modules
+from typing import Any
+
+import kafka.protocol.old
+import kio.serial
+import pytest
+from kio.schema.errors import ErrorCode as KioErrorCode
+
+import wirekafka.api  # noqa: F401 (fills the registry)
+from wirekafka.api.registry import APIS
+from wirekafka.errors import ErrorCode
+from wirekafka.tests.api.test_messages import every_version, full_message
+from wirekafka.wire.codec import Field, encode, fields_of
+from wirekafka.wire.types import Message
+
+FOREVER = 1 << 15
+OLD_MODULES = [
+    importlib.import_module(f"kafka.protocol.old.{module.name}") for module in iter_modules(kafka.protocol.old.__path__)
+]
+
+
+def snake(name: str) -> str:
+    """Kafka's name as this code base writes it."""
+    name = re.sub(r"(.)([A-Z][a-z]+)", r"\1_\2", name)
+    return re.sub(r"([a-z0-9])([A-Z])", r"\1_\2", name).lower()
+
+
+def within(versions: str | None, version: int) -> bool:
+    """Whether Kafka's `0+`, `3-9`, `2` or `none` takes the version in."""
+    if versions in (None, "none", ""):
+        return False
+    first, _, last = versions.replace("+", f"-{FOREVER}").partition("-")
+    return int(first) <= version <= int(last or first)
+
+
+def kafka_schema(name: str) -> Any:
+    text = (resources.files("kafka.protocol.schemas") / "resources" / f"{name}.json").read_text()
+    return json.loads(re.sub(r"(?m)//.*$", "", text))
+
+
+def kafka_shape(fields: list[Any], structs: dict[str, Any], version: int) -> list[Any]:
+    """What the version has by Kafka: name, type, null, tag and what is inside; tagged fields last."""
+    shape = []
+    for field in fields:
+        if not within(field["versions"], version):
+            continue
+        kind = field["type"].removeprefix("[]")
+        inner = field.get("fields") or structs.get(kind)
+        shape.append(
+            (
+                field["tag"] if within(field.get("taggedVersions"), version) else None,
+                snake(field["name"]),
+                "[]" * field["type"].startswith("[]") + ("struct" if inner else kind),
+                within(field.get("nullableVersions"), version),
+                kafka_shape(inner, structs, version) if inner else [],
+            )
+        )
+    return [f for f in shape if f[0] is None] + sorted((f for f in shape if f[0] is not None), key=lambda f: f[0])
+
+
+def our_shape(cls: type[Message], version: int, flexible: bool) -> list[Any]:
+    shape = []
+    for field in fields_of(cls, version, flexible):
+        element = field.element or field
+        kind = "struct" if element.struct else element.wire.name if element.wire else None
+        inner = our_shape(element.struct, version, flexible) if element.struct else []
+        shape.append((field.tag, field.name, "[]" * (field.element is not None) + str(kind), field.can_be_null, inner))
+    return [f for f in shape if f[0] is None] + sorted((f for f in shape if f[0] is not None), key=lambda f: f[0])
+
+
+@every_version
+def test_fields_are_kafkas(cls: type[Message], version: int, flexible: bool) -> None:
+    schema = kafka_schema(cls.__name__)
+    if not within(schema["validVersions"], version):
+        pytest.skip("Kafka 4 has dropped this version")
+    assert within(schema["flexibleVersions"], version) == flexible
+    structs = {struct["name"]: struct["fields"] for struct in schema.get("commonStructs", [])}
+    assert our_shape(cls, version, flexible) == kafka_shape(schema["fields"], structs, version)
+
+
+DEFAULT_OF_TYPE = {"string": "", "bool": "false", "bytes": "", "uuid": ""}
+
+
+def kafka_default(field: dict[str, Any]) -> Any:
+    kind = field["type"]
+    text = str(field.get("default", DEFAULT_OF_TYPE.get(kind, "0")))
+    if text == "null":
+        return None
+    if kind == "string":
+        return text
+    if kind == "bool":
+        return text == "true"
+    return int(text, 0)
+
+
+@pytest.mark.parametrize("api", sorted(APIS.values(), key=lambda api: api.key), ids=lambda api: api.name)
+def test_defaults_are_kafkas(api: Any) -> None:
+    for cls in (api.request, api.response):
+        schema = kafka_schema(cls.__name__)
+        structs = {struct["name"]: struct["fields"] for struct in schema.get("commonStructs", [])}
+        wrong: list[str] = []
+        compare_defaults(cls, schema["fields"], structs, api, wrong)
+        assert not wrong
+
+
+def compare_defaults(cls: type[Message], fields: list[Any], structs: dict[str, Any], api: Any, wrong: list[str]) -> None:
+    newest = api.versions[-1]
+    inner_of: dict[str, Field] = {}
+    for version in api.versions:
+        inner_of |= {field.name: field for field in fields_of(cls, version, api.is_flexible(version))}
+    for field in fields:
+        name = snake(field["name"])
+        if name not in inner_of:
+            continue
+        nested = (inner_of[name].element or inner_of[name]).struct
+        if nested is not None:
+            compare_defaults(nested, field.get("fields") or structs[field["type"].removeprefix("[]")], structs, api, wrong)
+        elif field["type"] in ("string", "bool", "int8", "int16", "int32", "int64", "uint16", "uint32"):
+            default = cls.field_defaults[name]
+            if default != kafka_default(field) and within(field["versions"], newest):
+                wrong.append(f"{cls.__name__}.{name}: {default!r}, Kafka has {kafka_default(field)!r}")
+
+
+@every_version
+def test_kio_reads_and_writes_the_same_bytes(cls: type[Message], version: int, flexible: bool) -> None:
+    theirs = _kio_class(cls.__name__, version)
+    message = full_message(cls, version, flexible)
+    make_plausible(message)
+    ours = encode(message, version, flexible)
+    decoded, size = kio.serial.entity_reader(theirs)(ours, 0)
+    assert size == len(ours)
+    out = io.BytesIO()
+    kio.serial.entity_writer(theirs)(out, decoded)
+    assert out.getvalue() == ours
+
+
+def _kio_class(name: str, version: int) -> Any:
+    package = snake(name.removesuffix("Request").removesuffix("Response"))
+    part = "request" if name.endswith("Request") else "response"
+    try:
+        module = importlib.import_module(f"kio.schema.{package}.v{version}.{part}")
+    except ModuleNotFoundError:
+        pytest.skip("kio has no such version")
+    return getattr(module, name)
+
+
+def make_plausible(message: Any) -> None:
+    """Kio's types are narrower than the wire: error codes exist, times and durations are not negative."""
+    for name in message.field_defaults:
+        value = getattr(message, name)
+        for inner in value if isinstance(value, list) else [value]:
+            if isinstance(inner, Message):
+                make_plausible(inner)
+        if isinstance(value, int) and not isinstance(value, bool):
+            setattr(message, name, abs(value))
+
+
+@every_version
+def test_old_kafka_python_reads_and_writes_the_same_bytes(cls: type[Message], version: int, flexible: bool) -> None:
+    name = f"{cls.__name__}_v{version}"
+    theirs = next((getattr(module, name) for module in OLD_MODULES if hasattr(module, name)), None)
+    if theirs is None or flexible:
+        pytest.skip("kafka-python never had this version, or had it in its own way")
+    message = full_message(cls, version, flexible)
+    if cls.__name__ == "ApiVersionsResponse":
+        message.error_code = 0  # with an error they read it as version 0 (KIP-511)
+    ours = encode(message, version, flexible)
+    assert theirs.decode(io.BytesIO(ours)).encode() == ours
+
+
+def test_error_codes_are_kios() -> None:
+    assert {error.name.upper(): error.value for error in KioErrorCode} == {error.name: error.value for error in ErrorCode}
