@@ -26,7 +26,7 @@ def measure_broker(
         return
     with (
         tempfile.TemporaryDirectory(prefix=f"{kind}-", dir=directory) as place,
-        running(open_broker(kind, Path(place) / "broker")) as broker,
+        running(broker := open_broker(kind, Path(place) / "broker")),
     ):
         for row in rows:
             click.echo(f"{kind}: {row.title}", err=True)
@@ -80,6 +80,7 @@ def main(
     resting, loaded = (tuple(row for row in rows if not names or row.name in names) for rows in (RESTING, ROWS))
     try:
         load.program()
+        machine.touch_memory()
         for _ in range(rounds):
             for kind in kinds:
                 measure_broker(kind, resting, timing, directory, results)
