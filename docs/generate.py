@@ -1,7 +1,8 @@
-"""Writes what the documentation says of the APIs from the registry that serves them: `python docs/generate.py`.
+"""Writes what the documentation says of APIs and settings from the tables behind them: `python docs/generate.py`.
 
-The table in README.md, between its two markers, and docs/differences.md, which collects the section "Differs from Apache
-Kafka" of every API's docstring. With `--check` nothing is written; the exit code is 1 when a page is out of date.
+The table in README.md, between its two markers; docs/differences.md, which collects the section "Differs from Apache Kafka" of
+every API's docstring; docs/configuration.md, every setting.
+With `--check` nothing is written; the exit code is 1 when a page is out of date.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import click
 
 import wirekafka.api  # noqa: F401  (importing the package fills the registry)
 from wirekafka.api.registry import APIS, Api
+from wirekafka.config.documentation import configuration_page
 
 ROOT = Path(__file__).resolve().parent.parent
 BEGIN, END = "<!-- apis: written by docs/generate.py -->", "<!-- end of apis -->"
@@ -63,7 +65,11 @@ def readme_page() -> str:
 @click.option("--check", is_flag=True, help="Write nothing; exit 1 when a page is out of date.")
 def main(check: bool) -> None:
     """Writes or checks the pages."""
-    pages = {ROOT / "README.md": readme_page(), ROOT / "docs" / "differences.md": differences_page()}
+    pages = {
+        ROOT / "README.md": readme_page(),
+        ROOT / "docs" / "differences.md": differences_page(),
+        ROOT / "docs" / "configuration.md": configuration_page(),
+    }
     stale = [path for path, text in pages.items() if not path.exists() or path.read_text() != text]
     if check and stale:
         names = ", ".join(str(path.relative_to(ROOT)) for path in stale)

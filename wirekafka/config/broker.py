@@ -210,7 +210,7 @@ class BrokerConfig:
             given = ",".join(_list(values["listeners"]))
             raise ConfigError("listeners", given, "at least one listener that controller.listener.names does not name")
         setting = "listener.security.protocol.map"
-        check_protocols(listeners, parse_protocols(setting, _list(values[setting])))
+        check_protocols(listeners, parse_protocols(setting, str(values[setting])))
         check_advertised(self._without_controllers("advertised.listeners", values), listeners)
         overrides = str(values["max.connections.per.ip.overrides"])
         parse_connection_overrides("max.connections.per.ip.overrides", overrides)

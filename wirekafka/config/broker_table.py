@@ -56,8 +56,8 @@ _SERVER = (
     ),
     Setting(
         "listener.security.protocol.map",
-        Type.LIST,
-        ["SASL_SSL:SASL_SSL", "PLAINTEXT:PLAINTEXT", "SSL:SSL", "SASL_PLAINTEXT:SASL_PLAINTEXT"],
+        Type.STRING,
+        "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT",
         "Which security protocol each listener speaks, NAME:PROTOCOL each. PLAINTEXT is the only one supported yet.",
     ),
     Setting(

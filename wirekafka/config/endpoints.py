@@ -51,16 +51,16 @@ def parse_listeners(setting: str, items: Iterable[str]) -> list[Listener]:
     return listeners
 
 
-def parse_protocols(setting: str, items: Iterable[str]) -> dict[str, str]:
+def parse_protocols(setting: str, text: str) -> dict[str, str]:
     """The security protocol of each listener name.
 
     Raises:
         ConfigError: an entry is not NAME:PROTOCOL, or its protocol is none of Kafka's.
     """
     protocols: dict[str, str] = {}
-    for item in items:
+    for item in filter(None, (item.strip() for item in text.split(","))):
         name, _, protocol = item.partition(":")
-        if not name or protocol.upper() not in _PROTOCOLS:
+        if not name or protocol.strip().upper() not in _PROTOCOLS:
             raise ConfigError(setting, item, f"NAME:PROTOCOL, the protocol one of {', '.join(_PROTOCOLS)}")
         protocols[name.strip().upper()] = protocol.strip().upper()
     return protocols

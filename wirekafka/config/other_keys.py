@@ -179,7 +179,7 @@ REFUSED_UNLESS: dict[str, tuple[str, ...]] = {
 }
 """The values that a refused setting may hold all the same, by its name or a pattern of names."""
 
-_SECRETS = ("*password*", "*secret*", "*jaas*", "*.key", "*passphrase*", "listener.name.*")
+_SECRETS = ("*password*", "*secret*", "*jaas*", "*.key", "*passphrase*")
 
 
 def reason_without_effect(name: str) -> str | None:

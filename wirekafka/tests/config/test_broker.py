@@ -1,0 +1,142 @@
+from pathlib import Path
+
+import pytest
+import structlog.testing
+
+from wirekafka.config import BrokerConfig, ConfigError, ConfigSource, Listener
+from wirekafka.config.broker import Origin
+
+SHIPPED = Path(__file__).with_name("kafka_4_3_server.properties")
+
+
+def load(**settings: str) -> BrokerConfig:
+    return BrokerConfig.load(None, {name.replace("_", "."): value for name, value in settings.items()})
+
+
+def test_load_of_kafkas_own_server_properties_works_and_warns_once() -> None:
+    with structlog.testing.capture_logs() as logs:
+        config = BrokerConfig.load(SHIPPED)
+    assert config.listeners == [Listener("PLAINTEXT", "", 9092)]
+    assert config.advertised_listeners == {"PLAINTEXT": Listener("PLAINTEXT", "localhost", 9092)}
+    assert config.log_dirs == ["/tmp/kraft-combined-logs"]
+    assert config.node_id == 1
+    assert len(logs) == 1
+    assert logs[0]["log_level"] == "warning"
+    assert "num.io.threads" in logs[0]["settings"]
+    assert "num.partitions" not in logs[0]["settings"]
+
+
+def test_load_without_anything_has_kafkas_defaults_and_is_silent() -> None:
+    with structlog.testing.capture_logs() as logs:
+        config = BrokerConfig.load()
+    assert logs == []
+    assert config.integer("num.partitions") == 1
+    assert config.boolean("auto.create.topics.enable") is True
+    assert config.text("compression.type") == "producer"
+    assert config.items("log.cleanup.policy") == ["delete"]
+    assert config.number("log.cleaner.min.cleanable.ratio") == 0.5
+    assert config.get("broker.rack") is None
+    assert config.rack is None
+    assert config.log_dirs == ["/tmp/kafka-logs"]
+    assert config.overrides == {}
+
+
+def test_load_overrides_go_before_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "server.properties"
+    path.write_text("num.partitions=3\nbroker.rack=here\n")
+    config = BrokerConfig.load(path, {"num.partitions": "5"})
+    assert config.integer("num.partitions") == 5
+    assert config.rack == "here"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("num.partitons", "3", "perhaps num.partitions"),
+        ("num.partitions", "many", "accepted: an integer at least 1"),
+        ("num.partitions", "0", "accepted: an integer at least 1"),
+        ("num.partitions", "2147483648", "accepted: an integer at least 1"),
+        ("num.partitions", "1.5", "accepted: an integer at least 1"),
+        ("auto.create.topics.enable", "yes", "accepted: true or false"),
+        ("compression.type", "GZIP", "one of uncompressed, zstd"),
+        ("log.cleanup.policy", "compact,keep", "of compact, delete"),
+        ("log.cleaner.min.cleanable.ratio", "half", "a number from 0 to 1"),
+        ("log.retention.hours", "0", "-1 for no limit, or at least 1"),
+        ("authorizer.class.name", "org.example.Authorizer", "not supported yet"),
+        ("listener.name.lan.ssl.keystore.location", "/k", "not supported yet"),
+        ("remote.log.storage.system.enable", "true", "not supported yet"),
+        ("listeners", "", "at least one item"),
+        ("listeners", "127.0.0.1:9092", "NAME://HOST:PORT"),
+        ("listeners", "PLAINTEXT://:99999", "NAME://HOST:PORT"),
+        ("listeners", "SSL://:9092", "SSL is not supported yet"),
+        ("listeners", "LAN://:9092", "no security protocol"),
+        ("listeners", "PLAINTEXT://:1,PLAINTEXT://:2", "one address for each listener name"),
+        ("controller.listener.names", "PLAINTEXT", "at least one listener"),
+        ("advertised.listeners", "PLAINTEXT://0.0.0.0:9092", "that clients can connect to"),
+        ("advertised.listeners", "LAN://host:9092", "no such listener"),
+        ("listener.security.protocol.map", "PLAINTEXT", "NAME:PROTOCOL"),
+        ("max.connections.per.ip.overrides", "localhost", "ADDRESS:NUMBER"),
+        ("max.connections.per.ip", "0", "only together"),
+        ("group.min.session.timeout.ms", "99999999", "at most the value of group.max.session.timeout.ms"),
+        ("log.cleaner.dedupe.buffer.size", "1", "more than 1048576"),
+    ],
+)
+def test_load_of_what_cannot_be_is_one_error_naming_key_value_and_what_is_accepted(name: str, value: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message) as caught:
+        BrokerConfig.load(None, {name: value})
+    assert value.split(",")[-1] in str(caught.value)
+    assert caught.value.accepted in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["sasl.jaas.config", "ssl.keystore.password", "delegation.token.secret.key"])
+def test_load_error_of_a_secret_hides_it(name: str) -> None:
+    with pytest.raises(ConfigError, match=r"\[hidden\]") as caught:
+        BrokerConfig.load(None, {name: "open sesame"})
+    assert "sesame" not in str(caught.value)
+
+
+def test_node_id_is_also_called_broker_id() -> None:
+    assert load(broker_id="7").node_id == 7
+    assert load(node_id="7").node_id == 7
+    assert load(node_id="7", broker_id="7").node_id == 7
+    assert load(broker_id="-1").node_id == 1
+    with pytest.raises(ConfigError, match=r"broker\.id"):
+        load(node_id="7", broker_id="8")
+
+
+def test_listeners_have_hosts_of_every_kind() -> None:
+    config = load(
+        listeners="PLAINTEXT://[::1]:0,lan://10.0.0.1:9093",
+        listener_security_protocol_map="PLAINTEXT:PLAINTEXT,LAN:PLAINTEXT",
+        advertised_listeners="LAN://kafka-1.example:9093",
+    )
+    assert [str(listener) for listener in config.listeners] == ["PLAINTEXT://[::1]:0", "LAN://10.0.0.1:9093"]
+    assert config.advertised_listeners == {"LAN": Listener("LAN", "kafka-1.example", 9093)}
+
+
+def test_origins_list_layers_from_the_one_that_holds() -> None:
+    config = load(log_retention_hours="24", log_retention_ms="5000")
+    config.set_dynamic({"log.retention.ms": "7000"}, {"log.retention.ms": "9000"})
+    assert config.get("log.retention.ms") == 9000
+    assert config.origins("log.retention.ms") == [
+        Origin("log.retention.ms", 9000, ConfigSource.DYNAMIC_BROKER_CONFIG),
+        Origin("log.retention.ms", 7000, ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG),
+        Origin("log.retention.ms", 5000, ConfigSource.STATIC_BROKER_CONFIG),
+        Origin("log.retention.hours", 24, ConfigSource.STATIC_BROKER_CONFIG),
+        Origin("log.retention.hours", 168, ConfigSource.DEFAULT_CONFIG),
+    ]
+
+
+def test_set_dynamic_of_a_wrong_value_changes_nothing() -> None:
+    config = load()
+    config.set_dynamic({"log.retention.ms": "7000"}, {})
+    with pytest.raises(ConfigError):
+        config.set_dynamic({"log.retention.ms": "-7"}, {})
+    with pytest.raises(ConfigError):
+        config.check_dynamic({"log.retention.ms": "0"}, {})
+    assert config.get("log.retention.ms") == 7000
+
+
+def test_max_connections_overrides_are_numbers_by_address() -> None:
+    config = load(max_connections_per_ip_overrides="localhost:3, ::1:4")
+    assert config.max_connections_per_ip_overrides == {"localhost": 3, "::1": 4}

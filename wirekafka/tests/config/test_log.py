@@ -1,0 +1,83 @@
+import pytest
+
+from wirekafka.config import BrokerConfig, ConfigError, LogConfig
+
+BROKER = BrokerConfig()
+
+
+def test_log_config_without_overrides_has_kafkas_defaults() -> None:
+    config = LogConfig.of(BROKER)
+    assert config.segment_bytes == 1024**3
+    assert config.segment_ms == config.retention_ms == 7 * 24 * 3600 * 1000
+    assert config.segment_jitter_ms == 0
+    assert config.retention_bytes is None
+    assert config.cleanup_policy == {"delete"}
+    assert config.flush_ms == 2**63 - 1
+    assert config.max_message_bytes == 1048588
+
+
+def test_log_config_takes_the_brokers_settings_by_their_other_names_and_units() -> None:
+    broker = BrokerConfig(
+        {"log.retention.minutes": "2", "log.roll.hours": "1", "message.max.bytes": "5", "log.roll.jitter.hours": "3"}
+    )
+    config = LogConfig.of(broker)
+    assert config.retention_ms == 2 * 60 * 1000
+    assert config.segment_ms == 3600 * 1000
+    assert config.segment_jitter_ms == 3 * 3600 * 1000
+    assert config.max_message_bytes == 5
+
+
+def test_log_config_milliseconds_go_before_hours() -> None:
+    assert LogConfig.of(BrokerConfig({"log.retention.ms": "9", "log.retention.hours": "1"})).retention_ms == 9
+
+
+@pytest.mark.parametrize("settings", [{"log.retention.ms": "-1"}, {"log.retention.hours": "-1"}])
+def test_log_config_of_negative_retention_keeps_forever(settings: dict[str, str]) -> None:
+    assert LogConfig.of(BrokerConfig(settings)).retention_ms is None
+
+
+def test_log_config_overrides_go_before_the_broker() -> None:
+    broker = BrokerConfig({"log.retention.ms": "9"})
+    config = LogConfig.of(broker, {"retention.ms": "5", "cleanup.policy": "compact, delete", "preallocate": "TRUE"})
+    assert config.retention_ms == 5
+    assert config.cleanup_policy == {"compact", "delete"}
+    assert config.is_compacted
+    assert config.is_deleted
+    assert config.preallocate
+
+
+def test_log_config_of_an_empty_cleanup_policy_keeps_everything() -> None:
+    assert LogConfig.of(BROKER, {"cleanup.policy": ""}).cleanup_policy == frozenset()
+
+
+def test_log_config_internal_segment_bytes_go_below_the_bound() -> None:
+    assert LogConfig.of(BROKER, {"internal.segment.bytes": "100"}).segment_bytes == 100
+
+
+def test_log_config_follows_dynamic_settings_of_the_broker() -> None:
+    broker = BrokerConfig({"log.retention.ms": "9"})
+    broker.set_dynamic({"log.retention.ms": "7"}, {})
+    assert LogConfig.of(broker).retention_ms == 7
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("no.such", "1", "Unknown topic config name"),
+        ("segment.bytes", "100", "at least 1048576"),
+        ("retention.ms", "-2", "at least -1"),
+        ("retention.ms", "soon", "an integer"),
+        ("compression.type", "none", "one of uncompressed"),
+        ("compression.gzip.level", "0", "from 1 to 9, or -1"),
+        ("remote.storage.enable", "true", "not supported yet"),
+        ("min.compaction.lag.ms", "9223372036854775807", "max.compaction.lag.ms"),
+    ],
+)
+def test_log_config_of_a_wrong_override_is_refused(name: str, value: str, message: str) -> None:
+    overrides = {name: value, "max.compaction.lag.ms": "5"}
+    with pytest.raises(ConfigError, match=message):
+        LogConfig.of(BROKER, overrides)
+
+
+def test_log_config_accepts_defaults_of_what_is_not_supported() -> None:
+    LogConfig.of(BROKER, {"remote.storage.enable": "false", "unclean.leader.election.enable": "false"})
