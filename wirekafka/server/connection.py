@@ -24,10 +24,10 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from wirekafka.errors import ProtocolError
+from wirekafka.pending import Pending
 
 if TYPE_CHECKING:
     from wirekafka.api.registry import Client
-    from wirekafka.pending import Pending
     from wirekafka.server.dispatch import Answer, Dispatcher
     from wirekafka.wire.codec import Piece
 
@@ -189,7 +189,7 @@ class Connection:
         client, output, end = self.client, self.output, self._end
         self.has_frames = False
         pos = self._pos
-        frame_count = produced = 0
+        frame_count = produced_bytes = 0
         while True:
             if end - pos < 4:
                 self._frame_end = 0
@@ -201,27 +201,27 @@ class Connection:
             if stop > end:
                 self._frame_end = stop
                 break
-            if frame_count == FRAMES_PER_TURN or produced > OUTPUT_PER_TURN_BYTES or self._pending is not None:
+            if frame_count == FRAMES_PER_TURN or produced_bytes > OUTPUT_PER_TURN_BYTES or self._pending is not None:
                 self.has_frames = True
                 break
             answer = handle(buffer[pos + 4 : stop], client, now_ms)
             self._pos = pos = stop
             frame_count += 1
-            if type(answer) is bytes:
+            if isinstance(answer, bytes):
                 output.append(answer)
-                produced += len(answer)
+                produced_bytes += len(answer)
             elif answer is not None:
-                produced += self._take(answer)
+                produced_bytes += self._take(answer)
 
     def _take(self, answer: list[Piece] | Pending[Any]) -> int:
         """Takes an answer of several pieces, or one that is still to come; returns how many bytes are to be sent now."""
-        if isinstance(answer, list):
-            self.output.extend(answer)
-            return sum(map(len, answer))
-        answer.then(self._answered)
-        if not answer.is_done:
-            self._pending = answer
-        return 0
+        if isinstance(answer, Pending):
+            answer.then(self._answered)
+            if not answer.is_done:
+                self._pending = answer
+            return 0
+        self.output.extend(answer)
+        return sum(map(len, answer))
 
     def _answered(self, answer: Answer | ProtocolError) -> None:
         """The reply that was pending has come."""

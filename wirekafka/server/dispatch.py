@@ -22,6 +22,7 @@ from wirekafka.errors import ErrorCode, KafkaError, ProtocolError
 from wirekafka.pending import Pending
 from wirekafka.server.connection import RepeatedError
 from wirekafka.wire.codec import Piece, fields_of, skip_tagged_fields
+from wirekafka.wire.frames import read_request_header
 from wirekafka.wire.types import Message
 
 if TYPE_CHECKING:
@@ -36,9 +37,8 @@ TOLD_LIMIT = 1000
 """So many refusals and failures are remembered, so that each is logged once."""
 
 _HEADER = struct.Struct(">Iih")
-"""API key and version in one number, as routes are found by it; correlation id; length of the client id."""
-
-_SPLIT_HEADER = struct.Struct(">hhih")
+"""API key and version in one number, as routes are found by it; correlation id; length of the client id.
+`frames.read_request_header` reads the same into an object, which would cost each request 0.8 us (2026-11)."""
 
 _RESPONSE_HEADER = struct.Struct(">ii")
 _FLEXIBLE_RESPONSE_HEADER = struct.Struct(">iix")
@@ -116,12 +116,14 @@ class Dispatcher:
                 return found
             route = found
         try:
+            size = len(frame)
             pos = 10
             client_id = None
             if length >= 0:
                 pos += length
+                if pos > size:
+                    raise ProtocolError("the client id ends behind it")
                 client_id = str(frame[10:pos], "utf-8")
-            size = len(frame)
             if route.has_tagged_header:
                 if frame[pos]:
                     pos = skip_tagged_fields(frame, pos, size)
@@ -178,7 +180,8 @@ class Dispatcher:
 
         Source: KIP-511 (an unknown version of ApiVersions is answered in version 0).
         """
-        key, version, correlation_id, length = _SPLIT_HEADER.unpack_from(frame)
+        header = read_request_header(frame)
+        key, version = header.api_key, header.api_version
         api = APIS.get(key)
         if api is not None and version in api.versions:
             route = self._routes[(key & 0xFFFF) << 16 | version] = Route(api, version)
@@ -187,14 +190,13 @@ class Dispatcher:
             reason = f"API {key} is not served"
         else:
             reason = f"{api.name} {version} is not served, only {api.versions[0]} to {api.versions[-1]}"
-        client_id = str(frame[10 : 10 + max(length, 0)], "utf-8", "replace")
-        reason = f"{reason} (client id {client_id!r})"
+        reason = f"{reason} (client id {header.client_id!r})"
         is_new = self._is_new(client.host, reason)
         if api is None or key != API_VERSIONS_KEY:
             raise (ProtocolError if is_new else RepeatedError)(reason)
         if is_new:
             log.info("Client told which versions are served", client=f"{client.host}:{client.port}", reason=reason)
-        answer = Route(api, 0).encode(correlation_id, unsupported_version())
+        answer = Route(api, 0).encode(header.correlation_id, unsupported_version())
         assert isinstance(answer, bytes)
         return answer
 

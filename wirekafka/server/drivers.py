@@ -63,7 +63,7 @@ def next_bytes(output: deque[Any]) -> bytes | memoryview | None:
     piece = output[0]
     if len(output) == 1 and not isinstance(piece, FileRegion):
         output.popleft()
-        return piece
+        return piece  # type: ignore[no-any-return]
     run: list[Any] = []
     size = 0
     while output and size < JOIN_BYTES:
@@ -77,7 +77,7 @@ def next_bytes(output: deque[Any]) -> bytes | memoryview | None:
         output.popleft()
     if not run:
         return None
-    return run[0] if len(run) == 1 else b"".join(run)  # type: ignore[no-any-return]
+    return run[0] if len(run) == 1 else b"".join(run)
 
 
 def read_region(region: FileRegion) -> bytes:
@@ -229,8 +229,12 @@ class EpollDriver:
                 link.is_readable = False
             connection.received(count)
         connection.handle_frames()
+        return self._is_finished_for_now(link, connection)
+
+    def _is_finished_for_now(self, link: _Link, connection: Connection) -> bool:
+        """Sends what handling has made, and comes back for what is left; whether the connection is to be closed."""
         if connection.output and not self._send(link):
-            return False
+            return link.is_hung_up and connection.is_waiting
         if connection.is_waiting:
             return link.is_hung_up
         if connection.has_frames or link.is_readable:
@@ -351,8 +355,10 @@ class _StreamDriver:
                     connection.handle_frames()
                 else:
                     return
-        except trio.BrokenResourceError:
-            log.debug("Connection lost", client=connection.client.host)
+        except (trio.BrokenResourceError, OSError) as error:
+            log.debug("Connection lost", client=connection.client.host, error=str(error))
+        except Exception:
+            log.exception("A connection failed", client=connection.client.host)
         finally:
             connection.abandon()
             await trio.aclose_forcefully(self._stream)

@@ -14,7 +14,7 @@ import socket
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import structlog
 import trio
@@ -172,7 +172,7 @@ def _bind(host: str, port: int) -> socket.socket:
     return _bound(family, address)
 
 
-def _bound(family: int, address: tuple[str | int, ...], *, is_dual: bool = False) -> socket.socket:
+def _bound(family: int, address: Any, *, is_dual: bool = False) -> socket.socket:
     bound = socket.socket(family, socket.SOCK_STREAM)
     try:
         bound.setblocking(False)

@@ -1,0 +1,5 @@
+"""`python -m wirekafka` is the same as `wirekafka`."""
+
+from wirekafka.cli import main
+
+main()

@@ -1,0 +1,109 @@
+"""A broker that runs: opened, reachable, and closed in order."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack, asynccontextmanager, closing, contextmanager
+from dataclasses import dataclass
+
+import structlog
+import trio
+
+import wirekafka.api  # noqa: F401  (enters every handler into the registry)
+from wirekafka.broker import Broker
+from wirekafka.clock import Clock
+from wirekafka.config import BrokerConfig
+from wirekafka.config.endpoints import parse_listeners
+from wirekafka.server.dispatch import Dispatcher
+from wirekafka.server.drivers import EpollDriver
+from wirekafka.server.listener import Address, BoundListener, ConnectionQuotas
+
+log = structlog.get_logger(__name__)
+
+CLOSE_SECONDS = 1.5
+"""So long may closing take before what is not on disk yet is left to recovery; clients and operators wait two seconds."""
+
+CONTAINER_MARKS = ("/.dockerenv", "/run/.containerenv")
+"""Files that Docker and Podman put into every container."""
+
+
+@dataclass(slots=True)
+class RunningBroker:
+    """A broker that answers.
+
+    Attributes:
+        broker: its parts.
+        addresses: where it listens, in the order of `listeners`; ports are real ones.
+    """
+
+    broker: Broker
+    addresses: list[Address]
+
+
+@asynccontextmanager
+async def open_broker(config: BrokerConfig, clock: Clock | None = None) -> AsyncIterator[RunningBroker]:
+    """Runs a broker for as long as the with-block lasts; when the block begins, it answers.
+
+    It ends in order: nobody is let in any more, connections are closed and what waits for them is abandoned, logs are flushed
+    and marked as closed cleanly.
+
+    Raises:
+        ConfigError: settings contradict each other.
+        ListenError: an address cannot be listened on.
+        DirectoryLockedError: another broker holds a data directory.
+        KafkaError: KAFKA_STORAGE_ERROR, if the data cannot be read.
+        OSError: a data directory cannot be made or read.
+    """
+    broker = await Broker.open(config, clock or Clock())
+    try:
+        with _bound(config) as listeners:
+            async with trio.open_nursery() as background:
+                broker.start(background)
+                async with _serving(broker, listeners):
+                    yield RunningBroker(broker, [listener.address for listener in listeners])
+                background.cancel_scope.cancel()
+    finally:
+        with trio.CancelScope(shield=True, deadline=trio.current_time() + CLOSE_SECONDS) as scope:
+            await broker.close()
+        if scope.cancelled_caught:
+            log.warning("Closing took too long: the logs will be recovered at the next start")
+
+
+@contextmanager
+def _bound(config: BrokerConfig) -> Iterator[list[BoundListener]]:
+    """The listeners, bound but not listening yet; closed at the end."""
+    with ExitStack() as stack:
+        listeners = [stack.enter_context(closing(BoundListener(listener, config))) for listener in config.listeners]
+        _say_what_clients_see(config)
+        yield listeners
+
+
+@asynccontextmanager
+async def _serving(broker: Broker, listeners: list[BoundListener]) -> AsyncIterator[None]:
+    """Lets clients in; at the end their connections are closed."""
+    config = broker.config
+    quotas = ConnectionQuotas(config)
+    max_idle_ms = config.integer("connections.max.idle.ms")
+    driver = EpollDriver(Dispatcher(broker), max_idle_ms=max_idle_ms if max_idle_ms >= 0 else None, on_close=quotas.leave)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(driver.run)
+        for listener in listeners:
+            listener.listen(config.integer("socket.listen.backlog.size"))
+            nursery.start_soon(listener.accept, driver, quotas)
+        yield
+        nursery.cancel_scope.cancel()
+
+
+def _say_what_clients_see(config: BrokerConfig) -> None:
+    """Logs what of `listeners` is left out, and where clients could be told an address that they cannot use."""
+    opened = config.listeners
+    skipped = [str(each) for each in parse_listeners("listeners", config.items("listeners")) if each not in opened]
+    if skipped:
+        log.info("Listeners for controllers are not opened: there is no separate controller here", listeners=skipped)
+    is_in_container = any(os.path.exists(path) for path in CONTAINER_MARKS)
+    if is_in_container and not config.advertised_listeners:
+        log.info(
+            "Clients are told the address of this container; where they reach it by another one, such as a published port, "
+            "name that by --advertise or advertised.listeners"
+        )

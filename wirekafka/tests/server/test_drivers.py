@@ -1,0 +1,402 @@
+"""What both drivers do alike, and what only the epoll driver does."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import structlog
+import trio
+import trio.lowlevel
+import trio.testing
+
+from wirekafka.api.registry import Client
+from wirekafka.errors import ProtocolError
+from wirekafka.log.storage import FileHandle, FileRegion
+from wirekafka.server import drivers
+from wirekafka.server.connection import FRAMES_PER_TURN, ReceiveBuffers
+from wirekafka.server.drivers import SENDFILE_BYTES, EpollDriver, serve_stream
+from wirekafka.tests.server.frames import EchoDispatcher, client, frame
+
+Test = Callable[["Bench"], Awaitable[None]]
+
+
+class Bench:
+    """A driver that serves, and the clients of a test.
+
+    Attributes:
+        closed: the clients whose connections the driver has closed.
+    """
+
+    def __init__(self, kind: str, nursery: trio.Nursery, **options: Any) -> None:
+        self.dispatcher = EchoDispatcher()
+        self.closed: list[Client] = []
+        self.nursery = nursery
+        self._buffers = ReceiveBuffers()
+        self._streams: list[trio.abc.HalfCloseableStream] = []
+        self.epoll: EpollDriver | None = None
+        if kind == "epoll":
+            options = {"max_idle_ms": None} | options
+            self.epoll = EpollDriver(self.dispatcher, on_close=self.closed.append, **options)  # type: ignore[arg-type]
+            nursery.start_soon(self.epoll.run)
+
+    async def connect(self, *, is_narrow: bool = False) -> trio.abc.HalfCloseableStream:
+        """A new client's end of a connection; a narrow one holds back who sends until the other end receives."""
+        stream = self._connect(is_narrow)
+        self._streams.append(stream)
+        return stream
+
+    async def close(self) -> None:
+        """Closes the clients' ends."""
+        for stream in self._streams:
+            await stream.aclose()
+
+    def _connect(self, is_narrow: bool) -> trio.abc.HalfCloseableStream:
+        who = client()
+        if self.epoll is None:
+            pair = trio.testing.lockstep_stream_pair if is_narrow else trio.testing.memory_stream_pair
+            near, far = pair()
+            self.nursery.start_soon(self._serve, far, who)
+            return near
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            near_socket = socket.create_connection(server.getsockname())
+            far_socket, _ = server.accept()
+        far_socket.setblocking(False)
+        self.epoll.add(far_socket, who)
+        near_socket.setblocking(False)
+        return trio.SocketStream(trio.socket.from_stdlib_socket(near_socket))
+
+    async def _serve(self, stream: trio.abc.Stream, who: Client) -> None:
+        try:
+            await serve_stream(stream, who, self.dispatcher, self._buffers)  # type: ignore[arg-type]
+        finally:
+            self.closed.append(who)
+
+    async def until(self, condition: Callable[[], object]) -> None:
+        """Lets everyone run until the condition holds."""
+        with trio.fail_after(5):
+            while not condition():
+                await trio.lowlevel.checkpoint()
+
+
+@asynccontextmanager
+async def bench(kind: str, **options: Any) -> AsyncIterator[Bench]:
+    with trio.fail_after(1000):
+        async with trio.open_nursery() as nursery:
+            it = Bench(kind, nursery, **options)
+            yield it
+            nursery.cancel_scope.cancel()
+        await it.close()
+
+
+async def leave_waiting(it: Bench) -> list[trio.abc.HalfCloseableStream]:
+    """Three clients: one has sent nothing, one waits for a reply, one has sent half a request."""
+    streams = [await it.connect() for _ in range(3)]
+    await streams[1].send_all(frame(b"wait for it"))
+    await streams[2].send_all(frame(b"not all of it")[:9])
+    await it.until(lambda: it.dispatcher.pendings)
+    return streams
+
+
+async def receive(stream: trio.abc.ReceiveStream, size: int) -> bytes:
+    """Exactly so many bytes."""
+    data = b""
+    while len(data) < size:
+        chunk = await stream.receive_some(size - len(data))
+        assert chunk, f"the connection ended after {len(data)} of {size} bytes"
+        data += chunk
+    return data
+
+
+async def is_at_end(stream: trio.abc.ReceiveStream) -> bool:
+    """Whether the broker has closed the connection."""
+    try:
+        return await stream.receive_some(1) == b""
+    except trio.BrokenResourceError:
+        return True
+
+
+@pytest.fixture(params=["epoll", "stream"])
+def kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def run(kind: str, test: Test, **options: Any) -> None:
+    """Runs the test on a bench."""
+
+    async def main() -> None:
+        async with bench(kind, **options) as it:
+            await test(it)
+
+    trio.run(main)
+
+
+def test_request_is_answered(kind: str) -> None:
+    async def test(bench: Bench) -> None:
+        stream = await bench.connect()
+        for number in range(3):
+            await stream.send_all(frame(b"request number %d" % number))
+            expected = frame(b"REQUEST NUMBER %d" % number)
+            assert await receive(stream, len(expected)) == expected
+
+    run(kind, test)
+
+
+def test_requests_byte_by_byte_are_answered(kind: str) -> None:
+    async def test(bench: Bench) -> None:
+        stream = await bench.connect()
+        for byte in frame(b"first request") + frame(b"second request"):
+            await stream.send_all(bytes([byte]))
+            await trio.testing.wait_all_tasks_blocked()
+        expected = frame(b"FIRST REQUEST") + frame(b"SECOND REQUEST")
+        assert await receive(stream, len(expected)) == expected
+
+    run(kind, test)
+
+
+def test_many_requests_at_once_are_answered_in_order(kind: str) -> None:
+    async def test(bench: Bench) -> None:
+        stream = await bench.connect()
+        payloads = [b"request number %d" % number for number in range(5 * FRAMES_PER_TURN + 3)]
+        await stream.send_all(b"".join(map(frame, payloads)))
+        expected = b"".join(frame(payload.upper()) for payload in payloads)
+        assert await receive(stream, len(expected)) == expected
+
+    run(kind, test)
+
+
+def test_large_request_is_answered(kind: str) -> None:
+    async def test(bench: Bench) -> None:
+        stream = await bench.connect()
+        payload = b"abcdefgh" * 100_000
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(stream.send_all, frame(payload))
+            assert await receive(stream, len(payload) + 4) == frame(payload.upper())
+
+    run(kind, test)
+
+
+def test_client_that_leaves_in_mid_frame_is_forgotten(kind: str) -> None:
+    async def test(bench: Bench) -> None:
+        stream = await bench.connect()
+        await stream.send_all(frame(b"never sent whole")[:-3])
+        await stream.aclose()
+        await bench.until(lambda: bench.closed)
+        assert not bench.dispatcher.frames
+        other = await bench.connect()
+        await other.send_all(frame(b"is anyone there"))
+        assert await receive(other, 19) == frame(b"IS ANYONE THERE")
+
+    run(kind, test)
+
+
+def test_half_closed_client_gets_its_answers(kind: str) -> None:
+    async def test(bench: Bench) -> None:
+        stream = await bench.connect()
+        await stream.send_all(frame(b"my last words"))
+        await stream.send_eof()
+        assert await receive(stream, 17) == frame(b"MY LAST WORDS")
+        assert await is_at_end(stream)
+
+    run(kind, test)
+
+
+def test_garbage_closes_its_own_connection_alone(kind: str) -> None:
+    async def test(bench: Bench) -> None:
+        good, bad = await bench.connect(), await bench.connect()
+        with structlog.testing.capture_logs() as lines:
+            await bad.send_all(frame(b"a good request") + b"GET / HTTP/1.1\r\n\r\n")
+            assert await receive(bad, 18) == frame(b"A GOOD REQUEST")
+            assert await is_at_end(bad)
+        assert [line["event"] for line in lines if line["log_level"] != "debug"] == ["Connection closed"]
+        await good.send_all(frame(b"still alive?"))
+        assert await receive(good, 16) == frame(b"STILL ALIVE?")
+
+    run(kind, test)
+
+
+def test_bug_in_a_handler_closes_its_own_connection_alone(kind: str) -> None:
+    async def test(bench: Bench) -> None:
+        def answer(payload: bytes) -> bytes:
+            raise ProtocolError("this one") if payload.startswith(b"bad") else ZeroDivisionError
+
+        bench.dispatcher.answer = answer
+        stream = await bench.connect()
+        with structlog.testing.capture_logs() as lines:
+            await stream.send_all(frame(b"some request"))
+            assert await is_at_end(stream)
+        assert [line["event"] for line in lines] == ["A connection failed"]
+        other = await bench.connect()
+        bench.dispatcher.answer = lambda payload: frame(payload)
+        await other.send_all(frame(b"still alive?"))
+        assert await receive(other, 16) == frame(b"still alive?")
+
+    run(kind, test)
+
+
+def test_pending_reply_comes_before_those_behind_it(kind: str) -> None:
+    async def test(bench: Bench) -> None:
+        stream = await bench.connect()
+        await stream.send_all(frame(b"wait for it"))
+        await bench.until(lambda: bench.dispatcher.pendings)
+        await stream.send_all(frame(b"behind the other"))
+        await trio.testing.wait_all_tasks_blocked()
+        assert bench.dispatcher.frames == [b"wait for it"]
+        bench.dispatcher.complete()
+        expected = frame(b"REPLY TO A WAITING ONE") + frame(b"BEHIND THE OTHER")
+        assert await receive(stream, len(expected)) == expected
+
+    run(kind, test)
+
+
+def test_pending_reply_completed_by_another_client_is_sent(kind: str) -> None:
+    async def test(bench: Bench) -> None:
+        def answer(payload: bytes) -> bytes:
+            bench.dispatcher.complete()
+            return frame(payload.upper())
+
+        bench.dispatcher.answer = answer
+        waiting, other = await bench.connect(), await bench.connect()
+        await waiting.send_all(frame(b"wait for it"))
+        await bench.until(lambda: bench.dispatcher.pendings)
+        await other.send_all(frame(b"here you are"))
+        assert await receive(waiting, 26) == frame(b"REPLY TO A WAITING ONE")
+        assert await receive(other, 16) == frame(b"HERE YOU ARE")
+
+    run(kind, test)
+
+
+def test_pending_reply_is_abandoned_when_its_client_hangs_up(kind: str) -> None:
+    async def test(bench: Bench) -> None:
+        stream = await bench.connect()
+        await stream.send_all(frame(b"wait for it") + frame(b"behind the other"))
+        await bench.until(lambda: bench.dispatcher.pendings)
+        await stream.aclose()
+        await bench.until(lambda: bench.closed)
+        assert bench.dispatcher.abandoned == 1
+        assert bench.dispatcher.frames == [b"wait for it"]
+
+    run(kind, test)
+
+
+def test_slow_reader_is_not_served_ahead(kind: str) -> None:
+    async def test(bench: Bench) -> None:
+        answer = frame(b"x" * 100_000)
+        bench.dispatcher.answer = lambda payload: answer
+        stream = await bench.connect(is_narrow=True)
+        count = 500
+        sent = trio.Event()
+
+        async def send() -> None:
+            await stream.send_all(frame(b"more, please") * count)
+            sent.set()
+
+        bench.nursery.start_soon(send)
+        for _ in range(10):
+            await trio.testing.wait_all_tasks_blocked(0.01)
+        assert len(bench.dispatcher.frames) < count // 2
+        for _ in range(count):
+            assert await receive(stream, len(answer)) == answer
+        await sent.wait()
+        assert len(bench.dispatcher.frames) == count
+
+    run(kind, test)
+
+
+@pytest.mark.parametrize("size", [10, SENDFILE_BYTES - 1, SENDFILE_BYTES, 5_000_000])
+def test_region_of_a_file_is_sent_among_bytes(kind: str, size: int, tmp_path: Path) -> None:
+    path = tmp_path / "00000000000000000000.log"
+    content = os.urandom(size + 100)
+    path.write_bytes(content)
+
+    async def test(bench: Bench) -> None:
+        file = FileHandle(os.open(path, os.O_RDONLY))
+        bench.dispatcher.answer = lambda payload: [b"begin", FileRegion(file, 50, size), b"end", FileRegion(file, 0, 3)]
+        stream = await bench.connect()
+        expected = b"begin" + content[50 : 50 + size] + b"end" + content[:3]
+        for _ in range(2):
+            await stream.send_all(frame(b"some request"))
+            assert await receive(stream, len(expected)) == expected
+
+    run(kind, test)
+
+
+@pytest.mark.parametrize("size", [100, 100_000])
+def test_region_of_a_file_that_was_cut_ends_the_connection(kind: str, size: int, tmp_path: Path) -> None:
+    path = tmp_path / "00000000000000000000.log"
+    path.write_bytes(bytes(50))
+
+    async def test(bench: Bench) -> None:
+        file = FileHandle(os.open(path, os.O_RDONLY))
+        bench.dispatcher.answer = lambda payload: [FileRegion(file, 0, size)]
+        stream = await bench.connect()
+        await stream.send_all(frame(b"some request"))
+        while await stream.receive_some():
+            pass
+
+    run(kind, test)
+
+
+def test_cancelled_driver_closes_connections_and_abandons_replies(kind: str) -> None:
+    async def main() -> None:
+        async with trio.open_nursery() as nursery:
+            it = Bench(kind, nursery)
+            streams = await leave_waiting(it)
+            nursery.cancel_scope.cancel()
+        assert it.dispatcher.abandoned == 1
+        assert len(it.closed) == 3
+        for stream in streams:
+            assert await is_at_end(stream)
+        await it.close()
+
+    trio.run(main)
+
+
+def test_epoll_greedy_client_does_not_starve_a_modest_one() -> None:
+    async def test(bench: Bench) -> None:
+        greedy, modest = await bench.connect(), await bench.connect()
+        await greedy.send_all(frame(b"greedy request") * 4000)
+        await bench.until(lambda: bench.dispatcher.frames)
+        before = len(bench.dispatcher.frames)
+        await modest.send_all(frame(b"modest request"))
+        await bench.until(lambda: b"modest request" in bench.dispatcher.frames)
+        assert bench.dispatcher.frames.index(b"modest request") - before <= 40 * FRAMES_PER_TURN
+
+    run("epoll", test)
+
+
+def test_epoll_idle_connection_is_closed_and_a_waiting_one_is_not() -> None:
+    async def main() -> None:
+        async with bench("epoll", max_idle_ms=60_000) as it:
+            start = trio.current_time()
+            idle, waiting = await it.connect(), await it.connect()
+            await waiting.send_all(frame(b"wait for it"))
+            assert await is_at_end(idle)
+            assert 60 <= trio.current_time() - start <= 75
+            await trio.sleep(100)
+            assert len(it.closed) == 1
+            it.dispatcher.complete()
+            assert await receive(waiting, 26) == frame(b"REPLY TO A WAITING ONE")
+            assert await is_at_end(waiting)
+
+    trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0.02))
+
+
+def test_epoll_driver_lets_other_tasks_run_under_load(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(drivers, "YIELD_SECONDS", 0)
+
+    async def test(bench: Bench) -> None:
+        stream = await bench.connect()
+        await stream.send_all(frame(b"some request") * 2000)
+        turns = 0
+        while len(bench.dispatcher.frames) < 2000:
+            await trio.lowlevel.checkpoint()
+            turns += 1
+        assert turns > 2000 // FRAMES_PER_TURN // 2
+
+    run("epoll", test)
