@@ -1,0 +1,1 @@
+"""Records on disk: the only code that opens data files."""

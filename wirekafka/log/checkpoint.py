@@ -1,0 +1,141 @@
+"""The small text files beside the data: offsets of partitions, who a folder and a data directory belong to, how it was left.
+
+Rules of this file: contents only, as Apache Kafka reads and writes them; who owns a file writes it, through `Storage`.
+
+Source: org.apache.kafka.server.common.CheckpointFile; OffsetCheckpointFile, PartitionMetadataFile, CleanShutdownFileHandler;
+org.apache.kafka.metadata.properties.MetaProperties.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from wirekafka.names import TopicPartition, format_topic_id, parse_topic_id
+
+RECOVERY_POINTS = "recovery-point-offset-checkpoint"
+LOG_START_OFFSETS = "log-start-offset-checkpoint"
+HIGH_WATERMARKS = "replication-offset-checkpoint"
+CLEANER_OFFSETS = "cleaner-offset-checkpoint"
+PARTITION_METADATA = "partition.metadata"
+META_PROPERTIES = "meta.properties"
+CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
+
+_VERSION = "0"
+_NO_BROKER_EPOCH = -1
+
+
+class MalformedFileError(Exception):
+    """The content is not what the file's name promises."""
+
+
+def write_lines(lines: Iterable[str]) -> bytes:
+    """A checkpoint: its version, how many lines follow, the lines."""
+    content = list(lines)
+    return "\n".join([_VERSION, str(len(content)), *content, ""]).encode()
+
+
+def read_lines(data: bytes) -> list[str]:
+    """The lines of a checkpoint.
+
+    Raises:
+        MalformedFileError: the version is not known, or there are more or fewer lines than it says.
+    """
+    try:
+        lines = data.decode().splitlines()
+    except UnicodeDecodeError:
+        raise MalformedFileError("it is not text") from None
+    if not lines or lines[0].strip() != _VERSION:
+        raise MalformedFileError(f"it does not begin with version {_VERSION}")
+    if len(lines) < 2 or not lines[1].strip().isdecimal():
+        raise MalformedFileError("it does not say how many lines it has")
+    content = [line for line in lines[2:] if line.strip()]
+    if len(content) != int(lines[1]):
+        raise MalformedFileError(f"it says that it has {lines[1]} lines and has {len(content)}")
+    return content
+
+
+def write_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
+    """One offset for each partition."""
+    return write_lines(f"{name.topic} {name.partition} {offset}" for name, offset in offsets.items())
+
+
+def read_offsets(data: bytes) -> dict[TopicPartition, int]:
+    """The offset of each partition.
+
+    Raises:
+        MalformedFileError: it is no such checkpoint.
+    """
+    offsets = {}
+    for line in read_lines(data):
+        words = line.split()
+        if len(words) != 3 or not all(word.isdecimal() for word in words[1:]):
+            raise MalformedFileError(f"{line!r} is not a topic, a partition and an offset")
+        offsets[TopicPartition(words[0], int(words[1]))] = int(words[2])
+    return offsets
+
+
+def write_partition_metadata(topic_id: bytes) -> bytes:
+    """Which topic a partition's folder belongs to (KIP-516)."""
+    return f"version: 0\ntopic_id: {format_topic_id(topic_id)}\n".encode()
+
+
+def read_partition_metadata(data: bytes) -> bytes:
+    """The topic id.
+
+    Raises:
+        MalformedFileError: there is none.
+    """
+    fields = _fields(data, ":")
+    try:
+        if int(fields["version"]) != 0:
+            raise MalformedFileError(f"version {fields['version']} is not known")
+        return parse_topic_id(fields["topic_id"])
+    except (KeyError, ValueError) as error:
+        raise MalformedFileError(f"it holds no topic id: {error}") from None
+
+
+class MetaProperties(NamedTuple):
+    """Whose a data directory is.
+
+    Attributes:
+        cluster_id: of the cluster that the broker belongs to.
+        node_id: of the broker.
+        directory_id: of this directory among the broker's (KIP-858).
+    """
+
+    cluster_id: str
+    node_id: int
+    directory_id: str
+
+    def write(self) -> bytes:
+        """The content of `meta.properties`, version 1."""
+        return (f"cluster.id={self.cluster_id}\ndirectory.id={self.directory_id}\nnode.id={self.node_id}\nversion=1\n").encode()
+
+
+def read_meta_properties(data: bytes, *, new_directory_id: str) -> MetaProperties:
+    """Whose the directory is. Version 0, of brokers before KRaft, names no directory: that gets `new_directory_id`.
+
+    Raises:
+        MalformedFileError: it names no cluster or no broker.
+    """
+    fields = _fields(data, "=")
+    node_id = fields.get("node.id", fields.get("broker.id", ""))
+    if "cluster.id" not in fields or not node_id.isdecimal():
+        raise MalformedFileError("it names no cluster.id or no node.id")
+    return MetaProperties(fields["cluster.id"], int(node_id), fields.get("directory.id", new_directory_id))
+
+
+def write_clean_shutdown() -> bytes:
+    """What says that the logs were closed, and nothing needs recovery (KIP-966: with the broker's epoch, here none)."""
+    return json.dumps({"version": 0, "brokerEpoch": _NO_BROKER_EPOCH}, separators=(",", ":")).encode()
+
+
+def _fields(data: bytes, separator: str) -> dict[str, str]:
+    fields = {}
+    for line in data.decode(errors="replace").splitlines():
+        name, found, value = line.partition(separator)
+        if found and not line.startswith("#"):
+            fields[name.strip()] = value.strip()
+    return fields

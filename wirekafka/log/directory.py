@@ -1,0 +1,214 @@
+"""One data directory: who holds it, whose it is, and what it knows of its partitions beside their folders.
+
+Rules of this file: a directory is locked before anything in it is read, and unlocked last. The mark of a clean shutdown is
+taken away before the first log may change.
+
+Source: kafka.log.LogManager (lockLogDirs, checkpoints), kafka.server.KafkaServer's meta.properties.
+"""
+
+from __future__ import annotations
+
+import base64
+import fcntl
+import os
+import re
+import uuid
+from collections.abc import Iterator, Mapping
+
+import structlog
+
+from wirekafka.errors import ErrorCode, KafkaError
+from wirekafka.log.checkpoint import (
+    CLEAN_SHUTDOWN,
+    META_PROPERTIES,
+    MalformedFileError,
+    MetaProperties,
+    read_meta_properties,
+    read_offsets,
+    write_clean_shutdown,
+    write_offsets,
+)
+from wirekafka.log.storage import Storage
+from wirekafka.names import TopicPartition
+
+log = structlog.get_logger(__name__)
+
+LOCK_FILE = ".lock"
+DELETED_FOLDER_SUFFIX = "-delete"
+_FOLDER = re.compile(r"([a-zA-Z0-9._-]+)-(0|[1-9][0-9]{0,9})")
+_LONGEST_NAME = 255
+
+
+class DirectoryLockedError(Exception):
+    """Another broker holds the data directory; the message says which one."""
+
+
+class DataDirectory:
+    """One of `log.dirs`.
+
+    Attributes:
+        path: where it is.
+        meta: whose it is.
+        is_clean: the last broker closed all logs in it; no recovery is needed.
+    """
+
+    def __init__(self, path: str, storage: Storage) -> None:
+        self.path = path
+        self.storage = storage
+        self.is_clean = False
+        self.meta: MetaProperties
+        self._lock_fd: int | None = None
+        self._written: dict[str, bytes] = {}
+
+    # Who holds it
+
+    def lock(self, holder: str) -> None:
+        """Takes the directory for this process; it is made if there is none.
+
+        Two locks: one that also keeps brokers of one process apart, and one that Apache Kafka respects.
+
+        Args:
+            holder: what another broker is told.
+
+        Raises:
+            DirectoryLockedError: another broker has it.
+            OSError: it cannot be made or written.
+        """
+        self.storage.make_folder(self.path)
+        path = f"{self.path}/{LOCK_FILE}"
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except (BlockingIOError, PermissionError):
+            found = os.pread(fd, 4096, 0).decode(errors="replace").strip()
+            os.close(fd)
+            raise DirectoryLockedError(f"{self.path} is in use by {found or 'another process'}") from None
+        self._lock_fd = fd
+        self.announce(holder)
+
+    def announce(self, holder: str) -> None:
+        """Says who holds the directory, for the next broker that wants it."""
+        assert self._lock_fd is not None, "the directory is not locked"
+        os.ftruncate(self._lock_fd, 0)
+        os.pwrite(self._lock_fd, holder.encode() + b"\n", 0)
+
+    def unlock(self) -> None:
+        """Lets others take the directory; does nothing if it is not locked."""
+        if self._lock_fd is not None:
+            os.ftruncate(self._lock_fd, 0)
+            os.close(self._lock_fd)
+            self._lock_fd = None
+
+    # Whose it is
+
+    def load(self, *, node_id: int, cluster_id: str | None) -> None:
+        """Reads whose directory this is, and how it was left; a new one becomes this broker's.
+
+        Args:
+            cluster_id: of the directories before this one, None for the first.
+
+        Raises:
+            KafkaError: INVALID_CONFIG, it belongs to another broker; INCONSISTENT_CLUSTER_ID, or to another cluster;
+                KAFKA_STORAGE_ERROR, it does not say.
+        """
+        path = f"{self.path}/{META_PROPERTIES}"
+        data: bytes | None = None
+        try:
+            data = self.storage.read_file(path)
+            self.meta = read_meta_properties(data, new_directory_id=new_id())
+        except FileNotFoundError:
+            self.meta = MetaProperties(cluster_id or new_id(), node_id, new_id())
+        except MalformedFileError as error:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{path}: {error}") from None
+        if self.meta.node_id != node_id:
+            raise KafkaError(
+                ErrorCode.INVALID_CONFIG, f"node.id is {node_id}, and {self.path} belongs to broker {self.meta.node_id}"
+            )
+        if cluster_id not in (None, self.meta.cluster_id):
+            raise KafkaError(
+                ErrorCode.INCONSISTENT_CLUSTER_ID,
+                f"{self.path} belongs to cluster {self.meta.cluster_id}, the directories before it to {cluster_id}",
+            )
+        if data is None or b"directory.id" not in data:
+            self.storage.write_file(path, self.meta.write(), sync=True)
+        self.is_clean = self._take_clean_mark()
+
+    def _take_clean_mark(self) -> bool:
+        path = f"{self.path}/{CLEAN_SHUTDOWN}"
+        try:
+            self.storage.read_file(path)
+        except FileNotFoundError:
+            return False
+        self.storage.remove(path)
+        self.storage.sync_folder(self.path)
+        return True
+
+    def mark_clean(self) -> None:
+        """All logs in it are closed: the next start needs no recovery.
+
+        Durability: on disk.
+        """
+        self.storage.write_file(f"{self.path}/{CLEAN_SHUTDOWN}", write_clean_shutdown(), sync=True)
+
+    # What it holds
+
+    def partitions(self) -> Iterator[tuple[TopicPartition, str]]:
+        """The folders of partitions, and their paths."""
+        for name in self.storage.folders(self.path):
+            match = _FOLDER.fullmatch(name)
+            if match is not None:
+                yield TopicPartition(match[1], int(match[2])), f"{self.path}/{name}"
+            elif not name.endswith(DELETED_FOLDER_SUFFIX) and not name.startswith("."):
+                log.warning("A folder in the data directory is not a partition's", path=f"{self.path}/{name}")
+
+    def deleted_folders(self) -> list[str]:
+        """The paths of folders whose partitions were deleted and whose files are still there."""
+        names = self.storage.folders(self.path)
+        return [f"{self.path}/{name}" for name in names if name.endswith(DELETED_FOLDER_SUFFIX)]
+
+    def path_of_deleted(self, name: TopicPartition) -> str:
+        """A path for the folder of a partition that is deleted: not a partition's, and never used before.
+
+        Source: LocalLog.logDeleteDirName.
+        """
+        unique = f".{uuid.uuid4().hex}{DELETED_FOLDER_SUFFIX}"
+        suffix = f"-{name.partition}{unique}"
+        return f"{self.path}/{name.topic[: _LONGEST_NAME - len(suffix)]}{suffix}"
+
+    def read_checkpoint(self, file: str) -> dict[TopicPartition, int]:
+        """The offsets of one of the checkpoints; empty if there is none, or it cannot be read."""
+        try:
+            data = self.storage.read_file(f"{self.path}/{file}")
+            offsets = read_offsets(data)
+        except FileNotFoundError:
+            return {}
+        except MalformedFileError as error:
+            log.warning("Ignored a checkpoint", path=f"{self.path}/{file}", reason=str(error))
+            return {}
+        self._written[file] = data
+        return offsets
+
+    def write_checkpoint(self, file: str, offsets: Mapping[TopicPartition, int]) -> None:
+        """Writes one of the checkpoints, if it says anything new. Runs in any thread.
+
+        Raises:
+            OSError: the old one stays.
+
+        Durability: on disk.
+        """
+        data = write_offsets(offsets)
+        if self._written.get(file) != data:
+            self.storage.write_file(f"{self.path}/{file}", data, sync=True)
+            self._written[file] = data
+
+
+def new_id() -> str:
+    """A new id of a cluster or a directory: a random UUID in Kafka's print.
+
+    Source: org.apache.kafka.common.Uuid.
+    """
+    while True:
+        text = base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode("ascii")
+        if not text.startswith("-"):
+            return text

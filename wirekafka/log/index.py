@@ -1,0 +1,162 @@
+"""The two indexes of a segment: from an offset to a position, and from a timestamp to an offset.
+
+Theory of operation: an index is sparse, one entry for at least `index.interval.bytes` of log, so it takes half a percent of
+the log's size. The active segment's indexes are two arrays in memory, found in by bisection; they are written as one file
+when the segment is rolled or closed, for after a crash they are rebuilt from the log in any case. A sealed segment's indexes
+stay in their files and cost neither memory nor a descriptor: a lookup opens the file and bisects in it, some twenty reads of
+one entry, and it happens once for a reader that then goes on sequentially.
+
+Rules of this file:
+    The files are Apache Kafka's: big-endian entries, offsets relative to the segment's base, no padding.
+    Invariant: keys and values grow strictly, from entry to entry.
+
+Source: org.apache.kafka.storage.internals.log.{AbstractIndex, OffsetIndex, TimeIndex}.
+"""
+
+from __future__ import annotations
+
+import struct
+from array import array
+from bisect import bisect_left, bisect_right
+
+from wirekafka.log.storage import FileHandle, Folder
+
+
+class Index:
+    """Entries of a growing key and a growing 32-bit value.
+
+    Attributes:
+        keys, values: the entries while they are in memory, None while they are in the file only.
+        count: how many entries there are.
+    """
+
+    __slots__ = ("count", "folder", "keys", "name", "values")
+
+    entry = struct.Struct("")
+    key_type = ""
+
+    def __init__(self, folder: Folder, name: str, *, size_bytes: int | None = None) -> None:
+        """An index with no entries; or, given the size of its file, the one in the file."""
+        self.folder = folder
+        self.name = name
+        self.keys: array[int] | None = None
+        self.values: array[int] | None = None
+        self.count = 0
+        if size_bytes is None:
+            self.clear()
+        else:
+            self.count = size_bytes // self.entry.size
+
+    @property
+    def size_bytes(self) -> int:
+        """The size of its entries in the file."""
+        return self.count * self.entry.size
+
+    def clear(self) -> None:
+        """Forgets all entries; what is added next stays in memory until `unload`."""
+        self.keys = array(self.key_type)
+        self.values = array("i")
+        self.count = 0
+
+    def load(self) -> None:
+        """Brings the entries of the file into memory, so that more can be added."""
+        if self.keys is not None:
+            return
+        data = self.folder.read_file(self.name) or b""
+        size = min(self.count, len(data) // self.entry.size) * self.entry.size
+        self.clear()
+        if size:
+            keys, values = zip(*self.entry.iter_unpack(data[:size]), strict=True)
+            self.keys, self.values = array(self.key_type, keys), array("i", values)
+            self.count = len(keys)
+
+    def save(self) -> None:
+        """Writes the entries to the file.
+
+        Durability: in the page cache.
+        """
+        if self.keys is not None and self.values is not None:
+            data = b"".join(map(self.entry.pack, self.keys, self.values))
+            self.folder.write_file(self.name, data)
+
+    def unload(self) -> None:
+        """Forgets the entries in memory, which are in the file."""
+        self.keys = self.values = None
+
+    def append(self, key: int, value: int) -> None:
+        """Adds an entry behind the last one."""
+        assert self.keys is not None and self.values is not None, "a sealed index does not grow"
+        self.keys.append(key)
+        self.values.append(value)
+        self.count += 1
+
+    def last(self) -> tuple[int, int] | None:
+        """The last entry; None if there is none."""
+        if not self.count:
+            return None
+        if self.keys is not None and self.values is not None:
+            return self.keys[-1], self.values[-1]
+        return self._read(self.folder.open(self.name), self.count - 1)
+
+    def floor(self, key: int) -> tuple[int, int] | None:
+        """The last entry whose key is not greater than `key`; None if there is none."""
+        if self.keys is not None and self.values is not None:
+            slot = bisect_right(self.keys, key) - 1
+            return (self.keys[slot], self.values[slot]) if slot >= 0 else None
+        if not self.count:
+            return None
+        file = self.folder.open(self.name)
+        slot = bisect_right(range(self.count), key, key=lambda n: self._read(file, n)[0]) - 1
+        return self._read(file, slot) if slot >= 0 else None
+
+    def _read(self, file: FileHandle, slot: int) -> tuple[int, int]:
+        data = self.folder.storage.read(file.fd, self.entry.size, slot * self.entry.size)
+        if len(data) < self.entry.size:
+            raise OSError(f"{self.folder.path_of(self.name)} is shorter than it was")
+        key, value = self.entry.unpack(data)
+        return key, value
+
+    def _keep(self, count: int) -> None:
+        assert self.keys is not None and self.values is not None
+        del self.keys[count:]
+        del self.values[count:]
+        self.count = count
+
+
+class OffsetIndex(Index):
+    """From the last offset of a batch, relative to the segment's base, to the batch's position in the file."""
+
+    __slots__ = ()
+
+    entry = struct.Struct(">ii")
+    key_type = "i"
+
+    def truncate(self, relative_offset: int) -> None:
+        """Drops the entries from `relative_offset` on."""
+        self.load()
+        assert self.keys is not None
+        self._keep(bisect_left(self.keys, relative_offset))
+
+
+class TimeIndex(Index):
+    """From the greatest timestamp so far to the last offset, relative to the segment's base, of the batch that has it."""
+
+    __slots__ = ()
+
+    entry = struct.Struct(">qi")
+    key_type = "q"
+
+    def append_greater(self, timestamp: int, relative_offset: int) -> None:
+        """Adds an entry, unless the last one has the same timestamp.
+
+        Source: TimeIndex.maybeAppend.
+        """
+        last = self.last()
+        if last is None or timestamp > last[0]:
+            self.append(timestamp, relative_offset)
+
+    def truncate(self, relative_offset: int) -> None:
+        """Drops the entries whose offset is `relative_offset` or greater."""
+        self.load()
+        assert self.values is not None
+        self._keep(bisect_left(self.values, relative_offset))

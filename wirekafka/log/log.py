@@ -1,0 +1,550 @@
+"""One partition's records on disk, and every offset that describes them.
+
+Theory of operation: an append is parsed, judged against what its producer wrote before, given its offsets in place, and
+written with one system call; the indexes grow in memory. A read answers with a region of a file, which the connection hands
+to sendfile. Nothing waits for the disk, unless `flush.messages` asks for it: recovery reads what was not flushed.
+
+Rules of this file:
+    Invariant: log_start_offset <= high_watermark <= log_end_offset.
+    Invariant: recovery_point <= log_end_offset; what is before it survives a crash of the machine.
+    The file system's errors become KAFKA_STORAGE_ERROR here, and nothing of a failed write stays.
+    All of it happens on the broker's one loop; only `Flush.run` and the cleaner's reading happen elsewhere.
+
+Source: kafka.log.UnifiedLog.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+
+import structlog
+
+from wirekafka.config import LogConfig
+from wirekafka.errors import ErrorCode, KafkaError
+from wirekafka.log.epochs import FILE_NAME as EPOCHS_FILE
+from wirekafka.log.epochs import EpochEnd
+from wirekafka.log.flush import Flush
+from wirekafka.log.producer_state import BatchMemory, CorruptSnapshotError
+from wirekafka.log.recovery import SNAPSHOT_SUFFIX, Loaded, replay
+from wirekafka.log.retention import count_expired
+from wirekafka.log.segment import Segment, TimestampAndOffset, file_name
+from wirekafka.log.segments import Segments
+from wirekafka.log.storage import FileRegion, Folder, HandlePool
+from wirekafka.log.validation import Origin, assign_offsets, parse_batches
+from wirekafka.names import NO_PRODUCER_ID, TopicPartition
+
+log = structlog.get_logger(__name__)
+
+_NEVER_MS = 1 << 62
+"""Greater values of `flush.ms` mean never; Kafka's default is the largest long."""
+
+
+@dataclass(slots=True)
+class LogServices:
+    """What all logs of a broker share.
+
+    Attributes:
+        pool: bounds the open files.
+        now_ms: the wall clock.
+        call_later: calls back after so many milliseconds.
+        random_below: a random integer from 0 up to the argument, without it.
+        request_flush: asks for `prepare_flush` and the rest to be done soon.
+        note_start_moved: a client has moved the log start offset of a log, and it should be written down.
+    """
+
+    pool: HandlePool
+    now_ms: Callable[[], int]
+    call_later: Callable[[float, Callable[[], object]], object]
+    random_below: Callable[[int], int]
+    request_flush: Callable[[Log], object]
+    note_start_moved: Callable[[], object]
+
+
+@dataclass(slots=True)
+class AppendInfo:
+    """What became of an append.
+
+    Attributes:
+        base_offset, last_offset: of its records; of the records that were there already, for a duplicate.
+        log_append_time_ms: the timestamp that all its records got, None if they keep their own.
+        is_duplicate: the batch was appended before, and not again.
+    """
+
+    base_offset: int
+    last_offset: int
+    log_append_time_ms: int | None
+    log_start_offset: int
+    is_duplicate: bool = False
+
+
+class Log:
+    """One partition's log.
+
+    Attributes:
+        topic_partition, topic_id: whose it is; the id is None for a folder that does not say.
+        config: the topic's settings.
+        log_start_offset: the first offset that can be read.
+        log_end_offset: the offset that the next record gets.
+        high_watermark: one past the last committed record; the partition's leader moves it.
+        recovery_point: everything before this offset is on the disk.
+        has_failed: the disk has failed, and no append has succeeded since.
+    """
+
+    __slots__ = (
+        "_are_epochs_synced",
+        "_is_closed",
+        "_is_flush_arranged",
+        "config",
+        "epochs",
+        "folder",
+        "has_failed",
+        "high_watermark",
+        "log_end_offset",
+        "log_start_offset",
+        "producers",
+        "recovery_point",
+        "segments",
+        "services",
+        "topic_id",
+        "topic_partition",
+    )
+
+    def __init__(
+        self, topic_partition: TopicPartition, folder: Folder, config: LogConfig, services: LogServices, loaded: Loaded
+    ) -> None:
+        self.topic_partition = topic_partition
+        self.topic_id = loaded.topic_id
+        self.folder = folder
+        self.config = config
+        self.services = services
+        self.segments = Segments(folder, loaded.segments)
+        self.epochs = loaded.epochs
+        self.producers = loaded.producers
+        self.log_start_offset = loaded.log_start_offset
+        self.log_end_offset = loaded.log_end_offset
+        self.high_watermark = loaded.log_end_offset
+        self.recovery_point = loaded.recovery_point
+        self.has_failed = False
+        self._are_epochs_synced = True
+        self._is_flush_arranged = False
+        self._is_closed = False
+        self.segments.active.roll_jitter_ms = self._draw_jitter()
+
+    def __repr__(self) -> str:
+        return f"<Log {self.topic_partition} [{self.log_start_offset}, {self.log_end_offset})>"
+
+    @property
+    def last_stable_offset(self) -> int:
+        """One past the last record that a read_committed consumer sees; without transactions, the high watermark."""
+        return self.high_watermark
+
+    @property
+    def size_bytes(self) -> int:
+        """The bytes of all batches."""
+        return self.segments.size_bytes
+
+    @property
+    def latest_epoch(self) -> int | None:
+        """The leader epoch of the last batches."""
+        return self.epochs.latest
+
+    @property
+    def greatest_producer_id(self) -> int:
+        """The greatest producer id that it remembers, -1 if it remembers none."""
+        return max((producer.producer_id for producer in self.producers), default=NO_PRODUCER_ID)
+
+    # Appending
+
+    def append(self, records: memoryview, *, leader_epoch: int, now_ms: int, origin: Origin = Origin.CLIENT) -> AppendInfo:
+        """Appends batches and says which offsets they got.
+
+        Args:
+            records: whole batches in a writable buffer; offsets are written into it.
+            leader_epoch: written into each batch.
+            origin: who sends them; only a client's sequence numbers are checked.
+
+        Raises:
+            KafkaError: nothing was appended. Besides what `parse_batches` and `assign_offsets` raise:
+                OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH of an idempotent producer; RECORD_LIST_TOO_LARGE, more
+                than a segment holds; KAFKA_STORAGE_ERROR, the disk is full or fails, and a later append may succeed. If it
+                is the flush for `flush.messages` that fails, the records are there and may yet be lost.
+
+        Durability: in the page cache: safe from a crash of this process. On disk if `flush.messages` asks for it.
+        """
+        if self._is_closed:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.topic_partition} is closed")
+        config = self.config
+        batches = parse_batches(records, config=config, origin=origin)
+        is_client = origin is Origin.CLIENT
+        if is_client and batches[0].header.producer_id != NO_PRODUCER_ID:
+            duplicate = self.producers.find_duplicate(batch.header for batch in batches)
+            if duplicate is not None:
+                return self._answer_duplicate(duplicate)
+        assigned = assign_offsets(
+            batches, config=config, base_offset=self.log_end_offset, leader_epoch=leader_epoch, now_ms=now_ms
+        )
+        size_bytes = assigned.size_bytes
+        if size_bytes > config.segment_bytes:
+            raise KafkaError(
+                ErrorCode.RECORD_LIST_TOO_LARGE, f"{size_bytes} bytes are more than a segment's {config.segment_bytes}"
+            )
+        headers = assigned.batches
+        changed = self.producers.prepare(headers, has_sequences=is_client)
+        try:
+            if leader_epoch != self.epochs.latest:
+                self._assign_epoch(leader_epoch)
+            segment = self._segment_for(size_bytes, assigned.last_offset, assigned.max_timestamp, now_ms)
+            segment.append(assigned.pieces, size_bytes, headers, config.index_interval_bytes)
+        except OSError as error:
+            raise self._failed("append", error) from error
+        self.log_end_offset = end_offset = assigned.last_offset + 1
+        self.producers.commit(changed, end_offset)
+        if self.has_failed:
+            self._recovered()
+        if end_offset - self.recovery_point >= config.flush_messages:
+            self.flush()
+        elif config.flush_ms < _NEVER_MS and not self._is_flush_arranged:
+            self._is_flush_arranged = True
+            self.services.call_later(config.flush_ms, self._flush_if_due)
+        return AppendInfo(assigned.first_offset, assigned.last_offset, assigned.log_append_time_ms, self.log_start_offset)
+
+    def _answer_duplicate(self, duplicate: BatchMemory) -> AppendInfo:
+        has_append_time = self.config.message_timestamp_type == "LogAppendTime"
+        return AppendInfo(
+            duplicate.first_offset,
+            duplicate.last_offset,
+            duplicate.timestamp if has_append_time else None,
+            self.log_start_offset,
+            is_duplicate=True,
+        )
+
+    def _assign_epoch(self, leader_epoch: int) -> None:
+        """Notes that a new leader epoch begins; recovery reads it off the batches too, so it need not reach the disk yet."""
+        if self.epochs.assign(leader_epoch, self.log_end_offset):
+            self._write_epochs()
+
+    def _write_epochs(self) -> None:
+        self._are_epochs_synced = False
+        self.folder.write_file(EPOCHS_FILE, self.epochs.write())
+
+    def _segment_for(self, size_bytes: int, last_offset: int, max_timestamp: int, now_ms: int) -> Segment:
+        """The active segment, a new one if the present one is full or its time is over."""
+        segment = self.segments.active
+        config = self.config
+        if not segment.has_room(size_bytes, last_offset, config.segment_bytes, config.segment_index_bytes):
+            return self._roll()
+        if segment.size and segment.waited_ms(now_ms, max_timestamp) > config.segment_ms - segment.roll_jitter_ms:
+            return self._roll()
+        return segment
+
+    def roll(self) -> None:
+        """Begins a new segment, unless the active one is empty.
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR; the active segment goes on.
+        """
+        with self._on_disk("roll"):
+            self._roll()
+
+    def _roll(self) -> Segment:
+        """Seals the active segment and begins the next one, with a snapshot of the producers where it begins."""
+        sealed = self.segments.active
+        if not sealed.size and sealed.base_offset == self.log_end_offset:
+            return sealed
+        segment = Segment(
+            self.folder,
+            self.services.pool,
+            self.log_end_offset,
+            created_ms=self.services.now_ms(),
+            roll_jitter_ms=self._draw_jitter(),
+        )
+        try:
+            segment.create(preallocate_bytes=self.config.segment_bytes if self.config.preallocate else 0)
+            self._take_snapshot()
+            sealed.seal()
+        except OSError:
+            with suppress(OSError):
+                segment.delete_files()
+            raise
+        self.segments.add(segment)
+        self.services.request_flush(self)
+        return segment
+
+    def _draw_jitter(self) -> int:
+        most = min(self.config.segment_jitter_ms, self.config.segment_ms)
+        return self.services.random_below(most) if most > 0 else 0
+
+    def _take_snapshot(self) -> None:
+        """Writes the producers down. A snapshot that does not reach the disk is noticed by its CRC, and done without."""
+        producers = self.producers
+        if producers.snapshot_offset != producers.end_offset:
+            self.folder.write_file(file_name(producers.end_offset, SNAPSHOT_SUFFIX), producers.write_snapshot())
+            producers.snapshot_offset = producers.end_offset
+
+    def expire_producers(self, now_ms: int, expiration_ms: int) -> int:
+        """Forgets the producers that have not written for that long; returns how many."""
+        return self.producers.expire(now_ms, expiration_ms)
+
+    # Reading
+
+    def read(self, offset: int, *, max_bytes: int, end_offset: int, min_one_batch: bool) -> FileRegion | bytes:
+        """Batches from the one that holds `offset`.
+
+        Args:
+            max_bytes: the most bytes; the last batch may be cut by it.
+            end_offset: no batch that holds this offset or a later one is given.
+            min_one_batch: the first batch is given whole, even if it is larger than `max_bytes` (KIP-74).
+
+        Raises:
+            KafkaError: OFFSET_OUT_OF_RANGE; KAFKA_STORAGE_ERROR.
+        """
+        log_end_offset = self.log_end_offset
+        if not self.log_start_offset <= offset <= log_end_offset:
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"{offset} is not within [{self.log_start_offset}, {log_end_offset}]")
+        if offset == log_end_offset:
+            self.segments.remember_end(offset)
+            return b""
+        if offset >= end_offset:
+            return b""
+        try:
+            return self.segments.read(
+                offset,
+                max_bytes=max_bytes,
+                end_offset=end_offset,
+                log_end_offset=log_end_offset,
+                min_one_batch=min_one_batch,
+            )
+        except OSError as error:
+            raise self._failed("read", error) from error
+
+    def batches(self, from_offset: int | None = None) -> Iterator[memoryview]:
+        """The batches from the one that holds `from_offset`, or from the log's start, whole, up to the end.
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR.
+        """
+        with self._on_disk("read"):
+            yield from self.segments.batches(self.log_start_offset if from_offset is None else from_offset)
+
+    def offset_for_timestamp(self, timestamp: int) -> TimestampAndOffset | None:
+        """The first record whose timestamp is `timestamp` or greater, None if there is none.
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR.
+        """
+        with self._on_disk("read"):
+            return self.segments.find_timestamp(timestamp, self.log_start_offset)
+
+    def offset_of_max_timestamp(self) -> TimestampAndOffset | None:
+        """The first record with the greatest timestamp of all (KIP-734), None if no record has one.
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR.
+        """
+        with self._on_disk("read"):
+            return self.segments.find_max_timestamp(self.log_start_offset)
+
+    def end_offset_for_epoch(self, leader_epoch: int) -> EpochEnd | None:
+        """Where a leader epoch ended (KIP-101), None if it is not known."""
+        return self.epochs.end_offset_of(leader_epoch, self.log_end_offset)
+
+    # Getting smaller
+
+    def delete_records(self, before_offset: int) -> None:
+        """Makes the log start at `before_offset`; segments that end before it go.
+
+        Raises:
+            KafkaError: OFFSET_OUT_OF_RANGE, it is greater than the high watermark; KAFKA_STORAGE_ERROR.
+
+        Durability: the offset is written down soon; a crash before that brings the records back.
+        """
+        if before_offset > self.high_watermark:
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"{before_offset} is behind {self.high_watermark}")
+        if before_offset > self.log_start_offset:
+            self._start_at(before_offset)
+            self.services.note_start_moved()
+            self.delete_old_segments(self.services.now_ms())
+
+    def _start_at(self, offset: int) -> None:
+        assert self.log_start_offset <= offset <= self.high_watermark <= self.log_end_offset
+        self.log_start_offset = offset
+        if self.epochs.truncate_start(offset):
+            # What is not written down is derived again at the next start.
+            with suppress(OSError):
+                self._write_epochs()
+
+    def delete_old_segments(self, now_ms: int) -> int:
+        """Drops the segments past their retention, and those before the log start offset; returns how many.
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR; what is to go goes the next time.
+        """
+        with self._on_disk("delete segments"):
+            count, reason = count_expired(
+                self.segments.items,
+                config=self.config,
+                log_start_offset=self.log_start_offset,
+                high_watermark=self.high_watermark,
+                log_end_offset=self.log_end_offset,
+                now_ms=now_ms,
+            )
+            if count and count == len(self.segments):
+                self._roll()
+        if not count:
+            return 0
+        gone = self.segments.take_first(count)
+        base_offset = self.segments.items[0].base_offset
+        if base_offset > self.log_start_offset:
+            self._start_at(base_offset)
+        log.info(
+            "Deleted segments",
+            partition=str(self.topic_partition),
+            reason=reason,
+            segments=count,
+            bytes=sum(segment.size for segment in gone),
+            log_start_offset=self.log_start_offset,
+        )
+        self._discard(gone)
+        return count
+
+    def _discard(self, segments: list[Segment]) -> None:
+        self.services.call_later(self.config.file_delete_delay_ms, self.segments.mark_deleted(segments))
+
+    def replace_segments(self, old: list[Segment], new: Segment) -> bool:
+        """Puts a compacted segment in the place of those it was made from; see `Segments.replace`.
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR; the next start of the broker finishes it.
+        """
+        with self._on_disk("compact"):
+            is_done = self.segments.replace(old, new)
+        if is_done:
+            self.services.call_later(self.config.file_delete_delay_ms, self.segments.remover_of(old))
+        return is_done
+
+    def truncate(self, offset: int) -> None:
+        """Drops the batch that holds `offset` and all behind it, as a follower does that has more than its leader.
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR.
+        """
+        assert offset >= self.log_start_offset, "what is before the log's start is gone"
+        if offset >= self.log_end_offset:
+            return
+        with self._on_disk("truncate"):
+            self._discard(self.segments.truncate(offset))
+            self.log_end_offset = self.segments.active.next_offset()
+            self.recovery_point = min(self.recovery_point, self.log_end_offset)
+            self.log_start_offset = min(self.log_start_offset, self.log_end_offset)
+            self.high_watermark = min(self.high_watermark, self.log_end_offset)
+            self._reload_producers()
+            if self.epochs.truncate_end(self.log_end_offset):
+                self._write_epochs()
+
+    def _reload_producers(self) -> None:
+        """The producers as they were at the log's present end: from the last good snapshot, or from the start."""
+        producers = self.producers
+        producers.clear(self.segments.items[0].base_offset)
+        for segment in reversed(self.segments.items):
+            data = self.folder.read_file(file_name(segment.base_offset, SNAPSHOT_SUFFIX))
+            with suppress(CorruptSnapshotError):
+                if data is not None:
+                    producers.read_snapshot(data, segment.base_offset)
+                    break
+        replay(producers, self.segments.items, self.log_end_offset)
+
+    # Reaching the disk
+
+    def flush(self) -> None:
+        """Waits until all that was appended is on the disk.
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR.
+
+        Durability: everything before `log_end_offset`, safe from a crash of the machine.
+        """
+        with self._on_disk("flush"):
+            flush = self.prepare_flush()
+            flush.run()
+        self.complete_flush(flush)
+
+    def prepare_flush(self, *, at_rest: bool = False) -> Flush:
+        """A flush of all that is appended now; it may run in a thread while appends go on.
+
+        Args:
+            at_rest: there will be no more appends, so the active segment's indexes are to last too.
+
+        Raises:
+            OSError: a file cannot be opened.
+        """
+        flush = Flush(self.folder, self.log_end_offset, () if self._are_epochs_synced else (EPOCHS_FILE,))
+        try:
+            for segment in self.segments:
+                if not segment.is_synced:
+                    flush.add(segment, with_indexes=at_rest or segment is not self.segments.active)
+        except OSError:
+            flush.abandon()
+            raise
+        self._are_epochs_synced = True
+        return flush
+
+    def complete_flush(self, flush: Flush) -> None:
+        """The flush has run: what it brought to the disk needs no recovery."""
+        self.recovery_point = max(self.recovery_point, min(flush.end_offset, self.log_end_offset))
+
+    def fail_flush(self, error: OSError) -> None:
+        """The flush has not run to its end; the recovery point stays where it is."""
+        self._are_epochs_synced = False
+        self._failed("flush", error)
+
+    def _flush_if_due(self) -> None:
+        """`flush.ms` have passed since the first append behind the last flush that was due."""
+        self._is_flush_arranged = False
+        if not self._is_closed and self.recovery_point < self.log_end_offset:
+            self.services.request_flush(self)
+
+    def prepare_close(self) -> Flush:
+        """Ends appends and writes what a clean start reads: indexes, producers. The flush it returns makes it last.
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR; the shutdown is not a clean one.
+        """
+        self._is_closed = True
+        with self._on_disk("close"):
+            if self.segments.active.needs_save:
+                self.segments.active.save_indexes()
+            if len(self.producers) or self.producers.snapshot_offset is not None:
+                self._take_snapshot()
+            return self.prepare_flush(at_rest=True)
+
+    def close(self) -> None:
+        """Lets go of all files; what is being sent is sent to its end."""
+        self._is_closed = True
+        for segment in self.segments:
+            segment.close()
+
+    # The rest
+
+    def update_config(self, config: LogConfig) -> None:
+        """The topic's settings are these from now on."""
+        self.config = config
+
+    @contextmanager
+    def _on_disk(self, action: str) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise self._failed(action, error) from error
+
+    def _failed(self, action: str, error: OSError) -> KafkaError:
+        """Logs the first of a run of failures, and makes it what a client is told."""
+        if not self.has_failed:
+            log.error("The disk failed", partition=str(self.topic_partition), action=action, error=str(error))
+        self.has_failed = True
+        return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{action} of {self.topic_partition} failed: {error.strerror or error}")
+
+    def _recovered(self) -> None:
+        self.has_failed = False
+        log.info("The disk takes writes again", partition=str(self.topic_partition))

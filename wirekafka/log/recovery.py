@@ -1,0 +1,432 @@
+"""How a log comes back from its folder: after a clean shutdown by its indexes, after a crash by its batches.
+
+Theory of operation: the recovery point is an offset up to which everything is on the disk for certain. After a crash the
+segment that holds it, and all behind it, are read whole: framing, checksum and order of each batch are checked, indexes,
+producers and leader epochs are made anew, and at the first batch that is not right the log ends. After a clean shutdown the
+indexes are complete; of the batches only the headers behind the last entry are read.
+
+Compaction replaces segments in steps that a crash may part: `.cleaned` files are unfinished and go; `.swap` files are
+finished, so the segments they replace go and they take their names.
+
+Rules of this file: nothing here knows a live log; it may run in any thread. It logs whatever it takes away.
+
+Source: org.apache.kafka.storage.internals.log.LogLoader, LogSegment.recover, UnifiedLog.rebuildProducerState.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from struct import Struct
+
+import structlog
+
+from wirekafka.log.checkpoint import PARTITION_METADATA, MalformedFileError, read_partition_metadata
+from wirekafka.log.epochs import FILE_NAME as EPOCHS_FILE
+from wirekafka.log.epochs import LeaderEpochs
+from wirekafka.log.producer_state import CorruptSnapshotError, Producers
+from wirekafka.log.segment import (
+    DELETED_SUFFIX,
+    INDEX_SUFFIX,
+    LOG_SUFFIX,
+    MOST_RELATIVE_OFFSET,
+    TIME_INDEX_SUFFIX,
+    TRANSACTION_INDEX_SUFFIX,
+    BatchPlace,
+    Segment,
+    file_name,
+    read_place,
+)
+from wirekafka.log.storage import Folder, HandlePool
+from wirekafka.wire.batch import HEADER_SIZE, BatchHeader, check_crc
+
+log = structlog.get_logger(__name__)
+
+CLEANED_SUFFIX = ".cleaned"
+SWAP_SUFFIX = ".swap"
+SNAPSHOT_SUFFIX = ".snapshot"
+_TEMPORARY_SUFFIX = ".tmp"
+
+_SEGMENT_FILE = re.compile(r"([0-9]{20})\.(log|index|timeindex|txnindex|snapshot)(\.swap|\.cleaned)?")
+_CHUNK = 4 << 20
+_LEGACY_CRC = Struct(">I")
+
+Files = dict[str, os.stat_result]
+
+
+@dataclass(slots=True)
+class Loaded:
+    """What is in a partition's folder.
+
+    Attributes:
+        segments: at least one, the active one last, its indexes in memory.
+        log_start_offset, log_end_offset: where its records begin, and one past the last.
+        recovery_point: everything before this offset is on the disk.
+        topic_id: of the topic that the folder says it belongs to, None if it does not say.
+    """
+
+    segments: list[Segment]
+    epochs: LeaderEpochs
+    producers: Producers
+    log_start_offset: int
+    log_end_offset: int
+    recovery_point: int
+    topic_id: bytes | None
+
+
+@dataclass(slots=True)
+class Loader:
+    """One folder on its way to a log.
+
+    Attributes:
+        name: the partition, for the log lines.
+        index_interval_bytes: for indexes that are made anew.
+        log_start_offset, recovery_point: from the checkpoints; 0 where these do not know the partition.
+        is_clean: the broker that left the folder had time to close it.
+    """
+
+    folder: Folder
+    pool: HandlePool
+    name: str
+    index_interval_bytes: int
+    now_ms: int
+    log_start_offset: int = 0
+    recovery_point: int = 0
+    is_clean: bool = False
+
+    def load(self) -> Loaded:
+        """Reads the folder and puts right what a crash has left.
+
+        Raises:
+            OSError: the folder cannot be read, or not be put right.
+        """
+        files = self._finish_swaps(self._remove_leftovers(self._files()))
+        segments = self._open_segments(files)
+        epochs = self._read_epochs()
+        recovered_from = self._first_to_recover(segments, files)
+        for segment in segments[:recovered_from]:
+            self._check_indexes(segment, files)
+        if recovered_from < len(segments):
+            sound_offset = segments[recovered_from].base_offset
+        else:
+            sound_offset = segments[-1].next_offset() if segments else self.log_start_offset
+        producers = self._load_producers(segments, files, sound_offset)
+        self._recover(segments, recovered_from, epochs, producers)
+        log_end_offset = segments[-1].next_offset() if recovered_from < len(segments) else sound_offset
+        if log_end_offset < self.log_start_offset:
+            self._drop_all(segments, log_end_offset)
+            log_end_offset = self.log_start_offset
+            epochs = LeaderEpochs()
+            producers.clear(log_end_offset)
+        if not segments:
+            segments.append(self._create_segment(log_end_offset))
+        log_start_offset = max(self.log_start_offset, segments[0].base_offset)
+        self._tidy_snapshots(segments, log_end_offset)
+        if epochs.truncate_end(log_end_offset) | epochs.truncate_start(log_start_offset):
+            self.folder.write_file(EPOCHS_FILE, epochs.write())
+        recovery_point = log_end_offset if self.is_clean else min(self.recovery_point, log_end_offset)
+        topic_id = self._read_topic_id()
+        return Loaded(segments, epochs, producers, log_start_offset, log_end_offset, recovery_point, topic_id)
+
+    def _files(self) -> Files:
+        return self.folder.storage.files(self.folder.path)
+
+    # What a crash may leave of deletions and compactions
+
+    def _remove_leftovers(self, files: Files) -> Files:
+        first_cleaned = min((int(name[:20]) for name in files if _is_segment_file(name, CLEANED_SUFFIX)), default=None)
+        for name in list(files):
+            # A swap at or behind an unfinished file belongs to a replacement that did not get all of its files ready.
+            is_early_swap = first_cleaned is not None and _is_segment_file(name, SWAP_SUFFIX) and int(name[:20]) >= first_cleaned
+            if name.endswith((DELETED_SUFFIX, CLEANED_SUFFIX, _TEMPORARY_SUFFIX)) or is_early_swap:
+                self.folder.remove(name)
+                del files[name]
+        return files
+
+    def _finish_swaps(self, files: Files) -> Files:
+        swaps = [name for name in files if _is_segment_file(name, SWAP_SUFFIX)]
+        if not swaps:
+            return files
+        first: int | None = None
+        behind = 0
+        for name in sorted(swaps):
+            if name.endswith(LOG_SUFFIX + SWAP_SUFFIX):
+                first = int(name[:20]) if first is None else first
+                behind = max(behind, self._end_of_swap(name, files[name].st_size))
+        for name in list(files):
+            if first is not None and _is_segment_file(name) and first <= int(name[:20]) < behind:
+                self.folder.remove(name)
+        for name in swaps:
+            self.folder.rename(name, name.removesuffix(SWAP_SUFFIX))
+        log.info("Finished an interrupted compaction", partition=self.name, base_offset=first, end_offset=behind)
+        return self._files()
+
+    def _end_of_swap(self, name: str, size: int) -> int:
+        segment = _SwappedSegment(self.folder, self.pool, int(name[:20]), created_ms=self.now_ms)
+        segment.size = size
+        try:
+            return segment.next_offset()
+        finally:
+            segment.close()
+
+    # Segments
+
+    def _open_segments(self, files: Files) -> list[Segment]:
+        bases = sorted(int(name[:20]) for name in files if _is_segment_file(name) and name.endswith(LOG_SUFFIX))
+        for name in files:
+            is_index = name.endswith((INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX))
+            if is_index and _is_segment_file(name) and file_name(int(name[:20]), LOG_SUFFIX) not in files:
+                log.warning("Removed an index without its log", partition=self.name, file=name)
+                self.folder.remove(name)
+        return [Segment.of_files(self.folder, self.pool, base, files, created_ms=self.now_ms) for base in bases]
+
+    def _create_segment(self, base_offset: int) -> Segment:
+        segment = Segment(self.folder, self.pool, base_offset, created_ms=self.now_ms)
+        segment.create()
+        return segment
+
+    def _first_to_recover(self, segments: list[Segment], files: Files) -> int:
+        """The number of the first segment to read whole; after a clean shutdown there is none, if the last one looks sound."""
+        if self.is_clean:
+            return len(segments) - (bool(segments) and not self._is_sound_tail(segments[-1], files))
+        for number in range(len(segments) - 1, -1, -1):
+            if segments[number].base_offset <= self.recovery_point:
+                return number
+        return 0
+
+    def _is_sound_tail(self, segment: Segment, files: Files) -> bool:
+        """Whether the indexes lead to whole batches up to the end of the file.
+
+        They do not in a folder that was taken from a broker while it ran: Apache Kafka's active indexes end in zeros.
+        """
+        if segment.size and any(index.name not in files for index in (segment.offset_index, segment.time_index)):
+            return False
+        try:
+            segment.load_indexes()
+            if (0, 0) in (segment.offset_index.last(), segment.time_index.last()):
+                return False
+            segment.next_offset()
+        except OSError:
+            return False
+        return True
+
+    def _check_indexes(self, segment: Segment, files: Files) -> None:
+        """Rebuilds the indexes of a segment that needs no recovery, if they are not there or cannot be right."""
+        for index in (segment.offset_index, segment.time_index):
+            found = files.get(index.name)
+            is_missing = found is None and segment.size > 0
+            if is_missing or (found is not None and found.st_size != index.size_bytes):
+                log.warning("Rebuilt the indexes of a segment", partition=self.name, file=index.name)
+                self._rebuild(segment, None, None)
+                segment.seal()
+                return
+
+    def _recover(self, segments: list[Segment], first: int, epochs: LeaderEpochs, producers: Producers) -> None:
+        for number in range(first, len(segments)):
+            segment = segments[number]
+            file_size = segment.size
+            self._rebuild(segment, epochs, producers)
+            if segment.size < file_size:
+                self._cut(segments, number, file_size)
+                return
+            if number + 1 < len(segments):
+                segment.seal()
+            segment.is_synced = False
+
+    def _cut(self, segments: list[Segment], number: int, file_size: int) -> None:
+        """The log ends in the midst of this segment: cuts its tail off, and drops the segments behind it."""
+        segment = segments[number]
+        cut_bytes = file_size - segment.size
+        cut_records = _count_records(segment, segment.size, file_size)
+        for behind in segments[number + 1 :]:
+            cut_bytes += behind.size
+            cut_records += _count_records(behind, 0, behind.size)
+            behind.delete_files()
+            self.folder.remove(file_name(behind.base_offset, SNAPSHOT_SUFFIX))
+        del segments[number + 1 :]
+        segment.cut_tail()
+        segment.is_synced = False
+        log.warning(
+            "Cut a torn tail",
+            partition=self.name,
+            bytes=cut_bytes,
+            records=cut_records,
+            log_end_offset=segment.next_offset(),
+        )
+
+    def _rebuild(self, segment: Segment, epochs: LeaderEpochs | None, producers: Producers | None) -> None:
+        """Reads a segment whole, and makes its size and its indexes what its sound batches say."""
+        file_size, segment.size = segment.size, 0
+        segment.forget()
+        for place, data in _sound_batches(segment, file_size):
+            segment.note(place.position, place.size_bytes, place.last_offset, place.max_timestamp, self.index_interval_bytes)
+            segment.size = place.position + place.size_bytes
+            if epochs is not None and place.leader_epoch >= 0 and (epochs.latest is None or place.leader_epoch > epochs.latest):
+                epochs.assign(place.leader_epoch, place.base_offset)
+            if producers is not None:
+                _replay(producers, place, data)
+
+    def _drop_all(self, segments: list[Segment], log_end_offset: int) -> None:
+        log.warning(
+            "Dropped a log that ends before it starts",
+            partition=self.name,
+            log_start_offset=self.log_start_offset,
+            log_end_offset=log_end_offset,
+        )
+        for segment in segments:
+            segment.delete_files()
+        segments.clear()
+
+    # Producers, epochs, topic id
+
+    def _load_producers(self, segments: list[Segment], files: Files, end_offset: int) -> Producers:
+        """The producers at `end_offset`: the last good snapshot before it, and the batches behind that.
+
+        After a clean shutdown no snapshot means no producers: one is written on close where there are any.
+        """
+        first_offset = max(self.log_start_offset, segments[0].base_offset if segments else 0)
+        producers = Producers(first_offset)
+        for offset in sorted(_snapshot_offsets(files), reverse=True):
+            if offset > end_offset or (offset <= first_offset and offset != end_offset):
+                continue
+            try:
+                producers.read_snapshot(self.folder.read_file(file_name(offset, SNAPSHOT_SUFFIX)) or b"", offset)
+                break
+            except CorruptSnapshotError as error:
+                log.warning("Ignored a snapshot of producers", partition=self.name, offset=offset, reason=str(error))
+                self.folder.remove(file_name(offset, SNAPSHOT_SUFFIX))
+        else:
+            if self.is_clean:
+                producers.end_offset = end_offset
+        replay(producers, segments, end_offset)
+        return producers
+
+    def _tidy_snapshots(self, segments: list[Segment], log_end_offset: int) -> None:
+        """Keeps the snapshots at the base of a segment, and the last one if it is behind all of these.
+
+        Source: ProducerStateManager.removeStraySnapshots.
+        """
+        bases = {segment.base_offset for segment in segments}
+        offsets = sorted(_snapshot_offsets(self._files()))
+        last = segments[-1].base_offset
+        kept = max((offset for offset in offsets if last < offset <= log_end_offset), default=None)
+        for offset in offsets:
+            if offset not in bases and offset != kept:
+                self.folder.remove(file_name(offset, SNAPSHOT_SUFFIX))
+
+    def _read_epochs(self) -> LeaderEpochs:
+        data = self.folder.read_file(EPOCHS_FILE)
+        if data is None:
+            return LeaderEpochs()
+        try:
+            return LeaderEpochs.read(data)
+        except MalformedFileError as error:
+            log.warning("Ignored the leader epochs of a partition", partition=self.name, reason=str(error))
+            return LeaderEpochs()
+
+    def _read_topic_id(self) -> bytes | None:
+        data = self.folder.read_file(PARTITION_METADATA)
+        if data is None:
+            return None
+        try:
+            return read_partition_metadata(data)
+        except MalformedFileError as error:
+            log.warning("Ignored the metadata of a partition", partition=self.name, reason=str(error))
+            return None
+
+
+class _SwappedSegment(Segment):
+    """A segment that compaction has finished and not yet put in its place."""
+
+    __slots__ = ()
+
+    @property
+    def log_name(self) -> str:
+        return super().log_name + SWAP_SUFFIX
+
+
+def replay(producers: Producers, segments: list[Segment], end_offset: int) -> None:
+    """Brings the producers from their `end_offset` to this one, by the headers of the batches between."""
+    for number, segment in enumerate(segments):
+        next_base = segments[number + 1].base_offset if number + 1 < len(segments) else None
+        if next_base is not None and next_base <= producers.end_offset:
+            continue
+        if segment.base_offset >= end_offset or producers.end_offset >= end_offset:
+            break
+        first = segment.find(producers.end_offset)
+        if first is None:
+            continue
+        storage, file = segment.folder.storage, segment.file()
+        for place in segment.places(first.position):
+            if place.base_offset >= end_offset:
+                break
+            _replay(producers, place, memoryview(storage.read(file.fd, HEADER_SIZE, place.position)))
+    producers.end_offset = end_offset
+
+
+def _replay(producers: Producers, place: BatchPlace, data: memoryview) -> None:
+    if data[16] == 2:
+        producers.replay(BatchHeader(data))
+    else:
+        producers.end_offset = place.last_offset + 1
+
+
+def _is_segment_file(name: str, suffix: str = "") -> bool:
+    match = _SEGMENT_FILE.fullmatch(name)
+    return match is not None and (match[3] or "") == suffix
+
+
+def _snapshot_offsets(files: Files) -> list[int]:
+    return [int(name[:20]) for name in files if _is_segment_file(name) and name.endswith(SNAPSHOT_SUFFIX)]
+
+
+def _sound_batches(segment: Segment, file_size: int) -> Iterator[tuple[BatchPlace, memoryview]]:
+    """The batches of a file up to the first that is torn, damaged or out of order."""
+    fd = segment.file().fd
+    read = segment.folder.storage.read
+    chunk = memoryview(b"")
+    chunk_position = position = 0
+    least_offset = segment.base_offset
+    while position < file_size:
+        at = position - chunk_position
+        if len(chunk) - at < HEADER_SIZE:
+            chunk = memoryview(read(fd, min(_CHUNK, file_size - position), position) + bytes(HEADER_SIZE))
+            chunk_position, at = position, 0
+        place = read_place(chunk, at, position)
+        if place is None or position + place.size_bytes > file_size:
+            return
+        if place.base_offset < least_offset or place.last_offset - segment.base_offset > MOST_RELATIVE_OFFSET:
+            return
+        if at + place.size_bytes > len(chunk):
+            wanted = max(place.size_bytes, min(_CHUNK, file_size - position))
+            chunk = memoryview(read(fd, wanted, position))
+            chunk_position, at = position, 0
+        data = chunk[at : at + place.size_bytes]
+        if not _is_sound(data):
+            return
+        yield place, data
+        least_offset = place.last_offset + 1
+        position += place.size_bytes
+
+
+def _is_sound(data: memoryview) -> bool:
+    if data[16] == 2:
+        return len(data) >= HEADER_SIZE and check_crc(data, 0, BatchHeader(data))
+    return bool(_LEGACY_CRC.unpack_from(data, 12)[0] == zlib.crc32(data[16:]))
+
+
+def _count_records(segment: Segment, position: int, end: int) -> int:
+    """How many records the headers between two positions of a file announce, as far as they can be followed."""
+    count = 0
+    storage, file = segment.folder.storage, segment.file()
+    while end - position >= HEADER_SIZE:
+        data = storage.read(file.fd, HEADER_SIZE, position)
+        place = read_place(data, 0, position) if len(data) == HEADER_SIZE else None
+        if place is None:
+            break
+        count += max(BatchHeader(data).record_count, 0) if data[16] == 2 else 1
+        position += place.size_bytes
+    return count

@@ -1,0 +1,78 @@
+"""Which segments have outlived their time.
+
+Rules of this file: pure. Segments go from the oldest on, never one that holds uncommitted records, and never one behind a
+segment that stays.
+
+Source: UnifiedLog.deleteOldSegments, deletableSegments and its callers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from wirekafka.config import LogConfig
+
+
+class Aged(Protocol):
+    """What retention asks of a segment."""
+
+    base_offset: int
+    size: int
+
+    @property
+    def largest_timestamp(self) -> int:
+        """The greatest timestamp of its records; when it was last written, if they have none."""
+
+
+def count_expired(
+    segments: Sequence[Aged], *, config: LogConfig, log_start_offset: int, high_watermark: int, log_end_offset: int, now_ms: int
+) -> tuple[int, str]:
+    """How many segments from the first on are to go, and for which reason.
+
+    The last segment goes too if all its records are to go; an empty one stays.
+    """
+    below_start = _count(
+        segments,
+        high_watermark,
+        log_end_offset,
+        lambda number: number + 1 < len(segments) and segments[number + 1].base_offset <= log_start_offset,
+    )
+    if not config.is_deleted:
+        return below_start, "before the log start offset"
+    over_size = _count_over_size(segments, config.retention_bytes, high_watermark, log_end_offset)
+    over_age = _count_over_age(segments, config.retention_ms, high_watermark, log_end_offset, now_ms)
+    return max(
+        (below_start, "before the log start offset"),
+        (over_size, "retention.bytes"),
+        (over_age, "retention.ms"),
+        key=lambda found: found[0],
+    )
+
+
+def _count_over_size(segments: Sequence[Aged], limit: int | None, high_watermark: int, log_end_offset: int) -> int:
+    if limit is None:
+        return 0
+    excess = sum(segment.size for segment in segments) - limit
+
+    def is_over(number: int) -> bool:
+        nonlocal excess
+        excess -= segments[number].size
+        return excess >= 0
+
+    return _count(segments, high_watermark, log_end_offset, is_over)
+
+
+def _count_over_age(segments: Sequence[Aged], limit: int | None, high_watermark: int, log_end_offset: int, now_ms: int) -> int:
+    if limit is None:
+        return 0
+    return _count(segments, high_watermark, log_end_offset, lambda number: now_ms - segments[number].largest_timestamp > limit)
+
+
+def _count(segments: Sequence[Aged], high_watermark: int, log_end_offset: int, is_expired: Callable[[int], bool]) -> int:
+    for number, segment in enumerate(segments):
+        is_last = number + 1 == len(segments)
+        end_offset = log_end_offset if is_last else segments[number + 1].base_offset
+        if (is_last and not segment.size) or end_offset > high_watermark or not is_expired(number):
+            return number
+    return len(segments)

@@ -1,0 +1,484 @@
+"""One segment: a file of batches, and its two indexes.
+
+Theory of operation: batches are appended at a position that this object knows, so a torn write is whatever the file holds
+behind `size`; it is cut off at once, or, where the disk refuses even that, before the next append. A position is found by
+bisecting the offset index and then reading headers, at most `index.interval.bytes` of them or one batch, whichever is larger.
+
+Rules of this file:
+    Invariant: bytes [0, size) of the file are whole batches with growing offsets, all of them base_offset or greater.
+    Invariant: the last offset of any batch, relative to base_offset, fits in 31 bits.
+    Errors are `OSError`; a batch whose framing is wrong below `size` is one too, for the disk has lost something.
+
+Source: org.apache.kafka.storage.internals.log.LogSegment, org.apache.kafka.common.record.FileRecords.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from struct import Struct
+from typing import NamedTuple
+
+from wirekafka.log.index import OffsetIndex, TimeIndex
+from wirekafka.log.storage import Bytes, FileHandle, FileRegion, Folder, HandlePool
+from wirekafka.names import NO_TIMESTAMP
+from wirekafka.wire.batch import BatchHeader, iterate_records
+
+LOG_SUFFIX = ".log"
+INDEX_SUFFIX = ".index"
+TIME_INDEX_SUFFIX = ".timeindex"
+TRANSACTION_INDEX_SUFFIX = ".txnindex"
+DELETED_SUFFIX = ".deleted"
+SEGMENT_SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
+
+MOST_RELATIVE_OFFSET = 0x7FFF_FFFF
+OFFSET_ENTRY_BYTES = OffsetIndex.entry.size
+TIME_ENTRY_BYTES = TimeIndex.entry.size
+
+_HEAD = Struct(">qiibIhiqq")
+"""A v2 batch up to its max timestamp: base offset, length, leader epoch, magic, crc, attributes, last offset delta, base and
+max timestamp."""
+_LEGACY_TIMESTAMP = Struct(">q")
+_LENGTH = Struct(">i")
+_OVERHEAD = 12
+"""Bytes before those that a batch's length counts: its offset and the length itself."""
+_LEAST_LENGTH = 14
+"""The length of the smallest message that ever was: magic 0, no key, no value."""
+_HEADS_CHUNK = 8192
+"""Read at once while looking for a header: the default `index.interval.bytes` and one small batch."""
+_BATCHES_CHUNK = 1 << 20
+
+
+def file_name(base_offset: int, suffix: str) -> str:
+    """The name of a segment's file: its base offset in 20 digits, so that names sort as offsets do."""
+    return f"{base_offset:020d}{suffix}"
+
+
+class BatchPlace(NamedTuple):
+    """Where a batch is, and what its header says."""
+
+    position: int
+    size_bytes: int
+    base_offset: int
+    last_offset: int
+    max_timestamp: int
+    leader_epoch: int
+
+
+class TimestampAndOffset(NamedTuple):
+    """A record found by its timestamp; the leader epoch is None where the batch has none."""
+
+    offset: int
+    timestamp: int
+    leader_epoch: int | None
+
+
+class Segment:
+    """One segment of a log.
+
+    Attributes:
+        base_offset: what the offsets in its indexes are relative to, and its name.
+        size: bytes of whole batches.
+        handle: the open file; None until it is wanted, and again when the pool or a deletion takes it.
+        offset_index, time_index: see `wirekafka.log.index`.
+        is_synced: nothing was written since the last flush of the log.
+        needs_save: the indexes in memory are not those in the files.
+        roll_jitter_ms: how much earlier than `segment.ms` this segment is rolled.
+        created_ms: when this object was made, for rolling a segment whose records have no timestamps.
+    """
+
+    __slots__ = (
+        "_first_timestamp",
+        "_has_reserved_tail",
+        "_has_torn_tail",
+        "_max_timestamp",
+        "_offset_of_max_timestamp",
+        "base_offset",
+        "bytes_since_index_entry",
+        "created_ms",
+        "folder",
+        "handle",
+        "is_synced",
+        "needs_save",
+        "offset_index",
+        "pool",
+        "roll_jitter_ms",
+        "size",
+        "time_index",
+    )
+
+    def __init__(self, folder: Folder, pool: HandlePool, base_offset: int, *, created_ms: int, roll_jitter_ms: int = 0) -> None:
+        """A segment without batches; its file is made by `create`."""
+        self.folder = folder
+        self.pool = pool
+        self.base_offset = base_offset
+        self.size = 0
+        self.handle: FileHandle | None = None
+        self.offset_index = OffsetIndex(folder, file_name(base_offset, INDEX_SUFFIX))
+        self.time_index = TimeIndex(folder, file_name(base_offset, TIME_INDEX_SUFFIX))
+        self.is_synced = True
+        self.needs_save = True
+        self.created_ms = created_ms
+        self.roll_jitter_ms = roll_jitter_ms
+        self.bytes_since_index_entry = 0
+        self._has_torn_tail = False
+        self._has_reserved_tail = False
+        self._first_timestamp: int | None = None
+        self._max_timestamp: int | None = NO_TIMESTAMP
+        self._offset_of_max_timestamp = base_offset
+
+    @classmethod
+    def of_files(
+        cls, folder: Folder, pool: HandlePool, base_offset: int, files: dict[str, os.stat_result], *, created_ms: int
+    ) -> Segment:
+        """The segment that is in the folder, with its indexes as they are; no file is read."""
+        segment = cls(folder, pool, base_offset, created_ms=created_ms)
+        segment.size = files[segment.log_name].st_size
+        index_file = files.get(segment.offset_index.name)
+        time_index_file = files.get(segment.time_index.name)
+        segment.offset_index = OffsetIndex(folder, segment.offset_index.name, size_bytes=index_file.st_size if index_file else 0)
+        segment.time_index = TimeIndex(
+            folder, segment.time_index.name, size_bytes=time_index_file.st_size if time_index_file else 0
+        )
+        segment.needs_save = False
+        segment._max_timestamp = None
+        return segment
+
+    def __repr__(self) -> str:
+        return f"<Segment {self.base_offset} of {self.size} bytes>"
+
+    @property
+    def log_name(self) -> str:
+        """The name of the file that holds the batches."""
+        return file_name(self.base_offset, LOG_SUFFIX)
+
+    @property
+    def max_timestamp(self) -> int:
+        """The greatest timestamp of its records, `NO_TIMESTAMP` if none has one."""
+        if self._max_timestamp is None:
+            self._load_max_timestamp()
+            assert self._max_timestamp is not None
+        return self._max_timestamp
+
+    @property
+    def offset_of_max_timestamp(self) -> int:
+        """The last offset of the first batch with the greatest timestamp."""
+        if self._max_timestamp is None:
+            self._load_max_timestamp()
+        return self._offset_of_max_timestamp
+
+    def _load_max_timestamp(self) -> None:
+        """Takes it from the last entry of the time index, which is written when a segment is rolled or closed."""
+        timestamp, relative_offset = self.time_index.last() or (NO_TIMESTAMP, 0)
+        self._max_timestamp = timestamp
+        self._offset_of_max_timestamp = self.base_offset + relative_offset
+
+    @property
+    def largest_timestamp(self) -> int:
+        """What retention goes by: its greatest timestamp, or when the file was last written if no record has one."""
+        if self.max_timestamp >= 0:
+            return self.max_timestamp
+        return self.last_modified_ms
+
+    @property
+    def last_modified_ms(self) -> int:
+        """When its file was last written."""
+        return os.fstat(self.file().fd).st_mtime_ns // 1_000_000
+
+    @property
+    def first_timestamp(self) -> int:
+        """The greatest timestamp of its first batch, `NO_TIMESTAMP` if that has none or there is none."""
+        if self._first_timestamp is None:
+            if not self.size:
+                return NO_TIMESTAMP
+            self._first_timestamp = next(self.places()).max_timestamp
+        return self._first_timestamp
+
+    # Appending
+
+    def create(self, *, preallocate_bytes: int = 0) -> None:
+        """Makes its file, empty even if there was one."""
+        self.handle = self.folder.open(self.log_name, create=True)
+        self.pool.admit(self)
+        self.folder.storage.truncate(self.handle.fd, 0)
+        if preallocate_bytes:
+            self.folder.storage.preallocate(self.handle.fd, preallocate_bytes)
+            self._has_reserved_tail = True
+
+    def file(self) -> FileHandle:
+        """Its file, opened if it is not."""
+        handle = self.handle
+        if handle is None:
+            handle = self.handle = self.folder.open(self.log_name)
+            self.pool.admit(self)
+        return handle
+
+    def has_room(self, size_bytes: int, last_offset: int, segment_bytes: int, segment_index_bytes: int) -> bool:
+        """Whether batches of that size and last offset may be appended.
+
+        Source: LogSegment.shouldRoll; TimeIndex.isFull keeps one entry for the roll.
+        """
+        return (
+            self.size + size_bytes <= segment_bytes
+            and last_offset - self.base_offset <= MOST_RELATIVE_OFFSET
+            and (self.offset_index.count + 1) * OFFSET_ENTRY_BYTES <= segment_index_bytes
+            and (self.time_index.count + 2) * TIME_ENTRY_BYTES <= segment_index_bytes
+        )
+
+    def waited_ms(self, now_ms: int, max_timestamp: int) -> int:
+        """How long the segment has been filled, as `segment.ms` measures it: by the timestamps of records, if they have any.
+
+        Source: LogSegment.timeWaitedForRoll.
+        """
+        first_timestamp = self.first_timestamp
+        return max_timestamp - first_timestamp if first_timestamp >= 0 else now_ms - self.created_ms
+
+    def append(self, pieces: Sequence[Bytes], size_bytes: int, batches: Sequence[BatchHeader], index_interval_bytes: int) -> None:
+        """Appends batches.
+
+        Args:
+            pieces: the bytes of the batches, in order.
+            size_bytes: how many they are.
+            batches: their headers, in order.
+            index_interval_bytes: the least bytes between two entries of the indexes.
+
+        Raises:
+            OSError: nothing was appended.
+
+        Durability: in the page cache.
+        """
+        handle = self.handle or self.file()
+        position = self.size
+        storage = self.folder.storage
+        try:
+            if self._has_torn_tail:
+                self.cut_tail()
+            if len(pieces) == 1:
+                storage.write(handle.fd, pieces[0], position)
+            else:
+                storage.write_pieces(handle.fd, pieces, position)
+        except OSError:
+            self._has_torn_tail = True
+            with suppress(OSError):
+                self.cut_tail()
+            self.pool.release(self)
+            raise
+        self.size = position + size_bytes
+        self.is_synced = False
+        self.needs_save = True
+        for batch in batches:
+            self.note(position, batch.size_bytes, batch.last_offset, batch.max_timestamp, index_interval_bytes)
+            position += batch.size_bytes
+
+    def note(self, position: int, size_bytes: int, last_offset: int, max_timestamp: int, index_interval_bytes: int) -> None:
+        """Enters a batch that is now in the file into what is known of it.
+
+        Source: LogSegment.append; the interval counts from the batch behind the last entry, which itself has none.
+        """
+        if not position:
+            self._first_timestamp = max_timestamp
+        if max_timestamp > self.max_timestamp:
+            self._max_timestamp = max_timestamp
+            self._offset_of_max_timestamp = last_offset
+        if self.bytes_since_index_entry > index_interval_bytes:
+            self.offset_index.append(last_offset - self.base_offset, position)
+            self._note_max_timestamp()
+            self.bytes_since_index_entry = 0
+        self.bytes_since_index_entry += size_bytes
+
+    def _note_max_timestamp(self) -> None:
+        if self.max_timestamp >= 0:
+            self.time_index.append_greater(self.max_timestamp, self.offset_of_max_timestamp - self.base_offset)
+
+    def cut_tail(self) -> None:
+        """Cuts off what the file holds behind `size`: a torn write, or room that was reserved.
+
+        Raises:
+            OSError: it is still there; the next append tries again.
+        """
+        self.folder.storage.truncate(self.file().fd, self.size)
+        self._has_torn_tail = self._has_reserved_tail = False
+
+    def load_indexes(self) -> None:
+        """Makes a segment that was read from files ready for appends."""
+        self.offset_index.load()
+        self.time_index.load()
+        _, position = self.offset_index.last() or (0, 0)
+        self.bytes_since_index_entry = self.size - position
+
+    def forget(self) -> None:
+        """Forgets the indexes and timestamps, to be noted anew from the batches."""
+        self.needs_save = True
+        self.offset_index.clear()
+        self.time_index.clear()
+        self.bytes_since_index_entry = 0
+        self._first_timestamp = None
+        self._max_timestamp = NO_TIMESTAMP
+        self._offset_of_max_timestamp = self.base_offset
+
+    def seal(self) -> None:
+        """Ends appends: writes the indexes, the greatest timestamp last, and keeps nothing of them in memory.
+
+        Raises:
+            OSError: the segment can go on as the active one.
+
+        Durability: in the page cache.
+        """
+        self.save_indexes()
+        self.offset_index.unload()
+        self.time_index.unload()
+
+    def save_indexes(self) -> None:
+        """Writes the indexes as a segment at rest has them: the greatest timestamp is the time index's last entry.
+
+        Durability: in the page cache.
+        """
+        if self._has_torn_tail or self._has_reserved_tail:
+            self.cut_tail()
+        if self.time_index.keys is not None:
+            self._note_max_timestamp()
+        self.offset_index.save()
+        self.time_index.save()
+        self.needs_save = False
+        self.is_synced = False
+
+    # Reading
+
+    def region(self, position: int, length: int) -> FileRegion:
+        """A run of its bytes."""
+        return FileRegion(self.handle or self.file(), position, length)
+
+    def find(self, offset: int) -> BatchPlace | None:
+        """The first batch whose last offset is `offset` or greater; None if there is none."""
+        _, position = self.offset_index.floor(min(offset - self.base_offset, MOST_RELATIVE_OFFSET)) or (0, 0)
+        for place in self.places(position):
+            if place.last_offset >= offset:
+                return place
+        return None
+
+    def size_of_batch_at(self, position: int) -> int:
+        """The size of the batch that begins there."""
+        (length,) = _LENGTH.unpack(self.folder.storage.read(self.file().fd, 4, position + 8))
+        return int(length) + _OVERHEAD
+
+    def places(self, position: int = 0) -> Iterator[BatchPlace]:
+        """The batches from the one that begins at `position`, by their headers alone."""
+        fd = self.file().fd
+        read = self.folder.storage.read
+        chunk = b""
+        chunk_position = position
+        while position < self.size:
+            at = position - chunk_position
+            if len(chunk) - at < _HEAD.size:
+                chunk = read(fd, min(_HEADS_CHUNK, self.size - position), position)
+                chunk_position, at = position, 0
+                if len(chunk) < _HEAD.size:
+                    chunk += bytes(_HEAD.size)
+            place = read_place(chunk, at, position)
+            if place is None or position + place.size_bytes > self.size:
+                raise OSError(f"{self.folder.path_of(self.log_name)} holds no batch at byte {position}")
+            yield place
+            position += place.size_bytes
+
+    def batches(self, position: int = 0) -> Iterator[memoryview]:
+        """The batches from the one that begins at `position`, whole."""
+        fd = self.file().fd
+        read = self.folder.storage.read
+        chunk = memoryview(b"")
+        chunk_position = position
+        for place in self.places(position):
+            at = place.position - chunk_position
+            if at + place.size_bytes > len(chunk):
+                wanted = max(place.size_bytes, min(_BATCHES_CHUNK, self.size - place.position))
+                chunk = memoryview(read(fd, wanted, place.position))
+                chunk_position, at = place.position, 0
+            yield chunk[at : at + place.size_bytes]
+
+    def next_offset(self) -> int:
+        """One past its last record, from the last entry of the offset index and the headers behind it."""
+        _, position = self.offset_index.last() or (0, 0)
+        next_offset = self.base_offset
+        for place in self.places(position):
+            next_offset = place.last_offset + 1
+        return next_offset
+
+    def find_timestamp(self, timestamp: int, start_offset: int) -> TimestampAndOffset | None:
+        """The first record from `start_offset` on whose timestamp is `timestamp` or greater.
+
+        Source: LogSegment.findOffsetByTimestamp, FileRecords.searchForTimestamp.
+        """
+        _, relative_offset = self.time_index.floor(timestamp) or (NO_TIMESTAMP, 0)
+        relative_offset = max(relative_offset, start_offset - self.base_offset)
+        _, position = self.offset_index.floor(min(relative_offset, MOST_RELATIVE_OFFSET)) or (0, 0)
+        for place in self.places(position):
+            if place.max_timestamp < timestamp or place.last_offset < start_offset:
+                continue
+            data = self.folder.storage.read(self.file().fd, place.size_bytes, place.position)
+            for record in iterate_records(memoryview(data)):
+                if record.timestamp >= timestamp and record.offset >= start_offset:
+                    epoch = place.leader_epoch if place.leader_epoch >= 0 else None
+                    return TimestampAndOffset(record.offset, record.timestamp, epoch)
+        return None
+
+    # Cutting and going away
+
+    def truncate(self, offset: int) -> int:
+        """Drops the batch that holds `offset` and all behind it; returns how many bytes that were.
+
+        Source: LogSegment.truncateTo.
+        """
+        place = self.find(offset)
+        relative_offset = max(offset - self.base_offset, 0)
+        self.load_indexes()
+        self.needs_save = True
+        self.offset_index.truncate(relative_offset)
+        self.time_index.truncate(relative_offset)
+        if place is None:
+            return 0
+        cut = self.size - place.position
+        self.size = place.position
+        self._has_torn_tail = True
+        self.cut_tail()
+        self.is_synced = False
+        if not self.size:
+            self._first_timestamp = None
+        self._load_max_timestamp()
+        _, position = self.offset_index.last() or (0, 0)
+        for behind in self.places(position):
+            if behind.max_timestamp > self.max_timestamp:
+                self._max_timestamp = behind.max_timestamp
+                self._offset_of_max_timestamp = behind.last_offset
+        self.bytes_since_index_entry = self.size - position
+        return cut
+
+    def close(self) -> None:
+        """Lets go of the file; regions that are being sent keep it open."""
+        self.pool.release(self)
+
+    def rename_files(self, suffix: str, new_suffix: str) -> None:
+        """Puts `new_suffix` in the place of `suffix` at the end of each of its files' names."""
+        for kind in SEGMENT_SUFFIXES:
+            name = file_name(self.base_offset, kind)
+            self.folder.rename(name + suffix, name + new_suffix)
+
+    def delete_files(self, suffix: str = "") -> None:
+        """Removes its files, as far as there are any."""
+        self.close()
+        for kind in SEGMENT_SUFFIXES:
+            self.folder.remove(file_name(self.base_offset, kind) + suffix)
+
+
+def read_place(data: Bytes, at: int, position: int) -> BatchPlace | None:
+    """What the header at `data[at:]` says of the batch at `position` of a file; None if it is not a header."""
+    base_offset, length, leader_epoch, magic, _, _, delta, _, max_timestamp = _HEAD.unpack_from(data, at)
+    if magic == 2:
+        if length < _HEAD.size or delta < 0:
+            return None
+        return BatchPlace(position, length + _OVERHEAD, base_offset, base_offset + delta, max_timestamp, leader_epoch)
+    # A message set of magic 0 or 1 is one message or one wrapper; its offset is that of its last record, and its first one
+    # is known only to who decompresses it. Folders of older brokers hold them.
+    if magic not in (0, 1) or length < _LEAST_LENGTH:
+        return None
+    timestamp = _LEGACY_TIMESTAMP.unpack_from(data, at + 18)[0] if magic == 1 else NO_TIMESTAMP
+    return BatchPlace(position, length + _OVERHEAD, base_offset, base_offset, timestamp, -1)

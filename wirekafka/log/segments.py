@@ -1,0 +1,230 @@
+"""The run of segments that makes up a log: finding records in it, and taking segments out of it.
+
+Theory of operation: an offset leads to a segment by bisection, and the segment leads to a position. Where a reader went on at
+the end of what it got, or waits at the end of the log, the position is remembered, so that the next read is no search.
+
+Rules of this file:
+    Invariant: there is always a segment; the last one is active.
+    Invariant: segments are in order, and a segment's offsets end where the next one's begin.
+    Errors are `OSError`. Positions that are remembered are forgotten whenever the run changes.
+
+Source: org.apache.kafka.storage.internals.log.{LogSegments, LocalLog}.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+
+from wirekafka.log.recovery import SNAPSHOT_SUFFIX, SWAP_SUFFIX
+from wirekafka.log.segment import DELETED_SUFFIX, BatchPlace, Segment, TimestampAndOffset, file_name
+from wirekafka.log.storage import FileRegion, Folder
+
+_MOST_HINTS = 64
+"""Positions remembered for readers; one more and all are forgotten."""
+
+
+class Segments:
+    """The segments of one log.
+
+    Attributes:
+        items: the segments, by base offset.
+        folder: where their files are.
+    """
+
+    __slots__ = ("_hints", "folder", "items")
+
+    def __init__(self, folder: Folder, items: list[Segment]) -> None:
+        self.folder = folder
+        self.items = items
+        self._hints: dict[int, tuple[Segment, int]] = {}
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def __iter__(self) -> Iterator[Segment]:
+        return iter(self.items)
+
+    @property
+    def active(self) -> Segment:
+        """The segment that is appended to."""
+        return self.items[-1]
+
+    @property
+    def size_bytes(self) -> int:
+        """The bytes of all batches."""
+        return sum(segment.size for segment in self.items)
+
+    # Reading
+
+    def read(
+        self, offset: int, *, max_bytes: int, end_offset: int, log_end_offset: int, min_one_batch: bool
+    ) -> FileRegion | bytes:
+        """Batches from the one that holds `offset`; see `Log.read`."""
+        hint = self._hints.get(offset)
+        if hint is not None:
+            segment, position = hint
+        else:
+            found = self.find(offset)
+            if found is None:
+                return b""
+            segment, place = found
+            position = place.position
+        end_position = segment.size if end_offset >= log_end_offset else self._position_before(segment, end_offset)
+        length = end_position - position
+        if length > max_bytes:
+            length = max_bytes
+            if min_one_batch:
+                length = max(max_bytes, min(segment.size_of_batch_at(position), end_position - position))
+        if length <= 0:
+            return b""
+        if position + length == segment.size and segment is self.items[-1]:
+            self.remember_end(log_end_offset)
+        return segment.region(position, length)
+
+    def remember_end(self, log_end_offset: int) -> None:
+        """A reader will go on at the log's end, which is where the file ends now."""
+        hints = self._hints
+        if len(hints) >= _MOST_HINTS:
+            hints.clear()
+        active = self.items[-1]
+        hints[log_end_offset] = (active, active.size)
+
+    def find(self, offset: int) -> tuple[Segment, BatchPlace] | None:
+        """The first batch whose last offset is `offset` or greater; compaction may have taken the one that held it."""
+        for segment in self.items[self._number_of(offset) :]:
+            place = segment.find(offset)
+            if place is not None:
+                return segment, place
+        return None
+
+    def _number_of(self, offset: int) -> int:
+        """The last segment whose base offset is not greater than `offset`, the first one if there is none."""
+        if offset >= self.items[-1].base_offset:
+            return len(self.items) - 1
+        return max(bisect_right(self.items, offset, key=lambda segment: segment.base_offset) - 1, 0)
+
+    def _position_before(self, segment: Segment, end_offset: int) -> int:
+        """Where the segment's batches before `end_offset` end."""
+        if self.items[self._number_of(end_offset)] is not segment:
+            return segment.size
+        place = segment.find(end_offset)
+        return place.position if place is not None else segment.size
+
+    def batches(self, offset: int) -> Iterator[memoryview]:
+        """The batches from the one that holds `offset`, whole, up to the end."""
+        found = self.find(offset)
+        if found is None:
+            return
+        first, place = found
+        position = place.position
+        for segment in self.items[self.items.index(first) :]:
+            yield from segment.batches(position)
+            position = 0
+
+    def find_timestamp(self, timestamp: int, start_offset: int) -> TimestampAndOffset | None:
+        """The first record from `start_offset` on whose timestamp is `timestamp` or greater."""
+        for segment in self.items:
+            if segment.max_timestamp >= timestamp:
+                found = segment.find_timestamp(timestamp, start_offset)
+                if found is not None:
+                    return found
+        return None
+
+    def find_max_timestamp(self, start_offset: int) -> TimestampAndOffset | None:
+        """The first record from `start_offset` on with the greatest timestamp."""
+        latest = max(self.items, key=lambda segment: segment.max_timestamp)
+        if latest.max_timestamp < 0:
+            return None
+        found = latest.find_timestamp(latest.max_timestamp, start_offset)
+        if found is not None:
+            return found
+        # The index leads to a record that is before the start. What is left is known by its headers alone, and the batch
+        # that holds the start may have its greatest timestamp before it.
+        places = (place for segment in self.items for place in segment.places() if place.last_offset >= start_offset)
+        for timestamp in sorted({place.max_timestamp for place in places}, reverse=True):
+            found = self.find_timestamp(timestamp, start_offset)
+            if found is not None:
+                return found
+        return None
+
+    # Changing
+
+    def add(self, segment: Segment) -> None:
+        """`segment` is the active one from now on."""
+        self.items.append(segment)
+        self._hints.clear()
+
+    def take_first(self, count: int) -> list[Segment]:
+        """Takes the first `count` segments out; at least one stays."""
+        assert count < len(self.items), "a log without segments"
+        taken = self.items[:count]
+        del self.items[:count]
+        self._hints.clear()
+        return taken
+
+    def truncate(self, offset: int) -> list[Segment]:
+        """Drops the batch that holds `offset` and all behind it; returns the segments that are out."""
+        kept = max(bisect_right(self.items, offset - 1, key=lambda segment: segment.base_offset), 1)
+        taken = self.items[kept:]
+        del self.items[kept:]
+        self._hints.clear()
+        self.active.truncate(offset)
+        return taken
+
+    def replace(self, old: list[Segment], new: Segment) -> bool:
+        """Puts a compacted segment, whose files end in `.swap`, in the place of those it was made from.
+
+        Returns:
+            False if one of them is no longer here; nothing has changed then.
+
+        Raises:
+            OSError: the next start of the broker finishes it.
+
+        Source: LocalLog.replaceSegments.
+        """
+        if not all(segment in self.items for segment in old):
+            return False
+        number = self.items.index(old[0])
+        assert self.items[number : number + len(old)] == old, "compacted segments are neighbours"
+        self.items[number : number + len(old)] = [new]
+        self._hints.clear()
+        for segment in old:
+            segment.close()
+            segment.rename_files("", DELETED_SUFFIX)
+            if segment.base_offset != new.base_offset:
+                self.folder.remove(file_name(segment.base_offset, SNAPSHOT_SUFFIX))
+        new.rename_files(SWAP_SUFFIX, "")
+        return True
+
+    def remover_of(self, segments: list[Segment]) -> Callable[[], None]:
+        """What removes the files of segments that were replaced."""
+
+        def remove() -> None:
+            with suppress(OSError):
+                for segment in segments:
+                    segment.delete_files(DELETED_SUFFIX)
+
+        return remove
+
+    def mark_deleted(self, segments: list[Segment]) -> Callable[[], None]:
+        """Renames the files of segments that are out; returns what removes them.
+
+        Regions that are being sent keep the data for as long as they need it.
+        """
+        folder = self.folder
+        snapshots = [file_name(segment.base_offset, SNAPSHOT_SUFFIX) for segment in segments]
+        with suppress(OSError):
+            for segment, snapshot in zip(segments, snapshots, strict=True):
+                segment.close()
+                segment.rename_files("", DELETED_SUFFIX)
+                folder.rename(snapshot, snapshot + DELETED_SUFFIX)
+
+        def remove() -> None:
+            with suppress(OSError):
+                for segment, snapshot in zip(segments, snapshots, strict=True):
+                    segment.delete_files(DELETED_SUFFIX)
+                    folder.remove(snapshot + DELETED_SUFFIX)
+
+        return remove

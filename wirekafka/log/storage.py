@@ -1,0 +1,298 @@
+"""The seam to the file system: everything that touches a data file or folder goes through here.
+
+Owns descriptors and the bytes that are on their way to a client. `Storage` is the real file system; a test brings a
+subclass that tears writes, fills the disk or crashes between any two calls.
+
+Rules of this file:
+    Errors are `OSError`; the log above maps them once, in `Log`.
+    A write is whole or raises. After a write that raised, the file may hold any part of it: who wrote cuts it back.
+    A descriptor lives as long as somebody holds its `FileHandle`: a segment, or a `FileRegion` that is being sent. So a
+    deleted or compacted segment finishes its sendfiles, and closing is never anybody's job.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Protocol
+
+Bytes = bytes | bytearray | memoryview
+
+_MOST_PIECES = 512
+"""Pieces in one pwritev; the system's limit (IOV_MAX) is 1024."""
+
+
+class Storage:
+    """The real file system."""
+
+    __slots__ = ()
+
+    def open(self, path: str, *, create: bool = False) -> int:
+        """A descriptor for reading and writing; for reading alone where the file system is read-only."""
+        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
+        try:
+            return os.open(path, flags, 0o644)
+        except OSError:
+            if create:
+                raise
+            return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+
+    def write(self, fd: int, data: Bytes, position: int) -> None:
+        """Writes all of `data` at `position`.
+
+        Durability: in the page cache; safe from a crash of this process, not of the machine.
+        """
+        written = os.pwrite(fd, data, position)
+        while written < len(data):
+            written += os.pwrite(fd, memoryview(data)[written:], position + written)
+
+    def write_pieces(self, fd: int, pieces: Sequence[Bytes], position: int) -> None:
+        """Writes the pieces one after the other from `position`.
+
+        Durability: as `write`.
+        """
+        for first in range(0, len(pieces), _MOST_PIECES):
+            run = pieces[first : first + _MOST_PIECES]
+            size = sum(map(len, run))
+            if os.pwritev(fd, run, position) != size:
+                self.write(fd, b"".join(run), position)
+            position += size
+
+    def read(self, fd: int, size: int, position: int) -> bytes:
+        """At most `size` bytes from `position`; fewer only at the end of the file."""
+        data = os.pread(fd, size, position)
+        if len(data) == size or not data:
+            return data
+        pieces = [data]
+        missing = size - len(data)
+        while missing and (data := os.pread(fd, missing, position + size - missing)):
+            pieces.append(data)
+            missing -= len(data)
+        return b"".join(pieces)
+
+    def truncate(self, fd: int, size: int) -> None:
+        """Makes the file `size` bytes long."""
+        os.ftruncate(fd, size)
+
+    def preallocate(self, fd: int, size: int) -> None:
+        """Reserves `size` bytes on the disk and makes the file that long."""
+        os.posix_fallocate(fd, 0, size)
+
+    def sync(self, fd: int) -> None:
+        """Waits until the file's data is on the disk."""
+        os.fdatasync(fd)
+
+    def close(self, fd: int) -> None:
+        """Gives the descriptor back."""
+        os.close(fd)
+
+    def rename(self, path: str, new_path: str) -> None:
+        """Renames atomically, over what is there."""
+        os.rename(path, new_path)
+
+    def remove(self, path: str) -> None:
+        """Removes a file; one that is gone already is fine."""
+        with suppress(FileNotFoundError):
+            os.unlink(path)
+
+    def make_folder(self, path: str) -> None:
+        """Makes a folder and those above it; one that exists is fine."""
+        os.makedirs(path, exist_ok=True)
+
+    def remove_folder(self, path: str) -> None:
+        """Removes an empty folder."""
+        os.rmdir(path)
+
+    def sync_folder(self, path: str) -> None:
+        """Waits until the folder's list of files is on the disk."""
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def files(self, path: str) -> dict[str, os.stat_result]:
+        """The files in a folder, by name."""
+        with os.scandir(path) as entries:
+            return {entry.name: entry.stat() for entry in entries if entry.is_file()}
+
+    def folders(self, path: str) -> list[str]:
+        """The names of the folders in a folder, sorted."""
+        with os.scandir(path) as entries:
+            return sorted(entry.name for entry in entries if entry.is_dir())
+
+    def read_file(self, path: str) -> bytes:
+        """All of a file.
+
+        Raises:
+            FileNotFoundError: there is none.
+        """
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            return self.read(fd, os.fstat(fd).st_size, 0)
+        finally:
+            os.close(fd)
+
+    def write_file(self, path: str, data: bytes, *, sync: bool = False) -> None:
+        """Puts `data` in the place of a file: readers see the old one or the new one, never a part.
+
+        Durability: with `sync`, on disk under its name; without, as `write`.
+        """
+        temporary = path + ".tmp"
+        fd = self.open(temporary, create=True)
+        try:
+            self.truncate(fd, 0)
+            self.write(fd, data, 0)
+            if sync:
+                self.sync(fd)
+        finally:
+            self.close(fd)
+        self.rename(temporary, path)
+        if sync:
+            self.sync_folder(os.path.dirname(path))
+
+
+class FileHandle:
+    """An open file; its descriptor is closed when the last holder lets go."""
+
+    __slots__ = ("_close", "fd")
+
+    def __init__(self, fd: int, close: Callable[[int], None] = os.close) -> None:
+        self.fd = fd
+        self._close = close
+
+    def __del__(self) -> None:
+        self._close(self.fd)
+
+
+class FileRegion:
+    """A run of a file's bytes, for sendfile or for reading.
+
+    Attributes:
+        file: keeps the descriptor open for as long as the region is wanted.
+        position: where the run begins in the file.
+        length: its bytes; a region is never empty.
+    """
+
+    __slots__ = ("file", "length", "position")
+
+    def __init__(self, file: FileHandle, position: int, length: int) -> None:
+        self.file = file
+        self.position = position
+        self.length = length
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __repr__(self) -> str:
+        return f"<FileRegion of {self.length} bytes at {self.position}>"
+
+    def read(self) -> bytes:
+        """The bytes themselves; fewer if the file has been cut since."""
+        return Storage.read(_DISK, self.file.fd, self.length, self.position)
+
+
+_DISK = Storage()
+
+
+class Folder:
+    """One partition's folder: its files by name, wherever the folder has been renamed to.
+
+    Attributes:
+        path: where it is now.
+        is_dirty: a file was made or renamed since the folder was last synced.
+    """
+
+    __slots__ = ("is_dirty", "path", "storage")
+
+    def __init__(self, path: str, storage: Storage) -> None:
+        self.path = path
+        self.storage = storage
+        self.is_dirty = False
+
+    def path_of(self, name: str) -> str:
+        """The path of one of its files."""
+        return f"{self.path}/{name}"
+
+    def open(self, name: str, *, create: bool = False) -> FileHandle:
+        """Opens one of its files."""
+        fd = self.storage.open(f"{self.path}/{name}", create=create)
+        self.is_dirty |= create
+        return FileHandle(fd, self.storage.close)
+
+    def read_file(self, name: str) -> bytes | None:
+        """All of one of its files, None if there is none."""
+        try:
+            return self.storage.read_file(f"{self.path}/{name}")
+        except FileNotFoundError:
+            return None
+
+    def write_file(self, name: str, data: bytes, *, sync: bool = False) -> None:
+        """Puts `data` in the place of one of its files.
+
+        Durability: as `Storage.write_file`.
+        """
+        self.is_dirty |= not sync
+        self.storage.write_file(f"{self.path}/{name}", data, sync=sync)
+
+    def rename(self, name: str, new_name: str) -> None:
+        """Renames one of its files; one that is not there is fine."""
+        with suppress(FileNotFoundError):
+            self.storage.rename(f"{self.path}/{name}", f"{self.path}/{new_name}")
+            self.is_dirty = True
+
+    def remove(self, name: str) -> None:
+        """Removes one of its files; one that is not there is fine."""
+        self.storage.remove(f"{self.path}/{name}")
+
+    def move(self, new_path: str) -> None:
+        """Renames the folder itself; files that are open stay open."""
+        self.storage.rename(self.path, new_path)
+        self.path = new_path
+
+    def sync(self) -> None:
+        """Waits until the list of its files is on the disk, if that changed."""
+        if self.is_dirty:
+            self.storage.sync_folder(self.path)
+            self.is_dirty = False
+
+
+class HandleHolder(Protocol):
+    """Someone who keeps a file open and can open it again."""
+
+    handle: FileHandle | None
+
+
+class HandlePool:
+    """Bounds how many files are open: whoever opened first lets go first, and opens again when it needs to.
+
+    Args:
+        limit: the most files; half of what the process may open, if not given.
+    """
+
+    __slots__ = ("_holders", "limit")
+
+    def __init__(self, limit: int | None = None) -> None:
+        if limit is None:
+            soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+            limit = 1 << 20 if soft == resource.RLIM_INFINITY else soft // 2
+        self.limit = limit
+        self._holders: dict[HandleHolder, None] = {}
+
+    def __len__(self) -> int:
+        return len(self._holders)
+
+    def admit(self, holder: HandleHolder) -> None:
+        """`holder` has opened its file."""
+        while len(self._holders) >= self.limit:
+            oldest = next(iter(self._holders))
+            del self._holders[oldest]
+            oldest.handle = None
+        self._holders[holder] = None
+
+    def release(self, holder: HandleHolder) -> None:
+        """`holder` lets go of its file, if it had one open."""
+        self._holders.pop(holder, None)
+        holder.handle = None
