@@ -339,7 +339,7 @@ def _refuse_replica(request: FetchRequest) -> FetchResponse:
 
 
 def _failure(index: int, code: ErrorCode) -> PartitionData:
-    return PartitionData(partition_index=index, error_code=code, high_watermark=-1, aborted_transactions=None, records=b"")
+    return PartitionData(partition_index=index, error_code=code, high_watermark=-1, records=b"")
 
 
 class _Reading:
@@ -412,15 +412,17 @@ class _Reading:
         except KafkaError as error:
             return self.refuse(asked.partition, error.code, partition)
         self.watched.append((partition, asked))
-        return PartitionData(
+        data = PartitionData(
             partition_index=asked.partition,
             high_watermark=source.high_watermark,
             last_stable_offset=source.last_stable_offset,
             log_start_offset=source.log_start_offset,
             diverging_epoch=diverging_epoch,
-            aborted_transactions=[] if self._call.request.isolation_level else None,
             records=records,
         )
+        if not self._call.request.isolation_level:
+            data.aborted_transactions = None
+        return data
 
     def _take(self, partition: Partition, asked: Asked) -> Any:
         """Takes records off the limits, converted for a client that knows message sets only.

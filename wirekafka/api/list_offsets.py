@@ -160,9 +160,8 @@ def _segment_offsets(partition: Partition, asked: ListOffsetsPartition, call: Ca
     Source: UnifiedLog.legacyFetchOffsetsBefore, Partition.legacyFetchOffsetsForTimestamp.
     """
     source = partition.log
-    segments = source.segments
-    found = [(max(segment.base_offset, source.log_start_offset), segment.last_modified_ms) for segment in segments]
-    if segments[-1].size:
+    found = [(max(segment.base_offset, source.log_start_offset), segment.last_modified_ms) for segment in source.segments]
+    if source.segments.active.size:
         found.append((source.log_end_offset, call.now_ms))
     match asked.timestamp:
         case -1:
