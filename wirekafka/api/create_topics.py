@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from wirekafka.api.registry import Call, serves
 from wirekafka.cluster.described_configs import describe_topic_settings
-from wirekafka.cluster.topics import check_assignment
+from wirekafka.cluster.topics import CLUSTER_METADATA_TOPIC, check_assignment
 from wirekafka.config import BrokerConfig
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.names import ZERO_TOPIC_ID
@@ -31,8 +31,6 @@ from wirekafka.wire.types import Bool, Int8, Int16, Int32, Message, NullableStri
 
 if TYPE_CHECKING:
     from wirekafka.broker import Broker
-
-CLUSTER_METADATA_TOPIC = "__cluster_metadata"
 
 
 class CreatableReplicaAssignment(Message):
