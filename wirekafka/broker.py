@@ -96,7 +96,8 @@ class Broker:
             broker = cls(config, clock, logs, Topics.open(config, logs))
             broker.groups.load()
         except BaseException:
-            await logs.close()
+            with trio.CancelScope(shield=True):
+                await logs.close()
             raise
         return broker
 

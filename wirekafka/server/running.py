@@ -11,7 +11,7 @@ import structlog
 import trio
 
 import wirekafka.api  # noqa: F401  (enters every handler into the registry)
-from wirekafka.broker import Broker
+from wirekafka.broker import Broker, is_loopback
 from wirekafka.clock import Clock
 from wirekafka.config import BrokerConfig
 from wirekafka.config.endpoints import parse_listeners
@@ -58,10 +58,12 @@ async def open_broker(config: BrokerConfig, clock: Clock | None = None) -> Async
     broker = await Broker.open(config, clock or Clock())
     try:
         with _bound(config) as listeners:
+            addresses = [listener.address for listener in listeners]
+            broker.logs.announce(", ".join(map(str, addresses)))
             async with trio.open_nursery() as background:
                 broker.start(background)
                 async with _serving(broker, listeners):
-                    yield RunningBroker(broker, [listener.address for listener in listeners])
+                    yield RunningBroker(broker, addresses)
                 background.cancel_scope.cancel()
     finally:
         with trio.CancelScope(shield=True, deadline=trio.current_time() + CLOSE_SECONDS) as scope:
@@ -101,8 +103,8 @@ def _say_what_clients_see(config: BrokerConfig) -> None:
     skipped = [str(each) for each in parse_listeners("listeners", config.items("listeners")) if each not in opened]
     if skipped:
         log.info("Listeners for controllers are not opened: there is no separate controller here", listeners=skipped)
-    is_in_container = any(os.path.exists(path) for path in CONTAINER_MARKS)
-    if is_in_container and not config.advertised_listeners:
+    is_reachable = not all(is_loopback(listener.host) for listener in opened)
+    if is_reachable and not config.advertised_listeners and any(os.path.exists(path) for path in CONTAINER_MARKS):
         log.info(
             "Clients are told the address of this container; where they reach it by another one, such as a published port, "
             "name that by --advertise or advertised.listeners"
