@@ -1,0 +1,214 @@
+"""The command, in a process of its own."""
+
+from __future__ import annotations
+
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from wirekafka import __version__
+from wirekafka.tests.server.frames import request
+
+READY = re.compile(r"wirekafka (\S+) ready on (\S+:\d+(?:, \S+:\d+)*), data in (\S+) \(\d+\.\d\d s\)\n")
+
+
+class Process:
+    """A broker's process, and what it has said."""
+
+    def __init__(self, arguments: list[str], folder: Path) -> None:
+        self.errors = folder / "stderr"
+        with self.errors.open("w") as errors:
+            command = [sys.executable, "-m", "wirekafka", "serve", *arguments]
+            self.popen = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True, cwd=folder)
+
+    def ready_line(self) -> str:
+        """Waits for it."""
+        assert self.popen.stdout is not None
+        line = self.popen.stdout.readline()
+        assert READY.fullmatch(line), (line, self.errors.read_text())
+        return line
+
+    def addresses(self) -> list[tuple[str, int]]:
+        """Where it listens."""
+        match = READY.fullmatch(self.ready_line())
+        assert match is not None
+        pairs = [address.rpartition(":") for address in match[2].split(", ")]
+        return [(host, int(port)) for host, _, port in pairs]
+
+    def stop(self, number: signal.Signals = signal.SIGTERM) -> tuple[int, float]:
+        """Its exit code, and how many seconds it took."""
+        start = time.monotonic()
+        self.popen.send_signal(number)
+        return self.popen.wait(10), time.monotonic() - start
+
+
+@contextmanager
+def serving(folder: Path, *arguments: str) -> Iterator[Process]:
+    process = Process(list(arguments), folder)
+    try:
+        yield process
+    finally:
+        process.popen.kill()
+        process.popen.communicate()
+
+
+def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "wirekafka", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, cwd=folder, timeout=30, check=False)
+
+
+def ask_api_versions(address: tuple[str, int]) -> bytes:
+    with socket.create_connection(address, timeout=10) as ours:
+        ours.sendall(request(18, 0, 77))
+        return ours.recv(8)
+
+
+def test_serve_says_where_it_is_when_it_answers(tmp_path: Path) -> None:
+    with serving(tmp_path, "--listen", "127.0.0.1:0", "--listen", "localhost:0", "--data-dir", "records") as broker:
+        line = broker.ready_line()
+        match = READY.fullmatch(line)
+        assert match is not None
+        assert match[1] == __version__
+        assert match[3] == str(tmp_path / "records")
+        for address in match[2].split(", "):
+            host, _, port = address.rpartition(":")
+            assert ask_api_versions((host, int(port)))[4:] == b"\0\0\0\x4d"
+        assert broker.stop()[0] == 0
+        assert broker.popen.stdout is not None
+        assert broker.popen.stdout.read() == ""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_signal_stops_it_cleanly_with_clients_connected(tmp_path: Path, number: signal.Signals) -> None:
+    with serving(tmp_path, "--listen", "127.0.0.1:0") as broker:
+        (address,) = broker.addresses()
+        idle = [socket.create_connection(address) for _ in range(20)]
+        torn = socket.create_connection(address)
+        torn.sendall(b"\0\0")
+        status, seconds = broker.stop(number)
+        assert status == 0
+        assert seconds < 2
+        for each in (*idle, torn):
+            assert each.recv(1) == b""
+            each.close()
+        assert (tmp_path / "data" / ".kafka_cleanshutdown").exists()
+        assert "Stopped" in broker.errors.read_text()
+
+
+def test_second_signal_ends_it_at_once(tmp_path: Path) -> None:
+    with serving(tmp_path, "--listen", "127.0.0.1:0") as broker:
+        broker.addresses()
+        # Both arrive while it is not running, so both are delivered before it can close anything.
+        broker.popen.send_signal(signal.SIGSTOP)
+        broker.popen.send_signal(signal.SIGTERM)
+        broker.popen.send_signal(signal.SIGINT)
+        broker.popen.send_signal(signal.SIGCONT)
+        assert broker.popen.wait(10) in (128 + signal.SIGTERM, 128 + signal.SIGINT)
+
+
+def test_process_1_of_a_container_obeys_sigterm(tmp_path: Path) -> None:
+    probe = subprocess.run(["unshare", "--pid", "--fork", "true"], check=False, capture_output=True)
+    if probe.returncode:
+        pytest.skip("this machine lets us make no process namespace")
+    command = [
+        "unshare",
+        "--pid",
+        "--fork",
+        "--kill-child",
+        sys.executable,
+        "-m",
+        "wirekafka",
+        "serve",
+        "--listen",
+        "127.0.0.1:0",
+    ]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd=tmp_path) as outer:
+        assert outer.stdout is not None
+        assert READY.fullmatch(outer.stdout.readline())
+        (child,) = Path(f"/proc/{outer.pid}/task/{outer.pid}/children").read_text().split()
+        subprocess.run(["kill", "-TERM", child], check=True)
+        assert outer.wait(10) == 0
+
+
+def test_second_broker_on_a_data_directory_is_refused_and_told_who_holds_it(tmp_path: Path) -> None:
+    with serving(tmp_path, "--listen", "127.0.0.1:0") as broker:
+        ((_, port),) = broker.addresses()
+        second = run(tmp_path, "serve", "--listen", "127.0.0.1:0")
+        assert second.returncode == 1
+        assert len(second.stderr.splitlines()) == 1
+        assert str(tmp_path / "data") in second.stderr
+        assert f"process {broker.popen.pid}" in second.stderr
+        assert str(port) in second.stderr
+
+
+def test_address_in_use_is_one_line(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        refused = run(tmp_path, "serve", "--listen", f"127.0.0.1:{port}")
+    assert refused.returncode == 1
+    assert refused.stderr.splitlines()[-1] == f"wirekafka: Cannot listen on 127.0.0.1:{port}: Address already in use"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "parts"),
+    [
+        (["--set", "num.partitions=many"], ["num.partitions", "many", "an integer"]),
+        (["--set", "num.partition=3"], ["num.partition", "3", "num.partitions"]),
+        (["--set", "num.partitions"], ["num.partitions", "KEY=VALUE"]),
+        (["--listen", "localhost"], ["--listen", "localhost", "HOST:PORT"]),
+        (["--listen", "localhost:http"], ["--listen", "localhost:http", "HOST:PORT"]),
+        (["--listen", "localhost:99999"], ["99999"]),
+        (["--advertise", "kafka"], ["--advertise", "kafka", "HOST:PORT"]),
+        (["--advertise", "0.0.0.0:9092"], ["advertised.listeners", "0.0.0.0:9092"]),
+        (["--set", "listeners=SSL://:9093"], ["listeners", "SSL", "PLAINTEXT"]),
+        (["absent.properties"], ["absent.properties", "does not exist"]),
+        (["--nonsense"], ["--nonsense"]),
+    ],
+)
+def test_wrong_argument_is_named_with_what_is_accepted(tmp_path: Path, arguments: list[str], parts: list[str]) -> None:
+    refused = run(tmp_path, "serve", *arguments)
+    assert refused.returncode == 2
+    for part in parts:
+        assert part in refused.stderr.splitlines()[-1]
+    assert "Traceback" not in refused.stderr
+    assert not (tmp_path / "data").exists()
+
+
+def test_server_properties_are_read_and_arguments_go_before_them(tmp_path: Path) -> None:
+    text = "listeners=PLAINTEXT://127.0.0.1:1,CONTROLLER://:9093\ncontroller.listener.names=CONTROLLER\nlog.dirs=from-file\n"
+    (tmp_path / "server.properties").write_text(text)
+    arguments = ["server.properties", "--set", "listeners=INTERNAL://127.0.0.1:0,CONTROLLER://:9093"]
+    arguments += ["--set", "listener.security.protocol.map=INTERNAL:PLAINTEXT,CONTROLLER:PLAINTEXT"]
+    with serving(tmp_path, *arguments, "--advertise", "kafka.example:1234") as broker:
+        (address,) = broker.addresses()
+        assert ask_api_versions(address)[4:] == b"\0\0\0\x4d"
+        assert (tmp_path / "from-file" / "meta.properties").exists()
+        assert broker.stop()[0] == 0
+        assert "Listeners for controllers are not opened" in broker.errors.read_text()
+
+
+def test_data_directory_that_cannot_be_made_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    refused = run(tmp_path, "serve", "--listen", "127.0.0.1:0", "--data-dir", "file/below")
+    assert refused.returncode == 1
+    assert len(refused.stderr.splitlines()) == 1
+    assert "file/below" in refused.stderr
+
+
+def test_log_level_silences_what_is_below_it(tmp_path: Path) -> None:
+    with serving(tmp_path, "--listen", "127.0.0.1:0", "--log-level", "error") as broker:
+        broker.addresses()
+        broker.stop()
+        assert broker.errors.read_text() == ""
+
+
+def test_version_is_printed(tmp_path: Path) -> None:
+    assert run(tmp_path, "--version").stdout == f"wirekafka {__version__}\n"

@@ -1,0 +1,180 @@
+from __future__ import annotations
+
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+import structlog
+import trio
+import trio.lowlevel
+import trio.testing
+
+from wirekafka.api.registry import Client
+from wirekafka.config import BrokerConfig, Listener
+from wirekafka.server.listener import Address, BoundListener, ConnectionQuotas, ListenError, plain_host
+
+
+class Collector:
+    """A driver that only keeps what it is given."""
+
+    def __init__(self) -> None:
+        self.added: list[tuple[socket.socket, Client]] = []
+
+    def add(self, sock: socket.socket, client: Client) -> None:
+        self.added.append((sock, client))
+
+    def close(self) -> None:
+        for sock, _ in self.added:
+            sock.close()
+
+
+def has_ipv6() -> bool:
+    try:
+        with socket.socket(socket.AF_INET6) as probe:
+            probe.bind(("::1", 0))
+    except OSError:
+        return False
+    return True
+
+
+needs_ipv6 = pytest.mark.skipif(not has_ipv6(), reason="this machine has no IPv6 loopback")
+
+
+@asynccontextmanager
+async def listening(host: str, **settings: str) -> AsyncIterator[tuple[BoundListener, Collector, ConnectionQuotas]]:
+    config = BrokerConfig({name.replace("_", "."): value for name, value in settings.items()})
+    listener, driver, quotas = BoundListener(Listener("LAN", host, 0), config), Collector(), ConnectionQuotas(config)
+    listener.listen(50)
+    try:
+        with trio.fail_after(10):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(listener.accept, driver, quotas)
+                yield listener, driver, quotas
+                nursery.cancel_scope.cancel()
+    finally:
+        listener.close()
+        driver.close()
+
+
+async def until_added(driver: Collector, count: int) -> None:
+    while len(driver.added) < count:
+        await trio.lowlevel.checkpoint()
+
+
+@pytest.mark.parametrize(
+    ("listen", "connect", "seen"),
+    [
+        ("127.0.0.1", "127.0.0.1", "127.0.0.1"),
+        ("localhost", "127.0.0.1", "127.0.0.1"),
+        ("", "127.0.0.1", "127.0.0.1"),
+        ("0.0.0.0", "127.0.0.1", "127.0.0.1"),
+        pytest.param("::1", "::1", "::1", marks=needs_ipv6),
+        pytest.param("", "::1", "::1", marks=needs_ipv6),
+    ],
+)
+def test_client_knows_where_it_comes_from_and_where_it_came_to(listen: str, connect: str, seen: str) -> None:
+    async def main() -> None:
+        async with listening(listen) as (listener, driver, _):
+            with socket.create_connection((connect, listener.address.port)) as ours:
+                await until_added(driver, 1)
+                port = ours.getsockname()[1]
+        accepted, client = driver.added[0]
+        assert (client.host, client.port, client.listener) == (seen, port, "LAN")
+        assert (client.local_host, client.local_port) == (seen, listener.address.port)
+        assert accepted.gettimeout() == 0
+
+    trio.run(main)
+
+
+def test_port_0_is_chosen_by_the_kernel_and_read_back() -> None:
+    listener = BoundListener(Listener("PLAINTEXT", "127.0.0.1", 0), BrokerConfig())
+    assert listener.address.port > 0
+    assert str(listener.address) == f"127.0.0.1:{listener.address.port}"
+    listener.close()
+
+
+def test_bound_listener_refuses_until_it_listens() -> None:
+    listener = BoundListener(Listener("PLAINTEXT", "127.0.0.1", 0), BrokerConfig())
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection((listener.address.host, listener.address.port))
+    listener.close()
+
+
+def test_accepted_sockets_inherit_the_options() -> None:
+    async def main() -> None:
+        settings = {"socket_send_buffer_bytes": "50000", "socket_receive_buffer_bytes": "60000"}
+        async with listening("127.0.0.1", **settings) as (listener, driver, _):
+            with socket.create_connection(("127.0.0.1", listener.address.port)):
+                await until_added(driver, 1)
+                accepted = driver.added[0][0]
+                assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+                assert accepted.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+                assert accepted.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) == 100_000
+                assert accepted.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) == 120_000
+
+    trio.run(main)
+
+
+@pytest.mark.parametrize(
+    ("host", "port", "reason"),
+    [("127.0.0.1", None, "Address already in use"), ("192.0.2.1", 0, "Cannot assign"), ("no such host", 0, "no such host:0: ")],
+)
+def test_address_that_cannot_be_bound_is_named_with_the_reason(host: str, port: int | None, reason: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        listener = Listener("PLAINTEXT", host, other.getsockname()[1] if port is None else port)
+        with pytest.raises(ListenError, match=f"Cannot listen on {listener.host}:{listener.port}: ") as caught:
+            BoundListener(listener, BrokerConfig())
+    assert reason in str(caught.value)
+
+
+def test_address_with_too_many_connections_is_turned_away() -> None:
+    async def main() -> None:
+        limits: dict[str, Any] = {"max_connections_per_ip": "1", "max_connections_per_ip_overrides": "127.0.0.2:2"}
+        async with listening("127.0.0.1", **limits) as (listener, driver, quotas):
+            address = ("127.0.0.1", listener.address.port)
+            with structlog.testing.capture_logs() as lines:
+                for source, admitted in (("127.0.0.1", 1), ("127.0.0.2", 3)):
+                    ours = [socket.create_connection(address, source_address=(source, 0)) for _ in range(3)]
+                    await until_added(driver, admitted)
+                    await until_logged(lines, 2 if source == "127.0.0.1" else 3)
+                    for each in ours:
+                        each.close()
+            assert {(line["client"], line["event"].partition(":")[0]) for line in lines} == {
+                ("127.0.0.1", "Connection refused"),
+                ("127.0.0.2", "Connection refused"),
+            }
+            quotas.leave(driver.added[0][1])
+            with socket.create_connection(address, source_address=("127.0.0.1", 0)):
+                await until_added(driver, 4)
+
+    async def until_logged(lines: list[Any], count: int) -> None:
+        while len(lines) < count:
+            await trio.lowlevel.checkpoint()
+
+    trio.run(main)
+
+
+def test_connection_beyond_max_connections_waits_for_another_to_leave() -> None:
+    async def main() -> None:
+        async with listening("127.0.0.1", max_connections="2") as (listener, driver, quotas):
+            ours = [socket.create_connection(("127.0.0.1", listener.address.port)) for _ in range(3)]
+            await until_added(driver, 2)
+            await trio.testing.wait_all_tasks_blocked(0.02)
+            assert len(driver.added) == 2
+            quotas.leave(driver.added[0][1])
+            await until_added(driver, 3)
+            for each in ours:
+                each.close()
+
+    with structlog.testing.capture_logs() as lines:
+        trio.run(main)
+    assert [line["event"] for line in lines] == ["No connection more: max.connections is reached"]
+
+
+def test_addresses_are_printed_as_clients_write_them() -> None:
+    assert str(Address("::1", 9092)) == "[::1]:9092"
+    assert plain_host("::ffff:192.0.2.1") == "192.0.2.1"
+    assert plain_host("fe80::1%eth0") == "fe80::1"
+    assert plain_host("::ffff:0:1") == "::ffff:0:1"
