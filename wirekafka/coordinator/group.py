@@ -347,7 +347,7 @@ def empty_record(group: Group) -> GroupMetadataValue:
 
 def _names(protocols: Protocols) -> Iterable[str]:
     """Each protocol once, in order."""
-    return dict(protocols)
+    return dict(protocols).keys()
 
 
 def _member_of_record(loaded: MemberMetadata, protocol_name: str) -> Member:

@@ -1,0 +1,175 @@
+"""A world for the pure coordinator: time that is told, timers in a dict, a log that is a list of bytes, a disk that can fill.
+
+It does what `runtime` does, in the same order, and writes down what it was asked for. `test_runtime` holds the real one to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import count
+from typing import Any
+
+from wirekafka.coordinator.coordinator import GroupCoordinator
+from wirekafka.coordinator.effects import Effects, SetTimer, TimerEvent, TimerKey
+from wirekafka.coordinator.records import CoordinatorRecord, GroupRecord, OffsetRecord, decode, encode
+from wirekafka.coordinator.requests import JoinRequest, JoinResult, LeavingMember, SyncRequest, SyncResult
+from wirekafka.coordinator.settings import GroupSettings
+from wirekafka.errors import ErrorCode
+from wirekafka.pending import Pending
+
+START_MS = 1_000_000
+
+
+class World:
+    def __init__(self, settings: GroupSettings | None = None) -> None:
+        self.settings = settings or GroupSettings()
+        self.now_ms = START_MS
+        self.timers: dict[TimerKey, tuple[int, TimerEvent]] = {}
+        self.log: list[tuple[bytes, bytes | None]] = []
+        self.disk_error: ErrorCode | None = None
+        self.story: list[str] = []
+        self._numbers = count(1)
+        self.coordinator = self._new_coordinator()
+
+    def _new_coordinator(self) -> GroupCoordinator:
+        return GroupCoordinator(self.settings, lambda group_id: 0, lambda: str(next(self._numbers)))
+
+    def run(self, effects: Effects) -> ErrorCode | None:
+        for change in effects.timers:
+            if isinstance(change, SetTimer):
+                self.timers[change.key] = (self.now_ms + change.delay_ms, change.event)
+                self.story.append(f"timer {_name(change.key)} in {change.delay_ms} ms")
+            elif self.timers.pop(change, None) is not None:
+                self.story.append(f"cancel {_name(change)}")
+        error = self.disk_error if effects.records else None
+        for record in effects.records:
+            self.story.append(f"append{'' if error is None else ' fails'}: {describe_record(record)}")
+            if error is None:
+                self.log.append(encode(record))
+                if effects.is_replayed:
+                    self.coordinator.replay(record)
+        if effects.then is not None:
+            self.run(effects.then(error, self.now_ms))
+        for pending, result in effects.replies:
+            pending.complete(result)
+        return error
+
+    def join(self, request: JoinRequest, on_reply: Callable[[JoinResult], object] | None = None) -> Pending[JoinResult]:
+        pending = self._told("join", describe_join, on_reply)
+        self.run(self.coordinator.membership.join(request, pending, self.now_ms))
+        return pending
+
+    def sync(self, request: SyncRequest, on_reply: Callable[[SyncResult], object] | None = None) -> Pending[SyncResult]:
+        pending = self._told(f"sync {request.member_id}", describe_sync, on_reply)
+        self.run(self.coordinator.membership.sync(request, pending, self.now_ms))
+        return pending
+
+    def leave(self, group_id: str, *members: LeavingMember) -> list[ErrorCode]:
+        result, effects = self.coordinator.membership.leave(group_id, list(members), self.now_ms)
+        self.run(effects)
+        return result.members
+
+    def pass_time(self, ms: int) -> None:
+        """Fires what is due, each at its own time."""
+        end_ms = self.now_ms + ms
+        while self.timers:
+            key = min(self.timers, key=lambda key: self.timers[key][0])
+            due_ms, event = self.timers[key]
+            if due_ms > end_ms:
+                break
+            self.now_ms = max(self.now_ms, due_ms)
+            del self.timers[key]
+            self.story.append(f"at {self.now_ms - START_MS} ms {_name(key)} is due")
+            _, effects = self.coordinator.on_timer(event, self.now_ms)
+            self.run(effects)
+        self.now_ms = end_ms
+
+    def expire(self) -> None:
+        for _, effects in self.coordinator.expire(self.now_ms):
+            self.run(effects)
+
+    def reload(self) -> None:
+        """The broker dies and comes back: what is not in the log is gone, and who was parked never hears of it."""
+        self.timers.clear()
+        self.coordinator = self._new_coordinator()
+        for key, value in self.log:
+            record = decode(key, value)
+            assert record is not None
+            self.coordinator.replay(record)
+        for _, effects in self.coordinator.on_loaded(self.now_ms):
+            self.run(effects)
+
+    def _told(self, who: str, describe: Callable[[Any], str], on_reply: Callable[[Any], object] | None) -> Pending[Any]:
+        pending: Pending[Any] = Pending()
+
+        def told(result: Any) -> None:
+            self.story.append(f"reply to {who}: {describe(result)}")
+            if on_reply is not None:
+                on_reply(result)
+
+        pending.then(told)
+        return pending
+
+    def group_state(self, group_id: str) -> object:
+        """What of a group must outlive the broker."""
+        group = self.coordinator.groups.get(group_id)
+        if group is None:
+            return None
+        members = {member.member_id: member.assignment for member in group.members.values()}
+        return group.state, group.generation_id, group.protocol_name, group.leader, members, group.static_members
+
+    def states(self) -> list[str]:
+        return [self._state(group_id) for group_id in self.coordinator.groups]
+
+    def _state(self, group_id: str) -> str:
+        group = self.coordinator.groups[group_id]
+        members = ", ".join(
+            member.member_id + ("*" if member.member_id == group.leader else "") + _parked(member)
+            for member in group.members.values()
+        )
+        offsets = [
+            f"{topic}-{partition}={offset.offset}"
+            for topic, partitions in self.coordinator.offsets.of_group(group_id).items()
+            for partition, offset in partitions.items()
+        ]
+        pieces = [f"{group_id} is {group.state.value}, generation {group.generation_id}"]
+        pieces += [f"members {members}"] if members else []
+        pieces += [f"pending {', '.join(sorted(group.pending_members))}"] if group.pending_members else []
+        pieces += [f"offsets {', '.join(offsets)}"] if offsets else []
+        return "; ".join(pieces)
+
+
+def _parked(member: Any) -> str:
+    return " (in join)" if member.awaiting_join else " (in sync)" if member.awaiting_sync else ""
+
+
+def _name(key: TimerKey) -> str:
+    return " ".join(part for part in key if part)
+
+
+def describe_record(record: CoordinatorRecord) -> str:
+    match record:
+        case OffsetRecord(value=None):
+            return f"offset of {record.group_id} in {record.topic}-{record.partition} is gone"
+        case OffsetRecord(value=value):
+            assert value is not None
+            return f"offset of {record.group_id} in {record.topic}-{record.partition} is {value.offset}"
+        case GroupRecord(value=None):
+            return f"group {record.group_id} is gone"
+        case GroupRecord(value=value):
+            assert value is not None
+            members = ", ".join(f"{member.member_id}={member.assignment.decode()}" for member in value.members)
+            return f"group {record.group_id}, generation {value.generation}, {value.protocol}, members {members or 'none'}"
+
+
+def describe_join(result: JoinResult) -> str:
+    if result.error is not ErrorCode.NONE:
+        return f"{result.error.name} {result.member_id}".rstrip()
+    text = f"{result.member_id} is in generation {result.generation_id}, {result.protocol_name}, leader {result.leader}"
+    if result.members:
+        text += ", of " + " ".join(f"{member.member_id}:{member.metadata.decode()}" for member in result.members)
+    return text + (", skip the assignment" if result.is_assignment_skipped else "")
+
+
+def describe_sync(result: SyncResult) -> str:
+    return f"{result.error.name} {result.assignment.decode()}".rstrip()
