@@ -1,0 +1,70 @@
+import inspect
+from collections.abc import Iterator
+
+import pytest
+
+import wirekafka.api
+from wirekafka.api.registry import APIS, Api, serves
+from wirekafka.wire.types import Int32, Message
+
+every_api = pytest.mark.parametrize("api", sorted(APIS.values(), key=lambda api: api.key), ids=lambda api: api.name)
+
+
+class PingRequest(Message):
+    number: Int32 = 0
+
+
+class PingResponse(Message):
+    number: Int32 = 0
+
+
+@pytest.fixture
+def ping() -> Iterator[Api]:
+    @serves(9_999, PingRequest, PingResponse, versions=range(2, 5), flexible_since=4)
+    def handle(broker: object, call: object) -> PingResponse:
+        return PingResponse()
+
+    yield APIS[9_999]
+    del APIS[9_999]
+
+
+def test_served_handler_is_in_the_table(ping: Api) -> None:
+    assert (ping.key, ping.name, ping.versions) == (9_999, "Ping", range(2, 5))
+    assert ping.handler(None, None) == PingResponse()  # type: ignore[arg-type]
+
+
+def test_second_handler_of_an_api_is_a_bug(ping: Api) -> None:
+    with pytest.raises(AssertionError, match="two handlers"):
+        serves(9_999, PingRequest, PingResponse, versions=range(1), flexible_since=None)(ping.handler)
+
+
+def test_flexible_versions_have_flexible_headers(ping: Api) -> None:
+    assert [ping.is_flexible(version) for version in ping.versions] == [False, False, True]
+    assert [ping.has_flexible_response_header(version) for version in ping.versions] == [False, False, True]
+
+
+def test_response_header_of_api_versions_is_never_flexible() -> None:
+    """The client does not know yet what the broker speaks (KIP-511)."""
+    api = APIS[18]
+    assert api.is_flexible(3)
+    assert not api.has_flexible_response_header(3)
+
+
+def test_functions_of_a_version_are_looked_up_once(ping: Api) -> None:
+    assert ping.request_reader(2) is ping.request_reader(2)
+    assert ping.response_writer(4) is ping.response_writer(4)
+
+
+@every_api
+def test_api_says_in_its_module_what_it_does(api: Api) -> None:
+    for part in ("Behaviour:", "Versions:", "Differs from Apache Kafka:"):
+        assert part in api.doc, f"{inspect.getsourcefile(api.handler)} has no {part!r}"
+
+
+@every_api
+def test_api_serves_versions_without_a_gap(api: Api) -> None:
+    assert api.versions.step == 1
+    assert len(api.versions) > 0
+    assert api.request.__name__ == api.name + "Request"
+    assert api.response.__name__ == api.name + "Response"
+    assert api.handler.__module__.startswith(wirekafka.api.__name__)

@@ -1,0 +1,48 @@
+import pytest
+
+from wirekafka.wire.types import Int32, Message, String
+
+
+class Point(Message):
+    x: Int32 = 1
+    labels: list[String] = []
+
+
+class Other(Message):
+    x: Int32 = 1
+    labels: list[String] = []
+
+
+def test_message_starts_with_its_defaults() -> None:
+    point = Point()
+    assert (point.x, point.labels) == (1, [])
+
+
+def test_message_takes_fields_by_name() -> None:
+    assert Point(x=5, labels=["a"]).labels == ["a"]
+    with pytest.raises(TypeError):
+        Point(y=5)  # type: ignore[call-arg]
+
+
+def test_message_has_no_other_attributes() -> None:
+    with pytest.raises(AttributeError):
+        Point().y = 5  # type: ignore[attr-defined]
+
+
+def test_messages_are_equal_by_type_and_fields() -> None:
+    assert Point(x=2) == Point(x=2)
+    assert Point(x=2) != Point(x=3)
+    assert Point() != Other()
+    with pytest.raises(TypeError):
+        hash(Point())
+
+
+def test_message_shows_its_fields() -> None:
+    assert repr(Point(labels=["a"])) == "Point(x=1, labels=['a'])"
+
+
+def test_field_without_a_default_is_refused_at_declaration() -> None:
+    with pytest.raises(AssertionError, match="every field has a default"):
+
+        class Broken(Message):
+            x: Int32
