@@ -35,9 +35,10 @@ class Purgatory:
     def release(self) -> None:
         """Answers who became ready meanwhile."""
         self._is_held = False
-        ready, self._ready = self._ready, []
-        for delayed in ready:
-            delayed.finish()
+        if self._ready:
+            ready, self._ready = self._ready, []
+            for delayed in ready:
+                delayed.finish()
 
     def answer(self, delayed: DelayedFetch) -> None:
         """Answers a fetch that need not wait any more, now or on release."""
