@@ -293,7 +293,7 @@ class Log:
         """Batches from the one that holds `offset`.
 
         Args:
-            max_bytes: the most bytes; the last batch may be cut by it.
+            max_bytes: the most bytes; the last batch may be cut by it, but not the first.
             end_offset: no batch that holds this offset or a later one is given.
             min_one_batch: the first batch is given whole, even if it is larger than `max_bytes` (KIP-74).
 

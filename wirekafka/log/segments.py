@@ -73,12 +73,14 @@ class Segments:
             position = place.position
         end_position = segment.size if end_offset >= log_end_offset else self._position_before(segment, end_offset)
         length = end_position - position
-        if length > max_bytes:
-            length = max_bytes
-            if min_one_batch:
-                length = max(max_bytes, min(segment.size_of_batch_at(position), end_position - position))
         if length <= 0:
             return b""
+        if length > max_bytes:
+            first_bytes = min(segment.size_of_batch_at(position), length)
+            if first_bytes > max_bytes and not min_one_batch:
+                # The Java client fails on an answer that holds no whole batch.
+                return b""
+            length = max(max_bytes, first_bytes)
         if position + length == segment.size and segment is self.items[-1]:
             self.remember_end(log_end_offset)
         return segment.region(position, length)
