@@ -15,8 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-import structlog
-
 from wirekafka.coordinator.effects import (
     Effects,
     InitialJoinExpired,
@@ -36,8 +34,6 @@ from wirekafka.coordinator.records import CoordinatorRecord, GroupRecord, Offset
 from wirekafka.coordinator.requests import DescribedGroup, DescribedMember, JoinResult, ListedGroup, SyncResult
 from wirekafka.coordinator.settings import GroupSettings
 from wirekafka.errors import ErrorCode, KafkaError
-
-log = structlog.get_logger(__name__)
 
 
 class GroupCoordinator:
@@ -160,7 +156,6 @@ class GroupCoordinator:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND)
         if group.state is not GroupState.EMPTY:
             raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
-        log.info("group is deleted", group=group_id)
         return Effects(records=[*self.offsets.tombstones(group_id), GroupRecord(group_id, None)])
 
     def expire(self, now_ms: int) -> list[tuple[int, Effects]]:
@@ -179,9 +174,6 @@ class GroupCoordinator:
             if is_forgotten and group.state is GroupState.EMPTY:
                 records.append(GroupRecord(group.group_id, None))
             if records:
-                log.info(
-                    "offsets expired", group=group.group_id, offsets=len(tombstones), group_too=len(records) > len(tombstones)
-                )
                 by_partition.setdefault(group.partition, Effects(is_atomic=False)).records += records
         return list(by_partition.items())
 

@@ -60,18 +60,18 @@ class Loader:
                     self._replay(read)
         if skipped:
             log.warning(
-                "skipped records of kinds of groups that are not served", log=str(partition_log.topic_partition), records=skipped
+                "Skipped records of kinds of groups that are not served", log=str(partition_log.topic_partition), records=skipped
             )
 
     def _read(self, record: Record) -> CoordinatorRecord | None:
         try:
             return decode(record.key, record.value)
         except ProtocolError as error:
-            log.error("a record of __consumer_offsets cannot be read", offset=record.offset, error=str(error))
+            log.error("A record of __consumer_offsets cannot be read", offset=record.offset, error=str(error))
             return None
 
     def _replay(self, record: CoordinatorRecord) -> None:
         try:
             self._coordinator.replay(record)
         except ProtocolError as error:
-            log.error("a group cannot be as its record says", group=record.group_id, error=str(error))
+            log.error("A group cannot be as its record says", group=record.group_id, error=str(error))

@@ -264,7 +264,6 @@ class Membership:
             group.has_new_member = True
         group.add(member, request.protocol_type)
         group.park_join(member, pending)
-        log.info("member joins", group=group.group_id, member=member_id, instance=request.group_instance_id)
         self._rebalancer.renew_session(group, member, out, NEW_MEMBER_JOIN_TIMEOUT_MS)
         reason = f"new member {member_id}: {request.reason or 'no reason given'}"
         self._rebalancer.rebalance_or_complete(group, reason, now_ms, out)
@@ -295,7 +294,7 @@ class Membership:
         group.update(member, request.protocols, request.rebalance_timeout_ms, request.session_timeout_ms)
         group.park_join(member, pending)
         self._rebalancer.renew_session(group, member, out)
-        log.info("static member is back", group=group.group_id, instance=instance_id, member=new_member_id, was=old_member_id)
+        log.info("Static member is back", group=group.group_id, instance=instance_id, member=new_member_id, was=old_member_id)
         if group.state is GroupState.STABLE and group.select_protocol() == group.protocol_name:
             self._persist_static(request, group, member, old_member_id, old_leader, before, out)
         elif group.state is GroupState.PREPARING_REBALANCE:
@@ -398,7 +397,7 @@ class Membership:
             except KafkaError as error:
                 return error.code
         out.cancel_timer(session_timer(group.group_id, member_id))
-        log.info("member leaves", group=group.group_id, member=member_id, reason=leaving.reason)
+        log.info("Member leaves", group=group.group_id, member=member_id, reason=leaving.reason)
         if member_id in group.pending_members:
             group.remove(member_id)
         else:

@@ -61,7 +61,7 @@ class Rebalancer:
         out.cancel_timer(sync_timer(group.group_id))
         is_initial = group.state is GroupState.EMPTY
         group.transition_to(GroupState.PREPARING_REBALANCE, now_ms)
-        log.info("preparing a rebalance", group=group.group_id, generation=group.generation_id, reason=reason)
+        log.info("Preparing a rebalance", group=group.group_id, generation=group.generation_id, reason=reason)
         if is_initial:
             delay_ms = self._settings.initial_rebalance_delay_ms
             remaining_ms = max(group.rebalance_timeout_ms - delay_ms, 0)
@@ -85,12 +85,12 @@ class Rebalancer:
         self._remove_missing(group, out)
         if not group.elect_joined_leader() and group.members:
             # Only static members are left and none has joined: their sessions decide who is dead.
-            log.warning("a rebalance waits on: no member has joined", group=group.group_id)
+            log.warning("A rebalance waits on: no member has joined", group=group.group_id)
             self._wait_for_members(group, out)
             return
         group.start_generation(now_ms)
         if group.state is GroupState.EMPTY:
-            log.info("group is empty", group=group.group_id, generation=group.generation_id)
+            log.info("Group is empty", group=group.group_id, generation=group.generation_id)
             # Should the append fail, the generation before comes to life again after a restart, and times out.
             out.records.append(GroupRecord(group.group_id, group.to_record({})))
             out.is_replayed = False
@@ -144,13 +144,13 @@ class Rebalancer:
         if group is None:
             return
         if event.member_id in group.pending_members:
-            log.info("a client did not come back to join", group=group.group_id, member=event.member_id)
+            log.info("A client did not come back to join", group=group.group_id, member=event.member_id)
             self.remove_pending(group, event.member_id, now_ms, out)
             return
         member = group.members.get(event.member_id)
         if member is None or member.has_satisfied_heartbeat:
             return
-        log.info("member failed", group=group.group_id, member=member.member_id, generation=group.generation_id)
+        log.info("Member failed", group=group.group_id, member=member.member_id, generation=group.generation_id)
         self.member_failed(group, member, f"member {member.member_id} sent no heartbeat in time", now_ms, out)
 
     def on_initial_join_expired(self, event: InitialJoinExpired, now_ms: int, out: Effects) -> None:
@@ -196,7 +196,7 @@ class Rebalancer:
             out.cancel_timer(session_timer(group.group_id, member_id))
             self.remove_member(group, group.members[member_id], out)
         if missing:
-            log.info("removed members that have not joined in time", group=group.group_id, members=missing)
+            log.info("Removed members that have not joined in time", group=group.group_id, members=missing)
 
     def _answer_joins(self, group: Group, out: Effects) -> None:
         for member in group.members.values():
@@ -207,7 +207,7 @@ class Rebalancer:
         event = SyncExpired(group.group_id, group.generation_id)
         out.set_timer(sync_timer(group.group_id), group.rebalance_timeout_ms, event)
         log.info(
-            "generation begins",
+            "Generation begins",
             group=group.group_id,
             generation=group.generation_id,
             protocol=group.protocol_name,

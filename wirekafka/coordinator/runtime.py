@@ -95,7 +95,7 @@ class GroupRuntime:
             groups = self._coordinator.groups.values()
             offsets = sum(len(partitions) for group in groups for partitions in self.fetch_offsets(group.group_id).values())
             if groups:
-                log.info("loaded groups", groups=len(groups), committed_offsets=offsets)
+                log.info("Loaded groups", groups=len(groups), committed_offsets=offsets)
         self._run_all(self._coordinator.on_loaded(self._clock.now_ms()))
         self._topics.on_delete.append(self._on_topic_deleted)
         self._clock.call_later(self._check_interval_ms, self._expire)
@@ -165,6 +165,7 @@ class GroupRuntime:
             KafkaError: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP; or what an append ended with: the group is still there then.
         """
         self._run_or_raise(group_id, self._coordinator.delete_group(group_id))
+        log.info("Deleted a group", group=group_id)
 
     def list_groups(self, states: Iterable[str] = (), types: Iterable[str] = ()) -> list[ListedGroup]:
         """The groups in any of the states and of any of the types."""
@@ -230,11 +231,11 @@ class GroupRuntime:
                         self._coordinator.replay(record)
         except KafkaError as error:
             if not self._has_failed:
-                log.error("groups and offsets cannot be stored", partition=index, error=str(error))
+                log.error("Groups and offsets cannot be stored", partition=index, error=str(error))
             self._has_failed = True
             return error.code
         if self._has_failed:
-            log.info("groups and offsets can be stored again")
+            log.info("Groups and offsets can be stored again")
             self._has_failed = False
         return None
 
@@ -243,14 +244,16 @@ class GroupRuntime:
         return topic.partitions[index]
 
     def _expire(self) -> None:
-        self._run_all(self._coordinator.expire(self._clock.now_ms()))
+        for index, effects in self._coordinator.expire(self._clock.now_ms()):
+            if self._run(index, effects) is None:
+                log.info("Offsets expired, or groups without any", partition=index, tombstones=len(effects.records))
         self._clock.call_later(self._check_interval_ms, self._expire)
 
     def _on_topic_deleted(self, topic: Topic) -> None:
         if topic.name != GROUP_METADATA_TOPIC:
             self._run_all(self._coordinator.forget_topic(topic.name))
             return
-        log.warning("the topic of groups and offsets was deleted, and they with it")
+        log.warning("The topic of groups and offsets was deleted, and they with it")
         effects = self._coordinator.unload()
         self._partition_count = self._configured_partition_count
         self._run(0, effects)
