@@ -58,6 +58,13 @@ def main() -> None:
     metavar="HOST:PORT",
     help="Tell clients to connect here. Without it each is told the address on which it reached the broker.",
 )
+@click.option(
+    "--published",
+    metavar="HOST:PORT",
+    envvar="WIREKAFKA_PUBLISHED",
+    show_envvar=True,
+    help="In a container: tell clients that come in through a published port to connect here.",
+)
 @click.option("--data-dir", metavar="DIR", help="Keep topics and their records here.")
 @click.option(
     "--set",
@@ -77,6 +84,7 @@ def serve(
     properties: Path | None,
     listen: tuple[str, ...],
     advertise: str | None,
+    published: str | None,
     data_dir: str | None,
     settings: tuple[str, ...],
     log_level: str,
@@ -107,7 +115,7 @@ def serve(
         _fail(str(error), ASKED_WRONG)
     except OSError as error:
         _fail(f"Cannot read {properties}: {error.strerror}", ASKED_WRONG)
-    sys.exit(_run(config, stop))
+    sys.exit(_run(config, stop, _published(published)))
 
 
 class _Stop:
@@ -181,7 +189,17 @@ def _advertised(address: str, properties: Path | None, overrides: dict[str, str]
     return ",".join(f"{name}://{address}" for name in names if name.upper() not in controllers)
 
 
-def _run(config: BrokerConfig, stop: _Stop) -> int:
+def _published(address: str | None) -> Address | None:
+    from wirekafka.server.listener import Address
+
+    if address is None:
+        return None
+    _check_address("--published", address)
+    host, _, port = address.rpartition(":")
+    return Address(host.strip("[]"), int(port))
+
+
+def _run(config: BrokerConfig, stop: _Stop, published: Address | None) -> int:
     """Runs the broker; returns the exit code."""
     import trio
 
@@ -190,7 +208,7 @@ def _run(config: BrokerConfig, stop: _Stop) -> int:
     from wirekafka.server.listener import ListenError
 
     try:
-        trio.run(_serve, config, stop)
+        trio.run(_serve, config, stop, published)
     except BaseException as error:
         cause = error
         while isinstance(cause, BaseExceptionGroup) and len(cause.exceptions) == 1:
@@ -202,7 +220,7 @@ def _run(config: BrokerConfig, stop: _Stop) -> int:
     return 0
 
 
-async def _serve(config: BrokerConfig, stop: _Stop) -> None:
+async def _serve(config: BrokerConfig, stop: _Stop, published: Address | None) -> None:
     import structlog
     import trio
 
@@ -211,7 +229,7 @@ async def _serve(config: BrokerConfig, stop: _Stop) -> None:
     log = structlog.get_logger(__name__)
     with trio.CancelScope() as scope:
         stop.cancels(scope, trio.lowlevel.current_trio_token())
-        async with open_broker(config) as running:
+        async with open_broker(config, published=published) as running:
             gc.freeze()
             gc.set_threshold(COLLECT_AFTER_OBJECTS)
             gc.enable()

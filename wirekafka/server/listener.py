@@ -9,7 +9,6 @@ Source: kafka.network.SocketServer (Acceptor, ConnectionQuotas).
 
 from __future__ import annotations
 
-import errno
 import socket
 from collections import Counter
 from collections.abc import Sequence
@@ -20,6 +19,7 @@ import structlog
 import trio
 
 from wirekafka.api.registry import Client
+from wirekafka.server.published import is_through_published_port, read_routes
 
 if TYPE_CHECKING:
     from wirekafka.config import BrokerConfig, Listener
@@ -30,8 +30,7 @@ log = structlog.get_logger(__name__)
 ACCEPTS_PER_TURN = 64
 """So many connections are accepted before others have their turn."""
 
-_EXHAUSTED = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
-_EXHAUSTED_PAUSE_SECONDS = 0.1
+EXHAUSTED_PAUSE_SECONDS = 0.1
 
 
 class ListenError(Exception):
@@ -101,15 +100,19 @@ class BoundListener:
         address: the host as configured (`0.0.0.0` or `::` for every interface), and the port, chosen by the kernel if that was 0.
     """
 
-    __slots__ = ("_socket", "address", "name")
+    __slots__ = ("_published", "_socket", "address", "name")
 
-    def __init__(self, listener: Listener, config: BrokerConfig) -> None:
+    def __init__(self, listener: Listener, config: BrokerConfig, published: Address | None = None) -> None:
         """Binds the address.
+
+        Args:
+            published: what clients reach that come in through a published port; None where there is none.
 
         Raises:
             ListenError: it cannot be bound.
         """
         self.name = listener.name
+        self._published = published
         try:
             self._socket = _bind(listener.host, listener.port)
             _set_options(self._socket, config)
@@ -129,26 +132,30 @@ class BoundListener:
 
     async def accept(self, driver: EpollDriver, quotas: ConnectionQuotas) -> None:
         """Accepts connections for the driver until cancelled."""
+        is_exhausted = False
         while True:
             await trio.lowlevel.wait_readable(self._socket)
-            for _ in range(ACCEPTS_PER_TURN):
-                if quotas.is_full:
-                    log.warning("No connection more: max.connections is reached", listener=self.name)
-                    await quotas.wait_for_room()
-                try:
-                    accepted, peer = self._socket.accept()
-                except BlockingIOError:
-                    break
-                except OSError as error:
-                    await self._on_accept_error(error)
-                    break
-                self._admit(accepted, peer, driver, quotas)
+            if quotas.is_full:
+                log.warning("No connection more: max.connections is reached", listener=self.name)
+                await quotas.wait_for_room()
+            try:
+                self._accept_waiting(driver, quotas)
+                is_exhausted = False
+            except OSError as error:  # no descriptors or no memory: told once, until some come free
+                if not is_exhausted:
+                    log.error("Cannot accept connections", listener=self.name, error=error.strerror)
+                is_exhausted = True
+                await trio.sleep(EXHAUSTED_PAUSE_SECONDS)
 
-    async def _on_accept_error(self, error: OSError) -> None:
-        """A connection that was gone at once is nothing; without descriptors or memory, wait until some come free."""
-        if error.errno in _EXHAUSTED:
-            log.error("Cannot accept connections", listener=self.name, error=error.strerror)
-            await trio.sleep(_EXHAUSTED_PAUSE_SECONDS)
+    def _accept_waiting(self, driver: EpollDriver, quotas: ConnectionQuotas) -> None:
+        for _ in range(ACCEPTS_PER_TURN):
+            if quotas.is_full:
+                return
+            try:
+                accepted, peer = self._socket.accept()
+            except (BlockingIOError, ConnectionAbortedError):
+                return
+            self._admit(accepted, peer, driver, quotas)
 
     def _admit(self, accepted: socket.socket, peer: Sequence[str | int], driver: EpollDriver, quotas: ConnectionQuotas) -> None:
         host, port = plain_host(str(peer[0])), int(peer[1])
@@ -157,8 +164,15 @@ class BoundListener:
             accepted.close()
             return
         accepted.setblocking(False)
-        local = accepted.getsockname()
-        driver.add(accepted, Client(host, port, self.name, plain_host(local[0]), local[1]))
+        reached = self._reached(host, accepted)
+        driver.add(accepted, Client(host, port, self.name, reached.host, reached.port))
+
+    def _reached(self, client_host: str, accepted: socket.socket) -> Address:
+        """The address that a client has connected to, as the client knows it."""
+        if self._published is not None and is_through_published_port(client_host, read_routes()):
+            return self._published
+        host, port = accepted.getsockname()[:2]
+        return Address(plain_host(host), port)
 
 
 def _bind(host: str, port: int) -> socket.socket:

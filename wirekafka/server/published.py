@@ -5,7 +5,7 @@ destination and leaves the source outside that network. A client in a neighbouri
 the container's own, and reached the container by an address that it can use again.
 
 Rules of this file: the routes are read for each connection, because a container may join a network while it runs; 20 us
-(2026-11), and only where `wirekafka.published.address` is set.
+(2026-11), and only where the broker was told what is published.
 
 Source: Linux, Documentation/networking/proc_net_route (addresses in hexadecimal, in the host's byte order).
 """

@@ -42,11 +42,16 @@ class RunningBroker:
 
 
 @asynccontextmanager
-async def open_broker(config: BrokerConfig, clock: Clock | None = None) -> AsyncIterator[RunningBroker]:
+async def open_broker(
+    config: BrokerConfig, clock: Clock | None = None, *, published: Address | None = None
+) -> AsyncIterator[RunningBroker]:
     """Runs a broker for as long as the with-block lasts; when the block begins, it answers.
 
     It ends in order: nobody is let in any more, connections are closed and what waits for them is abandoned, logs are flushed
     and marked as closed cleanly.
+
+    Args:
+        published: what clients reach that come in through a published port of this container.
 
     Raises:
         ConfigError: settings contradict each other.
@@ -57,7 +62,7 @@ async def open_broker(config: BrokerConfig, clock: Clock | None = None) -> Async
     """
     broker = await Broker.open(config, clock or Clock())
     try:
-        with _bound(config) as listeners:
+        with _bound(config, published) as listeners:
             addresses = [listener.address for listener in listeners]
             broker.logs.announce(", ".join(map(str, addresses)))
             async with trio.open_nursery() as background:
@@ -73,11 +78,11 @@ async def open_broker(config: BrokerConfig, clock: Clock | None = None) -> Async
 
 
 @contextmanager
-def _bound(config: BrokerConfig) -> Iterator[list[BoundListener]]:
+def _bound(config: BrokerConfig, published: Address | None) -> Iterator[list[BoundListener]]:
     """The listeners, bound but not listening yet; closed at the end."""
     with ExitStack() as stack:
-        listeners = [stack.enter_context(closing(BoundListener(listener, config))) for listener in config.listeners]
-        _say_what_clients_see(config)
+        listeners = [stack.enter_context(closing(BoundListener(listener, config, published))) for listener in config.listeners]
+        _say_what_clients_see(config, published)
         yield listeners
 
 
@@ -97,15 +102,16 @@ async def _serving(broker: Broker, listeners: list[BoundListener]) -> AsyncItera
         nursery.cancel_scope.cancel()
 
 
-def _say_what_clients_see(config: BrokerConfig) -> None:
+def _say_what_clients_see(config: BrokerConfig, published: Address | None) -> None:
     """Logs what of `listeners` is left out, and where clients could be told an address that they cannot use."""
     opened = config.listeners
     skipped = [str(each) for each in parse_listeners("listeners", config.items("listeners")) if each not in opened]
     if skipped:
         log.info("Listeners for controllers are not opened: there is no separate controller here", listeners=skipped)
     is_reachable = not all(is_loopback(listener.host) for listener in opened)
-    if is_reachable and not config.advertised_listeners and any(os.path.exists(path) for path in CONTAINER_MARKS):
+    is_told = published is not None or config.advertised_listeners
+    if is_reachable and not is_told and any(os.path.exists(path) for path in CONTAINER_MARKS):
         log.info(
             "Clients are told the address of this container; where they reach it by another one, such as a published port, "
-            "name that by --advertise or advertised.listeners"
+            "name that by --published, --advertise or advertised.listeners"
         )
