@@ -11,6 +11,7 @@ import kafka
 import pytest
 from docker.errors import DockerException
 from kafka import KafkaConsumer, KafkaProducer
+from testcontainers.core.config import testcontainers_config
 from testcontainers.core.container import DockerContainer
 from testcontainers.core.image import DockerImage
 from testcontainers.core.network import Network
@@ -40,6 +41,7 @@ def image() -> Iterator[str]:
         docker.from_env().ping()
     except DockerException as error:
         pytest.skip(f"no Docker engine answers: {error}")
+    testcontainers_config.ryuk_disabled = True  # what it cleans up is cleaned up here, and its image may not be at hand
     arguments = {name: os.environ[name] for name in PIP_SETTINGS if name in os.environ}
     name = f"wirekafka-test-{os.urandom(4).hex()}"
     with DockerImage(ROOT, tag=name, dockerfile_path="docker/Dockerfile", buildargs=arguments, network_mode="host"):
@@ -56,7 +58,8 @@ def container(image: str, address: str | None = None) -> DockerContainer:
     """A container of the image; its port is published on `address`, and clients there are told so."""
     made = DockerContainer(image)
     if address is not None:
-        made = made.with_kwargs(ports={"9092/tcp": (address, 9092)}).with_env("WIREKAFKA_PUBLISHED", f"{address}:9092")
+        made.ports["9092/tcp"] = (address, 9092)
+        made.with_env("WIREKAFKA_PUBLISHED", f"{address}:9092")
     return made
 
 
@@ -105,8 +108,7 @@ def test_broker_in_a_container_is_reached_from_the_host_and_from_another_contain
 
 
 def test_client_of_a_published_port_is_told_localhost_unless_told_otherwise(image: str) -> None:
-    made = DockerContainer(image).with_kwargs(ports={"9092/tcp": ("127.0.0.1", 0)})
-    with made as broker:
+    with container(image).with_exposed_ports(9092) as broker:
         wait_until_ready(broker)
         port = broker.get_exposed_port(9092)
         consumer = KafkaConsumer(bootstrap_servers=f"127.0.0.1:{port}")
