@@ -143,6 +143,10 @@ SMALL_VARINTS = tuple(unsigned_varint(number) for number in range(1024))
 """The unsigned varints of the lengths that occur most."""
 
 
+LONGEST_STRING = 0x7FFF
+"""The bytes that a string of any version can have."""
+
+
 def skip_tagged_fields(buf: Buffer, pos: int, end: int, known: dict[int, Callable[[int, int], None]] | None = None) -> int:
     """Steps over a section of tagged fields, handing those in `known` their bytes' bounds; unknown ones are skipped."""
     count, pos = read_unsigned_varint(buf, pos, end)
@@ -322,6 +326,10 @@ class _ReaderSource(_Source):
         self.emit("stop = pos + n")
         self.emit("if stop > end:")
         self.emit(f"    raise ProtocolError('{self.cls.__name__}.{field.name} ends behind the message')")
+        if self.flexible and field.wire.name == "string":
+            # A longer one could come in but not go out again where a length has two bytes. Kafka's own readers refuse it too.
+            self.emit(f"if n > {LONGEST_STRING}:")
+            self.emit(f"    raise ProtocolError('{self.cls.__name__}.{field.name} is longer than a string can be')")
         value = {"string": "str(buf[pos:stop], 'utf-8')", "bytes": "bytes(buf[pos:stop])", "records": "buf[pos:stop]"}
         self.emit(f"{target} = {value[field.wire.name]}")
         self.emit("pos = stop")

@@ -288,3 +288,14 @@ def test_functions_are_made_once_and_show_their_source() -> None:
         assert "unpack" in linecache.getline(frame.filename, frame.lineno or 0)
     else:
         pytest.fail("nothing was read from nothing")
+
+
+class Name(Message):
+    name: String = ""
+
+
+def test_string_longer_than_kafkas_strings_is_refused() -> None:
+    longest = Name(name="x" * 0x7FFF)
+    assert decode(Name, 0, True, encode(longest, 0, True)) == longest
+    with pytest.raises(ProtocolError, match="longer than a string"):
+        decode(Name, 0, True, encode(Name(name="x" * 0x8000), 0, True))
