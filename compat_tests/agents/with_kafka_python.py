@@ -48,8 +48,7 @@ class Client:
         settings["max_request_size"] = int(options.get("max_request_size", 2_000_000))
         if __version__.startswith("3"):
             settings["enable_idempotence"] = options.get("idempotent") == "1"
-        if "retries" in options:
-            settings["retries"] = int(options["retries"])
+        settings["retries"] = int(options.get("retries", 10))
         producer = KafkaProducer(**settings)
         try:
             futures = []

@@ -73,7 +73,8 @@ def old_kafka_python() -> Path:
 
     def install(target: Path) -> None:
         venv.create(target, with_pip=True)
-        packages = ["kafka-python==2.0.6", "python-snappy==0.7.3", "lz4==4.4.5", "zstandard==0.25.0", "crc32c==2.9.post0"]
+        codecs = ["python-snappy==0.7.3", "lz4==4.4.5", "xxhash==3.6.0", "zstandard==0.25.0"]
+        packages = ["kafka-python==2.0.6", "crc32c==2.9.post0", *codecs]
         subprocess.run([str(target / "bin" / "python"), "-m", "pip", "install", "-q", *packages], check=True, timeout=300)
 
     return jars.made_once(jars.CACHE / OLD_KAFKA_PYTHON, install) / "bin" / "python"
