@@ -28,7 +28,7 @@ from wirekafka.log.epochs import EpochEnd
 from wirekafka.log.flush import Flush
 from wirekafka.log.producer_state import BatchMemory, CorruptSnapshotError
 from wirekafka.log.recovery import SNAPSHOT_SUFFIX, Loaded, replay
-from wirekafka.log.retention import count_expired
+from wirekafka.log.retention import BEFORE_START, count_before_start, count_expired
 from wirekafka.log.segment import Segment, TimestampAndOffset, file_name
 from wirekafka.log.segments import Segments
 from wirekafka.log.storage import FileRegion, Folder, HandlePool
@@ -356,7 +356,7 @@ class Log:
         """Makes the log start at `before_offset`; segments that end before it go.
 
         Raises:
-            KafkaError: OFFSET_OUT_OF_RANGE, it is greater than the high watermark; KAFKA_STORAGE_ERROR.
+            KafkaError: OFFSET_OUT_OF_RANGE, it is greater than the high watermark.
 
         Durability: the offset is written down soon; a crash before that brings the records back.
         """
@@ -365,7 +365,13 @@ class Log:
         if before_offset > self.log_start_offset:
             self._start_at(before_offset)
             self.services.note_start_moved()
-            self.delete_old_segments(self.services.now_ms())
+            count = count_before_start(
+                self.segments.items,
+                log_start_offset=before_offset,
+                high_watermark=self.high_watermark,
+                log_end_offset=self.log_end_offset,
+            )
+            self._delete_first(count, BEFORE_START)
 
     def _start_at(self, offset: int) -> None:
         assert self.log_start_offset <= offset <= self.high_watermark <= self.log_end_offset
@@ -392,8 +398,12 @@ class Log:
             )
             if count and count == len(self.segments):
                 self._roll()
+        self._delete_first(count, reason)
+        return count
+
+    def _delete_first(self, count: int, reason: str) -> None:
         if not count:
-            return 0
+            return
         gone = self.segments.take_first(count)
         base_offset = self.segments.items[0].base_offset
         if base_offset > self.log_start_offset:
@@ -407,7 +417,6 @@ class Log:
             log_start_offset=self.log_start_offset,
         )
         self._discard(gone)
-        return count
 
     def _discard(self, segments: list[Segment]) -> None:
         self.services.call_later(self.config.file_delete_delay_ms, self.segments.mark_deleted(segments))

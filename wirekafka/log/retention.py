@@ -13,6 +13,8 @@ from typing import Protocol
 
 from wirekafka.config import LogConfig
 
+BEFORE_START = "before the log start offset"
+
 
 class Aged(Protocol):
     """What retention asks of a segment."""
@@ -25,6 +27,15 @@ class Aged(Protocol):
         """The greatest timestamp of its records; when it was last written, if they have none."""
 
 
+def count_before_start(segments: Sequence[Aged], *, log_start_offset: int, high_watermark: int, log_end_offset: int) -> int:
+    """How many segments from the first on hold nothing that can be read any more."""
+
+    def is_expired(number: int) -> bool:
+        return number + 1 < len(segments) and segments[number + 1].base_offset <= log_start_offset
+
+    return _count(segments, high_watermark, log_end_offset, is_expired)
+
+
 def count_expired(
     segments: Sequence[Aged], *, config: LogConfig, log_start_offset: int, high_watermark: int, log_end_offset: int, now_ms: int
 ) -> tuple[int, str]:
@@ -32,18 +43,15 @@ def count_expired(
 
     The last segment goes too if all its records are to go; an empty one stays.
     """
-    below_start = _count(
-        segments,
-        high_watermark,
-        log_end_offset,
-        lambda number: number + 1 < len(segments) and segments[number + 1].base_offset <= log_start_offset,
+    below_start = count_before_start(
+        segments, log_start_offset=log_start_offset, high_watermark=high_watermark, log_end_offset=log_end_offset
     )
     if not config.is_deleted:
-        return below_start, "before the log start offset"
+        return below_start, BEFORE_START
     over_size = _count_over_size(segments, config.retention_bytes, high_watermark, log_end_offset)
     over_age = _count_over_age(segments, config.retention_ms, high_watermark, log_end_offset, now_ms)
     return max(
-        (below_start, "before the log start offset"),
+        (below_start, BEFORE_START),
         (over_size, "retention.bytes"),
         (over_age, "retention.ms"),
         key=lambda found: found[0],

@@ -1,0 +1,173 @@
+"""Logs without a broker: a folder, a clock that is set by hand, and batches to append."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from wirekafka.config import BrokerConfig, LogConfig
+from wirekafka.log.log import AppendInfo, Log, LogServices
+from wirekafka.log.recovery import Loader
+from wirekafka.log.segment import Segment
+from wirekafka.log.storage import FileRegion, Folder, HandlePool, Storage
+from wirekafka.names import TopicPartition
+from wirekafka.wire.batch import Record, build_batch, iterate_records
+
+NOW_MS = 1_700_000_000_000
+NAME = TopicPartition("topic", 0)
+DEFAULTS = LogConfig.of(BrokerConfig(), {})
+
+
+def config_with(**changes: Any) -> LogConfig:
+    """Kafka's defaults but for these."""
+    return replace(DEFAULTS, **changes)
+
+
+@dataclass
+class World:
+    """What a log lives in.
+
+    Attributes:
+        now_ms: the time; a test sets it.
+        later: what is to be called, and after how long; `pass_delays` calls it.
+        flushes: the logs that asked to be flushed.
+    """
+
+    storage: Storage = field(default_factory=Storage)
+    pool: HandlePool = field(default_factory=lambda: HandlePool(100))
+    now_ms: int = NOW_MS
+    later: list[tuple[float, Callable[[], object]]] = field(default_factory=list)
+    flushes: list[Log] = field(default_factory=list)
+
+    def services(self) -> LogServices:
+        return LogServices(
+            pool=self.pool,
+            now_ms=lambda: self.now_ms,
+            call_later=lambda delay_ms, callback: self.later.append((delay_ms, callback)),
+            random_below=lambda bound: bound // 2,
+            request_flush=self.flushes.append,
+            note_start_moved=lambda: None,
+        )
+
+    def pass_delays(self) -> None:
+        later, self.later = self.later, []
+        for _, callback in later:
+            callback()
+
+    def open_log(
+        self,
+        path: Path,
+        config: LogConfig = DEFAULTS,
+        *,
+        is_clean: bool = False,
+        recovery_point: int = 0,
+        log_start_offset: int = 0,
+    ) -> Log:
+        self.storage.make_folder(str(path))
+        folder = Folder(str(path), self.storage)
+        loader = Loader(
+            folder,
+            self.pool,
+            str(NAME),
+            config.index_interval_bytes,
+            self.now_ms,
+            log_start_offset=log_start_offset,
+            recovery_point=recovery_point,
+            is_clean=is_clean,
+        )
+        return Log(NAME, folder, config, self.services(), loader.load())
+
+
+def close(log: Log) -> None:
+    """Closes it as a broker does that stops in order."""
+    flush = log.prepare_close()
+    flush.run()
+    log.complete_flush(flush)
+    log.close()
+
+
+def batch(*values: bytes | None, timestamp: int = NOW_MS, timestamps: Sequence[int] | None = None, **fields: Any) -> memoryview:
+    """A batch as a producer sends it: one record of each value, key `k`."""
+    times = timestamps if timestamps is not None else [timestamp] * len(values)
+    records = [Record(key=b"k", value=value, timestamp=time) for value, time in zip(values, times, strict=True)]
+    return memoryview(build_batch(records, **fields))
+
+
+def idempotent(sequence: int, count: int = 1, *, producer_id: int = 7, epoch: int = 0, timestamp: int = NOW_MS) -> memoryview:
+    """A batch of an idempotent producer."""
+    values = [b"%d" % (sequence + number) for number in range(count)]
+    return batch(*values, timestamp=timestamp, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence)
+
+
+def append(log: Log, records: memoryview | bytes, *, leader_epoch: int = 0, now_ms: int = NOW_MS) -> AppendInfo:
+    """Appends and commits."""
+    data = records if isinstance(records, memoryview) else batch(records)
+    info = log.append(data, leader_epoch=leader_epoch, now_ms=now_ms)
+    log.high_watermark = log.log_end_offset
+    return info
+
+
+def fill(log: Log, count: int, *, size: int = 100, timestamp: int = NOW_MS) -> None:
+    """Appends that many batches of one record each; timestamps ascend by one."""
+    for number in range(count):
+        append(log, batch(b"%d " % number + bytes(size), timestamp=timestamp + number))
+
+
+def read(log: Log, offset: int, max_bytes: int = 1 << 20, *, end_offset: int | None = None, min_one_batch: bool = True) -> bytes:
+    """What a fetch from `offset` gets."""
+    end = log.log_end_offset if end_offset is None else end_offset
+    found = log.read(offset, max_bytes=max_bytes, end_offset=end, min_one_batch=min_one_batch)
+    return found.read() if isinstance(found, FileRegion) else found
+
+
+def records_of(data: bytes) -> list[Record]:
+    """The records of the whole batches in `data`."""
+    records: list[Record] = []
+    position = 0
+    while len(data) - position >= 61:
+        size = 12 + int.from_bytes(data[position + 8 : position + 12], "big")
+        if position + size > len(data):
+            break
+        records += iterate_records(memoryview(data)[position : position + size])
+        position += size
+    return records
+
+
+def all_records(log: Log) -> list[Record]:
+    """Every record from the log start offset on, as a consumer sees them that fetches a little at a time."""
+    records: list[Record] = []
+    offset = log.log_start_offset
+    while offset < log.log_end_offset:
+        found = [record for record in records_of(read(log, offset, 300)) if record.offset >= offset]
+        assert found, f"nothing to read at {offset} of {log}"
+        records += found
+        offset = found[-1].offset + 1
+    return records
+
+
+def check_indexes(log: Log) -> None:
+    """Every index entry leads to a batch, as Kafka's DumpLogSegments verifies it."""
+    for segment in log.segments:
+        places = {place.position: place for place in segment.places()}
+        by_last_offset = {place.last_offset: place for place in places.values()}
+        entries = list(_entries(segment, "offset_index"))
+        assert entries == sorted(set(entries))
+        for relative_offset, position in entries:
+            assert places[position].last_offset == segment.base_offset + relative_offset
+        times = list(_entries(segment, "time_index"))
+        assert times == sorted(set(times))
+        for timestamp, relative_offset in times:
+            assert by_last_offset[segment.base_offset + relative_offset].max_timestamp == timestamp
+        is_sealed = segment is not log.segments.active
+        if is_sealed and segment.size:
+            assert times[-1][0] == max(place.max_timestamp for place in places.values())
+
+
+def _entries(segment: Segment, name: str) -> list[tuple[int, int]]:
+    index = getattr(segment, name)
+    if index.keys is not None:
+        return list(zip(index.keys, index.values, strict=True))
+    data = segment.folder.read_file(index.name) or b""
+    return list(index.entry.iter_unpack(data))

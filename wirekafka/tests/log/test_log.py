@@ -1,0 +1,644 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from wirekafka.errors import ErrorCode, KafkaError
+from wirekafka.log.storage import FileRegion
+from wirekafka.log.validation import Origin
+from wirekafka.tests.log.logs import (
+    NOW_MS,
+    World,
+    all_records,
+    append,
+    batch,
+    check_indexes,
+    close,
+    config_with,
+    fill,
+    idempotent,
+    read,
+    records_of,
+)
+from wirekafka.wire.batch import Compression, read_batch_header
+
+SMALL = config_with(segment_bytes=2000, index_interval_bytes=300)
+ONE = 69 + 1
+"""Bytes of a batch of one record with a one-byte key and a one-byte value."""
+
+
+def test_append_first_batch_gets_offset_zero(tmp_path: Path) -> None:
+    log = World().open_log(tmp_path)
+
+    info = append(log, batch(b"a", b"b"))
+
+    assert (info.base_offset, info.last_offset, info.log_start_offset, info.is_duplicate) == (0, 1, 0, False)
+    assert info.log_append_time_ms is None
+    assert log.log_end_offset == 2
+
+
+def test_append_writes_offset_and_leader_epoch_into_the_batch(tmp_path: Path) -> None:
+    log = World().open_log(tmp_path)
+    append(log, b"a")
+
+    append(log, b"b", leader_epoch=3)
+
+    header = read_batch_header(read(log, 1))
+    assert (header.base_offset, header.partition_leader_epoch) == (1, 3)
+
+
+def test_append_larger_than_a_segment_is_refused(tmp_path: Path) -> None:
+    log = World().open_log(tmp_path, config_with(segment_bytes=500))
+
+    with pytest.raises(KafkaError) as caught:
+        append(log, bytes(600))
+
+    assert caught.value.code == ErrorCode.RECORD_LIST_TOO_LARGE
+    assert log.log_end_offset == 0
+
+
+def test_append_with_log_append_time_says_which(tmp_path: Path) -> None:
+    log = World().open_log(tmp_path, config_with(message_timestamp_type="LogAppendTime"))
+
+    info = append(log, idempotent(0, timestamp=5))
+    again = append(log, idempotent(0, timestamp=5), now_ms=NOW_MS + 9)
+
+    assert info.log_append_time_ms == NOW_MS
+    assert again.log_append_time_ms == NOW_MS
+    assert again.is_duplicate
+
+
+def test_append_to_a_closed_log_is_refused(tmp_path: Path) -> None:
+    log = World().open_log(tmp_path)
+    log.close()
+
+    with pytest.raises(KafkaError) as caught:
+        append(log, b"a")
+
+    assert caught.value.code == ErrorCode.KAFKA_STORAGE_ERROR
+
+
+# Rolling
+
+
+def test_roll_by_size_keeps_every_segment_within_it(tmp_path: Path) -> None:
+    log = World().open_log(tmp_path, SMALL)
+
+    fill(log, 100)
+
+    assert len(log.segments) > 5
+    assert all(segment.size <= 2000 for segment in log.segments)
+    assert [record.offset for record in all_records(log)] == list(range(100))
+    check_indexes(log)
+
+
+def test_roll_by_time_goes_by_record_timestamps(tmp_path: Path) -> None:
+    log = World().open_log(tmp_path, config_with(segment_ms=1000))
+    append(log, batch(b"a", timestamp=NOW_MS))
+    append(log, batch(b"b", timestamp=NOW_MS + 1000))
+
+    assert len(log.segments) == 1
+    append(log, batch(b"c", timestamp=NOW_MS + 1001))
+
+    assert [segment.base_offset for segment in log.segments] == [0, 2]
+
+
+def test_roll_by_time_comes_earlier_by_the_jitter(tmp_path: Path) -> None:
+    log = World().open_log(tmp_path, config_with(segment_ms=1000, segment_jitter_ms=600))
+    append(log, batch(b"a", timestamp=NOW_MS))
+
+    append(log, batch(b"b", timestamp=NOW_MS + 701))
+
+    assert len(log.segments) == 2
+
+
+def test_roll_by_time_without_timestamps_goes_by_the_segments_age(tmp_path: Path) -> None:
+    world = World()
+    log = world.open_log(tmp_path, config_with(segment_ms=1000))
+    append(log, batch(b"a", timestamp=-1))
+
+    append(log, batch(b"b", timestamp=-1), now_ms=NOW_MS + 1000)
+    append(log, batch(b"c", timestamp=-1), now_ms=NOW_MS + 1001)
+
+    assert [segment.base_offset for segment in log.segments] == [0, 2]
+
+
+def test_roll_when_the_offset_index_is_full(tmp_path: Path) -> None:
+    log = World().open_log(tmp_path, config_with(segment_index_bytes=48, index_interval_bytes=0))
+
+    fill(log, 20)
+
+    assert len(log.segments) > 3
+    check_indexes(log)
+
+
+def test_roll_when_relative_offsets_would_not_fit_in_31_bits(tmp_path: Path) -> None:
+    log = World().open_log(tmp_path)
+    append(log, b"a")
+    log.log_end_offset = 0x7FFF_FFFF
+
+    append(log, b"b")
+    append(log, b"c")
+
+    assert [segment.base_offset for segment in log.segments] == [0, 0x8000_0000]
+
+
+def test_roll_of_an_empty_segment_does_nothing(tmp_path: Path) -> None:
+    log = World().open_log(tmp_path)
+
+    log.roll()
+
+    assert len(log.segments) == 1
+
+
+def test_roll_asks_for_a_flush_that_moves_the_recovery_point(tmp_path: Path) -> None:
+    world = World()
+    log = world.open_log(tmp_path)
+    append(log, b"a")
+
+    log.roll()
+    assert world.flushes == [log]
+    flush = log.prepare_flush()
+    append(log, b"b")
+    flush.run()
+    log.complete_flush(flush)
+
+    assert log.recovery_point == 1
+    assert not log.segments.active.is_synced
+
+
+def test_roll_preallocated_segment_is_cut_to_its_size(tmp_path: Path) -> None:
+    log = World().open_log(tmp_path, config_with(segment_bytes=4096, preallocate=True))
+    log.roll()
+    append(log, b"a")
+    log.roll()
+    assert (tmp_path / "00000000000000000001.log").stat().st_size == 4096
+
+    append(log, b"b")
+    log.roll()
+
+    assert (tmp_path / "00000000000000000001.log").stat().st_size == len(read(log, 1, end_offset=2))
+
+
+# Reading
+
+
+def test_read_begins_with_the_batch_that_holds_the_offset(tmp_path: Path) -> None:
+    log = World().open_log(tmp_path)
+    append(log, batch(b"a", b"b", b"c"))
+    append(log, batch(b"d"))
+
+    assert [record.offset for record in records_of(read(log, 1))] == [0, 1, 2, 3]
+    assert [record.offset for record in records_of(read(log, 3))] == [3]
+
+
+def test_read_at_the_end_is_empty(tmp_path: Path) -> None:
+    log = World().open_log(tmp_path)
+    append(log, b"a")
+
+    assert read(log, 1) == b""
+
+
+@pytest.mark.parametrize("offset", [-1, 1, 5])
+def test_read_out_of_range_is_refused(tmp_path: Path, offset: int) -> None:
+    log = World().open_log(tmp_path)
+    fill(log, 4)
+    log.delete_records(2)
+
+    with pytest.raises(KafkaError) as caught:
+        read(log, offset)
+
+    assert caught.value.code == ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+def test_read_is_a_region_that_outlives_its_segment(tmp_path: Path) -> None:
+    world = World()
+    log = world.open_log(tmp_path, SMALL)
+    fill(log, 30)
+    region = log.read(0, max_bytes=1000, end_offset=30, min_one_batch=True)
+    assert isinstance(region, FileRegion)
+    before = region.read()
+
+    log.delete_records(30)
+    world.pass_delays()
+
+    assert not (tmp_path / "00000000000000000000.log").exists()
+    assert region.read() == before
+    assert len(region) == len(before) == 1000
+
+
+def test_read_is_cut_at_max_bytes_anywhere(tmp_path: Path) -> None:
+    log = World().open_log(tmp_path)
+    fill(log, 3)
+
+    assert len(read(log, 0, 250)) == 250
+
+
+def test_read_first_batch_is_whole_even_if_it_is_larger_than_max_bytes(tmp_path: Path) -> None:
+    log = World().open_log(tmp_path)
+    append(log, bytes(1000))
+    append(log, b"b")
+
+    whole = read(log, 0, 10)
+
+    assert [record.offset for record in records_of(whole)] == [0]
+    assert read(log, 0, 10, min_one_batch=False) == b""
+    assert read(log, 0, 0, min_one_batch=False) == b""
+
+
+@pytest.mark.parametrize(("end_offset", "expected"), [(0, []), (1, []), (2, []), (3, [0, 1, 2]), (4, [0, 1, 2, 3])])
+def test_read_gives_no_batch_that_reaches_the_end_offset(tmp_path: Path, end_offset: int, expected: list[int]) -> None:
+    log = World().open_log(tmp_path)
+    append(log, batch(b"a", b"b", b"c"))
+    append(log, batch(b"d"))
+    append(log, batch(b"e"))
+
+    assert [record.offset for record in records_of(read(log, 0, end_offset=end_offset))] == expected
+
+
+def test_read_end_offset_in_a_later_segment_bounds_nothing(tmp_path: Path) -> None:
+    log = World().open_log(tmp_path, SMALL)
+    fill(log, 40)
+    second = log.segments.items[1].base_offset
+
+    records = records_of(read(log, 0, end_offset=second + 1))
+
+    assert records[-1].offset == second - 1
+
+
+def test_read_after_the_end_of_what_was_read_looks_nothing_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = World().open_log(tmp_path, config_with(index_interval_bytes=300))
+    fill(log, 10)
+    read(log, 0)
+    append(log, b"new")
+    monkeypatch.setattr(type(log.segments), "find", None)
+
+    assert [record.offset for record in records_of(read(log, 10))] == [10]
+
+
+def test_read_of_a_reader_that_waits_at_the_end_looks_nothing_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = World().open_log(tmp_path)
+    fill(log, 10)
+    read(log, 10)
+    append(log, b"new")
+    monkeypatch.setattr(type(log.segments), "find", None)
+
+    assert [record.offset for record in records_of(read(log, 10))] == [10]
+
+
+def test_read_of_a_reader_that_waited_across_a_roll_finds_the_new_segment(tmp_path: Path) -> None:
+    log = World().open_log(tmp_path)
+    fill(log, 10)
+    read(log, 10)
+    log.roll()
+    append(log, b"new")
+
+    assert [record.offset for record in records_of(read(log, 10))] == [10]
+
+
+def test_read_from_any_offset_reads_few_bytes_to_find_it(tmp_path: Path) -> None:
+    class Counting(World):
+        bytes_read = 0
+
+    world = Counting()
+    log = world.open_log(tmp_path)
+    fill(log, 2000)
+    log.roll()
+    original = type(world.storage).read
+
+    def counted(self: object, fd: int, size: int, position: int) -> bytes:
+        world.bytes_read += size
+        return original(fd=fd, size=size, position=position, self=self)  # type: ignore[call-arg]
+
+    type(world.storage).read = counted  # type: ignore[method-assign]
+    try:
+        for offset in range(0, 2000, 37):
+            world.bytes_read = 0
+            log.read(offset, max_bytes=1 << 20, end_offset=2000, min_one_batch=True)
+            assert world.bytes_read < 9000
+    finally:
+        type(world.storage).read = original  # type: ignore[method-assign]
+
+
+def test_batches_are_whole_and_begin_where_asked(tmp_path: Path) -> None:
+    log = World().open_log(tmp_path, SMALL)
+    fill(log, 30)
+
+    found = [read_batch_header(data).base_offset for data in log.batches(17)]
+
+    assert found == list(range(17, 30))
+
+
+# Timestamps
+
+
+def test_offset_for_timestamp_is_right_to_the_record(tmp_path: Path) -> None:
+    log = World().open_log(tmp_path)
+    append(log, batch(b"a", b"b", b"c", timestamps=[10, 30, 20]))
+    append(log, batch(b"d", b"e", timestamps=[25, 40]), leader_epoch=2)
+
+    assert log.offset_for_timestamp(0) == (0, 10, 0)
+    assert log.offset_for_timestamp(11) == (1, 30, 0)
+    assert log.offset_for_timestamp(30) == (1, 30, 0)
+    assert log.offset_for_timestamp(31) == (4, 40, 2)
+    assert log.offset_for_timestamp(41) is None
+
+
+def test_offset_for_timestamp_looks_into_compressed_batches(tmp_path: Path) -> None:
+    log = World().open_log(tmp_path)
+    append(log, batch(b"a", b"b", timestamps=[10, 20], compression=Compression.GZIP))
+
+    assert log.offset_for_timestamp(15) == (1, 20, 0)
+
+
+def test_offset_for_timestamp_skips_what_is_before_the_log_start(tmp_path: Path) -> None:
+    log = World().open_log(tmp_path)
+    append(log, batch(b"a", b"b", b"c", timestamps=[30, 20, 10]))
+    append(log, batch(b"d", timestamp=35))
+    log.delete_records(1)
+
+    assert log.offset_for_timestamp(25) == (3, 35, 0)
+    assert log.offset_for_timestamp(15) == (1, 20, 0)
+
+
+def test_offset_for_timestamp_agrees_with_a_scan_over_many_segments(tmp_path: Path) -> None:
+    log = World().open_log(tmp_path, SMALL)
+    times = [(number * 37) % 101 + number for number in range(120)]
+    for time in times:
+        append(log, batch(bytes(100), timestamp=time))
+
+    for target in range(0, 230, 3):
+        expected = next((offset for offset, time in enumerate(times) if time >= target), None)
+        found = log.offset_for_timestamp(target)
+        assert (found.offset if found else None) == expected
+
+
+def test_offset_of_max_timestamp_is_the_first_record_that_has_it(tmp_path: Path) -> None:
+    log = World().open_log(tmp_path, SMALL)
+    fill(log, 20)
+    append(log, batch(b"a", b"b", b"c", timestamps=[NOW_MS + 99, NOW_MS + 500, NOW_MS + 500]))
+    fill(log, 20)
+    append(log, batch(b"d", timestamp=NOW_MS + 500))
+
+    assert log.offset_of_max_timestamp() == (21, NOW_MS + 500, 0)
+
+
+def test_offset_of_max_timestamp_before_the_log_start_is_not_found(tmp_path: Path) -> None:
+    log = World().open_log(tmp_path)
+    append(log, batch(b"a", b"b", b"c", timestamps=[90, 20, 10]))
+    append(log, batch(b"d", timestamp=15))
+    log.delete_records(1)
+
+    assert log.offset_of_max_timestamp() == (1, 20, 0)
+
+
+def test_offset_of_max_timestamp_without_timestamps_is_none(tmp_path: Path) -> None:
+    log = World().open_log(tmp_path)
+    append(log, batch(b"a", timestamp=-1))
+
+    assert log.offset_of_max_timestamp() is None
+
+
+# Leader epochs
+
+
+def test_end_offset_for_epoch_is_where_the_next_one_begins(tmp_path: Path) -> None:
+    log = World().open_log(tmp_path)
+    append(log, b"a", leader_epoch=1)
+    append(log, b"b", leader_epoch=1)
+    append(log, b"c", leader_epoch=4)
+
+    assert log.end_offset_for_epoch(0) == (0, 0)
+    assert log.end_offset_for_epoch(1) == (1, 2)
+    assert log.end_offset_for_epoch(3) == (1, 2)
+    assert log.end_offset_for_epoch(4) == (4, 3)
+    assert log.end_offset_for_epoch(5) is None
+
+
+# Getting smaller
+
+
+def test_delete_records_moves_the_start_and_drops_whole_segments(tmp_path: Path) -> None:
+    world = World()
+    log = world.open_log(tmp_path, SMALL)
+    fill(log, 50)
+
+    log.delete_records(40)
+    world.pass_delays()
+
+    assert log.log_start_offset == 40
+    assert log.segments.items[0].base_offset <= 40 < log.segments.items[1].base_offset
+    assert [record.offset for record in all_records(log)] == list(range(40, 50))
+    assert not (tmp_path / "00000000000000000000.log").exists()
+
+
+def test_delete_records_beyond_the_high_watermark_is_refused(tmp_path: Path) -> None:
+    log = World().open_log(tmp_path)
+    fill(log, 3)
+    log.high_watermark = 2
+
+    with pytest.raises(KafkaError) as caught:
+        log.delete_records(3)
+
+    assert caught.value.code == ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+def test_delete_records_up_to_the_end_leaves_nothing_to_read(tmp_path: Path) -> None:
+    log = World().open_log(tmp_path)
+    fill(log, 3)
+
+    log.delete_records(3)
+
+    assert (log.log_start_offset, log.log_end_offset) == (3, 3)
+    assert read(log, 3) == b""
+    append(log, b"next")
+    assert [record.offset for record in all_records(log)] == [3]
+
+
+def test_delete_old_segments_by_time_goes_by_record_timestamps(tmp_path: Path) -> None:
+    world = World()
+    log = world.open_log(tmp_path, config_with(segment_bytes=2000, retention_ms=1000))
+    fill(log, 50)
+    first = log.segments.items[0]
+
+    assert log.delete_old_segments(first.max_timestamp + 1000) == 0
+    assert log.delete_old_segments(first.max_timestamp + 1001) == 1
+    assert log.log_start_offset == log.segments.items[0].base_offset > 0
+
+
+def test_delete_old_segments_takes_the_active_one_too_once_it_is_old(tmp_path: Path) -> None:
+    log = World().open_log(tmp_path, config_with(retention_ms=1000))
+    fill(log, 5)
+
+    assert log.delete_old_segments(NOW_MS + 5000) == 1
+
+    assert (log.log_start_offset, log.log_end_offset, log.size_bytes) == (5, 5, 0)
+
+
+def test_delete_old_segments_by_size_keeps_at_least_that_much(tmp_path: Path) -> None:
+    log = World().open_log(tmp_path, config_with(segment_bytes=2000, retention_bytes=5000))
+    fill(log, 50)
+
+    log.delete_old_segments(NOW_MS)
+
+    assert 5000 <= log.size_bytes < 7000
+
+
+def test_delete_old_segments_never_takes_uncommitted_records(tmp_path: Path) -> None:
+    log = World().open_log(tmp_path, config_with(segment_bytes=2000, retention_ms=0))
+    fill(log, 50)
+    log.high_watermark = 3
+
+    assert log.delete_old_segments(NOW_MS + 5000) == 0
+
+
+def test_delete_old_segments_of_a_compacted_topic_keeps_all(tmp_path: Path) -> None:
+    log = World().open_log(tmp_path, config_with(segment_bytes=2000, retention_ms=0, cleanup_policy=frozenset({"compact"})))
+    fill(log, 50)
+
+    assert log.delete_old_segments(NOW_MS + 5000) == 0
+
+
+def test_truncate_drops_the_batch_that_holds_the_offset(tmp_path: Path) -> None:
+    log = World().open_log(tmp_path, SMALL)
+    fill(log, 30)
+    append(log, batch(b"a", b"b", b"c"))
+
+    log.truncate(31)
+
+    assert log.log_end_offset == 30
+    assert [record.offset for record in all_records(log)] == list(range(30))
+    check_indexes(log)
+
+
+def test_truncate_into_a_sealed_segment_makes_it_the_active_one(tmp_path: Path) -> None:
+    log = World().open_log(tmp_path, SMALL)
+    fill(log, 60)
+
+    log.truncate(5)
+    fill(log, 60)
+
+    assert [record.offset for record in all_records(log)] == list(range(65))
+    check_indexes(log)
+
+
+def test_truncate_forgets_epochs_and_producers_of_what_is_gone(tmp_path: Path) -> None:
+    log = World().open_log(tmp_path)
+    append(log, idempotent(0))
+    log.roll()
+    append(log, idempotent(1), leader_epoch=1)
+
+    log.truncate(1)
+
+    assert log.latest_epoch == 0
+    assert not append(log, idempotent(1)).is_duplicate
+    assert append(log, idempotent(0)).is_duplicate
+
+
+# Idempotent producers
+
+
+def test_duplicate_is_answered_with_its_first_offset(tmp_path: Path) -> None:
+    log = World().open_log(tmp_path)
+    append(log, b"a")
+    first = append(log, idempotent(0, 3))
+    append(log, idempotent(3))
+
+    again = append(log, idempotent(0, 3))
+
+    assert (again.base_offset, again.last_offset, again.is_duplicate) == (first.base_offset, 3, True)
+    assert log.log_end_offset == 5
+
+
+def test_duplicate_window_holds_five_batches(tmp_path: Path) -> None:
+    log = World().open_log(tmp_path)
+    for sequence in range(6):
+        append(log, idempotent(sequence))
+
+    assert all(append(log, idempotent(sequence)).is_duplicate for sequence in range(1, 6))
+    with pytest.raises(KafkaError) as caught:
+        append(log, idempotent(0))
+    assert caught.value.code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def test_gap_in_sequence_numbers_is_refused_and_changes_nothing(tmp_path: Path) -> None:
+    log = World().open_log(tmp_path)
+    append(log, idempotent(0))
+
+    with pytest.raises(KafkaError) as caught:
+        append(log, idempotent(2))
+
+    assert caught.value.code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert append(log, idempotent(1)).base_offset == 1
+
+
+def test_coordinator_batches_need_no_sequence_numbers(tmp_path: Path) -> None:
+    log = World().open_log(tmp_path)
+    append(log, idempotent(0))
+
+    info = log.append(idempotent(7), leader_epoch=0, now_ms=NOW_MS, origin=Origin.COORDINATOR)
+
+    assert info.base_offset == 1
+
+
+def test_producers_come_back_after_a_clean_restart_and_after_a_crash(tmp_path: Path) -> None:
+    world = World()
+    log = world.open_log(tmp_path)
+    append(log, idempotent(0))
+    log.roll()
+    append(log, idempotent(1))
+    close(log)
+
+    log = world.open_log(tmp_path, is_clean=True)
+    assert append(log, idempotent(1)).is_duplicate
+    append(log, idempotent(2))
+    log = world.open_log(tmp_path)
+    assert append(log, idempotent(2)).is_duplicate
+    assert append(log, idempotent(3)).base_offset == 3
+
+
+def test_expire_producers_lets_them_begin_anywhere(tmp_path: Path) -> None:
+    log = World().open_log(tmp_path)
+    append(log, idempotent(0))
+
+    assert log.expire_producers(NOW_MS + 999, 1000) == 0
+    assert log.expire_producers(NOW_MS + 1000, 1000) == 1
+    assert append(log, idempotent(50)).base_offset == 1
+
+
+# Reaching the disk
+
+
+def test_flush_messages_flushes_as_often_as_asked(tmp_path: Path) -> None:
+    log = World().open_log(tmp_path, config_with(flush_messages=3))
+
+    points = []
+    for _ in range(7):
+        append(log, b"a")
+        points.append(log.recovery_point)
+
+    assert points == [0, 0, 3, 3, 3, 6, 6]
+
+
+def test_flush_ms_asks_for_a_flush_in_time(tmp_path: Path) -> None:
+    world = World()
+    log = world.open_log(tmp_path, config_with(flush_ms=500))
+    append(log, b"a")
+    append(log, b"b")
+
+    assert [delay for delay, _ in world.later] == [500]
+    world.pass_delays()
+
+    assert world.flushes == [log]
+
+
+def test_files_open_are_bounded_by_the_pool(tmp_path: Path) -> None:
+    world = World()
+    world.pool.limit = 3
+    log = world.open_log(tmp_path, SMALL)
+    fill(log, 100)
+
+    assert len(all_records(log)) == 100
+    assert len(world.pool) <= 3
+    assert sum(segment.handle is not None for segment in log.segments) <= 3
