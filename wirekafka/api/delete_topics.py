@@ -64,25 +64,22 @@ def delete_topics(broker: Broker, call: Call[DeleteTopicsRequest]) -> DeleteTopi
 
 
 def _delete_all(broker: Broker, states: list[DeleteTopicState]) -> Iterator[DeletableTopicResult]:
-    names = Counter(state.name for state in states)
-    ids = Counter(state.topic_id for state in states if state.name is None)
-    for state in states:
-        if state.name is not None and names[state.name] > 1:
-            names[state.name] = 0
-            yield _failure(state, KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name."))
-        elif state.name is None and ids[state.topic_id] > 1 and state.topic_id != ZERO_TOPIC_ID:
-            ids[state.topic_id] = 0
-            yield _failure(state, KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic id."))
-        elif state.name is None or names[state.name]:
-            try:
-                yield _delete(broker, state, ids)
-            except KafkaError as error:
-                yield _failure(state, error)
+    times = Counter((state.name, state.topic_id) for state in states)
+    by_id = {state.topic_id for state in states if state.name is None}
+    for (name, topic_id), count in times.items():
+        state = DeleteTopicState(name=name, topic_id=topic_id)
+        try:
+            if count > 1:
+                what = "name" if name is not None else "id"
+                raise KafkaError(ErrorCode.INVALID_REQUEST, f"Duplicate topic {what}.")
+            yield _delete(broker, state, by_id)
+        except KafkaError as error:
+            yield _failure(state, error)
 
 
-def _delete(broker: Broker, state: DeleteTopicState, ids: Counter[bytes]) -> DeletableTopicResult:
+def _delete(broker: Broker, state: DeleteTopicState, by_id: set[bytes]) -> DeletableTopicResult:
     topic = _find(broker, state)
-    if state.name is not None and topic.topic_id in ids:
+    if state.name is not None and topic.topic_id in by_id:
         message = "The provided topic name maps to an ID that was already supplied."
         raise KafkaError(ErrorCode.INVALID_REQUEST, message)
     if topic.is_internal:

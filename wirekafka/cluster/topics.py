@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import structlog
@@ -213,8 +214,7 @@ class Topics:
         key = collision_key(topic.name)
         if key is not None:
             del self._by_collision_key[key]
-        for partition in topic.partitions:
-            partition.delete(self._logs)
+        self._delete_partitions(topic.partitions)
         log.info("Deleted a topic", topic=topic.name, topic_id=format_topic_id(topic.topic_id))
         for callback in self.on_delete:
             callback(topic)
@@ -332,31 +332,45 @@ class Topics:
             topic.partitions.append(partition)
 
     def _drop_partitions(self, topic: Topic, first: int) -> None:
-        dropped, topic.partitions[first:] = topic.partitions[first:], []
-        for partition in dropped:
-            partition.delete(self._logs)
+        self._delete_partitions(topic.partitions[first:])
+        del topic.partitions[first:]
+
+    def _delete_partitions(self, partitions: Iterable[Partition]) -> None:
+        """Deletes partitions; a folder that the disk does not let go is deleted at the next start."""
+        for partition in partitions:
+            with suppress(KafkaError):
+                partition.delete(self._logs)
 
     def _adopt(self, found: Iterable[tuple[TopicPartition, bytes | None]]) -> None:
         """Brings the journal and the folders together.
 
         Folders of a deleted topic are deleted now. Folders of a topic that the journal does not know make a topic.
         """
+        are_gone = True
         unknown: defaultdict[str, dict[int, bytes | None]] = defaultdict(dict)
         for name, topic_id in found:
             if name.topic == CLUSTER_METADATA_TOPIC:
                 continue
             stored = self._store.topics.get(name.topic)
             if topic_id is not None and topic_id in self._store.deleted:
-                self._logs.delete(name)
+                are_gone &= self._is_deleted(name)
             elif stored is None:
                 unknown[name.topic][name.partition] = topic_id
             elif topic_id is not None and topic_id != stored.topic_id:
                 raise _mismatch(name, topic_id, stored.topic_id)
             elif name.partition >= stored.partition_count:
                 self._store.put_topic(name.topic, stored.topic_id, name.partition + 1, stored.overrides)
-        self._store.forget_deleted()
+        if are_gone:
+            self._store.forget_deleted()
         for topic, folders in unknown.items():
             self._adopt_topic(topic, folders)
+
+    def _is_deleted(self, name: TopicPartition) -> bool:
+        try:
+            self._logs.delete(name)
+        except KafkaError:
+            return False
+        return True
 
     def _adopt_topic(self, name: str, folders: Mapping[int, bytes | None]) -> None:
         topic_ids = {topic_id for topic_id in folders.values() if topic_id is not None}

@@ -127,12 +127,13 @@ def _generate_init_on_first_use(self: Message, **fields: Any) -> None:
 
 
 def _generate_init(cls: type[Message]) -> None:
-    scope: dict[str, Any] = {}
+    # An array that is given as None stays null.
+    scope: dict[str, Any] = {"unset": object()}
     parameters, lines = [], []
     for name, default in cls.field_defaults.items():
         if isinstance(default, list):
-            parameters.append(f"{name}=None")
-            lines.append(f"self.{name} = [] if {name} is None else {name}")
+            parameters.append(f"{name}=unset")
+            lines.append(f"self.{name} = [] if {name} is unset else {name}")
         else:
             scope[f"default_{name}"] = default
             parameters.append(f"{name}=default_{name}")

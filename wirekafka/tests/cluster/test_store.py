@@ -29,29 +29,7 @@ class CountingDisk(Storage):
 
 
 ID = new_topic_id()
-OTHER_
-
-
-class CountingDisk(Storage):
-    """A disk that does not wait for anything."""
-
-    __slots__ = ("written_bytes",)
-
-    def __init__(self) -> None:
-        self.written_bytes = 0
-
-    def write(self, fd: int, data: bytes | bytearray | memoryview, position: int) -> None:
-        self.written_bytes += len(data)
-        super().write(fd, data, position)
-
-    def sync(self, fd: int) -> None:
-        pass
-
-    def sync_folder(self, path: str) -> None:
-        pass
-
-
-ID = new_topic_id()
+OTHER_ID = new_topic_id()
 
 
 def reopen(path: Path) -> MetadataStore:

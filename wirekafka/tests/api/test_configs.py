@@ -1,0 +1,260 @@
+"""DescribeConfigs, AlterConfigs, IncrementalAlterConfigs."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from wirekafka.api import alter_configs, incremental_alter_configs
+from wirekafka.api.alter_configs import AlterConfigsRequest
+from wirekafka.api.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from wirekafka.api.incremental_alter_configs import IncrementalAlterConfigsRequest
+from wirekafka.cluster.config_resources import Operation
+from wirekafka.config import ConfigSource
+from wirekafka.config.broker_table import BROKER_SETTINGS
+from wirekafka.config.definition import Type
+from wirekafka.config.topic_table import TOPIC_SETTINGS
+from wirekafka.errors import ErrorCode
+from wirekafka.tests.api.data_plane import Caller, run
+
+TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
+SET, DELETE, APPEND, SUBTRACT = Operation
+
+
+def describe(caller: Caller, type_: int, name: str, *keys: str, version: int = 4) -> Any:
+    resource = DescribeConfigsResource(resource_type=type_, resource_name=name, configuration_keys=list(keys) or None)
+    request = DescribeConfigsRequest(resources=[resource], include_synonyms=version >= 1, include_documentation=version >= 3)
+    (result,) = caller.ask(request, version).results
+    return result
+
+
+def change(caller: Caller, type_: int, name: str, *changes: tuple[str, int, str | None], **settings: Any) -> Any:
+    module = incremental_alter_configs
+    configs = [module.AlterableConfig(name=key, config_operation=operation, value=value) for key, operation, value in changes]
+    resource = module.AlterConfigsResource(resource_type=type_, resource_name=name, configs=configs)
+    (response,) = caller.ask(IncrementalAlterConfigsRequest(resources=[resource], **settings), 1).responses
+    assert (response.resource_type, response.resource_name) == (type_, name)
+    return response
+
+
+def replace(caller: Caller, type_: int, name: str, version: int = 2, validate_only: bool = False, **configs: str | None) -> Any:
+    entries = [alter_configs.AlterableConfig(name=key.replace("_", "."), value=value) for key, value in configs.items()]
+    resource = alter_configs.AlterConfigsResource(resource_type=type_, resource_name=name, configs=entries)
+    (response,) = caller.ask(AlterConfigsRequest(resources=[resource], validate_only=validate_only), version).responses
+    return response
+
+
+def overrides(caller: Caller, name: str) -> dict[str, str]:
+    topic = caller.broker.topics.find(name)
+    assert topic is not None
+    return topic.overrides
+
+
+@pytest.mark.parametrize("version", range(5))
+def test_describe_configs_of_a_topic_tells_every_setting_and_its_origin(tmp_path: Path, version: int) -> None:
+    async def body(caller: Caller) -> None:
+        caller.broker.topics.create("a", 1, {"retention.ms": "5"})
+        result = describe(caller, TOPIC, "a", version=version)
+        assert (result.error_code, result.resource_type, result.resource_name) == (0, TOPIC, "a")
+        assert [config.name for config in result.configs] == sorted(set(TOPIC_SETTINGS) - {"internal.segment.bytes"})
+        found = {config.name: config for config in result.configs}
+        retention = found["retention.ms"]
+        assert (retention.value, retention.read_only, retention.is_sensitive) == ("5", False, False)
+        assert found["segment.ms"].value == str(3 * 3600 * 1000)
+        if version == 0:
+            assert not retention.is_default
+            assert found["flush.ms"].is_default
+        else:
+            assert retention.config_source == ConfigSource.TOPIC_CONFIG
+            assert found["segment.ms"].config_source == ConfigSource.STATIC_BROKER_CONFIG
+            assert found["flush.ms"].config_source == ConfigSource.DEFAULT_CONFIG
+            assert [(synonym.name, synonym.value, synonym.source) for synonym in retention.synonyms] == [
+                ("retention.ms", "5", ConfigSource.TOPIC_CONFIG),
+                ("log.retention.hours", "168", ConfigSource.DEFAULT_CONFIG),
+            ]
+            assert [(synonym.name, synonym.value, synonym.source) for synonym in found["segment.ms"].synonyms] == [
+                ("log.roll.hours", "3", ConfigSource.STATIC_BROKER_CONFIG),
+                ("log.roll.hours", "168", ConfigSource.DEFAULT_CONFIG),
+            ]
+        if version >= 3:
+            assert retention.config_type == Type.LONG
+            assert retention.documentation
+
+    run(body, tmp_path, log_roll_hours="3")
+
+
+def test_describe_configs_without_synonyms_and_documentation_leaves_them_out(tmp_path: Path) -> None:
+    async def body(caller: Caller) -> None:
+        resource = DescribeConfigsResource(resource_type=BROKER, resource_name="1", configuration_keys=["num.partitions"])
+        (result,) = caller.ask(DescribeConfigsRequest(resources=[resource]), 4).results
+        (config,) = result.configs
+        assert config.synonyms == []
+        assert config.documentation is None
+
+    run(body, tmp_path)
+
+
+def test_describe_configs_of_the_broker_tells_what_is_honoured(tmp_path: Path) -> None:
+    async def body(caller: Caller) -> None:
+        result = describe(caller, BROKER, "1")
+        honoured = {name for name, setting in BROKER_SETTINGS.items() if not setting.is_internal}
+        assert {config.name for config in result.configs} == honoured
+        found = {config.name: config for config in result.configs}
+        assert (found["num.partitions"].value, found["num.partitions"].read_only) == ("3", True)
+        assert found["num.partitions"].config_source == ConfigSource.STATIC_BROKER_CONFIG
+        assert not found["log.retention.ms"].read_only
+        assert found["log.retention.ms"].value is None
+        assert found["log.cleanup.policy"].value == "delete"
+
+    run(body, tmp_path, num_partitions="3")
+
+
+def test_describe_configs_with_keys_tells_those_only(tmp_path: Path) -> None:
+    async def body(caller: Caller) -> None:
+        caller.broker.topics.create("a", 1)
+        result = describe(caller, TOPIC, "a", "retention.ms", "no.such")
+        assert [config.name for config in result.configs] == ["retention.ms"]
+
+    run(body, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("type_", "name", "code"),
+    [
+        (TOPIC, "a", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (TOPIC, "a/b", ErrorCode.INVALID_TOPIC_EXCEPTION),
+        (BROKER, "2", ErrorCode.INVALID_REQUEST),
+        (BROKER, "one", ErrorCode.INVALID_REQUEST),
+        (BROKER_LOGGER, "1", ErrorCode.INVALID_REQUEST),
+        (CLIENT_METRICS, "m", ErrorCode.INVALID_REQUEST),
+        (GROUP, "g", ErrorCode.INVALID_REQUEST),
+        (0, "", ErrorCode.INVALID_REQUEST),
+    ],
+)
+def test_config_apis_of_a_resource_that_is_not_there_are_refused(tmp_path: Path, type_: int, name: str, code: ErrorCode) -> None:
+    async def body(caller: Caller) -> None:
+        assert describe(caller, type_, name).error_code == code
+        assert change(caller, type_, name, ("retention.ms", SET, "5")).error_code == code
+        assert replace(caller, type_, name, retention_ms="5").error_code == code
+
+    run(body, tmp_path)
+
+
+def test_incremental_alter_configs_sets_deletes_appends_and_subtracts(tmp_path: Path) -> None:
+    async def body(caller: Caller) -> None:
+        caller.broker.topics.create("a", 1, {"retention.ms": "5", "flush.ms": "7"})
+        response = change(
+            caller,
+            TOPIC,
+            "a",
+            ("retention.ms", SET, "6"),
+            ("flush.ms", DELETE, None),
+            ("cleanup.policy", APPEND, "compact"),
+        )
+        assert (response.error_code, response.error_message) == (0, None)
+        assert overrides(caller, "a") == {"retention.ms": "6", "cleanup.policy": "delete,compact"}
+        assert change(caller, TOPIC, "a", ("cleanup.policy", SUBTRACT, "delete")).error_code == 0
+        assert change(caller, TOPIC, "a", ("cleanup.policy", APPEND, "compact")).error_code == 0
+        assert overrides(caller, "a") == {"retention.ms": "6", "cleanup.policy": "compact"}
+
+    run(body, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ([("retention.ms", SET, "soon")], ErrorCode.INVALID_CONFIG),
+        ([("no.such", SET, "1")], ErrorCode.INVALID_CONFIG),
+        ([("no.such", APPEND, "1")], ErrorCode.INVALID_CONFIG),
+        ([("retention.ms", APPEND, "1")], ErrorCode.INVALID_CONFIG),
+        ([("remote.storage.enable", SET, "true")], ErrorCode.INVALID_CONFIG),
+        ([("retention.ms", SET, None)], ErrorCode.INVALID_REQUEST),
+        ([("retention.ms", 9, "1")], ErrorCode.INVALID_REQUEST),
+        ([("retention.ms", SET, "1"), ("retention.ms", DELETE, None)], ErrorCode.INVALID_REQUEST),
+        ([("flush.ms", SET, "1"), ("retention.ms", SET, "soon")], ErrorCode.INVALID_CONFIG),
+    ],
+)
+def test_incremental_alter_configs_of_what_cannot_be_changes_nothing(
+    tmp_path: Path, changes: list[tuple[str, int, str | None]], code: ErrorCode
+) -> None:
+    async def body(caller: Caller) -> None:
+        caller.broker.topics.create("a", 1)
+        response = change(caller, TOPIC, "a", *changes)
+        assert response.error_code == code
+        assert response.error_message
+        assert overrides(caller, "a") == {}
+
+    run(body, tmp_path)
+
+
+def test_alter_apis_validate_only_change_nothing(tmp_path: Path) -> None:
+    async def body(caller: Caller) -> None:
+        caller.broker.topics.create("a", 1)
+        assert change(caller, TOPIC, "a", ("retention.ms", SET, "5"), validate_only=True).error_code == 0
+        assert replace(caller, TOPIC, "a", validate_only=True, retention_ms="5").error_code == 0
+        response = change(caller, TOPIC, "a", ("retention.ms", SET, "-5"), validate_only=True)
+        assert response.error_code == ErrorCode.INVALID_CONFIG
+        assert overrides(caller, "a") == {}
+
+    run(body, tmp_path)
+
+
+@pytest.mark.parametrize("version", range(3))
+def test_alter_configs_replaces_everything(tmp_path: Path, version: int) -> None:
+    async def body(caller: Caller) -> None:
+        caller.broker.topics.create("a", 1, {"retention.ms": "5", "flush.ms": "7"})
+        assert replace(caller, TOPIC, "a", version, retention_ms="6").error_code == 0
+        assert overrides(caller, "a") == {"retention.ms": "6"}
+        assert replace(caller, TOPIC, "a", version, retention_ms=None).error_code == ErrorCode.INVALID_REQUEST
+        assert replace(caller, TOPIC, "a", version, retention_ms="x").error_code == ErrorCode.INVALID_CONFIG
+        assert overrides(caller, "a") == {"retention.ms": "6"}
+
+    run(body, tmp_path)
+
+
+def test_alter_configs_resource_given_twice_is_refused(tmp_path: Path) -> None:
+    async def body(caller: Caller) -> None:
+        caller.broker.topics.create("a", 1)
+        for module, request in (
+            (alter_configs, AlterConfigsRequest),
+            (incremental_alter_configs, IncrementalAlterConfigsRequest),
+        ):
+            resource = module.AlterConfigsResource(resource_type=TOPIC, resource_name="a")  # type: ignore[attr-defined]
+            response = caller.ask(request(resources=[resource, resource]), 1)
+            assert [each.error_code for each in response.responses] == [ErrorCode.INVALID_REQUEST] * 2
+
+    run(body, tmp_path)
+
+
+def test_dynamic_settings_of_the_broker_hold_for_topics_and_are_described(tmp_path: Path) -> None:
+    async def body(caller: Caller) -> None:
+        topic = caller.broker.topics.create("a", 1)
+        assert change(caller, BROKER, "", ("log.retention.ms", SET, "7")).error_code == 0
+        assert topic.partitions[0].log.config.retention_ms == 7
+        (config,) = describe(caller, BROKER, "").configs
+        assert (config.name, config.value, config.config_source) == (
+            "log.retention.ms",
+            "7",
+            ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG,
+        )
+        assert change(caller, BROKER, "1", ("log.retention.ms", SET, "9")).error_code == 0
+        (config,) = describe(caller, BROKER, "1", "log.retention.ms").configs
+        assert (config.value, config.config_source) == ("9", ConfigSource.DYNAMIC_BROKER_CONFIG)
+        (config,) = describe(caller, TOPIC, "a", "retention.ms").configs
+        assert (config.value, config.config_source) == ("9", ConfigSource.DYNAMIC_BROKER_CONFIG)
+        assert change(caller, BROKER, "1", ("log.retention.ms", DELETE, None)).error_code == 0
+        assert replace(caller, BROKER, "").error_code == 0
+        assert describe(caller, BROKER, "").configs == []
+        assert topic.log_config.retention_ms == 7 * 24 * 3600 * 1000
+
+    run(body, tmp_path)
+
+
+@pytest.mark.parametrize("name", ["1", ""])
+@pytest.mark.parametrize(("key", "value"), [("num.partitions", "3"), ("no.such", "3"), ("log.retention.ms", "-9")])
+def test_dynamic_settings_that_cannot_be_are_refused(tmp_path: Path, name: str, key: str, value: str) -> None:
+    async def body(caller: Caller) -> None:
+        assert change(caller, BROKER, name, (key, SET, value)).error_code == ErrorCode.INVALID_REQUEST
+        assert caller.broker.config.get("log.retention.ms") is None
+
+    run(body, tmp_path)
