@@ -244,7 +244,7 @@ def _open_session(broker: Broker, call: Call[FetchRequest], responses: list[Fetc
     for topic, response in zip(topics, responses, strict=True):
         for asked, data in zip(topic.partitions, response.partitions, strict=True):
             entry = session.put(topic.topic, topic.topic_id, asked)
-            if entry.partition is None and not data.error_code:
+            if not data.error_code:
                 entry.locate(broker.topics)
             entry.told(_size(data.records), data.error_code, data.high_watermark, data.log_start_offset)
     return session.session_id
@@ -288,8 +288,9 @@ def _read_session(broker: Broker, call: Call[FetchRequest], session: FetchSessio
         again = _Reading(broker, call)
         return _tell(session, _read_dirty(broker, session, again), again)
 
-    session.waiting = reading.delay(answer)
-    return session.waiting.pending
+    delayed = reading.delay(answer)
+    session.wait(delayed)
+    return delayed.pending
 
 
 News = list[tuple[SessionPartition, PartitionData]]
@@ -299,7 +300,7 @@ def _read_dirty(broker: Broker, session: FetchSession, reading: _Reading) -> New
     news: News = []
     for entry in tuple(session.dirty):
         try:
-            data = reading.read(entry.partition or entry.locate(broker.topics), entry.asked)
+            data = reading.read(entry.locate(broker.topics), entry.asked)
         except KafkaError as error:
             data = reading.refuse(entry.asked.partition, error.code)
         is_news = data.diverging_epoch is not None

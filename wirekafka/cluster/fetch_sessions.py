@@ -3,11 +3,13 @@
 Theory of operation: a session watches its partitions itself. One that has new records, a new request, or an error is dirty;
 a fetch reads the dirty ones and nothing else, so that a consumer of 500 partitions pays for those that have something. A
 partition leaves the dirty set when a read at its offset finds nothing and there is nothing new to tell; one that gave
-records moves to the end of the set, so that a byte limit starves nobody.
+records moves to the end of the set, so that a byte limit starves nobody. A dirty partition is watched only while a fetch of
+the session waits, so that the session of a consumer that died costs its partitions one call each, and appends no more.
 
 Rules of this file:
-    Invariant: a partition that is not dirty has nothing to read at its fetch offset, and its client knows its high watermark.
-    Invariant: `partitions` of an open session are attached to every partition that exists; closing detaches them all.
+    Invariant: a partition that is not dirty has nothing to read at its fetch offset, its client knows its high watermark, and
+    it is watched.
+    Invariant: while a fetch of the session waits, every partition that was found is watched.
 
 Differs from Apache Kafka: all partitions of a session are read on each of its fetches there, so that a log start offset that
 retention moved is told at once; here with the next news of that partition. Privileged sessions are for followers, which
@@ -59,7 +61,7 @@ class SessionPartition:
         topic: its topic's name; empty until an id is resolved.
         topic_id: its topic's id; zero where the session uses names.
         asked: what the client asked last.
-        partition: where it is read; None until it is found.
+        partition: where it is read; None until it is found, and to be looked up again once it is gone.
         sent_high_watermark, sent_log_start_offset: what the client knows; -1 if nothing.
     """
 
@@ -75,13 +77,15 @@ class SessionPartition:
         self.sent_log_start_offset = -1
 
     def locate(self, topics: Topics) -> Partition:
-        """Looks the partition up, and watches it from now on.
+        """The partition itself; looks it up unless it was found before and is still there.
 
         Raises:
             KafkaError: UNKNOWN_TOPIC_OR_PARTITION; UNKNOWN_TOPIC_ID for an id never seen; INCONSISTENT_TOPIC_ID if the topic
                 was deleted and its name has another id now.
         """
-        assert self.partition is None, "a session's partition is attached once"
+        partition = self.partition
+        if partition is not None and not partition.is_gone:
+            return partition
         if not self.session.uses_topic_ids:
             topic = topics.find(self.topic)
         else:
@@ -93,31 +97,40 @@ class SessionPartition:
         index = self.asked.partition
         if topic is None or not 0 <= index < len(topic.partitions):
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        partition = topic.partitions[index]
+        partition = self.partition = topic.partitions[index]
         self.topic = partition.topic
-        self.partition = partition
-        partition.watchers[self] = None
         return partition
 
+    def watch(self) -> None:
+        """Wants to know of the next append."""
+        if self.partition is not None:
+            self.partition.watchers[self] = None
+
     def detach(self) -> None:
-        """Watches nothing any more."""
+        """Wants to know of nothing any more."""
         if self.partition is not None:
             self.partition.watchers.pop(self, None)
-            self.partition = None
 
     def on_append(self, partition: Partition, size_bytes: int) -> None:
         """There is something new to read or to tell."""
         session = self.session
         session.dirty[self] = None
-        if session.waiting is not None:
-            session.waiting.count(partition, size_bytes, self.asked.partition_max_bytes)
+        waiting = session.waiting
+        if waiting is None or waiting.pending.is_done:
+            del partition.watchers[self]
+        else:
+            waiting.count(partition, size_bytes, self.asked.partition_max_bytes)
 
     def on_gone(self, partition: Partition) -> None:
         """The topic must be looked up again, and who waits is told."""
-        self.partition = None
-        self.session.dirty[self] = None
-        if self.session.waiting is not None:
-            self.session.waiting.on_gone(partition)
+        session = self.session
+        session.dirty[self] = None
+        if session.waiting is not None:
+            session.waiting.on_gone(partition)
+
+    def _is_clean(self) -> None:
+        self.session.dirty.pop(self, None)
+        self.watch()
 
     def settle(self, size_bytes: int, error_code: int, high_watermark: int, log_start_offset: int) -> bool:
         """Says whether an answer must tell what a read found; what is neither told nor left to read is clean then.
@@ -129,12 +142,11 @@ class SessionPartition:
         if high_watermark != self.sent_high_watermark or log_start_offset != self.sent_log_start_offset:
             return True
         if self.asked.fetch_offset >= high_watermark:
-            self.session.dirty.pop(self, None)
+            self._is_clean()
         return False
 
     def told(self, size_bytes: int, error_code: int, high_watermark: int, log_start_offset: int) -> None:
         """Notes what the client has been told of this partition."""
-        dirty = self.session.dirty
         if error_code:
             # Not what was sent: once the error is gone, the partition is told again.
             self.sent_high_watermark = -1
@@ -142,10 +154,11 @@ class SessionPartition:
         self.sent_high_watermark = high_watermark
         self.sent_log_start_offset = log_start_offset
         if size_bytes:
+            dirty = self.session.dirty
             dirty.pop(self, None)
             dirty[self] = None
         elif self.asked.fetch_offset >= high_watermark:
-            dirty.pop(self, None)
+            self._is_clean()
 
 
 class FetchSession:
@@ -190,6 +203,12 @@ class FetchSession:
             if entry is not None:
                 entry.detach()
                 self.dirty.pop(entry, None)
+
+    def wait(self, delayed: DelayedFetch) -> None:
+        """A fetch of this session waits: whatever is appended counts for it."""
+        self.waiting = delayed
+        for entry in self.dirty:
+            entry.watch()
 
     def advance_epoch(self) -> None:
         """The next request has the next epoch; after the largest comes 1.

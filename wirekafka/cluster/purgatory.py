@@ -109,7 +109,7 @@ class DelayedFetch:
         """Case G: so many more bytes of a partition, of which the fetch takes no more than the limit."""
         counted = self._counted_bytes.get(partition, 0)
         counts_now = min(counted + size_bytes, limit_bytes)
-        if counts_now <= counted:
+        if counts_now <= counted or self._missing_bytes <= 0:
             return
         self._counted_bytes[partition] = counts_now
         self._missing_bytes -= counts_now - counted

@@ -6,8 +6,11 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+import trio
 
+from wirekafka.clock import Clock
 from wirekafka.cluster.fetch_sessions import EVICTION_MS, MAX_EPOCH, FetchSession, FetchSessions, SessionPartition
+from wirekafka.cluster.purgatory import DelayedFetch, Purgatory
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.tests.cluster.memory_log import append, make_partition
 
@@ -67,6 +70,27 @@ def test_session_partition_append_makes_it_dirty() -> None:
     assert list(session.dirty) == [entry]
 
 
+def test_session_partition_that_is_dirty_is_watched_only_while_a_fetch_waits() -> None:
+    topic = make_topic()
+    session, entry = open_session(topic)
+    partition = topic.partitions[0]
+    entry.told(0, 0, high_watermark=0, log_start_offset=0)
+    assert list(partition.watchers) == [entry]
+    append(partition, 10)
+    assert not partition.watchers
+
+    async def main() -> None:
+        delayed = DelayedFetch(Purgatory(Clock()), max_wait_ms=100, missing_bytes=50, counted_bytes={}, answer=lambda: "answer")
+        session.wait(delayed)
+        append(partition, 10)
+        assert list(partition.watchers) == [entry]
+        delayed.pending.abandon()
+        append(partition, 10)
+        assert not partition.watchers
+
+    trio.run(main)
+
+
 def test_session_partition_that_gave_records_goes_to_the_end() -> None:
     session = FetchSession(1, uses_topic_ids=False, now_ms=0)
     first, second = (session.put("flights", bytes(16), Asked(partition=index)) for index in range(2))
@@ -95,7 +119,7 @@ def test_session_partition_with_an_error_is_told_again_once_it_is_gone() -> None
 def test_session_partition_of_a_deleted_topic_is_unknown() -> None:
     topic = make_topic()
     session, entry = open_session(topic, uses_topic_ids=True)
-    session.dirty.clear()
+    entry.told(0, 0, high_watermark=0, log_start_offset=0)
     topic.partitions[0].close()
     assert list(session.dirty) == [entry]
     with pytest.raises(KafkaError) as error:
@@ -124,7 +148,8 @@ def test_session_partition_of_an_id_never_seen_is_unknown() -> None:
 
 def test_session_forget_lets_go_of_the_partition() -> None:
     topic = make_topic()
-    session, _ = open_session(topic)
+    session, entry = open_session(topic)
+    entry.told(0, 0, high_watermark=0, log_start_offset=0)
     session.forget("flights", bytes(16), [0, 7])
     assert not session.partitions
     assert not session.dirty
@@ -143,7 +168,10 @@ def test_sessions_remove_lets_go_of_partitions() -> None:
     topic, sessions = make_topic(), make_sessions(1)
     session = sessions.create(1, uses_topic_ids=False, now_ms=0)
     assert session is not None
-    session.put("flights", bytes(16), Asked()).locate(cast(Any, Topics(topic)))
+    entry = session.put("flights", bytes(16), Asked())
+    entry.locate(cast(Any, Topics(topic)))
+    entry.told(0, 0, high_watermark=0, log_start_offset=0)
+    assert topic.partitions[0].watchers
     sessions.remove(session.session_id)
     sessions.remove(session.session_id)
     assert not topic.partitions[0].watchers
