@@ -63,7 +63,8 @@ def create_partitions(broker: Broker, call: Call[CreatePartitionsRequest]) -> Cr
         for name, count in times.items()
         if count > 1
     ]
-    results += [_result(broker, topic, request.validate_only) for topic in request.topics if times[topic.name] == 1]
+    with broker.topics.together():
+        results += [_result(broker, topic, request.validate_only) for topic in request.topics if times[topic.name] == 1]
     return CreatePartitionsResponse(results=results)
 
 

@@ -86,7 +86,8 @@ def create_topics(broker: Broker, call: Call[CreateTopicsRequest]) -> CreateTopi
     """Answers one CreateTopics request."""
     request = call.request
     times = Counter(topic.name for topic in request.topics)
-    results = [_result(broker, topic, request.validate_only) for topic in request.topics if times[topic.name] == 1]
+    with broker.topics.together():
+        results = [_result(broker, topic, request.validate_only) for topic in request.topics if times[topic.name] == 1]
     duplicate = KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
     results += [_failure(name, duplicate) for name, count in times.items() if count > 1]
     return CreateTopicsResponse(topics=results)

@@ -60,7 +60,8 @@ def delete_topics(broker: Broker, call: Call[DeleteTopicsRequest]) -> DeleteTopi
         code = ErrorCode.INVALID_REQUEST if call.version < 3 else ErrorCode.TOPIC_DELETION_DISABLED
         error = KafkaError(code, "Topic deletion is disabled.")
         return DeleteTopicsResponse(responses=[_failure(state, error) for state in states])
-    return DeleteTopicsResponse(responses=list(_delete_all(broker, states)))
+    with broker.topics.together():
+        return DeleteTopicsResponse(responses=list(_delete_all(broker, states)))
 
 
 def _delete_all(broker: Broker, states: list[DeleteTopicState]) -> Iterator[DeletableTopicResult]:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -62,6 +62,8 @@ class MetadataStore:
         self._fd = -1
         self._size_bytes = 0
         self._line_count = 0
+        self._is_sync_put_off = False
+        self._is_sync_due = False
 
     @classmethod
     def open(cls, folder: str, storage: Storage) -> MetadataStore:
@@ -127,6 +129,28 @@ class MetadataStore:
         self.broker_configs[broker] = dict(configs)
         self._rewrite_if_due()
 
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """Waits for the disk once, at the end, for all changes made inside.
+
+        Durability: what was changed inside is on disk when the block ends, and not before.
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR at the end of the block; the changes hold, but may not outlive the machine.
+        """
+        self._is_sync_put_off = True
+        try:
+            yield
+        finally:
+            self._is_sync_put_off = False
+        if not self._is_sync_due:
+            return
+        self._is_sync_due = False
+        try:
+            self._storage.sync(self._fd)
+        except OSError as error:
+            raise self._failure(error) from error
+
     def forget_deleted(self) -> None:
         """The folders of all deleted topics are gone: their ids need not be kept.
 
@@ -159,14 +183,20 @@ class MetadataStore:
         line = _encode(change)
         try:
             self._storage.write(self._fd, line, self._size_bytes)
-            self._storage.sync(self._fd)
+            if self._is_sync_put_off:
+                self._is_sync_due = True
+            else:
+                self._storage.sync(self._fd)
         except OSError as error:
             with suppress(OSError):
                 self._storage.truncate(self._fd, self._size_bytes)
-            log.error("The list of topics cannot be written", path=self._path, error=str(error))
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"the list of topics cannot be written: {error}") from error
+            raise self._failure(error) from error
         self._size_bytes += len(line)
         self._line_count += 1
+
+    def _failure(self, error: OSError) -> KafkaError:
+        log.error("The list of topics cannot be written", path=self._path, error=str(error))
+        return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"the list of topics cannot be written: {error}")
 
     def _rewrite_if_due(self) -> None:
         live_count = len(self.topics) + len(self.deleted) + len(self.broker_configs)

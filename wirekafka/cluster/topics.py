@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from typing import TYPE_CHECKING
 
 import structlog
@@ -50,9 +50,10 @@ class Topic:
         overrides: the settings that the topic has itself, as text.
         log_config: all its settings, resolved.
         is_internal: kept by the broker for itself.
+        described: what Metadata answers of the partitions, kept until they change.
     """
 
-    __slots__ = ("is_internal", "log_config", "name", "overrides", "partitions", "topic_id")
+    __slots__ = ("described", "is_internal", "log_config", "name", "overrides", "partitions", "topic_id")
 
     def __init__(self, name: str, topic_id: bytes, overrides: Mapping[str, str], log_config: LogConfig) -> None:
         self.name = name
@@ -61,6 +62,7 @@ class Topic:
         self.overrides = dict(overrides)
         self.log_config = log_config
         self.is_internal = name in INTERNAL_TOPICS
+        self.described: object = None
 
     def __repr__(self) -> str:
         return f"<Topic {self.name} of {len(self.partitions)} partitions>"
@@ -135,6 +137,14 @@ class Topics:
         if key in self._by_collision_key:
             message = f"Topic '{name}' collides with existing topic: {self._by_collision_key[key]}"
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, message)
+
+    def together(self) -> AbstractContextManager[None]:
+        """A block whose changes are brought to the disk at once, at its end: one wait for many topics.
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR, at the end of the block.
+        """
+        return self._store.together()
 
     def check_new(self, name: str, partition_count: int, overrides: Mapping[str, str]) -> LogConfig:
         """The resolved settings of a topic that could be created.
@@ -330,10 +340,12 @@ class Topics:
             )
             partition.log.update_config(topic.log_config)
             topic.partitions.append(partition)
+            topic.described = None
 
     def _drop_partitions(self, topic: Topic, first: int) -> None:
         self._delete_partitions(topic.partitions[first:])
         del topic.partitions[first:]
+        topic.described = None
 
     def _delete_partitions(self, partitions: Iterable[Partition]) -> None:
         """Deletes partitions; a folder that the disk does not let go is deleted at the next start."""

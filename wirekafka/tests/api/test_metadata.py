@@ -139,3 +139,13 @@ def test_metadata_name_given_twice_is_told_once(tmp_path: Path) -> None:
         assert len(caller.ask(named("a", "a"), 9).topics) == 1
 
     run(body, tmp_path)
+
+
+def test_metadata_follows_a_topic_that_grows(tmp_path: Path) -> None:
+    async def body(caller: Caller) -> None:
+        topic = caller.broker.topics.create("a", 1)
+        assert len(caller.ask(named("a"), 9).topics[0].partitions) == 1
+        caller.broker.topics.add_partitions(topic, 3)
+        assert len(caller.ask(named("a"), 9).topics[0].partitions) == 3
+
+    run(body, tmp_path)

@@ -12,9 +12,10 @@ from wirekafka.tests.cluster.memory_logs import FullDisk
 class CountingDisk(Storage):
     """A disk that does not wait for anything."""
 
-    __slots__ = ("written_bytes",)
+    __slots__ = ("sync_count", "written_bytes")
 
     def __init__(self) -> None:
+        self.sync_count = 0
         self.written_bytes = 0
 
     def write(self, fd: int, data: bytes | bytearray | memoryview, position: int) -> None:
@@ -22,7 +23,7 @@ class CountingDisk(Storage):
         super().write(fd, data, position)
 
     def sync(self, fd: int) -> None:
-        pass
+        self.sync_count += 1
 
     def sync_folder(self, path: str) -> None:
         pass
@@ -106,3 +107,19 @@ def test_store_cost_of_a_topic_does_not_depend_on_their_number(tmp_path: Path) -
     for number in range(1000):
         store.put_topic(f"topic-{number}", ID, 1, {})
     assert disk.written_bytes < 1000 * 120
+
+
+def test_store_changes_made_together_wait_for_the_disk_once(tmp_path: Path) -> None:
+    disk = CountingDisk()
+    store = MetadataStore.open(str(tmp_path), disk)
+    before = disk.sync_count
+    with store.together():
+        for number in range(10):
+            store.put_topic(f"topic-{number}", ID, 1, {})
+        assert disk.sync_count == before
+    assert disk.sync_count == before + 1
+    with store.together():
+        pass
+    assert disk.sync_count == before + 1
+    store.delete_topic("topic-0")
+    assert disk.sync_count == before + 2
