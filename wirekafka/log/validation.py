@@ -13,8 +13,9 @@ Rules of this file: no I/O, no clock, no state. What a client did wrong is a `Ka
 
 Differs from Apache Kafka: the greatest timestamp is taken from the batch's header, where Kafka reads it off the records; what
 stands inside a record (headers, a value's length) is not looked at; a broken compressed stream is INVALID_RECORD and not
-UNKNOWN_SERVER_ERROR; compressed records may take `CONTENT_LIMIT_BYTES`, or 64 times max.message.bytes if that is more; bytes
-that are torn off behind a whole batch are refused, Kafka drops them and acknowledges the rest.
+UNKNOWN_SERVER_ERROR; compressed records may take `CONTENT_LIMIT_BYTES`, or 64 times max.message.bytes if that is more, and a
+message set a quarter of that; bytes that are torn off behind a whole batch are refused, Kafka drops them and acknowledges the
+rest.
 
 Source: org.apache.kafka.storage.internals.log.LogValidator; UnifiedLog.analyzeAndValidateRecords; ProduceRequest.validateRecords;
 org.apache.kafka.common.record.ByteBufferLogInputStream.
@@ -57,6 +58,8 @@ from wirekafka.wire.walk import count_records, count_records_in, inspect_records
 CONTENT_LIMIT_BYTES = 64 * 1024 * 1024
 """What compressed records may take uncompressed, where max.message.bytes is not above a 64th of it."""
 CONTENT_LIMIT_RATIO = 64
+MESSAGE_SET_SHARE = 4
+"""A compressed message set may take a quarter of that, for each of its messages becomes an object while it is converted."""
 
 UNBOUNDED_MS = 0x7FFFFFFFFFFFFFFF
 """The value of message.timestamp.before.max.ms that bounds nothing."""
@@ -123,7 +126,7 @@ def parse_batches(records: memoryview, *, config: LogConfig, origin: Origin) -> 
     if _find_format(records) == MAGIC:
         _refuse(ErrorCode.INVALID_RECORD, "a produce request holds exactly one record batch a partition")
     _check_message_sizes(records, config)
-    batch = up_convert(records, limit_bytes=_content_limit(config))
+    batch = up_convert(records, limit_bytes=_content_limit(config) // MESSAGE_SET_SHARE)
     return [_check(BatchHeader(batch), batch, config, origin)]
 
 

@@ -5,10 +5,12 @@ serves; kio's codecs, made from the same files by other people, have to understa
 with kafka-python's classes of that time.
 """
 
-import importlib
+import importlib.util
 import io
 import json
 import re
+from collections.abc import Callable
+from functools import cache
 from importlib import resources
 from pkgutil import iter_modules
 from typing import Any
@@ -21,7 +23,7 @@ from kio.schema.errors import ErrorCode as KioErrorCode
 import wirekafka.api  # noqa: F401 (fills the registry)
 from wirekafka.api.registry import APIS
 from wirekafka.errors import ErrorCode
-from wirekafka.tests.api.test_messages import every_version, full_message
+from wirekafka.tests.api.test_messages import CASES, full_message
 from wirekafka.wire.codec import Field, encode, fields_of
 from wirekafka.wire.types import Message
 
@@ -29,6 +31,9 @@ FOREVER = 1 << 15
 OLD_MODULES = [
     importlib.import_module(f"kafka.protocol.old.{module.name}") for module in iter_modules(kafka.protocol.old.__path__)
 ]
+
+WRONG_THERE = {"DescribeLogDirsRequest_v0"}
+"""kafka-python took the array of partitions for one partition."""
 
 
 def snake(name: str) -> str:
@@ -45,6 +50,7 @@ def within(versions: str | None, version: int) -> bool:
     return int(first) <= version <= int(last or first)
 
 
+@cache
 def kafka_schema(name: str) -> Any:
     text = (resources.files("kafka.protocol.schemas") / "resources" / f"{name}.json").read_text()
     return json.loads(re.sub(r"(?m)//.*$", "", text))
@@ -80,11 +86,18 @@ def our_shape(cls: type[Message], version: int, flexible: bool) -> list[Any]:
     return [f for f in shape if f[0] is None] + sorted((f for f in shape if f[0] is not None), key=lambda f: f[0])
 
 
-@every_version
+def versions_where(is_known: Callable[[type[Message], int, bool], bool]) -> pytest.MarkDecorator:
+    """The versions of messages of which another party knows."""
+    return pytest.mark.parametrize(("cls", "version", "flexible"), [case for case in CASES if is_known(*case.values)])
+
+
+def is_in_kafka_4(cls: type[Message], version: int, flexible: bool) -> bool:
+    return within(kafka_schema(cls.__name__)["validVersions"], version)
+
+
+@versions_where(is_in_kafka_4)
 def test_fields_are_kafkas(cls: type[Message], version: int, flexible: bool) -> None:
     schema = kafka_schema(cls.__name__)
-    if not within(schema["validVersions"], version):
-        pytest.skip("Kafka 4 has dropped this version")
     assert within(schema["flexibleVersions"], version) == flexible
     structs = {struct["name"]: struct["fields"] for struct in schema.get("commonStructs", [])}
     assert our_shape(cls, version, flexible) == kafka_shape(schema["fields"], structs, version)
@@ -133,9 +146,21 @@ def compare_defaults(cls: type[Message], fields: list[Any], structs: dict[str, A
                 wrong.append(f"{cls.__name__}.{name}: {default!r}, Kafka has {kafka_default(field)!r}")
 
 
-@every_version
+def kio_module(cls: type[Message], version: int) -> str:
+    package, part = re.fullmatch(r"(.+)_(request|response)", snake(cls.__name__)).groups()  # type: ignore[union-attr]
+    return f"kio.schema.{package}.v{version}.{part}"
+
+
+def is_in_kio(cls: type[Message], version: int, flexible: bool) -> bool:
+    try:
+        return importlib.util.find_spec(kio_module(cls, version)) is not None
+    except ModuleNotFoundError:
+        return False
+
+
+@versions_where(is_in_kio)
 def test_kio_reads_and_writes_the_same_bytes(cls: type[Message], version: int, flexible: bool) -> None:
-    theirs = _kio_class(cls.__name__, version)
+    theirs = getattr(importlib.import_module(kio_module(cls, version)), cls.__name__)
     message = full_message(cls, version, flexible)
     make_plausible(message)
     ours = encode(message, version, flexible)
@@ -144,16 +169,6 @@ def test_kio_reads_and_writes_the_same_bytes(cls: type[Message], version: int, f
     out = io.BytesIO()
     kio.serial.entity_writer(theirs)(out, decoded)
     assert out.getvalue() == ours
-
-
-def _kio_class(name: str, version: int) -> Any:
-    package = snake(name.removesuffix("Request").removesuffix("Response"))
-    part = "request" if name.endswith("Request") else "response"
-    try:
-        module = importlib.import_module(f"kio.schema.{package}.v{version}.{part}")
-    except ModuleNotFoundError:
-        pytest.skip("kio has no such version")
-    return getattr(module, name)
 
 
 def make_plausible(message: Any) -> None:
@@ -167,17 +182,28 @@ def make_plausible(message: Any) -> None:
             setattr(message, name, abs(value))
 
 
-@every_version
-def test_old_kafka_python_reads_and_writes_the_same_bytes(cls: type[Message], version: int, flexible: bool) -> None:
+def old_class(cls: type[Message], version: int) -> Any:
     name = f"{cls.__name__}_v{version}"
-    theirs = next((getattr(module, name) for module in OLD_MODULES if hasattr(module, name)), None)
-    if theirs is None or flexible:
-        pytest.skip("kafka-python never had this version, or had it in its own way")
+    return next((getattr(module, name) for module in OLD_MODULES if hasattr(module, name) and name not in WRONG_THERE), None)
+
+
+def is_in_old_kafka_python(cls: type[Message], version: int, flexible: bool) -> bool:
+    return not flexible and old_class(cls, version) is not None
+
+
+@versions_where(is_in_old_kafka_python)
+def test_old_kafka_python_reads_and_writes_the_same_bytes(cls: type[Message], version: int, flexible: bool) -> None:
     message = full_message(cls, version, flexible)
     if cls.__name__ == "ApiVersionsResponse":
         message.error_code = 0  # with an error they read it as version 0 (KIP-511)
     ours = encode(message, version, flexible)
-    assert theirs.decode(io.BytesIO(ours)).encode() == ours
+    assert old_class(cls, version).decode(io.BytesIO(ours)).encode() == ours
+
+
+def test_every_version_is_known_to_somebody() -> None:
+    somebody = (is_in_kafka_4, is_in_kio, is_in_old_kafka_python)
+    unknown = [case.id for case in CASES if not any(knows(*case.values) for knows in somebody)]
+    assert unknown == ["DescribeLogDirsRequest-0"], "which is the same as version 1"
 
 
 def test_error_codes_are_kios() -> None:
