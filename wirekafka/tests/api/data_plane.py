@@ -15,7 +15,7 @@ from wirekafka.broker import Broker
 from wirekafka.clock import Clock
 from wirekafka.config import BrokerConfig
 from wirekafka.pending import Pending
-from wirekafka.wire.batch import Record, build_batch, iterate_records, read_batch_header
+from wirekafka.wire.batch import HEADER_SIZE, Record, build_batch, iterate_records, read_batch_header
 from wirekafka.wire.codec import decode, encode
 from wirekafka.wire.types import Message
 
@@ -91,11 +91,13 @@ def batch(*values: bytes, timestamp: int = NOW_MS, **settings: Any) -> bytearray
 
 
 def values_of(records: Any) -> list[bytes | None]:
-    """The values of all records in batches of format 2."""
+    """The values of all records in whole batches of format 2; a limit may have torn the last one."""
     found: list[bytes | None] = []
     view = memoryview(bytes(records))
-    while view:
+    while len(view) >= HEADER_SIZE:
         size = read_batch_header(view).size_bytes
+        if size > len(view):
+            break
         found += [record.value for record in iterate_records(view[:size])]
         view = view[size:]
     return found

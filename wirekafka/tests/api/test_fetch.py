@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import struct
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -509,5 +510,65 @@ def test_fetch_by_name_leaves_topic_ids_alone(tmp_path: Path) -> None:
         caller.broker.topics.create("flights", 1)
         response = caller.ask(request_of(caller, at(0)), 12)
         assert [(topic.topic, topic.topic_id) for topic in response.responses] == [("flights", ZERO_TOPIC_ID)]
+
+    run(body, tmp_path)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_session_under_random_use_loses_no_record_and_never_waits_beside_one(tmp_path: Path, seed: int) -> None:
+    async def body(caller: Caller) -> None:
+        random = Random(seed)
+        count = 6
+        partitions = caller.broker.topics.create("flights", count).partitions
+        offsets = dict.fromkeys(range(count), 0)
+        forgotten: set[int] = set()
+        session = Session(caller, *(at(0, index) for index in range(count)), version=random.choice([7, 12, 13, 17]))
+        assert session.session_id
+        consumed: dict[int, list[bytes | None]] = {index: [] for index in range(count)}
+        changed: set[int] = set()
+        pending: Pending[Any] | None = None
+
+        def take(response: Any) -> None:
+            assert response.error_code == 0
+            for index, data in partitions_of(response).items():
+                assert index not in forgotten
+                found = values(data)
+                if found and random.random() < 0.8:
+                    consumed[index] += found
+                    offsets[index] += len(found)
+                    changed.add(index)
+
+        def fetch() -> Pending[Any] | None:
+            changed.update(random.sample(range(count), random.choice([0, 0, 1])))
+            drop = {random.randrange(count)} if random.random() < 0.1 and len(forgotten) < count - 1 else set()
+            drop -= forgotten
+            asked = [at(offsets[index], index) for index in changed - drop]
+            forgotten.difference_update(changed)
+            forgotten.update(drop)
+            changed.clear()
+            topic = ForgottenTopic(topic="flights", topic_id=partitions[0].topic_id, partitions=list(drop))
+            limit = random.choice([MIB, 150])
+            response = session.fetch(*asked, max_wait_ms=10_000, max_bytes=limit, forgotten_topics_data=[topic] if drop else [])
+            if isinstance(response, Pending):
+                return response
+            take(response)
+            return None
+
+        for number in range(400):
+            if random.random() < 0.5:
+                append(caller, batch(b"%d" % number), index=random.randrange(count))
+            elif pending is None:
+                pending = fetch()
+            if pending is not None and pending.is_done:
+                take(await wait_for(pending))
+                pending = None
+            if pending is not None:
+                behind = [index for index in offsets if offsets[index] < partitions[index].log.high_watermark]
+                assert set(behind) <= forgotten
+        if pending is not None:
+            pending.abandon()
+        for index in range(count):
+            data = partitions_of(caller.ask(request_of(caller, at(0, index)), 12))[index]
+            assert values(data)[: offsets[index]] == consumed[index]
 
     run(body, tmp_path)
