@@ -33,7 +33,7 @@ def api_table() -> str:
 
 def differences_of(api: Api) -> str | None:
     """The text under "Differs from Apache Kafka" in the API's docstring; None where it says there is nothing."""
-    found = re.search(rf"^{HEADING}:?[ \t]*\n?(.*?)(?=^\S[^\n]*:[ \t]*\n|\Z)", api.doc, re.DOTALL | re.MULTILINE)
+    found = re.search(rf"^{HEADING}:?[ \t]*\n?(.*?)(?=^[A-Z][\w ()]*:|\Z)", api.doc, re.DOTALL | re.MULTILINE)
     if found is None:
         raise click.ClickException(f"the docstring of {api.name} has no section {HEADING!r}")
     text = textwrap.dedent(found.group(1)).strip()

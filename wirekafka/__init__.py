@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -16,9 +17,9 @@ __all__ = ["BrokerConfig", "ConfigError", "RunningBroker", "__version__", "open_
 def __getattr__(name: str) -> Any:
     """Imports a name when it is first asked for, so that a part can be used without loading the whole broker."""
     if name in ("BrokerConfig", "ConfigError"):
-        from wirekafka import config as module
+        home = "wirekafka.config"
     elif name in ("RunningBroker", "open_broker"):
-        from wirekafka.server import running as module
+        home = "wirekafka.server.running"
     else:
         raise AttributeError(f"module 'wirekafka' has no attribute {name!r}")
-    return getattr(module, name)
+    return getattr(import_module(home), name)
