@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from wirekafka.api.api_versions import ApiVersionsRequest, ApiVersionsResponse, api_versions, unsupported_version
+from wirekafka.api.registry import APIS, Call
+from wirekafka.errors import ErrorCode
+from wirekafka.tests.server.frames import client
+
+NO_BROKER: Any = None
+
+
+def ask(version: int, name: str = "", software_version: str = "") -> tuple[ApiVersionsResponse, Call[ApiVersionsRequest]]:
+    request = ApiVersionsRequest(client_software_name=name, client_software_version=software_version)
+    call = Call(request, version, "test", client(), 0)
+    return api_versions(NO_BROKER, call), call
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+def test_list_is_what_the_registry_serves(version: int) -> None:
+    response, _ = ask(version)
+    assert response.error_code == 0
+    assert [api.api_key for api in response.api_keys] == sorted(APIS)
+    assert {api.api_key: range(api.min_version, api.max_version + 1) for api in response.api_keys} == {
+        key: api.versions for key, api in APIS.items()
+    }
+
+
+def test_produce_is_reported_from_version_0() -> None:
+    """Or librdkafka stops compressing (KAFKA-18659)."""
+    response, _ = ask(0)
+    assert response.api_keys[0].api_key == 0
+    assert response.api_keys[0].min_version == 0
+
+
+def test_features_that_do_not_exist_are_not_listed() -> None:
+    response, _ = ask(4, "librdkafka", "2.16.0")
+    assert response.supported_features == []
+    assert response.finalized_features == []
+    assert response.finalized_features_epoch == -1
+
+
+@pytest.mark.parametrize(("name", "version"), [("apache-kafka-java", "4.3.1"), ("a", "0"), ("x.y-z", "1.0-rc.2")])
+def test_software_of_the_client_is_kept(name: str, version: str) -> None:
+    response, call = ask(3, name, version)
+    assert response.error_code == 0
+    assert (call.client.software_name, call.client.software_version) == (name, version)
+
+
+@pytest.mark.parametrize(
+    ("name", "version"), [("", "1"), ("a", ""), ("-a", "1"), ("a-", "1"), ("a b", "1"), ("a", "1\n"), ("ä", "1"), ("a", ".1")]
+)
+def test_software_that_breaks_the_pattern_is_an_invalid_request(name: str, version: str) -> None:
+    response, call = ask(3, name, version)
+    assert response.error_code == ErrorCode.INVALID_REQUEST
+    assert response.api_keys == []
+    assert call.client.software_name is None
+
+
+def test_version_that_is_not_served_is_told_the_range_of_api_versions() -> None:
+    response = unsupported_version()
+    assert response.error_code == ErrorCode.UNSUPPORTED_VERSION
+    assert [(api.api_key, api.min_version, api.max_version) for api in response.api_keys] == [(18, 0, 4)]
