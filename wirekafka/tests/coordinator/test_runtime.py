@@ -1,0 +1,351 @@
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, cast
+
+import pytest
+import trio
+import trio.testing
+from structlog.testing import capture_logs
+
+from wirekafka.clock import Clock
+from wirekafka.cluster.topics import Topics
+from wirekafka.config import BrokerConfig
+from wirekafka.coordinator.records import CommittedOffset, GroupRecord, OffsetRecord, encode
+from wirekafka.coordinator.requests import (
+    CommitRequest,
+    HeartbeatRequest,
+    JoinRequest,
+    JoinResult,
+    LeavingMember,
+    PartitionCommit,
+    SyncRequest,
+)
+from wirekafka.coordinator.runtime import GroupRuntime, java_string_hash
+from wirekafka.errors import ErrorCode, KafkaError
+from wirekafka.pending import Pending
+from wirekafka.tests.coordinator.memory_topics import MemoryTopics
+from wirekafka.wire.batch import Record, build_batch
+from wirekafka.wire.compression import Compression
+
+WALL_SECONDS = 1_700_000_000
+
+
+class Stage:
+    """A runtime over a topic in memory, whose wall clock goes with trio's."""
+
+    def __init__(self, topics: MemoryTopics | None = None, **settings: str) -> None:
+        self.topics = topics or MemoryTopics()
+        self.clock = Clock(wall=lambda: WALL_SECONDS + trio.current_time())
+        overrides = {"group.initial.rebalance.delay.ms": "0", **settings}
+        self.runtime = GroupRuntime(BrokerConfig(overrides), self.clock, cast(Topics, self.topics))
+        self.runtime.load()
+
+    def join(self, group: str = "g", member: str = "", instance: str | None = None) -> Pending[JoinResult]:
+        request = JoinRequest(group, member, "client", "/host", 10_000, 20_000, "consumer", [("range", b"m")], instance)
+        request.is_member_id_required = False
+        return self.runtime.join(request)
+
+    async def join_alone(self, group: str = "g") -> JoinResult:
+        """A member that leads a stable group."""
+        result = await wait_for(self.join(group))
+        await wait_for(self.runtime.sync(SyncRequest(group, result.member_id, result.generation_id)))
+        return result
+
+    def commit(self, offset: int, group: str = "g") -> list[ErrorCode]:
+        return self.runtime.commit_offsets(CommitRequest(group, [PartitionCommit("t", 0, offset)]))
+
+    def offsets(self, group: str = "g") -> dict[str, dict[int, int]]:
+        committed = self.runtime.fetch_offsets(group)
+        return {topic: {index: offset.offset for index, offset in found.items()} for topic, found in committed.items()}
+
+    def state(self, group: str = "g") -> str | None:
+        described = self.runtime.describe(group)
+        return described and described.state
+
+    def restarted(self) -> Stage:
+        return Stage(self.topics)
+
+
+async def wait_for(pending: Pending[Any]) -> Any:
+    done = trio.Event()
+    found: list[Any] = []
+    pending.then(lambda result: (found.append(result), done.set()))
+    with trio.fail_after(1_000_000):
+        await done.wait()
+    return found[0]
+
+
+def run(play: Callable[..., Awaitable[None]], **settings: str) -> None:
+    async def main() -> None:
+        stage = Stage(**settings)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(stage.clock.run)
+            await play(stage)
+            nursery.cancel_scope.cancel()
+
+    trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [("", 0), ("hello", 99162322), ("polygenelubricants", -0x80000000), ("ü", 252), ("😀", 1772899)],
+)
+def test_hash_of_a_string_is_javas(text: str, number: int) -> None:
+    assert java_string_hash(text) == number
+
+
+def test_group_is_kept_in_the_partition_that_kafka_looks_in() -> None:
+    async def play(stage: Stage) -> None:
+        stage.commit(1, "hello")
+        stage.commit(1, "polygenelubricants")
+        assert stage.topics.partitions_in_use == [0, 99162322 % 50]
+
+    run(play)
+
+
+def test_topic_that_exists_says_how_many_partitions_there_are() -> None:
+    async def play(stage: Stage) -> None:
+        stage.topics.partition_count = 7
+        stage.topics.create_internal("")
+        again = stage.restarted()
+        again.commit(1, "hello")
+        assert again.topics.partitions_in_use == [99162322 % 7]
+
+    run(play)
+
+
+def test_join_is_answered_once_the_initial_delay_is_over() -> None:
+    async def play(stage: Stage) -> None:
+        start = trio.current_time()
+        result = await wait_for(stage.join())
+        assert result.error is ErrorCode.NONE
+        assert trio.current_time() - start == pytest.approx(3)
+
+    run(play, **{"group.initial.rebalance.delay.ms": "3000"})
+
+
+def test_member_lives_as_long_as_its_heartbeats_come() -> None:
+    async def play(stage: Stage) -> None:
+        joined = await stage.join_alone()
+        for _ in range(20):
+            await trio.sleep(9)
+            assert stage.runtime.heartbeat(HeartbeatRequest("g", joined.member_id, 1)) is ErrorCode.NONE
+        await trio.sleep(9.9)
+        assert stage.state() == "Stable"
+        await trio.sleep(0.2)
+        assert stage.state() == "Empty"
+
+    run(play)
+
+
+def test_heartbeats_leave_one_timer_each_member() -> None:
+    async def play(stage: Stage) -> None:
+        joined = await stage.join_alone()
+        before = len(stage.clock._timers)
+        for _ in range(1000):
+            stage.runtime.heartbeat(HeartbeatRequest("g", joined.member_id, 1))
+        assert len(stage.clock._timers) == before
+
+    run(play)
+
+
+def test_groups_and_offsets_come_back_after_a_restart() -> None:
+    async def play(stage: Stage) -> None:
+        joined = await stage.join_alone()
+        stage.commit(5, "simple")
+        again = stage.restarted()
+        assert again.offsets("simple") == {"t": {0: 5}}
+        assert again.state() == "Stable"
+        assert again.runtime.heartbeat(HeartbeatRequest("g", joined.member_id, 1)) is ErrorCode.NONE
+
+    run(play)
+
+
+def test_member_found_in_the_log_has_one_session_to_show_up() -> None:
+    async def play(stage: Stage) -> None:
+        await stage.join_alone()
+        again = stage.restarted()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(again.clock.run)
+            await trio.sleep(9.9)
+            assert again.state() == "Stable"
+            await trio.sleep(0.2)
+            assert again.state() == "Empty"
+            nursery.cancel_scope.cancel()
+
+    run(play)
+
+
+def test_commit_on_a_full_disk_is_refused_and_changes_nothing() -> None:
+    async def play(stage: Stage) -> None:
+        stage.commit(5)
+        stage.topics.error = ErrorCode.KAFKA_STORAGE_ERROR
+        with capture_logs() as lines:
+            for _ in range(3):
+                with pytest.raises(KafkaError, match="COORDINATOR_NOT_AVAILABLE"):
+                    stage.commit(6)
+            assert stage.offsets() == {"t": {0: 5}}
+            stage.topics.error = None
+            stage.commit(7)
+        assert stage.offsets() == {"t": {0: 7}}
+        assert [line["event"] for line in lines] == [
+            "Groups and offsets cannot be stored",
+            "Groups and offsets can be stored again",
+        ]
+
+    run(play)
+
+
+@pytest.mark.parametrize(
+    ("appended", "told"),
+    [
+        (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_COORDINATOR),
+        (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.UNKNOWN_SERVER_ERROR),
+        (ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        (ErrorCode.INVALID_TIMESTAMP, ErrorCode.INVALID_TIMESTAMP),
+    ],
+)
+def test_error_of_an_append_is_told_in_the_coordinators_terms(appended: ErrorCode, told: ErrorCode) -> None:
+    async def play(stage: Stage) -> None:
+        stage.topics.error = appended
+        with pytest.raises(KafkaError) as refused:
+            stage.commit(5)
+        assert refused.value.code is told
+
+    run(play)
+
+
+def test_topic_that_cannot_be_created_is_told_to_the_client() -> None:
+    async def play(stage: Stage) -> None:
+        stage.topics.error = ErrorCode.KAFKA_STORAGE_ERROR
+        result = await wait_for(stage.join())
+        assert result.error is ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert stage.runtime.list_groups() == []
+
+    run(play)
+
+
+def test_offsets_expire_when_they_are_looked_for() -> None:
+    async def play(stage: Stage) -> None:
+        stage.commit(5)
+        await trio.sleep(61)
+        stage.commit(5, "other")
+        await trio.sleep(598)
+        assert stage.offsets() == {"t": {0: 5}}
+        await trio.sleep(2)
+        assert stage.offsets() == {}
+        assert stage.offsets("other") == {"t": {0: 5}}
+        assert [group.group_id for group in stage.runtime.list_groups()] == ["other"]
+        await trio.sleep(660)
+        assert stage.restarted().runtime.list_groups() == []
+
+    run(play, **{"offsets.retention.minutes": "10", "offsets.retention.check.interval.ms": "660000"})
+
+
+def test_offsets_of_a_deleted_topic_are_gone_for_good() -> None:
+    async def play(stage: Stage) -> None:
+        stage.commit(5)
+        stage.topics.delete("other")
+        assert stage.offsets() == {"t": {0: 5}}
+        stage.topics.delete("t")
+        assert stage.offsets() == {}
+        assert stage.restarted().offsets() == {}
+
+    run(play)
+
+
+def test_many_offsets_of_a_deleted_topic_go_in_batches() -> None:
+    async def play(stage: Stage) -> None:
+        stage.runtime.commit_offsets(CommitRequest("hello", [PartitionCommit("t", index, 5) for index in range(2500)]))
+        stage.topics.delete("t")
+        assert stage.topics.topic is not None
+        log = stage.topics.topic.partitions[99162322 % 50].log
+        assert len(log.appended) == 1 + 3
+
+    run(play)
+
+
+def test_members_are_told_when_the_topic_of_groups_is_deleted() -> None:
+    async def play(stage: Stage) -> None:
+        await stage.join_alone()
+        stage.commit(5, "simple")
+        joining = stage.join()
+        stage.topics.delete("__consumer_offsets")
+        assert (await wait_for(joining)).error is ErrorCode.NOT_COORDINATOR
+        assert stage.runtime.list_groups() == []
+        stage.commit(6, "simple")
+        assert stage.restarted().offsets("simple") == {"t": {0: 6}}
+
+    run(play)
+
+
+def test_group_is_deleted_with_its_offsets() -> None:
+    async def play(stage: Stage) -> None:
+        stage.commit(5)
+        stage.runtime.delete_group("g")
+        assert stage.restarted().runtime.list_groups() == []
+        with pytest.raises(KafkaError, match="GROUP_ID_NOT_FOUND"):
+            stage.runtime.delete_group("g")
+
+    run(play)
+
+
+def test_leave_on_a_full_disk_says_so() -> None:
+    async def play(stage: Stage) -> None:
+        joined = await stage.join_alone()
+        stage.topics.error = ErrorCode.KAFKA_STORAGE_ERROR
+        assert stage.runtime.leave("g", [LeavingMember(joined.member_id)]).error is ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert stage.state() == "Empty"
+
+    run(play)
+
+
+def test_records_are_compressed_as_configured() -> None:
+    async def play(stage: Stage) -> None:
+        stage.commit(5)
+        assert stage.topics.topic is not None
+        (batch,) = [batch for partition in stage.topics.topic.partitions for batch in partition.log.appended]
+        assert batch[22] & 7 == Compression.ZSTD
+        assert stage.restarted().offsets() == {"t": {0: 5}}
+
+    run(play, **{"offsets.topic.compression.codec": "4"})
+
+
+def record_of(offset: int) -> Record:
+    key, value = encode(OffsetRecord("g", "t", 0, CommittedOffset(offset, None, "", 0)))
+    return Record(key, value, (), 0)
+
+
+def test_offsets_of_a_transaction_count_once_it_has_committed() -> None:
+    def marker(key: bytes) -> bytearray:
+        record = Record(key, b"\0\0\0\0\0\0", (), 0)
+        return build_batch([record], producer_id=9, producer_epoch=0, is_transactional=True, is_control=True)
+
+    def transactional(offset: int) -> bytearray:
+        return build_batch([record_of(offset)], producer_id=9, producer_epoch=0, base_sequence=0, is_transactional=True)
+
+    async def play(stage: Stage) -> None:
+        log = stage.topics.create_internal("").partitions[0].log
+        log.appended += [bytes(build_batch([record_of(1)])), bytes(transactional(2))]
+        assert stage.restarted().offsets() == {"t": {0: 1}}
+        log.appended.append(bytes(marker(b"\0\0\0\0")))
+        assert stage.restarted().offsets() == {"t": {0: 1}}
+        log.appended += [bytes(transactional(3)), bytes(marker(b"\0\0\0\1"))]
+        assert stage.restarted().offsets() == {"t": {0: 3}}
+
+    run(play)
+
+
+def test_records_that_cannot_be_read_do_not_keep_the_others_from_coming_back() -> None:
+    key, _ = encode(GroupRecord("broken", None))
+    unreadable = [Record(b"\0\2", b"\0\3", (), 0), Record(key, b"\0\3\0", (), 0), Record(b"\0\5\0\1g\0\1m", b"\0\0", (), 0)]
+
+    async def play(stage: Stage) -> None:
+        log = stage.topics.create_internal("").partitions[0].log
+        log.appended.append(bytes(build_batch([*unreadable, record_of(7)])))
+        with capture_logs() as lines:
+            assert stage.restarted().offsets() == {"t": {0: 7}}
+        assert [line["log_level"] for line in lines] == ["error", "error", "warning", "info"]
+
+    run(play)
