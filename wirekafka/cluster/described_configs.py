@@ -6,6 +6,7 @@ Source: kafka.server.ConfigHelper (createTopicConfigEntry, createBrokerConfigEnt
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import dropwhile
 from typing import NamedTuple
 
 from wirekafka.config import BrokerConfig, ConfigSource
@@ -84,8 +85,12 @@ def _source(synonyms: list[ShownSynonym]) -> ConfigSource:
 
 
 def _synonyms(config: BrokerConfig, name: str) -> list[ShownSynonym]:
+    """What every source says of the setting, from the first that gives it under its own name on.
+
+    A stand-in that goes before is not told, which hides log.retention.hours while log.retention.ms is unset: so does Kafka.
+    """
     shown = []
-    for origin in config.origins(name):
+    for origin in dropwhile(lambda origin: origin.name != name, config.origins(name)):
         setting = BROKER_SETTINGS[origin.name]
         shown.append(ShownSynonym(origin.name, None if setting.is_sensitive else setting.show(origin.value), origin.source))
     return shown
