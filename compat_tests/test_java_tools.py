@@ -33,7 +33,9 @@ def numbered(count: int, partition: int = 0) -> list[Record]:
     return [Record(b"k%d" % n, b"v%d" % n, timestamp_ms=1_700_000_000_000 + n, partition=partition) for n in range(count)]
 
 
-def test_console_producer_and_consumer_carry_keys_headers_and_tombstones(broker: Broker, server: tuple[str, str], topic: str) -> None:
+def test_console_producer_and_consumer_carry_keys_headers_and_tombstones(
+    broker: Broker, server: tuple[str, str], topic: str
+) -> None:
     create_topic(broker.bootstrap, topic)
     produced = run_alone(
         tools.CONSOLE_PRODUCER,
@@ -78,30 +80,43 @@ def test_topics_are_created_listed_described_altered_and_deleted(server: tuple[s
     [
         (("--create", "--topic", "no/slash"), "InvalidTopicException"),
         (("--create", "--topic", "too-many-replicas", "--replication-factor", "3"), "InvalidReplicationFactorException"),
-        (("--create", "--topic", "bad-config", "--config", "cleanup.policy=burn"), "InvalidConfigurationException|ConfigException"),
+        (
+            ("--create", "--topic", "bad-config", "--config", "cleanup.policy=burn"),
+            "InvalidConfigurationException|ConfigException",
+        ),
         (("--alter", "--topic", "does-not-exist", "--partitions", "3"), "does not exist"),
     ],
     ids=["slash", "replicas", "config", "missing"],
 )
-def test_topics_that_cannot_be_are_refused(server: tuple[str, str], tools_jvm: Tools, arguments: tuple[str, ...], error: str) -> None:
+def test_topics_that_cannot_be_are_refused(
+    server: tuple[str, str], tools_jvm: Tools, arguments: tuple[str, ...], error: str
+) -> None:
     outcome = tools_jvm.run(tools.TOPICS, *server, *arguments)
     assert outcome.code == 1
     assert re.search(error, outcome.out + outcome.err), outcome
 
 
-def test_the_configs_of_a_topic_are_set_shown_and_reset(server: tuple[str, str], tools_jvm: Tools, broker: Broker, topic: str) -> None:
+def test_the_configs_of_a_topic_are_set_shown_and_reset(
+    server: tuple[str, str], tools_jvm: Tools, broker: Broker, topic: str
+) -> None:
     create_topic(broker.bootstrap, topic)
     entity = (*server, "--entity-type", "topics", "--entity-name", topic)
     run = tools_jvm.check
-    run(tools.CONFIGS, *entity, "--alter", "--add-config", "retention.ms=3600000,cleanup.policy=[compact,delete],max.message.bytes=2000000")
+    run(
+        tools.CONFIGS,
+        *entity,
+        "--alter",
+        "--add-config",
+        "segment.ms=3600000,cleanup.policy=[compact,delete],max.message.bytes=2000000",
+    )
     shown = run(tools.CONFIGS, *entity, "--describe").out
-    assert "retention.ms=3600000 sensitive=false synonyms={DYNAMIC_TOPIC_CONFIG:retention.ms=3600000}" in shown
+    assert "segment.ms=3600000 sensitive=false synonyms={DYNAMIC_TOPIC_CONFIG:segment.ms=3600000}" in shown
     assert "cleanup.policy=compact,delete" in shown
     assert "max.message.bytes=2000000" in shown
     assert "DEFAULT_CONFIG:message.max.bytes=1048588" in shown
-    run(tools.CONFIGS, *entity, "--alter", "--delete-config", "retention.ms,cleanup.policy")
+    run(tools.CONFIGS, *entity, "--alter", "--delete-config", "segment.ms,cleanup.policy")
     shown = run(tools.CONFIGS, *entity, "--describe").out
-    assert "retention.ms" not in shown
+    assert "segment.ms" not in shown
     assert "max.message.bytes=2000000" in shown
     everything = run(tools.CONFIGS, *entity, "--describe", "--all").out
     assert "segment.bytes=1073741824 sensitive=false synonyms={" in everything
@@ -113,7 +128,9 @@ def test_the_configs_of_a_topic_are_set_shown_and_reset(server: tuple[str, str],
 def test_the_configs_of_the_broker_are_shown(server: tuple[str, str], tools_jvm: Tools) -> None:
     shown = tools_jvm.check(tools.CONFIGS, *server, "--entity-type", "brokers", "--entity-name", "1", "--describe", "--all").out
     assert "group.initial.rebalance.delay.ms=0 sensitive=false synonyms={STATIC_BROKER_CONFIG:" in shown
-    assert re.search(r"message\.max\.bytes=1048588 sensitive=false synonyms=\{.*DEFAULT_CONFIG:message\.max\.bytes=1048588", shown)
+    assert re.search(
+        r"message\.max\.bytes=1048588 sensitive=false synonyms=\{.*DEFAULT_CONFIG:message\.max\.bytes=1048588", shown
+    )
 
 
 def test_the_configs_of_the_broker_are_changed_while_it_runs(make_broker: Callable[..., Broker], tools_jvm: Tools) -> None:
@@ -165,7 +182,9 @@ def test_groups_are_listed_and_described(
         return {row["PARTITION"]: f"{row['CURRENT-OFFSET']} of {row['LOG-END-OFFSET']}, {row['LAG']}" for row in rows}
 
     wait_until(lambda: lags()["0"] == "30 of 30, 0", timeout_s=20, what="the commit is seen")
-    (state,) = columns(run(tools.GROUPS, *server, "--describe", "--group", group, "--state").out.replace("COORDINATOR (ID)", "COORDINATOR ID"))
+    (state,) = columns(
+        run(tools.GROUPS, *server, "--describe", "--group", group, "--state").out.replace("COORDINATOR (ID)", "COORDINATOR ID")
+    )
     assert (state["ASSIGNMENT-STRATEGY"], state["STATE"], state["#MEMBERS"]) == ("range", "Stable", "1")
     (member,) = columns(run(tools.GROUPS, *server, "--describe", "--group", group, "--members", "--verbose").out)
     assert member["CLIENT-ID"] == "rdkafka"
@@ -265,7 +284,18 @@ def test_the_cluster_id_is_told(server: tuple[str, str], tools_jvm: Tools) -> No
 def test_the_verifiable_producer_and_consumer_agree(broker: Broker, server: tuple[str, str], topic: str) -> None:
     create_topic(broker.bootstrap, topic, 3)
     command = jars.java_command(jars.KAFKA, tools.VERIFIABLE_CONSUMER, flags=LOGGING)
-    arguments = [*server, "--topic", topic, "--group-id", topic, "--max-messages", "2000", "--reset-policy", "earliest", "--verbose"]
+    arguments = [
+        *server,
+        "--topic",
+        topic,
+        "--group-id",
+        topic,
+        "--max-messages",
+        "2000",
+        "--reset-policy",
+        "earliest",
+        "--verbose",
+    ]
     with subprocess.Popen([*command, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as consumer:
         produced = run_alone(
             tools.VERIFIABLE_PRODUCER, *server, "--topic", topic, "--max-messages", "2000", "--acks", "-1", "--throughput", "-1"
@@ -280,7 +310,9 @@ def test_the_verifiable_producer_and_consumer_agree(broker: Broker, server: tupl
     assert produced.code == 0, produced
     assert consumer.returncode == 0, errors
     assert next(event for event in sent if event["name"] == "tool_data")["acked"] == 2000
-    acknowledged = {(event["partition"], event["offset"]): event["value"] for event in sent if event["name"] == "producer_send_success"}
+    acknowledged = {
+        (event["partition"], event["offset"]): event["value"] for event in sent if event["name"] == "producer_send_success"
+    }
     received = {(event["partition"], event["offset"]): event["value"] for event in read if event["name"] == "record_data"}
     assert len(acknowledged) == 2000
     assert received == acknowledged

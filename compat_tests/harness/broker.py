@@ -27,10 +27,11 @@ KINDS = (WIREKAFKA, jars.KAFKA, jars.OLDER_KAFKA)
 TEST_SETTINGS = {
     "group.initial.rebalance.delay.ms": "0",
     "group.min.session.timeout.ms": "500",
+    "log.retention.ms": "-1",
     "offsets.topic.num.partitions": "4",
     "offsets.topic.replication.factor": "1",
 }
-"""What the tests set on every broker, so that they need not wait."""
+"""What the tests set on every broker: so that they need not wait, and that records of any time stay."""
 
 RUNNING: list[Broker] = []
 """The brokers that run now; a failed test shows the ends of their logs."""
