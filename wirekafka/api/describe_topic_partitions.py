@@ -147,7 +147,7 @@ def _describe(partition: Partition) -> DescribeTopicPartitionsResponsePartition:
         partition_index=partition.index,
         leader_id=partition.leader,
         leader_epoch=partition.leader_epoch,
-        replica_nodes=list(partition.in_sync_replicas),
+        replica_nodes=list(partition.replicas),
         isr_nodes=list(partition.in_sync_replicas),
         eligible_leader_replicas=[],
         last_known_elr=[],

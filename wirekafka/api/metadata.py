@@ -167,11 +167,10 @@ def _describe(topic: Topic) -> MetadataResponseTopic:
 
 
 def _describe_partition(partition: Partition) -> MetadataResponsePartition:
-    replicas = list(partition.in_sync_replicas)
     return MetadataResponsePartition(
         partition_index=partition.index,
         leader_id=partition.leader,
         leader_epoch=partition.leader_epoch,
-        replica_nodes=replicas,
-        isr_nodes=replicas,
+        replica_nodes=list(partition.replicas),
+        isr_nodes=list(partition.in_sync_replicas),
     )

@@ -208,9 +208,11 @@ def _check_in_sync_replicas(partition: Partition) -> None:
     Raises:
         KafkaError: NOT_ENOUGH_REPLICAS.
 
-    Source: Partition.appendRecordsToLeader.
+    A partition that has fewer replicas than `min.insync.replicas` is asked for all it has.
+
+    Source: Partition.appendRecordsToLeader, effectiveMinIsr.
     """
-    least = partition.log.config.min_insync_replicas
+    least = min(partition.log.config.min_insync_replicas, len(partition.replicas))
     if len(partition.in_sync_replicas) < least:
         count = len(partition.in_sync_replicas)
         raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, f"{count} in sync, min.insync.replicas is {least}")

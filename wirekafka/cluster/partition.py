@@ -42,12 +42,24 @@ class Partition:
         log: its records.
         leader: the node id of its leader.
         leader_epoch: how often leadership has changed hands; written into each batch.
+        replicas: the node ids of all replicas.
         in_sync_replicas: the node ids of the replicas that have all committed records, the leader among them.
         watchers: who is called on each append; a dict for its order.
         is_gone: closed or deleted; what still holds it must look the topic up again.
     """
 
-    __slots__ = ("in_sync_replicas", "index", "is_gone", "leader", "leader_epoch", "log", "topic", "topic_id", "watchers")
+    __slots__ = (
+        "in_sync_replicas",
+        "index",
+        "is_gone",
+        "leader",
+        "leader_epoch",
+        "log",
+        "replicas",
+        "topic",
+        "topic_id",
+        "watchers",
+    )
 
     def __init__(self, topic: str, topic_id: bytes, index: int, log: Log, *, leader: int, leader_epoch: int = 0) -> None:
         self.topic = topic
@@ -57,7 +69,8 @@ class Partition:
         self.leader = leader
         # A log from a cluster has seen higher epochs, and epochs never go back.
         self.leader_epoch = max(leader_epoch, log.epochs.latest or 0)
-        self.in_sync_replicas = (leader,)
+        self.replicas: tuple[int, ...] = (leader,)
+        self.in_sync_replicas: tuple[int, ...] = (leader,)
         self.watchers: dict[Watcher, None] = {}
         self.is_gone = False
         log.high_watermark = log.log_end_offset

@@ -128,10 +128,19 @@ def test_produce_with_other_acks_is_refused(tmp_path: Path, acks: int) -> None:
 
 def test_produce_with_too_few_replicas_in_sync_is_refused_for_acks_all_only(tmp_path: Path) -> None:
     async def body(caller: Caller) -> None:
-        caller.broker.topics.create("flights", 1, {"min.insync.replicas": "2"})
+        topic = caller.broker.topics.create("flights", 1, {"min.insync.replicas": "2"})
+        topic.partitions[0].replicas = (1, 2)
         assert produce(caller, batch(b"a"), acks=-1).error_code == ErrorCode.NOT_ENOUGH_REPLICAS
         assert produce(caller, batch(b"b"), acks=1).error_code == 0
         assert stored(caller) == [b"b"]
+
+    run(body, tmp_path)
+
+
+def test_produce_asks_for_no_more_replicas_than_there_are(tmp_path: Path) -> None:
+    async def body(caller: Caller) -> None:
+        caller.broker.topics.create("flights", 1, {"min.insync.replicas": "2"})
+        assert produce(caller, batch(b"a"), acks=-1).error_code == 0
 
     run(body, tmp_path)
 
