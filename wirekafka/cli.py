@@ -11,8 +11,10 @@ import os
 import signal
 import sys
 import time
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
@@ -35,6 +37,18 @@ ASKED_WRONG = 2
 COLLECT_AFTER_OBJECTS = 50_000
 """Between two collections of the youngest objects. A request's objects die by their reference counts, so Python's 700 would only
 look through a large request again and again while it is read."""
+
+UNUSED_MODULES = ("asyncio", "ssl")
+"""Imported by structlog and trio for what is not used here: 20 ms of 200 at the start, 2.8 MiB of 38 at rest (2026-11)."""
+
+
+class _Later(ModuleType):
+    """Stands in for a module until something of it is wanted."""
+
+    def __getattr__(self, name: str) -> Any:
+        if sys.modules.get(self.__name__) is self:
+            del sys.modules[self.__name__]
+        return getattr(import_module(self.__name__), name)
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -99,6 +113,8 @@ def serve(
     gc.disable()
     # Where rich is installed, structlog imports it for coloured tracebacks: a sixth of the time to start, and 6 MiB.
     sys.modules.setdefault("rich", None)  # type: ignore[arg-type]
+    for name in UNUSED_MODULES:
+        sys.modules.setdefault(name, _Later(name))
     from wirekafka.config import BrokerConfig, ConfigError
     from wirekafka.server.logging import configure_logging
 
