@@ -23,10 +23,10 @@ from typing import TYPE_CHECKING, Annotated
 
 from wirekafka.api.registry import Call, serves
 from wirekafka.cluster.described_configs import describe_topic_settings
-from wirekafka.cluster.topics import CLUSTER_METADATA_TOPIC, check_assignment
+from wirekafka.cluster.topics import check_assignment
 from wirekafka.config import BrokerConfig
 from wirekafka.errors import ErrorCode, KafkaError
-from wirekafka.names import ZERO_TOPIC_ID
+from wirekafka.names import CLUSTER_METADATA_TOPIC, ZERO_TOPIC_ID
 from wirekafka.wire.types import Bool, Int8, Int16, Int32, Message, NullableString, String, Uuid, nullable, since, tag
 
 if TYPE_CHECKING:

@@ -36,9 +36,6 @@ log = structlog.get_logger(__name__)
 MAX_PARTITIONS_AT_ONCE = 9_999
 """A change may be 10,000 metadata records in Apache Kafka, and one of them is the topic's (MAX_RECORDS_PER_USER_OP)."""
 
-CLUSTER_METADATA_TOPIC = "__cluster_metadata"
-"""Where Apache Kafka's controllers keep their records; never a topic that clients see."""
-
 _LEAST_SEGMENT_BYTES = 1024**2
 
 
@@ -361,8 +358,6 @@ class Topics:
         are_gone = True
         unknown: defaultdict[str, dict[int, bytes | None]] = defaultdict(dict)
         for name, topic_id in found:
-            if name.topic == CLUSTER_METADATA_TOPIC:
-                continue
             stored = self._store.topics.get(name.topic)
             if topic_id is not None and topic_id in self._store.deleted:
                 are_gone &= self._is_deleted(name)

@@ -29,7 +29,7 @@ from wirekafka.log.checkpoint import (
     write_offsets,
 )
 from wirekafka.log.storage import Storage
-from wirekafka.names import TopicPartition
+from wirekafka.names import CLUSTER_METADATA_TOPIC, TopicPartition
 
 log = structlog.get_logger(__name__)
 
@@ -154,9 +154,11 @@ class DataDirectory:
     # What it holds
 
     def partitions(self) -> Iterator[tuple[TopicPartition, str]]:
-        """The folders of partitions, and their paths."""
+        """The folders of partitions, and their paths; that of Apache Kafka's controllers is none of ours."""
         for name in self.storage.folders(self.path):
             match = _FOLDER.fullmatch(name)
+            if match is not None and match[1] == CLUSTER_METADATA_TOPIC:
+                continue
             if match is not None:
                 yield TopicPartition(match[1], int(match[2])), f"{self.path}/{name}"
             elif not name.endswith(DELETED_FOLDER_SUFFIX) and not name.startswith("."):

@@ -303,3 +303,15 @@ def test_describe_topic_partitions_with_a_foreign_cursor_is_refused(tmp_path: Pa
         assert described(caller.ask(request, 0)) == [("a", ErrorCode.INVALID_REQUEST, [])]
 
     run(body, tmp_path)
+
+
+def test_topics_leave_the_folder_of_kafkas_controllers_alone(tmp_path: Path) -> None:
+    segment = tmp_path / "__cluster_metadata-0" / "00000000000000000000.log"
+    segment.parent.mkdir()
+    segment.write_bytes(b"theirs")
+
+    async def body(caller: Caller) -> None:
+        assert len(caller.broker.topics) == 0
+
+    run(body, tmp_path)
+    assert segment.read_bytes() == b"theirs"

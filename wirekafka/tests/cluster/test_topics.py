@@ -206,13 +206,6 @@ def test_topics_moved_in_offsets_topic_stays_compacted(tmp_path: Path) -> None:
     assert found(open_topics(tmp_path, logs), GROUP_METADATA_TOPIC).log_config.is_compacted
 
 
-def test_topics_kafkas_own_metadata_folder_is_left_alone(tmp_path: Path) -> None:
-    logs = MemoryLogs()
-    logs.logs = {TopicPartition("__cluster_metadata", 0): FakeLog(new_topic_id())}
-    assert len(open_topics(tmp_path, logs)) == 0
-    assert len(logs.logs) == 1
-
-
 def test_topics_folder_of_another_topic_of_the_same_name_stops_the_start(tmp_path: Path) -> None:
     logs = MemoryLogs()
     open_topics(tmp_path, logs).create("a", 1)
