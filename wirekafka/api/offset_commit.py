@@ -21,6 +21,8 @@ Versions:
 
 Differs from Apache Kafka:
     Version 0 stores offsets where all others do; Apache Kafka kept them in ZooKeeper, where members of the group did not matter.
+    On a full disk the error is COORDINATOR_NOT_AVAILABLE, for this broker stays the coordinator; Apache Kafka, which gives the
+    directory up, says NOT_COORDINATOR. Clients look the coordinator up and try again on either.
 
 Source: OffsetMetadataManager.commitOffset, KafkaApis.handleOffsetCommitRequest.
 """

@@ -38,6 +38,10 @@ MAX_MEMBER_ID_PREFIX = 255
 """How much of a client's own id goes into its member id."""
 
 
+MOST_REASON = 255
+"""How much of a client's reason goes into the log; Kafka's own clients send no more (JoinGroupRequest.maybeTruncateReason)."""
+
+
 class Membership:
     """Who belongs to which group.
 
@@ -226,7 +230,7 @@ class Membership:
         member = group.members[request.member_id]
         if self._needs_rebalance(group, member, request):
             self._update(request, group, member, pending, out)
-            reason = f"member {member.member_id} joins again: {request.reason or 'no reason given'}"
+            reason = f"member {member.member_id} joins again: {_reason_of(request)}"
             self._rebalancer.rebalance_or_complete(group, reason, now_ms, out)
         else:
             # It missed its answer, or it is a follower with nothing new: it is told what stands.
@@ -265,7 +269,7 @@ class Membership:
         group.add(member, request.protocol_type)
         group.park_join(member, pending)
         self._rebalancer.renew_session(group, member, out, NEW_MEMBER_JOIN_TIMEOUT_MS)
-        reason = f"new member {member_id}: {request.reason or 'no reason given'}"
+        reason = f"new member {member_id}: {_reason_of(request)}"
         self._rebalancer.rebalance_or_complete(group, reason, now_ms, out)
 
     def _update(self, request: JoinRequest, group: Group, member: Member, pending: Pending[JoinResult], out: Effects) -> None:
@@ -397,12 +401,16 @@ class Membership:
             except KafkaError as error:
                 return error.code
         out.cancel_timer(session_timer(group.group_id, member_id))
-        log.info("Member leaves", group=group.group_id, member=member_id, reason=leaving.reason)
+        log.info("Member leaves", group=group.group_id, member=member_id, reason=(leaving.reason or "")[:MOST_REASON] or None)
         if member_id in group.pending_members:
             group.remove(member_id)
         else:
             self._rebalancer.remove_member(group, group.members[member_id], out)
         return ErrorCode.NONE
+
+
+def _reason_of(request: JoinRequest) -> str:
+    return (request.reason or "no reason given")[:MOST_REASON]
 
 
 def _check_generation(group: Group, generation_id: int) -> None:
