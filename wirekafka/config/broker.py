@@ -95,7 +95,7 @@ class BrokerConfig:
             elif (reason := check_other(name, text)) is not None:
                 without_effect[name] = reason
         if without_effect:
-            log.warning("Settings without effect here", settings=sorted(without_effect))
+            log.warning("Settings without effect in wirekafka, see docs/configuration.md", settings=sorted(without_effect))
         return cls(honoured, without_effect)
 
     def get(self, name: str) -> Value:

@@ -149,7 +149,7 @@ class Setting:
             return phrase
         if self.type in (Type.STRING, Type.CLASS):
             return self.check.accepted
-        return f"{phrase} {self.check.accepted}"
+        return f"{phrase}, {self.check.accepted}"
 
     def parse(self, text: str) -> Value:
         """The value that the text stands for.

@@ -1,5 +1,6 @@
 """CreateTopics, DeleteTopics, CreatePartitions, DescribeTopicPartitions."""
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from wirekafka.api.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from wirekafka.api.describe_topic_partitions import Cursor, DescribeTopicPartitionsRequest, TopicRequest
 from wirekafka.errors import ErrorCode
 from wirekafka.names import GROUP_METADATA_TOPIC, ZERO_TOPIC_ID, new_topic_id
-from wirekafka.tests.api.data_plane import Caller, run
+from wirekafka.tests.api.data_plane import NOW_MS, Caller, batch, run
 
 NODE = 1
 
@@ -315,3 +316,29 @@ def test_topics_leave_the_folder_of_kafkas_controllers_alone(tmp_path: Path) -> 
 
     run(body, tmp_path)
     assert segment.read_bytes() == b"theirs"
+
+
+def test_topics_survive_a_restart_and_a_move_of_their_folders(tmp_path: Path) -> None:
+    first, second = tmp_path / "1", tmp_path / "2"
+    found: list[tuple[str, bytes, int, dict[str, str]]] = []
+
+    async def create(caller: Caller) -> None:
+        configs = [CreatableTopicConfig(name="retention.ms", value="-1")]
+        caller.ask(CreateTopicsRequest(topics=[creation("a.b-1", 2, configs=configs)]), 7)
+        topic = caller.broker.topics.find("a.b-1")
+        assert topic is not None
+        topic.partitions[1].append(memoryview(batch(b"x")), now_ms=NOW_MS)
+
+    async def look(caller: Caller) -> None:
+        (topic,) = caller.broker.topics
+        found.append((topic.name, topic.topic_id, topic.partitions[1].log.log_end_offset, topic.overrides))
+
+    run(create, first)
+    run(look, first)
+    for index in range(2):
+        shutil.copytree(first / f"a.b-1-{index}", second / f"a.b-1-{index}")
+    run(look, second)
+    run(look, second)
+    name, topic_id, end_offset, overrides = found[0]
+    assert (name, end_offset, overrides) == ("a.b-1", 1, {"retention.ms": "-1"})
+    assert found[1:] == [(name, topic_id, 1, {})] * 2
