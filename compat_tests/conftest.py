@@ -14,6 +14,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -22,7 +23,11 @@ from compat_tests.harness import jars
 from compat_tests.harness.broker import CLASSES, KINDS, RUNNING, WIREKAFKA, Broker
 from compat_tests.harness.clients import KAFKA_PYTHON, Agent, Client, Member
 from compat_tests.harness.proxy import CuttingProxy, cutting_proxy
+from compat_tests.harness.spark import spark_session
 from compat_tests.harness.tools import Tools
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 BrokerFactory = Callable[..., Broker]
 
@@ -143,6 +148,13 @@ def tools_jvm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tools]:
     running = Tools(tmp_path_factory.mktemp("tools") / "tools.log")
     yield running
     running.close()
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """The session that all tests share, for its start costs as much as several of them."""
+    with spark_session(tmp_path_factory.mktemp("spark")) as session:
+        yield session
 
 
 @pytest.fixture

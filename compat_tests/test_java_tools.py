@@ -6,13 +6,13 @@ import json
 import re
 import signal
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
 from compat_tests.harness import jars, tools
 from compat_tests.harness.broker import Broker
-from compat_tests.harness.clients import CONFLUENT, KAFKA_PYTHON, Agent, Client, Member, Record
+from compat_tests.harness.clients import CONFLUENT, Agent, Client, Member, Record
 from compat_tests.harness.tools import LOGGING, Tools, run_alone
 from compat_tests.harness.topics import create_topic
 from compat_tests.harness.waiting import wait_until
@@ -146,7 +146,7 @@ def test_the_configs_of_the_broker_are_changed_while_it_runs(make_broker: Callab
 
 
 @pytest.fixture
-def read_group(broker: Broker, writer: Agent, join: Join, topic: str) -> Iterator[tuple[str, Member]]:
+def read_group(broker: Broker, writer: Agent, join: Join, topic: str) -> tuple[str, Member]:
     """A group with one member that has read 30 of the 40 records of a topic with two partitions, and committed."""
     create_topic(broker.bootstrap, topic, 2)
     writer.produce(broker.bootstrap, topic, numbered(30, 0))
@@ -158,7 +158,7 @@ def read_group(broker: Broker, writer: Agent, join: Join, topic: str) -> Iterato
         return len(member.records) == 30
 
     wait_until(has_read, timeout_s=30, what="the member has read")
-    yield group, member
+    return group, member
 
 
 def columns(text: str) -> list[dict[str, str]]:

@@ -1,0 +1,45 @@
+"""A Spark session with the Kafka connector, and nothing configured that concerns Kafka."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from compat_tests.harness import jars
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@contextlib.contextmanager
+def spark_session(directory: Path) -> Iterator[SparkSession]:
+    """A small session: two threads, half a gibibyte, no web pages, everything it writes below `directory`."""
+    from pyspark.sql import SparkSession
+
+    connector = ",".join(str(path) for path in sorted(jars.jars(jars.SPARK_KAFKA).glob("*.jar")))
+    log4j = jars.HERE / "java" / "log4j2.properties"
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    session = (
+        SparkSession.builder.master("local[2]")
+        .appName("wirekafka")
+        .config("spark.jars", connector)
+        .config("spark.driver.memory", "768m")
+        .config(
+            "spark.driver.extraJavaOptions",
+            f"-XX:+UseSerialGC -Dlog4j2.configurationFile={log4j} -Dderby.system.home={directory}",
+        )
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.sql.warehouse.dir", str(directory / "warehouse"))
+        .config("spark.local.dir", str(directory))
+        .getOrCreate()
+    )
+    try:
+        yield session
+    finally:
+        session.stop()
