@@ -231,10 +231,23 @@ class Loader:
             self._rebuild(segment, epochs, producers)
             if segment.size < file_size:
                 self._cut(segments, number, file_size)
-                return
+                break
             if number + 1 < len(segments):
                 segment.seal()
             segment.is_synced = False
+        self._drop_empty_end(segments, first)
+
+    def _drop_empty_end(self, segments: list[Segment], first: int) -> None:
+        """Drops empty segments behind records that were lost with the machine's power, for nobody could ever read up to them."""
+        while len(segments) - first >= 2 and not segments[-1].size:
+            end_offset, base_offset = segments[-2].next_offset(), segments[-1].base_offset
+            if end_offset == base_offset:
+                return
+            segments.pop().delete_files()
+            self.folder.remove(file_name(base_offset, SNAPSHOT_SUFFIX))
+            segments[-1].load_indexes()
+            lost = base_offset - end_offset
+            log.warning("Lost the end of a segment", partition=self.name, records=lost, log_end_offset=end_offset)
 
     def _cut(self, segments: list[Segment], number: int, file_size: int) -> None:
         """The log ends in the midst of this segment: cuts its tail off, and drops the segments behind it."""

@@ -41,6 +41,7 @@ _HEAD = Struct(">qiibIhiqq")
 max timestamp."""
 _LEGACY_TIMESTAMP = Struct(">q")
 _LENGTH = Struct(">i")
+_MAGIC_AT = 16
 _OVERHEAD = 12
 """Bytes before those that a batch's length counts: its offset and the length itself."""
 _LEAST_LENGTH = 14
@@ -414,12 +415,24 @@ class Segment:
         for place in self.places(position):
             if place.max_timestamp < timestamp or place.last_offset < start_offset:
                 continue
-            data = self.folder.storage.read(self.file().fd, place.size_bytes, place.position)
-            for record in iterate_records(memoryview(data)):
-                if record.timestamp >= timestamp and record.offset >= start_offset:
-                    epoch = place.leader_epoch if place.leader_epoch >= 0 else None
-                    return TimestampAndOffset(record.offset, record.timestamp, epoch)
+            for found in self._timestamps(place, start_offset):
+                if found.timestamp >= timestamp:
+                    return found
         return None
+
+    def first_latest(self, place: BatchPlace, start_offset: int) -> TimestampAndOffset | None:
+        """The first record of a batch, from `start_offset` on, with the greatest timestamp of those."""
+        return max(self._timestamps(place, start_offset), key=lambda found: found.timestamp, default=None)
+
+    def _timestamps(self, place: BatchPlace, start_offset: int) -> Iterator[TimestampAndOffset]:
+        data = self.folder.storage.read(self.file().fd, place.size_bytes, place.position)
+        epoch = place.leader_epoch if place.leader_epoch >= 0 else None
+        if data[_MAGIC_AT] != 2:
+            yield TimestampAndOffset(place.last_offset, place.max_timestamp, epoch)
+            return
+        for record in iterate_records(memoryview(data)):
+            if record.offset >= start_offset:
+                yield TimestampAndOffset(record.offset, record.timestamp, epoch)
 
     # Cutting and going away
 

@@ -20,6 +20,7 @@ from contextlib import suppress
 from wirekafka.log.recovery import SNAPSHOT_SUFFIX, SWAP_SUFFIX
 from wirekafka.log.segment import DELETED_SUFFIX, BatchPlace, Segment, TimestampAndOffset, file_name
 from wirekafka.log.storage import FileRegion, Folder
+from wirekafka.names import NO_TIMESTAMP
 
 _MOST_HINTS = 64
 """Positions remembered for readers; one more and all are forgotten."""
@@ -142,14 +143,12 @@ class Segments:
         found = latest.find_timestamp(latest.max_timestamp, start_offset)
         if found is not None:
             return found
-        # The index leads to a record that is before the start. What is left is known by its headers alone, and the batch
-        # that holds the start may have its greatest timestamp before it.
-        places = (place for segment in self.items for place in segment.places() if place.last_offset >= start_offset)
-        for timestamp in sorted({place.max_timestamp for place in places}, reverse=True):
-            found = self.find_timestamp(timestamp, start_offset)
-            if found is not None:
-                return found
-        return None
+        # The index leads to a record that is before the start, so the rest is looked through.
+        for segment in self.items:
+            for place in segment.places():
+                if place.last_offset >= start_offset and (found is None or place.max_timestamp > found.timestamp):
+                    found = max(found, segment.first_latest(place, start_offset), key=_timestamp_of)
+        return found
 
     # Changing
 
@@ -230,3 +229,7 @@ class Segments:
                     folder.remove(snapshot + DELETED_SUFFIX)
 
         return remove
+
+
+def _timestamp_of(found: TimestampAndOffset | None) -> int:
+    return NO_TIMESTAMP if found is None else found.timestamp

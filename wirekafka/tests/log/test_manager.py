@@ -1,0 +1,399 @@
+from __future__ import annotations
+
+import os
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+
+from wirekafka.clock import Clock
+from wirekafka.config import BrokerConfig, LogConfig
+from wirekafka.errors import ErrorCode, KafkaError
+from wirekafka.log.log import Log
+from wirekafka.log.manager import DirectoryLockedError, LogManager
+from wirekafka.names import TopicPartition
+from wirekafka.tests.log.faults import FaultyStorage
+from wirekafka.tests.log.logs import NOW_MS, all_records, append, fill, idempotent
+
+TOPIC_ID = bytes(range(16))
+NAME = TopicPartition("my-topic.x", 3)
+
+
+class Setting:
+    """A data directory, and the settings of the broker on it."""
+
+    def __init__(self, tmp_path: Path, **settings: str) -> None:
+        self.path = tmp_path / "data"
+        settings = {"log.dirs": str(self.path)} | {name.replace("_", "."): value for name, value in settings.items()}
+        self.config = BrokerConfig(settings)
+        self.clock = Clock(wall=lambda: NOW_MS / 1000 + trio.current_time() - self.began)
+        self.began = 0.0
+        self.storage = FaultyStorage()
+
+    async def open(self) -> LogManager:
+        self.began = self.began or trio.current_time()
+        return await LogManager.open(self.config, self.clock, storage=self.storage)
+
+    def create(self, logs: LogManager, name: TopicPartition = NAME, **overrides: str) -> Log:
+        return logs.create(name, TOPIC_ID, LogConfig.of(self.config, {n.replace("_", "."): v for n, v in overrides.items()}))
+
+
+def run(main: Callable[[], Awaitable[Any]]) -> None:
+    trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
+
+
+def found(logs: LogManager, name: TopicPartition = NAME) -> Log:
+    log = logs.get(name)
+    assert log is not None
+    return log
+
+
+def test_log_comes_back_after_a_clean_restart_without_recovery(tmp_path: Path) -> None:
+    async def main() -> None:
+        setting = Setting(tmp_path)
+        logs = await setting.open()
+        log = setting.create(logs)
+        append(log, idempotent(0, 3))
+        await logs.close()
+        assert (setting.path / ".kafka_cleanshutdown").read_text() == '{"version":0,"brokerEpoch":-1}'
+
+        logs = await setting.open()
+        assert logs.directories[0].is_clean
+        assert not (setting.path / ".kafka_cleanshutdown").exists()
+        assert logs.discover() == [(NAME, TOPIC_ID)]
+        log = found(logs)
+        assert (log.log_end_offset, log.recovery_point) == (3, 3)
+        assert append(log, idempotent(0, 3)).is_duplicate
+        await logs.close()
+
+    run(main)
+
+
+def test_log_that_was_not_closed_is_recovered(tmp_path: Path) -> None:
+    async def main() -> None:
+        setting = Setting(tmp_path)
+        logs = await setting.open()
+        fill(setting.create(logs), 5)
+        logs._unlock()
+
+        logs = await setting.open()
+        assert not logs.directories[0].is_clean
+        assert [record.offset for record in all_records(found(logs))] == [0, 1, 2, 3, 4]
+        await logs.close()
+
+    run(main)
+
+
+def test_second_broker_on_a_directory_is_told_who_holds_it(tmp_path: Path) -> None:
+    async def main() -> None:
+        setting = Setting(tmp_path)
+        logs = await setting.open()
+        logs.announce("127.0.0.1:9092, [::1]:9092")
+
+        with pytest.raises(DirectoryLockedError) as caught:
+            await setting.open()
+
+        assert str(os.getpid()) in str(caught.value)
+        assert "127.0.0.1:9092, [::1]:9092" in str(caught.value)
+        await logs.close()
+        await (await setting.open()).close()
+
+    run(main)
+
+
+def test_cluster_id_and_directory_id_are_kept(tmp_path: Path) -> None:
+    async def main() -> None:
+        setting = Setting(tmp_path)
+        logs = await setting.open()
+        meta = logs.directories[0].meta
+        await logs.close()
+
+        logs = await setting.open()
+
+        assert (logs.cluster_id, logs.directories[0].meta) == (meta.cluster_id, meta)
+        assert len(meta.cluster_id) == len(meta.directory_id) == 22
+        await logs.close()
+
+    run(main)
+
+
+def test_directory_of_another_broker_is_refused(tmp_path: Path) -> None:
+    async def main() -> None:
+        await (await Setting(tmp_path, node_id="1").open()).close()
+
+        with pytest.raises(KafkaError) as caught:
+            await Setting(tmp_path, node_id="2").open()
+
+        assert caught.value.code == ErrorCode.INVALID_CONFIG
+        assert "belongs to broker 1" in str(caught.value)
+
+    run(main)
+
+
+def test_directories_of_two_clusters_are_refused(tmp_path: Path) -> None:
+    async def main() -> None:
+        for name in ("a", "b"):
+            await (await Setting(tmp_path, log_dirs=str(tmp_path / name)).open()).close()
+        with pytest.raises(KafkaError) as caught:
+            await Setting(tmp_path, log_dirs=f"{tmp_path}/a,{tmp_path}/b").open()
+
+        assert caught.value.code == ErrorCode.INCONSISTENT_CLUSTER_ID
+
+    run(main)
+
+
+def test_create_spreads_logs_over_the_directories(tmp_path: Path) -> None:
+    async def main() -> None:
+        setting = Setting(tmp_path, log_dirs=f"{tmp_path}/a,{tmp_path}/b")
+        logs = await setting.open()
+        for partition in range(4):
+            setting.create(logs, TopicPartition("t", partition))
+        await logs.close()
+
+        logs = await setting.open()
+
+        assert len(logs) == 4
+        assert [len(logs.in_directory(directory)) for directory in logs.directories] == [2, 2]
+        await logs.close()
+
+    run(main)
+
+
+def test_partition_in_two_directories_stops_the_start(tmp_path: Path) -> None:
+    async def main() -> None:
+        for name in ("a", "b"):
+            (tmp_path / name / "t-0").mkdir(parents=True)
+        with pytest.raises(KafkaError, match="and in"):
+            await Setting(tmp_path, log_dirs=f"{tmp_path}/a,{tmp_path}/b").open()
+
+    run(main)
+
+
+def test_create_on_a_full_disk_leaves_nothing(tmp_path: Path) -> None:
+    async def main() -> None:
+        setting = Setting(tmp_path)
+        logs = await setting.open()
+        setting.storage.room_bytes = 10
+        with pytest.raises(KafkaError) as caught:
+            setting.create(logs)
+
+        assert caught.value.code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert logs.get(NAME) is None
+        assert not (setting.path / str(NAME)).exists()
+        setting.storage.room_bytes = None
+        append(setting.create(logs), b"a")
+        await logs.close()
+
+    run(main)
+
+
+def test_delete_frees_the_name_at_once_and_the_files_later(tmp_path: Path) -> None:
+    async def main() -> None:
+        setting = Setting(tmp_path)
+        logs = await setting.open()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(setting.clock.run)
+            log = setting.create(logs, file_delete_delay_ms="5000")
+            fill(log, 3)
+            region = log.read(0, max_bytes=100, end_offset=3, min_one_batch=True)
+
+            logs.delete(NAME)
+            again = setting.create(logs)
+            assert again.log_end_offset == 0
+            [deleted] = setting.path.glob("*-delete")
+            await trio.sleep(4.9)
+            assert deleted.exists()
+            await trio.sleep(0.2)
+            assert not deleted.exists()
+            assert len(region.read()) == len(region)
+            nursery.cancel_scope.cancel()
+        await logs.close()
+
+    run(main)
+
+
+def test_delete_of_a_long_name_keeps_within_what_a_file_system_takes(tmp_path: Path) -> None:
+    async def main() -> None:
+        setting = Setting(tmp_path)
+        logs = await setting.open()
+        name = TopicPartition("x" * 249, 12)
+        setting.create(logs, name)
+
+        logs.delete(name)
+
+        [deleted] = setting.path.glob("*-delete")
+        assert len(deleted.name) == 255
+        await logs.close()
+        await (await setting.open()).close()
+        assert not deleted.exists()
+
+    run(main)
+
+
+def test_recreated_log_does_not_inherit_the_checkpoints_of_the_deleted_one(tmp_path: Path) -> None:
+    async def main() -> None:
+        setting = Setting(tmp_path)
+        logs = await setting.open()
+        log = setting.create(logs)
+        fill(log, 10)
+        log.delete_records(8)
+        await logs.close()
+        logs = await setting.open()
+        assert found(logs).log_start_offset == 8
+
+        logs.delete(NAME)
+        fill(setting.create(logs), 3)
+        logs._unlock()
+
+        logs = await setting.open()
+        assert (found(logs).log_start_offset, found(logs).log_end_offset) == (0, 3)
+        await logs.close()
+
+    run(main)
+
+
+def test_close_with_a_failing_disk_does_not_mark_the_directory_clean(tmp_path: Path) -> None:
+    async def main() -> None:
+        setting = Setting(tmp_path)
+        logs = await setting.open()
+        append(setting.create(logs), b"a")
+        setting.storage.is_failing = True
+        await logs.close()
+        setting.storage.is_failing = False
+
+        logs = await setting.open()
+
+        assert not logs.directories[0].is_clean
+        assert found(logs).log_end_offset == 1
+        await logs.close()
+
+    run(main)
+
+
+def test_log_start_is_written_down_soon_after_delete_records(tmp_path: Path) -> None:
+    async def main() -> None:
+        setting = Setting(tmp_path)
+        logs = await setting.open()
+        async with trio.open_nursery() as nursery:
+            logs.start(nursery)
+            log = setting.create(logs)
+            fill(log, 5)
+            log.delete_records(4)
+            await trio.sleep(0.1)
+            nursery.cancel_scope.cancel()
+        logs._unlock()
+
+        logs = await setting.open()
+
+        assert found(logs).log_start_offset == 4
+        await logs.close()
+
+    run(main)
+
+
+def test_upkeep_flushes_a_rolled_log_and_writes_its_recovery_point(tmp_path: Path) -> None:
+    async def main() -> None:
+        setting = Setting(tmp_path)
+        logs = await setting.open()
+        async with trio.open_nursery() as nursery:
+            logs.start(nursery)
+            log = setting.create(logs)
+            fill(log, 5)
+            log.roll()
+            await trio.sleep(200)
+            assert log.recovery_point == 5
+            nursery.cancel_scope.cancel()
+
+        assert (setting.path / "recovery-point-offset-checkpoint").read_text() == f"0\n1\n{NAME.topic} 3 5\n"
+        assert (setting.path / "replication-offset-checkpoint").read_text() == f"0\n1\n{NAME.topic} 3 5\n"
+        await logs.close()
+
+    run(main)
+
+
+def test_upkeep_flushes_within_flush_ms(tmp_path: Path) -> None:
+    async def main() -> None:
+        setting = Setting(tmp_path)
+        logs = await setting.open()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(setting.clock.run)
+            logs.start(nursery)
+            log = setting.create(logs, flush_ms="300")
+            append(log, b"a")
+            await trio.sleep(0.29)
+            assert log.recovery_point == 0
+            await trio.sleep(0.02)
+            assert log.recovery_point == 1
+            nursery.cancel_scope.cancel()
+        await logs.close()
+
+    run(main)
+
+
+def test_upkeep_deletes_what_is_past_its_retention(tmp_path: Path) -> None:
+    async def main() -> None:
+        setting = Setting(tmp_path, log_retention_check_interval_ms="1000")
+        logs = await setting.open()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(setting.clock.run)
+            logs.start(nursery)
+            log = setting.create(logs, retention_ms="60000")
+            fill(log, 5)
+            await trio.sleep(59)
+            assert log.log_start_offset == 0
+            await trio.sleep(3)
+            assert log.log_start_offset == log.log_end_offset == 5
+            nursery.cancel_scope.cancel()
+        await logs.close()
+
+    run(main)
+
+
+def test_upkeep_forgets_producers_that_do_not_write_any_more(tmp_path: Path) -> None:
+    async def main() -> None:
+        setting = Setting(tmp_path, producer_id_expiration_ms="60000", producer_id_expiration_check_interval_ms="1000")
+        logs = await setting.open()
+        async with trio.open_nursery() as nursery:
+            logs.start(nursery)
+            log = setting.create(logs)
+            append(log, idempotent(0))
+            await trio.sleep(59)
+            assert log.greatest_producer_id == 7
+            await trio.sleep(3)
+            assert log.greatest_producer_id == -1
+            nursery.cancel_scope.cancel()
+        await logs.close()
+
+    run(main)
+
+
+def test_folders_that_are_no_partitions_are_left_alone(tmp_path: Path) -> None:
+    async def main() -> None:
+        setting = Setting(tmp_path)
+        for name in ("lost+found", "t-01", "t-x", ".snapshot"):
+            (setting.path / name).mkdir(parents=True)
+        logs = await setting.open()
+        assert len(logs) == 0
+        await logs.close()
+
+    run(main)
+
+
+def test_start_leaves_no_files_open(tmp_path: Path) -> None:
+    async def main() -> None:
+        setting = Setting(tmp_path)
+        logs = await setting.open()
+        for partition in range(20):
+            append(setting.create(logs, TopicPartition("t", partition)), b"a")
+        await logs.close()
+        before = len(os.listdir("/proc/self/fd"))
+
+        logs = await setting.open()
+
+        assert len(os.listdir("/proc/self/fd")) <= before + 1
+        await logs.close()
+
+    run(main)
