@@ -233,7 +233,7 @@ def _run(config: BrokerConfig, stop: _Stop, published: Address | None) -> int:
             cause = cause.exceptions[0]
         if not isinstance(cause, (ListenError, DirectoryLockedError, KafkaError, OSError)):
             raise
-        click.echo(f"wirekafka: {cause}", err=True)
+        click.echo(f"wirekafka: {cause.message if isinstance(cause, KafkaError) else cause}", err=True)
         return COULD_NOT_RUN
     return 0
 

@@ -32,6 +32,8 @@ ACCEPTS_PER_TURN = 64
 
 EXHAUSTED_PAUSE_SECONDS = 0.1
 
+EVERY_INTERFACE = "0.0.0.0"  # noqa: S104
+
 
 class ListenError(Exception):
     """An address cannot be listened on; the text names it and says why."""
@@ -97,7 +99,7 @@ class BoundListener:
 
     Attributes:
         name: Kafka's name of the listener.
-        address: the host as configured (`0.0.0.0` or `::` for every interface), and the port, chosen by the kernel if that was 0.
+        address: the host as configured, `0.0.0.0` if it was left out, and the port, chosen by the kernel if that was 0.
     """
 
     __slots__ = ("_published", "_socket", "address", "name")
@@ -119,8 +121,7 @@ class BoundListener:
         except OSError as error:
             reason = error.strerror or str(error)
             raise ListenError(f"Cannot listen on {Address(listener.host, listener.port)}: {reason}") from None
-        host, port = self._socket.getsockname()[:2]
-        self.address = Address(listener.host or host, port)
+        self.address = Address(listener.host or EVERY_INTERFACE, self._socket.getsockname()[1])
 
     def listen(self, backlog: int) -> None:
         """Lets clients in from now on."""
@@ -179,7 +180,7 @@ def _bind(host: str, port: int) -> socket.socket:
     if not host:
         if socket.has_dualstack_ipv6():
             return _bound(socket.AF_INET6, ("::", port), is_dual=True)
-        host = "0.0.0.0"  # noqa: S104
+        host = EVERY_INTERFACE
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     # IPv4 first where a name has both, as Java does it.
     family, _, _, _, address = min(found, key=lambda entry: entry[0] != socket.AF_INET)
