@@ -95,7 +95,7 @@ class Topics:
         topics._apply_broker_configs()
         topics._adopt(logs.discover())
         for name, stored in topics._store.topics.items():
-            topic = Topic(name, stored.topic_id, stored.overrides, topics.resolve(stored.overrides))
+            topic = Topic(name, stored.topic_id, stored.overrides, topics._log_config(stored.overrides))
             topics._open_partitions(topic, stored.partition_count)
             topics._enter(topic)
         return topics
@@ -274,17 +274,17 @@ class Topics:
         log.info("Changed a topic's settings", topic=topic.name, settings=dict(overrides))
 
     def resolve(self, overrides: Mapping[str, str]) -> LogConfig:
-        """All settings of a topic that has these itself.
+        """All settings of a topic that is to have these itself.
 
         Raises:
             KafkaError: INVALID_CONFIG.
         """
-        if not overrides and self._default_config is not None:
-            return self._default_config
         try:
-            return LogConfig.of(self._config, overrides)
+            log_config = self._log_config(overrides)
+            log_config.check()
         except ConfigError as error:
             raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
+        return log_config
 
     def broker_configs(self, broker: str) -> dict[str, str]:
         """The dynamic settings of a broker, "" for those of all brokers."""
@@ -312,8 +312,13 @@ class Topics:
         self._store.put_broker_configs(broker, dict(configs))
         self._apply_broker_configs()
         for topic in self._by_name.values():
-            _configure(topic, self.resolve(topic.overrides))
+            _configure(topic, self._log_config(topic.overrides))
         log.info("Changed the broker's settings", broker=broker or "all", settings=dict(configs))
+
+    def _log_config(self, overrides: Mapping[str, str]) -> LogConfig:
+        if not overrides and self._default_config is not None:
+            return self._default_config
+        return LogConfig.of(self._config, overrides)
 
     def _broker_layers(self) -> dict[str, Mapping[str, str]]:
         return {name: self._store.broker_configs.get(name, {}) for name in ("", str(self._config.node_id))}

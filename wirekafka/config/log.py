@@ -69,13 +69,9 @@ class LogConfig:
         """The settings of a topic with these overrides.
 
         Raises:
-            ConfigError: an override is unknown, malformed, not supported yet, or contradicts another setting.
+            ConfigError: an override is unknown, malformed or not supported yet.
         """
         values: dict[str, Any] = topic_values(broker_config, topic_overrides or {})
-        lag, most = values["min.compaction.lag.ms"], values["max.compaction.lag.ms"]
-        if lag > most:
-            accepted = f"at most {most}, the value of max.compaction.lag.ms"
-            raise ConfigError("min.compaction.lag.ms", str(lag), accepted)
         named = {field: values[field.replace("_", ".")] for field in cls.__dataclass_fields__}
         named["cleanup_policy"] = frozenset(named["cleanup_policy"])
         named["retention_ms"] = _limit(named["retention_ms"])
@@ -83,6 +79,16 @@ class LogConfig:
         if values["internal.segment.bytes"] is not None:
             named["segment_bytes"] = values["internal.segment.bytes"]
         return cls(**named)
+
+    def check(self) -> None:
+        """Whether the settings go together: asked before a topic gets them, not when it has them and the broker's change.
+
+        Raises:
+            ConfigError: they do not.
+        """
+        if self.min_compaction_lag_ms > self.max_compaction_lag_ms:
+            accepted = f"at most {self.max_compaction_lag_ms}, the value of max.compaction.lag.ms"
+            raise ConfigError("min.compaction.lag.ms", str(self.min_compaction_lag_ms), accepted)
 
 
 def topic_values(broker_config: BrokerConfig, overrides: Mapping[str, str]) -> dict[str, Value]:

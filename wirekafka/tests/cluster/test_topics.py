@@ -176,6 +176,16 @@ def test_topics_broker_settings_reach_every_log_and_the_disk(tmp_path: Path) -> 
     assert_refused(ErrorCode.INVALID_CONFIG, again.alter_broker_configs, "", {"log.retention.ms": "-9"})
 
 
+def test_topics_that_contradict_changed_settings_of_the_broker_still_open(tmp_path: Path) -> None:
+    logs = MemoryLogs()
+    topics = open_topics(tmp_path, logs)
+    topics.create("a", 1, {"min.compaction.lag.ms": "10"})
+    topics.alter_broker_configs("", {"log.cleaner.max.compaction.lag.ms": "5"})
+    again = open_topics(tmp_path, logs)
+    assert found(again, "a").log_config.max_compaction_lag_ms == 5
+    assert_refused(ErrorCode.INVALID_CONFIG, again.create, "b", 1, {"min.compaction.lag.ms": "10"})
+
+
 def test_topics_folders_moved_in_are_adopted_under_their_id(tmp_path: Path) -> None:
     logs = MemoryLogs()
     topic_id = new_topic_id()

@@ -76,7 +76,7 @@ def test_log_config_follows_dynamic_settings_of_the_broker() -> None:
 def test_log_config_of_a_wrong_override_is_refused(name: str, value: str, message: str) -> None:
     overrides = {name: value, "max.compaction.lag.ms": "5"}
     with pytest.raises(ConfigError, match=message):
-        LogConfig.of(BROKER, overrides)
+        LogConfig.of(BROKER, overrides).check()
 
 
 def test_log_config_accepts_defaults_of_what_is_not_supported() -> None:
