@@ -70,14 +70,14 @@ class Index:
             self.keys, self.values = array(self.key_type, keys), array("i", values)
             self.count = len(keys)
 
-    def save(self) -> None:
-        """Writes the entries to the file.
+    def save(self, suffix: str = "") -> None:
+        """Writes the entries to the file, or to one whose name has `suffix` behind it.
 
         Durability: in the page cache.
         """
         if self.keys is not None and self.values is not None:
             data = b"".join(map(self.entry.pack, self.keys, self.values))
-            self.folder.write_file(self.name, data)
+            self.folder.write_file(self.name + suffix, data)
 
     def unload(self) -> None:
         """Forgets the entries in memory, which are in the file."""

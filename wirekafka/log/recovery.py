@@ -27,6 +27,7 @@ import structlog
 from wirekafka.log.checkpoint import PARTITION_METADATA, MalformedFileError, read_partition_metadata
 from wirekafka.log.epochs import FILE_NAME as EPOCHS_FILE
 from wirekafka.log.epochs import LeaderEpochs
+from wirekafka.log.places import BatchPlace, read_place
 from wirekafka.log.producer_state import CorruptSnapshotError, Producers
 from wirekafka.log.segment import (
     DELETED_SUFFIX,
@@ -35,10 +36,8 @@ from wirekafka.log.segment import (
     MOST_RELATIVE_OFFSET,
     TIME_INDEX_SUFFIX,
     TRANSACTION_INDEX_SUFFIX,
-    BatchPlace,
     Segment,
     file_name,
-    read_place,
 )
 from wirekafka.log.storage import Folder, HandlePool
 from wirekafka.wire.batch import HEADER_SIZE, BatchHeader, check_crc

@@ -21,6 +21,7 @@ from struct import Struct
 from typing import NamedTuple
 
 from wirekafka.log.index import OffsetIndex, TimeIndex
+from wirekafka.log.places import BatchPlace, batches_in, places_in
 from wirekafka.log.storage import Bytes, FileHandle, FileRegion, Folder, HandlePool
 from wirekafka.names import NO_TIMESTAMP
 from wirekafka.wire.batch import BatchHeader, iterate_records
@@ -36,35 +37,15 @@ MOST_RELATIVE_OFFSET = 0x7FFF_FFFF
 OFFSET_ENTRY_BYTES = OffsetIndex.entry.size
 TIME_ENTRY_BYTES = TimeIndex.entry.size
 
-_HEAD = Struct(">qiibIhiqq")
-"""A v2 batch up to its max timestamp: base offset, length, leader epoch, magic, crc, attributes, last offset delta, base and
-max timestamp."""
-_LEGACY_TIMESTAMP = Struct(">q")
 _LENGTH = Struct(">i")
-_MAGIC_AT = 16
 _OVERHEAD = 12
 """Bytes before those that a batch's length counts: its offset and the length itself."""
-_LEAST_LENGTH = 14
-"""The length of the smallest message that ever was: magic 0, no key, no value."""
-_HEADS_CHUNK = 8192
-"""Read at once while looking for a header: the default `index.interval.bytes` and one small batch."""
-_BATCHES_CHUNK = 1 << 20
+_MAGIC_AT = 16
 
 
 def file_name(base_offset: int, suffix: str) -> str:
     """The name of a segment's file: its base offset in 20 digits, so that names sort as offsets do."""
     return f"{base_offset:020d}{suffix}"
-
-
-class BatchPlace(NamedTuple):
-    """Where a batch is, and what its header says."""
-
-    position: int
-    size_bytes: int
-    base_offset: int
-    last_offset: int
-    max_timestamp: int
-    leader_epoch: int
 
 
 class TimestampAndOffset(NamedTuple):
@@ -365,36 +346,11 @@ class Segment:
 
     def places(self, position: int = 0) -> Iterator[BatchPlace]:
         """The batches from the one that begins at `position`, by their headers alone."""
-        fd = self.file().fd
-        read = self.folder.storage.read
-        chunk = b""
-        chunk_position = position
-        while position < self.size:
-            at = position - chunk_position
-            if len(chunk) - at < _HEAD.size:
-                chunk = read(fd, min(_HEADS_CHUNK, self.size - position), position)
-                chunk_position, at = position, 0
-                if len(chunk) < _HEAD.size:
-                    chunk += bytes(_HEAD.size)
-            place = read_place(chunk, at, position)
-            if place is None or position + place.size_bytes > self.size:
-                raise OSError(f"{self.folder.path_of(self.log_name)} holds no batch at byte {position}")
-            yield place
-            position += place.size_bytes
+        return places_in(self.folder.storage, self.file(), position, self.size)
 
     def batches(self, position: int = 0) -> Iterator[memoryview]:
         """The batches from the one that begins at `position`, whole."""
-        fd = self.file().fd
-        read = self.folder.storage.read
-        chunk = memoryview(b"")
-        chunk_position = position
-        for place in self.places(position):
-            at = place.position - chunk_position
-            if at + place.size_bytes > len(chunk):
-                wanted = max(place.size_bytes, min(_BATCHES_CHUNK, self.size - place.position))
-                chunk = memoryview(read(fd, wanted, place.position))
-                chunk_position, at = place.position, 0
-            yield chunk[at : at + place.size_bytes]
+        return batches_in(self.folder.storage, self.file(), position, self.size)
 
     def next_offset(self) -> int:
         """One past its last record, from the last entry of the offset index and the headers behind it."""
@@ -480,18 +436,3 @@ class Segment:
         self.close()
         for kind in SEGMENT_SUFFIXES:
             self.folder.remove(file_name(self.base_offset, kind) + suffix)
-
-
-def read_place(data: Bytes, at: int, position: int) -> BatchPlace | None:
-    """What the header at `data[at:]` says of the batch at `position` of a file; None if it is not a header."""
-    base_offset, length, leader_epoch, magic, _, _, delta, _, max_timestamp = _HEAD.unpack_from(data, at)
-    if magic == 2:
-        if length < _HEAD.size or delta < 0:
-            return None
-        return BatchPlace(position, length + _OVERHEAD, base_offset, base_offset + delta, max_timestamp, leader_epoch)
-    # A message set of magic 0 or 1 is one message or one wrapper; its offset is that of its last record, and its first one
-    # is known only to who decompresses it. Folders of older brokers hold them.
-    if magic not in (0, 1) or length < _LEAST_LENGTH:
-        return None
-    timestamp = _LEGACY_TIMESTAMP.unpack_from(data, at + 18)[0] if magic == 1 else NO_TIMESTAMP
-    return BatchPlace(position, length + _OVERHEAD, base_offset, base_offset, timestamp, -1)

@@ -17,8 +17,9 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 
+from wirekafka.log.places import BatchPlace
 from wirekafka.log.recovery import SNAPSHOT_SUFFIX, SWAP_SUFFIX
-from wirekafka.log.segment import DELETED_SUFFIX, BatchPlace, Segment, TimestampAndOffset, file_name
+from wirekafka.log.segment import DELETED_SUFFIX, Segment, TimestampAndOffset, file_name
 from wirekafka.log.storage import FileRegion, Folder
 from wirekafka.names import NO_TIMESTAMP
 
