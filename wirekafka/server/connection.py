@@ -50,6 +50,11 @@ LEAST_BUFFER_BYTES = 1 << 12
 LEAST_FRAME_BYTES = 10
 """API key, version, correlation id and a client id that is null: the shortest header there is."""
 
+TLS_HANDSHAKE = 0x1603
+"""How a TLS client begins, read as the upper half of a size (RFC 8446, 5.1)."""
+
+HTTP_METHODS = frozenset({b"GET ", b"HEAD", b"POST", b"PUT "})
+
 _SIZE = struct.Struct(">i")
 
 
@@ -261,6 +266,10 @@ class Connection:
         self._let_go()
 
     def _refusal_of(self, size: int) -> str:
+        if size >> 16 == TLS_HANDSHAKE:
+            return "the client speaks TLS, and this listener is PLAINTEXT"
+        if _SIZE.pack(size) in HTTP_METHODS:
+            return "the client speaks HTTP, not Kafka's protocol"
         if size > self._max_request_bytes:
             return f"a request of {size} bytes is larger than socket.request.max.bytes={self._max_request_bytes}"
         return f"a request of {size} bytes is too short to be one"

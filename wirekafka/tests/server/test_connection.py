@@ -128,7 +128,8 @@ def test_spare_buffer_is_used_again_and_let_go() -> None:
         (9, "too short"),
         ((1 << 20) + 1, "larger than socket.request.max.bytes=1048576"),
         (2**31 - 1, "larger than socket.request.max.bytes=1048576"),
-        (0x47455420, "larger than socket.request.max.bytes=1048576"),  # "GET ", a browser's first word
+        (0x47455420, "the client speaks HTTP"),
+        (0x16030100, "the client speaks TLS, and this listener is PLAINTEXT"),
     ],
 )
 def test_frame_of_impossible_size_ends_the_connection_with_one_line(size: int, reason: str) -> None:
