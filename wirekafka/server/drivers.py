@@ -2,8 +2,8 @@
 
 Theory of operation of the epoll driver: every connection is registered once, edge-triggered, in an epoll of the driver's own, and
 one trio task awaits that epoll's descriptor. A turn polls it without waiting and serves each connection that something happened
-to: one receive, the complete frames in it, one send. What is left to do stays in `_ready` for the next turn. So a request that
-needs no waiting never becomes a task; one task a connection costs 20 to 40 us a request more, and lets one busy connection
+to: one receive, the complete frames in it, and, once some others are as far, one send. What is left to do stays in `_ready` for
+the next turn. So a request that needs no waiting never becomes a task; one task a connection costs 20 to 40 us a request more, and lets one busy connection
 starve the others (measured 2026-11: 200 connections, one request in flight each).
 
 Rules of this file:
@@ -41,6 +41,10 @@ log = structlog.get_logger(__name__)
 EVENTS_PER_TURN = 256
 
 YIELD_SECONDS = 0.001
+
+HANDLED_AT_ONCE = 64
+"""After the requests of so many connections their answers are sent, one behind the other: a client that reads many connections is
+woken once then, and not by each answer (a fifth of the CPU at 20 connections with 5 in flight, on both sides, 2026-11)."""
 
 SEND_PER_TURN_BYTES = 1 << 21
 
@@ -129,6 +133,7 @@ class EpollDriver:
         self._epoll.register(self._wake_fd, select.EPOLLIN)
         self._links: dict[int, _Link] = {}
         self._ready: list[_Link] = []
+        self._handled: list[_Link] = []
         self._is_asleep = False
         self._sweep_ms = SWEEP_MS if max_idle_ms is None else min(SWEEP_MS, max(1, max_idle_ms // 4))
         self._idle_sweeps = None if max_idle_ms is None else -(-max_idle_ms // self._sweep_ms)
@@ -138,6 +143,10 @@ class EpollDriver:
 
     def add(self, sock: socket.socket, client: Client) -> None:
         """Takes over a connected, non-blocking socket."""
+        if self._epoll.closed:  # accepted in the very moment in which the broker stops
+            sock.close()
+            self._on_close(client)
+            return
         link = _Link(sock, self)
         link.connection = Connection(client, self._dispatcher, self._buffers, link.on_answer)
         self._links[link.fd] = link
@@ -191,12 +200,21 @@ class EpollDriver:
         for link in ready:
             link.is_queued = False
             if link.is_open:
-                self._serve(link)
+                self._serve(link, self._is_finished)
+                if len(self._handled) >= HANDLED_AT_ONCE:
+                    self._answer()
+        self._answer()
 
-    def _serve(self, link: _Link) -> None:
-        """One connection's share of a turn."""
+    def _answer(self) -> None:
+        """Sends what the connections have to say whose frames were handled."""
+        handled, self._handled = self._handled, []
+        for link in handled:
+            self._serve(link, self._is_finished_for_now)
+
+    def _serve(self, link: _Link, is_finished: Callable[[_Link], bool]) -> None:
+        """One of the two steps of a connection's share of a turn."""
         try:
-            if self._is_finished(link):
+            if is_finished(link):
                 self._close(link)
         except OSError as error:  # reset by the peer, or a file that cannot be read
             log.debug("Connection lost", client=link.connection.client.host, error=str(error))
@@ -206,7 +224,7 @@ class EpollDriver:
             self._close(link)
 
     def _is_finished(self, link: _Link) -> bool:
-        """Sends, receives and handles what it can; whether the connection is to be closed."""
+        """Sends what is left over, receives and handles; whether the connection is to be closed."""
         connection = link.connection
         if connection.output and not self._send(link):
             return link.is_hung_up and connection.is_waiting
@@ -229,10 +247,12 @@ class EpollDriver:
                 link.is_readable = False
             connection.received(count)
         connection.handle_frames()
-        return self._is_finished_for_now(link, connection)
+        self._handled.append(link)
+        return False
 
-    def _is_finished_for_now(self, link: _Link, connection: Connection) -> bool:
+    def _is_finished_for_now(self, link: _Link) -> bool:
         """Sends what handling has made, and comes back for what is left; whether the connection is to be closed."""
+        connection = link.connection
         if connection.output and not self._send(link):
             return link.is_hung_up and connection.is_waiting
         if connection.is_waiting:
