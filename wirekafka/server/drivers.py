@@ -3,8 +3,8 @@
 Theory of operation of the epoll driver: every connection is registered once, edge-triggered, in an epoll of the driver's own, and
 one trio task awaits that epoll's descriptor. A turn polls it without waiting and serves each connection that something happened
 to: one receive, the complete frames in it, and, once some others are as far, one send. What is left to do stays in `_ready` for
-the next turn. So a request that needs no waiting never becomes a task; one task a connection costs 20 to 40 us a request more, and lets one busy connection
-starve the others (measured 2026-11: 200 connections, one request in flight each).
+the next turn. So a request that needs no waiting never becomes a task; one task a connection costs 20 to 40 us a request more,
+and lets one busy connection starve the others (measured 2026-11: 200 connections, one request in flight each).
 
 Rules of this file:
     Edge-triggered: `is_readable` stays set until a receive came back short or empty, and sends go on until the socket refuses.
