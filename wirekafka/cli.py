@@ -221,6 +221,7 @@ def _run(config: BrokerConfig, stop: _Stop, published: Address | None) -> int:
     """Runs the broker; returns the exit code."""
     import trio
 
+    from wirekafka.config import ConfigError
     from wirekafka.errors import KafkaError
     from wirekafka.log.manager import DirectoryLockedError
     from wirekafka.server.listener import ListenError
@@ -231,6 +232,8 @@ def _run(config: BrokerConfig, stop: _Stop, published: Address | None) -> int:
         cause = error
         while isinstance(cause, BaseExceptionGroup) and len(cause.exceptions) == 1:
             cause = cause.exceptions[0]
+        if isinstance(cause, ConfigError):
+            _fail(str(cause), ASKED_WRONG)
         if not isinstance(cause, (ListenError, DirectoryLockedError, KafkaError, OSError)):
             raise
         click.echo(f"wirekafka: {cause.message if isinstance(cause, KafkaError) else cause}", err=True)

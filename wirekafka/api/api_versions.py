@@ -2,6 +2,7 @@
 
 Behaviour:
     Lists every API of the registry with the versions that are served, in the order of their keys; it can be asked at any time.
+    Versions that wirekafka.api.versions.max hides are not listed, and not served either.
     A request of version 3 or later names the client's software and its version, which the broker keeps for its log and its
     consoles; names that break Kafka's pattern are answered with INVALID_REQUEST. A request of a version that is not served is
     answered in version 0 with UNSUPPORTED_VERSION and the range of ApiVersions itself, whatever its body.
@@ -26,7 +27,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Annotated
 
-from wirekafka.api.registry import API_VERSIONS_KEY, APIS, Call, serves
+from wirekafka.api.registry import API_VERSIONS_KEY, Call, served_versions, serves
 from wirekafka.errors import ErrorCode
 from wirekafka.wire.types import Bool, Int16, Int32, Int64, Message, String, since, tag
 
@@ -79,17 +80,16 @@ def api_versions(broker: Broker, call: Call[ApiVersionsRequest]) -> ApiVersionsR
         if not (_SOFTWARE.fullmatch(name) and _SOFTWARE.fullmatch(version)):
             return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
         call.client.software_name, call.client.software_version = name, version
-    return ApiVersionsResponse(api_keys=[_range_of(key) for key in sorted(APIS)])
+    return ApiVersionsResponse(api_keys=[_range_of(key, versions) for key, versions in served_versions(broker.config).items()])
 
 
-def unsupported_version() -> ApiVersionsResponse:
-    """The answer, in version 0, to a version that is not served.
+def unsupported_version(served: range) -> ApiVersionsResponse:
+    """The answer, in version 0, to a version of ApiVersions that is not among those served.
 
     Source: KIP-511.
     """
-    return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[_range_of(API_VERSIONS_KEY)])
+    return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[_range_of(API_VERSIONS_KEY, served)])
 
 
-def _range_of(key: int) -> ApiVersion:
-    versions = APIS[key].versions
+def _range_of(key: int, versions: range) -> ApiVersion:
     return ApiVersion(api_key=key, min_version=versions[0], max_version=versions[-1])

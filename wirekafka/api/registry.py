@@ -12,12 +12,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from wirekafka.config import ConfigError
 from wirekafka.pending import Pending
 from wirekafka.wire.codec import Reader, Writer, reader, writer
 from wirekafka.wire.types import Message
 
 if TYPE_CHECKING:
     from wirekafka.broker import Broker
+    from wirekafka.config import BrokerConfig
 
 R = TypeVar("R", bound=Message)
 
@@ -142,3 +144,26 @@ def serves(
         return handler
 
     return enter
+
+
+def served_versions(config: BrokerConfig) -> dict[int, range]:
+    """The versions of each API, by key, that this broker serves: all, but for those that `wirekafka.api.versions.max` hides.
+
+    Raises:
+        ConfigError: the setting names an API that there is not, or hides all versions of one without saying none.
+    """
+    name = "wirekafka.api.versions.max"
+    limits = dict(item.split(":") for item in config.items(name))
+    served = {}
+    for key, api in sorted(APIS.items()):
+        limit = limits.pop(api.name, None)
+        if limit == "none" and key != API_VERSIONS_KEY:
+            continue
+        last = api.versions[-1] if limit is None else min(api.versions[-1], int(limit) if limit != "none" else -1)
+        if last < api.versions[0]:
+            raise ConfigError(name, f"{api.name}:{limit}", f"a version from {api.versions[0]} to {api.versions[-1]}")
+        served[key] = range(api.versions[0], last + 1)
+    if limits:
+        names = ", ".join(sorted(api.name for api in APIS.values()))
+        raise ConfigError(name, ",".join(limits), names, "there is no such API")
+    return served

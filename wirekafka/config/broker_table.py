@@ -18,6 +18,7 @@ from wirekafka.config.definition import (
     at_least,
     between,
     between_or,
+    items_like,
     items_of,
     nonempty_list,
     one_of,
@@ -108,6 +109,14 @@ _SERVER = (
 )
 
 _REQUESTS = (
+    Setting(
+        "wirekafka.api.versions.max",
+        Type.LIST,
+        [],
+        "Serves no newer versions of these APIs than named, or leaves an API out, to try clients against an older broker. It is "
+        "wirekafka's own.",
+        items_like(r"[A-Za-z]+:(\d{1,3}|none)", "API:VERSION or API:none each, such as Fetch:12"),
+    ),
     Setting(
         "fetch.max.bytes",
         Type.INT,

@@ -108,6 +108,11 @@ def items_of(*choices: str) -> Check:
     return Check("of " + ", ".join(choices), lambda value: isinstance(value, list) and set(value) <= set(choices))
 
 
+def items_like(pattern: str, accepted: str) -> Check:
+    """A list whose items all match the pattern; none at all is a list as well."""
+    return Check(accepted, lambda value: isinstance(value, list) and all(re.fullmatch(pattern, item) for item in value))
+
+
 def nonempty_list() -> Check:
     """A list with at least one item, none of them twice."""
     return Check("with at least one item", lambda value: isinstance(value, list) and 0 < len(value) == len(set(value)))

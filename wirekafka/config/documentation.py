@@ -14,8 +14,8 @@ _INTRODUCTION = """\
 # Configuration
 
 Written by `python docs/generate.py` from the tables in `wirekafka/config/`. Names, types, defaults and bounds are those of
-Apache Kafka 4.3; a setting that is neither here nor in Kafka is an error. `wirekafka serve FILE` reads Java's properties format,
-`--set KEY=VALUE` overrides it.
+Apache Kafka 4.3, but for `wirekafka.*`, which Kafka does not have; a setting that is neither here nor in Kafka is an error.
+`wirekafka serve FILE` reads Java's properties format, `--set KEY=VALUE` overrides it.
 """
 
 _BROKER = """\

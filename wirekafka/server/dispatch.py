@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from wirekafka.api.api_versions import unsupported_version
-from wirekafka.api.registry import API_VERSIONS_KEY, APIS, Api, Call, Client
+from wirekafka.api.registry import API_VERSIONS_KEY, APIS, Api, Call, Client, served_versions
 from wirekafka.errors import ErrorCode, KafkaError, ProtocolError
 from wirekafka.pending import Pending
 from wirekafka.server.connection import RepeatedError
@@ -108,13 +108,14 @@ class Dispatcher:
         max_request_bytes: the largest frame that is read.
     """
 
-    __slots__ = ("_broker", "_routes", "_told", "max_request_bytes", "now_ms")
+    __slots__ = ("_broker", "_routes", "_served", "_told", "max_request_bytes", "now_ms")
 
     def __init__(self, broker: Broker) -> None:
         self.now_ms: Callable[[], int] = broker.clock.now_ms
         self.max_request_bytes: int = broker.config.integer("socket.request.max.bytes")
         self._broker = broker
         self._routes: dict[int, Route] = {}
+        self._served = served_versions(broker.config)
         self._told: set[tuple[object, ...]] = set()
 
     def handle(self, frame: memoryview, client: Client, now_ms: int) -> Answer | Pending[Any]:
@@ -198,20 +199,21 @@ class Dispatcher:
         header = read_request_header(frame)
         key, version = header.api_key, header.api_version
         api = APIS.get(key)
-        if api is not None and version in api.versions:
+        served = self._served.get(key)
+        if api is not None and served is not None and version in served:
             route = self._routes[(key & 0xFFFF) << 16 | version] = Route(api, version)
             return route
-        if api is None:
+        if api is None or served is None:
             reason = f"{UNSERVED[key]} (API {key}) is not served" if key in UNSERVED else f"API {key} is not served"
         else:
-            reason = f"{api.name} {version} is not served, only {api.versions[0]} to {api.versions[-1]}"
+            reason = f"{api.name} {version} is not served, only {served[0]} to {served[-1]}"
         reason = f"{reason} (client id {header.client_id!r})"
         is_new = self._is_new(client.host, reason)
-        if api is None or key != API_VERSIONS_KEY:
+        if api is None or served is None or key != API_VERSIONS_KEY:
             raise (ProtocolError if is_new else RepeatedError)(reason)
         if is_new:
             log.info("Client told which versions are served", client=f"{client.host}:{client.port}", reason=reason)
-        answer = Route(api, 0).encode(header.correlation_id, unsupported_version())
+        answer = Route(api, 0).encode(header.correlation_id, unsupported_version(served))
         assert isinstance(answer, bytes)
         return answer
 

@@ -11,6 +11,7 @@ import structlog
 import trio
 
 import wirekafka.api  # noqa: F401  (enters every handler into the registry)
+from wirekafka.api.registry import served_versions
 from wirekafka.broker import Broker, is_loopback
 from wirekafka.clock import Clock
 from wirekafka.config import BrokerConfig
@@ -54,12 +55,13 @@ async def open_broker(
         published: what clients reach that come in through a published port of this container.
 
     Raises:
-        ConfigError: settings contradict each other.
+        ConfigError: settings contradict each other, or name an API that there is not.
         ListenError: an address cannot be listened on.
         DirectoryLockedError: another broker holds a data directory.
         KafkaError: KAFKA_STORAGE_ERROR, if the data cannot be read.
         OSError: a data directory cannot be made or read.
     """
+    served_versions(config)
     broker = await Broker.open(config, clock or Clock())
     try:
         with _bound(config, published) as listeners:

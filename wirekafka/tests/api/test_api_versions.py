@@ -1,21 +1,25 @@
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from wirekafka.api.api_versions import ApiVersionsRequest, ApiVersionsResponse, api_versions, unsupported_version
-from wirekafka.api.registry import APIS, Call
+from wirekafka.api.registry import APIS, Call, served_versions
+from wirekafka.config import BrokerConfig, ConfigError
 from wirekafka.errors import ErrorCode
 from wirekafka.tests.server.frames import client
 
-NO_BROKER: Any = None
+
+def broker_that_hides(text: str = "") -> Any:
+    return SimpleNamespace(config=BrokerConfig.load(None, {"wirekafka.api.versions.max": text}))
 
 
 def ask(version: int, name: str = "", software_version: str = "") -> tuple[ApiVersionsResponse, Call[ApiVersionsRequest]]:
     request = ApiVersionsRequest(client_software_name=name, client_software_version=software_version)
     call = Call(request, version, "test", client(), 0)
-    return api_versions(NO_BROKER, call), call
+    return api_versions(broker_that_hides(), call), call
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
@@ -26,6 +30,20 @@ def test_list_is_what_the_registry_serves(version: int) -> None:
     assert {api.api_key: range(api.min_version, api.max_version + 1) for api in response.api_keys} == {
         key: api.versions for key, api in APIS.items()
     }
+
+
+def test_hidden_versions_are_not_listed() -> None:
+    call = Call(ApiVersionsRequest(), 0, "test", client(), 0)
+    listed = {api.api_key: api for api in api_versions(broker_that_hides("Fetch:12,DescribeCluster:none"), call).api_keys}
+    assert listed[1].max_version == 12
+    assert 60 not in listed
+    assert set(listed) == set(APIS) - {60}
+
+
+@pytest.mark.parametrize("text", ["Fletch:12", "ApiVersions:none"])
+def test_hiding_what_is_not_there_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"wirekafka\.api\.versions\.max"):
+        served_versions(broker_that_hides(text).config)
 
 
 def test_produce_is_reported_from_version_0() -> None:
@@ -60,6 +78,6 @@ def test_software_that_breaks_the_pattern_is_an_invalid_request(name: str, versi
 
 
 def test_version_that_is_not_served_is_told_the_range_of_api_versions() -> None:
-    response = unsupported_version()
+    response = unsupported_version(range(5))
     assert response.error_code == ErrorCode.UNSUPPORTED_VERSION
     assert [(api.api_key, api.min_version, api.max_version) for api in response.api_keys] == [(18, 0, 4)]

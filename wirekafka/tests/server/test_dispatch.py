@@ -45,6 +45,7 @@ class Server:
     def __init__(self) -> None:
         self.calls: list[Call[Any]] = []
         self.handler: Any = lambda call: SayResponse(text=call.request.text.upper())
+        APIS[KEY] = Api(KEY, "Say", SayRequest, SayResponse, range(3), 2, self.handle, "")
         broker: Any = SimpleNamespace(config=BrokerConfig(), clock=Clock(lambda: 1_700_000_000.5))
         self.dispatcher = Dispatcher(broker)
         self.client = client()
@@ -60,9 +61,7 @@ class Server:
 
 @pytest.fixture
 def server() -> Iterator[Server]:
-    server = Server()
-    APIS[KEY] = Api(KEY, "Say", SayRequest, SayResponse, range(3), 2, server.handle, "")
-    yield server
+    yield Server()
     del APIS[KEY]
 
 
