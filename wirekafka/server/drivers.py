@@ -1,17 +1,17 @@
 """Who moves the bytes of a `Connection`: an epoll for all plain TCP connections, or a task over a stream.
 
 Theory of operation of the epoll driver: every connection is registered once, edge-triggered, in an epoll of the driver's own, and
-one trio task awaits that epoll's descriptor. A turn polls it without waiting and serves each connection that something happened
-to: one receive, the complete frames in it, and, once some others are as far, one send. What is left to do stays in `_ready` for
-the next turn. So a request that needs no waiting never becomes a task; one task a connection costs 20 to 40 us a request more,
-and lets one busy connection starve the others (measured 2026-11: 200 connections, one request in flight each).
+one trio task awaits that epoll's descriptor. A turn polls it without waiting and serves the connections that something has
+happened to: one receive each, the complete frames in it, and, once all of them are as far, one send each. What is left to do
+stays in `_ready` for a later turn. So a request that needs no waiting never becomes a task; one task a connection costs 20 to
+40 us a request more, and lets one busy connection starve the others (200 connections, one request in flight each; 2026-11).
 
 Rules of this file:
     Edge-triggered: `is_readable` stays set until a receive came back short or empty, and sends go on until the socket refuses.
     A connection in `_ready` is there once. Nothing is served outside a turn: a reply that comes from elsewhere, a timer or
     another connection's request, puts its connection into `_ready` and wakes the task.
-    A turn gives each connection a bounded piece of work: `FRAMES_PER_TURN`, `SEND_PER_TURN_BYTES`.
-    Other tasks of the broker run at least every `YIELD_SECONDS`.
+    A turn is `CONNECTIONS_PER_TURN` bounded pieces of work: `FRAMES_PER_TURN`, `OUTPUT_PER_TURN_BYTES`, `SEND_PER_TURN_BYTES`.
+    Other tasks of the broker run between two turns, at least every `YIELD_SECONDS`.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import os
 import select
 import socket
 import time
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -31,20 +32,17 @@ from wirekafka.log.storage import FileRegion
 from wirekafka.server.connection import LEAST_BUFFER_BYTES, Connection, ReceiveBuffers
 
 if TYPE_CHECKING:
-    from collections import deque
-
     from wirekafka.api.registry import Client
     from wirekafka.server.dispatch import Dispatcher
 
 log = structlog.get_logger(__name__)
 
-EVENTS_PER_TURN = 256
+CONNECTIONS_PER_TURN = 64
+"""First the frames of so many connections are handled, then their answers are sent, one behind the other: a client that reads
+many connections is woken once then, and not by each answer (a fifth of the CPU at 20 connections with 5 in flight, on both
+sides, 2026-11)."""
 
 YIELD_SECONDS = 0.001
-
-HANDLED_AT_ONCE = 64
-"""After the requests of so many connections their answers are sent, one behind the other: a client that reads many connections is
-woken once then, and not by each answer (a fifth of the CPU at 20 connections with 5 in flight, on both sides, 2026-11)."""
 
 SEND_PER_TURN_BYTES = 1 << 21
 
@@ -132,7 +130,7 @@ class EpollDriver:
         self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._epoll.register(self._wake_fd, select.EPOLLIN)
         self._links: dict[int, _Link] = {}
-        self._ready: list[_Link] = []
+        self._ready: deque[_Link] = deque()
         self._handled: list[_Link] = []
         self._is_asleep = False
         self._sweep_ms = SWEEP_MS if max_idle_ms is None else min(SWEEP_MS, max(1, max_idle_ms // 4))
@@ -168,7 +166,7 @@ class EpollDriver:
         poll, clock = self._epoll.poll, time.perf_counter
         yielded = clock()
         while True:
-            events = poll(0, EVENTS_PER_TURN)
+            events = poll(0, CONNECTIONS_PER_TURN)
             if not (events or self._ready):
                 self._is_asleep = True
                 try:
@@ -183,8 +181,7 @@ class EpollDriver:
                 yielded = clock()
 
     def _turn(self, events: list[tuple[int, int]]) -> None:
-        ready, self._ready = self._ready, []
-        links = self._links
+        ready, links = self._ready, self._links
         for fd, mask in events:
             link = links.get(fd)
             if link is None:
@@ -195,14 +192,12 @@ class EpollDriver:
                 link.is_readable = True
                 if mask & _HANG_UP:
                     link.is_hung_up = True
-            if not link.is_queued:
-                ready.append(link)
-        for link in ready:
+            self._queue(link)
+        for _ in range(min(len(ready), CONNECTIONS_PER_TURN)):
+            link = ready.popleft()
             link.is_queued = False
             if link.is_open:
                 self._serve(link, self._is_finished)
-                if len(self._handled) >= HANDLED_AT_ONCE:
-                    self._answer()
         self._answer()
 
     def _answer(self) -> None:
