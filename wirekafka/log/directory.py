@@ -14,6 +14,7 @@ import os
 import re
 import uuid
 from collections.abc import Iterator, Mapping
+from struct import Struct
 
 import structlog
 
@@ -37,6 +38,8 @@ LOCK_FILE = ".lock"
 DELETED_FOLDER_SUFFIX = "-delete"
 _FOLDER = re.compile(r"([a-zA-Z0-9._-]+)-(0|[1-9][0-9]{0,9})")
 _LONGEST_NAME = 255
+_FILE_LOCK = Struct("hhqqi4x")
+"""Linux's struct flock: type, whence, start, length, who holds it."""
 
 
 class DirectoryLockedError(Exception):
@@ -203,6 +206,29 @@ class DataDirectory:
         if self._written.get(file) != data:
             self.storage.write_file(f"{self.path}/{file}", data, sync=True)
             self._written[file] = data
+
+
+def partition_of_folder(name: str) -> TopicPartition | None:
+    """The partition that a folder of that name holds; None if it holds none."""
+    match = _FOLDER.fullmatch(name)
+    return TopicPartition(match[1], int(match[2])) if match is not None else None
+
+
+def is_held(path: str) -> bool:
+    """Whether a broker, this one or Apache Kafka, holds the data directory now; asks for the lock without taking it.
+
+    For other processes than the broker's own: closing the lock's file there would give up the POSIX lock, and it is not
+    told of its own.
+    """
+    try:
+        fd = os.open(f"{path}/{LOCK_FILE}", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        found = fcntl.fcntl(fd, fcntl.F_GETLK, _FILE_LOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))
+    finally:
+        os.close(fd)
+    return bool(_FILE_LOCK.unpack(found)[0] != fcntl.F_UNLCK)
 
 
 def new_id() -> str:

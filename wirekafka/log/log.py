@@ -96,6 +96,7 @@ class Log:
         "_are_epochs_synced",
         "_is_closed",
         "_is_flush_arranged",
+        "_segment_ms",
         "config",
         "epochs",
         "folder",
@@ -118,6 +119,7 @@ class Log:
         self.topic_id = loaded.topic_id
         self.folder = folder
         self.config = config
+        self._segment_ms = longest_segment_ms(config)
         self.services = services
         self.segments = Segments(folder, loaded.segments)
         self.epochs = loaded.epochs
@@ -235,7 +237,7 @@ class Log:
         config = self.config
         if not segment.has_room(size_bytes, last_offset, config.segment_bytes, config.segment_index_bytes):
             return self._roll()
-        if segment.size and segment.waited_ms(now_ms, max_timestamp) > config.segment_ms - segment.roll_jitter_ms:
+        if segment.size and segment.waited_ms(now_ms, max_timestamp) > self._segment_ms - segment.roll_jitter_ms:
             return self._roll()
         return segment
 
@@ -425,13 +427,12 @@ class Log:
         """Puts a compacted segment in the place of those it was made from; see `Segments.replace`.
 
         Raises:
-            KafkaError: KAFKA_STORAGE_ERROR; the next start of the broker finishes it.
+            OSError: nothing has changed.
         """
-        with self._on_disk("compact"):
-            is_done = self.segments.replace(old, new)
-        if is_done:
-            self.services.call_later(self.config.file_delete_delay_ms, self.segments.remover_of(old))
-        return is_done
+        if self._is_closed or not self.segments.replace(old, new):
+            return False
+        self.services.call_later(self.config.file_delete_delay_ms, self.segments.remover_of(old))
+        return True
 
     def truncate(self, offset: int) -> None:
         """Drops the batch that holds `offset` and all behind it, as a follower does that has more than its leader.
@@ -539,6 +540,7 @@ class Log:
     def update_config(self, config: LogConfig) -> None:
         """The topic's settings are these from now on."""
         self.config = config
+        self._segment_ms = longest_segment_ms(config)
 
     @contextmanager
     def _on_disk(self, action: str) -> Iterator[None]:
@@ -557,3 +559,11 @@ class Log:
     def _recovered(self) -> None:
         self.has_failed = False
         log.info("The disk takes writes again", partition=str(self.topic_partition))
+
+
+def longest_segment_ms(config: LogConfig) -> int:
+    """How long a segment may be filled: compaction must not wait for it for longer than it may.
+
+    Source: LogConfig.maxSegmentMs.
+    """
+    return min(config.segment_ms, config.max_compaction_lag_ms) if config.is_compacted else config.segment_ms

@@ -33,6 +33,7 @@ from wirekafka.log.checkpoint import (
     RECOVERY_POINTS,
     write_partition_metadata,
 )
+from wirekafka.log.cleaner import Cleaner
 from wirekafka.log.directory import DataDirectory, DirectoryLockedError
 from wirekafka.log.epochs import LeaderEpochs
 from wirekafka.log.flush import Flush
@@ -81,6 +82,7 @@ class LogManager:
         self._home: dict[TopicPartition, DataDirectory] = {}
         self._stale: set[DataDirectory] = set()
         self._upkeep = Upkeep(self, config, clock)
+        self._cleaner = Cleaner(self, config, clock)
         self._services = LogServices(
             pool=HandlePool(),
             now_ms=clock.now_ms,
@@ -232,6 +234,10 @@ class LogManager:
         """The log of this name."""
         return self._logs.get(topic_partition)
 
+    def home_of(self, each: Log) -> DataDirectory:
+        """The data directory that a log is in."""
+        return self._home[each.topic_partition]
+
     def in_directory(self, directory: DataDirectory) -> dict[TopicPartition, Log]:
         """The logs that are in one of the data directories."""
         return {name: each for name, each in self._logs.items() if self._home[name] is directory}
@@ -313,6 +319,7 @@ class LogManager:
     def start(self, nursery: trio.Nursery) -> None:
         """Starts retention, flushes, checkpoints and compaction."""
         self._upkeep.start(nursery)
+        self._cleaner.start(nursery)
 
     async def close(self) -> None:
         """Closes all logs; nobody may use them any more.

@@ -166,7 +166,7 @@ class Segment:
     @property
     def last_modified_ms(self) -> int:
         """When its file was last written."""
-        return os.fstat(self.file().fd).st_mtime_ns // 1_000_000
+        return self.folder.storage.modified_ns(self.file().fd) // 1_000_000
 
     @property
     def first_timestamp(self) -> int:
@@ -265,11 +265,12 @@ class Segment:
             self._offset_of_max_timestamp = last_offset
         if self.bytes_since_index_entry > index_interval_bytes:
             self.offset_index.append(last_offset - self.base_offset, position)
-            self._note_max_timestamp()
+            self.note_max_timestamp()
             self.bytes_since_index_entry = 0
         self.bytes_since_index_entry += size_bytes
 
-    def _note_max_timestamp(self) -> None:
+    def note_max_timestamp(self) -> None:
+        """Enters the greatest timestamp into the time index, if it is not there."""
         if self.max_timestamp >= 0:
             self.time_index.append_greater(self.max_timestamp, self.offset_of_max_timestamp - self.base_offset)
 
@@ -319,7 +320,7 @@ class Segment:
         if self._has_torn_tail or self._has_reserved_tail:
             self.cut_tail()
         if self.time_index.keys is not None:
-            self._note_max_timestamp()
+            self.note_max_timestamp()
         self.offset_index.save()
         self.time_index.save()
         self.needs_save = False

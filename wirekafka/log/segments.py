@@ -182,7 +182,7 @@ class Segments:
             False if one of them is no longer here; nothing has changed then.
 
         Raises:
-            OSError: the next start of the broker finishes it.
+            OSError: nothing has changed.
 
         Source: LocalLog.replaceSegments.
         """
@@ -190,14 +190,25 @@ class Segments:
             return False
         number = self.items.index(old[0])
         assert self.items[number : number + len(old)] == old, "compacted segments are neighbours"
+        renamed: list[Segment] = []
+        try:
+            for segment in old:
+                renamed.append(segment)
+                segment.rename_files("", DELETED_SUFFIX)
+            new.rename_files(SWAP_SUFFIX, "")
+        except OSError:
+            with suppress(OSError):
+                new.rename_files("", SWAP_SUFFIX)
+                for segment in renamed:
+                    segment.rename_files(DELETED_SUFFIX, "")
+            raise
         self.items[number : number + len(old)] = [new]
         self._hints.clear()
         for segment in old:
             segment.close()
-            segment.rename_files("", DELETED_SUFFIX)
             if segment.base_offset != new.base_offset:
-                self.folder.remove(file_name(segment.base_offset, SNAPSHOT_SUFFIX))
-        new.rename_files(SWAP_SUFFIX, "")
+                with suppress(OSError):
+                    self.folder.remove(file_name(segment.base_offset, SNAPSHOT_SUFFIX))
         return True
 
     def remover_of(self, segments: list[Segment]) -> Callable[[], None]:

@@ -53,7 +53,7 @@ def found(logs: LogManager, name: TopicPartition = NAME) -> Log:
 
 async def until(condition: Callable[[], bool]) -> None:
     """Waits for a thread, which this clock does not wait for."""
-    while not condition():
+    while not condition():  # noqa: ASYNC110 - there is no event when a thread has written a file
         await trio.sleep(0.001)
 
 

@@ -1,0 +1,266 @@
+"""A disk that remembers every call, so that every state in which a crash could leave it can be made afterwards.
+
+Theory of operation: the calls go to the real file system, and each one that changes something is noted as an operation on a
+file (write, truncate, sync) or on a folder (link, unlink, move, sync). A crash after some of them leaves an image: what was
+synced, and of the rest what the image's `Fate` lets through. Names and contents have fates of their own, for a file system
+may well keep a rename and lose what was written before it.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from pathlib import Path
+
+from wirekafka.log.storage import Bytes, Storage
+
+
+class Fate(Enum):
+    """What a crash does to the calls that were not synced."""
+
+    KEPT = auto()
+    LOST = auto()
+    TORN = auto()  # Those before some call are kept, and a part of that one.
+    REORDERED = auto()  # Any of them are kept, whichever came first.
+
+
+@dataclass(eq=False)
+class File:
+    """A file, whatever its name."""
+
+
+@dataclass(eq=False)
+class Directory:
+    """A folder, whatever its name, and what is in it now."""
+
+    entries: dict[str, File | Directory] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Write:
+    """Bytes at a position of a file; or, without bytes, its new size."""
+
+    file: File
+    position: int
+    data: bytes | None
+
+
+@dataclass(frozen=True)
+class Sync:
+    """What was done to a file, or to the list of names of a folder, is on the disk."""
+
+    target: File | Directory
+
+
+@dataclass(frozen=True)
+class Link:
+    """A name in a folder leads to this from now on; or, without a target, to nothing. `former` leads to nothing any more."""
+
+    folder: Directory
+    name: str
+    target: File | Directory | None
+    former: tuple[Directory, str] | None = None
+
+    def names(self) -> list[tuple[Directory, str]]:
+        return [(self.folder, self.name), *([self.former] if self.former else [])]
+
+
+Operation = Write | Sync | Link
+
+
+class RememberingStorage(Storage):
+    """The real file system below one folder, and all that was done to it.
+
+    Attributes:
+        operations: in order; a test that is told something notes how many they were then.
+    """
+
+    __slots__ = ("_files", "_root", "_top", "operations")
+
+    def __init__(self, root: Path) -> None:
+        self.operations: list[Operation] = []
+        self._root = str(root)
+        self._top = Directory()
+        self._files: dict[int, File] = {}
+
+    def _folder_of(self, path: str) -> tuple[Directory, str]:
+        """The folder that a path is in, and its name there."""
+        folder = self._top
+        *above, name = os.path.relpath(path, self._root).split(os.sep)
+        for part in above:
+            found = folder.entries[part]
+            assert isinstance(found, Directory)
+            folder = found
+        return folder, name
+
+    def _link(self, path: str, target: File | Directory | None, former: str | None = None) -> None:
+        folder, name = self._folder_of(path)
+        place = self._folder_of(former) if former is not None else None
+        if place is not None:
+            target = place[0].entries.pop(place[1])
+        if target is None:
+            del folder.entries[name]
+        else:
+            folder.entries[name] = target
+        self.operations.append(Link(folder, name, target, place))
+
+    def open(self, path: str, *, create: bool = False) -> int:
+        folder, name = self._folder_of(path)
+        fd = super().open(path, create=create)
+        if name not in folder.entries:
+            self._link(path, File())
+        found = folder.entries[name]
+        assert isinstance(found, File)
+        self._files[fd] = found
+        return fd
+
+    def close(self, fd: int) -> None:
+        del self._files[fd]
+        super().close(fd)
+
+    def write(self, fd: int, data: Bytes, position: int) -> None:
+        super().write(fd, data, position)
+        self.operations.append(Write(self._files[fd], position, bytes(data)))
+
+    def write_pieces(self, fd: int, pieces: Sequence[Bytes], position: int) -> None:
+        self.write(fd, b"".join(pieces), position)
+
+    def truncate(self, fd: int, size: int) -> None:
+        super().truncate(fd, size)
+        self.operations.append(Write(self._files[fd], size, None))
+
+    def preallocate(self, fd: int, size: int) -> None:
+        super().preallocate(fd, size)
+        self.operations.append(Write(self._files[fd], size, None))
+
+    def sync(self, fd: int) -> None:
+        self.operations.append(Sync(self._files[fd]))
+
+    def rename(self, path: str, new_path: str) -> None:
+        super().rename(path, new_path)
+        self._link(new_path, None, path)
+
+    def remove(self, path: str) -> None:
+        folder, name = self._folder_of(path)
+        super().remove(path)
+        if name in folder.entries:
+            self._link(path, None)
+
+    def make_folder(self, path: str) -> None:
+        super().make_folder(path)
+        if path != self._root:
+            folder, name = self._folder_of(path)
+            if name not in folder.entries:
+                self._link(path, Directory())
+
+    def remove_folder(self, path: str) -> None:
+        super().remove_folder(path)
+        self._link(path, None)
+
+    def sync_folder(self, path: str) -> None:
+        folder = self._top
+        if path != self._root:
+            above, name = self._folder_of(path)
+            found = above.entries[name]
+            assert isinstance(found, Directory)
+            folder = found
+        self.operations.append(Sync(folder))
+
+    def image(self, calls: int, *, contents: Fate, names: Fate, seed: int = 0) -> Image:
+        """What a crash after so many operations leaves of them."""
+        chance = random.Random(f"{calls} {contents} {names} {seed}")
+        done = self.operations[:calls]
+        synced: dict[File | Directory, int] = {op.target: number for number, op in enumerate(done) if isinstance(op, Sync)}
+        image = Image(self._top)
+        for write in _survivors(done, synced, contents, chance):
+            image.write(write)
+        for link in _surviving_links(done, synced, names, chance):
+            image.link(link)
+        return image
+
+
+def _survivors(done: Sequence[Operation], synced: dict[File | Directory, int], fate: Fate, chance: random.Random) -> list[Write]:
+    by_file: dict[File, tuple[list[Write], list[Write]]] = {}
+    for number, operation in enumerate(done):
+        if isinstance(operation, Write):
+            safe, unsafe = by_file.setdefault(operation.file, ([], []))
+            (safe if number < synced.get(operation.file, -1) else unsafe).append(operation)
+    survivors = []
+    for safe, unsafe in by_file.values():
+        survivors += safe
+        if fate is Fate.KEPT:
+            survivors += unsafe
+        elif fate is Fate.TORN and unsafe:
+            *kept, last = unsafe[: chance.randint(1, len(unsafe))]
+            survivors += [*kept, _torn(last, chance)]
+        elif fate is Fate.REORDERED:
+            survivors += [_torn(write, chance) if chance.random() < 0.2 else write for write in unsafe if chance.random() < 0.6]
+    return survivors
+
+
+def _torn(write: Write, chance: random.Random) -> Write:
+    if write.data is None:
+        return write
+    return Write(write.file, write.position, write.data[: chance.randint(0, len(write.data))])
+
+
+def _surviving_links(
+    done: Sequence[Operation], synced: dict[File | Directory, int], fate: Fate, chance: random.Random
+) -> list[Link]:
+    """Names change one after the other: what touches a name whose last change is lost is lost too."""
+    links = [(number, operation) for number, operation in enumerate(done) if isinstance(operation, Link)]
+    last_kept = chance.randint(0, len(done)) if fate is Fate.TORN else 0
+    survivors = []
+    lost: set[tuple[Directory, str]] = set()
+    for number, link in links:
+        is_safe = all(number < synced.get(folder, -1) for folder, _ in link.names())
+        is_kept = (
+            is_safe
+            or fate is Fate.KEPT
+            or (fate is Fate.TORN and number < last_kept)
+            or (fate is Fate.REORDERED and chance.random() < 0.6)
+        )
+        if is_kept and not lost.intersection(link.names()):
+            survivors.append(link)
+        else:
+            lost.update(link.names())
+    return survivors
+
+
+class Image:
+    """A file system in memory, as a crash has left it."""
+
+    def __init__(self, top: Directory) -> None:
+        self._top = top
+        self._entries: dict[Directory, dict[str, File | Directory]] = {top: {}}
+        self._contents: dict[File, bytearray] = {}
+
+    def write(self, write: Write) -> None:
+        content = self._contents.setdefault(write.file, bytearray())
+        if write.data is None:
+            del content[write.position :]
+            content.extend(bytes(write.position - len(content)))
+        elif write.data:
+            content.extend(bytes(max(write.position - len(content), 0)))
+            content[write.position : write.position + len(write.data)] = write.data
+
+    def link(self, link: Link) -> None:
+        if link.former is not None:
+            self._entries.setdefault(link.former[0], {}).pop(link.former[1], None)
+        entries = self._entries.setdefault(link.folder, {})
+        if link.target is None:
+            entries.pop(link.name, None)
+        else:
+            entries[link.name] = link.target
+
+    def put(self, path: Path, folder: Directory | None = None) -> None:
+        """Makes the real files of it in a folder that is empty."""
+        path.mkdir()
+        for name, target in self._entries.get(folder or self._top, {}).items():
+            if isinstance(target, File):
+                (path / name).write_bytes(self._contents.get(target, b""))
+            else:
+                self.put(path / name, target)

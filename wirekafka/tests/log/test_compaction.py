@@ -1,0 +1,346 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from wirekafka.log.compaction import Compaction, OffsetMap
+from wirekafka.log.log import Log
+from wirekafka.log.recovery import CLEANED_SUFFIX, SWAP_SUFFIX
+from wirekafka.tests.log.faults import Crash, FaultyStorage
+from wirekafka.tests.log.logs import NOW_MS, World, all_records, append, check_indexes, close, config_with, read
+from wirekafka.wire.batch import Compression, Record, TimestampType, build_batch, iterate_records, read_batch_header
+
+COMPACT = config_with(cleanup_policy=frozenset({"compact"}), delete_retention_ms=1000, index_interval_bytes=100)
+
+
+class Unhurried:
+    def step(self, size_bytes: int = 0) -> None:
+        pass
+
+
+def put(log: Log, *pairs: tuple[str, str | None], timestamp: int = NOW_MS, **fields: Any) -> int:
+    """Appends one batch with these keys and values; returns its first offset."""
+    records = [
+        Record(key=key.encode(), value=None if value is None else value.encode(), timestamp=timestamp) for key, value in pairs
+    ]
+    return append(log, memoryview(build_batch(records, **fields))).base_offset
+
+
+def compact(log: Log, *, dirty_offset: int = 0, now_ms: int = NOW_MS, most_keys: int = 1000) -> Compaction:
+    """Compacts all sealed segments, as the cleaner does."""
+    work = Compaction(
+        folder=log.folder,
+        config=log.config,
+        segments=log.segments.items[:-1],
+        dirty_offset=dirty_offset,
+        end_offset=log.segments.active.base_offset,
+        last_offsets={producer.producer_id: producer.last_offset for producer in log.producers},
+        now_ms=now_ms,
+        most_keys=most_keys,
+        pace=Unhurried(),
+    )
+    offsets = work.build_map()
+    for group in list(work.groups(offsets)):
+        new = work.rewrite(group, offsets, log.services.pool)
+        new.rename_files(CLEANED_SUFFIX, SWAP_SUFFIX)
+        assert log.replace_segments(group, new)
+    return work
+
+
+def content(log: Log) -> list[tuple[int, str, str | None]]:
+    """What is left: offset, key, value."""
+    return [
+        (record.offset, (record.key or b"").decode(), None if record.value is None else record.value.decode())
+        for data in log.batches()
+        for record in iterate_records(data)
+    ]
+
+
+def test_compaction_keeps_the_last_record_of_each_key(tmp_path: Path) -> None:
+    log = World().open_log(tmp_path, COMPACT)
+    put(log, ("a", "1"), ("b", "1"))
+    put(log, ("a", "2"), ("c", "1"))
+    log.roll()
+    put(log, ("b", "2"))
+    log.roll()
+
+    compact(log)
+
+    assert content(log) == [(2, "a", "2"), (3, "c", "1"), (4, "b", "2")]
+    assert (log.log_start_offset, log.log_end_offset) == (0, 5)
+    check_indexes(log)
+
+
+def test_compaction_leaves_the_active_segment_alone(tmp_path: Path) -> None:
+    log = World().open_log(tmp_path, COMPACT)
+    put(log, ("a", "1"))
+    log.roll()
+    put(log, ("a", "2"))
+    put(log, ("a", "3"))
+
+    compact(log)
+
+    assert content(log) == [(0, "a", "1"), (1, "a", "2"), (2, "a", "3")]
+
+
+def test_compacted_batch_keeps_base_and_last_offset(tmp_path: Path) -> None:
+    log = World().open_log(tmp_path, COMPACT)
+    put(log, ("a", "1"), ("b", "1"), ("c", "1"))
+    put(log, ("a", "2"), ("c", "2"))
+    log.roll()
+
+    compact(log)
+
+    header = read_batch_header(read(log, 0))
+    assert (header.base_offset, header.last_offset, header.record_count) == (0, 2, 1)
+    assert read(log, 0) == read(log, 1) == read(log, 2)
+
+
+def test_compacted_batch_keeps_what_else_its_header_says(tmp_path: Path) -> None:
+    log = World().open_log(tmp_path, COMPACT)
+    put(log, ("a", "1"), ("b", "1" * 100), producer_id=9, producer_epoch=2, base_sequence=0, compression=Compression.ZSTD)
+    put(log, ("a", "2"))
+    log.roll()
+
+    compact(log)
+
+    header = read_batch_header(read(log, 0))
+    assert (header.producer_id, header.producer_epoch, header.base_sequence) == (9, 2, 0)
+    assert (header.last_sequence, header.compression, header.partition_leader_epoch) == (1, Compression.ZSTD, 0)
+
+
+def test_batch_that_loses_nothing_is_copied_byte_for_byte(tmp_path: Path) -> None:
+    log = World().open_log(tmp_path, COMPACT)
+    put(log, ("a", "1"), ("b", "1"), compression=Compression.GZIP)
+    put(log, ("c", "1"))
+    log.roll()
+    before = read(log, 0)
+
+    compact(log)
+
+    assert read(log, 0) == before
+
+
+def test_tombstone_gets_a_horizon_first_and_goes_once_that_has_passed(tmp_path: Path) -> None:
+    log = World().open_log(tmp_path, COMPACT)
+    put(log, ("a", "1"))
+    put(log, ("a", None), ("b", "1"))
+    put(log, ("z", "1"))
+    log.roll()
+
+    compact(log)
+    assert content(log) == [(1, "a", None), (2, "b", "1"), (3, "z", "1")]
+    header = read_batch_header(read(log, 1))
+    assert header.delete_horizon_ms == NOW_MS + 1000
+    assert [record.timestamp for record in iterate_records(read(log, 1))] == [NOW_MS, NOW_MS]
+
+    compact(log, now_ms=NOW_MS + 999)
+    assert content(log) == [(1, "a", None), (2, "b", "1"), (3, "z", "1")]
+
+    compact(log, now_ms=NOW_MS + 1000)
+    assert content(log) == [(2, "b", "1"), (3, "z", "1")]
+    assert read_batch_header(read(log, 2)).delete_horizon_ms == NOW_MS + 1000
+
+
+def test_last_batch_of_a_producer_stays_though_it_is_empty(tmp_path: Path) -> None:
+    world = World()
+    log = world.open_log(tmp_path, COMPACT)
+    put(log, ("a", "1"), producer_id=9, producer_epoch=0, base_sequence=0)
+    put(log, ("b", "1"), producer_id=9, producer_epoch=0, base_sequence=1)
+    put(log, ("a", "2"), ("b", "2"))
+    log.roll()
+
+    compact(log)
+
+    headers = [read_batch_header(data) for data in log.batches()]
+    assert [(header.base_offset, header.record_count, header.base_sequence) for header in headers] == [(1, 0, 1), (2, 2, -1)]
+    assert headers[0].max_timestamp == NOW_MS
+    again = world.open_log(tmp_path, COMPACT)
+    duplicate = Record(key=b"b", value=b"1", timestamp=NOW_MS)
+    batch = memoryview(build_batch([duplicate], producer_id=9, producer_epoch=0, base_sequence=1))
+    assert append(again, batch).is_duplicate
+
+
+def test_last_batch_of_a_round_stays_though_it_is_empty(tmp_path: Path) -> None:
+    log = World().open_log(tmp_path, COMPACT)
+    put(log, ("a", "1"))
+    put(log, ("a", None), timestamp=NOW_MS)
+    log.roll()
+    compact(log)
+
+    compact(log, now_ms=NOW_MS + 1000)
+
+    assert content(log) == []
+    assert [read_batch_header(data).last_offset for data in log.batches()] == [1]
+
+
+def test_records_behind_a_full_map_stay(tmp_path: Path) -> None:
+    log = World().open_log(tmp_path, COMPACT)
+    put(log, ("a", "1"))
+    put(log, ("a", "2"))
+    put(log, ("b", "1"))
+    put(log, ("a", "3"))
+    put(log, ("a", "4"))
+    log.roll()
+
+    work = compact(log, most_keys=1)
+
+    assert work.build_map is not None
+    assert content(log) == [(1, "a", "2"), (2, "b", "1"), (3, "a", "3"), (4, "a", "4")]
+
+
+def test_offset_map_takes_no_more_keys_than_it_may(tmp_path: Path) -> None:
+    offsets = OffsetMap(2)
+
+    assert offsets.put(b"a", 1)
+    assert offsets.put(b"b", 2)
+    assert not offsets.put(b"c", 3)
+    assert offsets.put(b"a", 4)
+    assert (offsets.get(b"a"), offsets.get(b"b"), offsets.get(b"c"), len(offsets)) == (4, 2, None, 2)
+
+
+def test_clean_part_of_the_log_is_compacted_against_the_dirty_part(tmp_path: Path) -> None:
+    log = World().open_log(tmp_path, COMPACT)
+    put(log, ("a", "1"), ("b", "1"))
+    log.roll()
+    compact(log)
+    put(log, ("a", "2"))
+    log.roll()
+
+    compact(log, dirty_offset=2)
+
+    assert content(log) == [(1, "b", "1"), (2, "a", "2")]
+
+
+def test_neighbours_become_one_segment_within_its_limits(tmp_path: Path) -> None:
+    log = World().open_log(tmp_path, config_with(cleanup_policy=frozenset({"compact"}), segment_bytes=1000))
+    for number in range(40):
+        put(log, (f"key {number % 10}", "v" * 50))
+    log.roll()
+    before = len(log.segments)
+
+    compact(log)
+    compact(log, dirty_offset=0)
+
+    assert len(log.segments) < before
+    assert all(segment.size <= 1000 for segment in log.segments)
+    assert [offset for offset, _, _ in content(log)] == list(range(30, 40))
+    check_indexes(log)
+
+
+def test_transactions_control_batches_and_their_keys_are_left_alone(tmp_path: Path) -> None:
+    log = World().open_log(tmp_path, COMPACT)
+    put(log, ("a", "1"))
+    log.roll()
+    batch = bytearray(read(log, 0))
+    # Two batches of a transaction that another broker wrote.
+    transactional = bytes(
+        build_batch([Record(b"a", b"2")], base_offset=1, is_transactional=True, producer_id=5, producer_epoch=0, base_sequence=0)
+    )
+    control = bytes(
+        build_batch(
+            [Record(b"\0\0\0\0", b"\0\0\0\0\0\0")],
+            base_offset=2,
+            is_transactional=True,
+            is_control=True,
+            producer_id=5,
+            producer_epoch=0,
+        )
+    )
+    log.close()
+    (tmp_path / "00000000000000000001.log").write_bytes(transactional + control)
+    log = World().open_log(tmp_path, COMPACT)
+    log.roll()
+
+    compact(log)
+
+    assert b"".join(log.batches()) == bytes(batch) + transactional + control
+
+
+def test_timestamps_of_log_append_time_stay(tmp_path: Path) -> None:
+    log = World().open_log(tmp_path, config_with(cleanup_policy=frozenset({"compact"}), message_timestamp_type="LogAppendTime"))
+    put(log, ("a", "1"), ("b", "1"), timestamp=5)
+    put(log, ("a", "2"), timestamp=6)
+    log.roll()
+
+    compact(log)
+
+    header = read_batch_header(read(log, 0))
+    assert (header.timestamp_type, header.max_timestamp) == (TimestampType.LOG_APPEND_TIME, NOW_MS)
+
+
+def test_compacted_log_finds_timestamps(tmp_path: Path) -> None:
+    log = World().open_log(tmp_path, COMPACT)
+    for number in range(20):
+        put(log, (f"{number % 5}", f"{number}"), timestamp=NOW_MS + number)
+    log.roll()
+
+    compact(log)
+
+    assert log.offset_for_timestamp(NOW_MS) == (15, NOW_MS + 15, 0)
+    assert log.offset_for_timestamp(NOW_MS + 17) == (17, NOW_MS + 17, 0)
+    assert log.offset_of_max_timestamp() == (19, NOW_MS + 19, 0)
+
+
+def test_swap_is_refused_once_a_segment_is_gone(tmp_path: Path) -> None:
+    world = World()
+    log = world.open_log(tmp_path, COMPACT)
+    put(log, ("a", "1"))
+    log.roll()
+    put(log, ("b", "1"))
+    log.roll()
+    old = log.segments.items[:-1]
+    log.delete_records(1)
+
+    assert not log.replace_segments(old, old[0])
+
+
+def test_reader_in_the_midst_of_a_compaction_goes_on(tmp_path: Path) -> None:
+    world = World()
+    log = world.open_log(tmp_path, COMPACT)
+    for number in range(10):
+        put(log, ("a", f"{number}"))
+    log.roll()
+    region = log.read(3, max_bytes=100, end_offset=10, min_one_batch=True)
+    before = region.read() if not isinstance(region, bytes) else region
+
+    compact(log)
+    world.pass_delays()
+
+    assert not isinstance(region, bytes)
+    assert region.read() == before
+    assert read_batch_header(read(log, 4)).base_offset == 9
+
+
+@pytest.mark.parametrize("is_clean", [False, True])
+def test_crash_at_any_call_of_a_compaction_loses_no_key(tmp_path: Path, is_clean: bool) -> None:
+    for crash_at in range(1, 200):
+        path = tmp_path / str(crash_at)
+        storage = FaultyStorage()
+        log = World(storage=storage).open_log(path, COMPACT)
+        for number in range(6):
+            put(log, (f"{number % 2}", f"{number}"))
+            log.roll()
+        expected = {key: value for _, key, value in content(log)}
+        log.flush()
+        storage.crash_at = storage.calls + crash_at
+        try:
+            compact(log)
+            is_over = True
+        except Crash:
+            is_over = False
+        log.close()
+        again = World().open_log(path, COMPACT, recovery_point=6)
+        assert {key: value for _, key, value in content(again)} == expected
+        assert (again.log_start_offset, again.log_end_offset) == (0, 6)
+        check_indexes(again)
+        assert not [name for name in path.iterdir() if name.suffix in (".cleaned", ".swap", ".deleted")]
+        put(again, ("x", "y"))
+        if is_clean:
+            close(again)
+            assert len(all_records(World().open_log(path, COMPACT, is_clean=True))) >= 3
+        if is_over:
+            return
+    raise AssertionError("the compaction does not end")
