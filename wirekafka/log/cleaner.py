@@ -16,6 +16,7 @@ Source: kafka.log.{LogCleaner, LogCleanerManager}.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -220,11 +221,26 @@ class Cleaner:
 
 
 class ThreadPace:
-    """Lets a thread work for a millisecond and rest for as long, and keeps it to so many bytes a second."""
+    """Lets a thread work for a millisecond and rest for as long, and keeps it to so many bytes a second.
 
-    def __init__(self, bytes_per_second: float) -> None:
+    Args:
+        clock, sleep: seconds, and resting for so many.
+        check: called before each rest; raises if the broker stops.
+    """
+
+    def __init__(
+        self,
+        bytes_per_second: float,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+        check: Callable[[], None] = trio.from_thread.check_cancelled,
+    ) -> None:
         self._bytes_per_second = max(bytes_per_second, 1.0)
-        self._began = self._slice_began = time.monotonic()
+        self._clock = clock
+        self._sleep = sleep
+        self._check = check
+        self._began = self._slice_began = clock()
         self._bytes = 0
         self._steps = 0
 
@@ -239,14 +255,14 @@ class ThreadPace:
         if self._steps < _STEPS_A_LOOK and not size_bytes:
             return
         self._steps = 0
-        now = time.monotonic()
+        now = self._clock()
         worked = now - self._slice_began
         ahead = self._bytes / self._bytes_per_second - (now - self._began)
         if worked < _SLICE_SECONDS and ahead < _SLICE_SECONDS:
             return
-        trio.from_thread.check_cancelled()
-        time.sleep(max(min(worked, 10 * _SLICE_SECONDS), min(ahead, 1.0)))
-        self._slice_began = time.monotonic()
+        self._check()
+        self._sleep(max(min(worked, 10 * _SLICE_SECONDS), min(ahead, 1.0)))
+        self._slice_began = self._clock()
 
 
 def _report(name: TopicPartition, clean_offset: int, totals: Totals, seconds: float) -> None:
