@@ -96,7 +96,7 @@ _SERVER = (
         "max.connections",
         Type.INT,
         INT_MAX,
-        "How many connections the broker holds at most; one more is closed at once.",
+        "How many connections the broker holds at most; one more waits until another is closed.",
         at_least(0),
     ),
     Setting("max.connections.per.ip", Type.INT, INT_MAX, "How many connections one client address may hold.", at_least(0)),
