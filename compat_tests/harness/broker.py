@@ -182,7 +182,7 @@ class ApacheKafka(Broker):
 
     ready_timeout_s = 90.0
     profile = jars.KAFKA
-    logging_flags = (f"-Dlog4j2.configurationFile={jars.HERE / 'java' / 'log4j2.properties'}", "-Dlog.level=INFO")
+    logging_flags = (f"-Dlog4j2.configurationFile={jars.HERE / 'java' / 'log4j2.properties'}",)
     started = 0
 
     def _controller(self) -> str:
