@@ -24,6 +24,7 @@ from wirekafka.log.checkpoint import (
     META_PROPERTIES,
     MalformedFileError,
     MetaProperties,
+    read_clean_shutdown,
     read_meta_properties,
     read_offsets,
     write_clean_shutdown,
@@ -140,30 +141,35 @@ class DataDirectory:
     def _take_clean_mark(self) -> bool:
         path = f"{self.path}/{CLEAN_SHUTDOWN}"
         try:
-            self.storage.read_file(path)
+            boot_id = read_clean_shutdown(self.storage.read_file(path))
         except FileNotFoundError:
             return False
         self.storage.remove(path)
         self.storage.sync_folder(self.path)
-        return True
+        return boot_id in (None, read_boot_id())
 
-    def mark_clean(self) -> None:
+    def mark_clean(self, *, is_on_disk: bool) -> None:
         """All logs in it are closed: the next start needs no recovery.
+
+        Args:
+            is_on_disk: whether all of them are on the disk; if not, the mark holds until the machine starts again.
 
         Durability: on disk.
         """
-        self.storage.write_file(f"{self.path}/{CLEAN_SHUTDOWN}", write_clean_shutdown(), sync=True)
+        boot_id = None if is_on_disk else read_boot_id()
+        if is_on_disk or boot_id:
+            self.storage.write_file(f"{self.path}/{CLEAN_SHUTDOWN}", write_clean_shutdown(boot_id), sync=True)
 
     # What it holds
 
     def partitions(self) -> Iterator[tuple[TopicPartition, str]]:
         """The folders of partitions, and their paths; that of Apache Kafka's controllers is none of ours."""
         for name in self.storage.folders(self.path):
-            match = _FOLDER.fullmatch(name)
-            if match is not None and match[1] == CLUSTER_METADATA_TOPIC:
+            partition = partition_of_folder(name)
+            if partition is not None and partition.topic == CLUSTER_METADATA_TOPIC:
                 continue
-            if match is not None:
-                yield TopicPartition(match[1], int(match[2])), f"{self.path}/{name}"
+            if partition is not None:
+                yield partition, f"{self.path}/{name}"
             elif not name.endswith(DELETED_FOLDER_SUFFIX) and not name.startswith("."):
                 log.warning("A folder in the data directory is not a partition's", path=f"{self.path}/{name}")
 
@@ -229,6 +235,15 @@ def is_held(path: str) -> bool:
     finally:
         os.close(fd)
     return bool(_FILE_LOCK.unpack(found)[0] != fcntl.F_UNLCK)
+
+
+def read_boot_id() -> str | None:
+    """Which run of the machine this is; None where the system does not say."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id") as file:
+            return file.read().strip()
+    except OSError:
+        return None
 
 
 def new_id() -> str:

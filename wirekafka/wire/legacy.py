@@ -1,7 +1,7 @@
 """Message sets, the formats 0 and 1 of clients before Kafka 0.11: made into a batch of format 2, and made from one.
 
 The log holds format 2 only. `up_convert` turns what an old producer sends into one batch, `down_convert` what the log holds
-into what an old consumer reads.
+into what an old consumer reads. Logs of older brokers hold message sets too; `stored_records` reads them as they stand.
 
     offset 8 | size 4 | crc 4 | magic 1 | attributes 1 | timestamp 8, format 1 only | key | value
 
@@ -26,6 +26,7 @@ from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.names import NO_TIMESTAMP
 from wirekafka.wire.batch import HEADER_SIZE, BatchHeader, Record, TimestampType, build_batch, iterate_records
 from wirekafka.wire.compression import (
+    MOST_CONTENT_BYTES,
     Buffer,
     Compression,
     compress,
@@ -76,6 +77,32 @@ def up_convert(message_set: Buffer, *, limit_bytes: int) -> bytearray:
     )
 
 
+def stored_records(message_set: Buffer, *, limit_bytes: int = MOST_CONTENT_BYTES) -> list[Record]:
+    """The records of messages as a log of an older broker holds them, at their offsets; wrappers are opened.
+
+    Args:
+        message_set: whole messages; their own offsets count.
+        limit_bytes: the most that a wrapper's messages may take uncompressed.
+
+    Raises:
+        KafkaError: CORRUPT_MESSAGE, INVALID_RECORD, MESSAGE_TOO_LARGE, UNSUPPORTED_COMPRESSION_TYPE; as `up_convert`.
+    """
+    records: list[Record] = []
+    for message in _messages(message_set):
+        if not message.compression:
+            records.append(message.record)
+            continue
+        inner = [unwrapped.record for unwrapped in _unwrap(message, limit_bytes)]
+        if not inner:
+            raise _invalid("a wrapper without messages")
+        if message.magic == 1:
+            distance = message.record.offset - inner[-1].offset
+            for record in inner:
+                record.offset += distance
+        records += inner
+    return records
+
+
 class _Message:
     """One message of format 0 or 1, whole and with the right checksum."""
 
@@ -105,11 +132,13 @@ def _messages(buf: Buffer) -> Iterator[_Message]:
     pos = 0
     try:
         while pos < len(buf):
-            _, size = _OFFSET_AND_SIZE.unpack_from(buf, pos)
+            offset, size = _OFFSET_AND_SIZE.unpack_from(buf, pos)
             end = pos + _OFFSET_AND_SIZE.size + size
             if size < LEAST_MESSAGE_BYTES or end > len(buf):
                 raise _invalid(f"a message of {size} bytes")
-            yield _Message(buf, pos, end)
+            message = _Message(buf, pos, end)
+            message.record.offset = offset
+            yield message
             pos = end
     except struct.error:
         raise _invalid("a message ends behind its message set") from None
