@@ -1,0 +1,206 @@
+"""Whether the indexes of a segment agree with its batches: each is followed along while the batches go by.
+
+Theory of operation: indexes and batches have the same order, so both are read once, side by side, and nothing is kept. An
+entry may lead to the first of several batches that were appended at once, and carry the last offset of the last of them:
+followers of Apache Kafka and its cleaner write such entries, and a reader who follows them misses nothing.
+
+Rules of this file: what is damage is what would lead a reader astray. Indexes that could have more entries are not.
+
+Source: org.apache.kafka.storage.internals.log.{LogSegment, OffsetIndex, TimeIndex, TransactionIndex};
+kafka.tools.DumpLogSegments (an index that a crash left ends in zeros).
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import NoReturn
+
+from wirekafka.inspection.batches import StoredBatch
+from wirekafka.inspection.files import DamageError, DataFile
+from wirekafka.log.index import OffsetIndex, TimeIndex
+from wirekafka.log.transaction_index import ENTRY as TRANSACTION_ENTRY
+from wirekafka.log.transaction_index import VERSION, AbortedTransaction
+from wirekafka.names import NO_TIMESTAMP
+
+
+class IndexCheck:
+    """An index on its way along the batches.
+
+    Args:
+        is_active: the segment is appended to, so the file may end in zeros, and be ahead of the batches that are seen.
+    """
+
+    entry: Struct
+
+    def __init__(self, file: DataFile, base_offset: int, *, is_active: bool) -> None:
+        self.entry_count = 0
+        self._path = file.path
+        self._entries = file.entries(self.entry)
+        self._base_offset = base_offset
+        self._is_active = is_active
+        self._at = 0
+
+    def see(self, batch: StoredBatch) -> None:
+        """The next batch.
+
+        Raises:
+            DamageError: an entry does not agree with it.
+        """
+        raise NotImplementedError
+
+    def finish(self, end_position: int, end_offset: int) -> None:
+        """There are no more batches.
+
+        Raises:
+            DamageError: there are entries left, or one is missing.
+        """
+        raise NotImplementedError
+
+    def _next_fields(self) -> tuple[int, ...] | None:
+        """The fields of the next entry; None behind the last one, and where zeros begin that wait to be filled."""
+        found = next(self._entries, None)
+        if found is None:
+            return None
+        self._at, fields = found
+        if self._is_active and not any(fields):
+            return None
+        self.entry_count += 1
+        return fields
+
+    def _refuse(self, reason: str, offset: int | None) -> NoReturn:
+        raise DamageError(self._path, reason, position=self._at, offset=offset)
+
+
+class OffsetIndexCheck(IndexCheck):
+    """Follows an offset index: each entry leads to a batch, and carries its last offset."""
+
+    entry = OffsetIndex.entry
+
+    def __init__(self, file: DataFile, base_offset: int, *, is_active: bool) -> None:
+        super().__init__(file, base_offset, is_active=is_active)
+        self._last = (-1, -1)
+        self._awaited: int | None = None
+        self._entry = self._advance()
+
+    def _advance(self) -> tuple[int, int] | None:
+        fields = self._next_fields()
+        if fields is None:
+            return None
+        relative_offset, position = fields
+        offset = self._base_offset + relative_offset
+        if offset <= self._last[0] or position <= self._last[1]:
+            self._refuse(
+                f"offset {offset} at byte {position} of the log behind offset {self._last[0]} at {self._last[1]}", offset
+            )
+        self._last = (offset, position)
+        return self._last
+
+    def see(self, batch: StoredBatch) -> None:
+        """As every `IndexCheck`."""
+        place = batch.place
+        while self._entry is not None and self._entry[1] <= place.position:
+            offset, position = self._entry
+            if position < place.position:
+                self._refuse(f"it leads to byte {position} of the log, where no batch begins", offset)
+            if self._awaited is not None:
+                self._refuse(f"no batch ends with offset {self._awaited}, as the entry before this one says", self._awaited)
+            if offset < place.last_offset:
+                self._refuse(f"it leads to byte {position} of the log, whose batch ends with {place.last_offset}", offset)
+            self._awaited = offset
+            self._entry = self._advance()
+        if self._awaited is not None and place.last_offset >= self._awaited:
+            if place.last_offset != self._awaited:
+                self._refuse(f"no batch ends with offset {self._awaited}", self._awaited)
+            self._awaited = None
+
+    def finish(self, end_position: int, end_offset: int) -> None:
+        """As every `IndexCheck`."""
+        if self._awaited is not None and not self._is_active:
+            self._refuse(f"no batch ends with offset {self._awaited}", self._awaited)
+        if self._entry is not None and not self._is_active:
+            offset, position = self._entry
+            self._refuse(f"it leads to byte {position} of a log of {end_position}", offset)
+
+
+class TimeIndexCheck(IndexCheck):
+    """Follows a time index: an entry's timestamp is the greatest of all records up to its offset.
+
+    In a segment at rest the last entry has the greatest timestamp of all.
+    """
+
+    entry = TimeIndex.entry
+
+    def __init__(self, file: DataFile, base_offset: int, *, is_active: bool) -> None:
+        super().__init__(file, base_offset, is_active=is_active)
+        self._last = (NO_TIMESTAMP, base_offset - 1)
+        self._max_timestamp = NO_TIMESTAMP
+        self._entry = self._advance()
+
+    def _advance(self) -> tuple[int, int] | None:
+        fields = self._next_fields()
+        if fields is None:
+            return None
+        timestamp, relative_offset = fields
+        offset = self._base_offset + relative_offset
+        if timestamp <= self._last[0] or offset <= self._last[1]:
+            self._refuse(f"timestamp {timestamp} at offset {offset} behind {self._last[0]} at {self._last[1]}", offset)
+        self._last = (timestamp, offset)
+        return self._last
+
+    def see(self, batch: StoredBatch) -> None:
+        """As every `IndexCheck`."""
+        self._max_timestamp = max(self._max_timestamp, batch.place.max_timestamp)
+        while self._entry is not None and self._entry[1] <= batch.place.last_offset:
+            timestamp, offset = self._entry
+            if timestamp != self._max_timestamp:
+                self._refuse(f"timestamp {timestamp}, where the greatest up to there is {self._max_timestamp}", offset)
+            self._entry = self._advance()
+
+    def finish(self, end_position: int, end_offset: int) -> None:
+        """As every `IndexCheck`."""
+        if self._is_active:
+            return
+        if self._entry is not None:
+            self._refuse(f"offset {self._entry[1]} of a log that ends before {end_offset}", self._entry[1])
+        if self._max_timestamp > self._last[0]:
+            self._refuse(f"it ends with timestamp {self._last[0]}, the greatest of the log is {self._max_timestamp}", None)
+
+
+class TransactionIndexCheck(IndexCheck):
+    """Follows an index of aborted transactions: an entry ends at a marker of its producer, where that is still there."""
+
+    entry = TRANSACTION_ENTRY
+
+    def __init__(self, file: DataFile, base_offset: int, *, is_active: bool) -> None:
+        super().__init__(file, base_offset, is_active=is_active)
+        self._last_offset = base_offset - 1
+        self._entry = self._advance()
+
+    def _advance(self) -> AbortedTransaction | None:
+        fields = self._next_fields()
+        if fields is None:
+            return None
+        entry = AbortedTransaction(*fields)
+        if entry.version != VERSION:
+            self._refuse(f"version {entry.version} is not known", None)
+        if entry.last_offset <= self._last_offset:
+            self._refuse(f"last offset {entry.last_offset} behind {self._last_offset}", entry.last_offset)
+        if entry.first_offset > entry.last_offset:
+            self._refuse(f"a transaction from {entry.first_offset} to {entry.last_offset}", entry.last_offset)
+        self._last_offset = entry.last_offset
+        return entry
+
+    def see(self, batch: StoredBatch) -> None:
+        """As every `IndexCheck`."""
+        while self._entry is not None and self._entry.last_offset <= batch.place.last_offset:
+            header, producer_id = batch.header, self._entry.producer_id
+            # The cleaner may have taken the marker; then the offset lies between two batches.
+            is_here = self._entry.last_offset >= batch.place.base_offset
+            if is_here and (header is None or not header.is_control or header.producer_id != producer_id):
+                self._refuse(f"producer {producer_id} has no marker at offset {self._entry.last_offset}", self._entry.last_offset)
+            self._entry = self._advance()
+
+    def finish(self, end_position: int, end_offset: int) -> None:
+        """As every `IndexCheck`."""
+        if self._entry is not None and not self._is_active:
+            self._refuse(f"last offset {self._entry.last_offset} in a log that ends before {end_offset}", self._entry.last_offset)

@@ -1,0 +1,297 @@
+"""The batches of a segment's file: one after the other, of any format, and whether each is what it says.
+
+Theory of operation: `scan` follows the framing and nothing else, so that damage inside of a batch does not hide what is behind
+it; `check` looks inside. The file is read in chunks. A batch that is larger than a chunk has its checksum computed in pieces
+first, for a length that lies could ask for gigabytes of memory.
+
+Source: org.apache.kafka.common.record.{FileLogInputStream, DefaultRecordBatch, AbstractLegacyRecordBatch, ControlRecordType}.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from crc32c import crc32c
+
+from wirekafka.errors import KafkaError
+from wirekafka.inspection.files import Advance, DamageError, DataFile
+from wirekafka.log.places import BatchPlace, read_place
+from wirekafka.wire.batch import (
+    ATTRIBUTES_OFFSET,
+    CRC_OFFSET,
+    HEADER_SIZE,
+    LENGTH_OFFSET,
+    LOG_OVERHEAD,
+    MAGIC,
+    MAGIC_OFFSET,
+    BatchHeader,
+    Record,
+    check_crc,
+    iterate_records,
+)
+from wirekafka.wire.compression import MOST_CONTENT_BYTES, Compression, compression_of, decompress_stream
+from wirekafka.wire.legacy import COMPRESSION_MASK as LEGACY_COMPRESSION_MASK
+from wirekafka.wire.legacy import CRC_OFFSET as LEGACY_CRC_OFFSET
+from wirekafka.wire.legacy import LEAST_MESSAGE_BYTES, TIMESTAMP_TYPE_MASK, stored_records
+from wirekafka.wire.walk import count_records, count_records_in
+
+CHUNK_BYTES = 4 << 20
+_LEAST_BYTES = LOG_OVERHEAD + LEAST_MESSAGE_BYTES
+_CHECKSUM = struct.Struct(">I")
+_LENGTH = struct.Struct(">i")
+_CONTROL_KEY = struct.Struct(">hh")
+_CONTROL_VALUE = struct.Struct(">hi")
+
+CONTROL_TYPES = {
+    0: "abort",
+    1: "commit",
+    2: "leader_change",
+    3: "snapshot_header",
+    4: "snapshot_footer",
+    5: "kraft_version",
+    6: "kraft_voters",
+}
+
+
+@dataclass(slots=True)
+class StoredBatch:
+    """A batch of format 2, or a message of format 0 or 1, as it lies in a file.
+
+    Attributes:
+        place: where; for a wrapper of format 0 or 1 the base offset is that of its last message.
+        header: None for format 0 and 1, which have none.
+        data: all of its bytes.
+    """
+
+    place: BatchPlace
+    header: BatchHeader | None
+    data: memoryview
+
+    @property
+    def magic(self) -> int:
+        """The message format."""
+        return self.data[MAGIC_OFFSET]
+
+    @property
+    def stored_crc(self) -> int:
+        """The checksum that it says it has."""
+        at = LEGACY_CRC_OFFSET if self.header is None else CRC_OFFSET
+        return int(_CHECKSUM.unpack_from(self.data, at)[0])
+
+    @property
+    def compression(self) -> Compression:
+        """The codec of its records.
+
+        Raises:
+            KafkaError: UNSUPPORTED_COMPRESSION_TYPE, there is no such codec.
+        """
+        return self.header.compression if self.header else compression_of(self._legacy_attributes & LEGACY_COMPRESSION_MASK)
+
+    @property
+    def is_append_time(self) -> bool:
+        """Whether the broker set the timestamps."""
+        return bool(self.header.timestamp_type if self.header else self._legacy_attributes & TIMESTAMP_TYPE_MASK)
+
+    @property
+    def _legacy_attributes(self) -> int:
+        return self.data[MAGIC_OFFSET + 1]
+
+    def has_right_crc(self) -> bool:
+        """Whether the bytes are those that the checksum was computed of."""
+        if self.header is not None:
+            return check_crc(self.data, 0, self.header)
+        return zlib.crc32(self.data[MAGIC_OFFSET:]) == self.stored_crc
+
+    def records(self) -> Iterator[Record]:
+        """Its records, at their offsets.
+
+        Raises:
+            KafkaError: they cannot be read.
+        """
+        return iter(stored_records(self.data)) if self.header is None else iterate_records(self.data)
+
+
+def scan(
+    file: DataFile, base_offset: int, *, advance: Advance, from_offset: int = 0, has_writer: bool = False
+) -> Iterator[StoredBatch]:
+    """The batches of a file in order.
+
+    Args:
+        base_offset: of the segment, for damage before the first batch.
+        advance: told of the bytes passed.
+        from_offset: batches that end before it are passed over unread.
+        has_writer: somebody may be appending; a batch that was not complete when the file was opened may be by now.
+
+    Raises:
+        DamageError: no batch begins where one should, or it does not end within the file.
+    """
+    chunk = memoryview(b"")
+    chunk_position = position = 0
+    next_offset = base_offset
+    while position < file.size:
+        at = position - chunk_position
+        if len(chunk) - at < HEADER_SIZE:
+            chunk = memoryview(file.read(min(CHUNK_BYTES, file.size - position), position))
+            chunk_position, at = position, 0
+        place = _place(file, chunk[at : at + HEADER_SIZE], position, next_offset)
+        if position + place.size_bytes > file.size:
+            if not has_writer or position + place.size_bytes > file.current_size():
+                reason = f"a batch of {place.size_bytes} bytes begins where the file has {file.size - position} left"
+                raise DamageError(file.path, reason, position=position, offset=next_offset, is_torn=True)
+            file.size = position + place.size_bytes
+        next_offset = place.last_offset + 1
+        if next_offset > from_offset:
+            if at + place.size_bytes > len(chunk):
+                chunk = memoryview(_read_from(file, place))
+                chunk_position, at = position, 0
+            data = chunk[at : at + place.size_bytes]
+            yield StoredBatch(place, BatchHeader(data) if data[MAGIC_OFFSET] == MAGIC else None, data)
+        advance(place.size_bytes)
+        position += place.size_bytes
+
+
+def _place(file: DataFile, head: memoryview, position: int, next_offset: int) -> BatchPlace:
+    left = len(head) if len(head) < HEADER_SIZE else file.size - position
+    padded = bytes(head).ljust(HEADER_SIZE, b"\0")
+    place = read_place(padded, 0, position) if left >= _LEAST_BYTES else None
+    if place is not None:
+        return place
+    if left < _LEAST_BYTES or file.is_zero_from(position):
+        reason = f"{left} bytes behind the last batch are none"
+        raise DamageError(file.path, reason, position=position, offset=next_offset, is_torn=True)
+    magic, (length,) = padded[MAGIC_OFFSET], _LENGTH.unpack_from(padded, LENGTH_OFFSET)
+    reason = f"no batch begins here: magic {magic}, length {length}"
+    raise DamageError(file.path, reason, position=position, offset=next_offset)
+
+
+def _read_from(file: DataFile, place: BatchPlace) -> bytes:
+    """A chunk that begins with the batch, and holds it whole."""
+    if place.size_bytes > CHUNK_BYTES:
+        _check_in_pieces(file, place)
+    wanted = max(place.size_bytes, min(CHUNK_BYTES, file.size - place.position))
+    data = file.read(wanted, place.position)
+    if len(data) < place.size_bytes:
+        reason = "the file was cut while it was read"
+        raise DamageError(file.path, reason, position=place.position, offset=place.base_offset, is_torn=True)
+    return data
+
+
+def _check_in_pieces(file: DataFile, place: BatchPlace) -> None:
+    head = file.read(HEADER_SIZE, place.position)
+    is_legacy = head[MAGIC_OFFSET] != MAGIC
+    (expected,) = _CHECKSUM.unpack_from(head, LEGACY_CRC_OFFSET if is_legacy else CRC_OFFSET)
+    start = place.position + (MAGIC_OFFSET if is_legacy else ATTRIBUTES_OFFSET)
+    crc = 0
+    for chunk in file.chunks(start, place.position + place.size_bytes, CHUNK_BYTES):
+        crc = zlib.crc32(chunk, crc) if is_legacy else crc32c(chunk, crc)
+    if crc != expected:
+        raise DamageError(file.path, _wrong_crc(expected), position=place.position, offset=place.base_offset)
+
+
+def _wrong_crc(expected: int) -> str:
+    return f"the checksum is wrong, {expected:#010x} is not that of the bytes"
+
+
+@dataclass(slots=True)
+class Content:
+    """What is in a batch: how many records, and the offset of the first, as far as the batch says."""
+
+    record_count: int
+    first_offset: int
+
+
+def check(file: DataFile, batch: StoredBatch, *, reads_records: bool = False) -> Content:
+    """Checks the inside of a batch: checksum, count of records, the compressed block, what a control record says.
+
+    Args:
+        reads_records: reads each record to its end, and its offset; else the records of format 2 are counted only.
+
+    Raises:
+        DamageError: something is wrong.
+    """
+    try:
+        if not batch.has_right_crc():
+            _refuse(_wrong_crc(batch.stored_crc))
+        if batch.header is None:
+            return _check_records(batch)
+        content = _count(batch.header, batch.data)
+        if reads_records and content.record_count:
+            _check_records(batch)
+        if batch.header.is_control:
+            _check_control(batch)
+        return content
+    except _RefusedError as refused:
+        reason = str(refused)
+    except KafkaError as error:
+        reason = error.message or error.code.name
+    raise DamageError(file.path, reason, position=batch.place.position, offset=batch.place.base_offset)
+
+
+class _RefusedError(Exception):
+    pass
+
+
+def _refuse(reason: str) -> None:
+    raise _RefusedError(reason)
+
+
+def _count(header: BatchHeader, data: memoryview) -> Content:
+    body = data[HEADER_SIZE:]
+    compression = header.compression
+    if not body and not header.record_count:
+        # What compaction leaves of a producer's last batch.
+        return Content(0, header.base_offset)
+    if compression == Compression.NONE:
+        count = count_records(body, header.record_count)
+    else:
+        count = count_records_in(decompress_stream(compression, body), limit_bytes=MOST_CONTENT_BYTES)
+    if count != header.record_count:
+        _refuse(f"the header says {header.record_count} records, there are {count}")
+    if count > header.last_offset_delta + 1:
+        _refuse(f"{count} records do not fit between the offsets {header.base_offset} and {header.last_offset}")
+    return Content(count, header.base_offset)
+
+
+def _check_records(batch: StoredBatch) -> Content:
+    first_offset = None
+    last_offset = batch.place.base_offset - 1 if batch.header else -1
+    count = 0
+    for record in batch.records():
+        if not last_offset < record.offset <= batch.place.last_offset:
+            _refuse(f"a record with offset {record.offset} behind {last_offset}, in a batch up to {batch.place.last_offset}")
+        last_offset = record.offset
+        first_offset = record.offset if first_offset is None else first_offset
+        count += 1
+    return Content(count, batch.place.base_offset if first_offset is None else first_offset)
+
+
+def _check_control(batch: StoredBatch) -> None:
+    for record in batch.records():
+        if control_of(record) is None:
+            _refuse("a control record without a type")
+
+
+@dataclass(slots=True)
+class Control:
+    """What a control record says.
+
+    Attributes:
+        name: of its type.
+        coordinator_epoch: of the transaction coordinator; None for types that no transaction has.
+    """
+
+    name: str
+    coordinator_epoch: int | None
+
+
+def control_of(record: Record) -> Control | None:
+    """What a record of a control batch says; None if it says nothing."""
+    if record.key is None or len(record.key) < _CONTROL_KEY.size:
+        return None
+    _, number = _CONTROL_KEY.unpack_from(record.key)
+    has_epoch = number in (0, 1) and record.value is not None and len(record.value) >= _CONTROL_VALUE.size
+    epoch = _CONTROL_VALUE.unpack_from(record.value)[1] if has_epoch and record.value is not None else None
+    return Control(CONTROL_TYPES.get(number, f"type {number}"), epoch)

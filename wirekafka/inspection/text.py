@@ -1,0 +1,49 @@
+"""Keys, values and other bytes in a form that can be printed."""
+
+from __future__ import annotations
+
+import base64
+from enum import Enum
+
+from wirekafka.names import ZERO_TOPIC_ID, format_topic_id
+from wirekafka.wire.types import Message
+
+
+class BytesStyle(Enum):
+    """How bytes are shown; text loses what is no UTF-8, the others lose nothing."""
+
+    TEXT = "text"
+    HEX = "hex"
+    BASE64 = "base64"
+
+
+def show_bytes(data: bytes | None, style: BytesStyle) -> str | None:
+    r"""The bytes as a text; None stays None. In `TEXT`, bytes that are no UTF-8 are written as `\xNN`."""
+    if data is None:
+        return None
+    match style:
+        case BytesStyle.TEXT:
+            return data.decode("utf-8", errors="backslashreplace")
+        case BytesStyle.HEX:
+            return data.hex()
+        case BytesStyle.BASE64:
+            return base64.b64encode(data).decode("ascii")
+
+
+def show_message(message: Message, style: BytesStyle) -> dict[str, object]:
+    """The fields of a message of the protocol by name."""
+    return {name: _show_field(name, getattr(message, name), style) for name in message.field_defaults}
+
+
+def _show_field(name: str, value: object, style: BytesStyle) -> object:
+    match value:
+        case Message():
+            return show_message(value, style)
+        case list():
+            return [_show_field(name, item, style) for item in value]
+        case bytes() if name.endswith("topic_id"):
+            return None if value == ZERO_TOPIC_ID else format_topic_id(value)
+        case bytes():
+            return show_bytes(value, style)
+        case _:
+            return value

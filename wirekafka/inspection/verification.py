@@ -1,0 +1,359 @@
+"""Whether a data directory, or one partition's folder, is what it should be; the first damage of each partition is named.
+
+Theory of operation: each segment is read once from its first byte to its last, its indexes beside it. A broker may be running:
+it holds the lock of the data directory, which is asked for and not taken. Then
+
+- the last batch of the active segment may be half written; if it is still so when it is looked at again, that is noted and
+  is no damage;
+- indexes of the active segment may be ahead of the batches that were looked at;
+- segments may be replaced or deleted meanwhile. If that happened, whatever was found is forgotten and the partition is
+  looked at again.
+
+Where no broker runs, a torn tail is damage, though one that the next start cuts off.
+
+Rules of this file: nothing is written, nothing is locked, no file is held whole but the small ones.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from wirekafka.inspection.agreement import IndexCheck, OffsetIndexCheck, TimeIndexCheck, TransactionIndexCheck
+from wirekafka.inspection.batches import StoredBatch, check, scan
+from wirekafka.inspection.files import (
+    OFFSET_CHECKPOINTS,
+    Advance,
+    DamageError,
+    DataFile,
+    Kind,
+    base_offset_of,
+    files_in,
+    holds_partition,
+    kind_of,
+    partition_folders,
+    read_whole,
+    size_of,
+)
+from wirekafka.log.checkpoint import (
+    META_PROPERTIES,
+    PARTITION_METADATA,
+    MalformedFileError,
+    read_lines,
+    read_meta_properties,
+    read_offsets,
+    read_partition_metadata,
+)
+from wirekafka.log.directory import is_held, partition_of_folder
+from wirekafka.log.epochs import FILE_NAME as EPOCHS_FILE
+from wirekafka.log.epochs import LeaderEpochs
+from wirekafka.log.producer_state import CorruptSnapshotError, Producers
+from wirekafka.log.recovery import SWAP_SUFFIX
+from wirekafka.log.segment import LOG_SUFFIX, MOST_RELATIVE_OFFSET, file_name
+from wirekafka.names import TopicPartition
+
+_MOST_ATTEMPTS = 5
+_INDEX_CHECKS: dict[Kind, Callable[..., IndexCheck]] = {
+    Kind.OFFSET_INDEX: OffsetIndexCheck,
+    Kind.TIME_INDEX: TimeIndexCheck,
+    Kind.TRANSACTION_INDEX: TransactionIndexCheck,
+}
+
+
+@dataclass(slots=True)
+class Checked:
+    """How much was looked at."""
+
+    partitions: int = 0
+    segments: int = 0
+    batches: int = 0
+    records: int = 0
+    log_bytes: int = 0
+    index_entries: int = 0
+    other_files: int = 0
+
+
+@dataclass(slots=True)
+class EpochChange:
+    """Where the batches of a log change to another leader epoch."""
+
+    epoch: int
+    offset: int
+    position: int
+    path: str
+
+
+@dataclass(slots=True)
+class Verification:
+    """One look at a directory.
+
+    Attributes:
+        root: a data directory or a partition's folder.
+        reads_records: reads every record to its end, which takes some twenty times as long as counting them.
+        is_live: a broker is running on it.
+        notes: what is worth a line and is no damage.
+    """
+
+    root: str
+    advance: Advance
+    reads_records: bool = False
+    is_live: bool = False
+    checked: Checked = field(default_factory=Checked)
+    notes: list[str] = field(default_factory=list)
+    _checkpoints: dict[str, dict[TopicPartition, int]] = field(default_factory=dict)
+
+    def damages(self) -> Iterator[DamageError]:
+        """The first damage of each partition, and of the files beside them.
+
+        Raises:
+            OSError: something cannot be read.
+        """
+        yield from self._data_directory_damages()
+        for folder in partition_folders(self.root):
+            try:
+                self._check_partition_at_rest(folder)
+            except DamageError as damage:
+                yield damage
+
+    # The data directory's own files
+
+    def _data_directory_damages(self) -> Iterator[DamageError]:
+        if holds_partition(self.root):
+            return
+        # Before the partitions: what runs on appends only, so these offsets are in the logs by the time they are read.
+        for name in (META_PROPERTIES, *OFFSET_CHECKPOINTS):
+            path = os.path.join(self.root, name)
+            with suppress(FileNotFoundError):
+                data = read_whole(path)
+                self.checked.other_files += 1
+                try:
+                    if name == META_PROPERTIES:
+                        read_meta_properties(data, new_directory_id="")
+                    else:
+                        self._checkpoints[path] = read_offsets(data)
+                except MalformedFileError as error:
+                    yield DamageError(path, str(error))
+
+    def check_checkpoints(self, folder: str, end_offset: int) -> None:
+        """Checks that no checkpoint promises more of a partition than its log has.
+
+        Raises:
+            DamageError: one does.
+        """
+        partition = partition_of_folder(os.path.basename(folder))
+        if partition is None:
+            return
+        for path, offsets in self._checkpoints.items():
+            offset = offsets.get(partition, 0)
+            if offset > end_offset:
+                reason = f"{partition} is said to have records up to {offset}, its log ends before {end_offset}"
+                raise DamageError(path, reason, offset=end_offset)
+
+    # A partition
+
+    def _check_partition_at_rest(self, folder: str) -> None:
+        """Checks a partition; again, if the broker has replaced segments of it meanwhile."""
+        for attempt in range(_MOST_ATTEMPTS):
+            before = _segments_in(folder)
+            checked, notes = Checked(), list[str]()
+            try:
+                _PartitionCheck(self, folder, checked, notes).run()
+            except (DamageError, FileNotFoundError):
+                is_last = attempt == _MOST_ATTEMPTS - 1
+                if self.is_live and not is_last and not before.items() <= _segments_in(folder).items():
+                    continue
+                if self.is_live and not os.path.exists(folder):
+                    return
+                raise
+            finally:
+                self._add(checked)
+            self.notes += notes
+            return
+
+    def _add(self, checked: Checked) -> None:
+        for name in Checked.__slots__:
+            setattr(self.checked, name, getattr(self.checked, name) + getattr(checked, name))
+
+
+def verify(root: str, *, advance: Advance, reads_records: bool = False) -> Verification:
+    """A look at a directory that finds out by itself whether a broker runs on it."""
+    return Verification(root, advance, reads_records=reads_records, is_live=has_broker(root))
+
+
+def has_broker(folder: str) -> bool:
+    """Whether a broker is running on a data directory, or on the one that a partition's folder is in."""
+    folder = os.path.abspath(folder)
+    return is_held(os.path.dirname(folder) if holds_partition(folder) else folder)
+
+
+def log_bytes_in(root: str) -> int:
+    """How much there is to be read, for a progress bar."""
+    return sum(
+        size_of(os.path.join(folder, name))
+        for folder in partition_folders(root)
+        for name in files_in(folder)
+        if kind_of(name) == Kind.LOG
+    )
+
+
+def _segments_in(folder: str) -> dict[str, int]:
+    """The logs of a folder, and which file each is."""
+    with suppress(FileNotFoundError), os.scandir(folder) as entries:
+        return {entry.name: entry.inode() for entry in entries if entry.name.endswith(LOG_SUFFIX)}
+    return {}
+
+
+class _PartitionCheck:
+    """One look at one partition."""
+
+    def __init__(self, verification: Verification, folder: str, checked: Checked, notes: list[str]) -> None:
+        self._verification = verification
+        self._is_live = verification.is_live
+        self._folder = folder
+        self._checked = checked
+        self._notes = notes
+        self._end_offset = 0
+        self._epoch_changes: list[EpochChange] = []
+
+    def run(self) -> None:
+        """Checks it.
+
+        Raises:
+            DamageError: the first that there is.
+            OSError: something cannot be read.
+        """
+        self._checked.partitions += 1
+        names = files_in(self._folder)
+        with os.scandir(self._folder) as entries:
+            swapped = {entry.name.removesuffix(SWAP_SUFFIX) for entry in entries if entry.name.endswith(SWAP_SUFFIX)}
+        logs = [name for name in names if kind_of(name) == Kind.LOG]
+        for name in logs:
+            is_active = name == logs[-1]
+            self._check_segment(base_offset_of(name), is_active=is_active, needs_indexes=not is_active and name not in swapped)
+        for name in names:
+            if kind_of(name) in _INDEX_CHECKS and file_name(base_offset_of(name), LOG_SUFFIX) not in logs:
+                raise DamageError(self._path(name), "an index without its log")
+            if kind_of(name) == Kind.PRODUCERS:
+                self._check_producers(name)
+        self._check_epochs()
+        self._check_metadata()
+        if logs:
+            self._verification.check_checkpoints(self._folder, self._end_offset)
+
+    def _path(self, name: str) -> str:
+        return os.path.join(self._folder, name)
+
+    def _check_segment(self, base_offset: int, *, is_active: bool, needs_indexes: bool) -> None:
+        # The indexes are opened first: what they lead to was in the log before.
+        indexes = self._open_indexes(base_offset, is_active=is_active)
+        file = DataFile(self._path(file_name(base_offset, LOG_SUFFIX)))
+        self._checked.segments += 1
+        if base_offset < self._end_offset:
+            reason = f"the segment before it ends at {self._end_offset}"
+            raise DamageError(file.path, reason, position=0, offset=base_offset)
+        self._end_offset = base_offset
+        end_position = 0
+        has_writer = is_active and self._is_live
+        try:
+            for batch in scan(file, base_offset, advance=self._verification.advance, has_writer=has_writer):
+                self._check_batch(file, base_offset, batch)
+                for index in indexes.values():
+                    index.see(batch)
+                end_position = batch.place.position + batch.place.size_bytes
+        except DamageError as damage:
+            if not (damage.is_torn and has_writer):
+                raise
+            self._notes.append(f"{damage}; a broker is running and may be writing it")
+        for index in indexes.values():
+            index.finish(end_position, self._end_offset)
+            self._checked.index_entries += index.entry_count
+        for kind in (Kind.OFFSET_INDEX, Kind.TIME_INDEX):
+            if needs_indexes and end_position and kind not in indexes:
+                raise DamageError(self._path(file_name(base_offset, f".{kind.value}")), "the index is missing")
+
+    def _open_indexes(self, base_offset: int, *, is_active: bool) -> dict[Kind, IndexCheck]:
+        indexes = {}
+        for kind, index_check in _INDEX_CHECKS.items():
+            with suppress(FileNotFoundError):
+                file = DataFile(self._path(file_name(base_offset, f".{kind.value}")))
+                indexes[kind] = index_check(file, base_offset, is_active=is_active)
+        return indexes
+
+    def _check_batch(self, file: DataFile, base_offset: int, batch: StoredBatch) -> None:
+        content = check(file, batch, reads_records=self._verification.reads_records)
+        place = batch.place
+        if content.first_offset < self._end_offset:
+            reason = f"a batch from offset {content.first_offset} on, where {self._end_offset} comes next"
+            raise DamageError(file.path, reason, position=place.position, offset=content.first_offset)
+        if place.last_offset - base_offset > MOST_RELATIVE_OFFSET:
+            reason = f"offset {place.last_offset} is too far from the segment's base"
+            raise DamageError(file.path, reason, position=place.position, offset=place.last_offset)
+        self._end_offset = place.last_offset + 1
+        if place.leader_epoch >= 0 and (not self._epoch_changes or self._epoch_changes[-1].epoch != place.leader_epoch):
+            self._epoch_changes.append(EpochChange(place.leader_epoch, place.base_offset, place.position, file.path))
+        self._checked.batches += 1
+        self._checked.records += content.record_count
+        self._checked.log_bytes += place.size_bytes
+
+    # What is beside the segments
+
+    def _check_epochs(self) -> None:
+        """Each batch's leader epoch is the one that the checkpoint has for its offset.
+
+        The checkpoint is read behind the batches, so that it knows their epochs all.
+        """
+        path = self._path(EPOCHS_FILE)
+        try:
+            data = read_whole(path)
+        except FileNotFoundError:
+            return
+        self._checked.other_files += 1
+        try:
+            epochs = LeaderEpochs.read(data)
+            if len(epochs.entries) != len(read_lines(data)):
+                raise DamageError(path, "its epochs and offsets do not ascend")
+        except MalformedFileError as error:
+            raise DamageError(path, str(error)) from None
+        latest = -1
+        for change in self._epoch_changes:
+            known = epochs.at(change.offset)
+            if known is not None and known != change.epoch:
+                reason = f"a batch of leader epoch {change.epoch}, where {EPOCHS_FILE} has {known}"
+                raise DamageError(change.path, reason, position=change.position, offset=change.offset)
+            if change.epoch < latest:
+                reason = f"a batch of leader epoch {change.epoch} behind one of {latest}"
+                raise DamageError(change.path, reason, position=change.position, offset=change.offset)
+            latest = change.epoch
+
+    def _check_producers(self, name: str) -> None:
+        path = self._path(name)
+        offset = base_offset_of(name)
+        try:
+            data = read_whole(path)
+        except FileNotFoundError:
+            # Snapshots come and go with the segments that end at them.
+            return
+        self._checked.other_files += 1
+        producers = Producers(offset)
+        try:
+            producers.read_snapshot(data, offset)
+        except CorruptSnapshotError as error:
+            raise DamageError(path, str(error), position=0, offset=offset) from None
+        if offset > self._end_offset:
+            raise DamageError(path, f"the log ends before {self._end_offset}", offset=offset)
+        for producer in producers:
+            if producer.last_offset is not None and producer.last_offset >= offset:
+                reason = f"producer {producer.producer_id} has written {producer.last_offset}, which comes later"
+                raise DamageError(path, reason, offset=producer.last_offset)
+
+    def _check_metadata(self) -> None:
+        path = self._path(PARTITION_METADATA)
+        with suppress(FileNotFoundError):
+            data = read_whole(path)
+            self._checked.other_files += 1
+            try:
+                read_partition_metadata(data)
+            except MalformedFileError as error:
+                raise DamageError(path, str(error)) from None
