@@ -51,13 +51,7 @@ class _Later(ModuleType):
         return getattr(import_module(self.__name__), name)
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
-@click.version_option(__version__, prog_name="wirekafka", message="%(prog)s %(version)s")
-def main() -> None:
-    """A Kafka broker in Python."""
-
-
-@main.command()
+@click.command()
 @click.argument(
     "properties", metavar="[SERVER.PROPERTIES]", required=False, type=click.Path(exists=True, dir_okay=False, path_type=Path)
 )

@@ -1,0 +1,178 @@
+"""`wirekafka log`: what lies in a data directory, and whether it is sound; files are read, and no broker need run.
+
+Exit codes: 0 all is well, 1 something is damaged or cannot be read, 2 asked for something wrong.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, NoReturn
+
+import click
+
+if TYPE_CHECKING:
+    from wirekafka.cli.rows import RowWriter
+    from wirekafka.inspection.dump import Selection
+    from wirekafka.inspection.files import Advance
+    from wirekafka.inspection.verification import Checked
+
+DAMAGED = 1
+LONG_WORK_BYTES = 64 << 20
+"""Less is read before anybody looks for a progress bar."""
+
+
+@click.group()
+def log() -> None:
+    """Looks into data directories, of wirekafka or of Apache Kafka; a broker may be running or not."""
+
+
+@log.command()
+@click.argument("path", metavar="FILE|DIR", type=click.Path(exists=True))
+@click.option("--records", is_flag=True, help="Show the records as well; in a table, instead of the batches.")
+@click.option("--format", "output", type=click.Choice(["table", "jsonl"]), default="table", show_default=True)
+@click.option(
+    "--bytes",
+    "bytes_style",
+    type=click.Choice(["text", "hex", "base64"]),
+    default="text",
+    show_default=True,
+    help="How keys, values and headers are shown. A table cuts them; JSON lines hold them whole.",
+)
+@click.option("--from", "from_offset", type=click.IntRange(min=0), default=0, metavar="OFFSET", help="Begin with this offset.")
+@click.option("--until", "until_offset", type=click.IntRange(min=0), metavar="OFFSET", help="End before this offset.")
+@click.option("--raw", is_flag=True, help="Show records of __consumer_offsets as bytes, not as what they mean.")
+def dump(path: str, records: bool, output: str, bytes_style: str, from_offset: int, until_offset: int | None, raw: bool) -> None:
+    """Shows what a file holds: a log's batches and records, its indexes, a snapshot of producers, a checkpoint.
+
+    Of a DIR, a partition's or a data directory, all files are shown.
+    """
+    from wirekafka.cli.rows import writer_of
+    from wirekafka.inspection.dump import Selection, files_to_dump
+    from wirekafka.inspection.files import kind_of
+    from wirekafka.inspection.text import BytesStyle
+
+    files = files_to_dump(path)
+    if not files or any(kind_of(file) is None for file in files):
+        raise click.UsageError(f"{path} holds no file of a log, an index, a snapshot or a checkpoint, by its name.")
+    selection = Selection(
+        has_batches=output == "jsonl" or not records,
+        has_records=records,
+        from_offset=from_offset,
+        until_offset=until_offset,
+        bytes_style=BytesStyle(bytes_style),
+        decodes_groups=not raw,
+    )
+    with _reading():
+        sys.exit(_dump(files, selection, writer_of(output)))
+
+
+def _dump(files: list[str], selection: Selection, writer: RowWriter) -> int:
+    from wirekafka.inspection.dump import dump_file
+    from wirekafka.inspection.files import DamageError, Kind, kind_of, size_of
+    from wirekafka.inspection.verification import has_broker
+
+    status = 0
+    total = sum(size_of(file) for file in files if kind_of(file) == Kind.LOG)
+    # Between rows on the same terminal a bar would only be in the way.
+    with _progress(total, "Reading", is_wanted=not sys.stdout.isatty()) as advance:
+        for file in files:
+            try:
+                for row in dump_file(file, selection, advance):
+                    writer.write(file, row)
+            except DamageError as damage:
+                writer.flush()
+                click.echo(f"wirekafka: {damage}", err=True)
+                if not (damage.is_torn and has_broker(os.path.dirname(os.path.abspath(file)))):
+                    status = DAMAGED
+            except FileNotFoundError:
+                if not has_broker(os.path.dirname(os.path.abspath(file))):
+                    raise
+            writer.flush()
+    return status
+
+
+@log.command()
+@click.argument("directory", metavar="DIR", type=click.Path(exists=True, file_okay=False))
+@click.option("--records", "reads_records", is_flag=True, help="Read each record to its end and check its offset; slow.")
+@click.option("--keep-going", is_flag=True, help="Go on with the next partition, and name the first damage of each.")
+def verify(directory: str, reads_records: bool, keep_going: bool) -> None:
+    """Checks a data directory, or a partition's folder: every batch, index, snapshot and checkpoint.
+
+    Exits with 1 and names file, position and offset of the first damage, if there is any.
+    """
+    from wirekafka.inspection.files import files_in, partition_folders
+    from wirekafka.inspection.verification import log_bytes_in, verify
+
+    with _reading():
+        if not files_in(directory) and not partition_folders(directory):
+            raise click.UsageError(f"{directory} is neither a data directory nor the folder of a partition.")
+        damages = []
+        with _progress(log_bytes_in(directory), "Checking", is_wanted=True) as advance:
+            verification = verify(directory, advance=advance, reads_records=reads_records)
+            for damage in verification.damages():
+                damages.append(damage)
+                if not keep_going:
+                    break
+    for note in verification.notes:
+        click.echo(f"note: {note}")
+    for damage in damages:
+        click.echo(f"damaged: {damage}")
+    result = "no damage" if not damages else "stopped at the first damage" if not keep_going else f"{len(damages)} damaged"
+    click.echo(f"{_summary(verification.checked)}: {result}")
+    sys.exit(DAMAGED if damages else 0)
+
+
+def _summary(checked: Checked) -> str:
+    counts = {
+        "partitions": checked.partitions,
+        "segments": checked.segments,
+        "batches": checked.batches,
+        "records": checked.records,
+        "bytes": checked.log_bytes,
+        "index entries": checked.index_entries,
+        "other files": checked.other_files,
+    }
+    return "checked " + ", ".join(f"{count:,} {name}" for name, count in counts.items())
+
+
+@contextmanager
+def _reading() -> Iterator[None]:
+    try:
+        yield
+    except BrokenPipeError:
+        # Whoever read the rows has seen enough.
+        raise
+    except OSError as error:
+        _fail(f"cannot read {error.filename}: {error.strerror}" if error.filename else str(error))
+
+
+def _fail(message: str) -> NoReturn:
+    click.echo(f"wirekafka: {message}", err=True)
+    sys.exit(DAMAGED)
+
+
+@contextmanager
+def _progress(total_bytes: int, what: str, *, is_wanted: bool) -> Iterator[Advance]:
+    """A bar on stderr, if that is a terminal and there is much to do."""
+    if not (is_wanted and sys.stderr.isatty() and total_bytes > LONG_WORK_BYTES):
+        yield lambda size: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(what, total=total_bytes)
+        waiting = 0
+
+        def advance(size: int) -> None:
+            nonlocal waiting
+            waiting += size
+            if waiting >= 1 << 20:
+                progress.advance(task, waiting)
+                waiting = 0
+
+        yield advance

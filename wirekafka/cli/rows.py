@@ -1,0 +1,141 @@
+"""How rows are printed: as tables for people, as JSON lines for programs.
+
+Theory of operation: a table's columns are as wide as its widest cell, so rows are gathered a page at a time, and a log of any
+length is printed in bounded memory.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import Any, Protocol
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from wirekafka.inspection.dump import Row
+
+PAGE_ROWS = 500
+MOST_CELL_CHARACTERS = 60
+WIDE = 4096
+"""The width of what is no terminal: a table that is redirected is not wrapped."""
+SHOWN_WHERE_NULL = ("key", "value")
+
+
+class RowWriter(Protocol):
+    """Prints rows."""
+
+    def write(self, path: str, row: Row) -> None:
+        """Takes a row of a file; it may be printed later."""
+        ...
+
+    def flush(self) -> None:
+        """Prints what was taken."""
+        ...
+
+
+def writer_of(output: str) -> RowWriter:
+    """The writer of a format: `table` or `jsonl`."""
+    return TableWriter() if output == "table" else JsonLinesWriter()
+
+
+class JsonLinesWriter:
+    """One object a row: its file, its type, its fields."""
+
+    def write(self, path: str, row: Row) -> None:
+        """Prints the row."""
+        sys.stdout.write(json.dumps({"file": path, "type": row.type} | row.fields) + "\n")
+
+    def flush(self) -> None:
+        """Sends on what was printed."""
+        sys.stdout.flush()
+
+
+class TableWriter:
+    """A heading for each file, and a table for each page of rows that have the same fields."""
+
+    def __init__(self) -> None:
+        self._console = Console(width=None if sys.stdout.isatty() else WIDE, highlight=False, markup=False, emoji=False)
+        self._rows: list[Row] = []
+        self._path = self._heading = ""
+        self._widths: dict[str, int] = {}
+
+    def write(self, path: str, row: Row) -> None:
+        """Adds the row to the page; prints the page before, if it is full or another one begins."""
+        first = self._rows[0] if self._rows else row
+        if len(self._rows) >= PAGE_ROWS or path != self._path or row.type != first.type:
+            self.flush()
+        if path != self._path:
+            self._widths.clear()
+        self._path = path
+        self._rows.append(row)
+
+    def flush(self) -> None:
+        """Prints the page as it is."""
+        if not self._rows:
+            return
+        if self._heading != self._path:
+            self._heading = self._path
+            self._console.print(Text(_printable(self._path), style="bold"), soft_wrap=True)
+        self._console.print(self._table())
+        self._rows.clear()
+
+    def _table(self) -> Table:
+        table = Table(box=SIMPLE_HEAD, pad_edge=False)
+        names = dict.fromkeys(name for row in self._rows for name in row.fields)
+        shown = [name for name in names if _is_shown(name, (row.fields.get(name) for row in self._rows))]
+        columns = [[_cell(name, row.fields) for row in self._rows] for name in shown]
+        for name, cells in zip(shown, columns, strict=True):
+            is_number = all(isinstance(row.fields.get(name), int | None) for row in self._rows)
+            width = self._widths[name] = max(self._widths.get(name, 0), *(cell.cell_len for cell in cells))
+            min_width = width if not self._console.is_terminal else None
+            table.add_column(
+                name.replace("_", " "), justify="right" if is_number else "left", min_width=min_width, overflow="fold"
+            )
+        for line in zip(*columns, strict=True):
+            table.add_row(*line)
+        return table
+
+
+def _is_shown(name: str, values: Iterable[Any]) -> bool:
+    return name in SHOWN_WHERE_NULL or any(value is not None and value is not False and value != [] for value in values)
+
+
+def _cell(name: str, fields: dict[str, Any]) -> Text:
+    value = fields.get(name)
+    match value:
+        case None:
+            is_null = name in SHOWN_WHERE_NULL and name in fields
+            return Text("null" if is_null else "", style="dim")
+        case bool():
+            return Text(
+                "yes" if value else "no" if name == "is_valid" else "", style="red" if name == "is_valid" and not value else ""
+            )
+        case int() if name.endswith(("timestamp", "_ms")):
+            return Text(_time(value))
+        case list() | dict():
+            return Text(_cut(json.dumps(value, ensure_ascii=False)) if value else "")
+        case _:
+            return Text(_cut(str(value)))
+
+
+def _time(milliseconds: int) -> str:
+    try:
+        time = datetime.fromtimestamp(milliseconds // 1000, UTC)
+    except (ValueError, OverflowError, OSError):
+        return str(milliseconds)
+    return f"{time:%Y-%m-%d %H:%M:%S}.{milliseconds % 1000:03}"
+
+
+def _cut(text: str) -> str:
+    """At most so much of it as a cell takes; nothing that a terminal would obey."""
+    shown = _printable(text[: MOST_CELL_CHARACTERS + 1])
+    return shown if len(shown) <= MOST_CELL_CHARACTERS else shown[: MOST_CELL_CHARACTERS - 1] + "…"
+
+
+def _printable(text: str) -> str:
+    return text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
