@@ -2,7 +2,7 @@
 
 VENV := .venv
 BIN := $(VENV)/bin
-PYTHON ?= $(firstword $(foreach name,python3 python3.14 python3.13 python3.12 python3.11,$(shell command -v $(name) >/dev/null && $(name) -c 'import sys; sys.version_info >= (3, 11) and print("$(name)")')))
+PYTHON ?= python3 python3.14 python3.13 python3.12 python3.11
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 ARGS ?=
 WORKERS ?= 2
@@ -32,9 +32,12 @@ clean:
 	rm -rf $(VENV) .cache build dist
 
 $(BIN)/python:
-	@test -n "$(PYTHON)" || { echo "wirekafka needs Python 3.11 or newer: install it, or name it: make PYTHON=/path/to/python3" >&2; exit 1; }
-	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || { echo "$(PYTHON) has no venv module: on Debian and Ubuntu, apt-get install python3-venv" >&2; exit 1; }
-	$(PYTHON) -m venv $(VENV)
+	@for python in $(PYTHON); do \
+		"$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || continue; \
+		"$$python" -c 'import ensurepip' 2>/dev/null || { echo "$$python has no venv module: on Debian, apt-get install python3-venv" >&2; exit 1; }; \
+		exec "$$python" -m venv $(VENV); \
+	done; \
+	echo "wirekafka needs Python 3.11 or newer: install it, or name it: make PYTHON=/path/to/python" >&2; exit 1
 
 $(VENV)/.installed: pyproject.toml | $(BIN)/python
 	$(PIP) --editable .
