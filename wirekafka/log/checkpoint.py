@@ -127,9 +127,24 @@ def read_meta_properties(data: bytes, *, new_directory_id: str) -> MetaPropertie
     return MetaProperties(fields["cluster.id"], int(node_id), fields.get("directory.id", new_directory_id))
 
 
-def write_clean_shutdown() -> bytes:
-    """What says that the logs were closed, and nothing needs recovery (KIP-966: with the broker's epoch, here none)."""
-    return json.dumps({"version": 0, "brokerEpoch": _NO_BROKER_EPOCH}, separators=(",", ":")).encode()
+def write_clean_shutdown(boot_id: str | None) -> bytes:
+    """What says that the logs were closed, and nothing needs recovery (KIP-966: with the broker's epoch, here none).
+
+    Args:
+        boot_id: which run of the machine still has a part of the logs in its memory only; None if all are on the disk.
+    """
+    content = {"version": 0, "brokerEpoch": _NO_BROKER_EPOCH} | ({"bootId": boot_id} if boot_id else {})
+    return json.dumps(content, separators=(",", ":")).encode()
+
+
+def read_clean_shutdown(data: bytes) -> str | None:
+    """The boot id that the mark names. Apache Kafka names none, and before 4.0 left the file empty."""
+    try:
+        content = json.loads(data or b"{}")
+    except ValueError:
+        return None
+    boot_id = content.get("bootId") if isinstance(content, dict) else None
+    return boot_id if isinstance(boot_id, str) else None
 
 
 def _fields(data: bytes, separator: str) -> dict[str, str]:

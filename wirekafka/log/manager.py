@@ -51,6 +51,8 @@ log = structlog.get_logger(__name__)
 
 _LOADS_A_TURN = 50
 """Logs opened without recovery before others on the loop get their turn."""
+_FLUSH_SECONDS = 1
+"""How long the end waits for the disk."""
 _FLUSH_THREADS = 4
 """Threads that wait for the disk at the end; file systems commit what several wait for together."""
 
@@ -324,7 +326,10 @@ class LogManager:
     async def close(self) -> None:
         """Closes all logs; nobody may use them any more.
 
-        Durability: everything is on disk, and the directories are marked clean.
+        What cannot be brought to the disk within a second is left to the operating system: the mark of a clean shutdown says
+        so, and holds until the machine starts again.
+
+        Durability: everything is on disk or in the page cache, and the directories are marked clean.
         Cancellation: the rest is left to recovery.
         """
         try:
@@ -337,35 +342,35 @@ class LogManager:
             self._unlock()
 
     async def _close_directory(self, directory: DataDirectory, limiter: trio.CapacityLimiter) -> None:
-        failed = False
-
-        async def finish(each: Log, flush: Flush) -> None:
-            nonlocal failed
+        flushes: list[tuple[Log, Flush]] = []
+        is_closed = True
+        for each in self.in_directory(directory).values():
             try:
-                await trio.to_thread.run_sync(flush.run, limiter=limiter)
-                each.complete_flush(flush)
-            except OSError as error:
-                each.fail_flush(error)
-                failed = True
-
-        async with trio.open_nursery() as nursery:
-            for each in self.in_directory(directory).values():
-                try:
-                    flush = each.prepare_close()
-                except KafkaError:
-                    failed = True
-                    continue
-                if flush.is_empty:
-                    each.complete_flush(flush)
-                else:
-                    nursery.start_soon(finish, each, flush)
+                flushes.append((each, each.prepare_close()))
+            except KafkaError:
+                is_closed = False
+        with trio.move_on_after(_FLUSH_SECONDS):
+            async with trio.open_nursery() as nursery:
+                for each, flush in flushes:
+                    nursery.start_soon(_finish, each, flush, limiter)
         try:
             for file in OFFSETS_OF:
                 directory.write_checkpoint(file, self.offsets_of(directory, file))
-            if not failed:
-                directory.mark_clean()
+            if is_closed:
+                is_on_disk = all(each.recovery_point == each.log_end_offset for each, _ in flushes)
+                directory.mark_clean(is_on_disk=is_on_disk)
         except OSError as error:
             log.error("Could not mark a directory as closed", path=directory.path, error=str(error))
+
+
+async def _finish(each: Log, flush: Flush, limiter: trio.CapacityLimiter) -> None:
+    """Runs the last flush of a log."""
+    try:
+        if not flush.is_empty:
+            await trio.to_thread.run_sync(flush.run, limiter=limiter)
+        each.complete_flush(flush)
+    except OSError as error:
+        each.fail_flush(error)
 
 
 def _load(loader: Loader) -> Loaded:

@@ -126,7 +126,10 @@ class Loader:
         self._tidy_snapshots(segments, log_end_offset)
         if epochs.truncate_end(log_end_offset) | epochs.truncate_start(log_start_offset):
             self.folder.write_file(EPOCHS_FILE, epochs.write())
-        recovery_point = log_end_offset if self.is_clean else min(self.recovery_point, log_end_offset)
+        recovery_point = min(self.recovery_point, log_end_offset)
+        for segment, next_segment in zip(segments, [*segments[1:], None], strict=True):
+            end_offset = next_segment.base_offset if next_segment else log_end_offset
+            segment.is_synced = segment.is_synced and end_offset <= recovery_point
         topic_id = self._read_topic_id()
         return Loaded(segments, epochs, producers, log_start_offset, log_end_offset, recovery_point, topic_id)
 
