@@ -10,7 +10,7 @@ import json
 import sys
 from collections.abc import Iterable
 from datetime import UTC, datetime
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -92,10 +92,11 @@ class TableWriter:
         for name, cells in zip(shown, columns, strict=True):
             is_number = all(isinstance(row.fields.get(name), int | None) for row in self._rows)
             width = self._widths[name] = max(self._widths.get(name, 0), *(cell.cell_len for cell in cells))
-            min_width = width if not self._console.is_terminal else None
-            table.add_column(
-                name.replace("_", " "), justify="right" if is_number else "left", min_width=min_width, overflow="fold"
-            )
+            heading = name.replace("_", " ")
+            # On a terminal rich makes columns fit; elsewhere nothing needs to, and it need not measure each cell again.
+            fixed = None if self._console.is_terminal else max(width, len(heading))
+            justify: Literal["left", "right"] = "right" if is_number else "left"
+            table.add_column(heading, justify=justify, width=fixed, no_wrap=fixed is not None, overflow="fold")
         for line in zip(*columns, strict=True):
             table.add_row(*line)
         return table

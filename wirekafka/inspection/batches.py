@@ -143,7 +143,7 @@ def scan(
                 raise DamageError(file.path, reason, position=position, offset=next_offset, is_torn=True)
             file.size = position + place.size_bytes
         next_offset = place.last_offset + 1
-        if next_offset > from_offset:
+        if not from_offset or next_offset > from_offset:
             if at + place.size_bytes > len(chunk):
                 chunk = memoryview(_read_from(file, place))
                 chunk_position, at = position, 0

@@ -12,7 +12,7 @@ from kafka.record import MemoryRecords, MemoryRecordsBuilder
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.wire.batch import BatchHeader, Record, TimestampType, build_batch, check_crc, iterate_records
 from wirekafka.wire.compression import Compression, compress, with_old_lz4_checksum
-from wirekafka.wire.legacy import down_convert, up_convert
+from wirekafka.wire.legacy import down_convert, stored_records, up_convert
 
 PLENTY = 1 << 30
 OLD_CODECS = [Compression.NONE, Compression.GZIP, Compression.SNAPPY, Compression.LZ4]
@@ -257,3 +257,24 @@ def test_zstd_is_unsupported_when_it_comes_first_and_an_end_when_it_does_not() -
     with pytest.raises(KafkaError) as caught:
         down_convert(zstd + batch, 1, 0)
     assert caught.value.code == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+
+
+@given(records=old_records, codec=codecs, magic=magics, first_offset=st.integers(0, 1 << 40))
+def test_stored_messages_keep_their_offsets(records: list[Record], codec: Compression, magic: int, first_offset: int) -> None:
+    batch = build_batch(records, base_offset=first_offset, compression=codec)
+    found = stored_records(down_convert(batch, magic, 0))
+    assert [record.offset for record in found] == list(range(first_offset, first_offset + len(records)))
+    assert [(record.key, record.value) for record in found] == [(record.key, record.value) for record in records]
+
+
+def test_stored_wrapper_of_format_1_counts_from_its_last_message() -> None:
+    # After compaction the inner offsets have gaps, and the wrapper still has the offset of the last one (KIP-31).
+    inner = message(1, b"a", timestamp=1, offset=2) + message(1, b"b", timestamp=2, offset=5)
+    found = stored_records(wrapper(1, Compression.GZIP, inner, timestamp=2, offset=105))
+    assert [(record.offset, record.value) for record in found] == [(102, b"a"), (105, b"b")]
+
+
+def test_stored_wrapper_without_messages_is_refused() -> None:
+    with pytest.raises(KafkaError) as caught:
+        stored_records(wrapper(1, Compression.GZIP, b""))
+    assert caught.value.code == ErrorCode.INVALID_RECORD

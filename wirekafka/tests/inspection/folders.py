@@ -1,0 +1,100 @@
+"""Folders of partitions to look into, and how to damage them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from wirekafka.inspection.dump import Row, Selection, dump_file
+from wirekafka.inspection.files import DamageError
+from wirekafka.inspection.verification import Verification, verify
+from wirekafka.log.checkpoint import PARTITION_METADATA, RECOVERY_POINTS, write_offsets, write_partition_metadata
+from wirekafka.log.segment import file_name
+from wirekafka.names import TopicPartition
+from wirekafka.tests.log.logs import NOW_MS, World, append, batch, close, config_with, idempotent
+from wirekafka.wire.batch import BatchHeader
+from wirekafka.wire.compression import Compression
+
+PARTITION = TopicPartition("topic", 0)
+TOPIC_ID = bytes(range(16))
+BATCHES = 120
+SEGMENTS = (0, 103)
+"""The base offsets of the segments that `make_data` writes."""
+
+
+def make_data(root: Path) -> Path:
+    """A data directory with one partition of two segments, closed; returns the partition's folder.
+
+    120 batches of one record, of every codec, every third one idempotent, one timestamp each.
+    """
+    folder = root / str(PARTITION)
+    log = World().open_log(folder, config_with(segment_bytes=10_000, index_interval_bytes=1000))
+    for number in range(BATCHES):
+        if number % 3 == 0:
+            append(log, idempotent(number // 3, timestamp=NOW_MS + number))
+        else:
+            value = b"value %d " % number + bytes(60)
+            append(log, batch(value, timestamp=NOW_MS + number, compression=Compression(number % 5)))
+    close(log)
+    (folder / PARTITION_METADATA).write_bytes(write_partition_metadata(TOPIC_ID))
+    (root / RECOVERY_POINTS).write_bytes(write_offsets({PARTITION: BATCHES}))
+    return folder
+
+
+def segment_file(folder: Path, base_offset: int, suffix: str) -> Path:
+    """One of a segment's files."""
+    return folder / file_name(base_offset, suffix)
+
+
+def overwrite(path: Path, position: int, data: bytes) -> None:
+    """Puts other bytes into a file."""
+    content = bytearray(path.read_bytes())
+    content[position : position + len(data)] = data
+    path.write_bytes(content)
+
+
+def headers_of(path: Path) -> list[tuple[int, BatchHeader]]:
+    """The positions and headers of a log's batches of format 2."""
+    content = path.read_bytes()
+    found = []
+    position = 0
+    while position < len(content):
+        header = BatchHeader(content, position)
+        found.append((position, header))
+        position += header.size_bytes
+    return found
+
+
+def look(root: Path, *, reads_records: bool = False) -> tuple[Verification, list[DamageError]]:
+    """What `wirekafka log verify` finds."""
+    verification = verify(str(root), advance=lambda size: None, reads_records=reads_records)
+    return verification, list(verification.damages())
+
+
+def only_damage(root: Path, *, reads_records: bool = False) -> DamageError:
+    """The damage, of which there is one."""
+    _, damages = look(root, reads_records=reads_records)
+    assert len(damages) == 1, [str(damage) for damage in damages]
+    return damages[0]
+
+
+def rows_of(path: Path, selection: Selection | None = None) -> list[Row]:
+    """What `wirekafka log dump` shows."""
+    return list(dump_file(str(path), selection or Selection(), lambda size: None))
+
+
+@contextmanager
+def held_by_a_broker(root: Path) -> Iterator[None]:
+    """While another process holds the data directory's lock, as a broker does."""
+    source = (
+        "import sys; from wirekafka.log.directory import DataDirectory; from wirekafka.log.storage import Storage;"
+        f"DataDirectory({str(root)!r}, Storage()).lock('a test'); print('held', flush=True); sys.stdin.read()"
+    )
+    with subprocess.Popen([sys.executable, "-c", source], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "held\n"
+        yield
+        process.communicate()
