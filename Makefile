@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 ARGS ?=
 WORKERS ?= 2
 
-.PHONY: run test check bench format clean
+.PHONY: run test check bench docs format clean
 
 run: $(VENV)/.installed
 	@exec $(BIN)/wirekafka serve $(ARGS)
@@ -20,9 +20,13 @@ check: $(VENV)/.installed-check
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python docs/generate.py --check
 
 bench: $(VENV)/.installed-bench
 	$(BIN)/python -m benchmarks $(ARGS)
+
+docs: $(VENV)/.installed
+	$(BIN)/python docs/generate.py
 
 format: $(VENV)/.installed-check
 	$(BIN)/ruff format .
