@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+import pytest
+
+from wirekafka.log.checkpoint import (
+    MalformedFileError,
+    MetaProperties,
+    read_clean_shutdown,
+    read_meta_properties,
+    read_offsets,
+    read_partition_metadata,
+    write_clean_shutdown,
+    write_offsets,
+    write_partition_metadata,
+)
+from wirekafka.names import TopicPartition
+
+TOPIC_ID = bytes(range(16))
+
+
+def test_offsets_are_written_as_kafka_does_and_come_back() -> None:
+    offsets = {TopicPartition("a.b_c-d", 0): 5, TopicPartition("a.b_c-d", 12): 2**40}
+
+    data = write_offsets(offsets)
+
+    assert data == b"0\n2\na.b_c-d 0 5\na.b_c-d 12 1099511627776\n"
+    assert read_offsets(data) == offsets
+
+
+@pytest.mark.parametrize("data", [b"", b"2\n0\n", b"0\n1\n", b"0\n1\nt 0\n", b"0\n1\nt x 0\n", b"0\n0\nt 0 0\n", b"\xfe"])
+def test_offsets_that_are_none_are_refused(data: bytes) -> None:
+    with pytest.raises(MalformedFileError):
+        read_offsets(data)
+
+
+def test_partition_metadata_is_written_as_kafka_does_and_comes_back() -> None:
+    data = write_partition_metadata(TOPIC_ID)
+
+    assert data == b"version: 0\ntopic_id: AAECAwQFBgcICQoLDA0ODw\n"
+    assert read_partition_metadata(data) == TOPIC_ID
+    assert read_partition_metadata(data.rstrip()) == TOPIC_ID
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"version: 1\ntopic_id: AAECAwQFBgcICQoLDA0ODw", b"version: 0\n", b"version: 0\ntopic_id: x"]
+)
+def test_partition_metadata_that_is_none_is_refused(data: bytes) -> None:
+    with pytest.raises(MalformedFileError):
+        read_partition_metadata(data)
+
+
+def test_meta_properties_come_back() -> None:
+    meta = MetaProperties("cluster", 3, "directory")
+
+    assert read_meta_properties(meta.write(), new_directory_id="new") == meta
+
+
+def test_meta_properties_of_kafka_are_read_with_their_comments() -> None:
+    data = b"#\n#Fri Nov 20 16:00:00 UTC 2026\nnode.id=1\ndirectory.id=abc\nversion=1\ncluster.id=4L6g3nShT-eMCtK--X86sw\n"
+
+    assert read_meta_properties(data, new_directory_id="new") == ("4L6g3nShT-eMCtK--X86sw", 1, "abc")
+
+
+def test_meta_properties_of_version_0_get_a_directory_id() -> None:
+    assert read_meta_properties(b"version=0\nbroker.id=2\ncluster.id=c", new_directory_id="new") == ("c", 2, "new")
+
+
+@pytest.mark.parametrize("data", [b"", b"cluster.id=c\n", b"cluster.id=c\nnode.id=x\n"])
+def test_meta_properties_that_name_nobody_are_refused(data: bytes) -> None:
+    with pytest.raises(MalformedFileError):
+        read_meta_properties(data, new_directory_id="new")
+
+
+def test_clean_shutdown_is_kafkas_where_everything_is_on_the_disk() -> None:
+    assert write_clean_shutdown(None) == b'{"version":0,"brokerEpoch":-1}'
+
+
+@pytest.mark.parametrize(
+    ("data", "boot_id"),
+    [
+        (write_clean_shutdown("a-b"), "a-b"),
+        (write_clean_shutdown(None), None),
+        (b"", None),
+        (b'{"version":0,"brokerEpoch":12}', None),
+        (b"garbage", None),
+    ],
+)
+def test_clean_shutdown_says_for_which_run_of_the_machine_it_holds(data: bytes, boot_id: str | None) -> None:
+    assert read_clean_shutdown(data) == boot_id
