@@ -146,6 +146,20 @@ def test_a_connection_with_a_broken_frame_is_closed_and_only_that(
         assert neighbour.ask(ApiVersionsRequest(), 0).error_code == 0
 
 
+@pytest.mark.wirekafka_only("logs one line for each refusal")
+def test_each_refusal_is_told_in_one_line_of_the_log(make_broker: Callable[..., Broker]) -> None:
+    broker = make_broker()
+    for what, frame in BROKEN_FRAMES.items():
+        before = broker.log_text().count("\n")
+        with RawConnection(broker.address) as stranger:
+            stranger.send(frame)
+            assert stranger.is_closed_by_broker()
+        wait_until(lambda before=before: broker.log_text().count("\n") > before, timeout_s=5, what=f"{what} is logged")
+        new_lines = broker.log_text().splitlines()[before:]
+        assert len(new_lines) == 1, what
+        assert "127.0.0.1" in new_lines[0]
+
+
 def test_every_request_cut_short_anywhere_is_survived(broker: Broker, topic: str, bystander: Bystander) -> None:
     create_topic(broker.bootstrap, topic)
     topic_data = TopicProduceData(name=topic, partition_data=[PartitionProduceData(index=0, records=batch(b"v" * 20))])

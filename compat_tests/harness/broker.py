@@ -42,6 +42,7 @@ class Broker:
 
     Attributes:
         bootstrap: HOST:PORT of its listener while it runs.
+        ready_line: what it printed when it was ready.
         data_dir: where its partitions lie; kept when it is stopped, so that it can be started again.
     """
 
@@ -55,6 +56,7 @@ class Broker:
         self.advertised = advertised
         self.process: subprocess.Popen[str] | None = None
         self.bootstrap = ""
+        self.ready_line = ""
 
     @property
     def port(self) -> int:
@@ -81,10 +83,10 @@ class Broker:
         """Whether the process is there."""
         return self.process is not None and self.process.poll() is None
 
-    def terminate(self, timeout_s: float = 30.0) -> int:
-        """Sends SIGTERM and waits for the end; the exit code."""
+    def terminate(self, timeout_s: float = 30.0, *, number: signal.Signals = signal.SIGTERM) -> int:
+        """Sends SIGTERM, or another signal, and waits for the end; the exit code."""
         assert self.process is not None
-        self.process.send_signal(signal.SIGTERM)
+        self.process.send_signal(number)
         return self._reap(timeout_s)
 
     def kill(self) -> None:
@@ -167,7 +169,7 @@ class Wirekafka(Broker):
 
     def start(self) -> None:
         self._spawn(self.command())
-        line = self._read_ready_line()
+        self.ready_line = line = self._read_ready_line()
         found = re.search(r"127\.0\.0\.1:(\d+)", line)
         assert found is not None, f"no address in the ready line: {line!r}"
         self.bootstrap = f"127.0.0.1:{found[1]}"
