@@ -37,11 +37,13 @@ def write_lines(lines: Iterable[str]) -> bytes:
 
 
 def read_lines(data: bytes) -> list[str]:
-    """The lines of a checkpoint.
+    """The lines of a checkpoint; none of an empty file, which is how Apache Kafka makes it before it has anything to say.
 
     Raises:
         MalformedFileError: the version is not known, or there are more or fewer lines than it says.
     """
+    if not data:
+        return []
     try:
         lines = data.decode().splitlines()
     except UnicodeDecodeError:

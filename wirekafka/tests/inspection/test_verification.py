@@ -445,6 +445,12 @@ def test_verify_of_a_malformed_file_of_the_directory_names_it(root: Path, name: 
     assert only_damage(root).path == str(root / name)
 
 
+def test_verify_of_checkpoints_that_kafka_has_only_made_yet_is_sound(root: Path, folder: Path) -> None:
+    for path in (root / HIGH_WATERMARKS, root / RECOVERY_POINTS, folder / EPOCHS_FILE):
+        path.write_bytes(b"")
+    assert not look(root)[1]
+
+
 def test_verify_of_malformed_partition_metadata_names_it(folder: Path) -> None:
     (folder / PARTITION_METADATA).write_text("version: 0\n")
     assert only_damage(folder).path == str(folder / PARTITION_METADATA)
