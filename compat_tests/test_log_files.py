@@ -14,9 +14,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from compat_tests.harness.broker import Broker
+from compat_tests.harness.broker import WIREKAFKA, Broker
 from compat_tests.harness.clients import ALL_CODECS
 from compat_tests.harness.topics import create_topic
 
@@ -111,6 +112,30 @@ def test_log_verify_finds_nothing_wrong_while_records_are_written(make_broker: B
         is_over.set()
         writer.join(60)
     assert producer.flush(30) == 0
+
+
+def test_log_dump_shows_the_markers_of_transactions(make_broker: BrokerFactory, broker_kind: str, topic: str) -> None:
+    if broker_kind == WIREKAFKA:
+        pytest.skip("wirekafka has no transactions yet")
+    broker = make_broker()
+    create_topic(broker.bootstrap, topic)
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": topic})
+    producer.init_transactions(60)
+    for number in range(6):
+        producer.begin_transaction()
+        producer.produce(topic, str(number))
+        producer.flush(30)
+        if number % 3:
+            producer.commit_transaction(30)
+        else:
+            producer.abort_transaction(30)
+    broker.terminate()
+    verified(broker.data_dir)
+    rows = rows_of(broker.data_dir / f"{topic}-0")
+    markers = [(row["offset"], row["control"]) for row in rows if "control" in row]
+    assert markers == [(1, "abort"), (3, "commit"), (5, "commit"), (7, "abort"), (9, "commit"), (11, "commit")]
+    aborted = [(row["first_offset"], row["last_offset"]) for row in rows if row["type"] == "aborted_transaction"]
+    assert aborted == [(0, 1), (6, 7)]
 
 
 def test_log_dump_shows_the_offsets_that_a_group_has_committed(make_broker: BrokerFactory, topic: str) -> None:
