@@ -22,7 +22,7 @@ from wirekafka.inspection.dump import Row
 PAGE_ROWS = 500
 MOST_CELL_CHARACTERS = 60
 WIDE = 4096
-"""The width of what is no terminal: a table that is redirected is not wrapped."""
+"""The width of every table: cells that were folded to fit a narrow terminal could not be read."""
 SHOWN_WHERE_NULL = ("key", "value")
 
 
@@ -59,7 +59,7 @@ class TableWriter:
     """A heading for each file, and a table for each page of rows that have the same fields."""
 
     def __init__(self) -> None:
-        self._console = Console(width=None if sys.stdout.isatty() else WIDE, highlight=False, markup=False, emoji=False)
+        self._console = Console(width=WIDE, highlight=False, markup=False, emoji=False)
         self._rows: list[Row] = []
         self._path = self._heading = ""
         self._widths: dict[str, int] = {}
@@ -72,7 +72,7 @@ class TableWriter:
         if path != self._path:
             self._widths.clear()
         self._path = path
-        self._rows.append(row)
+        self._rows.append(Row(row.type, _short_batch(row.fields)) if row.type == "batch" else row)
 
     def flush(self) -> None:
         """Prints the page as it is."""
@@ -85,7 +85,7 @@ class TableWriter:
         self._rows.clear()
 
     def _table(self) -> Table:
-        table = Table(box=SIMPLE_HEAD, pad_edge=False)
+        table = Table(box=SIMPLE_HEAD, padding=0)
         names = dict.fromkeys(name for row in self._rows for name in row.fields)
         shown = [name for name in names if _is_shown(name, (row.fields.get(name) for row in self._rows))]
         columns = [[_cell(name, row.fields) for row in self._rows] for name in shown]
@@ -93,13 +93,39 @@ class TableWriter:
             is_number = all(isinstance(row.fields.get(name), int | None) for row in self._rows)
             width = self._widths[name] = max(self._widths.get(name, 0), *(cell.cell_len for cell in cells))
             heading = name.replace("_", " ")
-            # On a terminal rich makes columns fit; elsewhere nothing needs to, and it need not measure each cell again.
-            fixed = None if self._console.is_terminal else max(width, len(heading))
+            # With a width of its own rich need not measure each cell again.
             justify: Literal["left", "right"] = "right" if is_number else "left"
-            table.add_column(heading, justify=justify, width=fixed, no_wrap=fixed is not None, overflow="fold")
+            table.add_column(heading, justify=justify, width=max(width, len(heading)), no_wrap=True)
         for line in zip(*columns, strict=True):
             table.add_row(*line)
         return table
+
+
+def _short_batch(fields: dict[str, Any]) -> dict[str, Any]:
+    """What a batch is, in as few columns as tell it."""
+    flags = {
+        "append-time": fields["timestamp_type"] == "log_append_time",
+        "transactional": fields.get("is_transactional"),
+        "control": fields.get("is_control"),
+    }
+    return {
+        "position": fields["position"],
+        "bytes": fields["size_bytes"],
+        "first": fields["base_offset"],
+        "last": fields["last_offset"],
+        "records": fields["record_count"],
+        "magic": fields["magic"],
+        "codec": fields["compression"],
+        "max_timestamp": fields["max_timestamp"],
+        "delete_horizon_ms": fields.get("delete_horizon_ms"),
+        "epoch": fields["leader_epoch"],
+        "producer": fields.get("producer_id"),
+        "producer_epoch": fields.get("producer_epoch"),
+        "sequence": fields.get("base_sequence"),
+        "flags": " ".join(flag for flag, is_set in flags.items() if is_set) or None,
+        "crc": fields["crc"],
+        "is_valid": fields["is_valid"],
+    }
 
 
 def _is_shown(name: str, values: Iterable[Any]) -> bool:
