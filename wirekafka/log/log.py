@@ -233,9 +233,8 @@ class Log:
 
     def _segment_for(self, size_bytes: int, last_offset: int, max_timestamp: int, now_ms: int) -> Segment:
         """The active segment, a new one if the present one is full or its time is over."""
-        segment = self.segments.active
-        config = self.config
-        if not segment.has_room(size_bytes, last_offset, config.segment_bytes, config.segment_index_bytes):
+        segment = self.segments.items[-1]
+        if not segment.has_room(size_bytes, last_offset, self.config):
             return self._roll()
         if segment.size and segment.waited_ms(now_ms, max_timestamp) > self._segment_ms - segment.roll_jitter_ms:
             return self._roll()

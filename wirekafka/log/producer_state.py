@@ -14,7 +14,7 @@ ProducerSnapshot.json.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from struct import Struct
 from typing import NamedTuple
 
@@ -22,11 +22,9 @@ from crc32c import crc32c
 
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.names import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, NO_TIMESTAMP
-from wirekafka.wire.batch import BatchHeader
+from wirekafka.wire.batch import MOST_SEQUENCE, BatchHeader
 
 BATCHES_KEPT = 5
-_MOST_SEQUENCE = 0x7FFF_FFFF
-
 _SNAPSHOT_VERSION = 1
 _SNAPSHOT_HEAD = Struct(">hIi")
 _SNAPSHOT_CRC = Struct(">I")
@@ -52,19 +50,12 @@ class BatchMemory(NamedTuple):
     @property
     def first_sequence(self) -> int:
         """The sequence number of its first record."""
-        return (self.last_sequence - self.offset_delta) & _MOST_SEQUENCE
+        return (self.last_sequence - self.offset_delta) & MOST_SEQUENCE
 
     @property
     def first_offset(self) -> int:
         """The offset of its first record."""
         return self.last_offset - self.offset_delta
-
-
-def last_sequence_of(base_sequence: int, last_offset_delta: int) -> int:
-    """The sequence number of a batch's last record, `NO_SEQUENCE` if its records have none."""
-    if base_sequence == NO_SEQUENCE:
-        return NO_SEQUENCE
-    return (base_sequence + last_offset_delta) & _MOST_SEQUENCE
 
 
 class Producer:
@@ -112,7 +103,9 @@ class Producer:
         """The remembered batch with the same epoch and the same sequence numbers, if there is one."""
         if batch.producer_epoch != self.epoch:
             return None
-        last_sequence = last_sequence_of(batch.base_sequence, batch.last_offset_delta)
+        if self.batches and batch.base_sequence == (self.batches[-1].last_sequence + 1) & MOST_SEQUENCE:
+            return None
+        last_sequence = batch.last_sequence
         for memory in self.batches:
             if memory.last_sequence == last_sequence and memory.first_sequence == batch.base_sequence:
                 return memory
@@ -138,7 +131,7 @@ class Producer:
                 )
             return
         last_sequence = self.last_sequence
-        expected = (last_sequence + 1) & _MOST_SEQUENCE
+        expected = (last_sequence + 1) & MOST_SEQUENCE
         if batch.base_sequence != expected:
             raise KafkaError(
                 ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
@@ -157,16 +150,19 @@ class Producer:
                 f"producer {self.producer_id} has epoch {self.epoch}, the batch has {batch.producer_epoch}",
             )
 
-    def add(self, batch: BatchHeader, last_offset: int) -> None:
+    def add(self, batch: BatchHeader) -> None:
         """Remembers a batch that follows."""
-        delta = batch.last_offset_delta
-        memory = BatchMemory(last_sequence_of(batch.base_sequence, delta), last_offset, delta, batch.max_timestamp)
+        memory = BatchMemory(batch.last_sequence, batch.last_offset, batch.last_offset_delta, batch.max_timestamp)
         if batch.producer_epoch != self.epoch:
             self.epoch = batch.producer_epoch
             self.batches = (memory,)
         else:
             self.batches = (*self.batches[1 - BATCHES_KEPT :], memory)
         self.last_timestamp = batch.max_timestamp
+
+
+Changes = Sequence[tuple[Producer, BatchHeader | None]]
+"""Producers to take over, each with a batch to add to it first, if there is one."""
 
 
 class Producers:
@@ -207,8 +203,8 @@ class Producers:
                     return found
         return None
 
-    def prepare(self, batches: Iterable[BatchHeader], *, has_sequences: bool) -> dict[int, Producer] | None:
-        """The producers as they will be once the batches are written; None if no batch has a producer.
+    def prepare(self, batches: Sequence[BatchHeader], *, has_sequences: bool) -> Changes:
+        """What is to be remembered once the batches are written; nothing if no batch has a producer.
 
         Args:
             batches: with their final offsets.
@@ -217,31 +213,35 @@ class Producers:
         Raises:
             KafkaError: INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER.
         """
-        changed: dict[int, Producer] | None = None
+        changes: list[tuple[Producer, BatchHeader]] = []
+        ahead: dict[int, Producer] = {}
         for batch in batches:
             producer_id = batch.producer_id
             if producer_id == NO_PRODUCER_ID:
                 continue
-            if changed is None:
-                changed = {}
-            producer = changed.get(producer_id)
-            if producer is None:
-                known = self.find(producer_id)
-                producer = changed[producer_id] = known.copy() if known else Producer(producer_id)
+            known = self.find(producer_id) or Producer(producer_id)
+            producer = ahead.get(producer_id, known)
             if has_sequences:
                 producer.check(batch)
             else:
                 producer.check_epoch(batch)
-            producer.add(batch, batch.last_offset)
-        return changed
+            if len(batches) > 1:
+                # The next one is checked against what this one will have made of the producer.
+                ahead[producer_id] = producer = producer.copy()
+                producer.add(batch)
+                known = producer
+            changes.append((known, batch))
+        return [(ahead[batch.producer_id], None) for _, batch in changes] if ahead else changes
 
-    def commit(self, changed: dict[int, Producer] | None, end_offset: int) -> None:
-        """Takes over what `prepare` returned: the batches are written, up to `end_offset`."""
+    def commit(self, changes: Changes, end_offset: int) -> None:
+        """Does what `prepare` returned: the batches are written, up to `end_offset`."""
         self.end_offset = end_offset
-        if changed:
+        for producer, batch in changes:
+            if batch is not None:
+                producer.add(batch)
             if self._by_id is None:
                 self._by_id = {}
-            self._by_id |= changed
+            self._by_id[producer.producer_id] = producer
 
     def replay(self, batch: BatchHeader) -> None:
         """Takes in a batch of the log, unchecked: the log has accepted it before."""
@@ -250,10 +250,10 @@ class Producers:
             if batch.is_control:
                 self._replay_marker(producer, batch)
             else:
-                producer.add(batch, batch.last_offset)
+                producer.add(batch)
                 if batch.is_transactional and producer.transaction_first_offset is None:
                     producer.transaction_first_offset = batch.base_offset
-            self.commit({batch.producer_id: producer}, batch.last_offset + 1)
+            self.commit([(producer, None)], batch.last_offset + 1)
         self.end_offset = batch.last_offset + 1
 
     @staticmethod

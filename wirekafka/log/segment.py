@@ -20,6 +20,7 @@ from contextlib import suppress
 from struct import Struct
 from typing import NamedTuple
 
+from wirekafka.config import LogConfig
 from wirekafka.log.index import OffsetIndex, TimeIndex
 from wirekafka.log.places import BatchPlace, batches_in, places_in
 from wirekafka.log.storage import Bytes, FileHandle, FileRegion, Folder, HandlePool
@@ -196,24 +197,28 @@ class Segment:
             self.pool.admit(self)
         return handle
 
-    def has_room(self, size_bytes: int, last_offset: int, segment_bytes: int, segment_index_bytes: int) -> bool:
+    def has_room(self, size_bytes: int, last_offset: int, config: LogConfig) -> bool:
         """Whether batches of that size and last offset may be appended.
 
-        Source: LogSegment.shouldRoll; TimeIndex.isFull keeps one entry for the roll.
+        Source: LogSegment.shouldRoll; TimeIndex.isFull keeps one entry for the roll. Kafka rolls once an index is full, this
+        once it would need one more entry.
         """
-        return (
-            self.size + size_bytes <= segment_bytes
-            and last_offset - self.base_offset <= MOST_RELATIVE_OFFSET
-            and (self.offset_index.count + 1) * OFFSET_ENTRY_BYTES <= segment_index_bytes
-            and (self.time_index.count + 2) * TIME_ENTRY_BYTES <= segment_index_bytes
-        )
+        if self.size + size_bytes > config.segment_bytes or last_offset - self.base_offset > MOST_RELATIVE_OFFSET:
+            return False
+        if self.bytes_since_index_entry <= config.index_interval_bytes:
+            return True
+        return (self.offset_index.count + 1) * OFFSET_ENTRY_BYTES <= config.segment_index_bytes and (
+            self.time_index.count + 2
+        ) * TIME_ENTRY_BYTES <= config.segment_index_bytes
 
     def waited_ms(self, now_ms: int, max_timestamp: int) -> int:
         """How long the segment has been filled, as `segment.ms` measures it: by the timestamps of records, if they have any.
 
         Source: LogSegment.timeWaitedForRoll.
         """
-        first_timestamp = self.first_timestamp
+        first_timestamp = self._first_timestamp
+        if first_timestamp is None:
+            first_timestamp = self.first_timestamp
         return max_timestamp - first_timestamp if first_timestamp >= 0 else now_ms - self.created_ms
 
     def append(self, pieces: Sequence[Bytes], size_bytes: int, batches: Sequence[BatchHeader], index_interval_bytes: int) -> None:
@@ -250,8 +255,10 @@ class Segment:
         self.is_synced = False
         self.needs_save = True
         for batch in batches:
-            self.note(position, batch.size_bytes, batch.last_offset, batch.max_timestamp, index_interval_bytes)
-            position += batch.size_bytes
+            size_bytes = _OVERHEAD + batch.batch_length
+            last_offset = batch.base_offset + batch.last_offset_delta
+            self.note(position, size_bytes, last_offset, batch.max_timestamp, index_interval_bytes)
+            position += size_bytes
 
     def note(self, position: int, size_bytes: int, last_offset: int, max_timestamp: int, index_interval_bytes: int) -> None:
         """Enters a batch that is now in the file into what is known of it.
@@ -260,7 +267,8 @@ class Segment:
         """
         if not position:
             self._first_timestamp = max_timestamp
-        if max_timestamp > self.max_timestamp:
+        greatest = self._max_timestamp
+        if max_timestamp > (self.max_timestamp if greatest is None else greatest):
             self._max_timestamp = max_timestamp
             self._offset_of_max_timestamp = last_offset
         if self.bytes_since_index_entry > index_interval_bytes:

@@ -130,7 +130,7 @@ def test_prepare_follows_a_producer_through_several_batches() -> None:
 def test_batches_without_a_producer_leave_no_trace() -> None:
     producers = Producers(0)
 
-    assert producers.prepare([header(-1, producer_id=-1, epoch=-1)], has_sequences=True) is None
+    assert not producers.prepare([header(-1, producer_id=-1, epoch=-1)], has_sequences=True)
     assert len(producers) == 0
 
 
