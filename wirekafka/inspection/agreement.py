@@ -125,7 +125,8 @@ class OffsetIndexCheck(IndexCheck):
 class TimeIndexCheck(IndexCheck):
     """Follows a time index: an entry's timestamp is the greatest of all records up to its offset.
 
-    In a segment at rest the last entry has the greatest timestamp of all.
+    In a segment at rest the last entry has the greatest timestamp of all. A batch that compaction has emptied keeps its
+    timestamp, which Apache Kafka enters and wirekafka, as no record has it, does not: either is right.
     """
 
     entry = TimeIndex.entry
@@ -134,6 +135,7 @@ class TimeIndexCheck(IndexCheck):
         super().__init__(file, base_offset, is_active=is_active)
         self._last = (NO_TIMESTAMP, base_offset - 1)
         self._max_timestamp = NO_TIMESTAMP
+        self._max_with_empty = NO_TIMESTAMP
         self._entry = self._advance()
 
     def _advance(self) -> tuple[int, int] | None:
@@ -149,10 +151,12 @@ class TimeIndexCheck(IndexCheck):
 
     def see(self, batch: StoredBatch) -> None:
         """As every `IndexCheck`."""
-        self._max_timestamp = max(self._max_timestamp, batch.place.max_timestamp)
+        self._max_with_empty = max(self._max_with_empty, batch.place.max_timestamp)
+        if batch.header is None or batch.header.record_count:
+            self._max_timestamp = max(self._max_timestamp, batch.place.max_timestamp)
         while self._entry is not None and self._entry[1] <= batch.place.last_offset:
             timestamp, offset = self._entry
-            if timestamp != self._max_timestamp:
+            if timestamp not in (self._max_timestamp, self._max_with_empty):
                 self._refuse(f"timestamp {timestamp}, where the greatest up to there is {self._max_timestamp}", offset)
             self._entry = self._advance()
 

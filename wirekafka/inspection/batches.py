@@ -160,7 +160,7 @@ def _place(file: DataFile, head: memoryview, position: int, next_offset: int) ->
     if place is not None:
         return place
     if left < _LEAST_BYTES or file.is_zero_from(position):
-        reason = f"{left} bytes behind the last batch are none"
+        reason = f"{left} bytes behind the last batch are {'too few for one' if left < _LEAST_BYTES else 'zeros'}"
         raise DamageError(file.path, reason, position=position, offset=next_offset, is_torn=True)
     magic, (length,) = padded[MAGIC_OFFSET], _LENGTH.unpack_from(padded, LENGTH_OFFSET)
     reason = f"no batch begins here: magic {magic}, length {length}"

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import struct
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
+
+from crc32c import crc32c
 
 from wirekafka.inspection.dump import Row, Selection, dump_file
 from wirekafka.inspection.files import DamageError
@@ -15,7 +19,7 @@ from wirekafka.log.checkpoint import PARTITION_METADATA, RECOVERY_POINTS, write_
 from wirekafka.log.segment import file_name
 from wirekafka.names import TopicPartition
 from wirekafka.tests.log.logs import NOW_MS, World, append, batch, close, config_with, idempotent
-from wirekafka.wire.batch import BatchHeader
+from wirekafka.wire.batch import BatchHeader, Record, build_batch
 from wirekafka.wire.compression import Compression
 
 PARTITION = TopicPartition("topic", 0)
@@ -84,6 +88,26 @@ def only_damage(root: Path, *, reads_records: bool = False) -> DamageError:
 def rows_of(path: Path, selection: Selection | None = None) -> list[Row]:
     """What `wirekafka log dump` shows."""
     return list(dump_file(str(path), selection or Selection(), lambda size: None))
+
+
+def write_log(root: Path, *batches: bytes, base_offset: int = 0) -> Path:
+    """A partition's folder with one segment of these batches, and no index; returns its log."""
+    path = segment_file(root / "other-0", base_offset, ".log")
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(b"".join(bytes(batch) for batch in batches))
+    return path
+
+
+def batch_at(offset: int, count: int = 2, **fields: Any) -> bytearray:
+    """A batch of some records from that offset on."""
+    records = [Record(b"k", b"v%d" % number, timestamp=NOW_MS) for number in range(count)]
+    return build_batch(records, base_offset=offset, **fields)
+
+
+def sealed_again(data: bytearray) -> bytearray:
+    """The batch with the checksum of the bytes that it has now."""
+    struct.pack_into(">I", data, 17, crc32c(bytes(data[21:])))
+    return data
 
 
 @contextmanager

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -19,19 +18,21 @@ from wirekafka.log.checkpoint import (
 )
 from wirekafka.log.epochs import FILE_NAME as EPOCHS_FILE
 from wirekafka.log.producer_state import Producers
-from wirekafka.log.transaction_index import ENTRY as TRANSACTION_ENTRY
 from wirekafka.names import TopicPartition
 from wirekafka.tests.inspection.folders import (
     BATCHES,
     PARTITION,
     SEGMENTS,
+    batch_at,
     headers_of,
     held_by_a_broker,
     look,
     make_data,
     only_damage,
     overwrite,
+    sealed_again,
     segment_file,
+    write_log,
 )
 from wirekafka.tests.log.logs import NOW_MS
 from wirekafka.wire.batch import HEADER_SIZE, BatchHeader, Record, build_batch
@@ -50,28 +51,6 @@ def root(tmp_path: Path) -> Path:
 @pytest.fixture
 def folder(root: Path) -> Path:
     return root / str(PARTITION)
-
-
-def write_log(root: Path, *batches: bytes, base_offset: int = 0) -> Path:
-    """A partition's folder with one segment of these batches, and no index; returns its log."""
-    path = segment_file(root / "other-0", base_offset, ".log")
-    path.parent.mkdir(exist_ok=True)
-    path.write_bytes(b"".join(bytes(batch) for batch in batches))
-    return path
-
-
-def batch_at(offset: int, count: int = 2, **fields: object) -> bytearray:
-    """A batch of some records from that offset on."""
-    records = [Record(b"k", b"v%d" % number, timestamp=NOW_MS) for number in range(count)]
-    return build_batch(records, base_offset=offset, **fields)
-
-
-def sealed_again(data: bytearray) -> bytearray:
-    """The batch with the checksum of the bytes that it has now."""
-    from crc32c import crc32c
-
-    struct.pack_into(">I", data, 17, crc32c(bytes(data[21:])))
-    return data
 
 
 def test_a_directory_has_a_broker_while_another_process_holds_it(root: Path, folder: Path) -> None:
@@ -277,120 +256,6 @@ def test_verify_of_message_sets_counts_their_messages(tmp_path: Path, magic: int
     overwrite(log, 25, bytes([log.read_bytes()[25] ^ 1]))
     damage = only_damage(tmp_path)
     assert (damage.path, damage.position) == (str(log), 0)
-
-
-OFFSET_ENTRY, TIME_ENTRY = struct.Struct(">ii"), struct.Struct(">qi")
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda offset, position: (offset, position + 1),
-        lambda offset, position: (offset - 1, position),
-        lambda offset, position: (offset, position - 1),
-        lambda offset, position: (0, 0),
-        lambda offset, position: (0x7FFF_0000, 0x7FFF_0000),
-    ],
-)
-def test_verify_of_an_offset_index_that_disagrees_names_the_entry(
-    folder: Path, change: Callable[[int, int], tuple[int, int]]
-) -> None:
-    index = segment_file(folder, SEALED, ".index")
-    last = index.stat().st_size - OFFSET_ENTRY.size
-    entry = OFFSET_ENTRY.unpack_from(index.read_bytes(), last)
-    overwrite(index, last, OFFSET_ENTRY.pack(*change(*entry)))
-    damage = only_damage(folder)
-    assert (damage.path, damage.position) == (str(index), last)
-
-
-def test_verify_of_an_offset_index_that_names_the_last_of_several_batches_is_sound(folder: Path) -> None:
-    index = segment_file(folder, SEALED, ".index")
-    offset, position = OFFSET_ENTRY.unpack_from(index.read_bytes(), 0)
-    overwrite(index, 0, OFFSET_ENTRY.pack(offset + 2, position))
-    assert not look(folder)[1]
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda timestamp, offset: (timestamp + 1, offset),
-        lambda timestamp, offset: (timestamp - 1, offset),
-        lambda timestamp, offset: (timestamp, offset - 1),
-        lambda timestamp, offset: (0, 0),
-        lambda timestamp, offset: (timestamp, 5000),
-    ],
-)
-def test_verify_of_a_time_index_that_disagrees_names_the_entry(
-    folder: Path, change: Callable[[int, int], tuple[int, int]]
-) -> None:
-    index = segment_file(folder, SEALED, ".timeindex")
-    last = index.stat().st_size - TIME_ENTRY.size
-    entry = TIME_ENTRY.unpack_from(index.read_bytes(), last)
-    overwrite(index, last, TIME_ENTRY.pack(*change(*entry)))
-    damage = only_damage(folder)
-    assert (damage.path, damage.position) == (str(index), last)
-
-
-def test_verify_of_a_time_index_without_the_greatest_timestamp_is_damage_in_a_sealed_segment(folder: Path) -> None:
-    for base_offset in reversed(SEGMENTS):
-        index = segment_file(folder, base_offset, ".timeindex")
-        index.write_bytes(index.read_bytes()[: -TIME_ENTRY.size])
-    damage = only_damage(folder)
-    assert damage.path == str(segment_file(folder, SEALED, ".timeindex"))
-
-
-@pytest.mark.parametrize("suffix", [".index", ".timeindex"])
-def test_verify_of_an_index_that_ends_in_an_entry_names_the_place(folder: Path, suffix: str) -> None:
-    index = segment_file(folder, SEALED, suffix)
-    size = index.stat().st_size
-    index.write_bytes(index.read_bytes() + b"\x7f\x01\x02")
-    damage = only_damage(folder)
-    assert (damage.path, damage.position) == (str(index), size)
-
-
-@pytest.mark.parametrize("suffix", [".index", ".timeindex"])
-def test_verify_of_a_sealed_segment_without_an_index_is_damage(folder: Path, suffix: str) -> None:
-    for base_offset in SEGMENTS:
-        segment_file(folder, base_offset, suffix).unlink()
-    assert only_damage(folder).path == str(segment_file(folder, SEALED, suffix))
-
-
-def test_verify_of_an_index_without_its_log_is_damage(folder: Path) -> None:
-    index = segment_file(folder, 1000, ".index")
-    index.touch()
-    assert only_damage(folder).path == str(index)
-
-
-def transactional_log(root: Path) -> tuple[Path, int]:
-    """A log with an aborted transaction, offsets 0 and 1, whose marker is at 2; and its index of aborted transactions."""
-    data = batch_at(0, producer_id=7, producer_epoch=0, base_sequence=0, is_transactional=True)
-    marker = build_batch(
-        [Record(struct.pack(">hh", 0, 0), struct.pack(">hi", 0, 3), timestamp=NOW_MS)],
-        base_offset=2,
-        producer_id=7,
-        producer_epoch=0,
-        is_transactional=True,
-        is_control=True,
-    )
-    log = write_log(root, data, marker)
-    log.with_suffix(".txnindex").write_bytes(TRANSACTION_ENTRY.pack(0, 7, 0, 2, 3))
-    return log, len(data)
-
-
-def test_verify_of_an_aborted_transaction_finds_it_sound(tmp_path: Path) -> None:
-    transactional_log(tmp_path)
-    verification, damages = look(tmp_path, reads_records=True)
-    assert not damages
-    assert verification.checked.index_entries == 1
-
-
-@pytest.mark.parametrize("entry", [(0, 8, 0, 2, 3), (0, 7, 0, 1, 3), (0, 7, 3, 2, 3), (9, 7, 0, 2, 3)])
-def test_verify_of_a_transaction_index_that_disagrees_names_the_entry(tmp_path: Path, entry: tuple[int, ...]) -> None:
-    log, _ = transactional_log(tmp_path)
-    index = log.with_suffix(".txnindex")
-    index.write_bytes(TRANSACTION_ENTRY.pack(*entry))
-    damage = only_damage(tmp_path)
-    assert (damage.path, damage.position) == (str(index), 0)
 
 
 def test_verify_of_a_control_record_without_a_type_names_the_batch(tmp_path: Path) -> None:

@@ -1,0 +1,154 @@
+"""Indexes that agree with their log, and each way in which they do not."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from wirekafka.log.transaction_index import ENTRY as TRANSACTION_ENTRY
+from wirekafka.tests.inspection.folders import (
+    SEGMENTS,
+    batch_at,
+    look,
+    make_data,
+    only_damage,
+    overwrite,
+    sealed_again,
+    segment_file,
+    write_log,
+)
+from wirekafka.tests.log.logs import NOW_MS
+from wirekafka.wire.batch import Record, build_batch
+
+SEALED, ACTIVE = SEGMENTS
+OFFSET_ENTRY, TIME_ENTRY = struct.Struct(">ii"), struct.Struct(">qi")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return make_data(tmp_path)
+
+
+@pytest.mark.parametrize("timestamp", [NOW_MS, NOW_MS + 5])
+def test_verify_of_a_time_index_may_or_may_not_count_an_emptied_batch(tmp_path: Path, timestamp: int) -> None:
+    emptied = batch_at(2, 0, last_offset=3)
+    struct.pack_into(">q", emptied, 35, NOW_MS + 5)
+    log = write_log(tmp_path, batch_at(0), sealed_again(emptied))
+    log.with_suffix(".timeindex").write_bytes(TIME_ENTRY.pack(timestamp, 3))
+    log.with_suffix(".index").touch()
+    write_log(tmp_path, batch_at(4), base_offset=4)
+    assert not look(tmp_path)[1]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda offset, position: (offset, position + 1),
+        lambda offset, position: (offset - 1, position),
+        lambda offset, position: (offset, position - 1),
+        lambda offset, position: (0, 0),
+        lambda offset, position: (0x7FFF_0000, 0x7FFF_0000),
+    ],
+)
+def test_verify_of_an_offset_index_that_disagrees_names_the_entry(
+    folder: Path, change: Callable[[int, int], tuple[int, int]]
+) -> None:
+    index = segment_file(folder, SEALED, ".index")
+    last = index.stat().st_size - OFFSET_ENTRY.size
+    entry = OFFSET_ENTRY.unpack_from(index.read_bytes(), last)
+    overwrite(index, last, OFFSET_ENTRY.pack(*change(*entry)))
+    damage = only_damage(folder)
+    assert (damage.path, damage.position) == (str(index), last)
+
+
+def test_verify_of_an_offset_index_that_names_the_last_of_several_batches_is_sound(folder: Path) -> None:
+    index = segment_file(folder, SEALED, ".index")
+    offset, position = OFFSET_ENTRY.unpack_from(index.read_bytes(), 0)
+    overwrite(index, 0, OFFSET_ENTRY.pack(offset + 2, position))
+    assert not look(folder)[1]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda timestamp, offset: (timestamp + 1, offset),
+        lambda timestamp, offset: (timestamp - 1, offset),
+        lambda timestamp, offset: (timestamp, offset - 1),
+        lambda timestamp, offset: (0, 0),
+        lambda timestamp, offset: (timestamp, 5000),
+    ],
+)
+def test_verify_of_a_time_index_that_disagrees_names_the_entry(
+    folder: Path, change: Callable[[int, int], tuple[int, int]]
+) -> None:
+    index = segment_file(folder, SEALED, ".timeindex")
+    last = index.stat().st_size - TIME_ENTRY.size
+    entry = TIME_ENTRY.unpack_from(index.read_bytes(), last)
+    overwrite(index, last, TIME_ENTRY.pack(*change(*entry)))
+    damage = only_damage(folder)
+    assert (damage.path, damage.position) == (str(index), last)
+
+
+def test_verify_of_a_time_index_without_the_greatest_timestamp_is_damage_in_a_sealed_segment(folder: Path) -> None:
+    for base_offset in reversed(SEGMENTS):
+        index = segment_file(folder, base_offset, ".timeindex")
+        index.write_bytes(index.read_bytes()[: -TIME_ENTRY.size])
+    damage = only_damage(folder)
+    assert damage.path == str(segment_file(folder, SEALED, ".timeindex"))
+
+
+@pytest.mark.parametrize("suffix", [".index", ".timeindex"])
+def test_verify_of_an_index_that_ends_in_an_entry_names_the_place(folder: Path, suffix: str) -> None:
+    index = segment_file(folder, SEALED, suffix)
+    size = index.stat().st_size
+    index.write_bytes(index.read_bytes() + b"\x7f\x01\x02")
+    damage = only_damage(folder)
+    assert (damage.path, damage.position) == (str(index), size)
+
+
+@pytest.mark.parametrize("suffix", [".index", ".timeindex"])
+def test_verify_of_a_sealed_segment_without_an_index_is_damage(folder: Path, suffix: str) -> None:
+    for base_offset in SEGMENTS:
+        segment_file(folder, base_offset, suffix).unlink()
+    assert only_damage(folder).path == str(segment_file(folder, SEALED, suffix))
+
+
+def test_verify_of_an_index_without_its_log_is_damage(folder: Path) -> None:
+    index = segment_file(folder, 1000, ".index")
+    index.touch()
+    assert only_damage(folder).path == str(index)
+
+
+def transactional_log(root: Path) -> tuple[Path, int]:
+    """A log with an aborted transaction, offsets 0 and 1, whose marker is at 2; and its index of aborted transactions."""
+    data = batch_at(0, producer_id=7, producer_epoch=0, base_sequence=0, is_transactional=True)
+    marker = build_batch(
+        [Record(struct.pack(">hh", 0, 0), struct.pack(">hi", 0, 3), timestamp=NOW_MS)],
+        base_offset=2,
+        producer_id=7,
+        producer_epoch=0,
+        is_transactional=True,
+        is_control=True,
+    )
+    log = write_log(root, data, marker)
+    log.with_suffix(".txnindex").write_bytes(TRANSACTION_ENTRY.pack(0, 7, 0, 2, 3))
+    return log, len(data)
+
+
+def test_verify_of_an_aborted_transaction_finds_it_sound(tmp_path: Path) -> None:
+    transactional_log(tmp_path)
+    verification, damages = look(tmp_path, reads_records=True)
+    assert not damages
+    assert verification.checked.index_entries == 1
+
+
+@pytest.mark.parametrize("entry", [(0, 8, 0, 2, 3), (0, 7, 0, 1, 3), (0, 7, 3, 2, 3), (9, 7, 0, 2, 3)])
+def test_verify_of_a_transaction_index_that_disagrees_names_the_entry(tmp_path: Path, entry: tuple[int, ...]) -> None:
+    log, _ = transactional_log(tmp_path)
+    index = log.with_suffix(".txnindex")
+    index.write_bytes(TRANSACTION_ENTRY.pack(*entry))
+    damage = only_damage(tmp_path)
+    assert (damage.path, damage.position) == (str(index), 0)
