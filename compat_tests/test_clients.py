@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 
-from compat_tests.harness.broker import Broker
+from compat_tests.harness import broker as brokers
+from compat_tests.harness.broker import CLASSES, VERSIONS_OF_2019, Broker
 from compat_tests.harness.clients import (
     AIOKAFKA,
     ALL_CODECS,
@@ -21,6 +22,7 @@ from compat_tests.harness.clients import (
     Agent,
     AgentError,
     Client,
+    Member,
     Record,
 )
 from compat_tests.harness.proxy import CuttingProxy
@@ -184,6 +186,32 @@ def test_a_plain_producer_repeats_records_through_cut_connections(
     found = Counter(record.value for record in agent(CONFLUENT).read(broker.bootstrap, topic, len(written) + 1))
     assert set(found) == {record.value for record in written}
     assert max(found.values()) > 1
+
+
+@pytest.fixture(scope="module")
+def broker_of_2019(broker_kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """A broker that hides what is newer than 2019."""
+    settings = {"wirekafka.api.versions.max": VERSIONS_OF_2019}
+    with brokers.running(CLASSES[broker_kind](tmp_path_factory.mktemp("broker-of-2019"), settings)) as running:
+        yield running
+
+
+@pytest.mark.wirekafka_only("hides the newer versions of its APIs")
+@every_client
+def test_clients_work_without_the_newer_versions_of_the_apis(
+    broker_of_2019: Broker, agent: Agents, join: Callable[..., Member], topic: str, client: Client
+) -> None:
+    bootstrap = broker_of_2019.bootstrap
+    create_topic(bootstrap, topic, 2)
+    written = [record for partition in range(2) for record in records_of_every_kind(client, 30, partition)]
+    agent(client).produce(bootstrap, topic, written, codec="zstd")
+    found = agent(client).read(bootstrap, topic, len(written))
+    assert sorted(found, key=lambda r: r.partition) == written
+    assert agent(client).find(bootstrap, topic, 1, START_MS + 15) == (2, written[32])
+    member = join(client, topic, topic, bootstrap=bootstrap, limit=60, max_poll=60)
+    member.wait_until_left(40)
+    member.refresh()
+    assert sorted(member.records, key=lambda r: r.partition) == written
 
 
 @pytest.mark.parametrize("client", [client_param(client) for client in (KAFKA_PYTHON_2, KAFKA_PYTHON)])

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from compat_tests.harness.broker import Broker
+from compat_tests.harness.broker import VERSIONS_OF_2019, Broker
 from compat_tests.harness.clients import CONFLUENT, Agent, Client, Member, Record
 from compat_tests.harness.topics import create_topic
 from compat_tests.harness.waiting import wait_until
@@ -22,12 +22,6 @@ pytestmark = [pytest.mark.java, pytest.mark.xdist_group("spark"), pytest.mark.fi
 Agents = Callable[[Client], Agent]
 
 START_MS = 1_700_000_000_000
-
-OLD_VERSIONS = (
-    "Produce:7,Fetch:11,ListOffsets:5,Metadata:8,FindCoordinator:2,JoinGroup:5,InitProducerId:1,CreateTopics:4,DescribeConfigs:2,"
-    "OffsetForLeaderEpoch:3,ApiVersions:2,DescribeTopicPartitions:none,DescribeCluster:none"
-)
-"""About what Apache Kafka 2.2 served."""
 
 
 def numbered(partition: int, first: int, count: int) -> list[Record]:
@@ -274,7 +268,7 @@ def test_a_stream_is_written_to_kafka(
 def test_spark_works_without_the_newer_versions_of_the_apis(
     spark: SparkSession, make_broker: Callable[..., Broker], writer: Agent, agent: Agents, topic: str, tmp_path: Path
 ) -> None:
-    broker = make_broker({"wirekafka.api.versions.max": OLD_VERSIONS})
+    broker = make_broker({"wirekafka.api.versions.max": VERSIONS_OF_2019})
     target = f"{topic}-copy"
     create_topic(broker.bootstrap, topic, 2)
     create_topic(broker.bootstrap, target)

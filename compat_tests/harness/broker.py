@@ -33,6 +33,13 @@ TEST_SETTINGS = {
 }
 """What the tests set on every broker: so that they need not wait, and that records of any time stay."""
 
+VERSIONS_OF_2019 = (
+    "Produce:7,Fetch:11,ListOffsets:5,Metadata:8,OffsetCommit:6,OffsetFetch:5,FindCoordinator:2,JoinGroup:5,Heartbeat:3,"
+    "LeaveGroup:2,SyncGroup:3,DescribeGroups:3,ListGroups:2,ApiVersions:2,CreateTopics:3,DeleteTopics:3,InitProducerId:1,"
+    "OffsetForLeaderEpoch:3,DescribeConfigs:2,DescribeTopicPartitions:none,DescribeCluster:none,OffsetDelete:none"
+)
+"""For wirekafka.api.versions.max: about what Apache Kafka 2.3 served."""
+
 RUNNING: list[Broker] = []
 """The brokers that run now; a failed test shows the ends of their logs."""
 
