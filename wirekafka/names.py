@@ -9,6 +9,7 @@ import base64
 import uuid
 from typing import NamedTuple
 
+NO_LEADER_ID = -1
 NO_LEADER_EPOCH = -1
 NO_TIMESTAMP = -1
 NO_PRODUCER_ID = -1

@@ -2,7 +2,8 @@
 
 Behaviour:
     Null topics ask for all partitions; otherwise those named are told, and those not there are left out. The size of a
-    partition is that of its records, without indexes. A directory that cannot be read is KAFKA_STORAGE_ERROR.
+    partition is that of its records, without indexes. A directory that has failed or cannot be read is
+    KAFKA_STORAGE_ERROR.
 
 Versions:
     0: as described (KIP-113). 1: as 0. 2: flexible. 3: an error code for the whole answer. 4: total and usable bytes (KIP-827).
@@ -26,6 +27,7 @@ from wirekafka.wire.types import Bool, Int16, Int32, Int64, Message, String, nul
 
 if TYPE_CHECKING:
     from wirekafka.broker import Broker
+    from wirekafka.log.directory import DataDirectory
 
 
 class DescribableLogDirTopic(Message):
@@ -64,15 +66,20 @@ class DescribeLogDirsResponse(Message):
     results: list[DescribeLogDirsResult] = []
 
 
+Contents = defaultdict["DataDirectory", defaultdict[str, list[DescribeLogDirsPartition]]]
+
+
 @serves(35, DescribeLogDirsRequest, DescribeLogDirsResponse, versions=range(6), flexible_since=2)
 def describe_log_dirs(broker: Broker, call: Call[DescribeLogDirsRequest]) -> DescribeLogDirsResponse:
     """Answers one DescribeLogDirs request."""
-    by_folder: defaultdict[str, defaultdict[str, list[Partition]]] = defaultdict(lambda: defaultdict(list))
+    by_directory: Contents = defaultdict(lambda: defaultdict(list))
     for partition in _asked(broker, call.request.topics):
-        folder = os.path.dirname(os.path.abspath(partition.log.folder.path))
-        by_folder[folder][partition.topic].append(partition)
-    folders = dict.fromkeys(os.path.abspath(folder) for folder in broker.config.log_dirs)
-    return DescribeLogDirsResponse(results=[_describe(folder, by_folder[folder]) for folder in folders])
+        by_directory[broker.logs.home_of(partition.log)][partition.topic].append(
+            DescribeLogDirsPartition(partition_index=partition.index, partition_size=partition.log.size_bytes)
+        )
+    return DescribeLogDirsResponse(
+        results=[_describe(directory, by_directory[directory]) for directory in broker.logs.directories]
+    )
 
 
 def _asked(broker: Broker, topics: list[DescribableLogDirTopic] | None) -> Iterator[Partition]:
@@ -89,23 +96,16 @@ def _asked(broker: Broker, topics: list[DescribableLogDirTopic] | None) -> Itera
             yield from (partition for partition in found.partitions if partition.index in indexes)
 
 
-def _describe(folder: str, topics: dict[str, list[Partition]]) -> DescribeLogDirsResult:
+def _describe(directory: DataDirectory, topics: dict[str, list[DescribeLogDirsPartition]]) -> DescribeLogDirsResult:
+    if directory.offline_reason is not None:
+        return DescribeLogDirsResult(error_code=ErrorCode.KAFKA_STORAGE_ERROR, log_dir=directory.path)
     try:
-        room = os.statvfs(folder)
+        room = os.statvfs(directory.path)
     except OSError:
-        return DescribeLogDirsResult(error_code=ErrorCode.KAFKA_STORAGE_ERROR, log_dir=folder)
+        return DescribeLogDirsResult(error_code=ErrorCode.KAFKA_STORAGE_ERROR, log_dir=directory.path)
     return DescribeLogDirsResult(
-        log_dir=folder,
-        topics=[
-            DescribeLogDirsTopic(
-                name=name,
-                partitions=[
-                    DescribeLogDirsPartition(partition_index=partition.index, partition_size=partition.log.size_bytes)
-                    for partition in partitions
-                ],
-            )
-            for name, partitions in topics.items()
-        ],
+        log_dir=directory.path,
+        topics=[DescribeLogDirsTopic(name=name, partitions=partitions) for name, partitions in topics.items()],
         total_bytes=room.f_frsize * room.f_blocks,
         usable_bytes=room.f_frsize * room.f_bavail,
     )

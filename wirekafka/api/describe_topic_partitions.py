@@ -22,7 +22,7 @@ from wirekafka.cluster.operations import TOPIC_OPERATIONS
 from wirekafka.cluster.partition import Partition
 from wirekafka.cluster.topic_names import is_valid_topic_name
 from wirekafka.errors import ErrorCode
-from wirekafka.names import INTERNAL_TOPICS, ZERO_TOPIC_ID
+from wirekafka.names import INTERNAL_TOPICS, NO_LEADER_ID, ZERO_TOPIC_ID
 from wirekafka.wire.types import Bool, Int16, Int32, Message, NullableString, String, Uuid, nullable
 
 if TYPE_CHECKING:
@@ -143,12 +143,15 @@ def _unavailable(name: str) -> DescribeTopicPartitionsResponseTopic:
 
 
 def _describe(partition: Partition) -> DescribeTopicPartitionsResponsePartition:
+    is_offline = partition.is_offline
     return DescribeTopicPartitionsResponsePartition(
+        error_code=ErrorCode.LEADER_NOT_AVAILABLE if is_offline else ErrorCode.NONE,
         partition_index=partition.index,
-        leader_id=partition.leader,
+        leader_id=NO_LEADER_ID if is_offline else partition.leader,
         leader_epoch=partition.leader_epoch,
         replica_nodes=list(partition.replicas),
         isr_nodes=list(partition.in_sync_replicas),
         eligible_leader_replicas=[],
         last_known_elr=[],
+        offline_replicas=list(partition.replicas) if is_offline else [],
     )

@@ -404,6 +404,8 @@ class _Reading:
             if asked.current_leader_epoch >= 0:
                 partition.check_leader_epoch(asked.current_leader_epoch)
             source = partition.log
+            if source.offline_reason is not None:
+                partition.check_online()
             diverging_epoch = _diverging_epoch(partition, asked) if asked.last_fetched_epoch >= 0 else None
             records: Any = b""
             if diverging_epoch is not None:

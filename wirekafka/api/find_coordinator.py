@@ -71,6 +71,8 @@ def find_coordinator(broker: Broker, call: Call[FindCoordinatorRequest]) -> Find
 
 def _coordinator(broker: Broker, call: Call[FindCoordinatorRequest], key: str) -> Coordinator:
     match call.request.key_type:
+        case 0 if not broker.groups.is_available(key):
+            return _nobody(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, "the partition that holds the group is offline")
         case 0:
             host, port = broker.advertised_address(call.client)
             return Coordinator(key=key, node_id=broker.node_id, host=host, port=port, error_message=None)

@@ -141,6 +141,7 @@ def _find_offset(partition: Partition, timestamp: int) -> Found:
     Raises:
         KafkaError: KAFKA_STORAGE_ERROR.
     """
+    partition.check_online()
     source = partition.log
     if timestamp == LATEST:
         return source.high_watermark, NO_TIMESTAMP, partition.leader_epoch
@@ -159,6 +160,7 @@ def _segment_offsets(partition: Partition, asked: ListOffsetsPartition, call: Ca
 
     Source: UnifiedLog.legacyFetchOffsetsBefore, Partition.legacyFetchOffsetsForTimestamp.
     """
+    partition.check_online()
     source = partition.log
     found = [(max(segment.base_offset, source.log_start_offset), segment.last_modified_ms) for segment in source.segments]
     if source.segments.active.size:

@@ -15,7 +15,8 @@ Versions:
 
 Differs from Apache Kafka:
     A topic that was just created is answered as such, and not with UNKNOWN_TOPIC_OR_PARTITION until the client asks again.
-    A partition whose disk fails keeps its leader and is never offline: it can be read, and written again once the disk recovers.
+    A partition is offline, with no leader, if its directory has failed or its log is damaged; one whose disk is full keeps its
+    leader. Its leader epoch stays as it is, for nobody else takes over.
     __transaction_state is not created on demand, for there are no transactions.
 """
 
@@ -29,7 +30,7 @@ from wirekafka.cluster.partition import Partition
 from wirekafka.cluster.topic_names import is_valid_topic_name
 from wirekafka.cluster.topics import Topic
 from wirekafka.errors import ErrorCode, KafkaError
-from wirekafka.names import INTERNAL_TOPICS, ZERO_TOPIC_ID
+from wirekafka.names import INTERNAL_TOPICS, NO_LEADER_ID, ZERO_TOPIC_ID
 from wirekafka.wire.types import Bool, Int16, Int32, Message, NullableString, String, Uuid, nullable, since, until
 
 if TYPE_CHECKING:
@@ -167,6 +168,20 @@ def _describe(topic: Topic) -> MetadataResponseTopic:
 
 
 def _describe_partition(partition: Partition) -> MetadataResponsePartition:
+    """One partition; LEADER_NOT_AVAILABLE while it is offline.
+
+    Source: KRaftMetadataCache.getPartitionMetadata.
+    """
+    if partition.is_offline:
+        return MetadataResponsePartition(
+            error_code=ErrorCode.LEADER_NOT_AVAILABLE,
+            partition_index=partition.index,
+            leader_id=NO_LEADER_ID,
+            leader_epoch=partition.leader_epoch,
+            replica_nodes=list(partition.replicas),
+            isr_nodes=list(partition.in_sync_replicas),
+            offline_replicas=list(partition.replicas),
+        )
     return MetadataResponsePartition(
         partition_index=partition.index,
         leader_id=partition.leader,

@@ -77,16 +77,19 @@ class Partition:
 
     @classmethod
     def open(
-        cls, logs: LogManager, topic: str, index: int, *, topic_id: bytes, config: LogConfig, leader: int, leader_epoch: int = 0
+        cls, logs: LogManager, topic: str, index: int, *, topic_id: bytes, config: LogConfig, leader: int, is_new: bool = True
     ) -> Partition:
         """The partition over its log, which is created if there is none yet.
+
+        Args:
+            is_new: it cannot have had a log before.
 
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR, if its folder cannot be made.
         """
         name = TopicPartition(topic, index)
-        log = logs.get(name) or logs.create(name, topic_id, config)
-        return cls(topic, topic_id, index, log, leader=leader, leader_epoch=leader_epoch)
+        log = logs.get(name) or logs.create(name, topic_id, config, is_new=is_new)
+        return cls(topic, topic_id, index, log, leader=leader)
 
     def __repr__(self) -> str:
         return f"<Partition {self.topic}-{self.index}>"
@@ -95,6 +98,22 @@ class Partition:
     def topic_partition(self) -> TopicPartition:
         """Its name."""
         return TopicPartition(self.topic, self.index)
+
+    @property
+    def is_offline(self) -> bool:
+        """Its directory has failed, or its log is damaged: nobody leads it until the broker starts again."""
+        return self.log.offline_reason is not None
+
+    def check_online(self) -> None:
+        """Whether its log can be used.
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR.
+
+        Source: ReplicaManager.getPartitionOrError, HostedPartition.Offline.
+        """
+        if self.log.offline_reason is not None:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.topic_partition} is offline: {self.log.offline_reason}")
 
     def append(self, records: memoryview, *, now_ms: int, origin: Origin = Origin.CLIENT) -> AppendInfo:
         """Appends batches, commits them, and wakes who waits for them.
@@ -156,8 +175,12 @@ class Partition:
         The current epoch ends where the log does, records or not: a consumer may have it from ListOffsets of an empty
         partition, and takes an unknown epoch for data loss.
 
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR.
+
         Source: UnifiedLog.endOffsetForEpoch; UnifiedLog.maybeAssignEpochStartOffset.
         """
+        self.check_online()
         if leader_epoch == self.leader_epoch:
             return leader_epoch, self.log.log_end_offset
         return self.log.end_offset_for_epoch(leader_epoch)
@@ -166,10 +189,12 @@ class Partition:
         """Makes the log start at `before_offset`, -1 for the high watermark; returns where it starts now.
 
         Raises:
-            KafkaError: POLICY_VIOLATION on a topic that is compacted only, OFFSET_OUT_OF_RANGE beyond the high watermark.
+            KafkaError: POLICY_VIOLATION on a topic that is compacted only, OFFSET_OUT_OF_RANGE beyond the high watermark,
+                KAFKA_STORAGE_ERROR.
 
         Source: KIP-107; Partition.deleteRecordsOnLeader, UnifiedLog.maybeIncrementLogStartOffset.
         """
+        self.check_online()
         log = self.log
         if log.config.cleanup_policy == {"compact"}:
             raise KafkaError(ErrorCode.POLICY_VIOLATION, f"records of {self.topic_partition} go by compaction only")
@@ -186,6 +211,10 @@ class Partition:
     def close(self) -> None:
         """Tells who waits that the partition is no longer here; the log stays as it is."""
         self.is_gone = True
+        self.wake_watchers()
+
+    def wake_watchers(self) -> None:
+        """Tells everyone who waits that there will be no more records; who comes again is told why."""
         watchers, self.watchers = self.watchers, {}
         for watcher in watchers:
             watcher.on_gone(self)

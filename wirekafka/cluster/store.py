@@ -51,6 +51,7 @@ class MetadataStore:
         topics: by name.
         deleted: ids of deleted topics whose folders may still be there.
         broker_configs: dynamic settings by broker id, those of all brokers under "".
+        is_sync_put_off: inside `together`.
     """
 
     def __init__(self, folder: str, storage: Storage) -> None:
@@ -62,7 +63,7 @@ class MetadataStore:
         self._fd = -1
         self._size_bytes = 0
         self._line_count = 0
-        self._is_sync_put_off = False
+        self.is_sync_put_off = False
         self._is_sync_due = False
 
     @classmethod
@@ -138,11 +139,11 @@ class MetadataStore:
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR at the end of the block; the changes hold, but may not outlive the machine.
         """
-        self._is_sync_put_off = True
+        self.is_sync_put_off = True
         try:
             yield
         finally:
-            self._is_sync_put_off = False
+            self.is_sync_put_off = False
         if not self._is_sync_due:
             return
         self._is_sync_due = False
@@ -183,7 +184,7 @@ class MetadataStore:
         line = _encode(change)
         try:
             self._storage.write(self._fd, line, self._size_bytes)
-            if self._is_sync_put_off:
+            if self.is_sync_put_off:
                 self._is_sync_due = True
             else:
                 self._storage.sync(self._fd)

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 import structlog
@@ -29,6 +29,7 @@ from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.names import GROUP_METADATA_TOPIC, INTERNAL_TOPICS, TopicPartition, format_topic_id, new_topic_id
 
 if TYPE_CHECKING:
+    from wirekafka.log.log import Log
     from wirekafka.log.manager import LogManager
 
 log = structlog.get_logger(__name__)
@@ -96,8 +97,9 @@ class Topics:
         topics._adopt(logs.discover())
         for name, stored in topics._store.topics.items():
             topic = Topic(name, stored.topic_id, stored.overrides, topics._log_config(stored.overrides))
-            topics._open_partitions(topic, stored.partition_count)
+            topics._open_partitions(topic, stored.partition_count, is_new=False)
             topics._enter(topic)
+        logs.on_offline.append(topics._on_offline)
         return topics
 
     def close(self) -> None:
@@ -137,13 +139,16 @@ class Topics:
             message = f"Topic '{name}' collides with existing topic: {self._by_collision_key[key]}"
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, message)
 
-    def together(self) -> AbstractContextManager[None]:
+    @contextmanager
+    def together(self) -> Iterator[None]:
         """A block whose changes are brought to the disk at once, at its end: one wait for many topics.
 
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR, at the end of the block.
         """
-        return self._store.together()
+        with self._store.together():
+            yield
+        self._logs.sync_directories()
 
     def check_new(self, name: str, partition_count: int, overrides: Mapping[str, str]) -> LogConfig:
         """The resolved settings of a topic that could be created.
@@ -224,6 +229,8 @@ class Topics:
         if key is not None:
             del self._by_collision_key[key]
         self._delete_partitions(topic.partitions)
+        if not self._store.is_sync_put_off:
+            self._logs.sync_directories()
         log.info("Deleted a topic", topic=topic.name, topic_id=format_topic_id(topic.topic_id))
         for callback in self.on_delete:
             callback(topic)
@@ -335,7 +342,7 @@ class Topics:
         if key is not None:
             self._by_collision_key[key] = topic.name
 
-    def _open_partitions(self, topic: Topic, partition_count: int) -> None:
+    def _open_partitions(self, topic: Topic, partition_count: int, *, is_new: bool = True) -> None:
         for index in range(len(topic.partitions), partition_count):
             partition = Partition.open(
                 self._logs,
@@ -344,10 +351,21 @@ class Topics:
                 topic_id=topic.topic_id,
                 config=topic.log_config,
                 leader=self._config.node_id,
+                is_new=is_new,
             )
             partition.log.update_config(topic.log_config)
             topic.partitions.append(partition)
             topic.described = None
+
+    def _on_offline(self, logs: Iterable[Log]) -> None:
+        gone = set(logs)
+        for topic in {each.topic_partition.topic for each in gone}:
+            found = self._by_name.get(topic)
+            if found is not None:
+                found.described = None
+                for partition in found.partitions:
+                    if partition.log in gone:
+                        partition.wake_watchers()
 
     def _drop_partitions(self, topic: Topic, first: int) -> None:
         self._delete_partitions(topic.partitions[first:])
@@ -365,7 +383,8 @@ class Topics:
 
         Folders of a deleted topic are deleted now. Folders of a topic that the journal does not know make a topic.
         """
-        are_gone = True
+        # A directory that is offline may hold folders of deleted topics.
+        are_gone = self._logs.is_complete
         unknown: defaultdict[str, dict[int, bytes | None]] = defaultdict(dict)
         for name, topic_id in found:
             stored = self._store.topics.get(name.topic)
@@ -377,7 +396,8 @@ class Topics:
                 raise _mismatch(name, topic_id, stored.topic_id)
             elif name.partition >= stored.partition_count:
                 self._store.put_topic(name.topic, stored.topic_id, name.partition + 1, stored.overrides)
-        if are_gone:
+        if are_gone and self._store.deleted:
+            self._logs.sync_directories()
             self._store.forget_deleted()
         for topic, folders in unknown.items():
             self._adopt_topic(topic, folders)

@@ -294,6 +294,13 @@ _LOG = (
         "How many partitions of one directory are recovered at a time.",
         at_least(1),
     ),
+    Setting(
+        "wirekafka.log.recovery.truncate.corrupt",
+        Type.BOOLEAN,
+        False,
+        "Whether a partition that is found damaged at the start, with sound records behind the damage, is cut there and loses "
+        "these. Otherwise it is offline until the file is brought back. A torn end that a crash has left is cut in any case.",
+    ),
     Setting("message.max.bytes", Type.INT, 1048588, "The largest record batch that is taken.", at_least(0), is_dynamic=True),
     Setting(
         "min.insync.replicas",

@@ -91,7 +91,7 @@ class GroupRuntime:
             self._partition_count = len(topic.partitions)
             loader = Loader(self._coordinator)
             for partition_ in topic.partitions:
-                loader.load(partition_.log)
+                self._load_partition(loader, partition_)
             groups = self._coordinator.groups.values()
             offsets = sum(len(partitions) for group in groups for partitions in self.fetch_offsets(group.group_id).values())
             if groups:
@@ -107,6 +107,21 @@ class GroupRuntime:
         """
         number = java_string_hash(group_id)
         return (0 if number == -0x80000000 else abs(number)) % self._partition_count
+
+    def _load_partition(self, loader: Loader, partition: Partition) -> None:
+        """Brings the groups of one partition back; those of one that is offline are not available."""
+        try:
+            partition.check_online()
+            loader.load(partition.log)
+        except KafkaError:
+            if not partition.is_offline:
+                raise
+            log.error("Groups are not available: their partition is offline", partition=str(partition.topic_partition))
+
+    def is_available(self, group_id: str) -> bool:
+        """Whether what is known of a group is all there is: the partition that holds it is not offline."""
+        topic = self._topics.find(GROUP_METADATA_TOPIC)
+        return topic is None or not topic.partitions[self.partition_of(group_id)].is_offline
 
     def join(self, request: JoinRequest) -> Pending[JoinResult]:
         """JoinGroup: see `Membership.join`."""

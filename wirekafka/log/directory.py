@@ -9,11 +9,13 @@ Source: kafka.log.LogManager (lockLogDirs, checkpoints), kafka.server.KafkaServe
 from __future__ import annotations
 
 import base64
+import errno
 import fcntl
 import os
 import re
 import uuid
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from struct import Struct
 
 import structlog
@@ -36,9 +38,13 @@ from wirekafka.names import CLUSTER_METADATA_TOPIC, TopicPartition
 log = structlog.get_logger(__name__)
 
 LOCK_FILE = ".lock"
+_BOOT = "machine run "
 DELETED_FOLDER_SUFFIX = "-delete"
+FUTURE_FOLDER_SUFFIX = "-future"
 _FOLDER = re.compile(r"([a-zA-Z0-9._-]+)-(0|[1-9][0-9]{0,9})")
 _LONGEST_NAME = 255
+_LOST_ERRORS = {errno.EIO, errno.EROFS, errno.ENODEV, errno.ENXIO, errno.ESTALE, errno.EUCLEAN, errno.ENOTCONN, errno.EREMOTEIO}
+_READ_ONLY_ERRORS = {errno.EBADF, errno.EACCES, errno.EPERM}
 _FILE_LOCK = Struct("hhqqi4x")
 """Linux's struct flock: type, whence, start, length, who holds it."""
 
@@ -54,12 +60,16 @@ class DataDirectory:
         path: where it is.
         meta: whose it is.
         is_clean: the last broker closed all logs in it; no recovery is needed.
+        has_lost_power: the machine may have ended since the last broker began; what was not synced may be gone.
+        offline_reason: why nothing in it can be used; None for a directory that works.
     """
 
     def __init__(self, path: str, storage: Storage) -> None:
         self.path = path
         self.storage = storage
         self.is_clean = False
+        self.has_lost_power = True
+        self.offline_reason: str | None = None
         self.meta: MetaProperties
         self._lock_fd: int | None = None
         self._written: dict[str, bytes] = {}
@@ -85,22 +95,28 @@ class DataDirectory:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except (BlockingIOError, PermissionError):
-            found = os.pread(fd, 4096, 0).decode(errors="replace").strip()
+            found = os.pread(fd, 4096, 0).decode(errors="replace").partition("\n")[0].strip()
             os.close(fd)
             raise DirectoryLockedError(f"{self.path} is in use by {found or 'another process'}") from None
         self._lock_fd = fd
+        # A broker that was killed has left its announcement, which names the run of the machine.
+        found = os.pread(fd, 4096, 0).decode(errors="replace")
+        self.has_lost_power = f"{_BOOT}{read_boot_id()}\n" not in found
         self.announce(holder)
 
     def announce(self, holder: str) -> None:
         """Says who holds the directory, for the next broker that wants it."""
         assert self._lock_fd is not None, "the directory is not locked"
         os.ftruncate(self._lock_fd, 0)
-        os.pwrite(self._lock_fd, holder.encode() + b"\n", 0)
+        os.pwrite(self._lock_fd, f"{holder}\n{_BOOT}{read_boot_id()}\n".encode(), 0)
 
     def unlock(self) -> None:
         """Lets others take the directory; does nothing if it is not locked."""
         if self._lock_fd is not None:
-            os.ftruncate(self._lock_fd, 0)
+            with suppress(OSError):
+                os.ftruncate(self._lock_fd, 0)
+                if not self.has_lost_power:
+                    os.pwrite(self._lock_fd, f"\n{_BOOT}{read_boot_id()}\n".encode(), 0)
             os.close(self._lock_fd)
             self._lock_fd = None
 
@@ -235,6 +251,16 @@ def is_held(path: str) -> bool:
     finally:
         os.close(fd)
     return bool(_FILE_LOCK.unpack(found)[0] != fcntl.F_UNLCK)
+
+
+def is_lost(path: str, error: OSError) -> bool:
+    """Whether an error means that a directory cannot be used any more, and not that it is full or the process short of something.
+
+    A file that could be opened for reading alone is written to with EBADF; whether the directory is read-only, it says itself.
+    """
+    if error.errno in _READ_ONLY_ERRORS:
+        return not os.access(path, os.W_OK)
+    return error.errno in _LOST_ERRORS
 
 
 def read_boot_id() -> str | None:

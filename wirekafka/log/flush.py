@@ -24,13 +24,16 @@ class Flush:
         end_offset: everything before it is on the disk once `run` has returned.
     """
 
-    __slots__ = ("_folder", "_other_files", "_parts", "end_offset")
+    __slots__ = ("_folder", "_other_files", "_parts", "_unsynced_files", "end_offset")
 
-    def __init__(self, folder: Folder, end_offset: int, other_files: tuple[str, ...]) -> None:
+    def __init__(self, folder: Folder, end_offset: int, unsynced_files: set[str]) -> None:
+        """Takes over the names of the other files that were written; they come back if it does not run to its end."""
         self.end_offset = end_offset
         self._folder = folder
-        self._other_files = other_files
+        self._other_files = sorted(unsynced_files)
+        self._unsynced_files = unsynced_files
         self._parts: list[_Part] = []
+        unsynced_files.clear()
 
     @property
     def is_empty(self) -> bool:
@@ -67,6 +70,7 @@ class Flush:
         """It will not run: what it was to bring to the disk still has to get there."""
         for part in self._parts:
             part.segment.is_synced = False
+        self._unsynced_files.update(self._other_files)
 
     def _sync(self, name: str) -> None:
         try:

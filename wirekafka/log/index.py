@@ -22,6 +22,10 @@ from bisect import bisect_left, bisect_right
 from wirekafka.log.storage import FileHandle, Folder
 
 
+class ShortIndexError(OSError):
+    """An index has lost entries since its size was looked at."""
+
+
 class Index:
     """Entries of a growing key and a growing 32-bit value.
 
@@ -73,11 +77,13 @@ class Index:
     def save(self, suffix: str = "") -> None:
         """Writes the entries to the file, or to one whose name has `suffix` behind it.
 
+        A part of it is no harm: after a crash, indexes are made anew unless they were on the disk before.
+
         Durability: in the page cache.
         """
         if self.keys is not None and self.values is not None:
             data = b"".join(map(self.entry.pack, self.keys, self.values))
-            self.folder.write_file(self.name + suffix, data)
+            self.folder.rewrite_file(self.name + suffix, data)
 
     def unload(self) -> None:
         """Forgets the entries in memory, which are in the file."""
@@ -112,7 +118,7 @@ class Index:
     def _read(self, file: FileHandle, slot: int) -> tuple[int, int]:
         data = self.folder.storage.read(file.fd, self.entry.size, slot * self.entry.size)
         if len(data) < self.entry.size:
-            raise OSError(f"{self.folder.path_of(self.name)} is shorter than it was")
+            raise ShortIndexError(f"{self.folder.path_of(self.name)} is shorter than it was")
         key, value = self.entry.unpack(data)
         return key, value
 

@@ -23,9 +23,11 @@ import structlog
 
 from wirekafka.config import LogConfig
 from wirekafka.errors import ErrorCode, KafkaError
+from wirekafka.log.checkpoint import PARTITION_METADATA
 from wirekafka.log.epochs import FILE_NAME as EPOCHS_FILE
 from wirekafka.log.epochs import EpochEnd
 from wirekafka.log.flush import Flush
+from wirekafka.log.places import BadBatchError
 from wirekafka.log.producer_state import BatchMemory, CorruptSnapshotError
 from wirekafka.log.recovery import SNAPSHOT_SUFFIX, Loaded, replay
 from wirekafka.log.retention import BEFORE_START, count_before_start, count_expired
@@ -52,6 +54,7 @@ class LogServices:
         random_below: a random integer from 0 up to the argument, without it.
         request_flush: asks for `prepare_flush` and the rest to be done soon.
         note_start_moved: a client has moved the log start offset of a log, and it should be written down.
+        note_disk_error: what the file system has answered for a log; it may mean the whole directory.
     """
 
     pool: HandlePool
@@ -60,6 +63,7 @@ class LogServices:
     random_below: Callable[[int], int]
     request_flush: Callable[[Log], object]
     note_start_moved: Callable[[], object]
+    note_disk_error: Callable[[Log, OSError], object] = lambda log, error: None
 
 
 @dataclass(slots=True)
@@ -90,13 +94,14 @@ class Log:
         high_watermark: one past the last committed record; the partition's leader moves it.
         recovery_point: everything before this offset is on the disk.
         has_failed: the disk has failed, and no append has succeeded since.
+        offline_reason: why nothing can be done with it until the broker starts again; None for a log that works.
     """
 
     __slots__ = (
-        "_are_epochs_synced",
         "_is_closed",
         "_is_flush_arranged",
         "_segment_ms",
+        "_unsynced_files",
         "config",
         "epochs",
         "folder",
@@ -104,6 +109,7 @@ class Log:
         "high_watermark",
         "log_end_offset",
         "log_start_offset",
+        "offline_reason",
         "producers",
         "recovery_point",
         "segments",
@@ -129,7 +135,8 @@ class Log:
         self.high_watermark = loaded.log_end_offset
         self.recovery_point = loaded.recovery_point
         self.has_failed = False
-        self._are_epochs_synced = True
+        self.offline_reason: str | None = None
+        self._unsynced_files = {PARTITION_METADATA, EPOCHS_FILE} if folder.is_new else set()
         self._is_flush_arranged = False
         self._is_closed = False
         self.segments.active.roll_jitter_ms = self._draw_jitter()
@@ -176,6 +183,7 @@ class Log:
         Durability: in the page cache: safe from a crash of this process. On disk if `flush.messages` asks for it.
         """
         if self._is_closed:
+            self._check_online()
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.topic_partition} is closed")
         config = self.config
         batches = parse_batches(records, config=config, origin=origin)
@@ -228,7 +236,7 @@ class Log:
             self._write_epochs()
 
     def _write_epochs(self) -> None:
-        self._are_epochs_synced = False
+        self._unsynced_files.add(EPOCHS_FILE)
         self.folder.write_file(EPOCHS_FILE, self.epochs.write())
 
     def _segment_for(self, size_bytes: int, last_offset: int, max_timestamp: int, now_ms: int) -> Segment:
@@ -254,6 +262,11 @@ class Log:
         sealed = self.segments.active
         if not sealed.size and sealed.base_offset == self.log_end_offset:
             return sealed
+        self._take_snapshot()
+        sealed.save_indexes()
+        if self.recovery_point == self.log_end_offset:
+            # A crash is told by the recovery point that the sealed segment need not be read again, so its indexes have to last.
+            self.prepare_flush(at_rest=True).run()
         segment = Segment(
             self.folder,
             self.services.pool,
@@ -263,12 +276,11 @@ class Log:
         )
         try:
             segment.create(preallocate_bytes=self.config.segment_bytes if self.config.preallocate else 0)
-            self._take_snapshot()
-            sealed.seal()
         except OSError:
             with suppress(OSError):
                 segment.delete_files()
             raise
+        sealed.unload_indexes()
         self.segments.add(segment)
         self.services.request_flush(self)
         return segment
@@ -281,7 +293,9 @@ class Log:
         """Writes the producers down. A snapshot that does not reach the disk is noticed by its CRC, and done without."""
         producers = self.producers
         if producers.snapshot_offset != producers.end_offset:
-            self.folder.write_file(file_name(producers.end_offset, SNAPSHOT_SUFFIX), producers.write_snapshot())
+            name = file_name(producers.end_offset, SNAPSHOT_SUFFIX)
+            self.folder.rewrite_file(name, producers.write_snapshot())
+            self._unsynced_files.add(name)
             producers.snapshot_offset = producers.end_offset
 
     def expire_producers(self, now_ms: int, expiration_ms: int) -> int:
@@ -301,6 +315,8 @@ class Log:
         Raises:
             KafkaError: OFFSET_OUT_OF_RANGE; KAFKA_STORAGE_ERROR.
         """
+        if self.offline_reason is not None:
+            self._check_online()
         log_end_offset = self.log_end_offset
         if not self.log_start_offset <= offset <= log_end_offset:
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"{offset} is not within [{self.log_start_offset}, {log_end_offset}]")
@@ -357,10 +373,11 @@ class Log:
         """Makes the log start at `before_offset`; segments that end before it go.
 
         Raises:
-            KafkaError: OFFSET_OUT_OF_RANGE, it is greater than the high watermark.
+            KafkaError: OFFSET_OUT_OF_RANGE, it is greater than the high watermark; KAFKA_STORAGE_ERROR, the log is offline.
 
         Durability: the offset is written down soon; a crash before that brings the records back.
         """
+        self._check_online()
         if before_offset > self.high_watermark:
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"{before_offset} is behind {self.high_watermark}")
         if before_offset > self.log_start_offset:
@@ -488,7 +505,7 @@ class Log:
         Raises:
             OSError: a file cannot be opened.
         """
-        flush = Flush(self.folder, self.log_end_offset, () if self._are_epochs_synced else (EPOCHS_FILE,))
+        flush = Flush(self.folder, self.log_end_offset, self._unsynced_files)
         try:
             for segment in self.segments:
                 if not segment.is_synced:
@@ -496,7 +513,6 @@ class Log:
         except OSError:
             flush.abandon()
             raise
-        self._are_epochs_synced = True
         return flush
 
     def complete_flush(self, flush: Flush) -> None:
@@ -505,7 +521,6 @@ class Log:
 
     def fail_flush(self, error: OSError) -> None:
         """The flush has not run to its end; the recovery point stays where it is."""
-        self._are_epochs_synced = False
         self._failed("flush", error)
 
     def _flush_if_due(self) -> None:
@@ -534,6 +549,32 @@ class Log:
         for segment in self.segments:
             segment.close()
 
+    # Being out of reach
+
+    @classmethod
+    def offline(
+        cls, topic_partition: TopicPartition, folder: Folder, config: LogConfig, services: LogServices, left: Loaded, reason: str
+    ) -> Log:
+        """A log whose records cannot be reached; it keeps the offsets that the checkpoints have of it, and touches no file.
+
+        Args:
+            left: what is known of it; without segments.
+        """
+        left.segments.append(Segment(folder, services.pool, left.log_end_offset, created_ms=services.now_ms()))
+        log = cls(topic_partition, folder, config, services, left)
+        log.take_offline(reason)
+        return log
+
+    def take_offline(self, reason: str) -> None:
+        """Ends all use of it: whatever is asked of it from now on is KAFKA_STORAGE_ERROR."""
+        if self.offline_reason is None:
+            self.offline_reason = reason
+            self.close()
+
+    def _check_online(self) -> None:
+        if self.offline_reason is not None:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.topic_partition} is offline: {self.offline_reason}")
+
     # The rest
 
     def update_config(self, config: LogConfig) -> None:
@@ -543,16 +584,22 @@ class Log:
 
     @contextmanager
     def _on_disk(self, action: str) -> Iterator[None]:
+        self._check_online()
         try:
             yield
         except OSError as error:
             raise self._failed(action, error) from error
 
     def _failed(self, action: str, error: OSError) -> KafkaError:
-        """Logs the first of a run of failures, and makes it what a client is told."""
-        if not self.has_failed:
+        """Logs the first of a run of failures, and makes it what a client is told; a log that is damaged goes offline."""
+        if isinstance(error, BadBatchError):
+            if self.offline_reason is None:
+                log.error("A partition is offline: it is damaged", partition=str(self.topic_partition), error=str(error))
+                self.take_offline(str(error))
+        elif not self.has_failed and self.offline_reason is None:
             log.error("The disk failed", partition=str(self.topic_partition), action=action, error=str(error))
-        self.has_failed = True
+            self.has_failed = True
+        self.services.note_disk_error(self, error)
         return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{action} of {self.topic_partition} failed: {error.strerror or error}")
 
     def _recovered(self) -> None:

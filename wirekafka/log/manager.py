@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import os
 import random
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 
@@ -34,12 +35,14 @@ from wirekafka.log.checkpoint import (
     write_partition_metadata,
 )
 from wirekafka.log.cleaner import Cleaner
-from wirekafka.log.directory import DataDirectory, DirectoryLockedError
+from wirekafka.log.directory import DataDirectory, DirectoryLockedError, is_lost
 from wirekafka.log.epochs import LeaderEpochs
 from wirekafka.log.flush import Flush
 from wirekafka.log.log import Log, LogServices
+from wirekafka.log.opening import Opened, choose_copies, open_all
+from wirekafka.log.places import BadBatchError
 from wirekafka.log.producer_state import Producers
-from wirekafka.log.recovery import Loaded, Loader
+from wirekafka.log.recovery import TRUNCATES_DAMAGE, Loaded, Loader
 from wirekafka.log.segment import Segment
 from wirekafka.log.storage import Folder, HandlePool, Storage
 from wirekafka.log.upkeep import Upkeep
@@ -49,8 +52,6 @@ __all__ = ["DirectoryLockedError", "LogManager"]
 
 log = structlog.get_logger(__name__)
 
-_LOADS_A_TURN = 50
-"""Logs opened without recovery before others on the loop get their turn."""
 _FLUSH_SECONDS = 1
 """How long the end waits for the disk."""
 _FLUSH_THREADS = 4
@@ -71,6 +72,8 @@ class LogManager:
         directories: `log.dirs`, in order.
         storage: the file system.
         cleaner_offsets: up to where each compacted log is clean.
+        on_offline: called with logs that have gone offline.
+        all_failed: set once no directory works any more.
     """
 
     def __init__(self, config: BrokerConfig, clock: Clock, storage: Storage) -> None:
@@ -78,6 +81,8 @@ class LogManager:
         self.directories = [DataDirectory(path, storage) for path in map(os.path.abspath, config.log_dirs)]
         self.storage = storage
         self.cleaner_offsets: dict[TopicPartition, int] = {}
+        self.on_offline: list[Callable[[list[Log]], object]] = []
+        self.all_failed = trio.Event()
         self._config = config
         self._clock = clock
         self._logs: dict[TopicPartition, Log] = {}
@@ -92,6 +97,7 @@ class LogManager:
             random_below=random.randrange,
             request_flush=self._upkeep.request_flush,
             note_start_moved=self._upkeep.request_log_starts,
+            note_disk_error=self._note_log_error,
         )
 
     # Opening
@@ -112,8 +118,8 @@ class LogManager:
 
         Raises:
             DirectoryLockedError: another broker holds one of them.
-            KafkaError: a directory belongs to another broker or cluster, a partition is in two of them, or one cannot be read.
-            OSError: a directory cannot be made or read.
+            KafkaError: a directory belongs to another broker or cluster, or a partition is in two of them.
+            OSError: the first directory, which holds the list of topics, cannot be made or read; others are offline then.
 
         Cancellation: the directories are unlocked, and what was opened needs recovery.
         """
@@ -128,17 +134,22 @@ class LogManager:
 
     def _lock(self) -> None:
         listeners = ", ".join(map(str, self._config.listeners))
-        for directory in self.directories:
-            directory.lock(f"wirekafka, process {os.getpid()}, started for {listeners}")
         cluster_id = None
         for directory in self.directories:
-            directory.load(node_id=self._config.node_id, cluster_id=cluster_id)
+            try:
+                directory.lock(f"wirekafka, process {os.getpid()}, started for {listeners}")
+                directory.load(node_id=self._config.node_id, cluster_id=cluster_id)
+            except OSError as error:
+                if directory is self.directories[0]:
+                    raise
+                self.fail_directory(directory, error)
+                continue
             cluster_id = directory.meta.cluster_id
         self.cluster_id = cluster_id or ""
 
     def announce(self, addresses: str) -> None:
         """Says where this broker listens, for another one that wants its directories."""
-        for directory in self.directories:
+        for directory in self._online():
             with suppress(OSError):
                 directory.announce(f"wirekafka, process {os.getpid()}, listening on {addresses}")
 
@@ -149,69 +160,69 @@ class LogManager:
     async def _load(self, config_of: Callable[[str], LogConfig] | None) -> None:
         default = LogConfig.of(self._config, {})
         started = trio.current_time()
-        for directory in self.directories:
-            for path in directory.deleted_folders():
-                self._remove_folder(Folder(path, self.storage))
-            self.cleaner_offsets |= directory.read_checkpoint(CLEANER_OFFSETS)
-            checkpoints = {file: directory.read_checkpoint(file) for file in OFFSETS_OF}
-            loaders: dict[TopicPartition, tuple[LogConfig, Loader]] = {}
-            for name, path in directory.partitions():
-                if name in self._home:
-                    other = self._home[name].path
-                    raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{name} is in {path} and in {other} too")
-                self._home[name] = directory
-                config = config_of(name.topic) if config_of else default
-                loaders[name] = config, self._loader(directory, name, path, config, checkpoints)
-            if directory.is_clean:
-                await self._load_clean(loaders)
-            else:
-                await self._recover_all(loaders)
+        found: list[Opened] = []
+        for directory in self._online():
+            try:
+                found += self._look_through(directory, config_of or (lambda topic: default))
+            except OSError as error:
+                self.fail_directory(directory, error)
+        await open_all(found, self._config.integer("num.recovery.threads.per.data.dir"))
+        chosen, spare = choose_copies(found)
+        for each in spare:
+            self._discard_copy(each)
+        for each in chosen:
+            self._home[each.name] = each.directory
+            self._enter_opened(each)
         if self._logs:
             log.info(
                 "Opened the logs",
                 partitions=len(self._logs),
-                recovered=sum(not self._home[name].is_clean for name in self._logs),
+                recovered=sum(not each.loader.is_clean for each in chosen),
                 seconds=round(trio.current_time() - started, 2),
             )
 
-    def _loader(
-        self,
-        directory: DataDirectory,
-        name: TopicPartition,
-        path: str,
-        config: LogConfig,
-        checkpoints: dict[str, dict[TopicPartition, int]],
-    ) -> Loader:
-        return Loader(
-            Folder(path, self.storage),
-            self._services.pool,
-            str(name),
-            config.index_interval_bytes,
-            self._clock.now_ms(),
-            log_start_offset=checkpoints[LOG_START_OFFSETS].get(name, 0),
-            recovery_point=checkpoints[RECOVERY_POINTS].get(name, 0),
-            is_clean=directory.is_clean,
+    def _look_through(self, directory: DataDirectory, config_of: Callable[[str], LogConfig]) -> list[Opened]:
+        for path in directory.deleted_folders():
+            self._remove_folder(Folder(path, self.storage))
+        self.cleaner_offsets |= directory.read_checkpoint(CLEANER_OFFSETS)
+        checkpoints = {file: directory.read_checkpoint(file) for file in OFFSETS_OF}
+        found = []
+        for name, path in directory.partitions():
+            config = config_of(name.topic)
+            loader = Loader(
+                Folder(path, self.storage),
+                self._services.pool,
+                str(name),
+                config.index_interval_bytes,
+                self._clock.now_ms(),
+                log_start_offset=checkpoints[LOG_START_OFFSETS].get(name, 0),
+                recovery_point=checkpoints[RECOVERY_POINTS].get(name, 0),
+                is_clean=directory.is_clean,
+                has_lost_power=directory.has_lost_power,
+                truncates_damage=self._config.boolean(TRUNCATES_DAMAGE),
+            )
+            found.append(Opened(name, directory, config, loader))
+        return found
+
+    def _enter_opened(self, opened: Opened) -> None:
+        assert opened.loaded is not None, "it was opened, or could not be"
+        folder = opened.loader.folder
+        if opened.error is None:
+            self._enter(opened.name, opened.config, folder, opened.loaded)
+            return
+        self._logs[opened.name] = Log.offline(
+            opened.name, folder, opened.config, self._services, opened.loaded, str(opened.error)
         )
+        self.note_disk_error(opened.directory, opened.error)
 
-    async def _load_clean(self, loaders: dict[TopicPartition, tuple[LogConfig, Loader]]) -> None:
-        for number, (name, (config, loader)) in enumerate(loaders.items()):
-            if number % _LOADS_A_TURN == 0:
-                await trio.lowlevel.checkpoint()
-            self._enter(name, config, loader.folder, _load(loader))
-
-    async def _recover_all(self, loaders: dict[TopicPartition, tuple[LogConfig, Loader]]) -> None:
-        limiter = trio.CapacityLimiter(self._config.integer("num.recovery.threads.per.data.dir"))
-
-        async def recover(name: TopicPartition, config: LogConfig, loader: Loader) -> None:
-            loaded = await trio.to_thread.run_sync(_load, loader, limiter=limiter)
-            self._enter(name, config, loader.folder, loaded)
-
-        try:
-            async with trio.open_nursery() as nursery:
-                for name, (config, loader) in loaders.items():
-                    nursery.start_soon(recover, name, config, loader)
-        except ExceptionGroup as group:
-            raise group.exceptions[0] from None
+    def _discard_copy(self, opened: Opened) -> None:
+        """Gets rid of the copy of a partition that is not used; the next start finds one again that cannot be moved away."""
+        assert opened.loaded is not None, "only what was opened is a copy"
+        for segment in opened.loaded.segments:
+            segment.close()
+        with suppress(OSError):
+            opened.loader.folder.move(opened.directory.path_of_deleted(opened.name))
+            self._remove_folder(opened.loader.folder)
 
     def _enter(self, name: TopicPartition, config: LogConfig, folder: Folder, loaded: Loaded) -> Log:
         # Most logs are not touched soon: a start leaves no files open.
@@ -220,10 +231,62 @@ class LogManager:
         entered = self._logs[name] = Log(name, folder, config, self._services, loaded)
         return entered
 
+    # Directories that fail
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all directories work, so that a partition that is not here is nowhere."""
+        return all(directory.offline_reason is None for directory in self.directories)
+
+    def _online(self) -> list[DataDirectory]:
+        return [directory for directory in self.directories if directory.offline_reason is None]
+
+    def note_disk_error(self, directory: DataDirectory, error: OSError) -> None:
+        """The file system has refused something in a directory: it may mean the whole of it."""
+        if directory.offline_reason is None and is_lost(directory.path, error):
+            self.fail_directory(directory, error)
+
+    def fail_directory(self, directory: DataDirectory, error: OSError) -> None:
+        """Takes a directory and all its partitions offline, until the broker starts again.
+
+        Source: KIP-112; ReplicaManager.handleLogDirFailure.
+        """
+        directory.offline_reason = f"{directory.path} has failed: {error.strerror or error}"
+        gone = list(self.in_directory(directory).values())
+        log.error(
+            "A data directory has failed: its partitions are offline until it is repaired and the broker started again",
+            path=directory.path,
+            partitions=len(gone),
+            error=str(error),
+        )
+        for each in gone:
+            each.take_offline(directory.offline_reason)
+        self._tell_offline(gone)
+        if not self._online():
+            log.critical("All data directories have failed: the broker stops", paths=self._config.log_dirs)
+            self.all_failed.set()
+
+    def _note_log_error(self, each: Log, error: OSError) -> None:
+        if self._logs.get(each.topic_partition) is not each:
+            return
+        self.note_disk_error(self._home[each.topic_partition], error)
+        if isinstance(error, BadBatchError):
+            self._tell_offline([each])
+
+    def _tell_offline(self, gone: list[Log]) -> None:
+        """Tells it to who wants to know, once whatever is in the midst of a request is done with it."""
+
+        def tell() -> None:
+            for callback in self.on_offline:
+                callback(gone)
+
+        self._clock.call_later(0, tell)
+
     # Finding, making, deleting
 
     def __iter__(self) -> Iterator[Log]:
-        return iter(list(self._logs.values()))
+        """Those that are online."""
+        return iter([each for each in self._logs.values() if each.offline_reason is None])
 
     def __len__(self) -> int:
         return len(self._logs)
@@ -244,32 +307,64 @@ class LogManager:
         """The logs that are in one of the data directories."""
         return {name: each for name, each in self._logs.items() if self._home[name] is directory}
 
-    def create(self, topic_partition: TopicPartition, topic_id: bytes, config: LogConfig) -> Log:
-        """Makes a log in the directory with the fewest.
+    def create(self, topic_partition: TopicPartition, topic_id: bytes, config: LogConfig, *, is_new: bool = True) -> Log:
+        """Makes a log in the directory with the fewest; in the next one, if that directory fails.
+
+        Args:
+            is_new: there never was a log of this partition. If there may have been one, and a directory is offline, it is
+                taken to be there: the log that is returned is offline then.
 
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR; nothing is left of it.
 
         Durability: in the page cache; who keeps the list of topics makes it last.
+
+        Source: LogManager.nextLogDirs, getOrCreateLog.
         """
         assert topic_partition not in self._logs, f"{topic_partition} is there already"
-        counts = [sum(home is directory for home in self._home.values()) for directory in self.directories]
-        directory = self.directories[counts.index(min(counts))]
-        folder = Folder(f"{directory.path}/{topic_partition}", self.storage)
-        segment = Segment(folder, self._services.pool, 0, created_ms=self._clock.now_ms())
-        try:
-            self.forget_deleted()
-            self.storage.make_folder(folder.path)
-            folder.write_file(PARTITION_METADATA, write_partition_metadata(topic_id))
-            segment.create(preallocate_bytes=config.segment_bytes if config.preallocate else 0)
-            segment.close()
-        except OSError as error:
-            self._remove_folder(folder)
-            log.error("Could not make a log", partition=str(topic_partition), error=str(error))
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"cannot make {folder.path}: {error.strerror}") from error
+        if not is_new and not self.is_complete:
+            return self._enter_missing(topic_partition, topic_id, config)
+        while True:
+            directory = self._next_directory()
+            folder = Folder(f"{directory.path}/{topic_partition}", self.storage)
+            try:
+                segment = self._make_files(folder, topic_id, config)
+                break
+            except OSError as error:
+                self._remove_folder(folder)
+                log.error("Could not make a log", partition=str(topic_partition), error=str(error))
+                self.note_disk_error(directory, error)
+                if directory.offline_reason is None:
+                    message = f"cannot make {folder.path}: {error.strerror}"
+                    raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, message) from error
         loaded = Loaded([segment], LeaderEpochs(), Producers(0), 0, 0, 0, topic_id)
         self._home[topic_partition] = directory
         return self._enter(topic_partition, config, folder, loaded)
+
+    def _next_directory(self) -> DataDirectory:
+        online = self._online()
+        if not online:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "all data directories have failed")
+        counts = Counter(self._home.values())
+        return min(online, key=counts.__getitem__)
+
+    def _make_files(self, folder: Folder, topic_id: bytes, config: LogConfig) -> Segment:
+        self.forget_deleted()
+        folder.make()
+        folder.write_file(PARTITION_METADATA, write_partition_metadata(topic_id))
+        segment = Segment(folder, self._services.pool, 0, created_ms=self._clock.now_ms())
+        segment.create(preallocate_bytes=config.segment_bytes if config.preallocate else 0)
+        segment.close()
+        return segment
+
+    def _enter_missing(self, name: TopicPartition, topic_id: bytes, config: LogConfig) -> Log:
+        directory = next(each for each in self.directories if each.offline_reason is not None)
+        log.error("A partition is offline: its folder is not in any directory that works", partition=str(name))
+        folder = Folder(f"{directory.path}/{name}", self.storage)
+        left = Loaded([], LeaderEpochs(), Producers(0), 0, 0, 0, topic_id)
+        self._home[name] = directory
+        self._logs[name] = Log.offline(name, folder, config, self._services, left, directory.offline_reason or "")
+        return self._logs[name]
 
     def delete(self, topic_partition: TopicPartition) -> None:
         """Deletes a log: its name is free at once, its files go after `file.delete.delay.ms`.
@@ -303,10 +398,19 @@ class LogManager:
         Raises:
             OSError: they may still be there.
         """
-        for directory in list(self._stale):
+        for directory in self._stale.intersection(self._online()):
             for file in (*OFFSETS_OF, CLEANER_OFFSETS):
                 directory.write_checkpoint(file, self.offsets_of(directory, file))
             self._stale.discard(directory)
+
+    def sync_directories(self) -> None:
+        """Brings the names of all folders to the disk: what was deleted stays so, even if its folder does not say whose it is."""
+        for directory in self._online():
+            try:
+                self.storage.sync_folder(directory.path)
+            except OSError as error:
+                log.error("Could not sync a data directory", path=directory.path, error=str(error))
+                self.note_disk_error(directory, error)
 
     def offsets_of(self, directory: DataDirectory, file: str) -> dict[TopicPartition, int]:
         """What a checkpoint is to say now."""
@@ -334,7 +438,7 @@ class LogManager:
         """
         try:
             limiter = trio.CapacityLimiter(_FLUSH_THREADS)
-            for directory in self.directories:
+            for directory in self._online():
                 await self._close_directory(directory, limiter)
         finally:
             for each in self:
@@ -371,11 +475,3 @@ async def _finish(each: Log, flush: Flush, limiter: trio.CapacityLimiter) -> Non
         each.complete_flush(flush)
     except OSError as error:
         each.fail_flush(error)
-
-
-def _load(loader: Loader) -> Loaded:
-    try:
-        return loader.load()
-    except OSError as error:
-        log.error("Could not open a log", partition=loader.name, error=str(error))
-        raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"cannot open {loader.folder.path}: {error}") from error

@@ -30,6 +30,10 @@ _HEADS_CHUNK = 8192
 _BATCHES_CHUNK = 1 << 20
 
 
+class BadBatchError(OSError):
+    """A file that was whole holds no batch where one should begin: the disk, or somebody, has changed it."""
+
+
 class BatchPlace(NamedTuple):
     """Where a batch is, and what its header says."""
 
@@ -69,7 +73,7 @@ def places_in(storage: Storage, file: FileHandle, position: int, end: int) -> It
                 chunk += bytes(_HEAD.size)
         place = read_place(chunk, at, position)
         if place is None or position + place.size_bytes > end:
-            raise OSError(f"the file holds no batch at byte {position}")
+            raise BadBatchError(f"the file holds no batch at byte {position}")
         yield place
         position += place.size_bytes
 

@@ -2,8 +2,13 @@
 
 Theory of operation: the recovery point is an offset up to which everything is on the disk for certain. After a crash the
 segment that holds it, and all behind it, are read whole: framing, checksum and order of each batch are checked, indexes,
-producers and leader epochs are made anew, and at the first batch that is not right the log ends. After a clean shutdown the
-indexes are complete; of the batches only the headers behind the last entry are read.
+producers and leader epochs are made anew. After a clean shutdown the indexes are complete; of the batches only the headers
+behind the last entry are read.
+
+At the first batch that is not right the log ends, if a crash explains that: a process that ends leaves one torn write behind
+everything else, a machine that ends may lose any write that was not synced. A batch that is not right where neither explains
+it, before the recovery point or with sound batches behind it, was damaged: what is behind it was acknowledged, and is not
+thrown away unless the operator says so.
 
 Compaction replaces segments in steps that a crash may part: `.cleaned` files are unfinished and go; `.swap` files are
 finished, so the segments they replace go and they take their names.
@@ -27,7 +32,7 @@ import structlog
 from wirekafka.log.checkpoint import PARTITION_METADATA, MalformedFileError, read_partition_metadata
 from wirekafka.log.epochs import FILE_NAME as EPOCHS_FILE
 from wirekafka.log.epochs import LeaderEpochs
-from wirekafka.log.places import BatchPlace, read_place
+from wirekafka.log.places import BadBatchError, BatchPlace, read_place
 from wirekafka.log.producer_state import CorruptSnapshotError, Producers
 from wirekafka.log.segment import (
     DELETED_SUFFIX,
@@ -51,6 +56,13 @@ _TEMPORARY_SUFFIX = ".tmp"
 
 _SEGMENT_FILE = re.compile(r"([0-9]{20})\.(log|index|timeindex|txnindex|snapshot)(\.swap|\.cleaned)?")
 _CHUNK = 4 << 20
+_MOST_UNINDEXED_BYTES = 32 << 20
+"""Behind the last entry of an offset index there is less than one interval and one batch, and batches are smaller than this."""
+_MOST_CANDIDATES = 10_000
+"""Places looked at for a batch, among bytes that are none."""
+
+TRUNCATES_DAMAGE = "wirekafka.log.recovery.truncate.corrupt"
+"""The setting by which an operator gives up what is behind a damaged batch."""
 _LEGACY_CRC = Struct(">I")
 
 Files = dict[str, os.stat_result]
@@ -84,7 +96,10 @@ class Loader:
         name: the partition, for the log lines.
         index_interval_bytes: for indexes that are made anew.
         log_start_offset, recovery_point: from the checkpoints; 0 where these do not know the partition.
-        is_clean: the broker that left the folder had time to close it.
+        is_clean: the broker that left the folder had time to close it; whether all of it is on the disk, the recovery point says.
+        has_lost_power: the machine has ended since, so writes that were not synced may be lost in any order.
+        truncates_damage: the log is cut where it is damaged, whatever is behind that.
+        bytes_read: of the segments that were read whole, so far; another thread may look.
     """
 
     folder: Folder
@@ -95,19 +110,27 @@ class Loader:
     log_start_offset: int = 0
     recovery_point: int = 0
     is_clean: bool = False
+    has_lost_power: bool = False
+    truncates_damage: bool = False
+    bytes_read: int = 0
 
     def load(self) -> Loaded:
         """Reads the folder and puts right what a crash has left.
 
         Raises:
+            BadBatchError: a segment is damaged.
             OSError: the folder cannot be read, or not be put right.
         """
+        # Who had no time to close the folder may not have synced the names in it either.
+        self.folder.is_dirty = self.folder.is_new = not self.is_clean
         files = self._finish_swaps(self._remove_leftovers(self._files()))
         segments = self._open_segments(files)
         epochs = self._read_epochs()
         recovered_from = self._first_to_recover(segments, files)
-        for segment in segments[:recovered_from]:
-            self._check_indexes(segment, files)
+        for number in range(recovered_from):
+            if not self._check_indexes(segments, number, files):
+                recovered_from = len(segments)
+                break
         if recovered_from < len(segments):
             sound_offset = segments[recovered_from].base_offset
         else:
@@ -123,14 +146,14 @@ class Loader:
         if not segments:
             segments.append(self._create_segment(log_end_offset))
         log_start_offset = max(self.log_start_offset, segments[0].base_offset)
-        self._tidy_snapshots(segments, log_end_offset)
+        self._tidy_snapshots(segments, files, log_end_offset)
         if epochs.truncate_end(log_end_offset) | epochs.truncate_start(log_start_offset):
             self.folder.write_file(EPOCHS_FILE, epochs.write())
         recovery_point = min(self.recovery_point, log_end_offset)
         for segment, next_segment in zip(segments, [*segments[1:], None], strict=True):
             end_offset = next_segment.base_offset if next_segment else log_end_offset
             segment.is_synced = segment.is_synced and end_offset <= recovery_point
-        topic_id = self._read_topic_id()
+        topic_id = self.read_topic_id()
         return Loaded(segments, epochs, producers, log_start_offset, log_end_offset, recovery_point, topic_id)
 
     def _files(self) -> Files:
@@ -215,16 +238,46 @@ class Loader:
             return False
         return True
 
-    def _check_indexes(self, segment: Segment, files: Files) -> None:
-        """Rebuilds the indexes of a segment that needs no recovery, if they are not there or cannot be right."""
+    def _check_indexes(self, segments: list[Segment], number: int, files: Files) -> bool:
+        """Rebuilds the indexes of a segment that needs no recovery, if they are not there or cannot be right.
+
+        Returns:
+            False if the segment is damaged, and the log now ends in the midst of it.
+        """
+        segment = segments[number]
+        next_base = segments[number + 1].base_offset if number + 1 < len(segments) else None
+        if self._has_sound_indexes(segment, next_base, files):
+            return True
+        log.warning("Rebuilding the indexes of a segment", partition=self.name, file=segment.log_name)
+        file_size = segment.size
+        self._rebuild(segment, None, None)
+        if segment.size < file_size:
+            self._refuse_damage(segment, "everything before the recovery point was sound once")
+            self._cut(segments, number, file_size)
+            return False
+        segment.seal()
+        return True
+
+    def _has_sound_indexes(self, segment: Segment, next_base: int | None, files: Files) -> bool:
+        """Whether the indexes of a segment can be right: by their sizes, and after a crash by their last entries too.
+
+        Source: OffsetIndex.sanityCheck, TimeIndex.sanityCheck.
+        """
         for index in (segment.offset_index, segment.time_index):
             found = files.get(index.name)
-            is_missing = found is None and segment.size > 0
-            if is_missing or (found is not None and found.st_size != index.size_bytes):
-                log.warning("Rebuilt the indexes of a segment", partition=self.name, file=index.name)
-                self._rebuild(segment, None, None)
-                segment.seal()
-                return
+            if (found is None and segment.size > 0) or (found is not None and found.st_size != index.size_bytes):
+                return False
+        if self.is_clean or not segment.size:
+            return True
+        last_offset, position = segment.offset_index.last() or (0, 0)
+        timestamp, offset_of_timestamp = segment.time_index.last() or (-1, 0)
+        if segment.size - position > self.index_interval_bytes + _MOST_UNINDEXED_BYTES:
+            return False
+        if not segment.time_index.count:
+            return next(segment.places()).max_timestamp < 0
+        most = MOST_RELATIVE_OFFSET if next_base is None else next_base - 1 - segment.base_offset
+        has_entries_within = 0 <= last_offset <= most and 0 <= offset_of_timestamp <= most
+        return has_entries_within and 0 <= position < segment.size and timestamp >= 0
 
     def _recover(self, segments: list[Segment], first: int, epochs: LeaderEpochs, producers: Producers) -> None:
         for number in range(first, len(segments)):
@@ -232,12 +285,34 @@ class Loader:
             file_size = segment.size
             self._rebuild(segment, epochs, producers)
             if segment.size < file_size:
+                if not self.has_lost_power and self._has_more(segments, number, file_size):
+                    self._refuse_damage(segment, "there are sound batches behind it")
                 self._cut(segments, number, file_size)
                 break
             if number + 1 < len(segments):
                 segment.seal()
             segment.is_synced = False
         self._drop_empty_end(segments, first)
+
+    def _has_more(self, segments: list[Segment], number: int, file_size: int) -> bool:
+        """Whether there is a sound batch behind the place where a segment is not sound."""
+        segment = segments[number]
+        return has_sound_batch(segment, segment.size + 1, file_size) or any(
+            has_sound_batch(behind, 0, behind.size) for behind in segments[number + 1 :]
+        )
+
+    def _refuse_damage(self, segment: Segment, reason: str) -> None:
+        """Keeps what is behind a damaged batch, unless the operator wants it cut.
+
+        Raises:
+            BadBatchError: it is to be kept.
+        """
+        if not self.truncates_damage:
+            path = self.folder.path_of(segment.log_name)
+            raise BadBatchError(
+                f"{path} is damaged at byte {segment.size}, and {reason}. Bring the file back from a copy; or set "
+                f"{TRUNCATES_DAMAGE}=true for one start, which cuts the partition there and loses the rest of it"
+            )
 
     def _drop_empty_end(self, segments: list[Segment], first: int) -> None:
         """Drops empty segments behind records that were lost with the machine's power, for nobody could ever read up to them."""
@@ -279,6 +354,7 @@ class Loader:
         for place, data in _sound_batches(segment, file_size):
             segment.note(place.position, place.size_bytes, place.last_offset, place.max_timestamp, self.index_interval_bytes)
             segment.size = place.position + place.size_bytes
+            self.bytes_read += place.size_bytes
             if epochs is not None and place.leader_epoch >= 0 and (epochs.latest is None or place.leader_epoch > epochs.latest):
                 epochs.assign(place.leader_epoch, place.base_offset)
             if producers is not None:
@@ -304,6 +380,7 @@ class Loader:
         """
         first_offset = max(self.log_start_offset, segments[0].base_offset if segments else 0)
         producers = Producers(first_offset)
+        are_all_known = self.is_clean
         for offset in sorted(_snapshot_offsets(files), reverse=True):
             if offset > end_offset or (offset <= first_offset and offset != end_offset):
                 continue
@@ -313,19 +390,20 @@ class Loader:
             except CorruptSnapshotError as error:
                 log.warning("Ignored a snapshot of producers", partition=self.name, offset=offset, reason=str(error))
                 self.folder.remove(file_name(offset, SNAPSHOT_SUFFIX))
+                are_all_known = False
         else:
-            if self.is_clean:
+            if are_all_known:
                 producers.end_offset = end_offset
         replay(producers, segments, end_offset)
         return producers
 
-    def _tidy_snapshots(self, segments: list[Segment], log_end_offset: int) -> None:
+    def _tidy_snapshots(self, segments: list[Segment], files: Files, log_end_offset: int) -> None:
         """Keeps the snapshots at the base of a segment, and the last one if it is behind all of these.
 
         Source: ProducerStateManager.removeStraySnapshots.
         """
         bases = {segment.base_offset for segment in segments}
-        offsets = sorted(_snapshot_offsets(self._files()))
+        offsets = sorted(_snapshot_offsets(files))
         last = segments[-1].base_offset
         kept = max((offset for offset in offsets if last < offset <= log_end_offset), default=None)
         for offset in offsets:
@@ -342,7 +420,8 @@ class Loader:
             log.warning("Ignored the leader epochs of a partition", partition=self.name, reason=str(error))
             return LeaderEpochs()
 
-    def _read_topic_id(self) -> bytes | None:
+    def read_topic_id(self) -> bytes | None:
+        """The id of the topic that the folder says it belongs to."""
         data = self.folder.read_file(PARTITION_METADATA)
         if data is None:
             return None
@@ -445,3 +524,28 @@ def _count_records(segment: Segment, position: int, end: int) -> int:
         count += max(BatchHeader(data).record_count, 0) if data[16] == 2 else 1
         position += place.size_bytes
     return count
+
+
+def has_sound_batch(segment: Segment, position: int, end: int) -> bool:
+    """Whether a sound batch of format 2 begins anywhere between two positions of a segment's file."""
+    heads = {(segment.base_offset + shift >> 32).to_bytes(4, "big") for shift in (0, MOST_RELATIVE_OFFSET)}
+    pattern = re.compile(b"(?=(?:%s).{12}\x02)" % b"|".join(map(re.escape, heads)), re.DOTALL)
+    storage, fd = segment.folder.storage, segment.file().fd
+    candidates = 0
+    for chunk_position in range(position, end, _CHUNK):
+        data = storage.read(fd, min(_CHUNK + HEADER_SIZE, end - chunk_position), chunk_position)
+        for match in pattern.finditer(data):
+            at = match.start()
+            if at >= _CHUNK or len(data) - at < HEADER_SIZE:
+                break
+            place = read_place(data, at, chunk_position + at)
+            if place is None or place.position + place.size_bytes > end:
+                continue
+            if not 0 <= place.base_offset - segment.base_offset <= MOST_RELATIVE_OFFSET:
+                continue
+            candidates += 1
+            if candidates > _MOST_CANDIDATES:
+                return False
+            if _is_sound(memoryview(storage.read(fd, place.size_bytes, place.position))):
+                return True
+    return False

@@ -20,9 +20,11 @@ from contextlib import suppress
 from struct import Struct
 from typing import NamedTuple
 
+import structlog
+
 from wirekafka.config import LogConfig
-from wirekafka.log.index import OffsetIndex, TimeIndex
-from wirekafka.log.places import BatchPlace, batches_in, places_in
+from wirekafka.log.index import OffsetIndex, ShortIndexError, TimeIndex
+from wirekafka.log.places import BadBatchError, BatchPlace, batches_in, places_in
 from wirekafka.log.storage import Bytes, FileHandle, FileRegion, Folder, HandlePool
 from wirekafka.names import NO_TIMESTAMP
 from wirekafka.wire.batch import BatchHeader, iterate_records
@@ -42,6 +44,10 @@ _LENGTH = Struct(">i")
 _OVERHEAD = 12
 """Bytes before those that a batch's length counts: its offset and the length itself."""
 _MAGIC_AT = 16
+_MENDED_INTERVAL_BYTES = 4096
+"""Between two entries of an index that is made anew: the default of `index.interval.bytes`."""
+
+log = structlog.get_logger(__name__)
 
 
 def file_name(base_offset: int, suffix: str) -> str:
@@ -317,6 +323,10 @@ class Segment:
         Durability: in the page cache.
         """
         self.save_indexes()
+        self.unload_indexes()
+
+    def unload_indexes(self) -> None:
+        """Keeps nothing of the indexes in memory, which are in their files."""
         self.offset_index.unload()
         self.time_index.unload()
 
@@ -342,11 +352,47 @@ class Segment:
 
     def find(self, offset: int) -> BatchPlace | None:
         """The first batch whose last offset is `offset` or greater; None if there is none."""
-        _, position = self.offset_index.floor(min(offset - self.base_offset, MOST_RELATIVE_OFFSET)) or (0, 0)
+        relative_offset = min(offset - self.base_offset, MOST_RELATIVE_OFFSET)
+        try:
+            entry = self.offset_index.floor(relative_offset)
+            return self._find_from(entry, offset)
+        except (BadBatchError, FileNotFoundError, ShortIndexError):
+            if self.offset_index.keys is not None:
+                raise
+        # The log or the index is damaged; if it is the log, this raises.
+        self.mend_indexes()
+        return self._find_from(self.offset_index.floor(relative_offset), offset)
+
+    def _find_from(self, entry: tuple[int, int] | None, offset: int) -> BatchPlace | None:
+        """The first batch from an entry of the offset index on whose last offset is `offset` or greater.
+
+        Raises:
+            BadBatchError: there is none where the entry leads; or one that is behind what the entry promises, so that
+                records before it would be passed over.
+        """
+        most, position = (self.base_offset + entry[0], entry[1]) if entry else (None, 0)
         for place in self.places(position):
+            if most is not None and place.last_offset > most:
+                raise BadBatchError(f"{self.folder.path_of(self.offset_index.name)} leads to a wrong batch")
+            most = None
             if place.last_offset >= offset:
                 return place
         return None
+
+    def mend_indexes(self) -> None:
+        """Makes the indexes of a sealed segment anew from the headers of its batches.
+
+        Raises:
+            BadBatchError: the log itself is damaged; the indexes are as they were then.
+        """
+        log.warning("The indexes of a segment are damaged; they are made anew", path=self.folder.path_of(self.log_name))
+        places = list(self.places())
+        self.forget()
+        for place in places:
+            self.note(place.position, place.size_bytes, place.last_offset, place.max_timestamp, _MENDED_INTERVAL_BYTES)
+        self.note_max_timestamp()
+        with suppress(OSError):
+            self.seal()
 
     def size_of_batch_at(self, position: int) -> int:
         """The size of the batch that begins there."""
@@ -355,11 +401,21 @@ class Segment:
 
     def places(self, position: int = 0) -> Iterator[BatchPlace]:
         """The batches from the one that begins at `position`, by their headers alone."""
-        return places_in(self.folder.storage, self.file(), position, self.size)
+        try:
+            yield from places_in(self.folder.storage, self.file(), position, self.size)
+        except BadBatchError as error:
+            raise self._damaged(error) from None
 
     def batches(self, position: int = 0) -> Iterator[memoryview]:
         """The batches from the one that begins at `position`, whole."""
-        return batches_in(self.folder.storage, self.file(), position, self.size)
+        try:
+            yield from batches_in(self.folder.storage, self.file(), position, self.size)
+        except BadBatchError as error:
+            raise self._damaged(error) from None
+
+    def _damaged(self, error: BadBatchError) -> BadBatchError:
+        path = self.folder.path_of(self.log_name)
+        return BadBatchError(f"{path} is damaged: {error}. Bring it back from a copy and start the broker again")
 
     def next_offset(self) -> int:
         """One past its last record, from the last entry of the offset index and the headers behind it."""

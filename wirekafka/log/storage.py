@@ -143,6 +143,18 @@ class Storage:
         finally:
             os.close(fd)
 
+    def rewrite_file(self, path: str, data: bytes) -> None:
+        """Makes `data` the content of a file, in place: a crash may leave a part, for files that are checked when read.
+
+        Durability: as `write`.
+        """
+        fd = self.open(path, create=True)
+        try:
+            self.truncate(fd, 0)
+            self.write(fd, data, 0)
+        finally:
+            self.close(fd)
+
     def write_file(self, path: str, data: bytes, *, sync: bool = False) -> None:
         """Puts `data` in the place of a file: readers see the old one or the new one, never a part.
 
@@ -211,14 +223,21 @@ class Folder:
     Attributes:
         path: where it is now.
         is_dirty: a file was made or renamed since the folder was last synced.
+        is_new: so was the folder itself.
     """
 
-    __slots__ = ("is_dirty", "path", "storage")
+    __slots__ = ("is_dirty", "is_new", "path", "storage")
 
     def __init__(self, path: str, storage: Storage) -> None:
         self.path = path
         self.storage = storage
         self.is_dirty = False
+        self.is_new = False
+
+    def make(self) -> None:
+        """Makes the folder; one that exists is fine."""
+        self.storage.make_folder(self.path)
+        self.is_new = True
 
     def path_of(self, name: str) -> str:
         """The path of one of its files."""
@@ -245,6 +264,11 @@ class Folder:
         self.is_dirty |= not sync
         self.storage.write_file(f"{self.path}/{name}", data, sync=sync)
 
+    def rewrite_file(self, name: str, data: bytes) -> None:
+        """Makes `data` the content of one of its files, in place; see `Storage.rewrite_file`."""
+        self.is_dirty = True
+        self.storage.rewrite_file(f"{self.path}/{name}", data)
+
     def rename(self, name: str, new_name: str) -> None:
         """Renames one of its files; one that is not there is fine."""
         with suppress(FileNotFoundError):
@@ -259,12 +283,16 @@ class Folder:
         """Renames the folder itself; files that are open stay open."""
         self.storage.rename(self.path, new_path)
         self.path = new_path
+        self.is_new = True
 
     def sync(self) -> None:
-        """Waits until the list of its files is on the disk, if that changed."""
+        """Waits until the list of its files, and its own name, are on the disk, if they changed."""
         if self.is_dirty:
             self.storage.sync_folder(self.path)
             self.is_dirty = False
+        if self.is_new:
+            self.storage.sync_folder(os.path.dirname(self.path))
+            self.is_new = False
 
 
 class HandleHolder(Protocol):

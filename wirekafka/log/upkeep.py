@@ -81,6 +81,8 @@ class Upkeep:
             due, self._to_flush = self._to_flush, {}
             flushes = []
             for each in due:
+                if each.offline_reason is not None:
+                    continue
                 try:
                     flushes.append((each, each.prepare_flush()))
                 except OSError as error:
@@ -111,11 +113,14 @@ class Upkeep:
 
     async def _write(self, file: str) -> None:
         for directory in self._logs.directories:
+            if directory.offline_reason is not None:
+                continue
             offsets = self._logs.offsets_of(directory, file)
             try:
                 await trio.to_thread.run_sync(directory.write_checkpoint, file, offsets)
             except OSError as error:
                 log.error("Could not write a checkpoint", path=f"{directory.path}/{file}", error=str(error))
+                self._logs.note_disk_error(directory, error)
 
     # What goes through all logs
 

@@ -16,6 +16,7 @@ from wirekafka.broker import Broker, is_loopback
 from wirekafka.clock import Clock
 from wirekafka.config import BrokerConfig
 from wirekafka.config.endpoints import parse_listeners
+from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.server.dispatch import Dispatcher
 from wirekafka.server.drivers import EpollDriver
 from wirekafka.server.listener import Address, BoundListener, ConnectionQuotas
@@ -58,7 +59,8 @@ async def open_broker(
         ConfigError: settings contradict each other, or name an API that there is not.
         ListenError: an address cannot be listened on.
         DirectoryLockedError: another broker holds a data directory.
-        KafkaError: KAFKA_STORAGE_ERROR, if the data cannot be read.
+        KafkaError: KAFKA_STORAGE_ERROR, if the data cannot be read; or at the end of the block, which is cancelled then, if all
+            data directories have failed.
         OSError: a data directory cannot be made or read.
     """
     served_versions(config)
@@ -69,14 +71,26 @@ async def open_broker(
             broker.logs.announce(", ".join(map(str, addresses)))
             async with trio.open_nursery() as background:
                 broker.start(background)
+                background.start_soon(_stop_without_directories, broker, background.cancel_scope)
                 async with _serving(broker, listeners):
                     yield RunningBroker(broker, addresses)
                 background.cancel_scope.cancel()
+        if broker.logs.all_failed.is_set():
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "all data directories have failed")
     finally:
         with trio.CancelScope(shield=True, deadline=trio.current_time() + CLOSE_SECONDS) as scope:
             await broker.close()
         if scope.cancelled_caught:
             log.warning("Closing took too long: the logs will be recovered at the next start")
+
+
+async def _stop_without_directories(broker: Broker, scope: trio.CancelScope) -> None:
+    """Ends a broker that has no data directory left.
+
+    Source: LogManager.handleLogDirFailure.
+    """
+    await broker.logs.all_failed.wait()
+    scope.cancel()
 
 
 @contextmanager

@@ -18,6 +18,7 @@ class MemoryLog:
         self.epochs = LeaderEpochs()
         self.config = SimpleNamespace(cleanup_policy=frozenset({cleanup_policy}), min_insync_replicas=1)
         self.appends_again = False
+        self.offline_reason: str | None = None
 
     @property
     def log_end_offset(self) -> int:

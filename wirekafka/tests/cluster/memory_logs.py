@@ -30,6 +30,8 @@ class MemoryLogs:
         self.storage = FullDisk()
         self.logs: dict[TopicPartition, FakeLog] = {}
         self.left: int | None = None
+        self.is_complete = True
+        self.on_offline: list[Any] = []
 
     def discover(self) -> list[tuple[TopicPartition, bytes | None]]:
         return [(name, log.topic_id) for name, log in self.logs.items()]
@@ -37,7 +39,7 @@ class MemoryLogs:
     def get(self, name: TopicPartition) -> Any:
         return self.logs.get(name)
 
-    def create(self, name: TopicPartition, topic_id: bytes, config: LogConfig) -> Any:
+    def create(self, name: TopicPartition, topic_id: bytes, config: LogConfig, *, is_new: bool = True) -> Any:
         if self.left == 0:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)
         if self.left is not None:
@@ -48,6 +50,9 @@ class MemoryLogs:
 
     def delete(self, name: TopicPartition) -> None:
         del self.logs[name]
+
+    def sync_directories(self) -> None:
+        pass
 
 
 class FullDisk(Storage):

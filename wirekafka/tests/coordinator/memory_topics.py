@@ -24,6 +24,11 @@ class MemoryPartition:
     def __init__(self, topics: MemoryTopics, index: int) -> None:
         self.log = MemoryLog(index)
         self._topics = topics
+        self.is_offline = False
+
+    def check_online(self) -> None:
+        if self.is_offline:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)
 
     def append(self, records: memoryview, *, now_ms: int, origin: Any) -> None:
         if self._topics.error is not None:

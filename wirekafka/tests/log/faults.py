@@ -103,3 +103,72 @@ class FaultyStorage(Storage):
         for name, info in Storage().files(path).items():
             if info.st_ino in self.unsynced:
                 os.truncate(f"{path}/{name}", min(self.unsynced[info.st_ino], info.st_size))
+
+
+class LostDirectoryStorage(Storage):
+    """The real file system, until a directory of it is lost.
+
+    Attributes:
+        lost: the directory in which nothing works any more; None for none.
+        error_number: what its calls end with.
+        log_bytes_read: how much was read of `.log` files.
+    """
+
+    __slots__ = ("error_number", "log_bytes_read", "lost")
+
+    def __init__(self) -> None:
+        self.lost: str | None = None
+        self.error_number = errno.EIO
+        self.log_bytes_read = 0
+
+    def _check(self, path: str) -> None:
+        if self.lost is not None and f"{path}/".startswith(f"{self.lost}/"):
+            raise OSError(self.error_number, os.strerror(self.error_number))
+
+    def open(self, path: str, *, create: bool = False) -> int:
+        self._check(path)
+        return super().open(path, create=create)
+
+    def write(self, fd: int, data: Bytes, position: int) -> None:
+        self._check(_path_of(fd))
+        super().write(fd, data, position)
+
+    def write_pieces(self, fd: int, pieces: Sequence[Bytes], position: int) -> None:
+        self._check(_path_of(fd))
+        super().write_pieces(fd, pieces, position)
+
+    def read(self, fd: int, size: int, position: int) -> bytes:
+        path = _path_of(fd)
+        self._check(path)
+        data = super().read(fd, size, position)
+        self.log_bytes_read += len(data) if path.endswith(".log") else 0
+        return data
+
+    def sync(self, fd: int) -> None:
+        self._check(_path_of(fd))
+        super().sync(fd)
+
+    def truncate(self, fd: int, size: int) -> None:
+        self._check(_path_of(fd))
+        super().truncate(fd, size)
+
+    def rename(self, path: str, new_path: str) -> None:
+        self._check(path)
+        self._check(new_path)
+        super().rename(path, new_path)
+
+    def make_folder(self, path: str) -> None:
+        self._check(path)
+        super().make_folder(path)
+
+    def sync_folder(self, path: str) -> None:
+        self._check(path)
+        super().sync_folder(path)
+
+    def folders(self, path: str) -> list[str]:
+        self._check(path)
+        return super().folders(path)
+
+
+def _path_of(fd: int) -> str:
+    return os.readlink(f"/proc/self/fd/{fd}")

@@ -64,6 +64,8 @@ class World:
         is_clean: bool = False,
         recovery_point: int = 0,
         log_start_offset: int = 0,
+        has_lost_power: bool = False,
+        truncates_damage: bool = False,
     ) -> Log:
         self.storage.make_folder(str(path))
         folder = Folder(str(path), self.storage)
@@ -76,6 +78,8 @@ class World:
             log_start_offset=log_start_offset,
             recovery_point=recovery_point,
             is_clean=is_clean,
+            has_lost_power=has_lost_power,
+            truncates_damage=truncates_damage,
         )
         return Log(NAME, folder, config, self.services(), loader.load())
 

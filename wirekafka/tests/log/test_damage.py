@@ -1,0 +1,332 @@
+"""Logs that are damaged: what a crash explains is cut, what it does not explain takes the partition offline."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+
+from wirekafka.clock import Clock
+from wirekafka.config import BrokerConfig, LogConfig
+from wirekafka.errors import ErrorCode, KafkaError
+from wirekafka.log.log import Log
+from wirekafka.log.manager import LogManager
+from wirekafka.log.opening import Opened
+from wirekafka.log.places import BadBatchError
+from wirekafka.names import TopicPartition
+from wirekafka.tests.log.logs import NOW_MS, World, all_records, append, batch, check_indexes, close, config_with, fill, read
+
+BAD, GOOD = TopicPartition("bad", 0), TopicPartition("good", 0)
+SMALL_SEGMENTS = config_with(segment_bytes=2000, index_interval_bytes=200)
+
+
+def damage(path: Path, position: int, data: bytes = b"\xff\xfe\xfd") -> None:
+    with path.open("r+b") as file:
+        file.seek(position)
+        file.write(data)
+
+
+def log_files(path: Path) -> list[Path]:
+    return sorted(path.glob("*.log"))
+
+
+def positions(log: Log, number: int = 0) -> list[int]:
+    return [place.position for place in log.segments.items[number].places()]
+
+
+# One log
+
+
+def test_batch_damaged_before_sound_ones_is_refused_with_its_place(tmp_path: Path) -> None:
+    log = World().open_log(tmp_path)
+    fill(log, 10)
+    at = positions(log)[4]
+    log.close()
+    [file] = log_files(tmp_path)
+    damage(file, at + 80)
+    before = file.read_bytes()
+
+    with pytest.raises(
+        BadBatchError, match=rf"{file} is damaged at byte {at}, .* sound batches behind it.*truncate\.corrupt=true"
+    ):
+        World().open_log(tmp_path)
+
+    assert file.read_bytes() == before
+
+
+def test_batch_whose_length_is_damaged_is_refused_for_those_behind_it(tmp_path: Path) -> None:
+    log = World().open_log(tmp_path)
+    fill(log, 10)
+    at = positions(log)[4]
+    log.close()
+    damage(log_files(tmp_path)[0], at + 8)
+
+    with pytest.raises(BadBatchError, match=f"byte {at}"):
+        World().open_log(tmp_path)
+
+
+def test_damage_with_sound_batches_in_the_next_segment_only_is_refused(tmp_path: Path) -> None:
+    log = World().open_log(tmp_path, SMALL_SEGMENTS)
+    fill(log, 30)
+    at = positions(log)[-1]
+    log.close()
+    damage(log_files(tmp_path)[0], at + 80)
+
+    with pytest.raises(BadBatchError):
+        World().open_log(tmp_path, SMALL_SEGMENTS)
+
+
+def test_damage_is_cut_if_the_operator_says_so(tmp_path: Path) -> None:
+    log = World().open_log(tmp_path, SMALL_SEGMENTS)
+    fill(log, 30)
+    at = positions(log)[4]
+    log.close()
+    damage(log_files(tmp_path)[0], at + 80)
+
+    log = World().open_log(tmp_path, SMALL_SEGMENTS, truncates_damage=True)
+
+    assert [record.offset for record in all_records(log)] == [0, 1, 2, 3]
+    check_indexes(log)
+    append(log, b"goes on")
+
+
+def test_damage_behind_which_nothing_is_sound_is_cut_as_a_torn_write(tmp_path: Path) -> None:
+    log = World().open_log(tmp_path)
+    fill(log, 10)
+    at = positions(log)[-1]
+    log.close()
+    damage(log_files(tmp_path)[0], at + 80)
+
+    assert World().open_log(tmp_path).log_end_offset == 9
+
+
+def test_writes_lost_in_the_midst_are_cut_after_the_machine_has_ended(tmp_path: Path) -> None:
+    log = World().open_log(tmp_path)
+    fill(log, 10)
+    at = positions(log)[4]
+    log.close()
+    damage(log_files(tmp_path)[0], at, bytes(100))
+
+    assert World().open_log(tmp_path, has_lost_power=True).log_end_offset == 4
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_damage_before_the_recovery_point_is_found_when_an_index_is_made_anew(tmp_path: Path, is_clean: bool) -> None:
+    log = World().open_log(tmp_path, SMALL_SEGMENTS)
+    fill(log, 30)
+    at = positions(log)[4]
+    end_offset = log.log_end_offset
+    close(log)
+    first = log_files(tmp_path)[0]
+    damage(first, at + 80)
+    first.with_suffix(".index").unlink()
+
+    with pytest.raises(BadBatchError, match=f"{first} is damaged at byte {at}"):
+        World().open_log(tmp_path, SMALL_SEGMENTS, recovery_point=end_offset, is_clean=is_clean, has_lost_power=True)
+    log = World().open_log(tmp_path, SMALL_SEGMENTS, recovery_point=end_offset, is_clean=is_clean, truncates_damage=True)
+    assert (log.log_end_offset, len(log_files(tmp_path))) == (4, 1)
+    append(log, b"goes on")
+    check_indexes(log)
+
+
+def test_damaged_framing_that_a_read_meets_takes_the_log_offline(tmp_path: Path) -> None:
+    log = World().open_log(tmp_path, SMALL_SEGMENTS)
+    fill(log, 30)
+    at = positions(log)[4]
+    damage(log_files(tmp_path)[0], at + 8, b"\xff\xff\xff\xff")
+
+    with pytest.raises(KafkaError) as caught:
+        read(log, 4)
+
+    assert caught.value.code == ErrorCode.KAFKA_STORAGE_ERROR
+    assert log.offline_reason is not None
+    assert str(log_files(tmp_path)[0]) in log.offline_reason
+    for use in (
+        lambda: append(log, b"more"),
+        lambda: read(log, 20),
+        lambda: log.offset_for_timestamp(NOW_MS),
+        lambda: log.delete_records(3),
+        lambda: log.delete_old_segments(NOW_MS),
+        log.flush,
+    ):
+        with pytest.raises(KafkaError) as caught:
+            use()
+        assert caught.value.code == ErrorCode.KAFKA_STORAGE_ERROR
+
+
+# Indexes
+
+
+@pytest.mark.parametrize("suffix", [".index", ".timeindex"])
+@pytest.mark.parametrize("harm", ["missing", "cut", "empty", "garbage", "beyond"])
+def test_indexes_before_the_recovery_point_are_rebuilt_after_a_crash(tmp_path: Path, suffix: str, harm: str) -> None:
+    log = World().open_log(tmp_path, SMALL_SEGMENTS)
+    fill(log, 60)
+    log.flush()
+    point = log.recovery_point
+    expected = [file.read_bytes() for file in sorted(tmp_path.glob(f"*{suffix}"))][0]
+    log.close()
+    file = log_files(tmp_path)[0].with_suffix(suffix)
+    match harm:
+        case "missing":
+            file.unlink()
+        case "cut":
+            file.write_bytes(expected[:-3])
+        case "empty" if suffix == ".timeindex":
+            file.write_bytes(b"")
+        case "garbage":
+            file.write_bytes(b"\xff" * len(expected))
+        case "beyond":
+            file.write_bytes(expected[:-4] + b"\x7f\xff\xff\xff")
+        case _:
+            pytest.skip("an offset index without entries is right for a small segment")
+
+    log = World().open_log(tmp_path, SMALL_SEGMENTS, recovery_point=point)
+
+    assert file.read_bytes() == expected
+    check_indexes(log)
+    assert len(all_records(log)) == 60
+
+
+def test_index_that_misleads_a_read_is_made_anew(tmp_path: Path) -> None:
+    log = World().open_log(tmp_path, SMALL_SEGMENTS)
+    fill(log, 60)
+    close(log)
+    file = log_files(tmp_path)[0].with_suffix(".index")
+    good = file.read_bytes()
+    entries = [good[at : at + 8] for at in range(0, len(good), 8)]
+    # Each entry leads to the place of the one behind it.
+    file.write_bytes(b"".join(first[:4] + second[4:] for first, second in zip(entries, [*entries[1:], entries[-1]], strict=True)))
+
+    log = World().open_log(tmp_path, SMALL_SEGMENTS, is_clean=True, recovery_point=60)
+    expected = [(offset, offset) for offset in range(60)]
+    found = [(offset, log.segments.find(offset)) for offset in range(60)]
+    assert [(offset, place[1].base_offset) for offset, place in found if place is not None] == expected
+    assert log.offline_reason is None
+
+
+def test_index_that_was_cut_while_in_use_is_made_anew(tmp_path: Path) -> None:
+    log = World().open_log(tmp_path, SMALL_SEGMENTS)
+    fill(log, 60)
+    file = log_files(tmp_path)[0].with_suffix(".index")
+    file.write_bytes(b"")
+
+    assert log.segments.find(7) is not None
+    assert log.segments.items[0].offset_index.size_bytes == file.stat().st_size
+    log_files(tmp_path)[1].with_suffix(".index").unlink()
+    assert log.segments.find(log.segments.items[1].base_offset + 7) is not None
+    assert log.offline_reason is None
+
+
+# All logs of a broker
+
+
+class Setting:
+    def __init__(self, path: Path, **settings: str) -> None:
+        self.path = path
+        given = {name.replace("_", "."): value for name, value in settings.items()}
+        self.config = BrokerConfig({"log.dirs": str(path)} | given)
+
+    async def open(self) -> LogManager:
+        return await LogManager.open(self.config, Clock(wall=lambda: NOW_MS / 1000))
+
+
+def run(main: Callable[[], Awaitable[Any]]) -> None:
+    trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
+
+
+def kill(logs: LogManager) -> None:
+    """Lets go of the directories as the end of the process does."""
+    for directory in logs.directories:
+        announced = Path(f"{directory.path}/.lock").read_bytes()
+        directory.unlock()
+        Path(f"{directory.path}/.lock").write_bytes(announced)
+
+
+async def killed_with_damage(setting: Setting) -> Path:
+    logs = await setting.open()
+    for name in (BAD, GOOD):
+        fill(logs.create(name, bytes(range(16)), LogConfig.of(setting.config, {})), 10)
+    log = logs.get(BAD)
+    assert log is not None
+    at = positions(log)[4]
+    kill(logs)
+    file = setting.path / "bad-0" / log.segments.active.log_name
+    shutil.copy(file, setting.path.parent / "copy")
+    damage(file, at + 80)
+    return file
+
+
+def test_damaged_partition_is_offline_and_the_others_run(tmp_path: Path) -> None:
+    async def main() -> None:
+        setting = Setting(tmp_path / "data")
+        file = await killed_with_damage(setting)
+
+        logs = await setting.open()
+
+        bad, good = logs.get(BAD), logs.get(GOOD)
+        assert bad is not None and good is not None
+        assert bad.offline_reason is not None and str(file) in bad.offline_reason
+        assert bad.topic_id == bytes(range(16))
+        assert len(all_records(good)) == 10
+        assert list(logs) == [good]
+        assert logs.directories[0].offline_reason is None
+        await logs.close()
+
+        # It stays so until the file is brought back, whoever has closed the directory meanwhile.
+        logs = await setting.open()
+        assert [log.topic_partition for log in logs] == [GOOD]
+        await logs.close()
+        shutil.copy(tmp_path / "copy", file)
+        logs = await setting.open()
+        assert [len(all_records(log)) for log in logs] == [10, 10]
+        await logs.close()
+
+    run(main)
+
+
+def test_damaged_partition_is_cut_where_the_setting_asks_for_it(tmp_path: Path) -> None:
+    async def main() -> None:
+        await killed_with_damage(Setting(tmp_path / "data"))
+        logs = await Setting(tmp_path / "data", wirekafka_log_recovery_truncate_corrupt="true").open()
+        assert {log.topic_partition: log.log_end_offset for log in logs} == {BAD: 4, GOOD: 10}
+        await logs.close()
+
+    run(main)
+
+
+def test_damage_is_cut_if_the_machine_was_started_since(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        setting = Setting(tmp_path / "data")
+        await killed_with_damage(setting)
+        monkeypatch.setattr("wirekafka.log.directory.read_boot_id", lambda: "another run")
+        logs = await setting.open()
+        assert {log.topic_partition: log.log_end_offset for log in logs} == {BAD: 4, GOOD: 10}
+        await logs.close()
+
+    run(main)
+
+
+def test_recovery_says_how_far_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        setting = Setting(tmp_path / "data")
+        logs = await setting.open()
+        append(logs.create(GOOD, bytes(range(16)), LogConfig.of(setting.config, {})), batch(b"x" * 1000))
+        kill(logs)
+        original = Opened.load
+
+        def slow(self: Opened) -> None:
+            trio.from_thread.run(trio.sleep, 6)
+            original(self)
+
+        monkeypatch.setattr(Opened, "load", slow)
+        logs = await setting.open()
+        await logs.close()
+
+    run(main)
+    assert "Recovering the logs" in capsys.readouterr().out
