@@ -18,7 +18,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from compat_tests.harness.broker import WIREKAFKA, Broker
-from compat_tests.harness.clients import ALL_CODECS
+from compat_tests.harness.clients import ALL_CODECS, NONE
 from compat_tests.harness.topics import create_topic
 
 BrokerFactory = Callable[..., Broker]
@@ -67,7 +67,8 @@ def check_rows(broker: Broker, topic: str) -> None:
         assert [row["timestamp"] for row in records] == [1_700_000_000_000 + number for number in range(RECORDS)]
         assert [row["value"] is None for row in records] == [number % 10 == 0 for number in range(RECORDS)]
         assert sum(row["record_count"] for row in batches) == RECORDS
-        assert {row["compression"] for row in batches} == {codec}
+        # librdkafka leaves a small batch as it is, if compression would not make it smaller.
+        assert codec in {row["compression"] for row in batches} <= {codec, NONE}
         assert all(row["is_valid"] for row in batches)
         assert all((row["producer_id"] is not None) == (partition % 2 == 0) for row in batches)
         assert len({row["file"] for row in batches}) == len(list(folder.glob("*.log")))
