@@ -9,6 +9,7 @@ Source: org.apache.kafka.common.protocol.Errors of Apache Kafka 4.3 (names and n
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import IntEnum
 
 
@@ -158,14 +159,14 @@ class KafkaError(Exception):
     Attributes:
         code: the error code; never `NONE`.
         message: a sentence for the client, or None where the code says all.
-        record_index: which record of a batch is to blame (KIP-467), None if not one.
+        record_indexes: which records of a batch are to blame (KIP-467), from 0; none if it is not for a record.
     """
 
-    def __init__(self, code: ErrorCode, message: str | None = None, *, record_index: int | None = None) -> None:
+    def __init__(self, code: ErrorCode, message: str | None = None, *, record_indexes: Sequence[int] = ()) -> None:
         super().__init__(code, message)
         self.code = code
         self.message = message
-        self.record_index = record_index
+        self.record_indexes = record_indexes
 
     def __str__(self) -> str:
         return f"{self.code.name}: {self.message}" if self.message else self.code.name

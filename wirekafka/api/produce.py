@@ -219,16 +219,15 @@ def _check_in_sync_replicas(partition: Partition) -> None:
 
 
 def _failure(index: int, error: KafkaError, log_start_offset: int) -> PartitionProduceResponse:
-    record_errors = []
-    if error.record_index is not None:
-        blamed = BatchIndexAndErrorMessage(batch_index=error.record_index, batch_index_error_message=error.message)
-        record_errors.append(blamed)
+    blamed = [
+        BatchIndexAndErrorMessage(batch_index=record, batch_index_error_message=error.message) for record in error.record_indexes
+    ]
     return PartitionProduceResponse(
         index=index,
         error_code=error.code,
         base_offset=-1,
         log_start_offset=log_start_offset,
-        record_errors=record_errors,
+        record_errors=blamed,
         error_message=error.message,
     )
 

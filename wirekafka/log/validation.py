@@ -206,9 +206,9 @@ def _inspect(header: BatchHeader, view: memoryview, config: LogConfig) -> Batch:
     found = inspect_records(chunks, base_timestamp=header.base_timestamp, limit_bytes=_content_limit(config))
     if found.count != header.record_count:
         _refuse(ErrorCode.INVALID_RECORD, f"a record batch of {found.count} records says that it has {header.record_count}")
-    if config.is_compacted and found.first_without_key is not None and not header.attributes & CONTROL_MASK:
-        message = f"record {found.first_without_key} has no key, which a compacted topic needs"
-        raise KafkaError(ErrorCode.INVALID_RECORD, message, record_index=found.first_without_key)
+    if config.is_compacted and found.without_key and not header.attributes & CONTROL_MASK:
+        message = "a record has no key, which a compacted topic needs"
+        raise KafkaError(ErrorCode.INVALID_RECORD, message, record_indexes=found.without_key)
     return Batch(header, view, found.earliest_timestamp)
 
 

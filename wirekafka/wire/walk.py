@@ -34,6 +34,8 @@ FIRST_WINDOW = 64
 """How many records the first stride looks at; each that is filled by one run is followed by one eight times as long."""
 LENGTH_MOST_BYTES = 5
 HEAD_MOST_BYTES = 5 + 1 + 10 + 5 + 5
+MOST_WITHOUT_KEY = 10_000
+"""As many as librdkafka puts into a batch. A compressed one may hold millions, and each is an entry of the answer."""
 
 Step = Callable[[Buffer, int, int], tuple[int, int]]
 """Walks the records that start in `buf` between `pos` and `limit`: (their count, where the next one would start)."""
@@ -76,15 +78,15 @@ class Inspection:
 
     Attributes:
         earliest_timestamp: None if no record has one.
-        first_without_key: the number, from 0, of the first record whose key is null; None if all have one.
+        without_key: the numbers, from 0, of the records whose key is null; of very many, the first `MOST_WITHOUT_KEY`.
     """
 
-    __slots__ = ("count", "first_without_key", "earliest_timestamp", "_base_timestamp")
+    __slots__ = ("count", "without_key", "earliest_timestamp", "_base_timestamp")
 
     def __init__(self, base_timestamp: int) -> None:
         self.count = 0
         self.earliest_timestamp: int | None = None
-        self.first_without_key: int | None = None
+        self.without_key: list[int] = []
         self._base_timestamp = base_timestamp
 
     def step(self, buf: Buffer, pos: int, limit: int) -> tuple[int, int]:
@@ -103,8 +105,8 @@ class Inspection:
             timestamp = self._base_timestamp + timestamp_delta
             if timestamp != NO_TIMESTAMP and (self.earliest_timestamp is None or timestamp < self.earliest_timestamp):
                 self.earliest_timestamp = timestamp
-            if key_size < 0 and self.first_without_key is None:
-                self.first_without_key = self.count
+            if key_size < 0 and len(self.without_key) < MOST_WITHOUT_KEY:
+                self.without_key.append(self.count)
             self.count += 1
         return self.count - before, pos
 

@@ -11,6 +11,7 @@ from wirekafka.api.fetch import FetchPartition, FetchRequest, FetchTopic
 from wirekafka.api.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from wirekafka.errors import ErrorCode, ProtocolError
 from wirekafka.tests.api.data_plane import NOW_MS, Caller, batch, run, values_of
+from wirekafka.wire.batch import Record, build_batch
 from wirekafka.wire.compression import Compression
 
 
@@ -207,12 +208,13 @@ def test_produce_with_a_transactional_id_is_refused(tmp_path: Path) -> None:
     run(body, tmp_path)
 
 
-def test_produce_without_a_key_to_a_compacted_topic_names_the_record(tmp_path: Path) -> None:
+def test_produce_without_keys_to_a_compacted_topic_names_each_record(tmp_path: Path) -> None:
     async def body(caller: Caller) -> None:
         caller.broker.topics.create("flights", 1, {"cleanup.policy": "compact"})
-        answer = produce(caller, batch(b"a", b"b"), version=8)
+        records = build_batch([Record(value=b"a"), Record(key=b"k"), Record(value=b"b")])
+        answer = produce(caller, records, version=8)
         assert answer.error_code == ErrorCode.INVALID_RECORD
-        assert [error.batch_index for error in answer.record_errors] == [0]
+        assert [error.batch_index for error in answer.record_errors] == [0, 2]
         assert "no key" in answer.error_message
 
     run(body, tmp_path)

@@ -251,9 +251,11 @@ def test_record_without_a_key_is_refused_by_a_compacted_topic(codec: Compression
     assert append(convert(keyless)).last_offset == 102
 
 
-def test_error_names_the_record_without_a_key() -> None:
-    with pytest.raises(KafkaError, match="record 2 has no key"):
-        append(build_batch([*records_of(2), Record(value=b"v", timestamp=NOW_MS)]), COMPACTED)
+def test_error_names_the_records_without_a_key() -> None:
+    keyless = Record(value=b"v", timestamp=NOW_MS)
+    with pytest.raises(KafkaError, match="has no key") as caught:
+        append(build_batch([*records_of(2), keyless, *records_of(1), keyless]), COMPACTED)
+    assert caught.value.record_indexes == [2, 4]
 
 
 def test_timestamp_too_far_ahead_is_refused() -> None:

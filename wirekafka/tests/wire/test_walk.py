@@ -99,11 +99,11 @@ def test_chunks_above_the_limit_are_refused() -> None:
     assert caught.value.code == ErrorCode.MESSAGE_TOO_LARGE
 
 
-def test_inspection_finds_the_first_record_without_a_key() -> None:
+def test_inspection_finds_the_records_without_a_key() -> None:
     records = [Record(key=b"a"), Record(key=b""), Record(value=b"v"), Record()]
     body = bytes(build_batch(records)[HEADER_SIZE:])
-    assert inspect_records([body], base_timestamp=0, limit_bytes=PLENTY).first_without_key == 2
-    assert inspect_records([body[: len(body) // 2]], base_timestamp=0, limit_bytes=PLENTY).first_without_key is None
+    assert inspect_records([body], base_timestamp=0, limit_bytes=PLENTY).without_key == [2, 3]
+    assert inspect_records([body[: len(body) // 2]], base_timestamp=0, limit_bytes=PLENTY).without_key == []
 
 
 def test_inspection_finds_the_earliest_timestamp_that_is_one() -> None:
