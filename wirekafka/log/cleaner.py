@@ -3,7 +3,7 @@
 Theory of operation: the loop picks the log with the greatest share of records not compacted yet and takes down what may be
 compacted: sealed segments, committed, old enough. A thread does the work (`wirekafka.log.compaction`), and for each run of
 segments calls back to the loop, which swaps the new segment in, if the old ones are still there. The thread rests as long as
-it works, a millisecond at a time: it would keep the interpreter to itself otherwise, and every connection waiting.
+it works, half a millisecond at a time: it would keep the interpreter to itself otherwise, and every connection waiting.
 
 Rules of this file:
     Choosing and swapping happen on the loop; between them the log may roll, lose old segments, or be deleted.
@@ -38,9 +38,7 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(__name__)
 
-_SLICE_SECONDS = 0.001
-_STEPS_A_LOOK = 32
-"""Records between two looks at the clock."""
+_SLICE_SECONDS = 0.0005
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +219,7 @@ class Cleaner:
 
 
 class ThreadPace:
-    """Lets a thread work for a millisecond and rest for as long, and keeps it to so many bytes a second.
+    """Lets a thread work for half a millisecond and rest for as long, and keeps it to so many bytes a second.
 
     Args:
         clock, sleep: seconds, and resting for so many.
@@ -242,7 +240,6 @@ class ThreadPace:
         self._check = check
         self._began = self._slice_began = clock()
         self._bytes = 0
-        self._steps = 0
 
     def step(self, size_bytes: int = 0) -> None:
         """Rests if it is time to.
@@ -251,17 +248,13 @@ class ThreadPace:
             trio.Cancelled: the broker stops.
         """
         self._bytes += size_bytes
-        self._steps += 1
-        if self._steps < _STEPS_A_LOOK and not size_bytes:
-            return
-        self._steps = 0
         now = self._clock()
         worked = now - self._slice_began
         ahead = self._bytes / self._bytes_per_second - (now - self._began)
         if worked < _SLICE_SECONDS and ahead < _SLICE_SECONDS:
             return
         self._check()
-        self._sleep(max(min(worked, 10 * _SLICE_SECONDS), min(ahead, 1.0)))
+        self._sleep(max(min(worked, 20 * _SLICE_SECONDS), min(ahead, 1.0)))
         self._slice_began = self._clock()
 
 

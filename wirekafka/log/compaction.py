@@ -10,7 +10,8 @@ What cannot be judged stays as it is: batches of transactions, control batches, 
 supersede nobody's either.
 
 Rules of this file: it runs in a thread, on files that nobody changes, and changes nothing but files of its own that end in
-`.cleaned`. Between records it asks `Pace.step`, which makes it rest and may end it.
+`.cleaned`. Every few records it asks `Pace.step`, which makes it rest and may end it. Records that stay are copied as they
+stand; only a batch that gets a delete horizon is made anew, for its timestamps are counted from there.
 
 Source: kafka.log.Cleaner, org.apache.kafka.storage.internals.log.SkimpyOffsetMap, MemoryRecords.filterTo; KIP-534 (delete
 horizon).
@@ -21,28 +22,44 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import md5
+from struct import Struct
 from typing import Protocol
 
 from wirekafka.config import LogConfig
 from wirekafka.log.places import batches_in
+from wirekafka.log.record_slices import RecordSlice, slices_of
 from wirekafka.log.recovery import CLEANED_SUFFIX
 from wirekafka.log.segment import LOG_SUFFIX, MOST_RELATIVE_OFFSET, Segment, file_name
 from wirekafka.log.storage import FileHandle, Folder, HandlePool
 from wirekafka.names import NO_TIMESTAMP
-from wirekafka.wire.batch import BatchHeader, Record, build_batch, iterate_records, write_timestamp
+from wirekafka.wire.batch import (
+    HEADER_SIZE,
+    LENGTH_OFFSET,
+    LOG_OVERHEAD,
+    BatchHeader,
+    Record,
+    TimestampType,
+    build_batch,
+    iterate_records,
+    write_timestamp,
+)
+from wirekafka.wire.compression import MOST_CONTENT_BYTES, Compression, compress, decompress
 
 ENTRY_BYTES = 200
 """What a key takes in the map of offsets: a digest of 16 bytes, an offset, their place in a dict (measured 2026-11: 183)."""
+_COUNT = Struct(">i")
 _MAGIC = 2
 _MAGIC_AT = 16
+_RECORD_COUNT_AT = 57
 _WRITE_BYTES = 1 << 20
+_RECORDS_A_STEP = 16
 
 
 class Pace(Protocol):
     """Keeps compaction from getting in anybody's way."""
 
     def step(self, size_bytes: int = 0) -> None:
-        """Called after each record, and with the bytes read or written; rests if it is time to, raises to end the work."""
+        """Called every few records, and with the bytes read or written; rests if it is time to, raises to end the work."""
 
 
 class OffsetMap:
@@ -69,9 +86,9 @@ class OffsetMap:
         self._offsets[digest] = offset
         return True
 
-    def get(self, key: bytes) -> int | None:
-        """The offset of the key's latest record, None if the map has none."""
-        return self._offsets.get(md5(key, usedforsecurity=False).digest())
+    def get(self, key: bytes) -> int:
+        """The offset of the key's latest record; -1, before all, if the map has none."""
+        return self._offsets.get(md5(key, usedforsecurity=False).digest(), -1)
 
 
 @dataclass(slots=True)
@@ -136,10 +153,11 @@ class Compaction:
         _, position = segment.offset_index.floor(min(relative_offset, MOST_RELATIVE_OFFSET)) or (0, 0)
         for data, header in self._batches(segment, position):
             if header is not None and is_judged(header):
-                for record in iterate_records(data):
-                    self.pace.step()
-                    is_new = record.key is not None and record.offset >= self.dirty_offset
-                    if is_new and not offsets.put(record.key or b"", record.offset):
+                for record in slices_of(_records_in(data, header), header.record_count):
+                    offset = header.base_offset + record.offset_delta
+                    if not offset % _RECORDS_A_STEP:
+                        self.pace.step()
+                    if record.key is not None and offset >= self.dirty_offset and not offsets.put(record.key, offset):
                         return False
             if header is not None:
                 offsets.end_offset = max(offsets.end_offset, header.next_offset)
@@ -201,33 +219,24 @@ class Compaction:
 
     def _filter(self, data: memoryview, header: BatchHeader, offsets: OffsetMap) -> memoryview | bytearray | None:
         """What stays of a batch, None if nothing does."""
-        records = []
-        for record in iterate_records(data):
-            self.pace.step()
-            if self._stays(record, header, offsets):
-                records.append(record)
+        body = _records_in(data, header)
+        keeps_tombstones = header.delete_horizon_ms is None or self.now_ms < header.delete_horizon_ms
+        kept = []
+        for number, record in enumerate(slices_of(body, header.record_count)):
+            if not number % _RECORDS_A_STEP:
+                self.pace.step()
+            offset = header.base_offset + record.offset_delta
+            if offset >= offsets.end_offset or (
+                record.key is not None and offset >= offsets.get(record.key) and (keeps_tombstones or not record.is_tombstone)
+            ):
+                kept.append(record)
         self.totals.records_before += header.record_count
-        self.totals.records_after += len(records)
-        if not records:
+        self.totals.records_after += len(kept)
+        if not kept:
             return _emptied(header) if self._is_needed(header) else None
-        horizon = header.delete_horizon_ms
-        if horizon is None and any(record.value is None for record in records):
-            horizon = self.now_ms + self.config.delete_retention_ms
-        if len(records) == header.record_count and horizon == header.delete_horizon_ms:
-            return data
-        return _rebuilt(header, records, horizon)
-
-    def _stays(self, record: Record, header: BatchHeader, offsets: OffsetMap) -> bool:
-        """Source: Cleaner.shouldRetainRecord."""
-        if record.offset >= offsets.end_offset:
-            return True
-        if record.key is None:
-            return False
-        latest = offsets.get(record.key)
-        if latest is not None and record.offset < latest:
-            return False
-        horizon = header.delete_horizon_ms
-        return record.value is not None or horizon is None or self.now_ms < horizon
+        if header.delete_horizon_ms is None and any(record.is_tombstone for record in kept):
+            return _dated(data, header, kept, self.now_ms + self.config.delete_retention_ms)
+        return data if len(kept) == header.record_count else _reduced(data, header, body, kept)
 
     def _is_needed(self, header: BatchHeader) -> bool:
         """Whether the batch stays even without records: for its producer's sequence number, or for the log's offsets."""
@@ -286,6 +295,34 @@ class _Writer:
 def is_judged(header: BatchHeader) -> bool:
     """Whether compaction looks into the batch at all."""
     return not header.is_control and not header.is_transactional
+
+
+def _records_in(data: memoryview, header: BatchHeader) -> bytes:
+    body = data[HEADER_SIZE : header.size_bytes]
+    if header.compression is Compression.NONE:
+        return bytes(body)
+    return decompress(header.compression, body, limit_bytes=MOST_CONTENT_BYTES)
+
+
+def _reduced(data: memoryview, header: BatchHeader, body: bytes, kept: Sequence[RecordSlice]) -> bytearray:
+    """The batch with some of its records only; these, and the rest of its header, as they are."""
+    records = b"".join([body[record.start : record.end] for record in kept])
+    batch = bytearray(data[:HEADER_SIZE])
+    batch += compress(header.compression, records, None)
+    _COUNT.pack_into(batch, _RECORD_COUNT_AT, len(kept))
+    _COUNT.pack_into(batch, LENGTH_OFFSET, len(batch) - LOG_OVERHEAD)
+    max_timestamp = header.max_timestamp
+    if header.timestamp_type is TimestampType.CREATE_TIME:
+        max_timestamp = header.base_timestamp + max(record.timestamp_delta for record in kept)
+    write_timestamp(batch, 0, BatchHeader(batch), header.timestamp_type, max_timestamp)
+    return batch
+
+
+def _dated(data: memoryview, header: BatchHeader, kept: Sequence[RecordSlice], delete_horizon_ms: int) -> bytearray:
+    """The same, with the time from which on its tombstones may go."""
+    offset_deltas = {record.offset_delta for record in kept}
+    records = [record for record in iterate_records(data) if record.offset - header.base_offset in offset_deltas]
+    return _rebuilt(header, records, delete_horizon_ms)
 
 
 def _rebuilt(header: BatchHeader, records: Iterable[Record], delete_horizon_ms: int | None) -> bytearray:
