@@ -27,7 +27,11 @@ def test_offsets_are_written_as_kafka_does_and_come_back() -> None:
     assert read_offsets(data) == offsets
 
 
-@pytest.mark.parametrize("data", [b"", b"2\n0\n", b"0\n1\n", b"0\n1\nt 0\n", b"0\n1\nt x 0\n", b"0\n0\nt 0 0\n", b"\xfe"])
+def test_offsets_of_an_empty_file_are_none() -> None:
+    assert read_offsets(b"") == {}
+
+
+@pytest.mark.parametrize("data", [b"2\n0\n", b"0\n1\n", b"0\n1\nt 0\n", b"0\n1\nt x 0\n", b"0\n0\nt 0 0\n", b"\xfe"])
 def test_offsets_that_are_none_are_refused(data: bytes) -> None:
     with pytest.raises(MalformedFileError):
         read_offsets(data)

@@ -73,8 +73,12 @@ def test_file_is_kafkas_and_comes_back() -> None:
     assert LeaderEpochs.read(data).entries == ((0, 0), (4, 1234))
 
 
+def test_empty_file_says_nothing_yet() -> None:
+    assert LeaderEpochs.read(b"").entries == ()
+
+
 @pytest.mark.parametrize(
-    "data", [b"", b"1\n0\n", b"0\n", b"0\nx\n", b"0\n2\n0 0\n", b"0\n1\n0\n", b"0\n1\na b\n", b"0\n1\n-1 5\n", b"\xff"]
+    "data", [b"1\n0\n", b"0\n", b"0\nx\n", b"0\n2\n0 0\n", b"0\n1\n0\n", b"0\n1\na b\n", b"0\n1\n-1 5\n", b"\xff"]
 )
 def test_file_that_is_none_is_refused(data: bytes) -> None:
     with pytest.raises(MalformedFileError):
