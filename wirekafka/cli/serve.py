@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 import time
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -211,6 +212,15 @@ def _published(address: str | None) -> Address | None:
     return Address(host.strip("[]"), int(port))
 
 
+def _take_all_files() -> None:
+    """Lets the process open as many files as it may, as the Java machine does: a shell gives 1,024 to begin with."""
+    import resource
+
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
 def _run(config: BrokerConfig, stop: _Stop, published: Address | None) -> int:
     """Runs the broker; returns the exit code."""
     import trio
@@ -220,6 +230,7 @@ def _run(config: BrokerConfig, stop: _Stop, published: Address | None) -> int:
     from wirekafka.log.manager import DirectoryLockedError
     from wirekafka.server.listener import ListenError
 
+    _take_all_files()
     try:
         trio.run(_serve, config, stop, published)
     except BaseException as error:
