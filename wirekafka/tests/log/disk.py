@@ -169,9 +169,17 @@ class RememberingStorage(Storage):
             folder = found
         self.operations.append(Sync(folder))
 
-    def image(self, calls: int, *, contents: Fate, names: Fate, seed: int = 0) -> Image:
-        """What a crash after so many operations leaves of them."""
-        chance = random.Random(f"{calls} {contents} {names} {seed}")
+    def crash(self, calls: int, *, torn_bytes: int = 0) -> Image:
+        """What is there if the process ends after so many operations, in the midst of a write perhaps."""
+        image = self.lose_power(calls, contents=Fate.KEPT, names=Fate.KEPT)
+        following = self.operations[calls] if calls < len(self.operations) else None
+        if torn_bytes and isinstance(following, Write) and following.data is not None:
+            image.write(Write(following.file, following.position, following.data[:torn_bytes]))
+        return image
+
+    def lose_power(self, calls: int, *, contents: Fate, names: Fate) -> Image:
+        """What is there if the machine goes dark after so many operations."""
+        chance = random.Random(f"{calls} {contents} {names}")
         done = self.operations[:calls]
         synced: dict[File | Directory, int] = {op.target: number for number, op in enumerate(done) if isinstance(op, Sync)}
         image = Image(self._top)
@@ -255,6 +263,16 @@ class Image:
             entries.pop(link.name, None)
         else:
             entries[link.name] = link.target
+
+    def digest(self, folder: Directory | None = None) -> int:
+        """Equal for equal images."""
+        entries = self._entries.get(folder or self._top, {}).items()
+        return hash(
+            tuple(
+                (name, bytes(self._contents.get(target, b"")) if isinstance(target, File) else self.digest(target))
+                for name, target in sorted(entries, key=lambda entry: entry[0])
+            )
+        )
 
     def put(self, path: Path, folder: Directory | None = None) -> None:
         """Makes the real files of it in a folder that is empty."""
