@@ -2,7 +2,8 @@
 
 Behaviour:
     Null topics ask for all partitions; otherwise those named are told, and those not there are left out. The size of a
-    partition is that of its records, without indexes. A directory that has failed or cannot be read is
+    partition is that of its records, without indexes. A partition that is on its way to another directory (AlterReplicaLogDirs)
+    is told there too, as a future one, with the records that are missing yet. A directory that has failed or cannot be read is
     KAFKA_STORAGE_ERROR.
 
 Versions:
@@ -10,7 +11,7 @@ Versions:
     5: `is_cordoned` (KIP-1066).
 
 Differs from Apache Kafka:
-    No partition is ever moved between directories, so there are no future replicas and no lag, and no directory is cordoned.
+    The lag of a future replica is counted in whole segments. No directory is cordoned.
 """
 
 from __future__ import annotations
@@ -77,6 +78,16 @@ def describe_log_dirs(broker: Broker, call: Call[DescribeLogDirsRequest]) -> Des
         by_directory[broker.logs.home_of(partition.log)][partition.topic].append(
             DescribeLogDirsPartition(partition_index=partition.index, partition_size=partition.log.size_bytes)
         )
+        move = broker.logs.moves.get(partition.topic_partition)
+        if move is not None:
+            by_directory[move.target][partition.topic].append(
+                DescribeLogDirsPartition(
+                    partition_index=partition.index,
+                    partition_size=move.copied_bytes,
+                    offset_lag=max(partition.log.log_end_offset - move.copied_end_offset, 0),
+                    is_future_key=True,
+                )
+            )
     return DescribeLogDirsResponse(
         results=[_describe(directory, by_directory[directory]) for directory in broker.logs.directories]
     )

@@ -23,6 +23,7 @@ _METRICS = "there are no metrics and no telemetry yet"
 _QUOTAS = "there are no quotas yet"
 _DROPPED = "the newest format is always written, as in Apache Kafka 4"
 _TIERED = "data is not tiered to remote storage"
+_MOVES = "as many partitions move to other directories at once as there are directories, which is Kafka's default"
 _PURGATORY = "a request that waits is dropped from its queues as soon as it is answered"
 
 WITHOUT_EFFECT: dict[str, str] = {
@@ -43,7 +44,7 @@ WITHOUT_EFFECT: dict[str, str] = {
     "delete.records.purgatory.purge.interval.requests": _PURGATORY,
     "share.fetch.purgatory.purge.interval.requests": _PURGATORY,
     "num.replica.fetchers": _ONE_BROKER,
-    "num.replica.alter.log.dirs.threads": _ONE_BROKER,
+    "num.replica.alter.log.dirs.threads": _MOVES,
     "default.replication.factor": _ONE_BROKER,
     "offsets.topic.replication.factor": _ONE_BROKER,
     "offsets.commit.timeout.ms": _ONE_BROKER,

@@ -186,13 +186,22 @@ class DataDirectory:
                 continue
             if partition is not None:
                 yield partition, f"{self.path}/{name}"
-            elif not name.endswith(DELETED_FOLDER_SUFFIX) and not name.startswith("."):
+            elif not name.endswith((DELETED_FOLDER_SUFFIX, FUTURE_FOLDER_SUFFIX)) and not name.startswith("."):
                 log.warning("A folder in the data directory is not a partition's", path=f"{self.path}/{name}")
 
     def deleted_folders(self) -> list[str]:
         """The paths of folders whose partitions were deleted and whose files are still there."""
         names = self.storage.folders(self.path)
         return [f"{self.path}/{name}" for name in names if name.endswith(DELETED_FOLDER_SUFFIX)]
+
+    def future_folders(self) -> list[tuple[TopicPartition, str]]:
+        """The partitions that were on their way to here, and the paths of their folders."""
+        found = []
+        for name in self.storage.folders(self.path):
+            partition = partition_of_folder(name.rpartition(".")[0]) if name.endswith(FUTURE_FOLDER_SUFFIX) else None
+            if partition is not None:
+                found.append((partition, f"{self.path}/{name}"))
+        return found
 
     def path_of_deleted(self, name: TopicPartition) -> str:
         """A path for the folder of a partition that is deleted: not a partition's, and never used before.

@@ -21,15 +21,16 @@ class Flush:
     """What a log has written since its last flush.
 
     Attributes:
+        folder: where the log was when it was taken down.
         end_offset: everything before it is on the disk once `run` has returned.
     """
 
-    __slots__ = ("_folder", "_other_files", "_parts", "_unsynced_files", "end_offset")
+    __slots__ = ("_other_files", "_parts", "_unsynced_files", "end_offset", "folder")
 
     def __init__(self, folder: Folder, end_offset: int, unsynced_files: set[str]) -> None:
         """Takes over the names of the other files that were written; they come back if it does not run to its end."""
         self.end_offset = end_offset
-        self._folder = folder
+        self.folder = folder
         self._other_files = sorted(unsynced_files)
         self._unsynced_files = unsynced_files
         self._parts: list[_Part] = []
@@ -38,7 +39,7 @@ class Flush:
     @property
     def is_empty(self) -> bool:
         """There is nothing to bring to the disk."""
-        return not self._parts and not self._other_files and not self._folder.is_dirty
+        return not self._parts and not self._other_files and not self.folder.is_dirty
 
     def add(self, segment: Segment, *, with_indexes: bool) -> None:
         """Takes in a segment, as it is now."""
@@ -53,7 +54,7 @@ class Flush:
         Raises:
             OSError: the disk has not confirmed.
         """
-        storage = self._folder.storage
+        storage = self.folder.storage
         try:
             for part in self._parts:
                 storage.sync(part.file.fd)
@@ -61,7 +62,7 @@ class Flush:
                     self._sync(name)
             for name in self._other_files:
                 self._sync(name)
-            self._folder.sync()
+            self.folder.sync()
         except OSError:
             self.abandon()
             raise
@@ -74,7 +75,7 @@ class Flush:
 
     def _sync(self, name: str) -> None:
         try:
-            file = self._folder.open(name)
+            file = self.folder.open(name)
         except FileNotFoundError:
             return  # Retention or compaction has taken the segment meanwhile.
-        self._folder.storage.sync(file.fd)
+        self.folder.storage.sync(file.fd)

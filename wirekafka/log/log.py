@@ -516,8 +516,9 @@ class Log:
         return flush
 
     def complete_flush(self, flush: Flush) -> None:
-        """The flush has run: what it brought to the disk needs no recovery."""
-        self.recovery_point = max(self.recovery_point, min(flush.end_offset, self.log_end_offset))
+        """The flush has run: what it brought to the disk needs no recovery, unless the log has moved meanwhile."""
+        if flush.folder is self.folder:
+            self.recovery_point = max(self.recovery_point, min(flush.end_offset, self.log_end_offset))
 
     def fail_flush(self, error: OSError) -> None:
         """The flush has not run to its end; the recovery point stays where it is."""
@@ -548,6 +549,27 @@ class Log:
         self._is_closed = True
         for segment in self.segments:
             segment.close()
+
+    # Elsewhere
+
+    def go_on_in(self, folder: Folder, synced_offset: int) -> Folder:
+        """Goes on in another folder that holds the same; returns the former one.
+
+        Args:
+            synced_offset: what is before it is on the disk there.
+        """
+        former, segments = self.folder, self.segments
+        self.folder = folder
+        self.segments = Segments(folder, [segment.in_folder(folder) for segment in segments])
+        for segment in segments:
+            segment.close()
+        self.segments.active.needs_save = True
+        self.segments.active.is_synced = synced_offset == self.log_end_offset
+        for segment in self.segments.items[:-1]:
+            segment.is_synced = True
+        self.recovery_point = min(self.recovery_point, synced_offset)
+        self._unsynced_files = set()
+        return former
 
     # Being out of reach
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from copy import copy
 from struct import Struct
 from typing import NamedTuple
 
@@ -456,6 +457,16 @@ class Segment:
                 yield TimestampAndOffset(record.offset, record.timestamp, epoch)
 
     # Cutting and going away
+
+    def in_folder(self, folder: Folder) -> Segment:
+        """The same segment in another folder, which holds a copy of its file; this one is not to be used any more."""
+        twin = copy(self)
+        twin.folder = folder
+        twin.handle = None
+        twin.offset_index, twin.time_index = copy(self.offset_index), copy(self.time_index)
+        twin.offset_index.folder = twin.time_index.folder = folder
+        twin._has_torn_tail = twin._has_reserved_tail = False
+        return twin
 
     def truncate(self, offset: int) -> int:
         """Drops the batch that holds `offset` and all behind it; returns how many bytes that were.

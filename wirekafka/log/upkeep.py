@@ -91,7 +91,7 @@ class Upkeep:
             for (each, flush), failure in zip(flushes, failures, strict=True):
                 if failure is None:
                     each.complete_flush(flush)
-                else:
+                elif flush.folder is each.folder:
                     each.fail_flush(failure)
 
     # Checkpoints

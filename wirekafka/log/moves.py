@@ -1,0 +1,295 @@
+"""Moves of a partition's log to another data directory, while it is written to.
+
+Theory of operation: a thread copies what there is into a folder whose name ends in `-future`, and syncs it. Meanwhile the log
+grows, rolls and loses segments, so what is new is copied again, until hardly anything is missing. That rest is copied on the
+loop, where nobody appends in between; the future folder gets the partition's name, the log goes on in it, and the former
+folder becomes a deleted one.
+
+Rules of this file:
+    What has been copied is known by `Segment` objects, not by file names: a segment that compaction has replaced is another.
+    What was on the disk in the former folder is on the disk in the new one before that gets its name.
+    A crash leaves the former folder with a future one beside it, which the next start begins anew; or both folders under the
+    partition's name, with the same in them, of which the next start keeps one; or the new folder.
+
+Source: KIP-113; kafka.log.LogManager.replaceCurrentWithFutureLog, kafka.server.ReplicaAlterLogDirsThread.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import uuid
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+import structlog
+import trio
+
+from wirekafka.errors import ErrorCode, KafkaError
+from wirekafka.log.checkpoint import CLEANER_OFFSETS, HIGH_WATERMARKS, LOG_START_OFFSETS, PARTITION_METADATA, RECOVERY_POINTS
+from wirekafka.log.directory import FUTURE_FOLDER_SUFFIX, DataDirectory
+from wirekafka.log.epochs import FILE_NAME as EPOCHS_FILE
+from wirekafka.log.log import Log
+from wirekafka.log.recovery import SNAPSHOT_SUFFIX
+from wirekafka.log.segment import INDEX_SUFFIX, SEGMENT_SUFFIXES, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX, Segment, file_name
+from wirekafka.log.storage import FileHandle, Folder
+
+if TYPE_CHECKING:
+    from wirekafka.log.manager import LogManager
+
+log = structlog.get_logger(__name__)
+
+_T = TypeVar("_T")
+
+_CHUNK = 1 << 20
+_LAST_BYTES = 256 << 10
+"""So much may be missing when the loop copies the rest: a few milliseconds."""
+_MOST_FAILED_PASSES = 10
+"""Passes that find a segment's file gone; it goes when retention or compaction take the segment, but not again and again."""
+_LONGEST_NAME = 255
+_SNAPSHOT = re.compile(rf"[0-9]{{20}}{re.escape(SNAPSHOT_SUFFIX)}")
+
+
+class _Part(NamedTuple):
+    segment: Segment
+    size: int
+    is_sealed: bool
+
+
+class Move:
+    """One log on its way.
+
+    Attributes:
+        log: the log; it is used as if nothing happened.
+        source, target: the directories.
+        copied_bytes: of batches, so far.
+        copied_end_offset: everything before it has been copied.
+        suspect: the directory that was in use if an error comes up.
+        is_given_up: nobody wants it any more; the thread stops at the next chunk.
+    """
+
+    def __init__(self, moved: Log, source: DataDirectory, target: DataDirectory) -> None:
+        self.log = moved
+        self.source = source
+        self.target = target
+        self.copied_bytes = 0
+        self.copied_end_offset = moved.log_start_offset
+        self.suspect = target
+        self.is_given_up = False
+        self.folder = Folder(f"{target.path}/{future_name(str(moved.topic_partition))}", target.storage)
+        self._storage = target.storage
+        self._copied: dict[Segment, int] = {}
+        self._indexed: set[Segment] = set()
+        self._other_files: set[str] = set()
+        self._failed_passes = 0
+
+    def plan(self) -> tuple[list[_Part], int]:
+        """What is to be copied now, and the log end offset that it leads to."""
+        active = self.log.segments.active
+        parts = [_Part(segment, segment.size, segment is not active) for segment in self.log.segments]
+        return parts, self.log.log_end_offset
+
+    def copy(self, parts: list[_Part], end_offset: int) -> None:
+        """Copies what is missing, and syncs it. Runs in a thread.
+
+        Raises:
+            OSError: a file cannot be read or written.
+            trio.Cancelled: the broker stops.
+        """
+        self.folder.make()
+        is_whole = True
+        for part in parts:
+            try:
+                self._copy_segment(part)
+            except FileNotFoundError:
+                is_whole = False
+            if self.is_given_up:
+                return
+            if is_whole:
+                self.copied_end_offset = max(self.copied_end_offset, part.segment.base_offset)
+        for name in self._wanted_files() - self._other_files:
+            self._copy_file(name)
+            self._other_files.add(name)
+        self.folder.sync()
+        if is_whole:
+            self.copied_end_offset = end_offset
+            return
+        self._failed_passes += 1
+        if self._failed_passes > _MOST_FAILED_PASSES:
+            raise OSError(f"files of {self.log.folder.path} are missing")
+
+    def _copy_segment(self, part: _Part) -> None:
+        segment = part.segment
+        done = self._copied.get(segment, 0)
+        if done > part.size:
+            done = 0
+        if done < part.size or segment not in self._copied:
+            self._copy_bytes(segment.log_name, done, part.size, is_synced=True)
+            self._copied[segment] = part.size if not self.is_given_up else done
+        if part.is_sealed and segment not in self._indexed:
+            for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX):
+                self._copy_file(file_name(segment.base_offset, suffix))
+            self._indexed.add(segment)
+
+    def _copy_bytes(self, name: str, start: int, end: int, *, is_synced: bool) -> None:
+        storage = self._storage
+        source = self._from_source(lambda: FileHandle(storage.open(self.log.folder.path_of(name)), storage.close))
+        target = self.folder.open(name, create=True)
+        storage.truncate(target.fd, start)
+        position = start
+        while position < end and not self.is_given_up:
+            self.suspect = self.source
+            data = storage.read(source.fd, min(_CHUNK, end - position), position)
+            self.suspect = self.target
+            if not data:
+                raise OSError(f"{self.log.folder.path_of(name)} is shorter than it was")
+            storage.write(target.fd, data, position)
+            position += len(data)
+            self.copied_bytes += len(data)
+            if is_synced:
+                trio.from_thread.check_cancelled()
+        if is_synced:
+            storage.sync(target.fd)
+
+    def _copy_file(self, name: str) -> None:
+        """Copies a small file; one that is not there is fine."""
+        data = self._from_source(lambda: self.log.folder.read_file(name))
+        if data is not None:
+            self.folder.write_file(name, data, sync=True)
+
+    def _wanted_files(self) -> set[str]:
+        """The files beside the segments that are copied as they are."""
+        names = self._from_source(lambda: self._storage.files(self.log.folder.path))
+        return {name for name in names if name == PARTITION_METADATA or _SNAPSHOT.fullmatch(name)}
+
+    def _from_source(self, read: Callable[[], _T]) -> _T:
+        self.suspect = self.source
+        found = read()
+        self.suspect = self.target
+        return found
+
+    # The last step, on the loop
+
+    def is_nearly_done(self) -> bool:
+        """Whether what is missing is little enough to be copied on the loop.
+
+        Raises:
+            OSError: the folder cannot be read.
+        """
+        missing = 0
+        active = self.log.segments.active
+        for segment in self.log.segments:
+            copied = self._copied.get(segment)
+            if copied is None or copied > segment.size or (segment is not active and segment not in self._indexed):
+                return False
+            missing += segment.size - copied
+        return missing <= _LAST_BYTES and not self._wanted_files() - self._other_files
+
+    def finish(self) -> Folder:
+        """Copies the rest, and has the log go on in the new folder; returns the former one.
+
+        Raises:
+            OSError: the log goes on where it was.
+
+        Durability: of what was on the disk before, nothing less is.
+        """
+        moved, folder = self.log, self.folder
+        active = moved.segments.active
+        synced_offset = self.copied_end_offset
+        for segment in moved.segments:
+            copied = self._copied[segment]
+            if copied < segment.size:
+                self._copy_bytes(segment.log_name, copied, segment.size, is_synced=False)
+        if moved.epochs.entries:
+            folder.write_file(EPOCHS_FILE, moved.epochs.write(), sync=True)
+        if moved.recovery_point > synced_offset:
+            self._storage.sync(folder.open(active.log_name).fd)
+            synced_offset = moved.log_end_offset
+        self._remove_others()
+        folder.sync()
+        folder.move(f"{self.target.path}/{moved.topic_partition}")
+        try:
+            folder.sync()
+        except OSError:
+            with suppress(OSError):
+                folder.move(f"{self.target.path}/{future_name(str(moved.topic_partition))}")
+            raise
+        return moved.go_on_in(folder, synced_offset)
+
+    def _remove_others(self) -> None:
+        """Removes copies of what has gone meanwhile."""
+        kept = self._wanted_files() | {EPOCHS_FILE}
+        kept.update(file_name(segment.base_offset, suffix) for segment in self.log.segments for suffix in SEGMENT_SUFFIXES)
+        active = self.log.segments.active
+        kept.difference_update(file_name(active.base_offset, suffix) for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX))
+        for name in self._storage.files(self.folder.path):
+            if name not in kept:
+                self.folder.remove(name)
+
+
+class Mover:
+    """Moves the logs of one `LogManager`: as many at once as there are directories."""
+
+    def __init__(self, logs: LogManager) -> None:
+        self._logs = logs
+        self._send, self._receive = trio.open_memory_channel[Move](math.inf)
+
+    def start(self, nursery: trio.Nursery) -> None:
+        """Starts the tasks."""
+        for _ in self._logs.directories:
+            nursery.start_soon(self._run)
+
+    def begin(self, move: Move) -> None:
+        """Has a move made as soon as one of the tasks is free."""
+        self._send.send_nowait(move)
+
+    async def _run(self) -> None:
+        async for move in self._receive:
+            await self._make(move)
+
+    async def _make(self, move: Move) -> None:
+        """Makes one move.
+
+        Cancellation: the next start of the broker begins it anew.
+        """
+        name = str(move.log.topic_partition)
+        started = trio.current_time()
+        try:
+            while self._is_wanted(move):
+                await trio.to_thread.run_sync(move.copy, *move.plan())
+                await self._write_checkpoints(move)
+                if self._is_wanted(move) and move.is_nearly_done():
+                    self._logs.complete_move(move, move.finish())
+                    seconds = round(trio.current_time() - started, 2)
+                    log.info("Moved a partition", partition=name, path=move.target.path, bytes=move.copied_bytes, seconds=seconds)
+                    return
+            log.info("Gave up moving a partition", partition=name, path=move.target.path)
+        except OSError as error:
+            log.error("Could not move a partition; it stays where it is", partition=name, path=move.target.path, error=str(error))
+            self._logs.note_disk_error(move.suspect, error)
+        self._logs.drop_move(move)
+
+    def _is_wanted(self, move: Move) -> bool:
+        return not move.is_given_up and move.log.offline_reason is None and move.target.offline_reason is None
+
+    async def _write_checkpoints(self, move: Move) -> None:
+        """Has the target know the offsets of what is to come; after a crash these count as soon as the folder has its name."""
+        for file in (LOG_START_OFFSETS, RECOVERY_POINTS, HIGH_WATERMARKS, CLEANER_OFFSETS):
+            offsets = self._logs.offsets_of(move.target, file)
+            await trio.to_thread.run_sync(move.target.write_checkpoint, file, offsets)
+
+
+def future_name(partition: str) -> str:
+    """A name for the folder of a partition to come: not a partition's, and never used before.
+
+    Raises:
+        KafkaError: INVALID_TOPIC_EXCEPTION, the topic's name is too long for it.
+
+    Source: LocalLog.logFutureDirName; KAFKA-4893.
+    """
+    name = f"{partition}.{uuid.uuid4().hex}{FUTURE_FOLDER_SUFFIX}"
+    if len(os.fsencode(name)) > _LONGEST_NAME:
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, "The topic name is too long.")
+    return name
