@@ -167,7 +167,9 @@ class Wirekafka(Broker):
     listen = "127.0.0.1:0"
 
     def command(self) -> list[str]:
-        command = [sys.executable, "-m", "wirekafka", "serve", "--listen", self.listen, "--data-dir", str(self.data_dir)]
+        command = [sys.executable, "-m", "wirekafka", "serve", "--listen", self.listen]
+        if "log.dirs" not in self.settings:
+            command += ["--data-dir", str(self.data_dir)]
         if self.advertised is not None:
             command += ["--advertise", self.advertised]
         for name, value in self.settings.items():
