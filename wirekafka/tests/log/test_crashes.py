@@ -7,7 +7,9 @@ leave the disk, by the end of the process or of the machine's power, and held ag
 
 from __future__ import annotations
 
+import os
 import shutil
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -210,10 +212,6 @@ def batch_of(sequence: int, contents: list[Content]) -> memoryview:
     return memoryview(build_batch(records, producer_id=PRODUCER, producer_epoch=0, base_sequence=sequence))
 
 
-def run(main: object, *arguments: object) -> None:
-    trio.run(main, *arguments, clock=trio.testing.MockClock(autojump_threshold=0))  # type: ignore[arg-type]
-
-
 def records_in(log: Log) -> dict[int, Content]:
     found: dict[int, Content] = {}
     for batch in log.batches():
@@ -228,8 +226,16 @@ def records_in(log: Log) -> dict[int, Content]:
 def life(tmp_path_factory: pytest.TempPathFactory) -> Life:
     path = tmp_path_factory.mktemp("life") / "data"
     life = Life(RememberingStorage(path), path)
-    run(life.live, config_at(path))
+    trio.run(life.live, config_at(path), clock=trio.testing.MockClock(autojump_threshold=0))
     return life
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Path]:
+    """Where folders come and go by the thousand: in memory, where there is such a place."""
+    memory = Path("/dev/shm")
+    with tempfile.TemporaryDirectory(dir=memory if os.access(memory, os.W_OK) else tmp_path) as directory:
+        yield Path(directory) / "data"
 
 
 @dataclass
@@ -325,9 +331,9 @@ def check_all(images: Iterator[tuple[int, Image]], life: Life, survivors: dict[P
         (path / LOCK_FILE).write_bytes(lock)
         crash = Crash(life, calls, survivors, has_lost_power=not lock)
         try:
-            run(crash.check, config)
+            trio.run(crash.check, config)
             if len(seen) % 5 == 0:
-                run(crash.check_again, config)
+                trio.run(crash.check_again, config)
         except BaseException as error:
             error.add_note(f"after {calls} operations, the next ones: {life.storage.operations[calls : calls + 2]}")
             raise
@@ -353,10 +359,10 @@ def test_life_has_everything_that_can_be_interrupted(life: Life) -> None:
     assert life.now > 400
 
 
-def test_end_of_the_process_loses_nothing_acknowledged(life: Life, tmp_path: Path) -> None:
+def test_end_of_the_process_loses_nothing_acknowledged(life: Life, place: Path) -> None:
     # By what its lock file says the machine has been up since.
     lock = (life.path / LOCK_FILE).read_bytes()
-    check_all(images_of_ended_process(life), life, life.acknowledged, tmp_path / "data", lock)
+    check_all(images_of_ended_process(life), life, life.acknowledged, place, lock)
 
 
 @pytest.mark.parametrize(
@@ -371,5 +377,5 @@ def test_end_of_the_process_loses_nothing_acknowledged(life: Life, tmp_path: Pat
     ],
     ids=lambda fate: fate.name.lower(),
 )
-def test_end_of_power_loses_nothing_that_was_flushed(life: Life, tmp_path: Path, contents: Fate, names: Fate) -> None:
-    check_all(images_of_lost_power(life, contents, names), life, life.flushed, tmp_path / "data", b"")
+def test_end_of_power_loses_nothing_that_was_flushed(life: Life, place: Path, contents: Fate, names: Fate) -> None:
+    check_all(images_of_lost_power(life, contents, names), life, life.flushed, place, b"")
