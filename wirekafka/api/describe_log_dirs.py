@@ -78,7 +78,7 @@ def describe_log_dirs(broker: Broker, call: Call[DescribeLogDirsRequest]) -> Des
         by_directory[broker.logs.home_of(partition.log)][partition.topic].append(
             DescribeLogDirsPartition(partition_index=partition.index, partition_size=partition.log.size_bytes)
         )
-        move = broker.logs.moves.get(partition.topic_partition)
+        move = broker.logs.mover.moves.get(partition.topic_partition)
         if move is not None:
             by_directory[move.target][partition.topic].append(
                 DescribeLogDirsPartition(

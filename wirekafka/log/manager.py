@@ -39,7 +39,7 @@ from wirekafka.log.directory import DataDirectory, DirectoryLockedError, is_lost
 from wirekafka.log.epochs import LeaderEpochs
 from wirekafka.log.flush import Flush
 from wirekafka.log.log import Log, LogServices
-from wirekafka.log.moves import Move, Mover
+from wirekafka.log.moves import Mover
 from wirekafka.log.opening import Opened, choose_copies, open_all
 from wirekafka.log.places import BadBatchError
 from wirekafka.log.producer_state import Producers
@@ -73,7 +73,7 @@ class LogManager:
         directories: `log.dirs`, in order.
         storage: the file system.
         cleaner_offsets: up to where each compacted log is clean.
-        moves: the logs that are on their way to another directory.
+        mover: moves logs to other directories.
         on_offline: called with logs that have gone offline.
         all_failed: set once no directory works any more.
     """
@@ -83,7 +83,6 @@ class LogManager:
         self.directories = [DataDirectory(path, storage) for path in map(os.path.abspath, config.log_dirs)]
         self.storage = storage
         self.cleaner_offsets: dict[TopicPartition, int] = {}
-        self.moves: dict[TopicPartition, Move] = {}
         self.on_offline: list[Callable[[list[Log]], object]] = []
         self.all_failed = trio.Event()
         self._config = config
@@ -93,7 +92,7 @@ class LogManager:
         self._stale: set[DataDirectory] = set()
         self._upkeep = Upkeep(self, config, clock)
         self._cleaner = Cleaner(self, config, clock)
-        self._mover = Mover(self)
+        self.mover = Mover(self, clock)
         self._services = LogServices(
             pool=HandlePool(),
             now_ms=clock.now_ms,
@@ -178,7 +177,7 @@ class LogManager:
             self._home[each.name] = each.directory
             self._enter_opened(each)
         for directory in self._online():
-            self._begin_moves_anew(directory)
+            self.mover.begin_anew(directory)
         if self._logs:
             log.info(
                 "Opened the logs",
@@ -189,7 +188,7 @@ class LogManager:
 
     def _look_through(self, directory: DataDirectory, config_of: Callable[[str], LogConfig]) -> list[Opened]:
         for path in directory.deleted_folders():
-            self._remove_folder(Folder(path, self.storage))
+            self.remove_folder(Folder(path, self.storage))
         self.cleaner_offsets |= directory.read_checkpoint(CLEANER_OFFSETS)
         checkpoints = {file: directory.read_checkpoint(file) for file in OFFSETS_OF}
         found = []
@@ -228,7 +227,7 @@ class LogManager:
             segment.close()
         with suppress(OSError):
             opened.loader.folder.move(opened.directory.path_of_deleted(opened.name))
-            self._remove_folder(opened.loader.folder)
+            self.remove_folder(opened.loader.folder)
 
     def _enter(self, name: TopicPartition, config: LogConfig, folder: Folder, loaded: Loaded) -> Log:
         # Most logs are not touched soon: a start leaves no files open.
@@ -337,7 +336,7 @@ class LogManager:
                 segment = self._make_files(folder, topic_id, config)
                 break
             except OSError as error:
-                self._remove_folder(folder)
+                self.remove_folder(folder)
                 log.error("Could not make a log", partition=str(topic_partition), error=str(error))
                 self.note_disk_error(directory, error)
                 if directory.offline_reason is None:
@@ -351,7 +350,7 @@ class LogManager:
         online = self._online()
         if not online:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "all data directories have failed")
-        counts = Counter(self._home.values()) + Counter(move.target for move in self.moves.values())
+        counts = Counter(self._home.values()) + Counter(move.target for move in self.mover.moves.values())
         return min(online, key=counts.__getitem__)
 
     def _make_files(self, folder: Folder, topic_id: bytes, config: LogConfig) -> Segment:
@@ -384,16 +383,17 @@ class LogManager:
         directory = self._home.pop(topic_partition)
         self.cleaner_offsets.pop(topic_partition, None)
         self._stale.add(directory)
-        self.cancel_move(topic_partition)
+        self.mover.give_up(topic_partition)
         gone.close()
         try:
             gone.folder.move(directory.path_of_deleted(topic_partition))
         except OSError as error:
             log.error("Could not delete a log", partition=str(topic_partition), error=str(error))
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"cannot rename {gone.folder.path}: {error.strerror}") from error
-        self._clock.call_later(gone.config.file_delete_delay_ms, lambda: self._remove_folder(gone.folder))
+        self._clock.call_later(gone.config.file_delete_delay_ms, lambda: self.remove_folder(gone.folder))
 
-    def _remove_folder(self, folder: Folder) -> None:
+    def remove_folder(self, folder: Folder) -> None:
+        """Removes a partition's folder, as far as the disk lets it."""
         with suppress(OSError):
             for name in self.storage.files(folder.path):
                 folder.remove(name)
@@ -422,88 +422,23 @@ class LogManager:
     def offsets_of(self, directory: DataDirectory, file: str) -> dict[TopicPartition, int]:
         """What a checkpoint is to say now."""
         names = self.in_directory(directory)
-        names |= {name: move.log for name, move in self.moves.items() if move.target is directory}
+        names |= {name: move.log for name, move in self.mover.moves.items() if move.target is directory}
         if file == CLEANER_OFFSETS:
             return {name: offset for name, offset in self.cleaner_offsets.items() if name in names}
         offset_of = OFFSETS_OF[file]
         return {name: offset_of(each) for name, each in names.items()}
 
-    # Moving
-
-    def move(self, topic_partition: TopicPartition, path: str) -> None:
-        """Moves a log to another directory while it is used; a move of it to elsewhere is given up.
-
-        Raises:
-            KafkaError: LOG_DIR_NOT_FOUND; KAFKA_STORAGE_ERROR, a directory or the log is offline; INVALID_TOPIC_EXCEPTION, the
-                topic's name is too long.
-
-        Source: ReplicaManager.alterReplicaLogDirs.
-        """
-        path = os.path.normpath(path)
-        target = next((directory for directory in self.directories if directory.path == path), None)
-        if target is None:
-            raise KafkaError(ErrorCode.LOG_DIR_NOT_FOUND, f"{path} is not one of log.dirs")
-        moved = self._logs[topic_partition]
-        reason = target.offline_reason or moved.offline_reason
-        if reason:
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, reason)
-        current = self.moves.get(topic_partition)
-        if current is not None and current.target is target:
-            return
-        self.cancel_move(topic_partition)
-        source = self._home[topic_partition]
-        if source is target:
-            return
-        if not self.is_complete:
-            # That one could hold a copy already.
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "nothing is moved while a data directory is offline")
-        move = Move(moved, source, target)
-        self.moves[topic_partition] = move
-        self._mover.begin(move)
-        log.info("Moving a partition", partition=str(topic_partition), path=path, bytes=moved.size_bytes)
-
-    def cancel_move(self, topic_partition: TopicPartition) -> None:
-        """Gives a move up, if there is one; what was copied is removed once the thread has noticed."""
-        move = self.moves.pop(topic_partition, None)
-        if move is not None:
-            move.is_given_up = True
-            self._stale.add(move.target)
-
-    def complete_move(self, move: Move, former: Folder) -> None:
-        """The log is in its new folder: the former one is a deleted one now."""
-        name = move.log.topic_partition
-        del self.moves[name]
-        self._home[name] = move.target
-        self._stale.add(move.source)
+    def rehome(self, each: Log, directory: DataDirectory) -> DataDirectory:
+        """A log is in this directory from now on; returns the one that it was in."""
+        former = self._home[each.topic_partition]
+        self._home[each.topic_partition] = directory
+        self._stale.add(former)
         self._upkeep.request_log_starts()
-        try:
-            former.move(move.source.path_of_deleted(name))
-        except OSError as error:
-            # The next start finds two copies, and keeps the one that has gone on.
-            log.error("Could not delete the former folder of a partition", path=former.path, error=str(error))
-            self.note_disk_error(move.source, error)
-            return
-        self._clock.call_later(move.log.config.file_delete_delay_ms, lambda: self._remove_folder(former))
+        return former
 
-    def drop_move(self, move: Move) -> None:
-        """The move has come to nothing."""
-        name = move.log.topic_partition
-        if self.moves.get(name) is move:
-            self.cancel_move(name)
-        self._remove_folder(move.folder)
-
-    def _begin_moves_anew(self, directory: DataDirectory) -> None:
-        """Begins the moves again that the last broker has not come to the end of."""
-        try:
-            for name, path in directory.future_folders():
-                if name not in self._logs:
-                    log.warning("A folder is of a partition that is not here", path=path)
-                    continue
-                self._remove_folder(Folder(path, self.storage))
-                with suppress(KafkaError):
-                    self.move(name, directory.path)
-        except OSError as error:
-            self.note_disk_error(directory, error)
+    def note_stale(self, directory: DataDirectory) -> None:
+        """The checkpoints of a directory name a log that is not there."""
+        self._stale.add(directory)
 
     # Running and closing
 
@@ -511,7 +446,7 @@ class LogManager:
         """Starts retention, flushes, checkpoints, compaction and moves."""
         self._upkeep.start(nursery)
         self._cleaner.start(nursery)
-        self._mover.start(nursery)
+        self.mover.start(nursery)
 
     async def close(self) -> None:
         """Closes all logs; nobody may use them any more.

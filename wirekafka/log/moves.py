@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 import structlog
 import trio
 
+from wirekafka.clock import Clock
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.log.checkpoint import CLEANER_OFFSETS, HIGH_WATERMARKS, LOG_START_OFFSETS, PARTITION_METADATA, RECOVERY_POINTS
 from wirekafka.log.directory import FUTURE_FOLDER_SUFFIX, DataDirectory
@@ -35,6 +36,7 @@ from wirekafka.log.log import Log
 from wirekafka.log.recovery import SNAPSHOT_SUFFIX
 from wirekafka.log.segment import INDEX_SUFFIX, SEGMENT_SUFFIXES, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX, Segment, file_name
 from wirekafka.log.storage import FileHandle, Folder
+from wirekafka.names import TopicPartition
 
 if TYPE_CHECKING:
     from wirekafka.log.manager import LogManager
@@ -230,10 +232,16 @@ class Move:
 
 
 class Mover:
-    """Moves the logs of one `LogManager`: as many at once as there are directories."""
+    """Moves the logs of one `LogManager`: as many at once as there are directories.
 
-    def __init__(self, logs: LogManager) -> None:
+    Attributes:
+        moves: those that are under way.
+    """
+
+    def __init__(self, logs: LogManager, clock: Clock) -> None:
+        self.moves: dict[TopicPartition, Move] = {}
         self._logs = logs
+        self._clock = clock
         self._send, self._receive = trio.open_memory_channel[Move](math.inf)
 
     def start(self, nursery: trio.Nursery) -> None:
@@ -241,9 +249,73 @@ class Mover:
         for _ in self._logs.directories:
             nursery.start_soon(self._run)
 
-    def begin(self, move: Move) -> None:
-        """Has a move made as soon as one of the tasks is free."""
+    def begin(self, topic_partition: TopicPartition, path: str) -> None:
+        """Moves a log to another directory while it is used; a move of it to elsewhere is given up.
+
+        Raises:
+            KafkaError: LOG_DIR_NOT_FOUND; UNKNOWN_TOPIC_OR_PARTITION; KAFKA_STORAGE_ERROR, a directory or the log is offline;
+                INVALID_TOPIC_EXCEPTION, the topic's name is too long.
+
+        Source: ReplicaManager.alterReplicaLogDirs.
+        """
+        logs = self._logs
+        path = os.path.normpath(path)
+        target = next((directory for directory in logs.directories if directory.path == path), None)
+        if target is None:
+            raise KafkaError(ErrorCode.LOG_DIR_NOT_FOUND, f"{path} is not one of log.dirs")
+        moved = logs.get(topic_partition)
+        if moved is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        reason = target.offline_reason or moved.offline_reason
+        if reason:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, reason)
+        current = self.moves.get(topic_partition)
+        if current is not None and current.target is target:
+            return
+        self.give_up(topic_partition)
+        source = logs.home_of(moved)
+        if source is target:
+            return
+        if not logs.is_complete:
+            # That one could hold a copy already.
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "nothing is moved while a data directory is offline")
+        move = self.moves[topic_partition] = Move(moved, source, target)
         self._send.send_nowait(move)
+        log.info("Moving a partition", partition=str(topic_partition), path=path, bytes=moved.size_bytes)
+
+    def begin_anew(self, directory: DataDirectory) -> None:
+        """Begins the moves to a directory again that the last broker has not come to the end of."""
+        try:
+            for name, path in directory.future_folders():
+                if self._logs.get(name) is None:
+                    log.warning("A folder is of a partition that is not here", path=path)
+                    continue
+                self._logs.remove_folder(Folder(path, directory.storage))
+                with suppress(KafkaError):
+                    self.begin(name, directory.path)
+        except OSError as error:
+            self._logs.note_disk_error(directory, error)
+
+    def give_up(self, topic_partition: TopicPartition) -> None:
+        """Ends the move of a log, if there is one; what was copied is removed once the thread has noticed."""
+        move = self.moves.pop(topic_partition, None)
+        if move is not None:
+            move.is_given_up = True
+            self._logs.note_stale(move.target)
+
+    def complete(self, move: Move, former: Folder) -> None:
+        """The log is in its new folder: the former one is a deleted one now."""
+        name = move.log.topic_partition
+        del self.moves[name]
+        source = self._logs.rehome(move.log, move.target)
+        try:
+            former.move(source.path_of_deleted(name))
+        except OSError as error:
+            # The next start finds two copies, and keeps the one that has gone on.
+            log.error("Could not delete the former folder of a partition", path=former.path, error=str(error))
+            self._logs.note_disk_error(source, error)
+            return
+        self._clock.call_later(move.log.config.file_delete_delay_ms, lambda: self._logs.remove_folder(former))
 
     async def _run(self) -> None:
         async for move in self._receive:
@@ -261,7 +333,7 @@ class Mover:
                 await trio.to_thread.run_sync(move.copy, *move.plan())
                 await self._write_checkpoints(move)
                 if self._is_wanted(move) and move.is_nearly_done():
-                    self._logs.complete_move(move, move.finish())
+                    self.complete(move, move.finish())
                     seconds = round(trio.current_time() - started, 2)
                     log.info("Moved a partition", partition=name, path=move.target.path, bytes=move.copied_bytes, seconds=seconds)
                     return
@@ -269,7 +341,9 @@ class Mover:
         except OSError as error:
             log.error("Could not move a partition; it stays where it is", partition=name, path=move.target.path, error=str(error))
             self._logs.note_disk_error(move.suspect, error)
-        self._logs.drop_move(move)
+        if self.moves.get(move.log.topic_partition) is move:
+            self.give_up(move.log.topic_partition)
+        self._logs.remove_folder(move.folder)
 
     def _is_wanted(self, move: Move) -> bool:
         return not move.is_given_up and move.log.offline_reason is None and move.target.offline_reason is None

@@ -22,17 +22,14 @@ from __future__ import annotations
 
 import os
 import re
-import zlib
-from collections.abc import Iterator
 from dataclasses import dataclass
-from struct import Struct
 
 import structlog
 
 from wirekafka.log.checkpoint import PARTITION_METADATA, MalformedFileError, read_partition_metadata
 from wirekafka.log.epochs import FILE_NAME as EPOCHS_FILE
 from wirekafka.log.epochs import LeaderEpochs
-from wirekafka.log.places import BadBatchError, BatchPlace, read_place
+from wirekafka.log.places import BadBatchError, BatchPlace
 from wirekafka.log.producer_state import CorruptSnapshotError, Producers
 from wirekafka.log.segment import (
     DELETED_SUFFIX,
@@ -44,8 +41,9 @@ from wirekafka.log.segment import (
     Segment,
     file_name,
 )
+from wirekafka.log.soundness import count_records, has_sound_batch, sound_batches
 from wirekafka.log.storage import Folder, HandlePool
-from wirekafka.wire.batch import HEADER_SIZE, BatchHeader, check_crc
+from wirekafka.wire.batch import HEADER_SIZE, BatchHeader
 
 log = structlog.get_logger(__name__)
 
@@ -55,15 +53,11 @@ SNAPSHOT_SUFFIX = ".snapshot"
 _TEMPORARY_SUFFIX = ".tmp"
 
 _SEGMENT_FILE = re.compile(r"([0-9]{20})\.(log|index|timeindex|txnindex|snapshot)(\.swap|\.cleaned)?")
-_CHUNK = 4 << 20
 _MOST_UNINDEXED_BYTES = 32 << 20
 """Behind the last entry of an offset index there is less than one interval and one batch, and batches are smaller than this."""
-_MOST_CANDIDATES = 10_000
-"""Places looked at for a batch, among bytes that are none."""
 
 TRUNCATES_DAMAGE = "wirekafka.log.recovery.truncate.corrupt"
 """The setting by which an operator gives up what is behind a damaged batch."""
-_LEGACY_CRC = Struct(">I")
 
 Files = dict[str, os.stat_result]
 
@@ -330,10 +324,10 @@ class Loader:
         """The log ends in the midst of this segment: cuts its tail off, and drops the segments behind it."""
         segment = segments[number]
         cut_bytes = file_size - segment.size
-        cut_records = _count_records(segment, segment.size, file_size)
+        cut_records = count_records(segment, segment.size, file_size)
         for behind in segments[number + 1 :]:
             cut_bytes += behind.size
-            cut_records += _count_records(behind, 0, behind.size)
+            cut_records += count_records(behind, 0, behind.size)
             behind.delete_files()
             self.folder.remove(file_name(behind.base_offset, SNAPSHOT_SUFFIX))
         del segments[number + 1 :]
@@ -351,7 +345,7 @@ class Loader:
         """Reads a segment whole, and makes its size and its indexes what its sound batches say."""
         file_size, segment.size = segment.size, 0
         segment.forget()
-        for place, data in _sound_batches(segment, file_size):
+        for place, data in sound_batches(segment, file_size):
             segment.note(place.position, place.size_bytes, place.last_offset, place.max_timestamp, self.index_interval_bytes)
             segment.size = place.position + place.size_bytes
             self.bytes_read += place.size_bytes
@@ -475,77 +469,3 @@ def _is_segment_file(name: str, suffix: str = "") -> bool:
 
 def _snapshot_offsets(files: Files) -> list[int]:
     return [int(name[:20]) for name in files if _is_segment_file(name) and name.endswith(SNAPSHOT_SUFFIX)]
-
-
-def _sound_batches(segment: Segment, file_size: int) -> Iterator[tuple[BatchPlace, memoryview]]:
-    """The batches of a file up to the first that is torn, damaged or out of order."""
-    fd = segment.file().fd
-    read = segment.folder.storage.read
-    chunk = memoryview(b"")
-    chunk_position = position = 0
-    least_offset = segment.base_offset
-    while position < file_size:
-        at = position - chunk_position
-        if len(chunk) - at < HEADER_SIZE:
-            chunk = memoryview(read(fd, min(_CHUNK, file_size - position), position) + bytes(HEADER_SIZE))
-            chunk_position, at = position, 0
-        place = read_place(chunk, at, position)
-        if place is None or position + place.size_bytes > file_size:
-            return
-        if place.base_offset < least_offset or place.last_offset - segment.base_offset > MOST_RELATIVE_OFFSET:
-            return
-        if at + place.size_bytes > len(chunk):
-            wanted = max(place.size_bytes, min(_CHUNK, file_size - position))
-            chunk = memoryview(read(fd, wanted, position))
-            chunk_position, at = position, 0
-        data = chunk[at : at + place.size_bytes]
-        if not _is_sound(data):
-            return
-        yield place, data
-        least_offset = place.last_offset + 1
-        position += place.size_bytes
-
-
-def _is_sound(data: memoryview) -> bool:
-    if data[16] == 2:
-        return len(data) >= HEADER_SIZE and check_crc(data, 0, BatchHeader(data))
-    return bool(_LEGACY_CRC.unpack_from(data, 12)[0] == zlib.crc32(data[16:]))
-
-
-def _count_records(segment: Segment, position: int, end: int) -> int:
-    """How many records the headers between two positions of a file announce, as far as they can be followed."""
-    count = 0
-    storage, file = segment.folder.storage, segment.file()
-    while end - position >= HEADER_SIZE:
-        data = storage.read(file.fd, HEADER_SIZE, position)
-        place = read_place(data, 0, position) if len(data) == HEADER_SIZE else None
-        if place is None:
-            break
-        count += max(BatchHeader(data).record_count, 0) if data[16] == 2 else 1
-        position += place.size_bytes
-    return count
-
-
-def has_sound_batch(segment: Segment, position: int, end: int) -> bool:
-    """Whether a sound batch of format 2 begins anywhere between two positions of a segment's file."""
-    heads = {(segment.base_offset + shift >> 32).to_bytes(4, "big") for shift in (0, MOST_RELATIVE_OFFSET)}
-    pattern = re.compile(b"(?=(?:%s).{12}\x02)" % b"|".join(map(re.escape, heads)), re.DOTALL)
-    storage, fd = segment.folder.storage, segment.file().fd
-    candidates = 0
-    for chunk_position in range(position, end, _CHUNK):
-        data = storage.read(fd, min(_CHUNK + HEADER_SIZE, end - chunk_position), chunk_position)
-        for match in pattern.finditer(data):
-            at = match.start()
-            if at >= _CHUNK or len(data) - at < HEADER_SIZE:
-                break
-            place = read_place(data, at, chunk_position + at)
-            if place is None or place.position + place.size_bytes > end:
-                continue
-            if not 0 <= place.base_offset - segment.base_offset <= MOST_RELATIVE_OFFSET:
-                continue
-            candidates += 1
-            if candidates > _MOST_CANDIDATES:
-                return False
-            if _is_sound(memoryview(storage.read(fd, place.size_bytes, place.position))):
-                return True
-    return False

@@ -43,7 +43,7 @@ def test_alter_replica_log_dirs_moves_a_partition(tmp_path: Path, version: int) 
             partition.append(memoryview(batch(b"value")), now_ms=NOW_MS)
         assert alter(caller, version, (second, "t", [0])) == {("t", 0): 0}
         assert described(caller) == {str(first): [(0, False, 0)], str(second): [(0, True, 3)]}
-        while caller.broker.logs.moves:  # noqa: ASYNC110 - there is no event when a thread has copied
+        while caller.broker.logs.mover.moves:  # noqa: ASYNC110 - there is no event when a thread has copied
             await trio.sleep(0.001)
         assert described(caller) == {str(first): [], str(second): [(0, False, 0)]}
         assert partition.log.folder.path == str(second / "t-0")

@@ -56,7 +56,7 @@ def run(main: Callable[[], Awaitable[Any]]) -> None:
 
 
 async def until_moved(logs: LogManager) -> None:
-    while logs.moves:  # noqa: ASYNC110 - there is no event when a thread has copied
+    while logs.mover.moves:  # noqa: ASYNC110 - there is no event when a thread has copied
         await trio.sleep(0.001)
 
 
@@ -83,7 +83,7 @@ def test_move_brings_a_log_to_another_directory(tmp_path: Path) -> None:
         async with trio.open_nursery() as nursery:
             logs.start(nursery)
             region = log.read(20, max_bytes=1000, end_offset=log.log_end_offset, min_one_batch=True)
-            logs.move(NAME, str(setting.second))
+            logs.mover.begin(NAME, str(setting.second))
             await until_moved(logs)
             assert logs.home_of(log).path == str(setting.second)
             assert log.folder.path == str(setting.second / "topic-0")
@@ -133,7 +133,7 @@ def test_move_keeps_up_with_a_log_that_grows_rolls_shrinks_and_is_replaced(
         monkeypatch.setattr(Move, "copy", copy)
         async with trio.open_nursery() as nursery:
             logs.start(nursery)
-            logs.move(NAME, str(setting.second))
+            logs.mover.begin(NAME, str(setting.second))
             await until_moved(logs)
             nursery.cancel_scope.cancel()
         assert passes >= 6
@@ -177,7 +177,7 @@ def test_rest_of_a_move_is_as_durable_as_it_was(tmp_path: Path, monkeypatch: pyt
         monkeypatch.setattr(Move, "copy", copy)
         async with trio.open_nursery() as nursery:
             logs.start(nursery)
-            logs.move(NAME, str(setting.second))
+            logs.mover.begin(NAME, str(setting.second))
             await until_moved(logs)
             nursery.cancel_scope.cancel()
         assert log.recovery_point == log.log_end_offset == 41
@@ -203,13 +203,13 @@ def crashes(tmp_path: Path) -> Iterator[tuple[Setting, bool]]:
             log = setting.create(logs)
             fill(log, 25)
             log.flush()
-            logs.move(NAME, str(setting.second))
-            move = logs.moves[NAME]
+            logs.mover.begin(NAME, str(setting.second))
+            move = logs.mover.moves[NAME]
             storage.crash_at = storage.calls + call
             try:
                 await trio.to_thread.run_sync(move.copy, *move.plan())
                 fill(log, 1)
-                logs.complete_move(move, move.finish())
+                logs.mover.complete(move, move.finish())
                 is_done = not storage.is_dead
             except Crash:
                 pass
@@ -278,7 +278,7 @@ def test_move_that_fails_leaves_the_log_where_it_is(tmp_path: Path, number: int)
         async with trio.open_nursery() as nursery:
             logs.start(nursery)
             storage.lost, storage.error_number = str(setting.second), number
-            logs.move(NAME, str(setting.second))
+            logs.mover.begin(NAME, str(setting.second))
             await until_moved(logs)
             nursery.cancel_scope.cancel()
         assert logs.home_of(log).path == str(setting.first)
@@ -299,12 +299,12 @@ def test_move_is_given_up_for_another_and_for_a_deletion(tmp_path: Path) -> None
         fill(log, 20)
         async with trio.open_nursery() as nursery:
             logs.start(nursery)
-            logs.move(NAME, str(setting.second))
-            logs.move(NAME, str(setting.first))
-            assert not logs.moves
+            logs.mover.begin(NAME, str(setting.second))
+            logs.mover.begin(NAME, str(setting.first))
+            assert not logs.mover.moves
             await trio.testing.wait_all_tasks_blocked(0.05)
             assert logs.home_of(log).path == str(setting.first)
-            logs.move(NAME, str(setting.second))
+            logs.mover.begin(NAME, str(setting.second))
             logs.delete(NAME)
             again = setting.create(logs)
             await trio.testing.wait_all_tasks_blocked(0.05)
@@ -323,17 +323,17 @@ def test_move_to_nowhere_is_refused(tmp_path: Path) -> None:
         append(log, batch(b"a"))
         for path in ("/nowhere", "2", str(tmp_path)):
             with pytest.raises(KafkaError) as caught:
-                logs.move(NAME, path)
+                logs.mover.begin(NAME, path)
             assert caught.value.code == ErrorCode.LOG_DIR_NOT_FOUND
         long = TopicPartition("x" * 240, 0)
         setting.create(logs, long)
         target = next(each for each in logs.directories if each is not logs.home_of(logs._logs[long]))
         with pytest.raises(KafkaError) as caught:
-            logs.move(long, target.path)
+            logs.mover.begin(long, target.path)
         assert caught.value.code == ErrorCode.INVALID_TOPIC_EXCEPTION
         logs.directories[1].offline_reason = "gone"
         with pytest.raises(KafkaError) as caught:
-            logs.move(NAME, str(setting.second))
+            logs.mover.begin(NAME, str(setting.second))
         assert caught.value.code == ErrorCode.KAFKA_STORAGE_ERROR
         logs.directories[1].offline_reason = None
         await logs.close()

@@ -1,0 +1,96 @@
+"""Which batches of a segment's file are sound: framed, in order, and with the right checksum.
+
+Rules of this file: it reads, and changes nothing; it may run in any thread.
+
+Source: org.apache.kafka.storage.internals.log.LogSegment.recover.
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections.abc import Iterator
+from struct import Struct
+
+from wirekafka.log.places import BatchPlace, read_place
+from wirekafka.log.segment import MOST_RELATIVE_OFFSET, Segment
+from wirekafka.wire.batch import HEADER_SIZE, BatchHeader, check_crc
+
+_CHUNK = 4 << 20
+_LEGACY_CRC = Struct(">I")
+_MOST_CANDIDATES = 10_000
+"""Places looked at for a batch, among bytes that are none."""
+
+
+def sound_batches(segment: Segment, file_size: int) -> Iterator[tuple[BatchPlace, memoryview]]:
+    """The batches of a file up to the first that is torn, damaged or out of order."""
+    fd = segment.file().fd
+    read = segment.folder.storage.read
+    chunk = memoryview(b"")
+    chunk_position = position = 0
+    least_offset = segment.base_offset
+    while position < file_size:
+        at = position - chunk_position
+        if len(chunk) - at < HEADER_SIZE:
+            chunk = memoryview(read(fd, min(_CHUNK, file_size - position), position) + bytes(HEADER_SIZE))
+            chunk_position, at = position, 0
+        place = read_place(chunk, at, position)
+        if place is None or position + place.size_bytes > file_size:
+            return
+        if place.base_offset < least_offset or place.last_offset - segment.base_offset > MOST_RELATIVE_OFFSET:
+            return
+        if at + place.size_bytes > len(chunk):
+            wanted = max(place.size_bytes, min(_CHUNK, file_size - position))
+            chunk = memoryview(read(fd, wanted, position))
+            chunk_position, at = position, 0
+        data = chunk[at : at + place.size_bytes]
+        if not _is_sound(data):
+            return
+        yield place, data
+        least_offset = place.last_offset + 1
+        position += place.size_bytes
+
+
+def _is_sound(data: memoryview) -> bool:
+    if data[16] == 2:
+        return len(data) >= HEADER_SIZE and check_crc(data, 0, BatchHeader(data))
+    return bool(_LEGACY_CRC.unpack_from(data, 12)[0] == zlib.crc32(data[16:]))
+
+
+def count_records(segment: Segment, position: int, end: int) -> int:
+    """How many records the headers between two positions of a file announce, as far as they can be followed."""
+    count = 0
+    storage, file = segment.folder.storage, segment.file()
+    while end - position >= HEADER_SIZE:
+        data = storage.read(file.fd, HEADER_SIZE, position)
+        place = read_place(data, 0, position) if len(data) == HEADER_SIZE else None
+        if place is None:
+            break
+        count += max(BatchHeader(data).record_count, 0) if data[16] == 2 else 1
+        position += place.size_bytes
+    return count
+
+
+def has_sound_batch(segment: Segment, position: int, end: int) -> bool:
+    """Whether a sound batch of format 2 begins anywhere between two positions of a segment's file."""
+    heads = {(segment.base_offset + shift >> 32).to_bytes(4, "big") for shift in (0, MOST_RELATIVE_OFFSET)}
+    pattern = re.compile(b"(?=(?:%s).{12}\x02)" % b"|".join(map(re.escape, heads)), re.DOTALL)
+    storage, fd = segment.folder.storage, segment.file().fd
+    candidates = 0
+    for chunk_position in range(position, end, _CHUNK):
+        data = storage.read(fd, min(_CHUNK + HEADER_SIZE, end - chunk_position), chunk_position)
+        for match in pattern.finditer(data):
+            at = match.start()
+            if at >= _CHUNK or len(data) - at < HEADER_SIZE:
+                break
+            place = read_place(data, at, chunk_position + at)
+            if place is None or place.position + place.size_bytes > end:
+                continue
+            if not 0 <= place.base_offset - segment.base_offset <= MOST_RELATIVE_OFFSET:
+                continue
+            candidates += 1
+            if candidates > _MOST_CANDIDATES:
+                return False
+            if _is_sound(memoryview(storage.read(fd, place.size_bytes, place.position))):
+                return True
+    return False
