@@ -64,6 +64,14 @@ class LogConfig:
         """Whether log files past their retention are dropped."""
         return "delete" in self.cleanup_policy
 
+    @property
+    def longest_segment_ms(self) -> int:
+        """How long a segment may be filled: compaction must not wait for it for longer than it may.
+
+        Source: LogConfig.maxSegmentMs.
+        """
+        return min(self.segment_ms, self.max_compaction_lag_ms) if self.is_compacted else self.segment_ms
+
     @classmethod
     def of(cls, broker_config: BrokerConfig, topic_overrides: Mapping[str, str] | None = None) -> LogConfig:
         """The settings of a topic with these overrides.

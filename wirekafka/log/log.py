@@ -15,9 +15,8 @@ Source: kafka.log.UnifiedLog.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 
 import structlog
 
@@ -33,7 +32,8 @@ from wirekafka.log.recovery import SNAPSHOT_SUFFIX, Loaded, replay
 from wirekafka.log.retention import BEFORE_START, count_before_start, count_expired
 from wirekafka.log.segment import Segment, TimestampAndOffset, file_name
 from wirekafka.log.segments import Segments
-from wirekafka.log.storage import FileRegion, Folder, HandlePool
+from wirekafka.log.services import AppendInfo, LogServices
+from wirekafka.log.storage import FileRegion, Folder
 from wirekafka.log.validation import Origin, assign_offsets, parse_batches
 from wirekafka.names import NO_PRODUCER_ID, TopicPartition
 
@@ -41,46 +41,6 @@ log = structlog.get_logger(__name__)
 
 _NEVER_MS = 1 << 62
 """Greater values of `flush.ms` mean never; Kafka's default is the largest long."""
-
-
-@dataclass(slots=True)
-class LogServices:
-    """What all logs of a broker share.
-
-    Attributes:
-        pool: bounds the open files.
-        now_ms: the wall clock.
-        call_later: calls back after so many milliseconds.
-        random_below: a random integer from 0 up to the argument, without it.
-        request_flush: asks for `prepare_flush` and the rest to be done soon.
-        note_start_moved: a client has moved the log start offset of a log, and it should be written down.
-        note_disk_error: what the file system has answered for a log; it may mean the whole directory.
-    """
-
-    pool: HandlePool
-    now_ms: Callable[[], int]
-    call_later: Callable[[float, Callable[[], object]], object]
-    random_below: Callable[[int], int]
-    request_flush: Callable[[Log], object]
-    note_start_moved: Callable[[], object]
-    note_disk_error: Callable[[Log, OSError], object] = lambda log, error: None
-
-
-@dataclass(slots=True)
-class AppendInfo:
-    """What became of an append.
-
-    Attributes:
-        base_offset, last_offset: of its records; of the records that were there already, for a duplicate.
-        log_append_time_ms: the timestamp that all its records got, None if they keep their own.
-        is_duplicate: the batch was appended before, and not again.
-    """
-
-    base_offset: int
-    last_offset: int
-    log_append_time_ms: int | None
-    log_start_offset: int
-    is_duplicate: bool = False
 
 
 class Log:
@@ -125,7 +85,7 @@ class Log:
         self.topic_id = loaded.topic_id
         self.folder = folder
         self.config = config
-        self._segment_ms = longest_segment_ms(config)
+        self._segment_ms = config.longest_segment_ms
         self.services = services
         self.segments = Segments(folder, loaded.segments)
         self.epochs = loaded.epochs
@@ -602,7 +562,7 @@ class Log:
     def update_config(self, config: LogConfig) -> None:
         """The topic's settings are these from now on."""
         self.config = config
-        self._segment_ms = longest_segment_ms(config)
+        self._segment_ms = config.longest_segment_ms
 
     @contextmanager
     def _on_disk(self, action: str) -> Iterator[None]:
@@ -627,11 +587,3 @@ class Log:
     def _recovered(self) -> None:
         self.has_failed = False
         log.info("The disk takes writes again", partition=str(self.topic_partition))
-
-
-def longest_segment_ms(config: LogConfig) -> int:
-    """How long a segment may be filled: compaction must not wait for it for longer than it may.
-
-    Source: LogConfig.maxSegmentMs.
-    """
-    return min(config.segment_ms, config.max_compaction_lag_ms) if config.is_compacted else config.segment_ms

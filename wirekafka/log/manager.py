@@ -38,13 +38,14 @@ from wirekafka.log.cleaner import Cleaner
 from wirekafka.log.directory import DataDirectory, DirectoryLockedError, is_lost
 from wirekafka.log.epochs import LeaderEpochs
 from wirekafka.log.flush import Flush
-from wirekafka.log.log import Log, LogServices
+from wirekafka.log.log import Log
 from wirekafka.log.moves import Mover
 from wirekafka.log.opening import Opened, choose_copies, open_all
 from wirekafka.log.places import BadBatchError
 from wirekafka.log.producer_state import Producers
 from wirekafka.log.recovery import TRUNCATES_DAMAGE, Loaded, Loader
 from wirekafka.log.segment import Segment
+from wirekafka.log.services import LogServices
 from wirekafka.log.storage import Folder, HandlePool, Storage
 from wirekafka.log.upkeep import Upkeep
 from wirekafka.names import TopicPartition

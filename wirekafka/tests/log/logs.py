@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from wirekafka.config import BrokerConfig, LogConfig
-from wirekafka.log.log import AppendInfo, Log, LogServices
+from wirekafka.log.log import Log
+from wirekafka.log.services import AppendInfo, LogServices
 from wirekafka.log.recovery import Loader
 from wirekafka.log.segment import Segment
 from wirekafka.log.storage import FileRegion, Folder, HandlePool, Storage
