@@ -20,8 +20,8 @@ from wirekafka.names import TopicPartition
 if TYPE_CHECKING:
     from wirekafka.config import LogConfig
     from wirekafka.log.log import Log
-    from wirekafka.log.services import AppendInfo
     from wirekafka.log.manager import LogManager
+    from wirekafka.log.services import AppendInfo
     from wirekafka.log.storage import FileRegion
 
 

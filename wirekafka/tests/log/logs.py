@@ -9,9 +9,9 @@ from typing import Any
 
 from wirekafka.config import BrokerConfig, LogConfig
 from wirekafka.log.log import Log
-from wirekafka.log.services import AppendInfo, LogServices
 from wirekafka.log.recovery import Loader
 from wirekafka.log.segment import Segment
+from wirekafka.log.services import AppendInfo, LogServices
 from wirekafka.log.storage import FileRegion, Folder, HandlePool, Storage
 from wirekafka.names import TopicPartition
 from wirekafka.wire.batch import Record, build_batch, iterate_records
