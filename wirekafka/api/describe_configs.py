@@ -10,7 +10,8 @@ Versions:
     0: `is_default` (KIP-133). 1: sources and synonyms (KIP-226). 2: as 1. 3: types and documentation (KIP-569). 4: flexible.
 
 Differs from Apache Kafka:
-    A broker tells the settings that wirekafka honours, which are not all of Kafka's.
+    A broker tells the settings that wirekafka honours, which are not all of Kafka's, and a default.replication.factor of 1
+    whatever is set, for there is one broker.
     BROKER_LOGGER, CLIENT_METRICS and GROUP are refused with INVALID_REQUEST.
 """
 

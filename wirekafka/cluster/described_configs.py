@@ -11,9 +11,15 @@ from typing import NamedTuple
 
 from wirekafka.config import BrokerConfig, ConfigSource
 from wirekafka.config.broker_table import BROKER_SETTINGS
-from wirekafka.config.definition import Setting
+from wirekafka.config.definition import Setting, Type
 from wirekafka.config.log import topic_values
 from wirekafka.config.topic_table import TOPIC_SETTINGS, TOPIC_SYNONYMS
+
+# Clients look it up before they create topics of their own, and fail when they are not told: Debezium, kafkajs. What a
+# server.properties says of it is without effect, so the truth is shown instead.
+_REPLICATION = Setting(
+    "default.replication.factor", Type.INT, 1, "How many replicas a new topic gets: always one, for there is one broker."
+)
 
 
 class ShownSynonym(NamedTuple):
@@ -56,12 +62,15 @@ def describe_topic_settings(config: BrokerConfig, overrides: Mapping[str, str]) 
 
 
 def describe_broker_settings(config: BrokerConfig) -> list[DescribedSetting]:
-    """Every setting of the broker, by name."""
-    return [
+    """Every setting of the broker, and the replication factor that holds whatever is set."""
+    honoured = [
         _describe(setting, setting.show(config.get(name)), _synonyms(config, name))
         for name, setting in BROKER_SETTINGS.items()
         if not setting.is_internal or name in config.overrides
     ]
+    one = _REPLICATION.show(_REPLICATION.default)
+    default = ShownSynonym(_REPLICATION.name, one, ConfigSource.DEFAULT_CONFIG)
+    return [*honoured, _describe(_REPLICATION, one, [default])]
 
 
 def describe_default_settings(config: BrokerConfig) -> list[DescribedSetting]:

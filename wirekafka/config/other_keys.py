@@ -1,8 +1,9 @@
 """Kafka's settings that wirekafka does not honour: those without effect here, and those that are refused.
 
 Rules of this file: a setting without effect is one whose subject does not exist in one Python process that is a cluster of its
-own; it is accepted with any value, named in one warning at start, and not shown by DescribeConfigs. A setting whose absence
-would change safety or what clients see is refused unless it holds Kafka's default, which says the same as leaving it out.
+own; it is accepted with any value, named in one warning at start, and not shown by DescribeConfigs, but for
+default.replication.factor, which clients look up and are told to be 1. A setting whose absence would change safety or what
+clients see is refused unless it holds Kafka's default, which says the same as leaving it out.
 
 Source: org.apache.kafka.server.config.AbstractKafkaConfig.CONFIG_DEF of 4.3, and of 3.9 for what 4.0 dropped.
 """

@@ -94,7 +94,7 @@ def test_describe_configs_of_the_broker_tells_what_is_honoured(tmp_path: Path) -
     async def body(caller: Caller) -> None:
         result = describe(caller, BROKER, "1")
         honoured = {name for name, setting in BROKER_SETTINGS.items() if not setting.is_internal}
-        assert {config.name for config in result.configs} == honoured
+        assert {config.name for config in result.configs} == honoured | {"default.replication.factor"}
         found = {config.name: config for config in result.configs}
         assert (found["num.partitions"].value, found["num.partitions"].read_only) == ("3", True)
         assert found["num.partitions"].config_source == ConfigSource.STATIC_BROKER_CONFIG
@@ -103,6 +103,15 @@ def test_describe_configs_of_the_broker_tells_what_is_honoured(tmp_path: Path) -
         assert found["log.cleanup.policy"].value == "delete"
 
     run(body, tmp_path, num_partitions="3")
+
+
+def test_describe_configs_of_the_broker_tells_the_replication_factor_that_holds(tmp_path: Path) -> None:
+    async def body(caller: Caller) -> None:
+        (config,) = describe(caller, BROKER, "1", "default.replication.factor").configs
+        assert (config.value, config.read_only, config.config_source) == ("1", True, ConfigSource.DEFAULT_CONFIG)
+        assert [(each.name, each.value) for each in config.synonyms] == [("default.replication.factor", "1")]
+
+    run(body, tmp_path)
 
 
 def test_describe_configs_with_keys_tells_those_only(tmp_path: Path) -> None:
