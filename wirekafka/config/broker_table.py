@@ -366,15 +366,29 @@ _LOG = (
 _CLEANER = (
     Setting("log.cleaner.enable", Type.BOOLEAN, True, "Whether compaction runs at all."),
     Setting("log.cleaner.threads", Type.INT, 1, "How many partitions are compacted at a time.", at_least(0)),
-    Setting("log.cleaner.dedupe.buffer.size", Type.LONG, 134217728, "The memory for the keys that compaction compares."),
-    Setting("log.cleaner.io.buffer.load.factor", Type.DOUBLE, 0.9, "How full that memory may become."),
+    Setting(
+        "log.cleaner.dedupe.buffer.size",
+        Type.LONG,
+        134217728,
+        "The memory for the keys that compaction compares.",
+        is_dynamic=True,
+    ),
+    Setting("log.cleaner.io.buffer.load.factor", Type.DOUBLE, 0.9, "How full that memory may become.", is_dynamic=True),
     Setting(
         "log.cleaner.io.max.bytes.per.second",
         Type.DOUBLE,
         DOUBLE_MAX,
         "The most that compaction reads and writes in a second.",
+        is_dynamic=True,
     ),
-    Setting("log.cleaner.backoff.ms", Type.LONG, 15000, "How long compaction rests when there was nothing to do.", at_least(0)),
+    Setting(
+        "log.cleaner.backoff.ms",
+        Type.LONG,
+        15000,
+        "How long compaction rests when there was nothing to do.",
+        at_least(0),
+        is_dynamic=True,
+    ),
     Setting(
         "log.cleaner.min.cleanable.ratio",
         Type.DOUBLE,
@@ -416,6 +430,7 @@ _PRODUCERS = (
         86400000,
         "How long after its last record a partition forgets an idempotent producer.",
         at_least(1),
+        is_dynamic=True,
     ),
     Setting(
         "producer.id.expiration.check.interval.ms",

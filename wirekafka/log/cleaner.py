@@ -105,9 +105,6 @@ class Cleaner:
         self._clock = clock
         self._in_progress: set[TopicPartition] = set()
         self._uncleanable: set[Log] = set()
-        threads = max(config.integer("log.cleaner.threads"), 1)
-        memory = config.integer("log.cleaner.dedupe.buffer.size") / threads
-        self._most_keys = max(int(memory * config.number("log.cleaner.io.buffer.load.factor") / ENTRY_BYTES), 1)
 
     def start(self, nursery: trio.Nursery) -> None:
         """Starts as many tasks as `log.cleaner.threads` says."""
@@ -167,6 +164,10 @@ class Cleaner:
     def _is_current(self, chosen: Log) -> bool:
         return self._logs.get(chosen.topic_partition) is chosen
 
+    def _most_keys(self) -> int:
+        memory = self._config.integer("log.cleaner.dedupe.buffer.size") / max(self._config.integer("log.cleaner.threads"), 1)
+        return max(int(memory * self._config.number("log.cleaner.io.buffer.load.factor") / ENTRY_BYTES), 1)
+
     def _plan(self, chosen: Log, dirt: Dirt) -> Compaction:
         rate = self._config.number("log.cleaner.io.max.bytes.per.second")
         return Compaction(
@@ -177,7 +178,7 @@ class Cleaner:
             end_offset=dirt.end_offset,
             last_offsets={producer.producer_id: producer.last_offset for producer in chosen.producers},
             now_ms=self._clock.now_ms(),
-            most_keys=self._most_keys,
+            most_keys=self._most_keys(),
             pace=ThreadPace(rate),
         )
 

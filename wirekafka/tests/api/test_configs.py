@@ -255,6 +255,25 @@ def test_dynamic_settings_of_the_broker_hold_for_topics_and_are_described(tmp_pa
     run(body, tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("log.cleaner.backoff.ms", "16000"),
+        ("log.cleaner.dedupe.buffer.size", "2097152"),
+        ("log.cleaner.io.buffer.load.factor", "0.5"),
+        ("log.cleaner.io.max.bytes.per.second", "1000.0"),
+        ("producer.id.expiration.ms", "60000"),
+    ],
+)
+def test_dynamic_settings_of_the_brokers_upkeep_are_taken(tmp_path: Path, key: str, value: str) -> None:
+    async def body(caller: Caller) -> None:
+        assert change(caller, BROKER, "1", (key, SET, value)).error_code == 0
+        (config,) = describe(caller, BROKER, "1", key).configs
+        assert (config.value, config.read_only, config.config_source) == (value, False, ConfigSource.DYNAMIC_BROKER_CONFIG)
+
+    run(body, tmp_path)
+
+
 @pytest.mark.parametrize("name", ["1", ""])
 @pytest.mark.parametrize(("key", "value"), [("num.partitions", "3"), ("no.such", "3"), ("log.retention.ms", "-9")])
 def test_dynamic_settings_that_cannot_be_are_refused(tmp_path: Path, name: str, key: str, value: str) -> None:

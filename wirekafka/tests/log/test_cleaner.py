@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog
 import trio
 import trio.lowlevel
 import trio.testing
@@ -177,6 +178,25 @@ def test_cleaner_that_is_off_compacts_nothing(tmp_path: Path) -> None:
             log.roll()
             await trio.sleep(100)
             assert len(content(log)) == 2
+
+    run(main)
+
+
+def test_cleaner_takes_the_memory_for_keys_that_was_set_meanwhile(tmp_path: Path) -> None:
+    async def main() -> None:
+        setting = Setting(tmp_path)
+        async with running(setting) as logs:
+            setting.config.set_dynamic(
+                {}, {"log.cleaner.dedupe.buffer.size": "1048577", "log.cleaner.io.buffer.load.factor": "1e-5"}
+            )
+            log = logs.create(NAME, bytes(16), compacted(setting))
+            for number in range(10):
+                put(log, ("k", f"{number}"))
+                put(log, ("l", f"{number}"))
+            log.roll()
+            with structlog.testing.capture_logs() as lines:
+                await until(lambda: logs.cleaner_offsets.get(NAME, 0) > 5)
+            assert len([line for line in lines if line["event"] == "Compacted a log"]) > 5
 
     run(main)
 

@@ -374,6 +374,23 @@ def test_upkeep_forgets_producers_that_do_not_write_any_more(tmp_path: Path) -> 
     run(main)
 
 
+def test_upkeep_forgets_producers_after_the_time_that_was_set_meanwhile(tmp_path: Path) -> None:
+    async def main() -> None:
+        setting = Setting(tmp_path, producer_id_expiration_check_interval_ms="1000")
+        logs = await setting.open()
+        async with trio.open_nursery() as nursery:
+            logs.start(nursery)
+            log = setting.create(logs)
+            append(log, idempotent(0))
+            setting.config.set_dynamic({}, {"producer.id.expiration.ms": "5000"})
+            await trio.sleep(32)
+            assert log.greatest_producer_id == -1
+            nursery.cancel_scope.cancel()
+        await logs.close()
+
+    run(main)
+
+
 def test_folders_that_are_no_partitions_are_left_alone(tmp_path: Path) -> None:
     async def main() -> None:
         setting = Setting(tmp_path)
