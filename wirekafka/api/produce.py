@@ -20,8 +20,7 @@ Differs from Apache Kafka:
     Transactions do not exist yet: a transactional id gives TRANSACTIONAL_ID_AUTHORIZATION_FAILED, which every client takes as
     fatal, and the broker's log says the reason; a transactional batch without one gives INVALID_TXN_STATE.
     `current_leader` and `node_endpoints` stay empty, for this broker leads all partitions.
-    `record_errors` name the records without a key, the first 10,000 of them, but not those with an INVALID_TIMESTAMP: the whole
-    batch is told of that.
+    `record_errors` name the first 10,000 records without a key, and those of the first 10,000 whose timestamp is out of bounds.
     Versions 0 to 2, which Kafka 4 has dropped, are served.
 
 Source: KafkaApis.handleProduceRequest, ReplicaManager.appendToLocalLog, ProduceRequest.validateRecords.

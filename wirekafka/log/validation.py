@@ -27,6 +27,7 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
+from itertools import islice
 from typing import NoReturn
 
 from crc32c import crc32c
@@ -47,13 +48,14 @@ from wirekafka.wire.batch import (
     TRANSACTIONAL_MASK,
     BatchHeader,
     TimestampType,
+    iterate_records,
     recompress,
     write_offsets,
     write_timestamp,
 )
 from wirekafka.wire.compression import Compression, decompress_stream
 from wirekafka.wire.legacy import LEAST_MESSAGE_BYTES, up_convert
-from wirekafka.wire.walk import count_records, count_records_in, inspect_records
+from wirekafka.wire.walk import MOST_BLAMED, count_records, count_records_in, inspect_records
 
 CONTENT_LIMIT_BYTES = 64 * 1024 * 1024
 """What compressed records may take uncompressed, where max.message.bytes is not above a 64th of it."""
@@ -256,16 +258,20 @@ def _check_timestamps(batch: Batch, config: LogConfig, now_ms: int) -> None:
     """The bounds of CreateTime; records without a timestamp keep within any."""
     latest, earliest = batch.header.max_timestamp, batch.earliest_timestamp
     if latest - now_ms > config.message_timestamp_after_max_ms:
-        _refuse_timestamp(latest, config, now_ms)
+        _refuse_timestamp(batch, latest, config, now_ms)
     if earliest is not None and now_ms - earliest > config.message_timestamp_before_max_ms:
-        _refuse_timestamp(earliest, config, now_ms)
+        _refuse_timestamp(batch, earliest, config, now_ms)
     if latest == NO_TIMESTAMP:
         _check_is_create_time(batch.header)
 
 
-def _refuse_timestamp(timestamp: int, config: LogConfig, now_ms: int) -> NoReturn:
+def _refuse_timestamp(batch: Batch, timestamp: int, config: LogConfig, now_ms: int) -> NoReturn:
     least, most = now_ms - config.message_timestamp_before_max_ms, now_ms + config.message_timestamp_after_max_ms
-    _refuse(ErrorCode.INVALID_TIMESTAMP, f"timestamp {timestamp} is not within {least} and {most}")
+    records = islice(iterate_records(batch.data, limit_bytes=_content_limit(config)), MOST_BLAMED)
+    times = [record.timestamp for record in records]
+    outside = [index for index, time in enumerate(times) if time != NO_TIMESTAMP and not least <= time <= most]
+    message = f"timestamp {timestamp} is not within {least} and {most}"
+    raise KafkaError(ErrorCode.INVALID_TIMESTAMP, message, record_indexes=outside)
 
 
 def _check_is_create_time(header: BatchHeader) -> None:

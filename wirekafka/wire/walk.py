@@ -34,7 +34,7 @@ FIRST_WINDOW = 64
 """How many records the first stride looks at; each that is filled by one run is followed by one eight times as long."""
 LENGTH_MOST_BYTES = 5
 HEAD_MOST_BYTES = 5 + 1 + 10 + 5 + 5
-MOST_WITHOUT_KEY = 10_000
+MOST_BLAMED = 10_000
 """As many as librdkafka puts into a batch. A compressed one may hold millions, and each is an entry of the answer."""
 
 Step = Callable[[Buffer, int, int], tuple[int, int]]
@@ -78,7 +78,7 @@ class Inspection:
 
     Attributes:
         earliest_timestamp: None if no record has one.
-        without_key: the numbers, from 0, of the records whose key is null; of very many, the first `MOST_WITHOUT_KEY`.
+        without_key: the numbers, from 0, of the records whose key is null; of very many, the first `MOST_BLAMED`.
     """
 
     __slots__ = ("count", "without_key", "earliest_timestamp", "_base_timestamp")
@@ -105,7 +105,7 @@ class Inspection:
             timestamp = self._base_timestamp + timestamp_delta
             if timestamp != NO_TIMESTAMP and (self.earliest_timestamp is None or timestamp < self.earliest_timestamp):
                 self.earliest_timestamp = timestamp
-            if key_size < 0 and len(self.without_key) < MOST_WITHOUT_KEY:
+            if key_size < 0 and len(self.without_key) < MOST_BLAMED:
                 self.without_key.append(self.count)
             self.count += 1
         return self.count - before, pos

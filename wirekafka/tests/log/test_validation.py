@@ -276,6 +276,16 @@ def test_timestamp_too_old_is_refused_wherever_in_the_batch(codec: Compression) 
     assert append(build_batch(just, compression=codec), config).first_offset == 100
 
 
+@every_codec
+def test_error_names_the_records_with_timestamps_out_of_bounds(codec: Compression) -> None:
+    config = config_of(message_timestamp_before_max_ms=HOUR_MS)
+    old, ahead = (Record(value=b"v", timestamp=NOW_MS + sign * (HOUR_MS + 1)) for sign in (-1, 1))
+    timeless = Record(value=b"v")
+    with pytest.raises(KafkaError, match="not within") as caught:
+        append(build_batch([*records_of(1), old, timeless, ahead], compression=codec), config)
+    assert caught.value.record_indexes == [1, 3]
+
+
 def test_records_without_a_timestamp_keep_within_any_bound() -> None:
     config = config_of(message_timestamp_before_max_ms=0, message_timestamp_after_max_ms=0)
     assigned = append(build_batch([Record(value=b"v")]), config)
