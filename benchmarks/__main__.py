@@ -11,16 +11,17 @@ import click
 
 from benchmarks import load, machine, report
 from benchmarks.brokers import open_broker
-from benchmarks.rows import RESTING, ROWS, Row, Timing
+from benchmarks.log_rows import LOG_ROWS, LogRow
+from benchmarks.rows import RESTING, ROWS, Figures, Row, Timing
 from compat_tests.harness import jars
 from compat_tests.harness.broker import running
 
-NAMES = [row.name for row in (*RESTING, *ROWS)]
+NAMES = [row.name for row in (*RESTING, *ROWS, *LOG_ROWS)]
+
+Results = dict[str, dict[str, dict[str, list[float]]]]
 
 
-def measure_broker(
-    kind: str, rows: tuple[Row, ...], timing: Timing, directory: Path, results: dict[str, dict[str, dict[str, list[float]]]]
-) -> None:
+def measure_broker(kind: str, rows: tuple[Row, ...], timing: Timing, directory: Path, results: Results) -> None:
     """Starts one broker, runs the rows on it, and adds their figures to the results."""
     if not rows:
         return
@@ -30,10 +31,22 @@ def measure_broker(
     ):
         for row in rows:
             click.echo(f"{kind}: {row.title}", err=True)
-            figures = row.run(broker, timing)
-            click.echo("    " + ", ".join(f"{row.figures[name].unit} {value:.4g}" for name, value in figures.items()), err=True)
-            for name, value in figures.items():
-                results[row.name][kind][name].append(value)
+            note(kind, row, row.run(broker, timing), results)
+
+
+def measure_log(rows: tuple[LogRow, ...], timing: Timing, directory: Path, results: Results) -> None:
+    """Runs rows that start brokers of their own, and adds their figures to the results."""
+    for row in rows:
+        click.echo(f"wirekafka: {row.title}", err=True)
+        with tempfile.TemporaryDirectory(prefix="log-", dir=directory) as place:
+            note("wirekafka", row, row.run(Path(place), timing), results)
+
+
+def note(kind: str, row: Row, figures: Figures, results: Results) -> None:
+    """Prints a row's figures and adds them to the results."""
+    click.echo("    " + ", ".join(f"{row.figures[name].unit} {value:.4g}" for name, value in figures.items()), err=True)
+    for name, value in figures.items():
+        results[row.name][kind][name].append(value)
 
 
 @click.command()
@@ -76,8 +89,8 @@ def main(
         raise click.ClickException(f"Apache Kafka {reason}")
     facts = machine.facts(directory)
     timing = Timing(warmup, seconds)
-    results: dict[str, dict[str, dict[str, list[float]]]] = defaultdict(lambda: defaultdict(lambda: defaultdict(list)))
-    resting, loaded = (tuple(row for row in rows if not names or row.name in names) for rows in (RESTING, ROWS))
+    results: Results = defaultdict(lambda: defaultdict(lambda: defaultdict(list)))
+    resting, loaded, of_log = (tuple(row for row in rows if not names or row.name in names) for rows in (RESTING, ROWS, LOG_ROWS))
     try:
         load.program()
         machine.touch_memory()
@@ -85,9 +98,11 @@ def main(
             for kind in kinds:
                 measure_broker(kind, resting, timing, directory, results)
                 measure_broker(kind, loaded, timing, directory, results)
+            if "wirekafka" in kinds:
+                measure_log(of_log, timing, directory, results)
     except load.LoadError as error:
         raise click.ClickException(str(error)) from None
-    report.print_report(facts, (*resting, *loaded), results)
+    report.print_report(facts, (*resting, *loaded, *of_log), results)
     if json_path is not None:
         json_path.write_text(json.dumps({"machine": facts, "figures": results}, indent=2) + "\n")
 
