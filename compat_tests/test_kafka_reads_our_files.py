@@ -348,7 +348,7 @@ def test_a_producer_is_remembered_by_the_other_broker(exchange: Exchange, prefix
         header = BatchHeader(last)
         assert header.producer_id >= 0
         with RawConnection(broker.address) as connection:
-            assert produce_raw(connection, topic, bytes(8) + last[8:]) == (0, header.base_offset)
+            assert produce_raw(connection, topic, bytes(8) + last[8:]) == (0, header.base_offset), "it is there already"
             following = build_batch(
                 [Record(key=b"k", value=b"next", timestamp=START_MS)],
                 producer_id=header.producer_id,
@@ -372,12 +372,14 @@ def test_a_timestamp_is_found_where_it_was(exchange: Exchange, prefix: str) -> N
 
 
 def test_nothing_is_wrong_with_files_that_both_have_written(exchange: Exchange, tools_jvm: Tools) -> None:
-    """Last, for it stops the brokers."""
     for broker in (exchange.kafka, exchange.wirekafka):
         broker.terminate()
-        folders = [path for path in broker.data_dir.iterdir() if re.match(f"({OURS}|{THEIRS})-", path.name)]
-        assert len(folders) >= 10
-        assert unexpected(faults(tools_jvm, data_files(*folders))) == []
+        try:
+            folders = [path for path in broker.data_dir.iterdir() if re.match(f"({OURS}|{THEIRS})-", path.name)]
+            assert len(folders) >= 10
+            assert unexpected(faults(tools_jvm, data_files(*folders))) == []
+        finally:
+            broker.start()
 
 
 def unexpected(found: Iterable[str]) -> list[str]:
