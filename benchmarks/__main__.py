@@ -102,9 +102,11 @@ def main(
                 measure_log(of_log, timing, directory, results)
     except load.LoadError as error:
         raise click.ClickException(str(error)) from None
-    report.print_report(facts, (*resting, *loaded, *of_log), results)
-    if json_path is not None:
-        json_path.write_text(json.dumps({"machine": facts, "figures": results}, indent=2) + "\n")
+    finally:  # what was measured before something failed is shown too
+        if results:
+            report.print_report(facts, (*resting, *loaded, *of_log), results)
+        if json_path is not None:
+            json_path.write_text(json.dumps({"machine": facts, "figures": results}, indent=2) + "\n")
 
 
 main()

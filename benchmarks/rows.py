@@ -186,7 +186,7 @@ def partitions(broker: AnyBroker, timing: Timing) -> Figures:
     load.run(broker, "create", topic="partitions", partitions=PARTITIONS)
     load.run(broker, "produce", topic="partitions", partitions=PARTITIONS, count=10 * PARTITIONS)
     added = resident_bytes(broker) - before
-    broker.terminate()
+    broker.terminate(timeout_s=120)
     broker.start()
     return {"rss": added / 1024 / PARTITIONS, "start": await_metadata(broker)}
 
