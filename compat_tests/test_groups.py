@@ -52,7 +52,7 @@ def wait_until_assigned(members: Iterable[Member], partition_count: int, *, time
     try:
         wait_until(is_shared, timeout_s=timeout_s, what=f"{len(members)} members share {partition_count} partitions")
     except AssertionError as error:
-        raise AssertionError(f"{error}: {[(str(m.client), m.assigned) for m in members]}") from None
+        raise AssertionError(f"{error}: {'; '.join(map(str, members))}") from None
 
 
 def wait_until_read(members: Iterable[Member], records: Iterable[Record], *, timeout_s: float = 40) -> None:
@@ -65,7 +65,10 @@ def wait_until_read(members: Iterable[Member], records: Iterable[Record], *, tim
             member.refresh()
         return wanted - {record.value for member in members for record in member.records}
 
-    wait_until(lambda: not missing(), timeout_s=timeout_s, what=f"{len(wanted)} records are read")
+    try:
+        wait_until(lambda: not missing(), timeout_s=timeout_s, what=f"{len(wanted)} records are read")
+    except AssertionError as error:
+        raise AssertionError(f"{error}: {'; '.join(map(str, members))}; {len(missing())} are missing") from None
 
 
 @every_client

@@ -287,4 +287,11 @@ class Member(Agent):
             self.refresh()
             return self.has_left
 
-        wait_until(left, timeout_s=timeout_s, what=f"{self.client} has left its group")
+        try:
+            wait_until(left, timeout_s=timeout_s, what=f"{self.client} has left its group")
+        except AssertionError as error:
+            raise AssertionError(f"{error}; {self}\n{self.log_tail()}") from None
+
+    def __str__(self) -> str:
+        read, uncommitted = len(self.records), len(self.uncommitted)
+        return f"{self.client} with partitions {self.assigned} has read {read} records and failed to commit {uncommitted} times"
