@@ -212,7 +212,7 @@ class Cleaner:
         directory = self._logs.home_of(chosen)
         offsets = self._logs.offsets_of(directory, CLEANER_OFFSETS)
         try:
-            await trio.to_thread.run_sync(directory.write_checkpoint, CLEANER_OFFSETS, offsets)
+            await trio.to_thread.run_sync(directory.checkpoint(CLEANER_OFFSETS, offsets))
         except OSError as error:
             log.error("Could not write a checkpoint", path=f"{directory.path}/{CLEANER_OFFSETS}", error=str(error))
             return False

@@ -13,8 +13,9 @@ import errno
 import fcntl
 import os
 import re
+import threading
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from struct import Struct
 
@@ -73,6 +74,13 @@ class DataDirectory:
         self.meta: MetaProperties
         self._lock_fd: int | None = None
         self._written: dict[str, bytes] = {}
+        """What each checkpoint says."""
+        self._taken: dict[str, int] = {}
+        """How often the offsets for each checkpoint were taken."""
+        self._newest: dict[str, int] = {}
+        """Which of them it says."""
+        self._writing = threading.Lock()
+        """Held while a checkpoint is written: retention, compaction and moves each have a thread of their own for it."""
 
     # Who holds it
 
@@ -225,18 +233,40 @@ class DataDirectory:
         self._written[file] = data
         return offsets
 
+    def checkpoint(self, file: str, offsets: Mapping[TopicPartition, int]) -> Callable[[], None]:
+        """What writes one of the checkpoints, if it says anything new; it may run in any thread.
+
+        Whoever takes the offsets calls this at once, and runs what it returns when it likes: of two that write the same file,
+        the one with the later offsets wins, whichever comes last.
+
+        Raises:
+            OSError: by what is returned; the old checkpoint stays.
+
+        Durability: on disk, this one or a later one.
+        """
+        data = write_offsets(offsets)
+        number = self._taken[file] = self._taken.get(file, 0) + 1
+
+        def write() -> None:
+            with self._writing:
+                if number < self._newest.get(file, 0):
+                    return
+                if self._written.get(file) != data:
+                    self.storage.write_file(f"{self.path}/{file}", data, sync=True)
+                    self._written[file] = data
+                self._newest[file] = number
+
+        return write
+
     def write_checkpoint(self, file: str, offsets: Mapping[TopicPartition, int]) -> None:
-        """Writes one of the checkpoints, if it says anything new. Runs in any thread.
+        """Writes one of the checkpoints now, if it says anything new.
 
         Raises:
             OSError: the old one stays.
 
         Durability: on disk.
         """
-        data = write_offsets(offsets)
-        if self._written.get(file) != data:
-            self.storage.write_file(f"{self.path}/{file}", data, sync=True)
-            self._written[file] = data
+        self.checkpoint(file, offsets)()
 
 
 def partition_of_folder(name: str) -> TopicPartition | None:

@@ -352,7 +352,7 @@ class Mover:
         """Has the target know the offsets of what is to come; after a crash these count as soon as the folder has its name."""
         for file in (LOG_START_OFFSETS, RECOVERY_POINTS, HIGH_WATERMARKS, CLEANER_OFFSETS):
             offsets = self._logs.offsets_of(move.target, file)
-            await trio.to_thread.run_sync(move.target.write_checkpoint, file, offsets)
+            await trio.to_thread.run_sync(move.target.checkpoint(file, offsets))
 
 
 def future_name(partition: str) -> str:

@@ -117,7 +117,7 @@ class Upkeep:
                 continue
             offsets = self._logs.offsets_of(directory, file)
             try:
-                await trio.to_thread.run_sync(directory.write_checkpoint, file, offsets)
+                await trio.to_thread.run_sync(directory.checkpoint(file, offsets))
             except OSError as error:
                 log.error("Could not write a checkpoint", path=f"{directory.path}/{file}", error=str(error))
                 self._logs.note_disk_error(directory, error)

@@ -1,0 +1,58 @@
+"""Data directories: checkpoints that several threads write."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+from wirekafka.log.checkpoint import RECOVERY_POINTS
+from wirekafka.log.directory import DataDirectory
+from wirekafka.log.storage import Storage
+from wirekafka.names import TopicPartition
+
+NAME = TopicPartition("topic", 0)
+
+
+class SlowStorage(Storage):
+    """Holds back the first file that is written, until it is told to go on; notes how many are written at once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.has_begun = threading.Event()
+        self.may_go_on = threading.Event()
+        self.at_once = self.most_at_once = 0
+
+    def write_file(self, path: str, data: bytes, *, sync: bool) -> None:
+        self.at_once += 1
+        self.most_at_once = max(self.most_at_once, self.at_once)
+        if not self.has_begun.is_set():
+            self.has_begun.set()
+            self.may_go_on.wait(10)
+        super().write_file(path, data, sync=sync)
+        self.at_once -= 1
+
+
+def test_checkpoint_of_earlier_offsets_does_not_replace_one_of_later_offsets(tmp_path: Path) -> None:
+    directory = DataDirectory(str(tmp_path), Storage())
+    earlier = directory.checkpoint(RECOVERY_POINTS, {NAME: 1})
+    later = directory.checkpoint(RECOVERY_POINTS, {})
+    later()
+    earlier()
+    assert directory.read_checkpoint(RECOVERY_POINTS) == {}
+
+
+def test_checkpoints_that_two_threads_write_are_written_one_after_the_other(tmp_path: Path) -> None:
+    storage = SlowStorage()
+    directory = DataDirectory(str(tmp_path), storage)
+    first = threading.Thread(target=directory.checkpoint(RECOVERY_POINTS, {NAME: 1}))
+    second = threading.Thread(target=directory.checkpoint(RECOVERY_POINTS, {NAME: 2}))
+    first.start()
+    assert storage.has_begun.wait(10)
+    second.start()
+    second.join(0.05)
+    assert second.is_alive()
+    storage.may_go_on.set()
+    first.join()
+    second.join()
+    assert storage.most_at_once == 1
+    assert directory.read_checkpoint(RECOVERY_POINTS) == {NAME: 2}
