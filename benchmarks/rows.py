@@ -91,6 +91,12 @@ def produce_batches(broker: AnyBroker, timing: Timing) -> Figures:
     return _throughput(load.measure(broker, "requests", **options, **timing.options()))
 
 
+def produce_500_batches(broker: AnyBroker, timing: Timing) -> Figures:
+    load.run(broker, "create", topic="many-batches", partitions=500)
+    options = {"topic": "many-batches", "partitions": 500, "connections": 4, "in_flight": 5, "records": 100}
+    return _throughput(load.measure(broker, "requests", **options, **timing.options()))
+
+
 def fetch(broker: AnyBroker, timing: Timing) -> Figures:
     load.run(broker, "create", topic="read", partitions=1)
     load.run(broker, "produce", topic="read", count=5_000_000)
@@ -231,6 +237,7 @@ ROWS = (
         fairness,
     ),
     Row("produce-batches", "Produce 100 B in batches of 9,000 made beforehand", _throughput_figures(), produce_batches),
+    Row("produce-500-batches", "The same over 500 partitions, in batches of 100", _throughput_figures(), produce_500_batches),
     Row("produce-1k", "Produce 1 KiB over 12 partitions, acks=all", _throughput_figures(), produce_1k),
     Row("produce-lz4", "Produce 100 B, lz4", _throughput_figures(), produce_lz4),
     Row("memory", "Memory after all that", {"rss": Figure("MiB", asked_ratio=0.2)}, memory),

@@ -1,7 +1,8 @@
 /* requests: Produce requests on plain sockets and one epoll, so many connections with so many in flight on each.
  *
- * All requests are the same bytes, so what is left to send on a connection is a number of bytes and a place in the
- * repeated request. Answers come in the order of the requests: the oldest time of sending belongs to the next answer.
+ * There is one request for each partition, made beforehand, and all are of one size. A connection sends them round and round:
+ * what it has left to send is a number of bytes and a place in the round. Answers come in the order of the requests: the oldest
+ * time of sending belongs to the next answer.
  */
 #include "load.h"
 
@@ -17,19 +18,22 @@
 #include <unistd.h>
 
 #define ANSWER_BYTES 65536
+#define UNKNOWN_TOPIC_OR_PARTITION 3
+#define NOT_LEADER_OR_FOLLOWER 6
 
 typedef struct {
     int fd;
-    size_t unsent, place; /* bytes that may be sent; where in the request the next of them is */
+    size_t unsent, place; /* bytes that may be sent; where in the round the next of them is */
     double *sent_s;       /* a ring of times of sending, one for each request in flight */
     long sent, answered;
     size_t held; /* bytes of answers that are not a whole answer yet */
     char answers[ANSWER_BYTES];
 } Connection;
 
-static char *request; /* in_flight + 1 times in a row, so that many go out by one send */
-static size_t request_bytes, repeated_bytes, error_at;
+static char *requests; /* the round, and its beginning once more, so that all that is in flight can go out by one send */
+static size_t request_bytes, round_bytes, requests_bytes, error_at;
 static long in_flight;
+static int has_begun;
 
 static uint32_t crc32c(const unsigned char *bytes, size_t count) {
     uint32_t crc = ~0u;
@@ -110,43 +114,50 @@ static void put_batch(Buffer *buffer, long records, long size, long now_ms) {
     patch(buffer, start + 17, crc32c((unsigned char *)buffer->bytes + start + 21, buffer->count - start - 21));
 }
 
-static void build_request(const char *topic, long partition, long records, long size) {
-    Buffer buffer = {malloc(1024 + records * (size + 32)), 0};
-    put_number(&buffer, 0, 4); /* frame size, below */
-    put_number(&buffer, 0, 2); /* Produce */
-    put_number(&buffer, 8, 2); /* version 8, the last before tagged fields */
-    put_number(&buffer, 7, 4); /* correlation id */
-    put_string(&buffer, "load");
-    put_number(&buffer, -1, 2); /* no transactional id */
-    put_number(&buffer, number("acks", 1), 2);
-    put_number(&buffer, 30000, 4);
-    put_number(&buffer, 1, 4);
-    put_string(&buffer, topic);
-    put_number(&buffer, 1, 4);
-    put_number(&buffer, partition, 4);
-    size_t records_at = buffer.count;
-    put_number(&buffer, 0, 4);
+static void put_request(Buffer *buffer, const char *topic, long partition, long records, long size, long now_ms) {
+    size_t start = buffer->count;
+    put_number(buffer, 0, 4); /* frame size, below */
+    put_number(buffer, 0, 2); /* Produce */
+    put_number(buffer, 8, 2); /* version 8, the last before tagged fields */
+    put_number(buffer, 7, 4); /* correlation id */
+    put_string(buffer, "load");
+    put_number(buffer, -1, 2); /* no transactional id */
+    put_number(buffer, number("acks", 1), 2);
+    put_number(buffer, 30000, 4);
+    put_number(buffer, 1, 4);
+    put_string(buffer, topic);
+    put_number(buffer, 1, 4);
+    put_number(buffer, partition, 4);
+    size_t records_at = buffer->count;
+    put_number(buffer, 0, 4);
+    put_batch(buffer, records, size, now_ms);
+    patch(buffer, records_at, (uint32_t)(buffer->count - records_at - 4));
+    patch(buffer, start, (uint32_t)(buffer->count - start - 4));
+}
+
+static void build_requests(const char *topic, long partitions, long records, long size) {
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
-    put_batch(&buffer, records, size, now.tv_sec * 1000L);
-    patch(&buffer, records_at, (uint32_t)(buffer.count - records_at - 4));
-    patch(&buffer, 0, (uint32_t)(buffer.count - 4));
-    request_bytes = buffer.count;
-    long copies = in_flight + 1;
-    repeated_bytes = request_bytes * copies;
-    request = malloc(repeated_bytes);
-    for (long i = 0; i < copies; i++) memcpy(request + i * request_bytes, buffer.bytes, request_bytes);
+    Buffer buffer = {malloc((partitions + in_flight) * (1024 + records * (size + 32))), 0};
+    for (long i = 0; i < partitions + in_flight; i++) {
+        if (i < partitions) put_request(&buffer, topic, i, records, size, now.tv_sec * 1000L);
+        else put(&buffer, buffer.bytes + (i - partitions) * request_bytes, request_bytes);
+        if (i == 0) request_bytes = buffer.count;
+    }
+    requests = buffer.bytes;
+    round_bytes = request_bytes * partitions;
+    requests_bytes = buffer.count;
     error_at = 4 + 4 + 4 + 2 + strlen(topic) + 4 + 4; /* in the answer, with its frame size */
 }
 
 static void send_more(Connection *connection) {
     while (connection->unsent) {
-        size_t most = repeated_bytes - connection->place;
-        ssize_t count = send(connection->fd, request + connection->place, connection->unsent < most ? connection->unsent : most, MSG_NOSIGNAL);
+        size_t most = requests_bytes - connection->place;
+        ssize_t count = send(connection->fd, requests + connection->place, connection->unsent < most ? connection->unsent : most, MSG_NOSIGNAL);
         if (count < 0 && errno == EAGAIN) return;
         if (count < 0) fail("send: %s", strerror(errno));
         connection->unsent -= count;
-        connection->place = (connection->place + count) % request_bytes;
+        connection->place = (connection->place + count) % round_bytes;
     }
 }
 
@@ -172,7 +183,9 @@ static long read_answers(Connection *connection, double now, int *is_empty) {
         length = ntohl(length) + 4;
         if (connection->held - place < length) break;
         int error = (int16_t)((unsigned char)connection->answers[place + error_at] << 8 | (unsigned char)connection->answers[place + error_at + 1]);
-        if (error) fail("the broker answered error %d", error);
+        /* A new topic's leaders may be announced a moment before they lead. */
+        if (error && (has_begun || (error != UNKNOWN_TOPIC_OR_PARTITION && error != NOT_LEADER_OR_FOLLOWER)))
+            fail("the broker answered error %d", error);
         latency_add(now - connection->sent_s[connection->answered++ % in_flight]);
         place += length;
         whole++;
@@ -200,20 +213,21 @@ static Connection *open_connections(int epoll, long count) {
         Connection *connection = connections + i;
         connection->fd = connect_to(option("bootstrap", "127.0.0.1:9092"));
         connection->sent_s = calloc(in_flight, sizeof(double));
+        connection->place = round_bytes / request_bytes * i / count * request_bytes;
         struct epoll_event event = {.events = EPOLLIN | EPOLLOUT | EPOLLET, .data.ptr = connection};
         epoll_ctl(epoll, EPOLL_CTL_ADD, connection->fd, &event);
     }
     return connections;
 }
 
-/* requests topic= connections=N in_flight=N records=N size=BYTES partition= acks= seconds=S warmup=S: Produce requests a second.
+/* requests topic= connections=N in_flight=N records=N size=BYTES partitions=N acks= seconds=S warmup=S: Produce requests a second.
  * The time of sending is when the request may go out, so a broker that does not read makes its own latencies worse. */
 int command_requests(void) {
     long count = number("connections", 1), answered = 0, records = number("records", 1);
     double warmup_s = number("warmup", 2), seconds = number("seconds", 5), started = now_s();
-    int has_begun = 0, epoll = epoll_create1(0);
+    int epoll = epoll_create1(0);
     in_flight = number("in_flight", 1);
-    build_request(option("topic", "load"), number("partition", 0), records, number("size", 100));
+    build_requests(option("topic", "load"), number("partitions", 1), records, number("size", 100));
     Connection *connections = open_connections(epoll, count);
     for (long i = 0; i < count; i++) release(connections + i, in_flight, now_s());
     while (!has_begun || begun_s() < seconds) {
