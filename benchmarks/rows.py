@@ -76,6 +76,12 @@ def _throughput_figures(rate: float | None = None, cpu: float | None = None) -> 
     }
 
 
+def _create(broker: AnyBroker, topic: str, partitions: int = 1) -> None:
+    """Makes a topic whose partitions take records: Apache Kafka names their leaders a moment before they lead."""
+    load.run(broker, "create", topic=topic, partitions=partitions)
+    load.run(broker, "produce", topic=topic, partitions=partitions, count=1000)
+
+
 def _produce(broker: AnyBroker, timing: Timing, *, topic: str, partitions: int, **options: object) -> Figures:
     load.run(broker, "create", topic=topic, partitions=partitions)
     return _throughput(load.measure(broker, "produce", topic=topic, partitions=partitions, **options, **timing.options()))
@@ -86,13 +92,13 @@ def produce(broker: AnyBroker, timing: Timing) -> Figures:
 
 
 def produce_batches(broker: AnyBroker, timing: Timing) -> Figures:
-    load.run(broker, "create", topic="batches", partitions=1)
+    _create(broker, "batches")
     options = {"topic": "batches", "connections": 1, "in_flight": 5, "records": 9000}
     return _throughput(load.measure(broker, "requests", **options, **timing.options()))
 
 
 def produce_500_batches(broker: AnyBroker, timing: Timing) -> Figures:
-    load.run(broker, "create", topic="many-batches", partitions=500)
+    _create(broker, "many-batches", 500)
     options = {"topic": "many-batches", "partitions": 500, "connections": 4, "in_flight": 5, "records": 100}
     return _throughput(load.measure(broker, "requests", **options, **timing.options()))
 
@@ -117,7 +123,7 @@ def produce_1k(broker: AnyBroker, timing: Timing) -> Figures:
 
 def _requests(broker: AnyBroker, timing: Timing, connections: int, in_flight: int) -> Figures:
     topic = f"requests-{connections}"
-    load.run(broker, "create", topic=topic, partitions=1)
+    _create(broker, topic)
     options = {"topic": topic, "connections": connections, "in_flight": in_flight}
     measured = load.measure(broker, "requests", **options, **timing.options())
     requests = measured.counted["requests"]
@@ -157,8 +163,8 @@ def latency(broker: AnyBroker, timing: Timing) -> Figures:
 
 
 def fairness(broker: AnyBroker, timing: Timing) -> Figures:
-    load.run(broker, "create", topic="greedy", partitions=1)
-    load.run(broker, "create", topic="small", partitions=1)
+    _create(broker, "greedy")
+    _create(broker, "small")
     greed = {"topic": "greedy", "connections": 1, "in_flight": 64, "records": 600}
     with load.start(broker, "requests", **greed, warmup=0, seconds=timing.warmup + timing.seconds + 5) as greedy:
         try:

@@ -18,8 +18,6 @@
 #include <unistd.h>
 
 #define ANSWER_BYTES 65536
-#define UNKNOWN_TOPIC_OR_PARTITION 3
-#define NOT_LEADER_OR_FOLLOWER 6
 
 typedef struct {
     int fd;
@@ -33,7 +31,6 @@ typedef struct {
 static char *requests; /* the round, and its beginning once more, so that all that is in flight can go out by one send */
 static size_t request_bytes, round_bytes, requests_bytes, error_at;
 static long in_flight;
-static int has_begun;
 
 static uint32_t crc32c(const unsigned char *bytes, size_t count) {
     uint32_t crc = ~0u;
@@ -183,9 +180,7 @@ static long read_answers(Connection *connection, double now, int *is_empty) {
         length = ntohl(length) + 4;
         if (connection->held - place < length) break;
         int error = (int16_t)((unsigned char)connection->answers[place + error_at] << 8 | (unsigned char)connection->answers[place + error_at + 1]);
-        /* A new topic's leaders may be announced a moment before they lead. */
-        if (error && (has_begun || (error != UNKNOWN_TOPIC_OR_PARTITION && error != NOT_LEADER_OR_FOLLOWER)))
-            fail("the broker answered error %d", error);
+        if (error) fail("the broker answered error %d", error);
         latency_add(now - connection->sent_s[connection->answered++ % in_flight]);
         place += length;
         whole++;
@@ -225,7 +220,7 @@ static Connection *open_connections(int epoll, long count) {
 int command_requests(void) {
     long count = number("connections", 1), answered = 0, records = number("records", 1);
     double warmup_s = number("warmup", 2), seconds = number("seconds", 5), started = now_s();
-    int epoll = epoll_create1(0);
+    int has_begun = 0, epoll = epoll_create1(0);
     in_flight = number("in_flight", 1);
     build_requests(option("topic", "load"), number("partitions", 1), records, number("size", 100));
     Connection *connections = open_connections(epoll, count);
