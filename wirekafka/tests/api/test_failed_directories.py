@@ -210,8 +210,8 @@ def test_broker_stops_once_all_directories_have_failed(
             topic = running.broker.topics.create("t", 2)
             storage.lost = str(tmp_path)
             for partition in topic.partitions:
-                with pytest.raises(KafkaError):
-                    partition.append(memoryview(batch(b"value")), now_ms=0)
+                with pytest.raises(KafkaError, match="KAFKA_STORAGE_ERROR"):
+                    partition.append(memoryview(batch(b"value")), now_ms=NOW_MS)
             await trio.sleep_forever()
 
     with pytest.raises(KafkaError, match="all data directories have failed"):
