@@ -26,6 +26,7 @@ from wirekafka.log.manager import LogManager
 from wirekafka.server.running import open_broker
 from wirekafka.tests.api.data_plane import Caller, batch, run, wait_for
 from wirekafka.tests.log.faults import LostDirectoryStorage
+from wirekafka.tests.log.logs import NOW_MS
 
 OFFLINE, FINE = 1, 0
 """Partitions: of two directories the first gets the first partition."""
