@@ -13,6 +13,7 @@ import pytest
 from compat_tests.harness.broker import Broker
 from compat_tests.harness.clients import AGENTS, CONFLUENT, Agent, Member, Record, old_kafka_python
 from compat_tests.harness.topics import create_topic
+from compat_tests.harness.waiting import wait_until
 
 Join = Callable[..., Member]
 
@@ -32,6 +33,11 @@ EXPECTED = {
     "deleted": True,
 }
 """What each walk finds."""
+
+
+def settled(read: Callable[[], str]) -> str:
+    """The altered setting: Apache Kafka tells of it once its controller's log has come round to its broker."""
+    return wait_until(lambda: read() == "222" and "222", timeout_s=10, what="the altered setting is told")
 
 
 @pytest.fixture
@@ -69,7 +75,7 @@ def test_kafka_python_administers(broker: Broker, read_topic: str) -> None:
         found["created"] = created in admin.list_topics()
         found["retention"] = retention()
         admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, created, {"retention.ms": "222"})])
-        found["altered retention"] = retention()
+        found["altered retention"] = settled(retention)
         admin.create_partitions({created: NewPartitions(4)})
         found["partitions"] = len(admin.describe_topics([created])[0]["partitions"])
         found["low watermark"] = admin.delete_records({place: 5})[place]["low_watermark"]
@@ -124,7 +130,7 @@ def test_confluent_kafka_administers(broker: Broker, read_topic: str) -> None:
     found["retention"] = only(admin.describe_configs([resource]))["retention.ms"].value
     entry = ConfigEntry("retention.ms", "222", incremental_operation=AlterConfigOpType.SET)
     only(admin.incremental_alter_configs([ConfigResource(ResourceType.TOPIC, created, incremental_configs=[entry])]))
-    found["altered retention"] = only(admin.describe_configs([resource]))["retention.ms"].value
+    found["altered retention"] = settled(lambda: only(admin.describe_configs([resource]))["retention.ms"].value)
     only(admin.create_partitions([NewPartitions(created, 4)]))
     found["partitions"] = len(admin.list_topics(created, timeout=20).topics[created].partitions)
     found["low watermark"] = only(admin.delete_records([TopicPartition(read_topic, 0, 5)])).low_watermark
@@ -166,7 +172,10 @@ def test_aiokafka_administers(broker: Broker, read_topic: str) -> None:
             found["created"] = created in await admin.list_topics()
             found["retention"] = await retention(admin)
             await admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, created, {"retention.ms": "222"})])
-            found["altered retention"] = await retention(admin)
+            async with asyncio.timeout(10):
+                while await retention(admin) != "222":
+                    await asyncio.sleep(0.05)
+            found["altered retention"] = "222"
             await admin.create_partitions({created: NewPartitions(4)})
             (described,) = await admin.describe_topics([created])
             found["partitions"] = len(described["partitions"])

@@ -90,7 +90,8 @@ def test_when_a_member_is_killed_the_others_read_on(
     wait_until_read(members, second)
     for member in members:
         offsets = [(record.partition, record.offset) for record in member.records]
-        assert len(set(offsets)) == len(offsets), "nothing that was committed is read again by who has read it"
+        is_once = len(set(offsets)) == len(offsets)
+        assert is_once or member.uncommitted, "nothing that was committed is read again"
 
 
 @every_client

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 
 from kafka import TopicPartition
 from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient, NewPartitions, NewTopic
@@ -26,6 +27,9 @@ def main() -> None:
     found["created"] = created in admin.list_topics()
     found["retention"] = retention_of(admin, created)
     admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, created, configs={"retention.ms": "222"})])
+    deadline = time.monotonic() + 10
+    while retention_of(admin, created) != "222" and time.monotonic() < deadline:
+        time.sleep(0.05)
     found["altered retention"] = retention_of(admin, created)
     admin.create_partitions({created: NewPartitions(4)})
     (described,) = admin.describe_topics([created])

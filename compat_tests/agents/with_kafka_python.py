@@ -121,8 +121,8 @@ class Client:
         consumer.subscribe(topic.split(","), listener=Listener(consumer))
         left = int(options.get("limit", 1 << 60))
         while left > 0 and not is_told_to_leave():
-            # Version 3 loses its assignment if the answer to SyncGroup comes in just when poll's time is up, so that time is long;
-            # poll returns as soon as it has records. Seen with Apache Kafka as well, once in some 50 joins at 100 ms (2026-11).
+            # Version 3 loses its assignment if the answer to SyncGroup comes just when poll's time is up, so that time is long;
+            # it returns as soon as it has records. Seen with Apache Kafka as well, once in some 50 joins at 100 ms (2026-11).
             polled = consumer.poll(timeout_ms=2000, max_records=left)
             records = [record_of(message) for messages in polled.values() for message in messages]
             if records:
