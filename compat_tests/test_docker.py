@@ -36,7 +36,11 @@ print(sum(1 for _ in consumer))
 
 @pytest.fixture(scope="module")
 def image() -> Iterator[str]:
-    """The image's name, built from the checkout; pip reaches its index as it does here."""
+    """The image's name, built from the checkout; pip reaches its index as it does here.
+
+    The label makes it an image of its own: two builds from one cache are otherwise one image, which then cannot be removed
+    while another run on the same engine uses it.
+    """
     try:
         docker.from_env().ping()
     except DockerException as error:
@@ -44,8 +48,17 @@ def image() -> Iterator[str]:
     testcontainers_config.ryuk_disabled = True  # what it cleans up is cleaned up here, and its image may not be at hand
     arguments = {name: os.environ[name] for name in PIP_SETTINGS if name in os.environ}
     name = f"wirekafka-test-{os.urandom(4).hex()}"
-    with DockerImage(ROOT, tag=name, dockerfile_path="docker/Dockerfile", buildargs=arguments, network_mode="host"):
+    with DockerImage(
+        ROOT,
+        tag=name,
+        dockerfile_path="docker/Dockerfile",
+        buildargs=arguments,
+        network_mode="host",
+        labels={"wirekafka.test": name},
+    ) as built:
         yield name
+        for left in built.get_docker_client().client.containers.list(all=True, filters={"ancestor": name}):
+            left.remove(force=True, v=True)
 
 
 @pytest.fixture
