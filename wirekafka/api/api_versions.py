@@ -13,10 +13,11 @@ Versions:
     2. As 1 (KIP-219: clients throttle themselves).
     3. Flexible; the client's software and its version (KIP-511); supported and finalized features (KIP-584). The response keeps
        header 0, for the client does not know yet what the broker speaks.
-    4. Features whose range begins at 0 are listed too (KIP-1022); before, they are left out.
+    4. Supported features whose range begins at 0 are listed too (KIP-1022); before, they are left out.
 
 Differs from Apache Kafka:
-    No features are listed, for none of those that Kafka versions (metadata.version, group.version, ...) exists here.
+    The features are those of `wirekafka.cluster.features`: there is no metadata.version or kraft.version, for there are no
+    controllers.
     Produce is served from version 0, so that librdkafka goes on compressing (KAFKA-18659).
 
 Source: kafka.server.ApiVersionManager; org.apache.kafka.common.requests.ApiVersionsRequest.
@@ -28,6 +29,7 @@ import re
 from typing import TYPE_CHECKING, Annotated
 
 from wirekafka.api.registry import API_VERSIONS_KEY, Call, served_versions, serves
+from wirekafka.cluster.features import FEATURES, FINALIZED_EPOCH
 from wirekafka.errors import ErrorCode
 from wirekafka.wire.types import Bool, Int16, Int32, Int64, Message, String, since, tag
 
@@ -68,6 +70,9 @@ class ApiVersionsResponse(Message):
     zk_migration_ready: Annotated[Bool, tag(3, since=3)] = False
 
 
+FIRST_VERSION_WITH_CLIENT_NAMES = 3
+FIRST_VERSION_WITH_FEATURES_FROM_0 = 4
+
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?", re.ASCII)
 
 
@@ -75,12 +80,24 @@ _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?", re.ASCII)
 def api_versions(broker: Broker, call: Call[ApiVersionsRequest]) -> ApiVersionsResponse:
     """Lists what is served, and remembers what the client calls itself."""
     request = call.request
-    if call.version >= 3:
+    if call.version >= FIRST_VERSION_WITH_CLIENT_NAMES:
         name, version = request.client_software_name, request.client_software_version
         if not (_SOFTWARE.fullmatch(name) and _SOFTWARE.fullmatch(version)):
             return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
         call.client.software_name, call.client.software_version = name, version
-    return ApiVersionsResponse(api_keys=[_range_of(key, versions) for key, versions in served_versions(broker.config).items()])
+    return ApiVersionsResponse(
+        api_keys=[_range_of(key, versions) for key, versions in served_versions(broker.config).items()],
+        supported_features=[
+            SupportedFeatureKey(name=name, min_version=versions.least, max_version=versions.most)
+            for name, versions in FEATURES.items()
+            if versions.least or call.version >= FIRST_VERSION_WITH_FEATURES_FROM_0
+        ],
+        finalized_features_epoch=FINALIZED_EPOCH,
+        finalized_features=[
+            FinalizedFeatureKey(name=name, min_version_level=versions.most, max_version_level=versions.most)
+            for name, versions in FEATURES.items()
+        ],
+    )
 
 
 def unsupported_version(served: range) -> ApiVersionsResponse:

@@ -53,11 +53,21 @@ def test_produce_is_reported_from_version_0() -> None:
     assert response.api_keys[0].min_version == 0
 
 
-def test_features_that_do_not_exist_are_not_listed() -> None:
+def test_features_are_supported_and_finalized_at_their_newest_version() -> None:
     response, _ = ask(4, "librdkafka", "2.16.0")
+    supported = {each.name: (each.min_version, each.max_version) for each in response.supported_features}
+    assert supported["transaction.version"] == (0, 2)
+    assert {each.name: (each.min_version_level, each.max_version_level) for each in response.finalized_features} == {
+        name: (most, most) for name, (_, most) in supported.items()
+    }
+    assert response.finalized_features_epoch == 0
+
+
+def test_supported_features_from_0_are_kept_from_clients_of_version_3() -> None:
+    """Those clients take a range that begins at 0 for a broken response (KIP-1022)."""
+    response, _ = ask(3, "librdkafka", "2.16.0")
     assert response.supported_features == []
-    assert response.finalized_features == []
-    assert response.finalized_features_epoch == -1
+    assert [each.name for each in response.finalized_features if each.name == "transaction.version"]
 
 
 @pytest.mark.parametrize(("name", "version"), [("apache-kafka-java", "4.3.1"), ("a", "0"), ("x.y-z", "1.0-rc.2")])
