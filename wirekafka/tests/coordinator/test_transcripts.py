@@ -1,7 +1,4 @@
-"""The transcripts: what the coordinator is told, what it asks for, and the state it is in afterwards.
-
-In `transcripts/*.txt` a line that starts with `>` is an input and one with `#` a comment; the rest is what came of it. Run
-with `--rewrite`, they are written anew, and the diff is what to look at.
+"""The transcripts of the group coordinator, in `transcripts/groups`.
 
 Inputs, with their defaults: `settings delay=3000 max_size=.. retention=..` (first line only), `join CLIENT member= instance=
 session=10000 rebalance=20000 protocols=range:META,.. version=9 group=g`, `sync MEMBER generation assignments=MEMBER:BYTES,..`,
@@ -12,7 +9,6 @@ metadata= retention= timestamp=`, `delete-offsets TOPIC-PARTITION..`, `delete-gr
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 from typing import Any
 
@@ -29,49 +25,31 @@ from wirekafka.coordinator.requests import (
     SyncRequest,
 )
 from wirekafka.coordinator.settings import GroupSettings
-from wirekafka.errors import ErrorCode, KafkaError
+from wirekafka.errors import ErrorCode
+from wirekafka.tests.coordinator import transcripts
 from wirekafka.tests.coordinator.world import World
 
-TRANSCRIPTS = sorted((Path(__file__).parent / "transcripts").glob("*.txt"))
 
-
-@pytest.mark.parametrize("path", TRANSCRIPTS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", transcripts.transcripts_in("groups"), ids=lambda path: path.stem)
 def test_transcript_replayed_is_unchanged(path: Path, request: pytest.FixtureRequest) -> None:
-    text = path.read_text()
-    replayed = Player().play(text)
-    if request.config.getoption("--rewrite", default=False):
-        path.write_text(replayed)
-    else:
-        assert replayed == text
+    transcripts.check(path, GroupPlayer(), request)
 
 
-class Player:
+class GroupPlayer(transcripts.Player):
     def __init__(self) -> None:
         self.world = World()
 
-    def play(self, text: str) -> str:
-        lines = []
-        for line in text.splitlines():
-            if line.startswith("#") or not line and lines and lines[-1]:
-                lines.append(line)
-            elif line.startswith(">"):
-                lines += [line, *self.step(line[1:].strip())]
-        return "\n".join(lines).rstrip() + "\n"
+    def story(self) -> list[str]:
+        return self.world.story
 
-    def step(self, line: str) -> list[str]:
-        verb, *words = shlex.split(line)
-        positional = [word for word in words if "=" not in word or verb == "commit" and "-" in word.partition("=")[0]]
-        named = dict(word.split("=", 1) for word in words if word not in positional)
-        self.world.story.clear()
-        try:
-            getattr(self, f"do_{verb.replace('-', '_')}")(*positional, **named)
-        except KafkaError as error:
-            self.world.story.append(f"answer: {error.code.name}")
-        story = [f"    {event}" for event in self.world.story]
-        return story + [f"  {state}" for state in self.world.states()]
+    def states(self) -> list[str]:
+        return self.world.states()
+
+    def is_named(self, verb: str, word: str) -> bool:
+        return not (verb == "commit" and "-" in word.partition("=")[0])
 
     def answer(self, error: ErrorCode) -> None:
-        self.world.story.append(f"answer: {error.name}")
+        self.tell(f"answer: {error.name}")
 
     def do_settings(self, delay: str = "3000", max_size: str = "100", retention: str = "100000") -> None:
         settings = GroupSettings(
@@ -189,11 +167,11 @@ class Player:
     def do_describe(self, group: str = "g") -> None:
         found: Any = self.world.coordinator.describe(group)
         if found is None:
-            self.world.story.append(DEAD)
+            self.tell(DEAD)
             return
-        self.world.story.append(f"{found.state} {found.protocol_type} {found.protocol_name}".rstrip())
+        self.tell(f"{found.state} {found.protocol_type} {found.protocol_name}".rstrip())
         for member in found.members:
-            self.world.story.append(f"{member.member_id} {member.metadata.decode()} -> {member.assignment.decode()}".rstrip())
+            self.tell(f"{member.member_id} {member.metadata.decode()} -> {member.assignment.decode()}".rstrip())
 
     def do_pass(self, ms: str) -> None:
         self.world.pass_time(int(ms))
