@@ -22,7 +22,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated
 
 from wirekafka.api.registry import Call, serves
-from wirekafka.coordinator.group import DEAD
+from wirekafka.coordinator.group_types import DEAD
 from wirekafka.errors import ErrorCode
 from wirekafka.wire.types import Bool, Bytes, Int16, Int32, Message, NullableString, String, nullable, since
 

@@ -130,7 +130,7 @@ def _commit_all(broker: Broker, call: Call[OffsetCommitRequest], commits: list[P
                 generation_id=request.generation_id_or_member_epoch,
                 group_instance_id=request.group_instance_id,
                 retention_time_ms=None if request.retention_time_ms == -1 else request.retention_time_ms,
-                is_group_id_not_found_known=call.version >= 9,
+                knows_consumer_protocol=call.version >= 9,
             )
         )
     except KafkaError as error:

@@ -1,8 +1,10 @@
-"""The group coordinator: all groups and their offsets, and what changes them.
+"""The group coordinator: all groups of all types and their offsets, and what changes them.
 
 Theory of operation: every entry point is one step. It takes the time, decides, and returns `Effects` for the world to carry
 out. What is in the log is brought about by `replay`, live and at the start alike; only a group's own record is not replayed
 live, because the group that wrote it knows more (who is parked, who is pending).
+
+The classic groups are dealt with here, other types as a `GroupKind`.
 
 Rules of this file: no I/O, no clock, no chance: time comes in as `now_ms`, randomness as a function.
     Invariant: replaying the log gives the same groups, generations, assignments and offsets as the live coordinator has,
@@ -14,6 +16,7 @@ Source: GroupCoordinatorShard, GroupMetadataManager, OffsetMetadataManager.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import Any
 
 from wirekafka.coordinator.effects import (
     Effects,
@@ -26,11 +29,12 @@ from wirekafka.coordinator.effects import (
     session_timer,
     sync_timer,
 )
-from wirekafka.coordinator.group import CLASSIC, Group, GroupState
+from wirekafka.coordinator.group import ClassicGroup, GroupState, classic_group
+from wirekafka.coordinator.group_types import AnyGroup, GroupKind
 from wirekafka.coordinator.membership import Membership
 from wirekafka.coordinator.offsets import Offsets
 from wirekafka.coordinator.rebalance import Rebalancer
-from wirekafka.coordinator.records import CoordinatorRecord, GroupRecord, OffsetRecord
+from wirekafka.coordinator.records import DECODERS, CoordinatorRecord, Decoder, GroupRecord, OffsetRecord
 from wirekafka.coordinator.requests import DescribedGroup, DescribedMember, JoinResult, ListedGroup, SyncResult
 from wirekafka.coordinator.settings import GroupSettings
 from wirekafka.errors import ErrorCode, KafkaError
@@ -44,18 +48,36 @@ class GroupCoordinator:
         new_uuid: a random UUID in its usual form, different each time.
 
     Attributes:
-        groups: by id.
+        groups: by id, whatever their type.
+        kinds: the types of groups besides the classic one.
+        decoders: how a record is read, by the version of its key.
         membership: JoinGroup, SyncGroup, Heartbeat, LeaveGroup.
         offsets: what the groups have committed.
     """
 
     def __init__(self, settings: GroupSettings, partition_of: Callable[[str], int], new_uuid: Callable[[], str]) -> None:
-        self.groups: dict[str, Group] = {}
+        self.groups: dict[str, AnyGroup] = {}
+        self.kinds: dict[str, GroupKind] = {}
+        self.decoders: dict[int, Decoder] = dict(DECODERS)
+        self._replayers: dict[type[Any], Callable[[Any], None]] = {}
         self._settings = settings
         self._partition_of = partition_of
         self._rebalancer = Rebalancer(self.groups, settings)
         self.membership = Membership(self.groups, settings, self._rebalancer, self._create, new_uuid)
         self.offsets = Offsets(self.groups, settings, self._rebalancer)
+        self._on_timer: dict[type[Any], Callable[[Any, int, Effects], None]] = {
+            SessionExpired: self._rebalancer.on_session_expired,
+            InitialJoinExpired: self._rebalancer.on_initial_join_expired,
+            JoinExpired: self._rebalancer.on_join_expired,
+            SyncExpired: self._rebalancer.on_sync_expired,
+        }
+
+    def add_kind(self, kind: GroupKind) -> None:
+        """Makes the coordinator know another type of groups."""
+        self.kinds[kind.group_type] = kind
+        self.decoders.update(kind.decoders)
+        self._replayers.update(kind.replayers)
+        self._on_timer.update(kind.timers)
 
     def replay(self, record: CoordinatorRecord) -> None:
         """Takes over what a record of the log says.
@@ -70,12 +92,19 @@ class GroupCoordinator:
                     self._create(group_id, None)
                 self.offsets.replay(record)
             case GroupRecord(value=None):
-                self.groups.pop(group_id, None)
-                if self.offsets.of_group(group_id):
-                    self._create(group_id, None)
+                if classic_group(self.groups, group_id) is not None:
+                    self.forget(group_id)
             case GroupRecord(value=value):
                 assert value is not None
-                self.groups[group_id] = Group.of_record(group_id, self._partition_of(group_id), value)
+                self.groups[group_id] = ClassicGroup.of_record(group_id, self._partition_of(group_id), value)
+            case _:
+                self._replayers[type(record)](record)
+
+    def forget(self, group_id: str) -> None:
+        """The log says that there is no such group any more; it stays a simple one while it has offsets."""
+        self.groups.pop(group_id, None)
+        if self.offsets.of_group(group_id):
+            self._create(group_id, None)
 
     def on_loaded(self, now_ms: int) -> list[tuple[int, Effects]]:
         """Gives the members found in the log a session to show up in; shrinks groups that are too large by now.
@@ -84,53 +113,50 @@ class GroupCoordinator:
             For each group that needs something, its partition and what to do.
         """
         steps = []
-        for group in self.groups.values():
+        for group in list(self.groups.values()):
             out = Effects()
-            for member in group.members.values():
-                self._rebalancer.renew_session(group, member, out)
-            if len(group.members) > self._settings.max_size:
-                reason = f"{len(group.members)} members are more than group.max.size"
-                self._rebalancer.prepare(group, reason, now_ms, out)
-            if group.members:
+            if isinstance(group, ClassicGroup):
+                self._on_loaded_classic(group, now_ms, out)
+            else:
+                self.kinds[group.group_type].on_loaded(group, now_ms, out)
+            if out.timers or out.records:
                 steps.append((group.partition, out))
         return steps
+
+    def _on_loaded_classic(self, group: ClassicGroup, now_ms: int, out: Effects) -> None:
+        for member in group.members.values():
+            self._rebalancer.renew_session(group, member, out)
+        if len(group.members) > self._settings.max_size:
+            reason = f"{len(group.members)} members are more than group.max.size"
+            self._rebalancer.prepare(group, reason, now_ms, out)
 
     def on_timer(self, event: TimerEvent, now_ms: int) -> tuple[int, Effects]:
         """A timer fired; returns the partition of the group that it concerns, and what to do."""
         out = Effects()
-        match event:
-            case SessionExpired():
-                self._rebalancer.on_session_expired(event, now_ms, out)
-            case InitialJoinExpired():
-                self._rebalancer.on_initial_join_expired(event, now_ms, out)
-            case JoinExpired():
-                self._rebalancer.on_join_expired(event, now_ms, out)
-            case SyncExpired():
-                self._rebalancer.on_sync_expired(event, now_ms, out)
+        self._on_timer[type(event)](event, now_ms, out)
         return self._partition_of(event.group_id), out
 
     def list_groups(self, states: Iterable[str], types: Iterable[str]) -> list[ListedGroup]:
         """The groups in any of the states and of any of the types, named in upper or lower case; of all if none is named."""
         wanted_states = {state.strip().lower() for state in states}
         wanted_types = {group_type.lower() for group_type in types}
-        if wanted_types and CLASSIC not in wanted_types:
-            return []
         return [
-            ListedGroup(group.group_id, group.protocol_type or "", group.state.value, CLASSIC)
+            ListedGroup(group.group_id, group.listed_protocol_type, group.state_name, group.group_type)
             for group in self.groups.values()
-            if not wanted_states or group.state.value.lower() in wanted_states
+            if not wanted_types or group.group_type in wanted_types
+            if not wanted_states or group.state_name.lower() in wanted_states
         ]
 
     def describe(self, group_id: str) -> DescribedGroup | None:
-        """A group and its members; None if there is no such group."""
-        group = self.groups.get(group_id)
+        """A classic group and its members; None if there is no such group."""
+        group = classic_group(self.groups, group_id)
         if group is None:
             return None
         is_stable = group.state is GroupState.STABLE
         return DescribedGroup(
             group_id=group_id,
-            state=group.state.value,
-            protocol_type=group.protocol_type or "",
+            state=group.state_name,
+            protocol_type=group.listed_protocol_type,
             protocol_name=group.protocol_name or "" if is_stable else "",
             members=[
                 DescribedMember(
@@ -154,9 +180,8 @@ class GroupCoordinator:
         group = self.groups.get(group_id)
         if group is None:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND)
-        if group.state is not GroupState.EMPTY:
-            raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
-        return Effects(records=[*self.offsets.tombstones(group_id), GroupRecord(group_id, None)])
+        group.check_delete()
+        return Effects(records=[*self.offsets.tombstones(group_id), *group.tombstones()])
 
     def expire(self, now_ms: int) -> list[tuple[int, Effects]]:
         """Forgets offsets that are past their retention, and groups that have neither offsets nor members left.
@@ -171,8 +196,8 @@ class GroupCoordinator:
             records: list[CoordinatorRecord]
             tombstones, is_forgotten = self.offsets.expired(group, now_ms)
             records = [*tombstones]
-            if is_forgotten and group.state is GroupState.EMPTY:
-                records.append(GroupRecord(group.group_id, None))
+            if is_forgotten and group.is_empty:
+                records += group.tombstones()
             if records:
                 by_partition.setdefault(group.partition, Effects(is_atomic=False)).records += records
         return list(by_partition.items())
@@ -199,17 +224,23 @@ class GroupCoordinator:
         """
         out = Effects()
         for group in self.groups.values():
-            out.cancel_timer(join_timer(group.group_id))
-            out.cancel_timer(sync_timer(group.group_id))
-            for member_id in [*group.members, *group.pending_members]:
-                out.cancel_timer(session_timer(group.group_id, member_id))
-            for member in group.members.values():
-                self._rebalancer.answer_join(group, member, JoinResult(ErrorCode.NOT_COORDINATOR, member.member_id), out)
-                self._rebalancer.answer_sync(member, SyncResult(ErrorCode.NOT_COORDINATOR), out)
+            if isinstance(group, ClassicGroup):
+                self._on_unload_classic(group, out)
+            else:
+                self.kinds[group.group_type].on_unload(group, out)
         self.groups.clear()
         self.offsets.clear()
         return out
 
-    def _create(self, group_id: str, now_ms: int | None) -> Group:
-        group = self.groups[group_id] = Group(group_id, self._partition_of(group_id), state_timestamp_ms=now_ms)
+    def _on_unload_classic(self, group: ClassicGroup, out: Effects) -> None:
+        out.cancel_timer(join_timer(group.group_id))
+        out.cancel_timer(sync_timer(group.group_id))
+        for member_id in [*group.members, *group.pending_members]:
+            out.cancel_timer(session_timer(group.group_id, member_id))
+        for member in group.members.values():
+            self._rebalancer.answer_join(group, member, JoinResult(ErrorCode.NOT_COORDINATOR, member.member_id), out)
+            self._rebalancer.answer_sync(member, SyncResult(ErrorCode.NOT_COORDINATOR), out)
+
+    def _create(self, group_id: str, now_ms: int | None) -> ClassicGroup:
+        group = self.groups[group_id] = ClassicGroup(group_id, self._partition_of(group_id), state_timestamp_ms=now_ms)
         return group

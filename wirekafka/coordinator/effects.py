@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from wirekafka.coordinator.records import CoordinatorRecord
 from wirekafka.errors import ErrorCode
@@ -54,7 +54,12 @@ class SyncExpired:
     generation_id: int
 
 
-TimerEvent = SessionExpired | InitialJoinExpired | JoinExpired | SyncExpired
+class TimerEvent(Protocol):
+    """What happens to a group when a timer is due; other types of groups have their own, told apart by their classes."""
+
+    @property
+    def group_id(self) -> str:
+        """Of the group that it concerns."""
 
 
 class TimerKey(NamedTuple):

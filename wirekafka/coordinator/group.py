@@ -7,7 +7,7 @@ brings everybody's assignment; once that is in the log the group is STABLE. A gr
 the sake of its offsets. A group that is deleted is just gone, so nobody sees Kafka's Dead but as the word for a group that
 does not exist.
 
-Rules of this file: no effects, no log records, no timers; `rebalance` and `membership` decide, a `Group` keeps count.
+Rules of this file: no effects, no log records, no timers; `rebalance` and `membership` decide, a `ClassicGroup` keeps count.
     Invariant: `static_members` maps the instance id of each static member in `members` to its id, and nothing else.
     Invariant: `supported_protocols[name]` is the number of members that support it.
     Invariant: no member id is in both `members` and `pending_members`; `pending_sync_members` is part of `members`.
@@ -20,12 +20,13 @@ Source: ClassicGroup, ClassicGroupMember, ClassicGroupState; KIP-62, KIP-345, KI
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
-from wirekafka.coordinator.records import GroupMetadataValue, MemberMetadata
-from wirekafka.coordinator.requests import JoinResult, Protocols, SyncResult
+from wirekafka.coordinator.group_types import CLASSIC, AnyGroup
+from wirekafka.coordinator.records import CommittedOffset, CoordinatorRecord, GroupMetadataValue, GroupRecord, MemberMetadata
+from wirekafka.coordinator.requests import CommitRequest, JoinResult, Protocols, SyncResult
 from wirekafka.coordinator.subscription import subscribed_topics
 from wirekafka.errors import ErrorCode, KafkaError, ProtocolError
 from wirekafka.names import NO_TIMESTAMP
@@ -48,12 +49,6 @@ TRANSITIONS: dict[GroupState, frozenset[GroupState]] = {
     GroupState.STABLE: frozenset({GroupState.PREPARING_REBALANCE}),
 }
 """What may follow each state."""
-
-DEAD = "Dead"
-"""The state of a group that does not exist."""
-
-CLASSIC = "classic"
-"""The type of all groups here."""
 
 CONSUMER_PROTOCOL_TYPE = "consumer"
 """The protocol type of Kafka's consumers, whose metadata the coordinator reads for the topics."""
@@ -96,7 +91,7 @@ class Member:
 
 
 @dataclass(slots=True, eq=False)
-class Group:
+class ClassicGroup:
     """A group; see the module's invariants.
 
     Attributes:
@@ -130,7 +125,7 @@ class Group:
     awaiting_join_count: int = 0
 
     @classmethod
-    def of_record(cls, group_id: str, partition: int, value: GroupMetadataValue) -> Group:
+    def of_record(cls, group_id: str, partition: int, value: GroupMetadataValue) -> ClassicGroup:
         """The group that a record describes: STABLE with the members that it names, EMPTY without.
 
         Raises:
@@ -174,6 +169,26 @@ class Group:
                 for member in self.members.values()
             ],
         )
+
+    @property
+    def group_type(self) -> str:
+        """Always `CLASSIC`."""
+        return CLASSIC
+
+    @property
+    def state_name(self) -> str:
+        """The state by Kafka's name for it."""
+        return self.state.value
+
+    @property
+    def listed_protocol_type(self) -> str:
+        """The protocol type; empty for a simple group."""
+        return self.protocol_type or ""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it is EMPTY."""
+        return self.state is GroupState.EMPTY
 
     @property
     def is_consumer_group(self) -> bool:
@@ -271,6 +286,75 @@ class Group:
         if member_id not in self.members:
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
 
+    def check_commit(self, request: CommitRequest, *, is_transactional: bool) -> None:
+        """Checks that offsets may be committed by who asks.
+
+        A. From outside, without a generation, while the group is empty.
+        B. By a member in its generation, but not between JoinGroup and SyncGroup: there it is told to come again.
+        C. In a transaction by whoever names no member at all, for old producers know none (before KIP-447), and by a member
+           whatever the group's state.
+
+        Raises:
+            KafkaError: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS.
+
+        Source: ClassicGroup.validateOffsetCommit.
+        """
+        if request.generation_id < 0 and self.state is GroupState.EMPTY:
+            return
+        if request.generation_id < 0 and not request.member_id and request.group_instance_id is None:
+            if is_transactional:
+                return
+            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
+        self.check_member(request.member_id, request.group_instance_id)
+        if request.generation_id != self.generation_id:
+            raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
+        if self.state is GroupState.COMPLETING_REBALANCE and not is_transactional:
+            # The member's generation is right, so it has had the answer to JoinGroup and has yet to send SyncGroup.
+            raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)
+
+    def check_fetch(self, member_id: str | None, member_epoch: int) -> None:
+        """Anybody may read offsets, and be whoever they like."""
+
+    def check_offset_delete(self) -> None:
+        """Checks that what the members read is known.
+
+        Raises:
+            KafkaError: NON_EMPTY_GROUP.
+        """
+        if self.state is not GroupState.EMPTY and not self.is_consumer_group:
+            raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
+
+    def check_delete(self) -> None:
+        """Checks that nobody is in it.
+
+        Raises:
+            KafkaError: NON_EMPTY_GROUP.
+        """
+        if self.state is not GroupState.EMPTY:
+            raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
+
+    def tombstones(self) -> list[CoordinatorRecord]:
+        """What makes the log forget it, but for its offsets."""
+        return [GroupRecord(self.group_id, None)]
+
+    def offset_age_starts_ms(self, offset: CommittedOffset) -> int | None:
+        """When the retention of an offset that no member reads on from began; None: it does not expire (KIP-211).
+
+        A. A simple group: at the commit.
+        B. A group that has lost its members: when it lost them; if its record is too old to tell, at the commit.
+        C. A stable consumer group whose topics are known: at the commit, for this topic is none of them.
+        D. Any other: never.
+
+        Source: ClassicGroup.offsetExpirationCondition.
+        """
+        if self.protocol_type is None:
+            return offset.commit_timestamp_ms
+        if self.state is GroupState.EMPTY:
+            return offset.commit_timestamp_ms if self.state_timestamp_ms is None else self.state_timestamp_ms
+        if self.is_consumer_group and self.subscribed_topics is not None and self.state is GroupState.STABLE:
+            return offset.commit_timestamp_ms
+        return None
+
     def supports(self, protocol_type: str, protocols: Protocols) -> bool:
         """Whether a member with these protocols fits: one of them is supported by all who are there."""
         if self.state is GroupState.EMPTY:
@@ -338,7 +422,13 @@ class Group:
                 del self.supported_protocols[name]
 
 
-def empty_record(group: Group) -> GroupMetadataValue:
+def classic_group(groups: Mapping[str, AnyGroup], group_id: str) -> ClassicGroup | None:
+    """The group of that id if it is a classic one."""
+    group = groups.get(group_id)
+    return group if isinstance(group, ClassicGroup) else None
+
+
+def empty_record(group: ClassicGroup) -> GroupMetadataValue:
     """The record of a group that has had no members yet."""
     return GroupMetadataValue(
         current_state_timestamp=NO_TIMESTAMP if group.state_timestamp_ms is None else group.state_timestamp_ms

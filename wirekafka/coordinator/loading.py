@@ -58,7 +58,7 @@ class Loader:
     def _replay(self, key: bytes | None, value: bytes | None, partition_log: Log) -> bool:
         """Replays a record; False if it is of a kind that is not served."""
         try:
-            record = decode(key, value)
+            record = decode(key, value, self._coordinator.decoders)
             if record is not None:
                 self._coordinator.replay(record)
         except ProtocolError as error:

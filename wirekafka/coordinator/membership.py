@@ -15,9 +15,10 @@ from collections.abc import Callable
 import structlog
 
 from wirekafka.coordinator.effects import Effects, SessionExpired, append_error, join_timer, session_timer
-from wirekafka.coordinator.group import Group, GroupState, Member, empty_record
+from wirekafka.coordinator.group import ClassicGroup, GroupState, Member, classic_group, empty_record
+from wirekafka.coordinator.group_types import CONSUMER, AnyGroup, ClassicMembers
 from wirekafka.coordinator.rebalance import Rebalancer, join_result
-from wirekafka.coordinator.records import GroupRecord
+from wirekafka.coordinator.records import CoordinatorRecord, GroupRecord
 from wirekafka.coordinator.requests import (
     UNKNOWN_MEMBER_ID,
     HeartbeatRequest,
@@ -49,14 +50,18 @@ class Membership:
         groups: all groups, by id; shared with the rest of the coordinator.
         create: makes a group and enters it into `groups`.
         new_uuid: a random UUID in its usual form, different each time.
+
+    Attributes:
+        others: how groups of other types deal with members of the classic protocol; a type that is not here has none, and its
+            groups have no such members.
     """
 
     def __init__(
         self,
-        groups: dict[str, Group],
+        groups: dict[str, AnyGroup],
         settings: GroupSettings,
         rebalancer: Rebalancer,
-        create: Callable[[str, int], Group],
+        create: Callable[[str, int], ClassicGroup],
         new_uuid: Callable[[], str],
     ) -> None:
         self._groups = groups
@@ -64,6 +69,7 @@ class Membership:
         self._rebalancer = rebalancer
         self._create = create
         self._new_uuid = new_uuid
+        self.others: dict[str, ClassicMembers] = {}
 
     def join(self, request: JoinRequest, pending: Pending[JoinResult], now_ms: int) -> Effects:
         """Makes the client a member of the next generation, or says why not.
@@ -72,12 +78,44 @@ class Membership:
         MEMBER_ID_REQUIRED, INCONSISTENT_GROUP_PROTOCOL, GROUP_MAX_SIZE_REACHED, INVALID_REQUEST, or that of an append.
         """
         out = Effects()
-        group = self._groups.get(request.group_id)
-        error = self._check_join(request, group)
+        error = self._check_join(request)
         if error is not ErrorCode.NONE:
             out.reply(pending, JoinResult(error, request.member_id))
             return out
+        known = self._groups.get(request.group_id)
+        if known is None or isinstance(known, ClassicGroup):
+            return self._join_classic(request, known, pending, now_ms, [], out)
+        if known.group_type in self.others and not known.is_empty:
+            return self.others[known.group_type].join(known, request, pending, now_ms)
+        if known.group_type == CONSUMER:
+            # It has no members, so its id is free for a group of the classic protocol, which takes over its offsets.
+            return self._join_classic(request, None, pending, now_ms, known.tombstones(), out)
+        out.reply(pending, JoinResult(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, UNKNOWN_MEMBER_ID))
+        return out
+
+    def _join_classic(
+        self,
+        request: JoinRequest,
+        group: ClassicGroup | None,
+        pending: Pending[JoinResult],
+        now_ms: int,
+        tombstones: list[CoordinatorRecord],
+        out: Effects,
+    ) -> Effects:
+        """A JoinGroup for a classic group; None for one that comes to be by it.
+
+        Args:
+            tombstones: of the empty group of another type whose place it takes, if any.
+
+        Source: GroupMetadataManager.classicGroupJoinToClassicGroup, maybeDeleteEmptyConsumerGroup.
+        """
+        if group is None:
+            error = _check_first_join(request)
+            if error is not ErrorCode.NONE:
+                out.reply(pending, JoinResult(error, request.member_id))
+                return out
         is_new_group = group is None
+        replaced = self._groups.get(request.group_id) if is_new_group else None
         if group is None:
             group = self._create(request.group_id, now_ms)
         if not self._accepts(group, request.member_id):
@@ -90,7 +128,7 @@ class Membership:
         else:
             self._join_known(request, group, pending, now_ms, out)
         if is_new_group:
-            self._persist_new(group, pending, out)
+            self._persist_new(group, replaced, tombstones, pending, out)
         return out
 
     def sync(self, request: SyncRequest, pending: Pending[SyncResult], now_ms: int) -> Effects:
@@ -100,6 +138,9 @@ class Membership:
         INCONSISTENT_GROUP_PROTOCOL, REBALANCE_IN_PROGRESS, or that of an append.
         """
         out = Effects()
+        other = self._groups.get(request.group_id)
+        if other is not None and other.group_type in self.others:
+            return self.others[other.group_type].sync(other, request, pending, now_ms)
         try:
             group = self._check_sync(request)
         except KafkaError as error:
@@ -122,6 +163,9 @@ class Membership:
         The other errors are INVALID_GROUP_ID, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION.
         """
         out = Effects()
+        other = self._groups.get(request.group_id)
+        if other is not None and other.group_type in self.others:
+            return self.others[other.group_type].heartbeat(other, request, now_ms)
         try:
             group = self._find(request.group_id)
             group.check_member(request.member_id, request.group_instance_id)
@@ -140,7 +184,10 @@ class Membership:
         out = Effects()
         if not group_id:
             return LeaveResult(ErrorCode.INVALID_GROUP_ID), out
-        group = self._groups.get(group_id)
+        other = self._groups.get(group_id)
+        if other is not None and other.group_type in self.others:
+            return self.others[other.group_type].leave(other, leaving, now_ms)
+        group = classic_group(self._groups, group_id)
         if group is None:
             return LeaveResult(ErrorCode.NONE, [ErrorCode.UNKNOWN_MEMBER_ID] * len(leaving)), out
         results = [self._leave(group, member, out) for member in leaving]
@@ -148,26 +195,22 @@ class Membership:
             self._rebalancer.rebalance_or_complete(group, "members left", now_ms, out)
         return LeaveResult(ErrorCode.NONE, results), out
 
-    def _find(self, group_id: str) -> Group:
+    def _find(self, group_id: str) -> ClassicGroup:
         if not group_id:
             raise KafkaError(ErrorCode.INVALID_GROUP_ID)
-        group = self._groups.get(group_id)
+        group = classic_group(self._groups, group_id)
         if group is None:
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
         return group
 
-    def _check_join(self, request: JoinRequest, group: Group | None) -> ErrorCode:
+    def _check_join(self, request: JoinRequest) -> ErrorCode:
         if not request.group_id:
             return ErrorCode.INVALID_GROUP_ID
         if not self._settings.min_session_timeout_ms <= request.session_timeout_ms <= self._settings.max_session_timeout_ms:
             return ErrorCode.INVALID_SESSION_TIMEOUT
-        if group is None and request.member_id != UNKNOWN_MEMBER_ID:
-            return ErrorCode.UNKNOWN_MEMBER_ID
-        if group is None and not (request.protocol_type and request.protocols):
-            return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
         return ErrorCode.NONE
 
-    def _accepts(self, group: Group, member_id: str) -> bool:
+    def _accepts(self, group: ClassicGroup, member_id: str) -> bool:
         """Whether the group has room; a member that is in already, or has joined already, keeps its place.
 
         Source: GroupMetadataManager.acceptJoiningMember.
@@ -183,10 +226,21 @@ class Membership:
             case GroupState.COMPLETING_REBALANCE | GroupState.STABLE:
                 return member is not None or len(group.members) < self._settings.max_size
 
-    def _persist_new(self, group: Group, pending: Pending[JoinResult], out: Effects) -> None:
-        """A group exists once it is in the log; if it does not come to be, the client is told, and it is forgotten."""
+    def _persist_new(
+        self,
+        group: ClassicGroup,
+        replaced: AnyGroup | None,
+        tombstones: list[CoordinatorRecord],
+        pending: Pending[JoinResult],
+        out: Effects,
+    ) -> None:
+        """A group exists once it is in the log; if it does not come to be, the client is told, and it is forgotten.
+
+        Args:
+            replaced: the empty group of another type in whose place it comes, with the tombstones that end it.
+        """
         assert not out.records, "a group's first JoinGroup writes nothing else"
-        out.records.append(GroupRecord(group.group_id, empty_record(group)))
+        out.records += [*tombstones, GroupRecord(group.group_id, empty_record(group))]
         out.is_replayed = False
 
         def decided(error: ErrorCode | None, now_ms: int) -> Effects:
@@ -197,11 +251,15 @@ class Membership:
                 after.cancel_timer(join_timer(group.group_id))
                 after.reply(pending, JoinResult(append_error(error), UNKNOWN_MEMBER_ID))
                 del self._groups[group.group_id]
+                if replaced is not None:
+                    self._groups[group.group_id] = replaced
             return after
 
         out.then = decided
 
-    def _join_new(self, request: JoinRequest, group: Group, pending: Pending[JoinResult], now_ms: int, out: Effects) -> None:
+    def _join_new(
+        self, request: JoinRequest, group: ClassicGroup, pending: Pending[JoinResult], now_ms: int, out: Effects
+    ) -> None:
         prefix = request.client_id if request.group_instance_id is None else request.group_instance_id
         member_id = f"{prefix[:MAX_MEMBER_ID_PREFIX]}-{self._new_uuid()}"
         if request.group_instance_id is not None and request.group_instance_id in group.static_members:
@@ -214,7 +272,9 @@ class Membership:
         else:
             self._add(request, group, member_id, pending, now_ms, out)
 
-    def _join_known(self, request: JoinRequest, group: Group, pending: Pending[JoinResult], now_ms: int, out: Effects) -> None:
+    def _join_known(
+        self, request: JoinRequest, group: ClassicGroup, pending: Pending[JoinResult], now_ms: int, out: Effects
+    ) -> None:
         if request.member_id in group.pending_members:
             if request.group_instance_id is not None:
                 # Kafka's own is an IllegalStateException: only dynamic members are ever asked to come back.
@@ -236,7 +296,7 @@ class Membership:
             # It missed its answer, or it is a follower with nothing new: it is told what stands.
             out.reply(pending, join_result(group, member))
 
-    def _needs_rebalance(self, group: Group, member: Member, request: JoinRequest) -> bool:
+    def _needs_rebalance(self, group: ClassicGroup, member: Member, request: JoinRequest) -> bool:
         """Whether a member's JoinGroup is more than a question for the generation that stands.
 
         A leader that joins a stable group wants to assign anew, for instance because topics have more partitions now.
@@ -252,7 +312,7 @@ class Membership:
                 raise AssertionError("an empty group has no members")
 
     def _add(
-        self, request: JoinRequest, group: Group, member_id: str, pending: Pending[JoinResult], now_ms: int, out: Effects
+        self, request: JoinRequest, group: ClassicGroup, member_id: str, pending: Pending[JoinResult], now_ms: int, out: Effects
     ) -> None:
         member = Member(
             member_id=member_id,
@@ -272,14 +332,22 @@ class Membership:
         reason = f"new member {member_id}: {_reason_of(request)}"
         self._rebalancer.rebalance_or_complete(group, reason, now_ms, out)
 
-    def _update(self, request: JoinRequest, group: Group, member: Member, pending: Pending[JoinResult], out: Effects) -> None:
+    def _update(
+        self, request: JoinRequest, group: ClassicGroup, member: Member, pending: Pending[JoinResult], out: Effects
+    ) -> None:
         group.update(member, request.protocols, request.rebalance_timeout_ms, request.session_timeout_ms)
         # A client that sends JoinGroup twice has given up the first one, whose connection may wait for an answer still.
         self._rebalancer.answer_join(group, member, JoinResult(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id), out)
         group.park_join(member, pending)
 
     def _replace_static(
-        self, request: JoinRequest, group: Group, new_member_id: str, pending: Pending[JoinResult], now_ms: int, out: Effects
+        self,
+        request: JoinRequest,
+        group: ClassicGroup,
+        new_member_id: str,
+        pending: Pending[JoinResult],
+        now_ms: int,
+        out: Effects,
     ) -> None:
         """A static member is back without its id, as after a restart: it takes its own place, and whoever had it is fenced.
 
@@ -310,7 +378,7 @@ class Membership:
     def _persist_static(
         self,
         request: JoinRequest,
-        group: Group,
+        group: ClassicGroup,
         member: Member,
         old_member_id: str,
         old_leader: str | None,
@@ -340,7 +408,7 @@ class Membership:
 
     def _restore_static(
         self,
-        group: Group,
+        group: ClassicGroup,
         member: Member,
         old_member_id: str,
         before: tuple[list[tuple[str, bytes]], int, int],
@@ -354,7 +422,7 @@ class Membership:
         group.update(member, *before)
         self._rebalancer.renew_session(group, member, out)
 
-    def _check_sync(self, request: SyncRequest) -> Group:
+    def _check_sync(self, request: SyncRequest) -> ClassicGroup:
         group = self._find(request.group_id)
         group.check_member(request.member_id, request.group_instance_id)
         _check_generation(group, request.generation_id)
@@ -364,7 +432,7 @@ class Membership:
             raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)
         return group
 
-    def _store_assignments(self, group: Group, request: SyncRequest, out: Effects) -> None:
+    def _store_assignments(self, group: ClassicGroup, request: SyncRequest, out: Effects) -> None:
         """The leader has assigned: once that is in the log, the group is stable and every member gets its own."""
         out.records.append(GroupRecord(group.group_id, group.to_record(request.assignments)))
         out.is_replayed = False
@@ -388,7 +456,7 @@ class Membership:
 
         out.then = decided
 
-    def _leave(self, group: Group, leaving: LeavingMember, out: Effects) -> ErrorCode:
+    def _leave(self, group: ClassicGroup, leaving: LeavingMember, out: Effects) -> ErrorCode:
         member_id = leaving.member_id
         if member_id == UNKNOWN_MEMBER_ID:
             static = group.static_members.get(leaving.group_instance_id) if leaving.group_instance_id is not None else None
@@ -409,11 +477,19 @@ class Membership:
         return ErrorCode.NONE
 
 
+def _check_first_join(request: JoinRequest) -> ErrorCode:
+    if request.member_id != UNKNOWN_MEMBER_ID:
+        return ErrorCode.UNKNOWN_MEMBER_ID
+    if not (request.protocol_type and request.protocols):
+        return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    return ErrorCode.NONE
+
+
 def _reason_of(request: JoinRequest) -> str:
     return (request.reason or "no reason given")[:MOST_REASON]
 
 
-def _check_generation(group: Group, generation_id: int) -> None:
+def _check_generation(group: ClassicGroup, generation_id: int) -> None:
     if generation_id != group.generation_id:
         raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
 

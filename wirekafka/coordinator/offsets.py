@@ -12,7 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from wirekafka.coordinator.effects import Effects
-from wirekafka.coordinator.group import Group, GroupState
+from wirekafka.coordinator.group import ClassicGroup, GroupState
+from wirekafka.coordinator.group_types import AnyGroup
 from wirekafka.coordinator.rebalance import Rebalancer
 from wirekafka.coordinator.records import MAX_STRING_BYTES, CommittedOffset, OffsetRecord
 from wirekafka.coordinator.requests import CommitRequest, GroupOffsets, PartitionCommit
@@ -29,7 +30,7 @@ class Offsets:
         groups: all groups, by id; shared with the rest of the coordinator.
     """
 
-    def __init__(self, groups: dict[str, Group], settings: GroupSettings, rebalancer: Rebalancer) -> None:
+    def __init__(self, groups: dict[str, AnyGroup], settings: GroupSettings, rebalancer: Rebalancer) -> None:
         self._groups = groups
         self._settings = settings
         self._rebalancer = rebalancer
@@ -50,7 +51,7 @@ class Offsets:
         """
         out = Effects()
         group = self._check_commit(request)
-        if group is not None and group.state in (GroupState.STABLE, GroupState.PREPARING_REBALANCE):
+        if isinstance(group, ClassicGroup) and group.state in (GroupState.STABLE, GroupState.PREPARING_REBALANCE):
             self._rebalancer.renew_session(group, group.members[request.member_id], out)
         expire_timestamp_ms = None
         if request.retention_time_ms is not None:
@@ -77,8 +78,7 @@ class Offsets:
         group = self._groups.get(group_id)
         if group is None:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND)
-        if group.state is not GroupState.EMPTY and not group.is_consumer_group:
-            raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
+        group.check_offset_delete()
         out = Effects()
         errors = []
         committed = self.of_group(group_id)
@@ -102,7 +102,7 @@ class Offsets:
         for partition in self.of_group(group_id).get(topic, {}):
             yield OffsetRecord(group_id, topic, partition, None)
 
-    def expired(self, group: Group, now_ms: int) -> tuple[list[OffsetRecord], bool]:
+    def expired(self, group: AnyGroup, now_ms: int) -> tuple[list[OffsetRecord], bool]:
         """The tombstones of a group's expired offsets, and whether none will be left."""
         committed = self._by_group.get(group.group_id)
         if committed is None:
@@ -133,27 +133,18 @@ class Offsets:
         """Forgets everything: the log that holds it is gone."""
         self._by_group.clear()
 
-    def _check_commit(self, request: CommitRequest) -> Group | None:
+    def _check_commit(self, request: CommitRequest) -> AnyGroup | None:
         """The group, or None for one that comes to be by this commit.
 
-        Source: OffsetMetadataManager.validateOffsetCommit, ClassicGroup.validateOffsetCommit.
+        Source: OffsetMetadataManager.validateOffsetCommit.
         """
         group = self._groups.get(request.group_id)
         if group is None:
             if request.generation_id < 0:
                 return None
-            is_known = request.is_group_id_not_found_known
+            is_known = request.knows_consumer_protocol
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND if is_known else ErrorCode.ILLEGAL_GENERATION)
-        if request.generation_id < 0 and group.state is GroupState.EMPTY:
-            return group
-        if request.generation_id < 0 and not request.member_id and request.group_instance_id is None:
-            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
-        group.check_member(request.member_id, request.group_instance_id)
-        if request.generation_id != group.generation_id:
-            raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
-        if group.state is GroupState.COMPLETING_REBALANCE:
-            # The member's generation is right, so it has had the answer to JoinGroup and has yet to send SyncGroup.
-            raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)
+        group.check_commit(request, is_transactional=False)
         return group
 
     def _is_too_large(self, metadata: str) -> bool:
@@ -161,21 +152,13 @@ class Offsets:
             return False
         return len(metadata) > self._settings.offset_metadata_max_bytes or len(metadata.encode()) > MAX_STRING_BYTES
 
-    def _is_expired(self, group: Group, offset: CommittedOffset, now_ms: int) -> bool:
+    def _is_expired(self, group: AnyGroup, offset: CommittedOffset, now_ms: int) -> bool:
         """Whether an offset that no member reads on from is to be forgotten.
 
-        A. A simple group: the retention is over since the commit.
-        B. A group that has lost its members: since it lost them; if its record is too old to tell, since the commit.
-        C. A stable consumer group whose topics are known: since the commit, for this topic is none of them.
-        D. Any other: never. For A to C, a commit that named its own retention goes by that.
+        Where offsets expire at all, a commit that named its own retention goes by that.
         """
-        if group.protocol_type is None:
-            since_ms = offset.commit_timestamp_ms
-        elif group.state is GroupState.EMPTY:
-            since_ms = offset.commit_timestamp_ms if group.state_timestamp_ms is None else group.state_timestamp_ms
-        elif group.is_consumer_group and group.subscribed_topics is not None and group.state is GroupState.STABLE:
-            since_ms = offset.commit_timestamp_ms
-        else:
+        since_ms = group.offset_age_starts_ms(offset)
+        if since_ms is None:
             return False
         if offset.expire_timestamp_ms is not None:
             return now_ms >= offset.expire_timestamp_ms

@@ -21,7 +21,8 @@ from wirekafka.coordinator.effects import (
     session_timer,
     sync_timer,
 )
-from wirekafka.coordinator.group import Group, GroupState, Member
+from wirekafka.coordinator.group import ClassicGroup, GroupState, Member, classic_group
+from wirekafka.coordinator.group_types import AnyGroup
 from wirekafka.coordinator.records import GroupRecord
 from wirekafka.coordinator.requests import UNKNOWN_MEMBER_ID, JoinedMember, JoinResult, SyncResult
 from wirekafka.coordinator.settings import GroupSettings
@@ -33,24 +34,24 @@ log = structlog.get_logger(__name__)
 class Rebalancer:
     """Drives the rebalances of all groups."""
 
-    def __init__(self, groups: dict[str, Group], settings: GroupSettings) -> None:
+    def __init__(self, groups: dict[str, AnyGroup], settings: GroupSettings) -> None:
         self._groups = groups
         self._settings = settings
 
-    def renew_session(self, group: Group, member: Member, out: Effects, timeout_ms: int | None = None) -> None:
+    def renew_session(self, group: ClassicGroup, member: Member, out: Effects, timeout_ms: int | None = None) -> None:
         """The member was heard of: its session starts again."""
         delay_ms = member.session_timeout_ms if timeout_ms is None else timeout_ms
         event = SessionExpired(group.group_id, member.member_id)
         out.set_timer(session_timer(group.group_id, member.member_id), delay_ms, event)
 
-    def rebalance_or_complete(self, group: Group, reason: str, now_ms: int, out: Effects) -> None:
+    def rebalance_or_complete(self, group: ClassicGroup, reason: str, now_ms: int, out: Effects) -> None:
         """Begins a rebalance; if one is on already, ends its first half if nobody is missing."""
         if group.can_rebalance:
             self.prepare(group, reason, now_ms, out)
         else:
             self.complete_join_if_all_joined(group, now_ms, out)
 
-    def prepare(self, group: Group, reason: str, now_ms: int, out: Effects) -> None:
+    def prepare(self, group: ClassicGroup, reason: str, now_ms: int, out: Effects) -> None:
         """Begins a rebalance: from here on JoinGroup is parked until all members have sent it.
 
         The first members of a group are waited for during `group.initial.rebalance.delay.ms`.
@@ -72,14 +73,14 @@ class Rebalancer:
         else:
             self._wait_for_members(group, out)
 
-    def complete_join_if_all_joined(self, group: Group, now_ms: int, out: Effects) -> None:
+    def complete_join_if_all_joined(self, group: ClassicGroup, now_ms: int, out: Effects) -> None:
         """Ends the wait for JoinGroup if nobody is missing; but a new group's first wait ends by time only."""
         if group.state is not GroupState.PREPARING_REBALANCE or group.previous_state is GroupState.EMPTY:
             return
         if group.has_all_members_joined:
             self.complete_join(group, now_ms, out)
 
-    def complete_join(self, group: Group, now_ms: int, out: Effects) -> None:
+    def complete_join(self, group: ClassicGroup, now_ms: int, out: Effects) -> None:
         """Ends the wait for JoinGroup: who is missing is removed, unless static; the rest is the next generation."""
         out.cancel_timer(join_timer(group.group_id))
         self._remove_missing(group, out)
@@ -97,7 +98,7 @@ class Rebalancer:
         else:
             self._answer_joins(group, out)
 
-    def member_failed(self, group: Group, member: Member, reason: str, now_ms: int, out: Effects) -> None:
+    def member_failed(self, group: ClassicGroup, member: Member, reason: str, now_ms: int, out: Effects) -> None:
         """Removes a member that is taken for dead; the group rebalances without it."""
         self.remove_member(group, member, out)
         if group.state in (GroupState.STABLE, GroupState.COMPLETING_REBALANCE):
@@ -105,19 +106,19 @@ class Rebalancer:
         elif group.state is GroupState.PREPARING_REBALANCE and group.has_all_members_joined:
             self.complete_join(group, now_ms, out)
 
-    def remove_member(self, group: Group, member: Member, out: Effects) -> None:
+    def remove_member(self, group: ClassicGroup, member: Member, out: Effects) -> None:
         """Removes a member; what it has parked is answered UNKNOWN_MEMBER_ID, so that it joins anew if it lives."""
         self.answer_join(group, member, JoinResult(ErrorCode.UNKNOWN_MEMBER_ID, UNKNOWN_MEMBER_ID), out)
         self.answer_sync(member, SyncResult(ErrorCode.UNKNOWN_MEMBER_ID), out)
         group.remove(member.member_id)
 
-    def remove_pending(self, group: Group, member_id: str, now_ms: int, out: Effects) -> None:
+    def remove_pending(self, group: ClassicGroup, member_id: str, now_ms: int, out: Effects) -> None:
         """Waits no longer for a client that was given an id and never came back."""
         group.remove(member_id)
         if group.state is GroupState.PREPARING_REBALANCE and group.has_all_members_joined:
             self.complete_join(group, now_ms, out)
 
-    def answer_join(self, group: Group, member: Member, result: JoinResult, out: Effects) -> None:
+    def answer_join(self, group: ClassicGroup, member: Member, result: JoinResult, out: Effects) -> None:
         """Answers the JoinGroup that the member has parked, if any."""
         parked = group.park_join(member, None)
         if parked is not None:
@@ -131,7 +132,7 @@ class Rebalancer:
         out.reply(parked, result)
         return True
 
-    def refuse_sync(self, group: Group, error: ErrorCode, out: Effects) -> None:
+    def refuse_sync(self, group: ClassicGroup, error: ErrorCode, out: Effects) -> None:
         """No assignment will come in this generation: all who wait for theirs are told why."""
         for member in group.members.values():
             member.assignment = b""
@@ -140,7 +141,7 @@ class Rebalancer:
 
     def on_session_expired(self, event: SessionExpired, now_ms: int, out: Effects) -> None:
         """A member, or a client that is to become one, was not heard of in time."""
-        group = self._groups.get(event.group_id)
+        group = classic_group(self._groups, event.group_id)
         if group is None:
             return
         if event.member_id in group.pending_members:
@@ -155,7 +156,7 @@ class Rebalancer:
 
     def on_initial_join_expired(self, event: InitialJoinExpired, now_ms: int, out: Effects) -> None:
         """Waits another round for a new group's members if one came in this round; otherwise goes on."""
-        group = self._groups.get(event.group_id)
+        group = classic_group(self._groups, event.group_id)
         if group is None or group.state is not GroupState.PREPARING_REBALANCE:
             return
         if not group.has_new_member or event.remaining_ms == 0:
@@ -168,13 +169,13 @@ class Rebalancer:
 
     def on_join_expired(self, event: JoinExpired, now_ms: int, out: Effects) -> None:
         """The rebalance timeout is over."""
-        group = self._groups.get(event.group_id)
+        group = classic_group(self._groups, event.group_id)
         if group is not None and group.state is GroupState.PREPARING_REBALANCE:
             self.complete_join(group, now_ms, out)
 
     def on_sync_expired(self, event: SyncExpired, now_ms: int, out: Effects) -> None:
         """Removes the members that have not asked for their assignment in time."""
-        group = self._groups.get(event.group_id)
+        group = classic_group(self._groups, event.group_id)
         if group is None or group.generation_id != event.generation_id or not group.pending_sync_members:
             return
         late = list(group.pending_sync_members)
@@ -183,10 +184,10 @@ class Rebalancer:
             self.remove_member(group, group.members[member_id], out)
         self.prepare(group, f"members {', '.join(late)} did not ask for their assignment in time", now_ms, out)
 
-    def _wait_for_members(self, group: Group, out: Effects) -> None:
+    def _wait_for_members(self, group: ClassicGroup, out: Effects) -> None:
         out.set_timer(join_timer(group.group_id), group.rebalance_timeout_ms, JoinExpired(group.group_id))
 
-    def _remove_missing(self, group: Group, out: Effects) -> None:
+    def _remove_missing(self, group: ClassicGroup, out: Effects) -> None:
         missing = [
             member.member_id
             for member in group.members.values()
@@ -198,7 +199,7 @@ class Rebalancer:
         if missing:
             log.info("Removed members that have not joined in time", group=group.group_id, members=missing)
 
-    def _answer_joins(self, group: Group, out: Effects) -> None:
+    def _answer_joins(self, group: ClassicGroup, out: Effects) -> None:
         for member in group.members.values():
             self.answer_join(group, member, join_result(group, member), out)
             self.renew_session(group, member, out)
@@ -216,7 +217,7 @@ class Rebalancer:
         )
 
 
-def join_result(group: Group, member: Member) -> JoinResult:
+def join_result(group: ClassicGroup, member: Member) -> JoinResult:
     """The membership of the current generation; with the list of all members if it is the leader's."""
     return JoinResult(
         ErrorCode.NONE,
@@ -229,7 +230,7 @@ def join_result(group: Group, member: Member) -> JoinResult:
     )
 
 
-def joined_members(group: Group) -> list[JoinedMember]:
+def joined_members(group: ClassicGroup) -> list[JoinedMember]:
     """All members with their metadata for the chosen protocol."""
     return [
         JoinedMember(member.member_id, member.group_instance_id, member.metadata(group.protocol_name))

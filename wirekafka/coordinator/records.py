@@ -1,7 +1,7 @@
 """The records of __consumer_offsets: what of a group outlives the broker, in Apache Kafka's own format.
 
 A key and a value each begin with a version of two bytes. The key's version is the type of the record: 0 and 1 are an
-offset, 2 is a group; the others belong to group types that this broker does not have. A value of None is a tombstone.
+offset, 2 is a classic group; the others belong to other types of groups. A value of None is a tombstone.
 
 Rules of this file: written are the versions that every Apache Kafka since 2.1 reads (offset 3, or 1 where a commit carries
 its own expiry; group 3); read are all.
@@ -12,14 +12,17 @@ GroupCoordinatorRecordHelpers, GroupCoordinatorRecordSerde of Apache Kafka 4.3.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Protocol, TypeVar
 
 from wirekafka.errors import ProtocolError
 from wirekafka.names import NO_LEADER_EPOCH, NO_TIMESTAMP, ZERO_TOPIC_ID
 from wirekafka.wire import codec
 from wirekafka.wire.codec import Buffer
 from wirekafka.wire.types import Bytes, Int32, Int64, Message, NullableString, String, Uuid, nullable, since, tag, until
+
+M = TypeVar("M", bound=Message)
 
 LEGACY_OFFSET_KEY_VERSION = 0
 OFFSET_KEY_VERSION = 1
@@ -108,6 +111,11 @@ class OffsetRecord:
     partition: int
     value: CommittedOffset | None
 
+    def encode(self) -> tuple[bytes, bytes | None]:
+        """The key and the value."""
+        key = OffsetCommitKey(group=self.group_id, topic=self.topic, partition=self.partition)
+        return versioned(key, OFFSET_KEY_VERSION), None if self.value is None else _encode_offset(self.value)
+
 
 @dataclass(slots=True)
 class GroupRecord:
@@ -116,17 +124,30 @@ class GroupRecord:
     group_id: str
     value: GroupMetadataValue | None
 
+    def encode(self) -> tuple[bytes, bytes | None]:
+        """The key and the value."""
+        value = None if self.value is None else versioned(self.value, GROUP_VALUE_VERSION)
+        return versioned(GroupMetadataKey(group=self.group_id), GROUP_KEY_VERSION), value
 
-CoordinatorRecord = OffsetRecord | GroupRecord
+
+class CoordinatorRecord(Protocol):
+    """A record of a group: one of the classes here, or of those that other types of groups have."""
+
+    @property
+    def group_id(self) -> str:
+        """Of the group that it is about."""
+
+    def encode(self) -> tuple[bytes, bytes | None]:
+        """The key and the value; the value of a tombstone is None."""
+
+
+Decoder = Callable[[int, Buffer, Buffer | None], CoordinatorRecord]
+"""Reads a record: given the version of its key, its key and its value, each with its version."""
 
 
 def encode(record: CoordinatorRecord) -> tuple[bytes, bytes | None]:
     """The key and the value of a record; the value of a tombstone is None."""
-    if isinstance(record, OffsetRecord):
-        key = OffsetCommitKey(group=record.group_id, topic=record.topic, partition=record.partition)
-        return _versioned(key, OFFSET_KEY_VERSION), None if record.value is None else _encode_offset(record.value)
-    value = None if record.value is None else _versioned(record.value, GROUP_VALUE_VERSION)
-    return _versioned(GroupMetadataKey(group=record.group_id), GROUP_KEY_VERSION), value
+    return record.encode()
 
 
 def _encode_offset(offset: CommittedOffset) -> bytes:
@@ -137,57 +158,86 @@ def _encode_offset(offset: CommittedOffset) -> bytes:
         commit_timestamp=offset.commit_timestamp_ms,
     )
     if offset.expire_timestamp_ms is None:
-        return _versioned(value, OFFSET_VALUE_VERSION)
+        return versioned(value, OFFSET_VALUE_VERSION)
     value.expire_timestamp = offset.expire_timestamp_ms
-    return _versioned(value, EXPIRING_OFFSET_VALUE_VERSION)
+    return versioned(value, EXPIRING_OFFSET_VALUE_VERSION)
 
 
-def _versioned(message: Message, version: int) -> bytes:
-    return version.to_bytes(2, "big") + codec.encode(message, version, False)
+def versioned(message: Message, version: int, *, is_flexible: bool = False) -> bytes:
+    """A key or a value: the version in two bytes, then the message."""
+    return version.to_bytes(2, "big") + codec.encode(message, version, is_flexible)
 
 
-def decode(key: Buffer | None, value: Buffer | None) -> CoordinatorRecord | None:
-    """What a record of __consumer_offsets says; None if it is of a type that this broker does not have.
+def decode(key: Buffer | None, value: Buffer | None, decoders: Mapping[int, Decoder] | None = None) -> CoordinatorRecord | None:
+    """What a record of __consumer_offsets says; None if it is of a type that `decoders` do not have.
+
+    Args:
+        decoders: by the version of the key; `DECODERS` unless something else is given.
 
     Raises:
         ProtocolError: the bytes are not such a record.
     """
     if key is None:
         raise ProtocolError("a record of __consumer_offsets has no key")
-    match _version(key):
-        case 0 | 1 as version:
-            name: OffsetCommitKey = _read(OffsetCommitKey, version, key)
-            return OffsetRecord(name.group, name.topic, name.partition, None if value is None else _decode_offset(value))
-        case 2 as version:
-            group: GroupMetadataKey = _read(GroupMetadataKey, version, key)
-            return GroupRecord(group.group, None if value is None else _decode_group(value))
-        case _:
-            return None
+    version = version_of(key)
+    decoder = (DECODERS if decoders is None else decoders).get(version)
+    return None if decoder is None else decoder(version, key, value)
+
+
+def _decode_offset_record(version: int, key: Buffer, value: Buffer | None) -> OffsetRecord:
+    name = read(OffsetCommitKey, version, key)
+    return OffsetRecord(name.group, name.topic, name.partition, None if value is None else _decode_offset(value))
+
+
+def _decode_group_record(version: int, key: Buffer, value: Buffer | None) -> GroupRecord:
+    name = read(GroupMetadataKey, version, key)
+    return GroupRecord(name.group, None if value is None else _decode_group(value))
+
+
+DECODERS: Mapping[int, Decoder] = {0: _decode_offset_record, 1: _decode_offset_record, 2: _decode_group_record}
+"""How offsets and classic groups are read, by the version of the key."""
 
 
 def _decode_offset(value: Buffer) -> CommittedOffset:
-    read: OffsetCommitValue = _read(OffsetCommitValue, _version(value), value)
+    found = read(OffsetCommitValue, version_of(value), value)
     return CommittedOffset(
-        offset=read.offset,
-        leader_epoch=None if read.leader_epoch == NO_LEADER_EPOCH else read.leader_epoch,
-        metadata=read.metadata,
-        commit_timestamp_ms=read.commit_timestamp,
-        expire_timestamp_ms=None if read.expire_timestamp == NO_TIMESTAMP else read.expire_timestamp,
+        offset=found.offset,
+        leader_epoch=None if found.leader_epoch == NO_LEADER_EPOCH else found.leader_epoch,
+        metadata=found.metadata,
+        commit_timestamp_ms=found.commit_timestamp,
+        expire_timestamp_ms=None if found.expire_timestamp == NO_TIMESTAMP else found.expire_timestamp,
     )
 
 
 def _decode_group(value: Buffer) -> GroupMetadataValue:
-    read: GroupMetadataValue = _read(GroupMetadataValue, _version(value), value)
-    return read
+    return read(GroupMetadataValue, version_of(value), value)
 
 
-def _version(data: Buffer) -> int:
+def version_of(data: Buffer) -> int:
+    """The version that a key or a value begins with.
+
+    Raises:
+        ProtocolError: it is too short.
+    """
     if len(data) < 2:
         raise ProtocolError("a record of __consumer_offsets has no version")
     return int.from_bytes(data[:2], "big")
 
 
-def _read(cls: type[Message], version: int, data: Buffer) -> Any:
-    if version > FLEXIBLE_VALUE_VERSION:
+def read(
+    cls: type[M],
+    version: int,
+    data: Buffer,
+    *,
+    newest: int = FLEXIBLE_VALUE_VERSION,
+    flexible_since: int = FLEXIBLE_VALUE_VERSION,
+) -> M:
+    """The message behind the two bytes of its version.
+
+    Raises:
+        ProtocolError: the bytes are no such message.
+    """
+    if version > newest:
         raise ProtocolError(f"{cls.__name__} {version} is not known")
-    return codec.decode(cls, version, version == FLEXIBLE_VALUE_VERSION, data[2:])
+    message: M = codec.decode(cls, version, version >= flexible_since, data[2:])
+    return message

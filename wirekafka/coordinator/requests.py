@@ -151,7 +151,7 @@ class CommitRequest:
     Attributes:
         generation_id: `NO_GENERATION` with `UNKNOWN_MEMBER_ID` for a client that is no member.
         retention_time_ms: how long the offsets are kept; None for the broker's own rule.
-        is_group_id_not_found_known: the client knows GROUP_ID_NOT_FOUND as an answer (OffsetCommit 9 on).
+        knows_consumer_protocol: the client knows what KIP-848 may answer (OffsetCommit 9 on).
     """
 
     group_id: str
@@ -160,7 +160,7 @@ class CommitRequest:
     generation_id: int = NO_GENERATION
     group_instance_id: str | None = None
     retention_time_ms: int | None = None
-    is_group_id_not_found_known: bool = False
+    knows_consumer_protocol: bool = False
 
 
 @dataclass(slots=True)

@@ -65,6 +65,9 @@ class GroupRuntime:
 
     Args:
         new_uuid: a random UUID in its usual form, different each time.
+
+    Attributes:
+        coordinator: the groups themselves; steps that it returns are for `run`.
     """
 
     def __init__(
@@ -76,7 +79,7 @@ class GroupRuntime:
         self._compression = Compression(config.integer("offsets.topic.compression.codec"))
         self._configured_partition_count = config.integer("offsets.topic.num.partitions")
         self._partition_count = self._configured_partition_count
-        self._coordinator = GroupCoordinator(GroupSettings.of(config), self.partition_of, new_uuid)
+        self.coordinator = GroupCoordinator(GroupSettings.of(config), self.partition_of, new_uuid)
         self._timers: dict[TimerKey, _Armed] = {}
         self._has_failed = False
 
@@ -89,14 +92,14 @@ class GroupRuntime:
         topic = self._topics.find(GROUP_METADATA_TOPIC)
         if topic is not None:
             self._partition_count = len(topic.partitions)
-            loader = Loader(self._coordinator)
+            loader = Loader(self.coordinator)
             for partition_ in topic.partitions:
                 self._load_partition(loader, partition_)
-            groups = self._coordinator.groups.values()
+            groups = self.coordinator.groups.values()
             offsets = sum(len(partitions) for group in groups for partitions in self.fetch_offsets(group.group_id).values())
             if groups:
                 log.info("Loaded groups", groups=len(groups), committed_offsets=offsets)
-        self._run_all(self._coordinator.on_loaded(self._clock.now_ms()))
+        self._run_all(self.coordinator.on_loaded(self._clock.now_ms()))
         self._topics.on_delete.append(self._on_topic_deleted)
         self._clock.call_later(self._check_interval_ms, self._expire)
 
@@ -126,27 +129,27 @@ class GroupRuntime:
     def join(self, request: JoinRequest) -> Pending[JoinResult]:
         """JoinGroup: see `Membership.join`."""
         pending: Pending[JoinResult] = Pending()
-        effects = self._coordinator.membership.join(request, pending, self._clock.now_ms())
-        self._run(self._partition_index(request.group_id), effects)
+        effects = self.coordinator.membership.join(request, pending, self._clock.now_ms())
+        self.run(request.group_id, effects)
         return pending
 
     def sync(self, request: SyncRequest) -> Pending[SyncResult]:
         """SyncGroup: see `Membership.sync`."""
         pending: Pending[SyncResult] = Pending()
-        effects = self._coordinator.membership.sync(request, pending, self._clock.now_ms())
-        self._run(self._partition_index(request.group_id), effects)
+        effects = self.coordinator.membership.sync(request, pending, self._clock.now_ms())
+        self.run(request.group_id, effects)
         return pending
 
     def heartbeat(self, request: HeartbeatRequest) -> ErrorCode:
         """Heartbeat: see `Membership.heartbeat`."""
-        error, effects = self._coordinator.membership.heartbeat(request, self._clock.now_ms())
+        error, effects = self.coordinator.membership.heartbeat(request, self._clock.now_ms())
         self._apply_timers(effects)
         return error
 
     def leave(self, group_id: str, leaving: list[LeavingMember]) -> LeaveResult:
         """LeaveGroup: see `Membership.leave`. Whoever left has left, even if that could not be written down."""
-        result, effects = self._coordinator.membership.leave(group_id, leaving, self._clock.now_ms())
-        error = self._run(self._partition_index(group_id), effects)
+        result, effects = self.coordinator.membership.leave(group_id, leaving, self._clock.now_ms())
+        error = self.run(group_id, effects)
         return result if error is None else LeaveResult(append_error(error))
 
     def commit_offsets(self, request: CommitRequest) -> list[ErrorCode]:
@@ -155,13 +158,13 @@ class GroupRuntime:
         Raises:
             KafkaError: for all of them, as `Offsets.commit`; or what an append ended with: nothing is committed then.
         """
-        errors, effects = self._coordinator.offsets.commit(request, self._clock.now_ms())
+        errors, effects = self.coordinator.offsets.commit(request, self._clock.now_ms())
         self._run_or_raise(request.group_id, effects)
         return errors
 
     def fetch_offsets(self, group_id: str) -> GroupOffsets:
         """What a group has committed, empty if there is no such group. Not to be changed."""
-        return self._coordinator.offsets.of_group(group_id)
+        return self.coordinator.offsets.of_group(group_id)
 
     def delete_offsets(self, group_id: str, partitions: list[tuple[str, int]]) -> list[ErrorCode]:
         """Forgets offsets; each gets an error or NONE.
@@ -169,7 +172,7 @@ class GroupRuntime:
         Raises:
             KafkaError: for all of them, as `Offsets.delete`; or what an append ended with: nothing is forgotten then.
         """
-        errors, effects = self._coordinator.offsets.delete(group_id, partitions)
+        errors, effects = self.coordinator.offsets.delete(group_id, partitions)
         self._run_or_raise(group_id, effects)
         return errors
 
@@ -179,23 +182,27 @@ class GroupRuntime:
         Raises:
             KafkaError: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP; or what an append ended with: the group is still there then.
         """
-        self._run_or_raise(group_id, self._coordinator.delete_group(group_id))
+        self._run_or_raise(group_id, self.coordinator.delete_group(group_id))
         log.info("Deleted a group", group=group_id)
 
     def list_groups(self, states: Iterable[str] = (), types: Iterable[str] = ()) -> list[ListedGroup]:
         """The groups in any of the states and of any of the types."""
-        return self._coordinator.list_groups(states, types)
+        return self.coordinator.list_groups(states, types)
 
     def describe(self, group_id: str) -> DescribedGroup | None:
         """A group and its members; None if there is no such group."""
-        return self._coordinator.describe(group_id)
+        return self.coordinator.describe(group_id)
+
+    def run(self, group_id: str, effects: Effects) -> ErrorCode | None:
+        """Carries out a step of a group's; returns what its append ended with, None if all is well."""
+        return self._run(self._partition_index(group_id), effects)
 
     def _partition_index(self, group_id: str) -> int:
-        group = self._coordinator.groups.get(group_id)
+        group = self.coordinator.groups.get(group_id)
         return self.partition_of(group_id) if group is None else group.partition
 
     def _run_or_raise(self, group_id: str, effects: Effects) -> None:
-        error = self._run(self._partition_index(group_id), effects)
+        error = self.run(group_id, effects)
         if error is not None:
             raise KafkaError(append_error(error))
 
@@ -233,7 +240,7 @@ class GroupRuntime:
 
     def _on_timer(self, key: TimerKey, event: TimerEvent) -> None:
         del self._timers[key]
-        self._run(*self._coordinator.on_timer(event, self._clock.now_ms()))
+        self._run(*self.coordinator.on_timer(event, self._clock.now_ms()))
 
     def _append(self, index: int, effects: Effects) -> ErrorCode | None:
         now_ms = self._clock.now_ms()
@@ -243,7 +250,7 @@ class GroupRuntime:
                 self._partition(index).append(memoryview(batch), now_ms=now_ms, origin=Origin.COORDINATOR)
                 if effects.is_replayed:
                     for record in records:
-                        self._coordinator.replay(record)
+                        self.coordinator.replay(record)
         except KafkaError as error:
             if not self._has_failed:
                 log.error("Groups and offsets cannot be stored", partition=index, error=str(error))
@@ -259,17 +266,17 @@ class GroupRuntime:
         return topic.partitions[index]
 
     def _expire(self) -> None:
-        for index, effects in self._coordinator.expire(self._clock.now_ms()):
+        for index, effects in self.coordinator.expire(self._clock.now_ms()):
             if self._run(index, effects) is None:
                 log.info("Offsets expired, or groups without any", partition=index, tombstones=len(effects.records))
         self._clock.call_later(self._check_interval_ms, self._expire)
 
     def _on_topic_deleted(self, topic: Topic) -> None:
         if topic.name != GROUP_METADATA_TOPIC:
-            self._run_all(self._coordinator.forget_topic(topic.name))
+            self._run_all(self.coordinator.forget_topic(topic.name))
             return
         log.warning("The topic of groups and offsets was deleted, and they with it")
-        effects = self._coordinator.unload()
+        effects = self.coordinator.unload()
         self._partition_count = self._configured_partition_count
         self._run(0, effects)
 

@@ -2,6 +2,7 @@ from pathlib import Path
 
 import pytest
 
+from wirekafka.coordinator.group import ClassicGroup
 from wirekafka.errors import ErrorCode
 from wirekafka.tests.api.data_plane import Caller
 from wirekafka.tests.api.group_client import answered, join, join_alone, run
@@ -42,7 +43,9 @@ def test_join_group_that_is_refused_has_no_protocol(tmp_path: Path, version: int
 def test_join_group_has_a_rebalance_timeout_of_its_own_since_version_1(tmp_path: Path, version: int, timeout_ms: int) -> None:
     async def body(caller: Caller) -> None:
         await answered(join(caller, version))
-        (member,) = caller.broker.groups._coordinator.groups["g"].members.values()
+        group = caller.broker.groups.coordinator.groups["g"]
+        assert isinstance(group, ClassicGroup)
+        (member,) = group.members.values()
         assert member.rebalance_timeout_ms == timeout_ms
 
     run(body, tmp_path)

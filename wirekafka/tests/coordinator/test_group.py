@@ -1,6 +1,6 @@
 import pytest
 
-from wirekafka.coordinator.group import TRANSITIONS, Group, GroupState, Member
+from wirekafka.coordinator.group import TRANSITIONS, ClassicGroup, GroupState, Member
 from wirekafka.coordinator.records import GroupMetadataValue, MemberMetadata
 from wirekafka.errors import ErrorCode, KafkaError, ProtocolError
 
@@ -9,8 +9,8 @@ def make_member(member_id: str, *protocols: str, instance: str | None = None) ->
     return Member(member_id, instance, "client", "/host", 20, 10, [(name, b"m") for name in protocols or ("range",)])
 
 
-def make_group(*members: Member) -> Group:
-    group = Group("g")
+def make_group(*members: Member) -> ClassicGroup:
+    group = ClassicGroup("g")
     for member in members:
         group.add(member, "consumer")
     return group
@@ -19,7 +19,7 @@ def make_group(*members: Member) -> Group:
 @pytest.mark.parametrize("state", GroupState)
 @pytest.mark.parametrize("following", GroupState)
 def test_state_follows_only_as_the_table_says(state: GroupState, following: GroupState) -> None:
-    group = Group("g", state=state)
+    group = ClassicGroup("g", state=state)
     if following in TRANSITIONS[state]:
         group.transition_to(following, 5)
         assert (group.previous_state, group.state, group.state_timestamp_ms) == (state, following, 5)
@@ -89,11 +89,13 @@ def test_generation_starts_over_before_it_would_be_negative() -> None:
 
 def test_group_of_a_record_takes_the_session_timeout_where_an_old_record_has_no_other() -> None:
     loaded = MemberMetadata(member_id="a", session_timeout=10, rebalance_timeout=-1)
-    group = Group.of_record("g", 3, GroupMetadataValue(protocol_type="consumer", protocol="range", leader="a", members=[loaded]))
+    group = ClassicGroup.of_record(
+        "g", 3, GroupMetadataValue(protocol_type="consumer", protocol="range", leader="a", members=[loaded])
+    )
     assert group.members["a"].rebalance_timeout_ms == 10
     assert (group.state, group.partition, group.state_timestamp_ms) == (GroupState.STABLE, 3, None)
 
 
 def test_group_of_a_record_with_members_but_no_protocol_is_refused() -> None:
     with pytest.raises(ProtocolError):
-        Group.of_record("g", 0, GroupMetadataValue(members=[MemberMetadata(member_id="a")]))
+        ClassicGroup.of_record("g", 0, GroupMetadataValue(members=[MemberMetadata(member_id="a")]))

@@ -32,7 +32,7 @@ def test_commit_of_a_generation_of_no_group_depends_on_what_the_client_knows() -
     request = CommitRequest("g", [PartitionCommit("t", 0, 5)], "m", 3)
     with pytest.raises(KafkaError, match="ILLEGAL_GENERATION"):
         commit(world, request)
-    request.is_group_id_not_found_known = True
+    request.knows_consumer_protocol = True
     with pytest.raises(KafkaError, match="GROUP_ID_NOT_FOUND"):
         commit(world, request)
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from wirekafka.coordinator.effects import join_timer, session_timer, sync_timer
-from wirekafka.coordinator.group import Group, GroupState
+from wirekafka.coordinator.group import ClassicGroup, GroupState
 from wirekafka.coordinator.requests import (
     NO_GENERATION,
     UNKNOWN_MEMBER_ID,
@@ -201,7 +201,7 @@ class Groups(RuleBasedStateMachine):
         self.world.disk_error = None
 
     @property
-    def group(self) -> Group | None:
+    def group(self) -> ClassicGroup | None:
         return self.world.coordinator.groups.get(GROUP)
 
     @invariant()
@@ -213,7 +213,7 @@ class Groups(RuleBasedStateMachine):
         owned = [partition for client in owners for partition in client.owned]
         assert len(owned) == len(set(owned))
 
-    def is_current(self, group: Group, client: Client) -> bool:
+    def is_current(self, group: ClassicGroup, client: Client) -> bool:
         """Whether the coordinator takes the client for a member of the generation that stands."""
         try:
             group.check_member(client.member_id, client.instance)

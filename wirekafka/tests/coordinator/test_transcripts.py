@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from wirekafka.coordinator.effects import append_error
-from wirekafka.coordinator.group import DEAD
+from wirekafka.coordinator.group_types import DEAD
 from wirekafka.coordinator.requests import (
     CommitRequest,
     HeartbeatRequest,

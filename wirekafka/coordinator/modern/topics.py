@@ -1,0 +1,118 @@
+"""What the coordinator sees of topics, and the hash by which a group notices that they have changed.
+
+Theory of operation: a group remembers a hash over the topics to which its members subscribe: their ids, names, partitions and
+racks. When topics change, the groups that subscribe to them compare it once more, and a new hash is a new epoch of the group.
+The hash is Apache Kafka's, bit for bit, so that a broker which takes a group over does not take it for changed.
+
+Source: CoordinatorMetadataImage, ModernGroup.computeMetadataHash, Utils.computeTopicHash and computeGroupHash of Apache Kafka
+4.3 (XXH3 of 64 bits over what hash4j's HashStream64 writes).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator, Sized
+from typing import Protocol
+
+Partitions = dict[bytes, frozenset[int]]
+"""Partitions by the id of their topic; shared freely, so never changed in place. No topic is there without a partition."""
+
+_HASH_VERSION = b"\0"
+
+
+class TopicView(Protocol):
+    """A topic as the coordinator sees it."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def topic_id(self) -> bytes: ...
+
+    @property
+    def partitions(self) -> Sized: ...
+
+
+class TopicImage(Protocol):
+    """All topics as they are now.
+
+    Attributes:
+        version: greater whenever topics have come since; also greater than before the broker started.
+        rack: of the one broker that leads all partitions; None if it has none.
+    """
+
+    @property
+    def version(self) -> int: ...
+
+    @property
+    def rack(self) -> str | None: ...
+
+    def find(self, name: str) -> TopicView | None:
+        """The topic of this name."""
+
+    def find_by_id(self, topic_id: bytes) -> TopicView | None:
+        """The topic of this id."""
+
+    def __iter__(self) -> Iterator[TopicView]:
+        """All of them."""
+
+
+class MetadataHashes:
+    """The hashes of topics, remembered until the topics change."""
+
+    def __init__(self, image: TopicImage) -> None:
+        self._image = image
+        self._by_name: dict[str, int] = {}
+
+    def forget(self, name: str) -> None:
+        """The topic of this name has changed, or is no more."""
+        self._by_name.pop(name, None)
+
+    def of_topics(self, names: Iterable[str]) -> int:
+        """The hash over those of the topics that exist; 0 if none does."""
+        hashes = [self._of_topic(name) for name in sorted(names, key=_java_order) if self._image.find(name) is not None]
+        return _xxh3(b"".join(struct.pack("<q", value) for value in hashes)) if hashes else 0
+
+    def _of_topic(self, name: str) -> int:
+        value = self._by_name.get(name)
+        if value is None:
+            topic = self._image.find(name)
+            assert topic is not None
+            value = self._by_name[name] = topic_hash(topic, self._image.rack)
+        return value
+
+
+def topic_hash(topic: TopicView, rack: str | None) -> int:
+    """The hash of one topic, all of whose partitions are in the same rack."""
+    partition_count = len(topic.partitions)
+    head = _HASH_VERSION + _long(topic.topic_id[:8]) + _long(topic.topic_id[8:]) + _string(topic.name)
+    rack_bytes = b"" if rack is None else struct.pack("<i", _java_length(rack)) + _string(rack)
+    body = b"".join(struct.pack("<i", index) + rack_bytes for index in range(partition_count))
+    return _xxh3(head + struct.pack("<i", partition_count) + body)
+
+
+def _xxh3(data: bytes) -> int:
+    # Imported when a first group needs it: the start of a broker without such groups does without.
+    import xxhash
+
+    number = xxhash.xxh3_64_intdigest(data)
+    return number - (1 << 64) if number >= 1 << 63 else number
+
+
+def _long(big_endian: bytes) -> bytes:
+    return big_endian[::-1]
+
+
+def _string(text: str) -> bytes:
+    """The UTF-16 code units, and behind them how many they are."""
+    units = text.encode("utf-16-le", "surrogatepass")
+    return units + struct.pack("<i", len(units) // 2)
+
+
+def _java_length(text: str) -> int:
+    return len(text.encode("utf-16-le", "surrogatepass")) // 2
+
+
+def _java_order(text: str) -> bytes:
+    """The key by which Java sorts strings: their UTF-16 code units."""
+    return text.encode("utf-16-be", "surrogatepass")
