@@ -8,9 +8,15 @@ crashed client is. The Java agent (java/src/agent) speaks the same lines. Fields
     read BOOTSTRAP TOPIC COUNT TIMEOUT_MS OPTIONS       all partitions from their beginnings, without a group
     find BOOTSTRAP TOPIC PARTITION TIMESTAMP TIMEOUT_MS seek by timestamp, and the first record read from there
     join BOOTSTRAP GROUP TOPIC OPTIONS                  a member of a group, until the line `leave`
+    open NAME BOOTSTRAP TRANSACTIONAL_ID OPTIONS        a transactional producer, initialised, for the lines that follow
+    begin NAME, flush NAME, commit NAME, abort NAME     as in every library; `close` forgets the producer
+    send NAME TOPIC PARTITION VALUE                     without waiting
+    offsets NAME GROUP TOPIC P:OFFSET,...               into the transaction
 
 The answer is any number of lines `record PARTITION OFFSET KEY VALUE TIMESTAMP HEADERS`, `assigned P,P,...`, `revoked P,P,...`,
 `uncommitted REASON`, `offset N`, and at the end `ok` or `error MESSAGE`. A member prints records before it commits them.
+`read` knows the options `isolation` (read_uncommitted if it is not given) and `until=end`: until it has reached the end offsets
+that it was told at first, whatever the count.
 """
 
 from __future__ import annotations
@@ -96,6 +102,30 @@ def options_of(text: str) -> Options:
     return dict(item.split("=", 1) for item in text.split(";") if item)
 
 
+def offsets_of(text: str) -> dict[int, int]:
+    return {int(partition): int(offset) for partition, offset in (item.split(":") for item in text.split(","))}
+
+
+TRANSACTIONS: dict[str, Any] = {}
+"""The transactional producers that are open."""
+
+
+def serve_transaction(client: Any, operation: str, name: str, fields: list[str]) -> None:
+    if operation == "open":
+        bootstrap, transactional_id, options = fields
+        TRANSACTIONS[name] = client.open_transactions(bootstrap, transactional_id, options_of(options))
+    elif operation == "send":
+        topic, partition, value = fields
+        TRANSACTIONS[name].send(topic, int(partition), unpack(value))
+    elif operation == "offsets":
+        group, topic, offsets = fields
+        TRANSACTIONS[name].offsets(group, topic, offsets_of(offsets))
+    elif operation == "close":
+        TRANSACTIONS.pop(name).close()
+    else:
+        getattr(TRANSACTIONS[name], operation)()
+
+
 def serve(client: Any, line: str) -> None:
     operation, *fields = line.rstrip("\n").split("\t")
     if operation == "produce":
@@ -115,6 +145,8 @@ def serve(client: Any, line: str) -> None:
         client.join(bootstrap, group, topic, options_of(options))
         if is_told_to_leave():
             sys.stdin.readline()
+    elif operation in ("open", "begin", "flush", "commit", "abort", "send", "offsets", "close"):
+        serve_transaction(client, operation, fields[0], fields[1:])
     else:
         raise ValueError(operation)
 

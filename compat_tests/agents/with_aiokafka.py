@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Coroutine, Iterable
 from typing import Any
 
 from agent import Found, Options, Record, answer, answer_assigned, answer_records, answer_uncommitted, is_told_to_leave
@@ -31,7 +32,68 @@ class Listener(ConsumerRebalanceListener):
         answer_assigned([partition.partition for partition in assigned])
 
 
+class Transactions:
+    """A transactional producer on a loop of its own, which goes on between the lines."""
+
+    def __init__(self, bootstrap: str, transactional_id: str, options: Options) -> None:
+        self.loop = asyncio.new_event_loop()
+        self.thread = threading.Thread(target=self.loop.run_forever, daemon=True)
+        self.thread.start()
+        self.sent: list[Any] = []
+        self._await(self._open(bootstrap, transactional_id, options))
+
+    def _await(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
+        return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result(60)
+
+    async def _open(self, bootstrap: str, transactional_id: str, options: Options) -> None:
+        self.producer = AIOKafkaProducer(
+            bootstrap_servers=bootstrap,
+            transactional_id=transactional_id,
+            transaction_timeout_ms=int(options.get("transaction_timeout", 60_000)),
+            compression_type=options.get("codec"),
+            linger_ms=5,
+        )
+        await self.producer.start()
+
+    def begin(self) -> None:
+        self._await(self.producer.begin_transaction())
+
+    def send(self, topic: str, partition: int, value: bytes) -> None:
+        self.sent.append(self._await(self.producer.send(topic, value, partition=partition)))
+
+    def flush(self) -> None:
+        sent, self.sent = self.sent, []
+        self._await(self._gather(sent))
+
+    async def _gather(self, sent: list[Any]) -> None:
+        await asyncio.wait_for(asyncio.gather(*sent), 30)
+
+    def commit(self) -> None:
+        self._await(self.producer.commit_transaction())
+
+    def abort(self) -> None:
+        self._await(self.producer.abort_transaction())
+        for future in self.sent:
+            future.cancelled() or future.exception()  # seen, so that asyncio does not complain of them
+        self.sent = []
+
+    def offsets(self, group: str, topic: str, offsets: dict[int, int]) -> None:
+        places = {TopicPartition(topic, partition): offset for partition, offset in offsets.items()}
+        self._await(self.producer.send_offsets_to_transaction(places, group))
+
+    def close(self) -> None:
+        try:
+            self._await(self.producer.stop())
+        finally:
+            self.loop.call_soon_threadsafe(self.loop.stop)
+            self.thread.join()
+            self.loop.close()
+
+
 class Client:
+    def open_transactions(self, bootstrap: str, transactional_id: str, options: Options) -> Transactions:
+        return Transactions(bootstrap, transactional_id, options)
+
     def produce(self, *arguments: Any) -> None:
         asyncio.run(self._produce(*arguments))
 
@@ -70,7 +132,9 @@ class Client:
             await asyncio.wait_for(asyncio.gather(*sent), 60)
 
     async def _read(self, bootstrap: str, topic: str, count: int, timeout_s: float, options: Options) -> list[Record]:
-        async with AIOKafkaConsumer(bootstrap_servers=bootstrap, auto_offset_reset="earliest") as consumer:
+        isolation = options.get("isolation", "read_uncommitted")
+        settings = {"bootstrap_servers": bootstrap, "auto_offset_reset": "earliest", "isolation_level": isolation}
+        async with AIOKafkaConsumer(**settings) as consumer:
             deadline = time.monotonic() + timeout_s
             await consumer._client.force_metadata_update()
             partitions = consumer.partitions_for_topic(topic)
@@ -80,8 +144,15 @@ class Client:
                 partitions = consumer.partitions_for_topic(topic)
             consumer.assign([TopicPartition(topic, partition) for partition in partitions])
             await consumer.seek_to_beginning()
+            ends = await consumer.end_offsets(consumer.assignment()) if options.get("until") == "end" else None
             found: list[Record] = []
-            while len(found) < count and time.monotonic() < deadline:
+
+            async def is_read() -> bool:
+                if ends is None:
+                    return len(found) >= count
+                return all([await consumer.position(place) >= end for place, end in ends.items()])
+
+            while not await is_read() and time.monotonic() < deadline:
                 for messages in (await consumer.getmany(timeout_ms=200)).values():
                     found += map(record_of, messages)
             return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from agent import Found, Options, Record, answer, answer_assigned, answer_records, answer_uncommitted, is_told_to_leave
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
 
 def record_of(message: Message) -> Record:
@@ -24,7 +24,61 @@ def reader(bootstrap: str, **settings: object) -> Consumer:
     return Consumer({**plain, **settings})
 
 
+class Transactions:
+    """A transactional producer; what was not delivered is told by `flush`."""
+
+    def __init__(self, bootstrap: str, transactional_id: str, options: Options) -> None:
+        self.bootstrap = bootstrap
+        self.producer = Producer(
+            {
+                "bootstrap.servers": bootstrap,
+                "transactional.id": transactional_id,
+                "transaction.timeout.ms": int(options.get("transaction_timeout", 60_000)),
+                "message.timeout.ms": int(options.get("transaction_timeout", 60_000)),
+                "compression.type": options.get("codec", "none"),
+                "linger.ms": 5,
+            }
+        )
+        self.producer.init_transactions(30)
+        self.begin = self.producer.begin_transaction
+        self.errors: list[object] = []
+
+    def send(self, topic: str, partition: int, value: bytes) -> None:
+        def note(error: object, message: Message) -> None:
+            if error is not None:
+                self.errors.append(error)
+
+        self.producer.produce(topic, value, partition=partition, on_delivery=note)
+
+    def flush(self) -> None:
+        unsent = self.producer.flush(30)
+        errors, self.errors = self.errors, []
+        if errors or unsent:
+            raise RuntimeError(f"{unsent} unsent, {errors[:1]}")
+
+    def commit(self) -> None:
+        self.producer.commit_transaction(30)
+
+    def abort(self) -> None:
+        self.producer.abort_transaction(30)
+        self.errors = []
+
+    def offsets(self, group: str, topic: str, offsets: dict[int, int]) -> None:
+        consumer = reader(self.bootstrap, **{"group.id": group})
+        try:
+            places = [TopicPartition(topic, partition, offset) for partition, offset in offsets.items()]
+            self.producer.send_offsets_to_transaction(places, consumer.consumer_group_metadata(), 30)
+        finally:
+            consumer.close()
+
+    def close(self) -> None:
+        del self.producer, self.begin
+
+
 class Client:
+    def open_transactions(self, bootstrap: str, transactional_id: str, options: Options) -> Transactions:
+        return Transactions(bootstrap, transactional_id, options)
+
     def produce(self, bootstrap: str, topic: str, codec: str, options: Options, records: list[Record]) -> None:
         producer = Producer(
             {
@@ -57,17 +111,23 @@ class Client:
             raise RuntimeError(f"{unsent} unsent, {errors[:1]}")
 
     def read(self, bootstrap: str, topic: str, count: int, timeout_s: float, options: Options) -> list[Record]:
-        consumer = reader(bootstrap)
+        is_until_end = options.get("until") == "end"
+        isolation = options.get("isolation", "read_uncommitted")
+        consumer = reader(bootstrap, **{"isolation.level": isolation, "enable.partition.eof": is_until_end})
         try:
             deadline = time.monotonic() + timeout_s
             partitions = consumer.list_topics(topic, timeout=timeout_s).topics[topic].partitions
             consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in partitions])
             found: list[Record] = []
-            while len(found) < count and time.monotonic() < deadline:
+            unfinished = set(partitions)
+            while (unfinished if is_until_end else len(found) < count) and time.monotonic() < deadline:
                 for message in consumer.consume(num_messages=500, timeout=0.2):
-                    if message.error() is not None:
+                    if message.error() is None:
+                        found.append(record_of(message))
+                    elif message.error().code() == KafkaError._PARTITION_EOF:
+                        unfinished.discard(message.partition())
+                    else:
                         raise KafkaException(message.error())
-                    found.append(record_of(message))
             return found
         finally:
             consumer.close()

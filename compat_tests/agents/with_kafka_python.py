@@ -12,6 +12,9 @@ from kafka.coordinator.assignors.range import RangePartitionAssignor
 from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from kafka.errors import KafkaError
 
+if __version__.startswith("3"):
+    from kafka.structs import OffsetAndMetadata
+
 ASSIGNORS = {"range": RangePartitionAssignor, "roundrobin": RoundRobinPartitionAssignor}
 
 
@@ -37,7 +40,43 @@ class Listener(ConsumerRebalanceListener):
         answer_assigned([partition.partition for partition in self.consumer.assignment()])
 
 
+class Transactions:
+    """A transactional producer; what was not delivered is told by `flush` or `commit`."""
+
+    def __init__(self, bootstrap: str, transactional_id: str, options: Options) -> None:
+        self.producer = KafkaProducer(
+            bootstrap_servers=bootstrap,
+            transactional_id=transactional_id,
+            transaction_timeout_ms=int(options.get("transaction_timeout", 60_000)),
+            compression_type=options.get("codec"),
+            linger_ms=5,
+        )
+        self.producer.init_transactions()
+        self.begin, self.abort = self.producer.begin_transaction, self.producer.abort_transaction
+        self.commit = self.producer.commit_transaction
+        self.sent: list[Any] = []
+
+    def send(self, topic: str, partition: int, value: bytes) -> None:
+        self.sent.append(self.producer.send(topic, value=value, partition=partition))
+
+    def flush(self) -> None:
+        sent, self.sent = self.sent, []
+        self.producer.flush(timeout=30)
+        for future in sent:
+            future.get(timeout=30)
+
+    def offsets(self, group: str, topic: str, offsets: dict[int, int]) -> None:
+        places = {TopicPartition(topic, partition): OffsetAndMetadata(offset, "", -1) for partition, offset in offsets.items()}
+        self.producer.send_offsets_to_transaction(places, group)
+
+    def close(self) -> None:
+        self.producer.close(timeout=5)
+
+
 class Client:
+    def open_transactions(self, bootstrap: str, transactional_id: str, options: Options) -> Transactions:
+        return Transactions(bootstrap, transactional_id, options)
+
     def produce(self, bootstrap: str, topic: str, codec: str, options: Options, records: list[Record]) -> None:
         settings = common(bootstrap, options)
         settings["compression_type"] = None if codec == "none" else codec
@@ -71,7 +110,10 @@ class Client:
             producer.close(timeout=5)
 
     def read(self, bootstrap: str, topic: str, count: int, timeout_s: float, options: Options) -> list[Record]:
-        consumer = KafkaConsumer(auto_offset_reset="earliest", enable_auto_commit=False, **common(bootstrap, options))
+        isolation = {"isolation_level": options["isolation"]} if "isolation" in options else {}
+        consumer = KafkaConsumer(
+            auto_offset_reset="earliest", enable_auto_commit=False, **isolation, **common(bootstrap, options)
+        )
         try:
             deadline = time.monotonic() + timeout_s
             partitions = consumer.partitions_for_topic(topic)
@@ -79,8 +121,15 @@ class Client:
                 partitions = consumer.partitions_for_topic(topic)
             consumer.assign([TopicPartition(topic, partition) for partition in partitions])
             consumer.seek_to_beginning()
+            ends = consumer.end_offsets(consumer.assignment()) if options.get("until") == "end" else None
             found: list[Record] = []
-            while len(found) < count and time.monotonic() < deadline:
+
+            def is_read() -> bool:
+                if ends is None:
+                    return len(found) >= count
+                return all(consumer.position(place) >= end for place, end in ends.items())
+
+            while not is_read() and time.monotonic() < deadline:
                 for messages in consumer.poll(timeout_ms=200).values():
                     found += map(record_of, messages)
             return found

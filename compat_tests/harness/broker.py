@@ -30,6 +30,8 @@ TEST_SETTINGS = {
     "log.retention.ms": "-1",
     "offsets.topic.num.partitions": "4",
     "offsets.topic.replication.factor": "1",
+    "transaction.state.log.num.partitions": "4",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "200",
 }
 """What the tests set on every broker: so that they need not wait, and that records of any time stay."""
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import os
 import queue
 import subprocess
 import sys
 import threading
 import time
 import venv
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -64,7 +65,10 @@ def python_agent(module: str, interpreter: str = sys.executable) -> tuple[str, .
 
 def java_agent(profile: str, dialect: str) -> tuple[str, ...]:
     """The command of an agent in Java; made when it is first needed, for it has to be compiled."""
-    flags = (f"-Dlog4j2.configurationFile={jars.HERE / 'java' / 'log4j2.properties'}",)
+    flags = (
+        f"-Dlog4j2.configurationFile={jars.HERE / 'java' / 'log4j2.properties'}",
+        f"-Dlog4j.configuration=file:{jars.HERE / 'java' / 'log4j.properties'}",
+    )
     return tuple(jars.java_command(profile, "Agent", programs=("agent", dialect), flags=flags, heap_mib=192))
 
 
@@ -85,12 +89,16 @@ CONFLUENT = Client("confluent-kafka", python_agent("with_confluent"))
 AIOKAFKA = Client("aiokafka", python_agent("with_aiokafka"))
 KAFKA_PYTHON_2 = Client(OLD_KAFKA_PYTHON, ("old-python",))
 JAVA = Client("java-4.3.1", ("java", jars.KAFKA, "dialect-4.3.1"), java=True)
+JAVA_3_9 = Client("java-3.9.1", ("java", jars.OLDER_KAFKA, "dialect-4.3.1"), java=True)
 JAVA_0_10 = Client(
     "java-0.10.0.0", ("java", jars.OLD_CLIENTS, "dialect-0.10.0.0"), (NONE, GZIP, SNAPPY, LZ4), modern=False, java=True
 )
 
 CLIENTS = (KAFKA_PYTHON, CONFLUENT, AIOKAFKA, KAFKA_PYTHON_2, JAVA)
 """Those that every broker of today serves."""
+
+TRANSACTIONAL_CLIENTS = (KAFKA_PYTHON, CONFLUENT, AIOKAFKA, JAVA, JAVA_3_9)
+"""Those with transactions: Java 4.3.1 speaks transactions v2 (KIP-890), the others the protocol before."""
 
 
 def command_of(client: Client) -> list[str]:
@@ -202,6 +210,25 @@ class Agent:
         records = [parse_record(fields[1:]) for fields in answers if fields[0] == "record"]
         return (None if offset < 0 else offset), (records[0] if records else None)
 
+    def open_transactions(self, bootstrap: str, transactional_id: str, **options: object) -> Transactions:
+        """A transactional producer, initialised.
+
+        Raises:
+            AgentError: it cannot be.
+        """
+        name = os.urandom(4).hex()
+        self.step("open", name, bootstrap, transactional_id, format_options(options))
+        return Transactions(self, name)
+
+    def step(self, *fields: object) -> None:
+        """One line and its answer.
+
+        Raises:
+            AgentError: what the library raised.
+        """
+        self._send("\t".join(map(str, fields)))
+        list(self._answers(70))
+
     def close(self) -> None:
         """Ends the process."""
         self.process.kill()
@@ -236,6 +263,40 @@ class Agent:
     def log_tail(self) -> str:
         """The end of what the library logged."""
         return self.log.read_text(errors="replace")[-4000:]
+
+
+@dataclass(frozen=True)
+class Transactions:
+    """A transactional producer in an agent. Every method raises AgentError with what the library raised."""
+
+    agent: Agent
+    name: str
+
+    def begin(self) -> None:
+        self.agent.step("begin", self.name)
+
+    def send(self, topic: str, *values: str, partition: int = 0) -> None:
+        """Sends values without waiting for their delivery."""
+        for value in values:
+            self.agent.step("send", self.name, topic, partition, pack(value.encode()))
+
+    def flush(self) -> None:
+        """Waits until what was sent is delivered."""
+        self.agent.step("flush", self.name)
+
+    def offsets(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
+        """Adds a group's offsets by partition to the transaction."""
+        packed = ",".join(f"{partition}:{offset}" for partition, offset in offsets.items())
+        self.agent.step("offsets", self.name, group, topic, packed)
+
+    def commit(self) -> None:
+        self.agent.step("commit", self.name)
+
+    def abort(self) -> None:
+        self.agent.step("abort", self.name)
+
+    def close(self) -> None:
+        self.agent.step("close", self.name)
 
 
 class Member(Agent):

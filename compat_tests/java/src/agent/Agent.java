@@ -51,7 +51,7 @@ public final class Agent {
                 break;
             }
             case "read":
-                read(fields[1], fields[2], Integer.parseInt(fields[3]), Long.parseLong(fields[4]));
+                read(fields[1], fields[2], Integer.parseInt(fields[3]), Long.parseLong(fields[4]), options(fields[5]));
                 break;
             case "find":
                 find(fields[1], new TopicPartition(fields[2], Integer.parseInt(fields[3])), Long.parseLong(fields[4]),
@@ -62,6 +62,18 @@ public final class Agent {
                 if (IN.ready()) {
                     IN.readLine();
                 }
+                break;
+            case "open":
+                Dialect.openTransactions(fields[1], fields[2], fields[3], options(fields[4]));
+                break;
+            case "begin":
+            case "flush":
+            case "commit":
+            case "abort":
+            case "send":
+            case "offsets":
+            case "close":
+                Dialect.transact(fields);
                 break;
             default:
                 throw new IllegalArgumentException(fields[0]);
@@ -102,8 +114,12 @@ public final class Agent {
         return new KafkaConsumer<>(settings, new ByteArrayDeserializer(), new ByteArrayDeserializer());
     }
 
-    static void read(String bootstrap, String topic, int count, long timeoutMs) {
-        try (KafkaConsumer<byte[], byte[]> consumer = consumer(bootstrap, new Properties())) {
+    static void read(String bootstrap, String topic, int count, long timeoutMs, Map<String, String> options) {
+        Properties settings = new Properties();
+        if (options.containsKey("isolation")) {
+            settings.put("isolation.level", options.get("isolation"));
+        }
+        try (KafkaConsumer<byte[], byte[]> consumer = consumer(bootstrap, settings)) {
             List<TopicPartition> partitions = new ArrayList<>();
             for (PartitionInfo partition : consumer.partitionsFor(topic)) {
                 partitions.add(new TopicPartition(topic, partition.partition()));
@@ -111,14 +127,28 @@ public final class Agent {
             consumer.assign(partitions);
             consumer.seekToBeginning(partitions);
             long deadline = System.currentTimeMillis() + timeoutMs;
+            Map<TopicPartition, Long> ends = "end".equals(options.get("until")) ? Dialect.endOffsets(consumer, partitions) : null;
             int found = 0;
-            while (found < count && System.currentTimeMillis() < deadline) {
+            while (!isRead(consumer, ends, found, count) && System.currentTimeMillis() < deadline) {
                 for (ConsumerRecord<byte[], byte[]> record : Dialect.poll(consumer, 200)) {
                     answerRecord(record);
                     found++;
                 }
             }
         }
+    }
+
+    /** Whether all positions have reached the ends, or, without these, so many records were found. */
+    static boolean isRead(KafkaConsumer<byte[], byte[]> consumer, Map<TopicPartition, Long> ends, int found, int count) {
+        if (ends == null) {
+            return found >= count;
+        }
+        for (Map.Entry<TopicPartition, Long> end : ends.entrySet()) {
+            if (consumer.position(end.getKey()) < end.getValue()) {
+                return false;
+            }
+        }
+        return true;
     }
 
     static void find(String bootstrap, TopicPartition partition, long timestamp, long timeoutMs) {
