@@ -10,7 +10,9 @@ Behaviour:
     only what has changed; its answer leaves out partitions without news, and partitions that gave records go to the end of
     the order. `max.incremental.fetch.session.cache.slots` limits how many there are.
     Before version 4 clients know no record batches: what they fetch is converted to message sets of magic 0 or 1.
-    `isolation_level`: no transactions exist, so the last stable offset is the high watermark, and no record is ever aborted.
+    With `isolation_level` 1 (read_committed) a partition gives records up to its last stable offset, and
+    `aborted_transactions` names those whose records, up to their markers, the client is to leave out; only what lies before
+    that offset counts for `min_bytes`. Markers take an offset each and are among the records in either case.
 
 Versions:
     0-1: message sets of magic 0; 1 adds `throttle_time_ms`. 2: magic 1.
@@ -61,6 +63,7 @@ from wirekafka.wire.types import (
 
 if TYPE_CHECKING:
     from wirekafka.broker import Broker
+    from wirekafka.log.log import Log
 
 log = structlog.get_logger(__name__)
 
@@ -71,6 +74,8 @@ FIRST_VERSION_WITH_STORAGE_ERROR = 6
 FIRST_VERSION_WITH_ZSTD = 10
 FIRST_VERSION_WITH_TOPIC_IDS = 13
 FIRST_VERSION_WITH_LEADERS = 16
+
+READ_COMMITTED = 1
 
 
 class ReplicaState(Message):
@@ -358,7 +363,7 @@ class _Reading:
     """
 
     __slots__ = (
-        "_broker", "_call", "_left_bytes", "_min_bytes", "_must_give_a_batch", "_sum_bytes",
+        "_broker", "_call", "_left_bytes", "_min_bytes", "_must_give_a_batch", "_only_stable", "_sum_bytes",
         "found_bytes", "must_answer", "node_endpoints", "watched",
     )  # fmt: skip
 
@@ -369,6 +374,7 @@ class _Reading:
         self._left_bytes = min(request.max_bytes, broker.config.integer("fetch.max.bytes"))
         self._min_bytes = min(request.min_bytes, self._left_bytes)
         self._must_give_a_batch = call.version >= FIRST_VERSION_THAT_GIVES_A_BATCH
+        self._only_stable = request.isolation_level == READ_COMMITTED
         self._sum_bytes = 0
         self.found_bytes: dict[Partition, int] = {}
         self.watched: list[tuple[Partition, Asked]] = []
@@ -396,6 +402,7 @@ class _Reading:
             missing_bytes=self._min_bytes - self._sum_bytes,
             counted_bytes=self.found_bytes,
             answer=answer_whatever_happens,
+            only_stable=self._only_stable,
         )
 
     def read(self, partition: Partition, asked: Asked) -> PartitionData:
@@ -412,19 +419,22 @@ class _Reading:
                 self.must_answer = True
             elif asked.fetch_offset != source.high_watermark:
                 records = self._take(partition, asked)
+            last_stable_offset = source.last_stable_offset
+            aborted: list[AbortedTransaction] | None = None
+            if self._only_stable:
+                aborted = _aborted_in(source, asked.fetch_offset, records, last_stable_offset)
         except KafkaError as error:
             return self.refuse(asked.partition, error.code, partition)
         self.watched.append((partition, asked))
         data = PartitionData(
             partition_index=asked.partition,
             high_watermark=source.high_watermark,
-            last_stable_offset=source.last_stable_offset,
+            last_stable_offset=last_stable_offset,
             log_start_offset=source.log_start_offset,
             diverging_epoch=diverging_epoch,
             records=records,
         )
-        if not self._call.request.isolation_level:
-            data.aborted_transactions = None
+        data.aborted_transactions = aborted
         return data
 
     def _take(self, partition: Partition, asked: Asked) -> Any:
@@ -438,7 +448,9 @@ class _Reading:
             raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
         max_bytes = min(asked.partition_max_bytes, self._left_bytes)
         must_give_a_batch = self._must_give_a_batch or version < FIRST_VERSION_THAT_GIVES_A_BATCH
-        records = partition.read(asked.fetch_offset, max_bytes=max(0, max_bytes), min_one_batch=must_give_a_batch)
+        records = partition.read(
+            asked.fetch_offset, max_bytes=max(0, max_bytes), min_one_batch=must_give_a_batch, only_stable=self._only_stable
+        )
         size_bytes = len(records)
         if size_bytes:
             self._must_give_a_batch = False
@@ -463,6 +475,18 @@ class _Reading:
                 host, port = self._broker.advertised_address(self._call.client)
                 self.node_endpoints = [NodeEndpoint(node_id=self._broker.node_id, host=host, port=port)]
         return data
+
+
+def _aborted_in(source: Log, offset: int, records: Any, end_offset: int) -> list[AbortedTransaction]:
+    """The aborted transactions that a reader of committed records has to leave out of what it gets.
+
+    Raises:
+        KafkaError: KAFKA_STORAGE_ERROR.
+    """
+    if not records:
+        return []
+    found = source.aborted_in_read(offset, len(records), end_offset)
+    return [AbortedTransaction(producer_id=each.producer_id, first_offset=each.first_offset) for each in found]
 
 
 def _diverging_epoch(partition: Partition, asked: Asked) -> EpochEndOffset | None:

@@ -111,7 +111,7 @@ class SessionPartition:
         if self.partition is not None:
             self.partition.watchers.pop(self, None)
 
-    def on_append(self, partition: Partition, size_bytes: int) -> None:
+    def on_append(self, partition: Partition, size_bytes: int, stable_bytes: int) -> None:
         """There is something new to read or to tell."""
         session = self.session
         session.dirty[self] = None
@@ -119,7 +119,7 @@ class SessionPartition:
         if waiting is None or waiting.pending.is_done:
             del partition.watchers[self]
         else:
-            waiting.count(partition, size_bytes, self.asked.partition_max_bytes)
+            waiting.count(partition, size_bytes, stable_bytes, self.asked.partition_max_bytes)
 
     def on_gone(self, partition: Partition) -> None:
         """The topic must be looked up again, and who waits is told."""

@@ -14,8 +14,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from wirekafka.errors import ErrorCode, KafkaError
+from wirekafka.log.producer_state import Ending
 from wirekafka.log.validation import Origin
 from wirekafka.names import TopicPartition
+from wirekafka.wire.control import EndMarker
 
 if TYPE_CHECKING:
     from wirekafka.config import LogConfig
@@ -28,8 +30,14 @@ if TYPE_CHECKING:
 class Watcher(Protocol):
     """Someone who wants to know what happens to a partition."""
 
-    def on_append(self, partition: Partition, size_bytes: int) -> object:
-        """Records of that many bytes can be read now, or the log starts later than it did (0 bytes)."""
+    def on_append(self, partition: Partition, size_bytes: int, stable_bytes: int) -> object:
+        """More can be read than before, or the log starts later than it did (0 bytes).
+
+        Args:
+            size_bytes: the bytes that were appended.
+            stable_bytes: the bytes that lie before the last stable offset now and did not before, for who reads committed
+                records only: none while a transaction is open, and all that it held back once it ends.
+        """
 
     def on_gone(self, partition: Partition) -> object:
         """The partition is closed or deleted; it calls no more."""
@@ -135,18 +143,59 @@ class Partition:
             log.high_watermark = log.log_end_offset
             if self.watchers:
                 size_bytes = len(records)
-                for watcher in tuple(self.watchers):
-                    watcher.on_append(self, size_bytes)
+                is_stable = log.producers.first_unstable_offset is None
+                self._tell_watchers(size_bytes, size_bytes if is_stable else 0)
         return info
 
-    def read(self, offset: int, *, max_bytes: int, min_one_batch: bool) -> FileRegion | bytes:
+    def _tell_watchers(self, size_bytes: int, stable_bytes: int) -> None:
+        for watcher in tuple(self.watchers):
+            watcher.on_append(self, size_bytes, stable_bytes)
+
+    def write_marker(
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        *,
+        coordinator_epoch: int,
+        is_commit: bool,
+        now_ms: int,
+        transaction_version: int,
+    ) -> AppendInfo:
+        """Ends the transaction of a producer in this partition, and wakes who waits for committed records.
+
+        A producer without a transaction gets its marker too, so a coordinator may write one again.
+
+        Args:
+            transaction_version: the version of the feature `transaction.version` that the transaction goes by; with 2, the
+                marker's epoch is the producer's next one (KIP-890).
+
+        Raises:
+            KafkaError: INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED, KAFKA_STORAGE_ERROR; nothing was appended.
+
+        Durability: as `Log.append` says.
+        """
+        log = self.log
+        stable_offset = log.last_stable_offset
+        ending = Ending(EndMarker(is_commit, coordinator_epoch), transaction_version)
+        info = log.append_marker(producer_id, producer_epoch, ending, leader_epoch=self.leader_epoch, now_ms=now_ms)
+        log.high_watermark = log.log_end_offset
+        if self.watchers:
+            size_bytes = log.size_between(info.base_offset, log.log_end_offset)
+            self._tell_watchers(size_bytes, log.size_between(stable_offset, log.last_stable_offset))
+        return info
+
+    def read(self, offset: int, *, max_bytes: int, min_one_batch: bool, only_stable: bool = False) -> FileRegion | bytes:
         """Committed batches from the one that holds `offset`; empty at the high watermark.
+
+        Args:
+            only_stable: none from the last stable offset on, for who reads committed transactions only.
 
         Raises:
             KafkaError: OFFSET_OUT_OF_RANGE, KAFKA_STORAGE_ERROR.
         """
         log = self.log
-        return log.read(offset, max_bytes=max_bytes, end_offset=log.high_watermark, min_one_batch=min_one_batch)
+        end_offset = log.last_stable_offset if only_stable else log.high_watermark
+        return log.read(offset, max_bytes=max_bytes, end_offset=end_offset, min_one_batch=min_one_batch)
 
     def check_leader_epoch(self, current_leader_epoch: int) -> None:
         """Checks the epoch that a client believes in; -1 means it believes nothing.
@@ -205,8 +254,7 @@ class Partition:
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
         if before_offset > log.log_start_offset:
             log.delete_records(before_offset)
-            for watcher in tuple(self.watchers):
-                watcher.on_append(self, 0)
+            self._tell_watchers(0, 0)
         return log.log_start_offset
 
     def close(self) -> None:

@@ -1,8 +1,9 @@
 """Where requests wait for what they asked for: a condition, a deadline, a completion, and no task.
 
-Theory of operation: a Fetch that finds too few bytes becomes a `DelayedFetch`. It counts the bytes that are appended to the
+Theory of operation: a Fetch that finds too few bytes becomes a `DelayedFetch`. It counts the bytes that become readable in the
 partitions it watches, which costs O(1) for each append, and reads again only once there are enough, or its time is up. So an
-append wakes nobody who would go on waiting. An answer is made inside the append that allows it, unless the purgatory is
+append wakes nobody who would go on waiting. For who reads committed records only, the bytes of a transaction become readable
+when the last stable offset moves past them. An answer is made inside the append that allows it, unless the purgatory is
 held: a Produce of many partitions holds it, so that a consumer of them all gets them in one answer.
 
 Source: kafka.server.DelayedFetch, org.apache.kafka.server.purgatory.DelayedOperationPurgatory.
@@ -67,13 +68,14 @@ class DelayedFetch:
     Args:
         missing_bytes: how many bytes must be appended until there are enough.
         counted_bytes: what the first read found, by partition; partitions where it found nothing are left out.
+        only_stable: bytes count once they are before the last stable offset.
         answer: reads again and makes the response; it never raises.
 
     Attributes:
         pending: the reply.
     """
 
-    __slots__ = ("_answer", "_counted_bytes", "_limits", "_missing_bytes", "_purgatory", "_timer", "pending")
+    __slots__ = ("_answer", "_counted_bytes", "_limits", "_missing_bytes", "_only_stable", "_purgatory", "_timer", "pending")
 
     def __init__(
         self,
@@ -83,10 +85,12 @@ class DelayedFetch:
         missing_bytes: int,
         counted_bytes: dict[Partition, int],
         answer: Callable[[], Any],
+        only_stable: bool = False,
     ) -> None:
         self._purgatory = purgatory
         self._missing_bytes = missing_bytes
         self._counted_bytes = counted_bytes
+        self._only_stable = only_stable
         self._limits: dict[Partition, int] = {}
         self._answer = answer
         self._timer = purgatory.clock.call_later(max_wait_ms, self.finish)
@@ -97,18 +101,18 @@ class DelayedFetch:
         self._limits[partition] = limit_bytes
         partition.watchers[self] = None
 
-    def on_append(self, partition: Partition, size_bytes: int) -> None:
+    def on_append(self, partition: Partition, size_bytes: int, stable_bytes: int) -> None:
         """Counts bytes of a partition that this fetch watches itself."""
-        self.count(partition, size_bytes, self._limits[partition])
+        self.count(partition, size_bytes, stable_bytes, self._limits[partition])
 
     def on_gone(self, partition: Partition) -> None:
         """Cases A to E, H."""
         self._purgatory.answer(self)
 
-    def count(self, partition: Partition, size_bytes: int, limit_bytes: int) -> None:
+    def count(self, partition: Partition, size_bytes: int, stable_bytes: int, limit_bytes: int) -> None:
         """Case G: so many more bytes of a partition, of which the fetch takes no more than the limit."""
         counted = self._counted_bytes.get(partition, 0)
-        counts_now = min(counted + size_bytes, limit_bytes)
+        counts_now = min(counted + (stable_bytes if self._only_stable else size_bytes), limit_bytes)
         if counts_now <= counted or self._missing_bytes <= 0:
             return
         self._counted_bytes[partition] = counts_now

@@ -33,6 +33,7 @@ from wirekafka.wire.batch import (
     iterate_records,
 )
 from wirekafka.wire.compression import MOST_CONTENT_BYTES, Compression, compression_of, decompress_stream
+from wirekafka.wire.control import ABORT, COMMIT, CONTROL_KEY, END_MARKER_VALUE
 from wirekafka.wire.legacy import COMPRESSION_MASK as LEGACY_COMPRESSION_MASK
 from wirekafka.wire.legacy import CRC_OFFSET as LEGACY_CRC_OFFSET
 from wirekafka.wire.legacy import LEAST_MESSAGE_BYTES, TIMESTAMP_TYPE_MASK, stored_records
@@ -42,12 +43,10 @@ CHUNK_BYTES = 4 << 20
 _LEAST_BYTES = LOG_OVERHEAD + LEAST_MESSAGE_BYTES
 _CHECKSUM = struct.Struct(">I")
 _LENGTH = struct.Struct(">i")
-_CONTROL_KEY = struct.Struct(">hh")
-_CONTROL_VALUE = struct.Struct(">hi")
 
 CONTROL_TYPES = {
-    0: "abort",
-    1: "commit",
+    ABORT: "abort",
+    COMMIT: "commit",
     2: "leader_change",
     3: "snapshot_header",
     4: "snapshot_footer",
@@ -289,9 +288,9 @@ class Control:
 
 def control_of(record: Record) -> Control | None:
     """What a record of a control batch says; None if it says nothing."""
-    if record.key is None or len(record.key) < _CONTROL_KEY.size:
+    if record.key is None or len(record.key) < CONTROL_KEY.size:
         return None
-    _, number = _CONTROL_KEY.unpack_from(record.key)
-    has_epoch = number in (0, 1) and record.value is not None and len(record.value) >= _CONTROL_VALUE.size
-    epoch = _CONTROL_VALUE.unpack_from(record.value)[1] if has_epoch and record.value is not None else None
+    _, number = CONTROL_KEY.unpack_from(record.key)
+    has_epoch = number in (ABORT, COMMIT) and record.value is not None and len(record.value) >= END_MARKER_VALUE.size
+    epoch = END_MARKER_VALUE.unpack_from(record.value)[1] if has_epoch and record.value is not None else None
     return Control(CONTROL_TYPES.get(number, f"type {number}"), epoch)

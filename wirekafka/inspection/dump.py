@@ -38,7 +38,8 @@ from wirekafka.log.checkpoint import (
 from wirekafka.log.directory import partition_of_folder
 from wirekafka.log.epochs import LeaderEpochs
 from wirekafka.log.index import OffsetIndex, TimeIndex
-from wirekafka.log.producer_state import CorruptSnapshotError, Producers
+from wirekafka.log.producer_snapshot import CorruptSnapshotError
+from wirekafka.log.producer_state import Producers
 from wirekafka.log.transaction_index import ENTRY as TRANSACTION_ENTRY
 from wirekafka.log.transaction_index import AbortedTransaction
 from wirekafka.names import GROUP_METADATA_TOPIC, NO_SEQUENCE, NO_TIMESTAMP, format_topic_id

@@ -49,7 +49,8 @@ from wirekafka.log.checkpoint import (
 from wirekafka.log.directory import is_held, partition_of_folder
 from wirekafka.log.epochs import FILE_NAME as EPOCHS_FILE
 from wirekafka.log.epochs import LeaderEpochs
-from wirekafka.log.producer_state import CorruptSnapshotError, Producers
+from wirekafka.log.producer_snapshot import CorruptSnapshotError
+from wirekafka.log.producer_state import Producers
 from wirekafka.log.recovery import SWAP_SUFFIX
 from wirekafka.log.segment import LOG_SUFFIX, MOST_RELATIVE_OFFSET, file_name
 from wirekafka.names import TopicPartition

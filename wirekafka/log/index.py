@@ -137,6 +137,20 @@ class OffsetIndex(Index):
     entry = struct.Struct(">ii")
     key_type = "i"
 
+    def last_offset_from(self, position: int) -> int | None:
+        """The last offset, relative to the segment's base, of a batch at `position` or soon behind it; None if none is known.
+
+        Source: OffsetIndex.fetchUpperBoundOffset.
+        """
+        if self.keys is not None and self.values is not None:
+            slot = bisect_left(self.values, position)
+            return self.keys[slot] if slot < len(self.keys) else None
+        if not self.count:
+            return None
+        file = self.folder.open(self.name)
+        slot = bisect_left(range(self.count), position, key=lambda n: self._read(file, n)[1])
+        return self._read(file, slot)[0] if slot < self.count else None
+
     def truncate(self, relative_offset: int) -> None:
         """Drops the entries from `relative_offset` on."""
         self.load()

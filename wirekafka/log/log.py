@@ -27,15 +27,19 @@ from wirekafka.log.epochs import FILE_NAME as EPOCHS_FILE
 from wirekafka.log.epochs import EpochEnd
 from wirekafka.log.flush import Flush
 from wirekafka.log.places import BadBatchError
-from wirekafka.log.producer_state import BatchMemory, CorruptSnapshotError
+from wirekafka.log.producer import BatchMemory
+from wirekafka.log.producer_snapshot import CorruptSnapshotError
+from wirekafka.log.producer_state import Ending
 from wirekafka.log.recovery import SNAPSHOT_SUFFIX, Loaded, replay
 from wirekafka.log.retention import BEFORE_START, count_before_start, count_expired
 from wirekafka.log.segment import Segment, TimestampAndOffset, file_name
 from wirekafka.log.segments import Segments
 from wirekafka.log.services import AppendInfo, LogServices
 from wirekafka.log.storage import FileRegion, Folder
+from wirekafka.log.transaction_index import AbortedTransaction
 from wirekafka.log.validation import Origin, assign_offsets, parse_batches
 from wirekafka.names import NO_PRODUCER_ID, TopicPartition
+from wirekafka.wire.control import build_end_marker
 
 log = structlog.get_logger(__name__)
 
@@ -106,8 +110,18 @@ class Log:
 
     @property
     def last_stable_offset(self) -> int:
-        """One past the last record that a read_committed consumer sees; without transactions, the high watermark."""
-        return self.high_watermark
+        """One past the last record that a read_committed consumer sees: the high watermark, or where a transaction is open.
+
+        Source: UnifiedLog.lastStableOffset; a transaction that begins before the log start offset is open from there on.
+        """
+        unstable_offset = self.producers.first_unstable_offset
+        if unstable_offset is None:
+            return self.high_watermark
+        return max(min(unstable_offset, self.high_watermark), self.log_start_offset)
+
+    def has_open_transaction(self, producer_id: int, producer_epoch: int) -> bool:
+        """Whether the producer has a transaction open here, with just that epoch."""
+        return self.producers.has_open_transaction(producer_id, producer_epoch)
 
     @property
     def size_bytes(self) -> int:
@@ -126,19 +140,29 @@ class Log:
 
     # Appending
 
-    def append(self, records: memoryview, *, leader_epoch: int, now_ms: int, origin: Origin = Origin.CLIENT) -> AppendInfo:
-        """Appends batches and says which offsets they got.
+    def append(
+        self,
+        records: memoryview,
+        *,
+        leader_epoch: int,
+        now_ms: int,
+        origin: Origin = Origin.CLIENT,
+        ending: Ending | None = None,
+    ) -> AppendInfo:
+        """Appends a batch and says which offsets it got.
 
         Args:
-            records: whole batches in a writable buffer; offsets are written into it.
-            leader_epoch: written into each batch.
-            origin: who sends them; only a client's sequence numbers are checked.
+            records: a whole batch in a writable buffer; offsets are written into it.
+            leader_epoch: written into the batch.
+            origin: who sends it; only a client's sequence numbers are checked.
+            ending: what the batch says, if it is the marker of a transaction; see `append_marker`.
 
         Raises:
             KafkaError: nothing was appended. Besides what `parse_batches` and `assign_offsets` raise:
-                OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH of an idempotent producer; RECORD_LIST_TOO_LARGE, more
-                than a segment holds; KAFKA_STORAGE_ERROR, the disk is full or fails, and a later append may succeed. If it
-                is the flush for `flush.messages` that fails, the records are there and may yet be lost.
+                OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH of an idempotent producer; INVALID_TXN_STATE, a batch
+                outside of its producer's open transaction; RECORD_LIST_TOO_LARGE, more than a segment holds;
+                KAFKA_STORAGE_ERROR, the disk is full or fails, and a later append may succeed. If it is the flush for
+                `flush.messages` that fails, the records are there and may yet be lost.
 
         Durability: in the page cache: safe from a crash of this process. On disk if `flush.messages` asks for it.
         """
@@ -149,7 +173,7 @@ class Log:
         batches = parse_batches(records, config=config, origin=origin)
         is_client = origin is Origin.CLIENT
         if is_client and batches[0].header.producer_id != NO_PRODUCER_ID:
-            duplicate = self.producers.find_duplicate(batch.header for batch in batches)
+            duplicate = self.producers.find_duplicate(batches[0].header)
             if duplicate is not None:
                 return self._answer_duplicate(duplicate)
         assigned = assign_offsets(
@@ -161,7 +185,7 @@ class Log:
                 ErrorCode.RECORD_LIST_TOO_LARGE, f"{size_bytes} bytes are more than a segment's {config.segment_bytes}"
             )
         headers = assigned.batches
-        changed = self.producers.prepare(headers, has_sequences=is_client)
+        producer = self.producers.prepare(headers[0], has_sequences=is_client, ending=ending)
         try:
             if leader_epoch != self.epochs.latest:
                 self._assign_epoch(leader_epoch)
@@ -170,15 +194,47 @@ class Log:
         except OSError as error:
             raise self._failed("append", error) from error
         self.log_end_offset = end_offset = assigned.last_offset + 1
-        self.producers.commit(changed, end_offset)
+        aborted = self.producers.commit(producer, headers[0], end_offset, ending)
         if self.has_failed:
             self._recovered()
+        if aborted is not None:
+            self._note_aborted(segment, aborted)
         if end_offset - self.recovery_point >= config.flush_messages:
             self.flush()
         elif config.flush_ms < _NEVER_MS and not self._is_flush_arranged:
             self._is_flush_arranged = True
             self.services.call_later(config.flush_ms, self._flush_if_due)
         return AppendInfo(assigned.first_offset, assigned.last_offset, assigned.log_append_time_ms, self.log_start_offset)
+
+    def append_marker(
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        ending: Ending,
+        *,
+        leader_epoch: int,
+        now_ms: int,
+    ) -> AppendInfo:
+        """Ends the transaction of a producer: appends the marker, and enters an aborted one into the segment's index.
+
+        A producer without a transaction, or one that is not known, gets the marker all the same: the coordinator may write
+        it again, and the epoch that it has fences older ones.
+
+        Raises:
+            KafkaError: nothing was appended: INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED, KAFKA_STORAGE_ERROR.
+
+        Durability: as `append`.
+        """
+        batch = build_end_marker(ending.marker, producer_id=producer_id, producer_epoch=producer_epoch, timestamp=now_ms)
+        return self.append(memoryview(batch), leader_epoch=leader_epoch, now_ms=now_ms, origin=Origin.COORDINATOR, ending=ending)
+
+    def _note_aborted(self, segment: Segment, aborted: AbortedTransaction) -> None:
+        """Enters a transaction into the segment's index; what cannot be written now is when the segment comes to rest."""
+        segment.transaction_index.add(aborted)
+        try:
+            segment.transaction_index.save()
+        except OSError as error:
+            self._failed("write a transaction index", error)
 
     def _answer_duplicate(self, duplicate: BatchMemory) -> AppendInfo:
         has_append_time = self.config.message_timestamp_type == "LogAppendTime"
@@ -295,6 +351,38 @@ class Log:
             )
         except OSError as error:
             raise self._failed("read", error) from error
+
+    def aborted_transactions(self, from_offset: int, to_offset: int) -> list[AbortedTransaction]:
+        """The aborted transactions of which something may be in [from_offset, to_offset), in the order of their ends.
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR.
+        """
+        with self._on_disk("read"):
+            return self.segments.aborted_transactions(from_offset, to_offset)
+
+    def size_between(self, offset: int, end_offset: int) -> int:
+        """The bytes of the batches from the one that holds `offset` up to the one that holds `end_offset`; 0 if unreadable."""
+        try:
+            return self.segments.bytes_between(offset, end_offset, self.log_end_offset)
+        except OSError as error:
+            self._failed("read", error)
+            return 0
+
+    def aborted_in_read(self, offset: int, size_bytes: int, end_offset: int) -> list[AbortedTransaction]:
+        """The aborted transactions of which something may be in a read from `offset` that gave so many bytes.
+
+        Args:
+            end_offset: as it was given to `read`.
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR.
+        """
+        if not self.segments.has_aborted_transactions(offset):
+            return []
+        with self._on_disk("read"):
+            to_offset = self.segments.offset_behind(offset, size_bytes, end_offset)
+            return self.segments.aborted_transactions(offset, to_offset)
 
     def batches(self, from_offset: int | None = None) -> Iterator[memoryview]:
         """The batches from the one that holds `from_offset`, or from the log's start, whole, up to the end.

@@ -34,8 +34,9 @@ from wirekafka.log.directory import FUTURE_FOLDER_SUFFIX, DataDirectory
 from wirekafka.log.epochs import FILE_NAME as EPOCHS_FILE
 from wirekafka.log.log import Log
 from wirekafka.log.recovery import SNAPSHOT_SUFFIX
-from wirekafka.log.segment import INDEX_SUFFIX, SEGMENT_SUFFIXES, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX, Segment, file_name
+from wirekafka.log.segment import INDEX_SUFFIX, SEGMENT_SUFFIXES, TIME_INDEX_SUFFIX, Segment, file_name
 from wirekafka.log.storage import FileHandle, Folder
+from wirekafka.log.transaction_index import SUFFIX as TRANSACTION_INDEX_SUFFIX
 from wirekafka.names import TopicPartition
 
 if TYPE_CHECKING:
@@ -156,10 +157,13 @@ class Move:
             storage.sync(target.fd)
 
     def _copy_file(self, name: str) -> None:
-        """Copies a small file; one that is not there is fine."""
+        """Copies a small file; one that is not there is not there in the copy either."""
         data = self._from_source(lambda: self.log.folder.read_file(name))
         if data is not None:
             self.folder.write_file(name, data, sync=True)
+        else:
+            # It may have been there when it was copied before: compaction has taken it meanwhile.
+            self.folder.remove(name)
 
     def _wanted_files(self) -> set[str]:
         """The files beside the segments that are copied as they are."""
@@ -204,6 +208,7 @@ class Move:
             copied = self._copied[segment]
             if copied < segment.size:
                 self._copy_bytes(segment.log_name, copied, segment.size, is_synced=False)
+        self._copy_file(active.transaction_index.name)
         if moved.epochs.entries:
             folder.write_file(EPOCHS_FILE, moved.epochs.write(), sync=True)
         if moved.recovery_point > synced_offset:

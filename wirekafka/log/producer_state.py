@@ -1,168 +1,42 @@
-"""What a partition knows of its idempotent producers: enough to recognise a batch that it has already.
+"""What a partition knows of its idempotent and transactional producers: who may write what, and which transactions are open.
 
 Theory of operation: each producer's last five batches are remembered (a client has at most five requests in flight), so a
 batch that comes again is answered with the offset of the first time, and one that leaves a gap is refused. A producer that
-is not known, because it is new here, or its records are gone, or it expired, may begin with any sequence number. The state is
-a function of the log: a snapshot at an offset, and the batches behind that offset replayed.
+is not known, because it is new here, or its records are gone, or it expired, may begin with any sequence number. The first
+transactional batch of a producer opens a transaction in this partition, the coordinator's marker closes it; what is open
+keeps the last stable offset where it begins. The state is a function of the log: a snapshot at an offset, and the batches
+behind that offset replayed.
 
-Rules of this file: pure, but for the bytes of the snapshot, which are Apache Kafka's. `prepare` decides and changes nothing;
-`commit` takes over what was decided, once the batches are written. Sequence numbers wrap from 2^31 - 1 to 0.
+Rules of this file: pure. `prepare` decides and changes nothing; `commit` takes over what was decided, once the batch is
+written.
+    Invariant: first_unstable_offset is the least first offset of the open transactions, None if there are none.
 
-Source: KIP-98; org.apache.kafka.storage.internals.log.{ProducerStateManager, ProducerAppendInfo, ProducerStateEntry},
-ProducerSnapshot.json.
+Source: KIP-98; org.apache.kafka.storage.internals.log.ProducerStateManager.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from struct import Struct
+from collections import OrderedDict
+from collections.abc import Iterator
 from typing import NamedTuple
 
-from crc32c import crc32c
-
-from wirekafka.errors import ErrorCode, KafkaError
-from wirekafka.names import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, NO_TIMESTAMP
-from wirekafka.wire.batch import MOST_SEQUENCE, BatchHeader
-
-BATCHES_KEPT = 5
-_SNAPSHOT_VERSION = 1
-_SNAPSHOT_HEAD = Struct(">hIi")
-_SNAPSHOT_CRC = Struct(">I")
-_SNAPSHOT_CRC_AT = 2
-_SNAPSHOT_CRC_FROM = 6
-_SNAPSHOT_ENTRY = Struct(">qhiqiqiq")
-_NO_COORDINATOR_EPOCH = -1
-_NO_OFFSET = -1
+from wirekafka.log.producer import BatchMemory, Beginning, Producer
+from wirekafka.log.producer_snapshot import read_snapshot, write_snapshot
+from wirekafka.log.transaction_index import VERSION, AbortedTransaction
+from wirekafka.names import NO_PRODUCER_ID
+from wirekafka.wire.batch import TRANSACTIONAL_MASK, BatchHeader
+from wirekafka.wire.control import EndMarker
 
 
-class CorruptSnapshotError(Exception):
-    """The bytes are no snapshot of producers."""
-
-
-class BatchMemory(NamedTuple):
-    """One batch of a producer, as far as it is remembered."""
-
-    last_sequence: int
-    last_offset: int
-    offset_delta: int
-    timestamp: int
-
-    @property
-    def first_sequence(self) -> int:
-        """The sequence number of its first record."""
-        return (self.last_sequence - self.offset_delta) & MOST_SEQUENCE
-
-    @property
-    def first_offset(self) -> int:
-        """The offset of its first record."""
-        return self.last_offset - self.offset_delta
-
-
-class Producer:
-    """One producer, as this partition knows it.
+class Ending(NamedTuple):
+    """A marker that is to be appended, and by whose rules.
 
     Attributes:
-        epoch: its epoch, `NO_PRODUCER_EPOCH` until it has written.
-        batches: its last batches with this epoch, the oldest first; never more than `BATCHES_KEPT`.
-        last_timestamp: the greatest timestamp of its last batch, by which it expires.
-        coordinator_epoch: of the coordinator that last ended a transaction of it, kept for those who read the snapshot.
-        transaction_first_offset: where its open transaction begins, None if it has none.
+        transaction_version: the version of the feature `transaction.version` that the transaction goes by.
     """
 
-    __slots__ = ("batches", "coordinator_epoch", "epoch", "last_timestamp", "producer_id", "transaction_first_offset")
-
-    def __init__(self, producer_id: int) -> None:
-        self.producer_id = producer_id
-        self.epoch = NO_PRODUCER_EPOCH
-        self.batches: tuple[BatchMemory, ...] = ()
-        self.last_timestamp = NO_TIMESTAMP
-        self.coordinator_epoch = _NO_COORDINATOR_EPOCH
-        self.transaction_first_offset: int | None = None
-
-    def copy(self) -> Producer:
-        """The same producer, free to change."""
-        twin = Producer(self.producer_id)
-        twin.epoch = self.epoch
-        twin.batches = self.batches
-        twin.last_timestamp = self.last_timestamp
-        twin.coordinator_epoch = self.coordinator_epoch
-        twin.transaction_first_offset = self.transaction_first_offset
-        return twin
-
-    @property
-    def last_sequence(self) -> int:
-        """The sequence number of its last record, `NO_SEQUENCE` if no batch is remembered."""
-        return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
-
-    @property
-    def last_offset(self) -> int | None:
-        """The offset of its last record, None if no batch is remembered."""
-        return self.batches[-1].last_offset if self.batches else None
-
-    def find_duplicate(self, batch: BatchHeader) -> BatchMemory | None:
-        """The remembered batch with the same epoch and the same sequence numbers, if there is one."""
-        if batch.producer_epoch != self.epoch:
-            return None
-        if self.batches and batch.base_sequence == (self.batches[-1].last_sequence + 1) & MOST_SEQUENCE:
-            return None
-        last_sequence = batch.last_sequence
-        for memory in self.batches:
-            if memory.last_sequence == last_sequence and memory.first_sequence == batch.base_sequence:
-                return memory
-        return None
-
-    def check(self, batch: BatchHeader) -> None:
-        """Checks that the batch follows what this producer wrote.
-
-        Raises:
-            KafkaError: INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER.
-
-        Source: ProducerAppendInfo.checkProducerEpoch and checkSequence.
-        """
-        self.check_epoch(batch)
-        if self.epoch == NO_PRODUCER_EPOCH:
-            return
-        if batch.producer_epoch != self.epoch:
-            if batch.base_sequence != 0:
-                raise KafkaError(
-                    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
-                    f"producer {self.producer_id} begins epoch {batch.producer_epoch} with sequence number "
-                    f"{batch.base_sequence}, its last epoch was {self.epoch}",
-                )
-            return
-        last_sequence = self.last_sequence
-        expected = (last_sequence + 1) & MOST_SEQUENCE
-        if batch.base_sequence != expected:
-            raise KafkaError(
-                ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
-                f"producer {self.producer_id} sent sequence number {batch.base_sequence}, its last was {last_sequence}",
-            )
-
-    def check_epoch(self, batch: BatchHeader) -> None:
-        """Checks that the batch is not of an older epoch.
-
-        Raises:
-            KafkaError: INVALID_PRODUCER_EPOCH.
-        """
-        if batch.producer_epoch < self.epoch:
-            raise KafkaError(
-                ErrorCode.INVALID_PRODUCER_EPOCH,
-                f"producer {self.producer_id} has epoch {self.epoch}, the batch has {batch.producer_epoch}",
-            )
-
-    def add(self, batch: BatchHeader) -> None:
-        """Remembers a batch that follows."""
-        memory = BatchMemory(batch.last_sequence, batch.last_offset, batch.last_offset_delta, batch.max_timestamp)
-        if batch.producer_epoch != self.epoch:
-            self.epoch = batch.producer_epoch
-            self.batches = (memory,)
-        else:
-            self.batches = (*self.batches[1 - BATCHES_KEPT :], memory)
-        self.last_timestamp = batch.max_timestamp
-
-
-Changes = Sequence[tuple[Producer, BatchHeader | None]]
-"""Producers to take over, each with a batch to add to it first, if there is one."""
+    marker: EndMarker
+    transaction_version: int
 
 
 class Producers:
@@ -171,12 +45,16 @@ class Producers:
     Attributes:
         end_offset: the state holds all batches before this offset.
         snapshot_offset: the offset of the last snapshot, None if there is none.
+        first_unstable_offset: where the first of the open transactions begins, None if none is open.
     """
 
-    __slots__ = ("_by_id", "end_offset", "snapshot_offset")
+    __slots__ = ("_beginnings", "_by_id", "_open", "end_offset", "first_unstable_offset", "snapshot_offset")
 
     def __init__(self, end_offset: int) -> None:
         self._by_id: dict[int, Producer] | None = None
+        self._open: OrderedDict[int, int] | None = None
+        self._beginnings: dict[int, Beginning] | None = None
+        self.first_unstable_offset: int | None = None
         self.end_offset = end_offset
         self.snapshot_offset: int | None = None
 
@@ -190,85 +68,155 @@ class Producers:
         """The producer, None if nothing is known of it."""
         return self._by_id.get(producer_id) if self._by_id else None
 
-    def find_duplicate(self, batches: Iterable[BatchHeader]) -> BatchMemory | None:
-        """The first batch that is here already, as it was appended then; None if all are new.
+    # Appending
 
-        Source: UnifiedLog.analyzeAndValidateProducerState, which answers a whole request with its first duplicate.
+    def find_duplicate(self, batch: BatchHeader) -> BatchMemory | None:
+        """The batch as it was appended before, None if it is new.
+
+        Source: UnifiedLog.analyzeAndValidateProducerState.
         """
-        for batch in batches:
-            if batch.producer_id != NO_PRODUCER_ID:
-                known = self.find(batch.producer_id)
-                found = known.find_duplicate(batch) if known else None
-                if found is not None:
-                    return found
-        return None
+        known = self.find(batch.producer_id)
+        return known.find_duplicate(batch) if known else None
 
-    def prepare(self, batches: Sequence[BatchHeader], *, has_sequences: bool) -> Changes:
-        """What is to be remembered once the batches are written; nothing if no batch has a producer.
+    def begin_transaction(self, batch: BatchHeader, *, must_be_zero: bool, now_ms: int) -> bool:
+        """Whether the batch would be the first of a transaction, which its coordinator must be asked for.
+
+        What it may begin with is noted until it is appended; `prepare` holds the producer to it.
 
         Args:
-            batches: with their final offsets.
-            has_sequences: whether sequence numbers must follow each other; a coordinator's batches have none.
+            must_be_zero: a producer that is not known here begins with sequence number 0 (transactions v2).
 
         Raises:
-            KafkaError: INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER.
+            KafkaError: INVALID_PRODUCER_EPOCH.
+
+        Source: UnifiedLog.maybeStartTransactionVerification.
         """
-        changes: list[tuple[Producer, BatchHeader]] = []
-        ahead: dict[int, Producer] = {}
-        for batch in batches:
-            producer_id = batch.producer_id
-            if producer_id == NO_PRODUCER_ID:
-                continue
-            known = self.find(producer_id) or Producer(producer_id)
-            producer = ahead.get(producer_id, known)
-            if has_sequences:
-                producer.check(batch)
-            else:
-                producer.check_epoch(batch)
-            if len(batches) > 1:
-                # The next one is checked against what this one will have made of the producer.
-                ahead[producer_id] = producer = producer.copy()
-                producer.add(batch)
-                known = producer
-            changes.append((known, batch))
-        return [(ahead[batch.producer_id], None) for _, batch in changes] if ahead else changes
+        producer_id, epoch = batch.producer_id, batch.producer_epoch
+        known = self.find(producer_id)
+        if known is not None:
+            known.check_epoch(epoch)
+            if known.transaction_first_offset is not None and known.epoch == epoch:
+                return False
+        if self._beginnings is None:
+            self._beginnings = {}
+        noted = self._beginnings.get(producer_id)
+        if noted is None:
+            self._beginnings[producer_id] = Beginning(epoch, batch.base_sequence, must_be_zero, now_ms)
+        else:
+            self._beginnings[producer_id] = noted.tried(epoch, batch.base_sequence)
+        return True
 
-    def commit(self, changes: Changes, end_offset: int) -> None:
-        """Does what `prepare` returned: the batches are written, up to `end_offset`."""
+    def prepare(self, batch: BatchHeader, *, has_sequences: bool, ending: Ending | None = None) -> Producer | None:
+        """Whose state changes once the batch is written; None if it has no producer.
+
+        Args:
+            batch: with its final offsets.
+            has_sequences: whether sequence numbers must follow each other; a coordinator's batches have none.
+            ending: what the batch says, if it is a marker.
+
+        Raises:
+            KafkaError: INVALID_PRODUCER_EPOCH; OUT_OF_ORDER_SEQUENCE_NUMBER; INVALID_TXN_STATE, a batch outside of the open
+                transaction; TRANSACTION_COORDINATOR_FENCED, of a marker.
+        """
+        producer_id = batch.producer_id
+        if producer_id == NO_PRODUCER_ID:
+            return None
+        producer = self.find(producer_id) or Producer(producer_id)
+        if ending is not None:
+            producer.check_marker(batch.producer_epoch, ending.marker, ending.transaction_version)
+            return producer
+        producer.check_epoch(batch.producer_epoch)
+        if has_sequences:
+            if self._beginnings and producer_id in self._beginnings:
+                producer.check_beginning(batch, self._beginnings[producer_id])
+            producer.check_sequence(batch)
+        producer.check_transaction(batch)
+        return producer
+
+    def commit(
+        self, producer: Producer | None, batch: BatchHeader, end_offset: int, ending: Ending | None = None
+    ) -> AbortedTransaction | None:
+        """Does what `prepare` allowed: the batch is written, up to `end_offset`; returns the transaction it aborts, if any."""
         self.end_offset = end_offset
-        for producer, batch in changes:
-            if batch is not None:
-                producer.add(batch)
-            if self._by_id is None:
-                self._by_id = {}
-            self._by_id[producer.producer_id] = producer
+        if producer is None:
+            return None
+        if ending is not None:
+            return self._end(producer, batch, ending.marker)
+        self._add(producer, batch)
+        return None
 
-    def replay(self, batch: BatchHeader) -> None:
-        """Takes in a batch of the log, unchecked: the log has accepted it before."""
-        if batch.producer_id != NO_PRODUCER_ID and batch.producer_epoch >= 0:
-            producer = self.find(batch.producer_id) or Producer(batch.producer_id)
-            if batch.is_control:
-                self._replay_marker(producer, batch)
-            else:
-                producer.add(batch)
-                if batch.is_transactional and producer.transaction_first_offset is None:
-                    producer.transaction_first_offset = batch.base_offset
-            self.commit([(producer, None)], batch.last_offset + 1)
+    def _add(self, producer: Producer, batch: BatchHeader) -> None:
+        was_open = producer.transaction_first_offset is not None
+        producer.add(batch)
+        if self._by_id is None:
+            self._by_id = {}
+        self._by_id[producer.producer_id] = producer
+        if batch.attributes & TRANSACTIONAL_MASK:
+            if not was_open:
+                self._note_open(producer.producer_id, batch.base_offset)
+            self._forget_beginning(producer.producer_id)
+
+    def _note_open(self, producer_id: int, first_offset: int) -> None:
+        if self._open is None:
+            self._open = OrderedDict()
+        self._open[producer_id] = first_offset
+        if self.first_unstable_offset is None:
+            self.first_unstable_offset = first_offset
+
+    def _end(self, producer: Producer, batch: BatchHeader, marker: EndMarker) -> AbortedTransaction | None:
+        """Closes the producer's transaction, if it has one; a marker without a transaction changes the epochs alone.
+
+        Source: ProducerAppendInfo.appendEndTxnMarker; ProducerStateManager.completeTxn and lastStableOffset.
+        """
+        producer_id, first_offset, last_offset = producer.producer_id, producer.transaction_first_offset, batch.last_offset
+        producer.end_transaction(batch.producer_epoch, marker.coordinator_epoch, batch.max_timestamp)
+        if self._by_id is None:
+            self._by_id = {}
+        self._by_id[producer_id] = producer
+        self._forget_beginning(producer_id)
+        if first_offset is None:
+            return None
+        if self._open is not None:
+            self._open.pop(producer_id, None)
+            self.first_unstable_offset = next(iter(self._open.values()), None)
+        if marker.is_commit:
+            return None
+        stable = last_offset + 1 if self.first_unstable_offset is None else self.first_unstable_offset
+        return AbortedTransaction(VERSION, producer_id, first_offset, last_offset, stable)
+
+    def _forget_beginning(self, producer_id: int) -> None:
+        if self._beginnings:
+            self._beginnings.pop(producer_id, None)
+
+    # Coming back
+
+    def replay(self, batch: BatchHeader, marker: EndMarker | None = None) -> AbortedTransaction | None:
+        """Takes in a batch of the log, unchecked: the log has accepted it before.
+
+        Args:
+            marker: what it says, of a control batch; None if it says nothing, because compaction took its record.
+
+        Returns:
+            The transaction that it aborts, if it does.
+        """
         self.end_offset = batch.last_offset + 1
-
-    @staticmethod
-    def _replay_marker(producer: Producer, batch: BatchHeader) -> None:
-        if batch.producer_epoch != producer.epoch:
-            producer.epoch = batch.producer_epoch
-            producer.batches = ()
-        producer.transaction_first_offset = None
-        producer.last_timestamp = batch.max_timestamp
+        if batch.producer_id == NO_PRODUCER_ID or batch.producer_epoch < 0:
+            return None
+        producer = self.find(batch.producer_id) or Producer(batch.producer_id)
+        if marker is not None:
+            return self._end(producer, batch, marker)
+        if not batch.is_control:
+            self._add(producer, batch)
+        return None
 
     def expire(self, now_ms: int, expiration_ms: int) -> int:
         """Forgets the producers whose last record is older than that; returns how many they were.
 
         Source: ProducerStateManager.removeExpiredProducers.
         """
+        if self._beginnings:
+            kept = {key: noted for key, noted in self._beginnings.items() if now_ms - noted.since_ms < expiration_ms}
+            self._beginnings = kept or None
         if not self._by_id:
             return 0
         expired = [
@@ -282,29 +230,21 @@ class Producers:
 
     def clear(self, end_offset: int) -> None:
         """Forgets everything; the state is that of a log whose records begin at `end_offset`."""
-        self._by_id = None
+        self._take_over([])
         self.end_offset = end_offset
         self.snapshot_offset = None
 
+    def _take_over(self, producers: list[Producer]) -> None:
+        self._by_id = {producer.producer_id: producer for producer in producers} or None
+        firsts = ((producer.transaction_first_offset, producer.producer_id) for producer in producers)
+        begun = sorted((first_offset, producer_id) for first_offset, producer_id in firsts if first_offset is not None)
+        self._open = OrderedDict((producer_id, first_offset) for first_offset, producer_id in begun) or None
+        self.first_unstable_offset = begun[0][0] if begun else None
+        self._beginnings = None
+
     def write_snapshot(self) -> bytes:
         """The state as the content of a `.snapshot` file."""
-        entries = [
-            _SNAPSHOT_ENTRY.pack(
-                producer.producer_id,
-                producer.epoch,
-                producer.last_sequence,
-                _NO_OFFSET if producer.last_offset is None else producer.last_offset,
-                producer.batches[-1].offset_delta if producer.batches else 0,
-                producer.last_timestamp,
-                producer.coordinator_epoch,
-                _NO_OFFSET if producer.transaction_first_offset is None else producer.transaction_first_offset,
-            )
-            for producer in self
-        ]
-        data = bytearray(_SNAPSHOT_HEAD.pack(_SNAPSHOT_VERSION, 0, len(entries)))
-        data += b"".join(entries)
-        _SNAPSHOT_CRC.pack_into(data, _SNAPSHOT_CRC_AT, crc32c(memoryview(data)[_SNAPSHOT_CRC_FROM:]))
-        return bytes(data)
+        return write_snapshot(self)
 
     def read_snapshot(self, data: bytes, offset: int) -> None:
         """Takes over the state of a `.snapshot` file, taken at `offset`.
@@ -312,29 +252,21 @@ class Producers:
         Raises:
             CorruptSnapshotError: the state is as it was.
         """
-        producers = {producer.producer_id: producer for producer in _read_entries(data)}
-        self._by_id = producers or None
+        self._take_over(list(read_snapshot(data)))
         self.end_offset = offset
         self.snapshot_offset = offset
 
+    # Transactions
 
-def _read_entries(data: bytes) -> Iterator[Producer]:
-    if len(data) < _SNAPSHOT_HEAD.size:
-        raise CorruptSnapshotError(f"{len(data)} bytes are too few")
-    version, crc, count = _SNAPSHOT_HEAD.unpack_from(data)
-    if version != _SNAPSHOT_VERSION:
-        raise CorruptSnapshotError(f"version {version} is not known")
-    if len(data) != _SNAPSHOT_HEAD.size + count * _SNAPSHOT_ENTRY.size:
-        raise CorruptSnapshotError(f"{count} producers do not take {len(data)} bytes")
-    if crc != crc32c(memoryview(data)[_SNAPSHOT_CRC_FROM:]):
-        raise CorruptSnapshotError("the CRC is wrong")
-    for fields in _SNAPSHOT_ENTRY.iter_unpack(data[_SNAPSHOT_HEAD.size :]):
-        producer_id, epoch, last_sequence, last_offset, delta, timestamp, coordinator_epoch, transaction = fields
-        producer = Producer(producer_id)
-        producer.epoch = epoch
-        if last_offset >= 0:
-            producer.batches = (BatchMemory(last_sequence, last_offset, delta, timestamp),)
-        producer.last_timestamp = timestamp
-        producer.coordinator_epoch = coordinator_epoch
-        producer.transaction_first_offset = transaction if transaction >= 0 else None
-        yield producer
+    @property
+    def open_transactions(self) -> dict[int, int]:
+        """The first offset of each open transaction by its producer, in the order of these offsets."""
+        return dict(self._open or ())
+
+    def has_open_transaction(self, producer_id: int, producer_epoch: int) -> bool:
+        """Whether the producer has a transaction open here, with just that epoch.
+
+        Source: UnifiedLog.hasOngoingTransaction.
+        """
+        known = self.find(producer_id)
+        return known is not None and known.transaction_first_offset is not None and known.epoch == producer_epoch

@@ -30,20 +30,23 @@ from wirekafka.log.checkpoint import PARTITION_METADATA, MalformedFileError, rea
 from wirekafka.log.epochs import FILE_NAME as EPOCHS_FILE
 from wirekafka.log.epochs import LeaderEpochs
 from wirekafka.log.places import BadBatchError, BatchPlace
-from wirekafka.log.producer_state import CorruptSnapshotError, Producers
+from wirekafka.log.producer_snapshot import CorruptSnapshotError
+from wirekafka.log.producer_state import Producers
 from wirekafka.log.segment import (
     DELETED_SUFFIX,
     INDEX_SUFFIX,
     LOG_SUFFIX,
     MOST_RELATIVE_OFFSET,
     TIME_INDEX_SUFFIX,
-    TRANSACTION_INDEX_SUFFIX,
     Segment,
     file_name,
 )
 from wirekafka.log.soundness import count_records, has_sound_batch, sound_batches
 from wirekafka.log.storage import Folder, HandlePool
-from wirekafka.wire.batch import HEADER_SIZE, BatchHeader
+from wirekafka.log.transaction_index import SUFFIX as TRANSACTION_INDEX_SUFFIX
+from wirekafka.log.transaction_index import AbortedTransaction, BadTransactionIndexError
+from wirekafka.wire.batch import HEADER_SIZE, MAGIC, MAGIC_OFFSET, BatchHeader
+from wirekafka.wire.control import read_end_marker
 
 log = structlog.get_logger(__name__)
 
@@ -129,7 +132,7 @@ class Loader:
             sound_offset = segments[recovered_from].base_offset
         else:
             sound_offset = segments[-1].next_offset() if segments else self.log_start_offset
-        producers = self._load_producers(segments, files, sound_offset)
+        producers = self._load_producers(segments, files, sound_offset, are_all_known=self.is_clean)
         self._recover(segments, recovered_from, epochs, producers)
         log_end_offset = segments[-1].next_offset() if recovered_from < len(segments) else sound_offset
         if log_end_offset < self.log_start_offset:
@@ -244,22 +247,32 @@ class Loader:
             return True
         log.warning("Rebuilding the indexes of a segment", partition=self.name, file=segment.log_name)
         file_size = segment.size
-        self._rebuild(segment, None, None)
+        # Which transactions a marker ends, only those know who have seen them begin.
+        producers = self._load_producers(segments[:number], files, segment.base_offset, are_all_known=False)
+        self._rebuild(segment, None, producers)
         if segment.size < file_size:
             self._refuse_damage(segment, "everything before the recovery point was sound once")
             self._cut(segments, number, file_size)
             return False
-        segment.seal()
+        if next_base is not None:
+            segment.seal()
         return True
 
     def _has_sound_indexes(self, segment: Segment, next_base: int | None, files: Files) -> bool:
         """Whether the indexes of a segment can be right: by their sizes, and after a crash by their last entries too.
 
-        Source: OffsetIndex.sanityCheck, TimeIndex.sanityCheck.
+        Source: OffsetIndex.sanityCheck, TimeIndex.sanityCheck, TransactionIndex.sanityCheck.
         """
         for index in (segment.offset_index, segment.time_index):
             found = files.get(index.name)
             if (found is None and segment.size > 0) or (found is not None and found.st_size != index.size_bytes):
+                return False
+        transaction_file = files.get(segment.transaction_index.name)
+        if transaction_file is not None:
+            try:
+                segment.transaction_index.check(transaction_file.st_size, next_base)
+            except BadTransactionIndexError as error:
+                log.warning("An index of aborted transactions is damaged", partition=self.name, reason=str(error))
                 return False
         if self.is_clean or not segment.size:
             return True
@@ -341,18 +354,25 @@ class Loader:
             log_end_offset=segment.next_offset(),
         )
 
-    def _rebuild(self, segment: Segment, epochs: LeaderEpochs | None, producers: Producers | None) -> None:
-        """Reads a segment whole, and makes its size and its indexes what its sound batches say."""
+    def _rebuild(self, segment: Segment, epochs: LeaderEpochs | None, producers: Producers) -> None:
+        """Reads a segment whole, and makes its size and its indexes what its sound batches say.
+
+        Args:
+            producers: at the segment's base; they are taken to its end.
+        """
         file_size, segment.size = segment.size, 0
         segment.forget()
+        segment.transaction_index.clear()
         for place, data in sound_batches(segment, file_size):
             segment.note(place.position, place.size_bytes, place.last_offset, place.max_timestamp, self.index_interval_bytes)
             segment.size = place.position + place.size_bytes
             self.bytes_read += place.size_bytes
             if epochs is not None and place.leader_epoch >= 0 and (epochs.latest is None or place.leader_epoch > epochs.latest):
                 epochs.assign(place.leader_epoch, place.base_offset)
-            if producers is not None:
-                _replay(producers, place, data)
+            aborted = _replay(producers, place, data)
+            if aborted is not None:
+                segment.transaction_index.add(aborted)
+        segment.transaction_index.save()
 
     def _drop_all(self, segments: list[Segment], log_end_offset: int) -> None:
         log.warning(
@@ -367,14 +387,15 @@ class Loader:
 
     # Producers, epochs, topic id
 
-    def _load_producers(self, segments: list[Segment], files: Files, end_offset: int) -> Producers:
+    def _load_producers(self, segments: list[Segment], files: Files, end_offset: int, *, are_all_known: bool) -> Producers:
         """The producers at `end_offset`: the last good snapshot before it, and the batches behind that.
 
-        After a clean shutdown no snapshot means no producers: one is written on close where there are any.
+        Args:
+            are_all_known: no snapshot means no producers: after a clean shutdown, for one is written on close where there
+                are any.
         """
         first_offset = max(self.log_start_offset, segments[0].base_offset if segments else 0)
         producers = Producers(first_offset)
-        are_all_known = self.is_clean
         for offset in sorted(_snapshot_offsets(files), reverse=True):
             if offset > end_offset or (offset <= first_offset and offset != end_offset):
                 continue
@@ -451,15 +472,20 @@ def replay(producers: Producers, segments: list[Segment], end_offset: int) -> No
         for place in segment.places(first.position):
             if place.base_offset >= end_offset:
                 break
-            _replay(producers, place, memoryview(storage.read(file.fd, HEADER_SIZE, place.position)))
+            data = storage.read(file.fd, HEADER_SIZE, place.position)
+            if data[MAGIC_OFFSET] == MAGIC and BatchHeader(data).is_control:
+                data = storage.read(file.fd, place.size_bytes, place.position)
+            _replay(producers, place, memoryview(data))
     producers.end_offset = end_offset
 
 
-def _replay(producers: Producers, place: BatchPlace, data: memoryview) -> None:
-    if data[16] == 2:
-        producers.replay(BatchHeader(data))
-    else:
+def _replay(producers: Producers, place: BatchPlace, data: memoryview) -> AbortedTransaction | None:
+    """Takes in a batch, whose header is enough unless it is a control batch; returns the transaction that it aborts."""
+    if data[MAGIC_OFFSET] != MAGIC:
         producers.end_offset = place.last_offset + 1
+        return None
+    header = BatchHeader(data)
+    return producers.replay(header, read_end_marker(data) if header.is_control else None)
 
 
 def _is_segment_file(name: str, suffix: str = "") -> bool:

@@ -1,4 +1,4 @@
-"""One segment: a file of batches, and its two indexes.
+"""One segment: a file of batches, its two indexes, and that of its aborted transactions.
 
 Theory of operation: batches are appended at a position that this object knows, so a torn write is whatever the file holds
 behind `size`; it is cut off at once, or, where the disk refuses even that, before the next append. A position is found by
@@ -27,13 +27,14 @@ from wirekafka.config import LogConfig
 from wirekafka.log.index import OffsetIndex, ShortIndexError, TimeIndex
 from wirekafka.log.places import BadBatchError, BatchPlace, batches_in, places_in
 from wirekafka.log.storage import Bytes, FileHandle, FileRegion, Folder, HandlePool
+from wirekafka.log.transaction_index import SUFFIX as TRANSACTION_INDEX_SUFFIX
+from wirekafka.log.transaction_index import TransactionIndex
 from wirekafka.names import NO_TIMESTAMP
 from wirekafka.wire.batch import BatchHeader, iterate_records
 
 LOG_SUFFIX = ".log"
 INDEX_SUFFIX = ".index"
 TIME_INDEX_SUFFIX = ".timeindex"
-TRANSACTION_INDEX_SUFFIX = ".txnindex"
 DELETED_SUFFIX = ".deleted"
 SEGMENT_SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
 
@@ -72,6 +73,7 @@ class Segment:
         size: bytes of whole batches.
         handle: the open file; None until it is wanted, and again when the pool or a deletion takes it.
         offset_index, time_index: see `wirekafka.log.index`.
+        transaction_index: see `wirekafka.log.transaction_index`.
         is_synced: nothing was written since the last flush of the log.
         needs_save: the indexes in memory are not those in the files.
         roll_jitter_ms: how much earlier than `segment.ms` this segment is rolled.
@@ -96,6 +98,7 @@ class Segment:
         "roll_jitter_ms",
         "size",
         "time_index",
+        "transaction_index",
     )
 
     def __init__(self, folder: Folder, pool: HandlePool, base_offset: int, *, created_ms: int, roll_jitter_ms: int = 0) -> None:
@@ -107,6 +110,7 @@ class Segment:
         self.handle: FileHandle | None = None
         self.offset_index = OffsetIndex(folder, file_name(base_offset, INDEX_SUFFIX))
         self.time_index = TimeIndex(folder, file_name(base_offset, TIME_INDEX_SUFFIX))
+        self.transaction_index = TransactionIndex(folder, base_offset)
         self.is_synced = True
         self.needs_save = True
         self.created_ms = created_ms
@@ -131,6 +135,9 @@ class Segment:
         segment.time_index = TimeIndex(
             folder, segment.time_index.name, size_bytes=time_index_file.st_size if time_index_file else 0
         )
+        transaction_file = files.get(segment.transaction_index.name)
+        if transaction_file is not None:
+            segment.transaction_index = TransactionIndex(folder, base_offset, size_bytes=transaction_file.st_size)
         segment.needs_save = False
         segment._max_timestamp = None
         return segment
@@ -342,6 +349,7 @@ class Segment:
             self.note_max_timestamp()
         self.offset_index.save()
         self.time_index.save()
+        self.transaction_index.save()
         self.needs_save = False
         self.is_synced = False
 
@@ -464,7 +472,8 @@ class Segment:
         twin.folder = folder
         twin.handle = None
         twin.offset_index, twin.time_index = copy(self.offset_index), copy(self.time_index)
-        twin.offset_index.folder = twin.time_index.folder = folder
+        twin.transaction_index = copy(self.transaction_index)
+        twin.offset_index.folder = twin.time_index.folder = twin.transaction_index.folder = folder
         twin._has_torn_tail = twin._has_reserved_tail = False
         return twin
 
@@ -479,6 +488,7 @@ class Segment:
         self.needs_save = True
         self.offset_index.truncate(relative_offset)
         self.time_index.truncate(relative_offset)
+        self.transaction_index.truncate(offset if place is None else place.base_offset)
         if place is None:
             return 0
         cut = self.size - place.position

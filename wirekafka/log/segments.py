@@ -21,6 +21,7 @@ from wirekafka.log.places import BatchPlace
 from wirekafka.log.recovery import SNAPSHOT_SUFFIX, SWAP_SUFFIX
 from wirekafka.log.segment import DELETED_SUFFIX, Segment, TimestampAndOffset, file_name
 from wirekafka.log.storage import FileRegion, Folder
+from wirekafka.log.transaction_index import AbortedTransaction
 from wirekafka.names import NO_TIMESTAMP
 
 _MOST_HINTS = 64
@@ -64,15 +65,10 @@ class Segments:
         self, offset: int, *, max_bytes: int, end_offset: int, log_end_offset: int, min_one_batch: bool
     ) -> FileRegion | bytes:
         """Batches from the one that holds `offset`; see `Log.read`."""
-        hint = self._hints.get(offset)
-        if hint is not None:
-            segment, position = hint
-        else:
-            found = self.find(offset)
-            if found is None:
-                return b""
-            segment, place = found
-            position = place.position
+        located = self._hints.get(offset) or self._locate(offset)
+        if located is None:
+            return b""
+        segment, position = located
         end_position = segment.size if end_offset >= log_end_offset else self._position_before(segment, end_offset)
         length = end_position - position
         if length <= 0:
@@ -89,11 +85,19 @@ class Segments:
 
     def remember_end(self, log_end_offset: int) -> None:
         """A reader will go on at the log's end, which is where the file ends now."""
+        active = self.items[-1]
+        self._remember(log_end_offset, active, active.size)
+
+    def _remember(self, offset: int, segment: Segment, position: int) -> None:
         hints = self._hints
         if len(hints) >= _MOST_HINTS:
             hints.clear()
-        active = self.items[-1]
-        hints[log_end_offset] = (active, active.size)
+        hints[offset] = (segment, position)
+
+    def _locate(self, offset: int) -> tuple[Segment, int] | None:
+        """The segment and the position of the batch that `find` finds."""
+        found = self.find(offset)
+        return (found[0], found[1].position) if found is not None else None
 
     def find(self, offset: int) -> tuple[Segment, BatchPlace] | None:
         """The first batch whose last offset is `offset` or greater; compaction may have taken the one that held it."""
@@ -113,8 +117,61 @@ class Segments:
         """Where the segment's batches before `end_offset` end."""
         if self.items[self._number_of(end_offset)] is not segment:
             return segment.size
+        hint = self._hints.get(end_offset)
+        if hint is not None and hint[0] is segment:
+            return hint[1]
         place = segment.find(end_offset)
-        return place.position if place is not None else segment.size
+        if place is None:
+            return segment.size
+        # Of all offsets within the log it is the last stable one that reads end at, and for a while it stays the same.
+        self._remember(end_offset, segment, place.position)
+        return place.position
+
+    def bytes_between(self, offset: int, end_offset: int, log_end_offset: int) -> int:
+        """The bytes of the batches from `offset` on that are before `end_offset`."""
+        located = self._hints.get(offset) or self._locate(offset)
+        if located is None or end_offset <= offset:
+            return 0
+        first, position = located
+        size_bytes = -position
+        for segment in self.items[self.items.index(first) :]:
+            if segment.base_offset >= end_offset:
+                break
+            size_bytes += segment.size if end_offset >= log_end_offset else self._position_before(segment, end_offset)
+        return max(size_bytes, 0)
+
+    def aborted_transactions(self, from_offset: int, to_offset: int) -> list[AbortedTransaction]:
+        """The aborted transactions of which something may be in [from_offset, to_offset), by their ends.
+
+        Source: LocalLog.collectAbortedTransactions.
+        """
+        found: list[AbortedTransaction] = []
+        for segment in self.items[self._number_of(from_offset) :]:
+            if segment.transaction_index.count:
+                entries, is_complete = segment.transaction_index.overlapping(from_offset, to_offset)
+                found += entries
+                if is_complete:
+                    break
+        return found
+
+    def has_aborted_transactions(self, from_offset: int) -> bool:
+        """Whether any transaction was aborted whose marker is in the segment of that offset, or behind it."""
+        return any(segment.transaction_index.count for segment in self.items[self._number_of(from_offset) :])
+
+    def offset_behind(self, offset: int, size_bytes: int, end_offset: int) -> int:
+        """An offset behind all batches of a read from `offset` that gave so many bytes, not far behind; at most `end_offset`.
+
+        Source: LocalLog.addAbortedTransactions.
+        """
+        located = self._hints.get(offset) or self._locate(offset)
+        if located is None:
+            return end_offset
+        segment, position = located
+        relative_offset = segment.offset_index.last_offset_from(position + size_bytes)
+        if relative_offset is not None:
+            return min(segment.base_offset + relative_offset, end_offset)
+        number = self.items.index(segment) + 1
+        return min(self.items[number].base_offset, end_offset) if number < len(self.items) else end_offset
 
     def batches(self, offset: int) -> Iterator[memoryview]:
         """The batches from the one that holds `offset`, whole, up to the end."""

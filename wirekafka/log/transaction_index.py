@@ -1,18 +1,34 @@
 """The index of a segment's aborted transactions, which tells readers of committed records what to leave out.
 
-Rules of this file: pure, but for the bytes, which are Apache Kafka's. Entries stand in the order of their last offsets.
+Theory of operation: an entry is written when the marker that aborts a transaction is, into the index of the marker's segment.
+The file is there only if there are entries, and they are read from it: a reader bisects to the first transaction that ends
+behind where it begins, and stops at one after which everything that it reads was stable. Entries that could not be written,
+and those that recovery and compaction make, wait in memory for `save`.
+
+Rules of this file: the files are Apache Kafka's. Entries stand in the order of their last offsets, and so of their last stable
+offsets.
 
 Source: KIP-98; org.apache.kafka.storage.internals.log.{TransactionIndex, AbortedTxn}.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections.abc import Iterator
 from struct import Struct
 from typing import NamedTuple
 
+from wirekafka.log.storage import FileHandle, Folder
+
+SUFFIX = ".txnindex"
 ENTRY = Struct(">hqqqq")
 """Version, producer id, first offset, last offset, last stable offset."""
 VERSION = 0
+_ENTRIES_A_READ = 256
+
+
+class BadTransactionIndexError(OSError):
+    """The file holds what no index of aborted transactions does, or less than it did."""
 
 
 class AbortedTransaction(NamedTuple):
@@ -29,3 +45,155 @@ class AbortedTransaction(NamedTuple):
     first_offset: int
     last_offset: int
     last_stable_offset: int
+
+
+class TransactionIndex:
+    """The aborted transactions of one segment, those whose markers are in it.
+
+    Attributes:
+        count: how many there are.
+    """
+
+    __slots__ = ("_base_offset", "_is_rewritten", "_saved_count", "_unsaved", "folder")
+
+    def __init__(self, folder: Folder, base_offset: int, *, size_bytes: int = 0) -> None:
+        """The index whose file has that size; no file is read."""
+        self.folder = folder
+        self._base_offset = base_offset
+        self._saved_count = size_bytes // ENTRY.size
+        self._unsaved: list[AbortedTransaction] | None = None
+        self._is_rewritten = False
+
+    def __iter__(self) -> Iterator[AbortedTransaction]:
+        yield from self._from(0)
+
+    @property
+    def name(self) -> str:
+        """The name of its file."""
+        return f"{self._base_offset:020d}{SUFFIX}"
+
+    @property
+    def count(self) -> int:
+        """How many transactions there are."""
+        return self._saved_count + len(self._unsaved or ())
+
+    @property
+    def size_bytes(self) -> int:
+        """The size of its entries."""
+        return self.count * ENTRY.size
+
+    # Changing
+
+    def add(self, entry: AbortedTransaction) -> None:
+        """Adds an entry behind the last one; `save` writes it."""
+        if self._unsaved is None:
+            self._unsaved = []
+        self._unsaved.append(entry)
+
+    def clear(self) -> None:
+        """Forgets all entries; `save` makes the file one of those that are added then."""
+        self._saved_count = 0
+        self._unsaved = None
+        self._is_rewritten = True
+
+    def save(self, suffix: str = "") -> None:
+        """Writes what is not in the file yet, or all into a file whose name has `suffix` behind it.
+
+        Raises:
+            OSError: the next `save` tries again.
+
+        Durability: in the page cache.
+        """
+        if self._unsaved is None and not self._is_rewritten:
+            return
+        data = b"".join(ENTRY.pack(*entry) for entry in self._unsaved or ())
+        if self._saved_count:
+            file = self.folder.open(self.name + suffix, create=True)
+            self.folder.storage.write(file.fd, data, self._saved_count * ENTRY.size)
+        elif data:
+            self.folder.rewrite_file(self.name + suffix, data)
+        else:
+            self.folder.remove(self.name + suffix)
+        self._saved_count = self.count
+        self._unsaved = None
+        self._is_rewritten = False
+
+    def truncate(self, offset: int) -> None:
+        """Drops the transactions whose markers are at `offset` or behind it.
+
+        Raises:
+            OSError: it is as it was.
+        """
+        if self.count:
+            kept = [entry for entry in self if entry.last_offset < offset]
+            self.clear()
+            self._unsaved = kept or None
+            self.save()
+
+    # Reading
+
+    def overlapping(self, from_offset: int, to_offset: int) -> tuple[list[AbortedTransaction], bool]:
+        """The aborted transactions of which something may be in [from_offset, to_offset).
+
+        Returns:
+            These, and whether there can be no more of them in the segments behind this one.
+
+        Raises:
+            OSError: the file cannot be read.
+
+        Source: TransactionIndex.collectAbortedTxns.
+        """
+        found = []
+        for entry in self._from(self._first_ending_at(from_offset)):
+            if entry.last_offset >= from_offset and entry.first_offset < to_offset:
+                found.append(entry)
+            if entry.last_stable_offset >= to_offset:
+                return found, True
+        return found, False
+
+    def _first_ending_at(self, offset: int) -> int:
+        """The number of the first entry in the file whose last offset is not before `offset`."""
+        count = self._saved_count
+        if count <= _ENTRIES_A_READ:
+            return 0
+        file = self.folder.open(self.name)
+        return bisect_left(range(count), offset, key=lambda slot: self._read(file, slot, 1)[0].last_offset)
+
+    def _from(self, slot: int) -> Iterator[AbortedTransaction]:
+        if slot < self._saved_count:
+            file = self.folder.open(self.name)
+            while slot < self._saved_count:
+                entries = self._read(file, slot, min(_ENTRIES_A_READ, self._saved_count - slot))
+                yield from entries
+                slot += len(entries)
+        yield from self._unsaved or ()
+
+    def _read(self, file: FileHandle, slot: int, count: int) -> list[AbortedTransaction]:
+        data = self.folder.storage.read(file.fd, count * ENTRY.size, slot * ENTRY.size)
+        if len(data) < count * ENTRY.size:
+            raise BadTransactionIndexError(f"{self.folder.path_of(self.name)} is shorter than it was")
+        return [AbortedTransaction(*fields) for fields in ENTRY.iter_unpack(data)]
+
+    def check(self, size_bytes: int, next_base_offset: int | None) -> None:
+        """Checks that the file can be right.
+
+        Args:
+            size_bytes: the size of the file.
+            next_base_offset: where the next segment begins, None if there is none.
+
+        Raises:
+            BadTransactionIndexError: it cannot.
+
+        Source: TransactionIndex.sanityCheck.
+        """
+        path = self.folder.path_of(self.name)
+        if size_bytes % ENTRY.size:
+            raise BadTransactionIndexError(f"{path} has {size_bytes} bytes, which is no number of whole entries")
+        last_offset, stable_offset = self._base_offset - 1, -1
+        for entry in self:
+            is_in_order = entry.last_offset > last_offset and entry.last_stable_offset >= stable_offset
+            if entry.version != VERSION or not is_in_order or not 0 <= entry.first_offset <= entry.last_offset:
+                raise BadTransactionIndexError(f"{path} holds {entry}")
+            last_offset, stable_offset = entry.last_offset, entry.last_stable_offset
+        if next_base_offset is not None and last_offset >= next_base_offset:
+            raise BadTransactionIndexError(f"{path} goes up to {last_offset}, the segment ends before {next_base_offset}")

@@ -45,7 +45,6 @@ from wirekafka.wire.batch import (
     MAGIC,
     MAGIC_OFFSET,
     TIMESTAMP_TYPE_MASK,
-    TRANSACTIONAL_MASK,
     BatchHeader,
     TimestampType,
     iterate_records,
@@ -119,7 +118,7 @@ def parse_batches(records: memoryview, *, config: LogConfig, origin: Origin) -> 
     Raises:
         KafkaError: CORRUPT_MESSAGE, the checksum is wrong, or a length or magic number that nothing has; INVALID_RECORD, the
             bytes are not exactly one whole batch, or the records are not what it says, or one has no key and needs it;
-            MESSAGE_TOO_LARGE; UNSUPPORTED_COMPRESSION_TYPE; INVALID_TXN_STATE, there are no transactions yet.
+            MESSAGE_TOO_LARGE; UNSUPPORTED_COMPRESSION_TYPE.
     """
     if len(records) >= HEADER_SIZE:
         header = BatchHeader(records)
@@ -196,8 +195,6 @@ def _check_client(header: BatchHeader) -> None:
         _refuse(ErrorCode.INVALID_RECORD, f"the base offset of a produced batch is 0, not {header.base_offset}")
     if header.attributes & CONTROL_MASK:
         _refuse(ErrorCode.INVALID_RECORD, "clients must not write control records")
-    if header.attributes & TRANSACTIONAL_MASK:
-        _refuse(ErrorCode.INVALID_TXN_STATE, "this broker has no transactions yet")
     if header.producer_id >= 0 and header.base_sequence <= NO_SEQUENCE:
         _refuse(ErrorCode.INVALID_RECORD, f"sequence number {header.base_sequence} of producer {header.producer_id}")
 

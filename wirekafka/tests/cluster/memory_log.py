@@ -8,6 +8,7 @@ from typing import Any, cast
 from wirekafka.cluster.partition import Partition
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.log.epochs import LeaderEpochs
+from wirekafka.log.producer_state import Producers
 
 
 class MemoryLog:
@@ -19,6 +20,7 @@ class MemoryLog:
         self.config = SimpleNamespace(cleanup_policy=frozenset({cleanup_policy}), min_insync_replicas=1)
         self.appends_again = False
         self.offline_reason: str | None = None
+        self.producers = Producers(0)
 
     @property
     def log_end_offset(self) -> int:

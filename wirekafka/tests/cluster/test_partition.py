@@ -11,7 +11,7 @@ class Witness:
     def __init__(self) -> None:
         self.seen: list[object] = []
 
-    def on_append(self, partition: Partition, size_bytes: int) -> None:
+    def on_append(self, partition: Partition, size_bytes: int, stable_bytes: int) -> None:
         self.seen.append((partition.log.high_watermark, size_bytes))
 
     def on_gone(self, partition: Partition) -> None:
@@ -38,7 +38,7 @@ def test_partition_append_when_a_watcher_leaves_meanwhile_goes_on() -> None:
     partition, witness = make_partition(), Witness()
 
     class Leaver(Witness):
-        def on_append(self, partition: Partition, size_bytes: int) -> None:
+        def on_append(self, partition: Partition, size_bytes: int, stable_bytes: int) -> None:
             del partition.watchers[self]
 
     partition.watchers[Leaver()] = None

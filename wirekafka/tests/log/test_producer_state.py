@@ -5,8 +5,10 @@ from typing import Any
 import pytest
 
 from wirekafka.errors import ErrorCode, KafkaError
-from wirekafka.log.producer_state import CorruptSnapshotError, Producers
+from wirekafka.log.producer_snapshot import CorruptSnapshotError
+from wirekafka.log.producer_state import Producers
 from wirekafka.wire.batch import BatchHeader, Record, build_batch
+from wirekafka.wire.control import EndMarker
 
 MOST_SEQUENCE = 0x7FFF_FFFF
 TIME = 1_700_000_000_000
@@ -21,13 +23,13 @@ def header(sequence: int, count: int = 1, *, offset: int = 0, producer_id: int =
 
 
 def write(producers: Producers, batch: BatchHeader, *, has_sequences: bool = True) -> None:
-    changed = producers.prepare([batch], has_sequences=has_sequences)
-    producers.commit(changed, batch.next_offset)
+    producer = producers.prepare(batch, has_sequences=has_sequences)
+    producers.commit(producer, batch, batch.next_offset)
 
 
 def refusal(producers: Producers, batch: BatchHeader, *, has_sequences: bool = True) -> ErrorCode:
     with pytest.raises(KafkaError) as caught:
-        producers.prepare([batch], has_sequences=has_sequences)
+        producers.prepare(batch, has_sequences=has_sequences)
     return caught.value.code
 
 
@@ -52,7 +54,7 @@ def test_sequence_wraps_inside_a_batch() -> None:
     batch = header(MOST_SEQUENCE - 1, 4)
     write(producers, batch)
 
-    assert producers.find_duplicate([batch]) is not None
+    assert producers.find_duplicate(batch) is not None
     write(producers, header(2, offset=4))
 
 
@@ -68,7 +70,7 @@ def test_old_batch_outside_of_the_window_is_refused() -> None:
     for sequence in range(7):
         write(producers, header(sequence, offset=sequence))
 
-    assert producers.find_duplicate([header(1)]) is None
+    assert producers.find_duplicate(header(1)) is None
     assert refusal(producers, header(1)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
@@ -76,7 +78,7 @@ def test_duplicate_is_found_with_its_offsets() -> None:
     producers = Producers(0)
     write(producers, header(10, 3, offset=100))
 
-    found = producers.find_duplicate([header(10, 3)])
+    found = producers.find_duplicate(header(10, 3))
 
     assert found is not None
     assert (found.first_offset, found.last_offset, found.timestamp) == (100, 102, TIME)
@@ -87,7 +89,7 @@ def test_batch_with_other_sequences_epoch_or_producer_is_no_duplicate(batch: Bat
     producers = Producers(0)
     write(producers, header(10, 3))
 
-    assert producers.find_duplicate([batch]) is None
+    assert producers.find_duplicate(batch) is None
 
 
 def test_older_epoch_is_refused() -> None:
@@ -104,33 +106,23 @@ def test_newer_epoch_begins_with_sequence_zero() -> None:
 
     assert refusal(producers, header(6, epoch=1)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     write(producers, header(0, epoch=1))
-    assert producers.find_duplicate([header(5)]) is None
+    assert producers.find_duplicate(header(5)) is None
 
 
 def test_prepare_changes_nothing_until_commit() -> None:
     producers = Producers(0)
     write(producers, header(0))
 
-    producers.prepare([header(1)], has_sequences=True)
+    producers.prepare(header(1), has_sequences=True)
 
-    assert producers.find_duplicate([header(1)]) is None
+    assert producers.find_duplicate(header(1)) is None
     write(producers, header(1, offset=1))
-
-
-def test_prepare_follows_a_producer_through_several_batches() -> None:
-    producers = Producers(0)
-    batches = [header(0, 2), header(2, offset=2)]
-
-    producers.commit(producers.prepare(batches, has_sequences=True), 3)
-
-    assert producers.find_duplicate([batches[1]]) is not None
-    assert refusal(producers, header(4, offset=3)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
 def test_batches_without_a_producer_leave_no_trace() -> None:
     producers = Producers(0)
 
-    assert not producers.prepare([header(-1, producer_id=-1, epoch=-1)], has_sequences=True)
+    assert producers.prepare(header(-1, producer_id=-1, epoch=-1), has_sequences=True) is None
     assert len(producers) == 0
 
 
@@ -144,10 +136,10 @@ def test_snapshot_brings_the_state_back() -> None:
     again.read_snapshot(producers.write_snapshot(), 5)
 
     assert (len(again), again.end_offset, again.snapshot_offset) == (2, 5, 5)
-    found = again.find_duplicate([header(MOST_SEQUENCE, 2, producer_id=9, epoch=4)])
+    found = again.find_duplicate(header(MOST_SEQUENCE, 2, producer_id=9, epoch=4))
     assert found is not None
     assert (found.first_offset, found.last_offset) == (3, 4)
-    assert again.find_duplicate([header(2)]) is not None
+    assert again.find_duplicate(header(2)) is not None
     write(again, header(3, offset=5))
 
 
@@ -218,7 +210,7 @@ def test_replay_takes_what_the_log_holds_unchecked() -> None:
 def test_replay_of_an_end_marker_closes_the_transaction() -> None:
     producers = Producers(0)
     producers.replay(header(0, offset=0, is_transactional=True))
-    producers.replay(header(-1, offset=1, is_transactional=True, is_control=True))
+    producers.replay(header(-1, offset=1, is_transactional=True, is_control=True), EndMarker(True, 3))
 
     [producer] = producers
     assert producer.transaction_first_offset is None

@@ -1,0 +1,232 @@
+"""One producer, as a partition knows it: its epoch, its last batches, its open transaction, and what it may write next.
+
+Rules of this file: pure. `check` functions decide and change nothing. Sequence numbers wrap from 2^31 - 1 to 0.
+
+Source: KIP-98, KIP-360, KIP-890; org.apache.kafka.storage.internals.log.{ProducerStateEntry, ProducerAppendInfo,
+VerificationStateEntry}.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from wirekafka.errors import ErrorCode, KafkaError
+from wirekafka.names import NO_PRODUCER_EPOCH, NO_SEQUENCE, NO_TIMESTAMP
+from wirekafka.wire.batch import MOST_SEQUENCE, TRANSACTIONAL_MASK, BatchHeader
+from wirekafka.wire.control import EndMarker
+
+BATCHES_KEPT = 5
+MOST_EPOCH = 0x7FFF
+_NO_COORDINATOR_EPOCH = -1
+_FIRST_VERSION_WITH_EPOCH_FOR_EACH_TRANSACTION = 2
+"""Of the feature `transaction.version`."""
+
+
+class BatchMemory(NamedTuple):
+    """One batch of a producer, as far as it is remembered."""
+
+    last_sequence: int
+    last_offset: int
+    offset_delta: int
+    timestamp: int
+
+    @property
+    def first_sequence(self) -> int:
+        """The sequence number of its first record."""
+        return (self.last_sequence - self.offset_delta) & MOST_SEQUENCE
+
+    @property
+    def first_offset(self) -> int:
+        """The offset of its first record."""
+        return self.last_offset - self.offset_delta
+
+
+class Beginning(NamedTuple):
+    """What is expected of the first batch of a transaction, from when the coordinator is asked for it until it is written.
+
+    Without it, a batch whose turn has not come could become the first of a producer that is not known here, while those
+    before it were sent back and are on their way again.
+
+    Attributes:
+        epoch: of the producer.
+        lowest_sequence: the lowest base sequence that the producer has tried with this epoch.
+        must_be_zero: of a producer that is not known here, the first sequence number is 0 (transactions v2).
+        since_ms: when the first try was.
+    """
+
+    epoch: int
+    lowest_sequence: int
+    must_be_zero: bool
+    since_ms: int
+
+    def tried(self, epoch: int, sequence: int) -> Beginning:
+        """The same after another try.
+
+        Source: VerificationStateEntry.maybeUpdateLowestSequenceAndEpoch.
+        """
+        if epoch > self.epoch:
+            return self._replace(epoch=epoch, lowest_sequence=sequence)
+        if epoch == self.epoch and sequence < self.lowest_sequence:
+            return self._replace(lowest_sequence=sequence)
+        return self
+
+
+class Producer:
+    """One producer.
+
+    Attributes:
+        epoch: its epoch, `NO_PRODUCER_EPOCH` until it has written.
+        batches: its last batches with this epoch, the oldest first; never more than `BATCHES_KEPT`.
+        last_timestamp: the greatest timestamp of its last batch, by which it expires.
+        coordinator_epoch: of the coordinator that last ended a transaction of it, -1 if none has.
+        transaction_first_offset: where its open transaction begins, None if it has none.
+    """
+
+    __slots__ = ("batches", "coordinator_epoch", "epoch", "last_timestamp", "producer_id", "transaction_first_offset")
+
+    def __init__(self, producer_id: int) -> None:
+        self.producer_id = producer_id
+        self.epoch = NO_PRODUCER_EPOCH
+        self.batches: tuple[BatchMemory, ...] = ()
+        self.last_timestamp = NO_TIMESTAMP
+        self.coordinator_epoch = _NO_COORDINATOR_EPOCH
+        self.transaction_first_offset: int | None = None
+
+    @property
+    def last_sequence(self) -> int:
+        """The sequence number of its last record, `NO_SEQUENCE` if no batch is remembered."""
+        return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
+
+    @property
+    def last_offset(self) -> int | None:
+        """The offset of its last record, None if no batch is remembered."""
+        return self.batches[-1].last_offset if self.batches else None
+
+    def find_duplicate(self, batch: BatchHeader) -> BatchMemory | None:
+        """The remembered batch with the same epoch and the same sequence numbers, if there is one."""
+        if batch.producer_epoch != self.epoch:
+            return None
+        if self.batches and batch.base_sequence == (self.batches[-1].last_sequence + 1) & MOST_SEQUENCE:
+            return None
+        last_sequence = batch.last_sequence
+        for memory in self.batches:
+            if memory.last_sequence == last_sequence and memory.first_sequence == batch.base_sequence:
+                return memory
+        return None
+
+    # What it may write
+
+    def check_epoch(self, epoch: int) -> None:
+        """Checks that a batch is not of an older epoch.
+
+        Raises:
+            KafkaError: INVALID_PRODUCER_EPOCH.
+        """
+        if epoch < self.epoch:
+            raise KafkaError(
+                ErrorCode.INVALID_PRODUCER_EPOCH,
+                f"producer {self.producer_id} has epoch {self.epoch}, the batch has {epoch}",
+            )
+
+    def check_sequence(self, batch: BatchHeader) -> None:
+        """Checks that the batch follows what this producer wrote.
+
+        Raises:
+            KafkaError: OUT_OF_ORDER_SEQUENCE_NUMBER.
+
+        Source: ProducerAppendInfo.checkSequence.
+        """
+        if self.epoch == NO_PRODUCER_EPOCH:
+            return
+        if batch.producer_epoch != self.epoch:
+            if batch.base_sequence != 0:
+                raise _out_of_order(
+                    f"producer {self.producer_id} begins epoch {batch.producer_epoch} with sequence number "
+                    f"{batch.base_sequence}, its last epoch was {self.epoch}",
+                )
+            return
+        last_sequence = self.last_sequence
+        if batch.base_sequence != (last_sequence + 1) & MOST_SEQUENCE:
+            raise _out_of_order(
+                f"producer {self.producer_id} sent sequence number {batch.base_sequence}, its last was {last_sequence}",
+            )
+
+    def check_beginning(self, batch: BatchHeader, beginning: Beginning) -> None:
+        """Checks that the batch can be the first of a transaction.
+
+        Raises:
+            KafkaError: OUT_OF_ORDER_SEQUENCE_NUMBER.
+
+        Source: ProducerAppendInfo.checkSequence.
+        """
+        least = 0 if beginning.must_be_zero and not self.batches else beginning.lowest_sequence
+        if batch.base_sequence > least:
+            raise _out_of_order(
+                f"producer {self.producer_id} sent sequence number {batch.base_sequence}, its transaction begins with {least}",
+            )
+
+    def check_transaction(self, batch: BatchHeader) -> None:
+        """Checks that the batch is part of the transaction, while one is open.
+
+        Raises:
+            KafkaError: INVALID_TXN_STATE.
+
+        Source: ProducerAppendInfo.appendDataBatch.
+        """
+        if self.transaction_first_offset is not None and not batch.attributes & TRANSACTIONAL_MASK:
+            raise KafkaError(
+                ErrorCode.INVALID_TXN_STATE,
+                f"producer {self.producer_id} has an open transaction, to which the batch does not belong",
+            )
+
+    def check_marker(self, epoch: int, marker: EndMarker, transaction_version: int) -> None:
+        """Checks that the marker may end a transaction of this producer.
+
+        With transactions v2 a marker has the next epoch. One of the same epoch is a marker that is written again; and where
+        there is no next epoch, the producer got another id.
+
+        Raises:
+            KafkaError: INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED.
+
+        Source: KIP-890; ProducerAppendInfo.checkProducerEpoch and checkCoordinatorEpoch (4.3).
+        """
+        has_own_epoch = transaction_version >= _FIRST_VERSION_WITH_EPOCH_FOR_EACH_TRANSACTION
+        is_again = epoch == self.epoch and (self.transaction_first_offset is None or epoch == MOST_EPOCH)
+        if epoch < self.epoch or (has_own_epoch and epoch == self.epoch and not is_again):
+            raise KafkaError(
+                ErrorCode.INVALID_PRODUCER_EPOCH,
+                f"producer {self.producer_id} has epoch {self.epoch}, the marker has {epoch}",
+            )
+        if marker.coordinator_epoch < self.coordinator_epoch:
+            raise KafkaError(
+                ErrorCode.TRANSACTION_COORDINATOR_FENCED,
+                f"coordinator epoch {self.coordinator_epoch} has ended a transaction of producer {self.producer_id}, "
+                f"the marker is of {marker.coordinator_epoch}",
+            )
+
+    # What it has written
+
+    def add(self, batch: BatchHeader) -> None:
+        """Remembers a batch that follows; the first one that is transactional begins a transaction."""
+        memory = BatchMemory(batch.last_sequence, batch.last_offset, batch.last_offset_delta, batch.max_timestamp)
+        if batch.producer_epoch != self.epoch:
+            self.epoch = batch.producer_epoch
+            self.batches = (memory,)
+        else:
+            self.batches = (*self.batches[1 - BATCHES_KEPT :], memory)
+        self.last_timestamp = batch.max_timestamp
+        if batch.attributes & TRANSACTIONAL_MASK and self.transaction_first_offset is None:
+            self.transaction_first_offset = batch.base_offset
+
+    def end_transaction(self, epoch: int, coordinator_epoch: int, timestamp: int) -> None:
+        """A marker has ended its transaction; with a new epoch, sequence numbers begin anew."""
+        if epoch != self.epoch:
+            self.epoch = epoch
+            self.batches = ()
+        self.coordinator_epoch = coordinator_epoch
+        self.transaction_first_offset = None
+        self.last_timestamp = timestamp
+
+
+def _out_of_order(reason: str) -> KafkaError:
+    return KafkaError(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, reason)
