@@ -79,8 +79,12 @@ class GroupCoordinator:
         self._replayers.update(kind.replayers)
         self._on_timer.update(kind.timers)
 
-    def replay(self, record: CoordinatorRecord) -> None:
+    def replay(self, record: CoordinatorRecord, offset: int, producer_id: int | None = None) -> None:
         """Takes over what a record of the log says.
+
+        Args:
+            offset: of the record in its partition.
+            producer_id: whose transaction it is part of, which has not ended yet; None if it counts at once.
 
         Raises:
             ProtocolError: no group can be as the record says.
@@ -90,7 +94,7 @@ class GroupCoordinator:
             case OffsetRecord():
                 if record.value is not None and group_id not in self.groups:
                     self._create(group_id, None)
-                self.offsets.replay(record)
+                self.offsets.replay(record, self._partition_of(group_id), offset, producer_id)
             case GroupRecord(value=None):
                 if classic_group(self.groups, group_id) is not None:
                     self.forget(group_id)
@@ -103,7 +107,7 @@ class GroupCoordinator:
     def forget(self, group_id: str) -> None:
         """The log says that there is no such group any more; it stays a simple one while it has offsets."""
         self.groups.pop(group_id, None)
-        if self.offsets.of_group(group_id):
+        if self.offsets.of_group(group_id) or self.offsets.pending.has_group(group_id):
             self._create(group_id, None)
 
     def on_loaded(self, now_ms: int) -> list[tuple[int, Effects]]:

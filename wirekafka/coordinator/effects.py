@@ -94,6 +94,13 @@ class SetTimer:
     event: TimerEvent
 
 
+class WritingProducer(NamedTuple):
+    """The producer in whose transaction records are written."""
+
+    producer_id: int
+    producer_epoch: int
+
+
 @dataclass(slots=True)
 class Effects:
     """What one step asks for.
@@ -103,6 +110,7 @@ class Effects:
         is_replayed: False where the step, through `then`, brings about itself what the records say (Kafka's
             replayRecords): a live group knows more than its record does.
         is_atomic: all records in one batch, or none.
+        producer: whose open transaction the records are part of; None for records that count at once.
         replies: completed once the records are in the log; at once if there are none.
         timers: a `SetTimer`, or the key of a timer to cancel; in order.
         then: told once the append is decided (None, or what went wrong) and the time in milliseconds; its own effects come
@@ -112,6 +120,7 @@ class Effects:
     records: list[CoordinatorRecord] = field(default_factory=list)
     is_replayed: bool = True
     is_atomic: bool = True
+    producer: WritingProducer | None = None
     replies: list[tuple[Pending[Any], Any]] = field(default_factory=list)
     timers: list[SetTimer | TimerKey] = field(default_factory=list)
     then: Callable[[ErrorCode | None, int], Effects] | None = None

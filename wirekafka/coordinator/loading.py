@@ -2,8 +2,8 @@
 
 Theory of operation: the topic is compacted, so of each key the last record alone counts, wherever the cleaner has come to; the
 last ones are gathered first and replayed in their order, which reads a log of many commits in half the time. Offsets that a
-transaction committed, which a folder moved in from Apache Kafka may hold, count from the transaction's commit marker on;
-those of an aborted or open one never do.
+transaction committed count from the transaction's commit marker on, unless a later record says otherwise; those of an aborted
+one never do; those of an open one are pending, and the producer's transaction goes on.
 
 Rule of this file: a record that cannot be read is told of and skipped, lest one keeps all groups from coming back.
 
@@ -12,15 +12,14 @@ Source: CoordinatorLoaderImpl, OffsetMetadataManager.replayEndTransactionMarker.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import structlog
 
 from wirekafka.coordinator.coordinator import GroupCoordinator
 from wirekafka.coordinator.records import decode
 from wirekafka.errors import ProtocolError
-from wirekafka.wire.batch import BatchHeader, iterate_records
+from wirekafka.wire.batch import BatchHeader, Record, iterate_records
 
 if TYPE_CHECKING:
     from wirekafka.log.log import Log
@@ -31,7 +30,13 @@ COMMIT_MARKER = b"\0\0\0\1"
 """The key of a control record that commits: version 0, type 1 (ControlRecordType)."""
 
 
-Entry = tuple[bytes | None, bytes | None]
+class _Entry(NamedTuple):
+    value: bytes | None
+    offset: int
+
+
+Entries = dict[bytes | None, _Entry]
+"""The last record of each key, in the order of the log."""
 
 
 class Loader:
@@ -46,39 +51,66 @@ class Loader:
         Raises:
             KafkaError: a batch cannot be read.
         """
-        latest: dict[bytes | None, bytes | None] = {}
-        for key, value in _committed(partition_log):
-            latest.pop(key, None)
-            latest[key] = value
-        skipped = sum(not self._replay(key, value, partition_log) for key, value in latest.items())
+        gathered = _Gathered()
+        for batch in partition_log.batches(partition_log.log_start_offset):
+            header = BatchHeader(batch)
+            for record in iterate_records(batch):
+                gathered.add(header, record)
+        skipped = self._replay(gathered.latest, None, partition_log)
+        for producer_id, entries in gathered.open_transactions.items():
+            skipped += self._replay(entries, producer_id, partition_log)
         if skipped:
             name = str(partition_log.topic_partition)
             log.warning("Skipped records of kinds of groups that are not served", partition=name, records=skipped)
 
-    def _replay(self, key: bytes | None, value: bytes | None, partition_log: Log) -> bool:
-        """Replays a record; False if it is of a kind that is not served."""
-        try:
-            record = decode(key, value, self._coordinator.decoders)
-            if record is not None:
-                self._coordinator.replay(record)
-        except ProtocolError as error:
-            name = str(partition_log.topic_partition)
-            log.error("A record of groups and offsets cannot be read", partition=name, key=key, error=str(error))
-            return True
-        return record is not None
+    def _replay(self, entries: Entries, producer_id: int | None, partition_log: Log) -> int:
+        """Replays records; returns how many are of a kind that is not served."""
+        replay, decoders, skipped = self._coordinator.replay, self._coordinator.decoders, 0
+        for key, (value, offset) in entries.items():
+            try:
+                record = decode(key, value, decoders)
+                if record is None:
+                    skipped += 1
+                else:
+                    replay(record, offset, producer_id)
+            except ProtocolError as error:
+                name = str(partition_log.topic_partition)
+                log.error("A record of groups and offsets cannot be read", partition=name, key=key, error=str(error))
+        return skipped
 
 
-def _committed(partition_log: Log) -> Iterator[Entry]:
-    """The records in order; those of a transaction where it committed."""
-    open_transactions: dict[int, list[Entry]] = {}
-    for batch in partition_log.batches(partition_log.log_start_offset):
-        header = BatchHeader(batch)
-        for record in iterate_records(batch):
-            if header.is_control:
-                entries = open_transactions.pop(header.producer_id, [])
-                if record.key == COMMIT_MARKER:
-                    yield from entries
-            elif header.is_transactional:
-                open_transactions.setdefault(header.producer_id, []).append((record.key, record.value))
-            else:
-                yield record.key, record.value
+class _Gathered:
+    """What a log says, so far.
+
+    Attributes:
+        latest: what counts.
+        open_transactions: what may come to count, by the producer's id.
+    """
+
+    def __init__(self) -> None:
+        self.latest: Entries = {}
+        self.open_transactions: dict[int, Entries] = {}
+
+    def add(self, header: BatchHeader, record: Record) -> None:
+        """Takes in the next record of the log, from the batch of that header."""
+        if header.is_control:
+            self._end_transaction(header.producer_id, record.key == COMMIT_MARKER)
+        elif header.is_transactional:
+            entries = self.open_transactions.setdefault(header.producer_id, {})
+            entries[record.key] = _Entry(record.value, record.offset)
+        else:
+            self.latest.pop(record.key, None)
+            self.latest[record.key] = _Entry(record.value, record.offset)
+            if record.value is None and self.open_transactions:
+                for entries in self.open_transactions.values():
+                    entries.pop(record.key, None)
+
+    def _end_transaction(self, producer_id: int, is_commit: bool) -> None:
+        entries = self.open_transactions.pop(producer_id, {})
+        if not is_commit:
+            return
+        for key, entry in entries.items():
+            known = self.latest.get(key)
+            if known is None or known.offset < entry.offset:
+                self.latest.pop(key, None)
+                self.latest[key] = entry

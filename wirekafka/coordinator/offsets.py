@@ -1,6 +1,10 @@
 """What groups have read: committed offsets, their deletion and their expiry.
 
-Rules of this file: offsets change in `replay` only; what wants them changed writes records.
+Theory of operation: an offset that is committed in a transaction is pending until the marker in its partition of
+__consumer_offsets says how the transaction ended. Of two commits the one that is later in the log counts, so one that was made
+outside while a transaction was open is not undone by the transaction's end.
+
+Rules of this file: offsets change in `replay` and `complete_transaction` only; what wants them changed writes records.
     Invariant: who has offsets is in `groups`; a group that exists for its offsets only is a simple one, without a protocol.
 
 Source: OffsetMetadataManager, OffsetExpirationConditionImpl, ClassicGroup (validateOffsetCommit, offsetExpirationCondition);
@@ -11,9 +15,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from wirekafka.coordinator.effects import Effects
+from wirekafka.coordinator.effects import Effects, WritingProducer
 from wirekafka.coordinator.group import ClassicGroup, GroupState
 from wirekafka.coordinator.group_types import AnyGroup
+from wirekafka.coordinator.pending_offsets import OpenTransaction, PendingOffsets
 from wirekafka.coordinator.rebalance import Rebalancer
 from wirekafka.coordinator.records import MAX_STRING_BYTES, CommittedOffset, OffsetRecord
 from wirekafka.coordinator.requests import CommitRequest, GroupOffsets, PartitionCommit
@@ -28,6 +33,9 @@ class Offsets:
 
     Args:
         groups: all groups, by id; shared with the rest of the coordinator.
+
+    Attributes:
+        pending: those of open transactions.
     """
 
     def __init__(self, groups: dict[str, AnyGroup], settings: GroupSettings, rebalancer: Rebalancer) -> None:
@@ -35,6 +43,7 @@ class Offsets:
         self._settings = settings
         self._rebalancer = rebalancer
         self._by_group: dict[str, GroupOffsets] = {}
+        self.pending = PendingOffsets()
 
     def of_group(self, group_id: str) -> GroupOffsets:
         """What the group has committed; empty if there is no such group. Not to be changed."""
@@ -53,6 +62,27 @@ class Offsets:
         group = self._check_commit(request)
         if isinstance(group, ClassicGroup) and group.state in (GroupState.STABLE, GroupState.PREPARING_REBALANCE):
             self._rebalancer.renew_session(group, group.members[request.member_id], out)
+        return self._write(request, now_ms, out), out
+
+    def commit_in_transaction(
+        self, request: CommitRequest, producer: WritingProducer, now_ms: int
+    ) -> tuple[list[ErrorCode], Effects]:
+        """Commits offsets as part of a producer's transaction: they count once that is committed.
+
+        Who names the group's generation and member is held to them (KIP-447); an old producer names none. A member's session
+        is not renewed by it.
+
+        Raises:
+            KafkaError: for all of them: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION. For one it is
+                OFFSET_METADATA_TOO_LARGE.
+
+        Source: OffsetMetadataManager.commitTransactionalOffset.
+        """
+        out = Effects(producer=producer)
+        self._check_transactional_commit(request)
+        return self._write(request, now_ms, out), out
+
+    def _write(self, request: CommitRequest, now_ms: int, out: Effects) -> list[ErrorCode]:
         expire_timestamp_ms = None
         if request.retention_time_ms is not None:
             expire_timestamp_ms = min(now_ms + request.retention_time_ms, MAX_TIMESTAMP_MS)
@@ -64,7 +94,7 @@ class Offsets:
             errors.append(ErrorCode.NONE)
             value = _committed(commit, now_ms, expire_timestamp_ms)
             out.records.append(OffsetRecord(request.group_id, commit.topic, commit.partition, value))
-        return errors, out
+        return errors
 
     def delete(self, group_id: str, partitions: list[tuple[str, int]]) -> tuple[list[ErrorCode], Effects]:
         """Forgets offsets of topics that no member reads; each gets GROUP_SUBSCRIBED_TO_TOPIC or NONE.
@@ -87,40 +117,86 @@ class Offsets:
                 errors.append(ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC)
                 continue
             errors.append(ErrorCode.NONE)
-            if partition in committed.get(topic, {}):
+            if partition in committed.get(topic, {}) or self.pending.has((group_id, topic, partition)):
                 out.records.append(OffsetRecord(group_id, topic, partition, None))
         return errors, out
 
     def tombstones(self, group_id: str) -> Iterator[OffsetRecord]:
-        """What makes a group forget all its offsets."""
-        for topic, partitions in self.of_group(group_id).items():
+        """What makes a group forget all its offsets, and those that are pending."""
+        committed = self.of_group(group_id)
+        for topic, partitions in committed.items():
             for partition in partitions:
+                yield OffsetRecord(group_id, topic, partition, None)
+        for topic, partition in self.pending.of_group(group_id):
+            if partition not in committed.get(topic, {}):
                 yield OffsetRecord(group_id, topic, partition, None)
 
     def tombstones_of_topic(self, group_id: str, topic: str) -> Iterator[OffsetRecord]:
-        """What makes a group forget its offsets in a topic."""
-        for partition in self.of_group(group_id).get(topic, {}):
+        """What makes a group forget its offsets in a topic, and those that are pending."""
+        committed = self.of_group(group_id).get(topic, {})
+        for partition in committed:
             yield OffsetRecord(group_id, topic, partition, None)
+        for pending_topic, partition in self.pending.of_group(group_id):
+            if pending_topic == topic and partition not in committed:
+                yield OffsetRecord(group_id, topic, partition, None)
 
     def expired(self, group: AnyGroup, now_ms: int) -> tuple[list[OffsetRecord], bool]:
-        """The tombstones of a group's expired offsets, and whether none will be left."""
+        """The tombstones of a group's expired offsets, and whether none will be left.
+
+        An offset that a transaction is about to change does not expire, and a group with pending ones has some left.
+
+        Source: OffsetMetadataManager.cleanupExpiredOffsets.
+        """
+        has_pending = self.pending.has_group(group.group_id)
         committed = self._by_group.get(group.group_id)
         if committed is None:
-            return [], True
+            return [], not has_pending
         tombstones = [
             OffsetRecord(group.group_id, topic, partition, None)
             for topic, partitions in committed.items()
             if not group.is_subscribed_to(topic)
             for partition, offset in partitions.items()
             if self._is_expired(group, offset, now_ms)
+            if not (has_pending and self.pending.has((group.group_id, topic, partition)))
         ]
-        return tombstones, len(tombstones) == sum(map(len, committed.values()))
+        return tombstones, not has_pending and len(tombstones) == sum(map(len, committed.values()))
 
-    def replay(self, record: OffsetRecord) -> None:
-        """Takes over what a record says."""
-        if record.value is not None:
-            self._by_group.setdefault(record.group_id, {}).setdefault(record.topic, {})[record.partition] = record.value
+    def replay(self, record: OffsetRecord, log_partition: int, offset: int, producer_id: int | None = None) -> None:
+        """Takes over what a record says.
+
+        Args:
+            log_partition: the partition of __consumer_offsets that it is in.
+            offset: where it is there.
+            producer_id: whose open transaction it is part of, if any.
+
+        Source: OffsetMetadataManager.replay.
+        """
+        if record.value is None:
+            self._forget(record)
             return
+        record.value.record_offset = offset
+        if producer_id is not None:
+            self.pending.add(OpenTransaction(log_partition, producer_id), record)
+        else:
+            self._by_group.setdefault(record.group_id, {}).setdefault(record.topic, {})[record.partition] = record.value
+
+    def complete_transaction(self, log_partition: int, producer_id: int, *, is_commit: bool) -> None:
+        """A transaction has ended by a marker in a partition of __consumer_offsets: its offsets count, or never will.
+
+        Source: OffsetMetadataManager.replayEndTransactionMarker.
+        """
+        taken = self.pending.take(OpenTransaction(log_partition, producer_id))
+        if not is_commit:
+            return
+        for (group_id, topic, partition), offset in taken.items():
+            by_partition = self._by_group.setdefault(group_id, {}).setdefault(topic, {})
+            known = by_partition.get(partition)
+            if known is None or known.record_offset < offset.record_offset:
+                by_partition[partition] = offset
+
+    def _forget(self, record: OffsetRecord) -> None:
+        if self.pending:
+            self.pending.drop((record.group_id, record.topic, record.partition))
         by_topic = self._by_group.get(record.group_id, {})
         by_partition = by_topic.get(record.topic, {})
         by_partition.pop(record.partition, None)
@@ -132,6 +208,7 @@ class Offsets:
     def clear(self) -> None:
         """Forgets everything: the log that holds it is gone."""
         self._by_group.clear()
+        self.pending.clear()
 
     def _check_commit(self, request: CommitRequest) -> AnyGroup | None:
         """The group, or None for one that comes to be by this commit.
@@ -146,6 +223,20 @@ class Offsets:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND if is_known else ErrorCode.ILLEGAL_GENERATION)
         group.check_commit(request, is_transactional=False)
         return group
+
+    def _check_transactional_commit(self, request: CommitRequest) -> None:
+        """Source: OffsetMetadataManager.validateTransactionalOffsetCommit."""
+        group = self._groups.get(request.group_id)
+        if group is None:
+            if request.generation_id >= 0:
+                raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
+            return
+        try:
+            group.check_commit(request, is_transactional=True)
+        except KafkaError as error:
+            if error.code is ErrorCode.STALE_MEMBER_EPOCH:
+                raise KafkaError(ErrorCode.ILLEGAL_GENERATION) from None
+            raise
 
     def _is_too_large(self, metadata: str) -> bool:
         if not metadata:

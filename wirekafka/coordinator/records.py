@@ -13,7 +13,7 @@ GroupCoordinatorRecordHelpers, GroupCoordinatorRecordSerde of Apache Kafka 4.3.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Protocol, TypeVar
 
 from wirekafka.errors import ProtocolError
@@ -93,6 +93,7 @@ class CommittedOffset:
     Attributes:
         leader_epoch: of the last record that was read; None if the client did not say.
         expire_timestamp_ms: when the offset is to be forgotten, where the commit said so itself (OffsetCommit 2 to 4).
+        record_offset: where its record is in the partition of __consumer_offsets; told when the record is replayed.
     """
 
     offset: int
@@ -100,6 +101,7 @@ class CommittedOffset:
     metadata: str
     commit_timestamp_ms: int
     expire_timestamp_ms: int | None = None
+    record_offset: int = field(default=-1, compare=False)
 
 
 @dataclass(slots=True)

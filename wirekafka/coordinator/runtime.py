@@ -25,7 +25,7 @@ from wirekafka.cluster.partition import Partition
 from wirekafka.cluster.topics import Topic, Topics
 from wirekafka.config import BrokerConfig
 from wirekafka.coordinator.coordinator import GroupCoordinator
-from wirekafka.coordinator.effects import Effects, SetTimer, TimerEvent, TimerKey, append_error
+from wirekafka.coordinator.effects import Effects, SetTimer, TimerEvent, TimerKey, WritingProducer, append_error
 from wirekafka.coordinator.loading import Loader
 from wirekafka.coordinator.records import CoordinatorRecord, encode
 from wirekafka.coordinator.requests import (
@@ -162,9 +162,54 @@ class GroupRuntime:
         self._run_or_raise(request.group_id, effects)
         return errors
 
+    def commit_offsets_in_transaction(self, request: CommitRequest, producer: WritingProducer) -> list[ErrorCode]:
+        """Commits offsets as part of a producer's transaction, which must know of `partition_of(request.group_id)`.
+
+        Raises:
+            KafkaError: for all of them, as `Offsets.commit_in_transaction`; INVALID_PRODUCER_EPOCH; or what an append ended
+                with: nothing is pending then.
+        """
+        errors, effects = self.coordinator.offsets.commit_in_transaction(request, producer, self._clock.now_ms())
+        self._run_or_raise(request.group_id, effects)
+        return errors
+
+    def complete_transaction(
+        self,
+        partition_index: int,
+        producer_id: int,
+        producer_epoch: int,
+        *,
+        coordinator_epoch: int,
+        is_commit: bool,
+        transaction_version: int,
+    ) -> None:
+        """Ends a producer's transaction in a partition of __consumer_offsets: its offsets count from now on, or never will.
+
+        Raises:
+            KafkaError: UNKNOWN_TOPIC_OR_PARTITION, or as `Partition.write_marker`; the transaction is still open then.
+
+        Source: CoordinatorRuntime.scheduleTransactionCompletion.
+        """
+        topic = self._topics.find(GROUP_METADATA_TOPIC)
+        if topic is None or not 0 <= partition_index < len(topic.partitions):
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        topic.partitions[partition_index].write_marker(
+            producer_id,
+            producer_epoch,
+            coordinator_epoch=coordinator_epoch,
+            is_commit=is_commit,
+            now_ms=self._clock.now_ms(),
+            transaction_version=transaction_version,
+        )
+        self.coordinator.offsets.complete_transaction(partition_index, producer_id, is_commit=is_commit)
+
     def fetch_offsets(self, group_id: str) -> GroupOffsets:
         """What a group has committed, empty if there is no such group. Not to be changed."""
         return self.coordinator.offsets.of_group(group_id)
+
+    def is_unstable(self, group_id: str, topic: str, partition: int) -> bool:
+        """Whether an open transaction is about to change an offset (KIP-447)."""
+        return self.coordinator.offsets.pending.has((group_id, topic, partition))
 
     def delete_offsets(self, group_id: str, partitions: list[tuple[str, int]]) -> list[ErrorCode]:
         """Forgets offsets; each gets an error or NONE.
@@ -246,11 +291,7 @@ class GroupRuntime:
         now_ms = self._clock.now_ms()
         try:
             for records in _batches(effects):
-                batch = build_batch([_encoded(record, now_ms) for record in records], compression=self._compression)
-                self._partition(index).append(memoryview(batch), now_ms=now_ms, origin=Origin.COORDINATOR)
-                if effects.is_replayed:
-                    for record in records:
-                        self.coordinator.replay(record)
+                self._append_batch(index, records, effects, now_ms)
         except KafkaError as error:
             if not self._has_failed:
                 log.error("Groups and offsets cannot be stored", partition=index, error=str(error))
@@ -260,6 +301,27 @@ class GroupRuntime:
             log.info("Groups and offsets can be stored again")
             self._has_failed = False
         return None
+
+    def _append_batch(self, index: int, records: list[CoordinatorRecord], effects: Effects, now_ms: int) -> None:
+        producer = effects.producer
+        encoded = [_encoded(record, now_ms) for record in records]
+        if producer is None:
+            batch = build_batch(encoded, compression=self._compression)
+        else:
+            # Sequence numbers are a client's affair; Kafka's coordinator begins each of its batches with 0.
+            batch = build_batch(
+                encoded,
+                compression=self._compression,
+                producer_id=producer.producer_id,
+                producer_epoch=producer.producer_epoch,
+                base_sequence=0,
+                is_transactional=True,
+            )
+        info = self._partition(index).append(memoryview(batch), now_ms=now_ms, origin=Origin.COORDINATOR)
+        if effects.is_replayed:
+            producer_id = None if producer is None else producer.producer_id
+            for offset, record in enumerate(records, info.base_offset):
+                self.coordinator.replay(record, offset, producer_id)
 
     def _partition(self, index: int) -> Partition:
         topic = self._topics.find(GROUP_METADATA_TOPIC) or self._topics.create_internal(GROUP_METADATA_TOPIC)

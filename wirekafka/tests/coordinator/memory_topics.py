@@ -6,15 +6,30 @@ from collections.abc import Iterator
 from typing import Any
 
 from wirekafka.errors import ErrorCode, KafkaError
+from wirekafka.log.services import AppendInfo
 from wirekafka.names import GROUP_METADATA_TOPIC, TopicPartition
-from wirekafka.wire.batch import Record, iterate_records
+from wirekafka.wire.batch import BatchHeader, Record, build_batch, iterate_records, write_offsets
 
 
 class MemoryLog:
-    def __init__(self, index: int) -> None:
+    def __init__(self, index: int = 0) -> None:
         self.topic_partition = TopicPartition(GROUP_METADATA_TOPIC, index)
         self.log_start_offset = 0
+        self.log_end_offset = 0
         self.appended: list[bytes] = []
+
+    def append(self, records: memoryview | bytearray) -> AppendInfo:
+        header = BatchHeader(records)
+        write_offsets(records, 0, header, self.log_end_offset, 0)
+        self.log_end_offset = header.next_offset
+        self.appended.append(bytes(records))
+        return AppendInfo(header.base_offset, header.last_offset, None, 0)
+
+    def append_marker(self, producer_id: int, producer_epoch: int, *, is_commit: bool) -> AppendInfo:
+        record = Record(b"\0\0\0\1" if is_commit else b"\0\0\0\0", b"\0\0\0\0\0\0", (), 0)
+        return self.append(
+            build_batch([record], producer_id=producer_id, producer_epoch=producer_epoch, is_transactional=True, is_control=True)
+        )
 
     def batches(self, from_offset: int | None = None) -> Iterator[memoryview]:
         return (memoryview(batch) for batch in self.appended)
@@ -30,10 +45,15 @@ class MemoryPartition:
         if self.is_offline:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)
 
-    def append(self, records: memoryview, *, now_ms: int, origin: Any) -> None:
+    def append(self, records: memoryview, *, now_ms: int, origin: Any) -> AppendInfo:
         if self._topics.error is not None:
             raise KafkaError(self._topics.error)
-        self.log.appended.append(bytes(records))
+        return self.log.append(records)
+
+    def write_marker(self, producer_id: int, producer_epoch: int, *, is_commit: bool, **_: Any) -> AppendInfo:
+        if self._topics.error is not None:
+            raise KafkaError(self._topics.error)
+        return self.log.append_marker(producer_id, producer_epoch, is_commit=is_commit)
 
     @property
     def records(self) -> list[Record]:

@@ -97,7 +97,7 @@ def test_group_tombstone_before_its_offsets_leaves_a_simple_group() -> None:
     """A log that was compacted halfway may hold offsets of a group that is gone; they can be fetched, and expire."""
     world = world_with_members()
     commit(world, CommitRequest("g", [PartitionCommit("t", 0, 5)], "client-1", 1))
-    world.coordinator.replay(GroupRecord("g", None))
+    world.coordinator.replay(GroupRecord("g", None), 10)
     assert world.coordinator.groups["g"].protocol_type is None
-    world.coordinator.replay(OffsetRecord("g", "t", 0, None))
+    world.coordinator.replay(OffsetRecord("g", "t", 0, None), 11)
     assert not world.coordinator.offsets.of_group("g")

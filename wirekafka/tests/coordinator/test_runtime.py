@@ -318,20 +318,18 @@ def record_of(offset: int) -> Record:
 
 
 def test_offsets_of_a_transaction_count_once_it_has_committed() -> None:
-    def marker(key: bytes) -> bytearray:
-        record = Record(key, b"\0\0\0\0\0\0", (), 0)
-        return build_batch([record], producer_id=9, producer_epoch=0, is_transactional=True, is_control=True)
-
     def transactional(offset: int) -> bytearray:
         return build_batch([record_of(offset)], producer_id=9, producer_epoch=0, base_sequence=0, is_transactional=True)
 
     async def play(stage: Stage) -> None:
         log = stage.topics.create_internal("").partitions[0].log
-        log.appended += [bytes(build_batch([record_of(1)])), bytes(transactional(2))]
+        log.append(build_batch([record_of(1)]))
+        log.append(transactional(2))
         assert stage.restarted().offsets() == {"t": {0: 1}}
-        log.appended.append(bytes(marker(b"\0\0\0\0")))
+        log.append_marker(9, 0, is_commit=False)
         assert stage.restarted().offsets() == {"t": {0: 1}}
-        log.appended += [bytes(transactional(3)), bytes(marker(b"\0\0\0\1"))]
+        log.append(transactional(3))
+        log.append_marker(9, 0, is_commit=True)
         assert stage.restarted().offsets() == {"t": {0: 3}}
 
     run(play)
@@ -343,7 +341,7 @@ def test_records_that_cannot_be_read_do_not_keep_the_others_from_coming_back() -
 
     async def play(stage: Stage) -> None:
         log = stage.topics.create_internal("").partitions[0].log
-        log.appended.append(bytes(build_batch([*unreadable, record_of(7)])))
+        log.append(build_batch([*unreadable, record_of(7)]))
         with capture_logs() as lines:
             assert stage.restarted().offsets() == {"t": {0: 7}}
         assert [line["log_level"] for line in lines] == ["error", "error", "warning", "info"]

@@ -3,7 +3,8 @@
 Inputs, with their defaults: `settings delay=3000 max_size=.. retention=..` (first line only), `join CLIENT member= instance=
 session=10000 rebalance=20000 protocols=range:META,.. version=9 group=g`, `sync MEMBER generation assignments=MEMBER:BYTES,..`,
 `heartbeat MEMBER GENERATION`, `leave MEMBER..` or `leave instance=..`, `commit TOPIC-PARTITION=OFFSET.. member= generation=
-metadata= retention= timestamp=`, `delete-offsets TOPIC-PARTITION..`, `delete-group`, `list`, `forget-topic TOPIC`, `pass MS`,
+metadata= retention= timestamp=`, the same with `producer=ID` for a commit in its transaction, `end-transaction ID
+commit|abort`, `delete-offsets TOPIC-PARTITION..`, `delete-group`, `list`, `forget-topic TOPIC`, `pass MS`,
 `expire`, `disk full`, `disk free`, `reload`, `describe`. All but `settings` take `group=`.
 """
 
@@ -14,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from wirekafka.coordinator.effects import append_error
+from wirekafka.coordinator.effects import WritingProducer, append_error
 from wirekafka.coordinator.group_types import DEAD
 from wirekafka.coordinator.requests import (
     CommitRequest,
@@ -129,6 +130,8 @@ class GroupPlayer(transcripts.Player):
         metadata: str = "",
         retention: str | None = None,
         timestamp: str | None = None,
+        instance: str | None = None,
+        producer: str | None = None,
         group: str = "g",
     ) -> None:
         commits = []
@@ -137,12 +140,19 @@ class GroupPlayer(transcripts.Player):
             topic, partition = place.rsplit("-", 1)
             when = None if timestamp is None else int(timestamp)
             commits.append(PartitionCommit(topic, int(partition), int(offset), None, metadata, when))
-        request = CommitRequest(group, commits, member, int(generation))
+        request = CommitRequest(group, commits, member, int(generation), instance)
         request.retention_time_ms = None if retention is None else int(retention)
-        errors, effects = self.world.coordinator.offsets.commit(request, self.world.now_ms)
+        offsets_, now_ms = self.world.coordinator.offsets, self.world.now_ms
+        if producer is None:
+            errors, effects = offsets_.commit(request, now_ms)
+        else:
+            errors, effects = offsets_.commit_in_transaction(request, WritingProducer(int(producer), 0), now_ms)
         failed = self.world.run(effects)
         for error in errors:
             self.answer(error if failed is None else append_error(failed))
+
+    def do_end_transaction(self, producer: str, how: str) -> None:
+        self.world.end_transaction(int(producer), is_commit=how == "commit")
 
     def do_delete_offsets(self, *places: str, group: str = "g") -> None:
         partitions = [(place.rsplit("-", 1)[0], int(place.rsplit("-", 1)[1])) for place in places]

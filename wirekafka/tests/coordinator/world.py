@@ -7,15 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import count
-from typing import Any
+from typing import Any, cast
 
 from wirekafka.coordinator.coordinator import GroupCoordinator
 from wirekafka.coordinator.effects import Effects, SetTimer, TimerEvent, TimerKey
-from wirekafka.coordinator.records import CoordinatorRecord, GroupRecord, OffsetRecord, decode, encode
+from wirekafka.coordinator.group import ClassicGroup, classic_group
+from wirekafka.coordinator.loading import Loader
+from wirekafka.coordinator.records import CoordinatorRecord, GroupRecord, OffsetRecord, encode
 from wirekafka.coordinator.requests import JoinRequest, JoinResult, LeavingMember, SyncRequest, SyncResult
 from wirekafka.coordinator.settings import GroupSettings
 from wirekafka.errors import ErrorCode
 from wirekafka.pending import Pending
+from wirekafka.tests.coordinator.memory_topics import MemoryLog
+from wirekafka.wire.batch import Record, build_batch
 
 START_MS = 1_000_000
 
@@ -25,7 +29,7 @@ class World:
         self.settings = settings or GroupSettings()
         self.now_ms = START_MS
         self.timers: dict[TimerKey, tuple[int, TimerEvent]] = {}
-        self.log: list[tuple[bytes, bytes | None]] = []
+        self.log = MemoryLog()
         self.disk_error: ErrorCode | None = None
         self.story: list[str] = []
         self._numbers = count(1)
@@ -42,17 +46,36 @@ class World:
             elif self.timers.pop(change, None) is not None:
                 self.story.append(f"cancel {_name(change)}")
         error = self.disk_error if effects.records else None
+        verb = "append" if error is None else "append fails"
+        if effects.producer is not None:
+            verb += f" for producer {effects.producer.producer_id}"
         for record in effects.records:
-            self.story.append(f"append{'' if error is None else ' fails'}: {describe_record(record)}")
-            if error is None:
-                self.log.append(encode(record))
-                if effects.is_replayed:
-                    self.coordinator.replay(record)
+            self.story.append(f"{verb}: {describe_record(record)}")
+        if effects.records and error is None:
+            self._append(effects)
         if effects.then is not None:
             self.run(effects.then(error, self.now_ms))
         for pending, result in effects.replies:
             pending.complete(result)
         return error
+
+    def _append(self, effects: Effects) -> None:
+        records = [Record(*encode(record), (), self.now_ms) for record in effects.records]
+        producer_id = None
+        if effects.producer is None:
+            batch = build_batch(records)
+        else:
+            producer_id, epoch = effects.producer
+            batch = build_batch(records, producer_id=producer_id, producer_epoch=epoch, base_sequence=0, is_transactional=True)
+        info = self.log.append(batch)
+        if effects.is_replayed:
+            for offset, record in enumerate(effects.records, info.base_offset):
+                self.coordinator.replay(record, offset, producer_id)
+
+    def end_transaction(self, producer_id: int, *, is_commit: bool) -> None:
+        """What the marker of a transaction does."""
+        self.log.append_marker(producer_id, 0, is_commit=is_commit)
+        self.coordinator.offsets.complete_transaction(0, producer_id, is_commit=is_commit)
 
     def join(self, request: JoinRequest, on_reply: Callable[[JoinResult], object] | None = None) -> Pending[JoinResult]:
         pending = self._told("join", describe_join, on_reply)
@@ -92,10 +115,7 @@ class World:
         """The broker dies and comes back: what is not in the log is gone, and who was parked never hears of it."""
         self.timers.clear()
         self.coordinator = self._new_coordinator()
-        for key, value in self.log:
-            record = decode(key, value)
-            assert record is not None
-            self.coordinator.replay(record)
+        Loader(self.coordinator).load(cast(Any, self.log))
         for _, effects in self.coordinator.on_loaded(self.now_ms):
             self.run(effects)
 
@@ -110,9 +130,12 @@ class World:
         pending.then(told)
         return pending
 
+    def group(self, group_id: str) -> ClassicGroup | None:
+        return classic_group(self.coordinator.groups, group_id)
+
     def group_state(self, group_id: str) -> object:
         """What of a group must outlive the broker."""
-        group = self.coordinator.groups.get(group_id)
+        group = self.group(group_id)
         if group is None:
             return None
         members = {member.member_id: member.assignment for member in group.members.values()}
@@ -122,7 +145,8 @@ class World:
         return [self._state(group_id) for group_id in self.coordinator.groups]
 
     def _state(self, group_id: str) -> str:
-        group = self.coordinator.groups[group_id]
+        group = self.group(group_id)
+        assert group is not None
         members = ", ".join(
             member.member_id + ("*" if member.member_id == group.leader else "") + _parked(member)
             for member in group.members.values()
@@ -135,7 +159,9 @@ class World:
         pieces = [f"{group_id} is {group.state.value}, generation {group.generation_id}"]
         pieces += [f"members {members}"] if members else []
         pieces += [f"pending {', '.join(sorted(group.pending_members))}"] if group.pending_members else []
-        pieces += [f"offsets {', '.join(offsets)}"] if offsets else []
+        pieces += [f"offsets {', '.join(sorted(offsets))}"] if offsets else []
+        unstable = [f"{topic}-{partition}" for topic, partition in self.coordinator.offsets.pending.of_group(group_id)]
+        pieces += [f"unstable {', '.join(sorted(unstable))}"] if unstable else []
         return "; ".join(pieces)
 
 
