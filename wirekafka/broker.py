@@ -20,6 +20,8 @@ from wirekafka.cluster.purgatory import Purgatory
 from wirekafka.cluster.topics import Topics
 from wirekafka.config import BrokerConfig
 from wirekafka.coordinator.runtime import GroupRuntime
+from wirekafka.coordinator.transactions.markers import MarkerWriter
+from wirekafka.coordinator.transactions.runtime import TransactionRuntime
 from wirekafka.log.manager import LogManager
 
 log = structlog.get_logger(__name__)
@@ -46,8 +48,10 @@ class Broker:
         topics: the table of topics, with their partitions.
         purgatory: the fetches that wait for records.
         fetch_sessions: what consumers fetch, remembered.
-        producer_ids: gives ids to idempotent producers.
+        producer_ids: gives ids to producers.
         groups: the group coordinator.
+        markers: writes what ends a transaction in a partition.
+        transactions: the transaction coordinator.
     """
 
     __slots__ = (
@@ -57,10 +61,12 @@ class Broker:
         "fetch_sessions",
         "groups",
         "logs",
+        "markers",
         "node_id",
         "producer_ids",
         "purgatory",
         "topics",
+        "transactions",
         "_advertised",
         "_told",
     )
@@ -77,6 +83,8 @@ class Broker:
         path = os.path.join(config.log_dirs[0], producer_ids.FILE_NAME)
         self.producer_ids = ProducerIds(path, logs.storage, node_id=self.node_id, greatest_known=self._greatest_producer_id)
         self.groups = GroupRuntime(config, clock, topics)
+        self.markers = MarkerWriter(topics, self.groups)
+        self.transactions = TransactionRuntime(config, clock, topics, self.markers, self.producer_ids.take)
         self._advertised = config.advertised_listeners
         self._told: set[str] = set()
 
@@ -95,6 +103,7 @@ class Broker:
         try:
             broker = cls(config, clock, logs, Topics.open(config, logs))
             broker.groups.load()
+            broker.transactions.load()
         except BaseException:
             with trio.CancelScope(shield=True):
                 await logs.close()

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import structlog
 
@@ -26,7 +26,14 @@ from wirekafka.cluster.store import MetadataStore
 from wirekafka.cluster.topic_names import check_topic_name, collision_key
 from wirekafka.config import BrokerConfig, ConfigError, LogConfig
 from wirekafka.errors import ErrorCode, KafkaError
-from wirekafka.names import GROUP_METADATA_TOPIC, INTERNAL_TOPICS, TopicPartition, format_topic_id, new_topic_id
+from wirekafka.names import (
+    GROUP_METADATA_TOPIC,
+    INTERNAL_TOPICS,
+    TRANSACTION_STATE_TOPIC,
+    TopicPartition,
+    format_topic_id,
+    new_topic_id,
+)
 
 if TYPE_CHECKING:
     from wirekafka.log.log import Log
@@ -38,6 +45,29 @@ MAX_PARTITIONS_AT_ONCE = 9_999
 """A change may be 10,000 metadata records in Apache Kafka, and one of them is the topic's (MAX_RECORDS_PER_USER_OP)."""
 
 _LEAST_SEGMENT_BYTES = 1024**2
+
+
+class _InternalTopic(NamedTuple):
+    """A topic of coordinators: the broker's settings that shape it, and the topic settings that it has in any case."""
+
+    partition_count: str
+    segment_bytes: str
+    overrides: dict[str, str]
+    min_in_sync_replicas: str | None = None
+
+
+_INTERNAL = {
+    GROUP_METADATA_TOPIC: _InternalTopic(
+        "offsets.topic.num.partitions", "offsets.topic.segment.bytes", {"compression.type": "producer"}
+    ),
+    TRANSACTION_STATE_TOPIC: _InternalTopic(
+        "transaction.state.log.num.partitions",
+        "transaction.state.log.segment.bytes",
+        {"compression.type": "uncompressed", "unclean.leader.election.enable": "false"},
+        "transaction.state.log.min.isr",
+    ),
+}
+"""Source: GroupCoordinatorService.groupMetadataTopicConfigs, TransactionStateManager.transactionTopicConfigs."""
 
 
 class Topic:
@@ -192,19 +222,20 @@ class Topics:
         return topic
 
     def create_internal(self, name: str) -> Topic:
-        """Creates the topic in which group coordinators keep offsets.
+        """Creates a topic in which coordinators keep their state.
 
         Raises:
-            KafkaError: UNKNOWN_TOPIC_OR_PARTITION for any other name; else as `create`.
-
-        Source: GroupCoordinatorService.groupMetadataTopicConfigs.
+            KafkaError: UNKNOWN_TOPIC_OR_PARTITION, if no coordinator has a topic of this name; else as `create`.
         """
-        if name != GROUP_METADATA_TOPIC:
+        shape = _INTERNAL.get(name)
+        if shape is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        segment_bytes = self._config.integer("offsets.topic.segment.bytes")
+        segment_bytes = self._config.integer(shape.segment_bytes)
         setting = "segment.bytes" if segment_bytes >= _LEAST_SEGMENT_BYTES else "internal.segment.bytes"
-        overrides = {"cleanup.policy": "compact", "compression.type": "producer", setting: str(segment_bytes)}
-        return self.create(name, self._config.integer("offsets.topic.num.partitions"), overrides)
+        overrides = {**shape.overrides, "cleanup.policy": "compact", setting: str(segment_bytes)}
+        if shape.min_in_sync_replicas is not None:
+            overrides["min.insync.replicas"] = str(self._config.integer(shape.min_in_sync_replicas))
+        return self.create(name, self._config.integer(shape.partition_count), overrides)
 
     def create_automatically(self, name: str) -> Topic:
         """Creates the topic that a client asked for by name, with the broker's defaults.

@@ -442,6 +442,65 @@ _PRODUCERS = (
     ),
 )
 
+_TRANSACTIONS = (
+    Setting(
+        "transaction.max.timeout.ms",
+        Type.INT,
+        900000,
+        "The longest transaction timeout that a producer may ask for.",
+        at_least(1),
+    ),
+    Setting(
+        "transactional.id.expiration.ms",
+        Type.INT,
+        604800000,
+        "How long after its last change the coordinator forgets a transactional id that has no open transaction.",
+        at_least(1),
+    ),
+    Setting(
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms",
+        Type.INT,
+        10000,
+        "How often transactions that are past their timeout are looked for, and aborted.",
+        at_least(1),
+    ),
+    Setting(
+        "transaction.remove.expired.transaction.cleanup.interval.ms",
+        Type.INT,
+        3600000,
+        "How often transactional ids that have expired are looked for.",
+        at_least(1),
+    ),
+    Setting(
+        "transaction.partition.verification.enable",
+        Type.BOOLEAN,
+        True,
+        "Whether a partition refuses records of a transaction that it was not added to (KIP-890).",
+        is_dynamic=True,
+    ),
+    Setting(
+        "transaction.two.phase.commit.enable",
+        Type.BOOLEAN,
+        False,
+        "Whether producers may take part in a two-phase commit: their transactions never time out (KIP-939).",
+    ),
+    Setting(
+        "transaction.state.log.num.partitions",
+        Type.INT,
+        50,
+        "The partitions of __transaction_state, fixed when it is created.",
+        at_least(1),
+    ),
+    Setting("transaction.state.log.segment.bytes", Type.INT, 104857600, "segment.bytes of __transaction_state.", at_least(1)),
+    Setting(
+        "transaction.state.log.min.isr",
+        Type.INT,
+        2,
+        "min.insync.replicas of __transaction_state; like any partition, its partitions ask for no more replicas than they have.",
+        at_least(1),
+    ),
+)
+
 _GROUPS = (
     Setting("group.min.session.timeout.ms", Type.INT, 6000, "The shortest session timeout that a member may ask for."),
     Setting("group.max.session.timeout.ms", Type.INT, 1800000, "The longest session timeout that a member may ask for."),
@@ -478,5 +537,7 @@ _GROUPS = (
     ),
 )
 
-BROKER_SETTINGS: dict[str, Setting] = table_of(*_SERVER, *_REQUESTS, *_TOPICS, *_LOG, *_CLEANER, *_PRODUCERS, *_GROUPS)
+BROKER_SETTINGS: dict[str, Setting] = table_of(
+    *_SERVER, *_REQUESTS, *_TOPICS, *_LOG, *_CLEANER, *_PRODUCERS, *_TRANSACTIONS, *_GROUPS
+)
 """Every honoured setting of a broker, by name."""

@@ -18,7 +18,7 @@ V = TypeVar("V")
 _THREADS = "requests, disk and groups share one event loop"
 _ONE_BROKER = "there is one broker, and each partition has one replica"
 _CONTROLLER = "the broker keeps its own metadata, without controllers or ZooKeeper"
-_TRANSACTIONS = "transactions are not supported yet"
+_TRANSACTIONS = "partitions are added to a transaction in the step that writes to them"
 _PROTOCOLS = "groups speak the classic protocol only"
 _METRICS = "there are no metrics and no telemetry yet"
 _QUOTAS = "there are no quotas yet"
@@ -79,8 +79,8 @@ WITHOUT_EFFECT: dict[str, str] = {
     "zookeeper.*": _CONTROLLER,
     "broker.id.generation.enable": _CONTROLLER,
     "reserved.broker.max.id": _CONTROLLER,
-    "transaction.*": _TRANSACTIONS,
-    "transactional.id.expiration.ms": _TRANSACTIONS,
+    "transaction.state.log.replication.factor": _ONE_BROKER,
+    "transaction.state.log.load.buffer.size": "__transaction_state is read batch by batch",
     "add.partitions.to.txn.*": _TRANSACTIONS,
     "group.consumer.*": _PROTOCOLS,
     "group.share.*": _PROTOCOLS,

@@ -4,7 +4,7 @@ import pytest
 
 from wirekafka.cluster.topics import Topic, Topics, check_assignment
 from wirekafka.errors import ErrorCode, KafkaError
-from wirekafka.names import GROUP_METADATA_TOPIC, TopicPartition, new_topic_id
+from wirekafka.names import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition, new_topic_id
 from wirekafka.tests.cluster.memory_logs import FakeLog, MemoryLogs, open_topics
 
 
@@ -236,7 +236,17 @@ def test_topics_internal_topic_is_compacted_and_flagged(tmp_path: Path) -> None:
     assert len(topic.partitions) == 4
     assert topic.log_config.cleanup_policy == {"compact"}
     assert topic.log_config.segment_bytes == 1000
-    assert_refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, topics.create_automatically, "__transaction_state")
+    assert_refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, topics.create_internal, "a")
+
+
+def test_topics_topic_of_transactions_is_compacted_and_not_compressed(tmp_path: Path) -> None:
+    topics = open_topics(tmp_path, transaction_state_log_num_partitions="3", transaction_state_log_min_isr="2")
+    topic = topics.create_automatically(TRANSACTION_STATE_TOPIC)
+    assert topic.is_internal
+    assert len(topic.partitions) == 3
+    assert topic.log_config.cleanup_policy == {"compact"}
+    assert topic.log_config.compression_type == "uncompressed"
+    assert topic.log_config.min_insync_replicas == 2
 
 
 def test_topics_close_tells_who_waits(tmp_path: Path) -> None:

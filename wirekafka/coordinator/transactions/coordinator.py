@@ -1,0 +1,401 @@
+"""The transaction coordinator: all transactional ids, and what changes them.
+
+Theory of operation: every entry point is one step. It takes the time, decides, and returns a `Step`: the record to append, and
+what to answer then. What is in the log is brought about by `replay`, live and at the start alike. Once a transaction is
+prepared, `markers` says what is still to be written to its partitions, and `complete` ends it when that is done; whoever
+carries steps out does so at once after a step that prepares, at the start for what a crash has left, and again later for what
+failed.
+
+Rules of this file: no I/O, no clock: time comes in as `now_ms`, new producer ids as a function.
+    Invariant: replaying the log gives the same transactions as the live coordinator has, but for their `last_producer_epoch`.
+    Invariant: `_unmarked` has the prepared transactions, and no others.
+    A step that is refused, or whose record cannot be appended, changes nothing.
+
+Source: kafka.coordinator.transaction.{TransactionCoordinator, TransactionStateManager} of Apache Kafka 4.3.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from wirekafka.coordinator.transactions.records import TransactionRecord
+from wirekafka.coordinator.transactions.requests import InitRequest, Marker, ProducerIdentity, TransactionFilter
+from wirekafka.coordinator.transactions.settings import TransactionSettings
+from wirekafka.coordinator.transactions.transaction import (
+    COMPLETE_COMMIT,
+    EMPTY,
+    EXHAUSTED_EPOCH,
+    NEVER_TIMES_OUT_MS,
+    ONGOING,
+    PREPARE_ABORT,
+    PREPARE_COMMIT,
+    PREPARED,
+    STATES_BY_TITLE,
+    TRANSACTIONS_V2,
+    Transaction,
+)
+from wirekafka.errors import ErrorCode, KafkaError
+from wirekafka.names import NO_PRODUCER_EPOCH, TopicPartition
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class Step(Generic[T]):
+    """What one step asks for.
+
+    Attributes:
+        record: to append, and to replay once it is in the log; None if nothing changes.
+        result: the answer, once that is done.
+        error: the answer instead, once that is done.
+    """
+
+    record: TransactionRecord | None
+    result: T
+    error: ErrorCode = ErrorCode.NONE
+
+
+class TransactionCoordinator:
+    """All transactional ids of one broker.
+
+    Args:
+        take_producer_id: a producer id that nobody has; it may raise what ends the step.
+
+    Attributes:
+        transactions: by transactional id.
+    """
+
+    def __init__(self, settings: TransactionSettings, take_producer_id: Callable[[], int]) -> None:
+        self.transactions: dict[str, Transaction] = {}
+        self._settings = settings
+        self._take_producer_id = take_producer_id
+        self._unmarked: dict[str, set[TopicPartition]] = {}
+
+    def replay(self, record: TransactionRecord) -> None:
+        """Takes over what a record of the log says."""
+        transactional_id, transaction = record.transactional_id, record.value
+        if transaction is None:
+            self.transactions.pop(transactional_id, None)
+        else:
+            self.transactions[transactional_id] = transaction
+            if transaction.state in PREPARED:
+                self._unmarked[transactional_id] = set(transaction.partitions)
+                return
+        self._unmarked.pop(transactional_id, None)
+
+    def init_producer_id(self, request: InitRequest, now_ms: int) -> Step[ProducerIdentity]:
+        """Gives the transactional id to whoever asks for it, and fences who had it before.
+
+        A transaction that is open is aborted first, which the client is told as CONCURRENT_TRANSACTIONS: it asks again.
+
+        Raises:
+            KafkaError: INVALID_REQUEST, INVALID_TRANSACTION_TIMEOUT, TRANSACTIONAL_ID_AUTHORIZATION_FAILED (two-phase commit is
+                switched off), UNSUPPORTED_VERSION (keeping a prepared transaction), PRODUCER_FENCED, CONCURRENT_TRANSACTIONS,
+                and what `take_producer_id` raises.
+        """
+        timeout_ms = self._check_init(request)
+        known = self.transactions.get(request.transactional_id)
+        if known is None:
+            known = Transaction(
+                request.transactional_id,
+                self._take_producer_id(),
+                NO_PRODUCER_EPOCH,
+                EMPTY,
+                timeout_ms,
+                update_timestamp_ms=now_ms,
+            )
+        expected = request.expected
+        if expected is not None and not _may_go_on(known, expected):
+            raise KafkaError(ErrorCode.PRODUCER_FENCED)
+        if known.state in PREPARED:
+            raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
+        if known.state is ONGOING:
+            return Step(self._fence(known, now_ms), _identity(known), ErrorCode.CONCURRENT_TRANSACTIONS)
+        after = self._initialized(known, None if expected is None else expected.producer_epoch, timeout_ms, now_ms)
+        return Step(_record(after), _identity(after))
+
+    def _check_init(self, request: InitRequest) -> int:
+        """Checks what does not depend on the state; returns the timeout."""
+        if not request.transactional_id:
+            raise KafkaError(ErrorCode.INVALID_REQUEST)
+        if request.is_two_phase_commit and not self._settings.is_two_phase_commit_enabled:
+            raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        if request.keeps_prepared:
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
+        if request.is_two_phase_commit:
+            return NEVER_TIMES_OUT_MS
+        if not 0 < request.timeout_ms <= self._settings.max_timeout_ms:
+            raise KafkaError(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
+        return request.timeout_ms
+
+    def _initialized(self, known: Transaction, expected_epoch: int | None, timeout_ms: int, now_ms: int) -> Transaction:
+        """The epoch is bumped, or where it is exhausted a new producer id taken; who asks twice gets the same answer.
+
+        Raises:
+            KafkaError: PRODUCER_FENCED, if the expected epoch is neither the current one nor, for a second time, the last.
+
+        Source: KIP-360; TransactionMetadata.prepareIncrementProducerEpoch, prepareProducerIdRotation.
+        """
+        producer_id, epoch, last_epoch = known.producer_id, known.producer_epoch + 1, None
+        if expected_epoch is not None and known.producer_epoch != NO_PRODUCER_EPOCH:
+            last_epoch = known.producer_epoch
+            if expected_epoch != known.producer_epoch:
+                if expected_epoch != known.last_producer_epoch:
+                    raise KafkaError(ErrorCode.PRODUCER_FENCED)
+                epoch, last_epoch = known.producer_epoch, known.last_producer_epoch
+        if epoch > EXHAUSTED_EPOCH:
+            producer_id, epoch = self._take_producer_id(), 0
+        return known.initialized(
+            producer_id=producer_id, producer_epoch=epoch, last_producer_epoch=last_epoch, timeout_ms=timeout_ms, now_ms=now_ms
+        )
+
+    def add_partitions(
+        self,
+        transactional_id: str,
+        producer: ProducerIdentity,
+        partitions: frozenset[TopicPartition],
+        *,
+        client_version: int,
+        now_ms: int,
+    ) -> Step[None]:
+        """Opens a transaction, or widens it.
+
+        Raises:
+            KafkaError: INVALID_REQUEST, INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS.
+
+        Source: TransactionCoordinator.handleAddPartitionsToTransaction.
+        """
+        known = self._of_producer(transactional_id, producer)
+        if known.state is ONGOING and partitions <= known.partitions:
+            return Step(None, None)
+        return Step(_record(known.with_partitions(partitions, client_version=client_version, now_ms=now_ms)), None)
+
+    def verify_partitions(
+        self, transactional_id: str, producer: ProducerIdentity, partitions: frozenset[TopicPartition]
+    ) -> dict[TopicPartition, ErrorCode]:
+        """Which partitions are not in the producer's open transaction, each with TRANSACTION_ABORTABLE.
+
+        Raises:
+            KafkaError: for all of them, as `add_partitions`.
+
+        Source: KIP-890; TransactionCoordinator.handleVerifyPartitionsInTransaction.
+        """
+        known = self._of_producer(transactional_id, producer)
+        return dict.fromkeys(partitions - known.partitions, ErrorCode.TRANSACTION_ABORTABLE)
+
+    def _of_producer(self, transactional_id: str, producer: ProducerIdentity) -> Transaction:
+        """The transactional id, if it is the producer's and not just being ended."""
+        known = self._find(transactional_id)
+        if known.producer_id != producer.producer_id:
+            raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+        if known.producer_epoch != producer.producer_epoch:
+            raise KafkaError(ErrorCode.PRODUCER_FENCED)
+        if known.state in PREPARED:
+            raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
+        return known
+
+    def _find(self, transactional_id: str) -> Transaction:
+        if not transactional_id:
+            raise KafkaError(ErrorCode.INVALID_REQUEST)
+        known = self.transactions.get(transactional_id)
+        if known is None:
+            raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+        return known
+
+    def end(
+        self, transactional_id: str, producer: ProducerIdentity, *, is_commit: bool, client_version: int, now_ms: int
+    ) -> Step[ProducerIdentity]:
+        """Decides how the open transaction ends; who asks twice gets the same answer.
+
+        Returns:
+            A step whose result is how the producer is known in its next transaction.
+
+        Raises:
+            KafkaError: INVALID_REQUEST, INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS, INVALID_TXN_STATE.
+        """
+        known = self._find(transactional_id)
+        if client_version < TRANSACTIONS_V2:
+            return self._end_v1(known, producer, is_commit, client_version, now_ms)
+        return self._end_v2(known, producer, is_commit, client_version, now_ms)
+
+    def _end_v1(
+        self, known: Transaction, producer: ProducerIdentity, is_commit: bool, client_version: int, now_ms: int
+    ) -> Step[ProducerIdentity]:
+        """Source: TransactionCoordinator.endTransactionWithTV1."""
+        if known.producer_id != producer.producer_id:
+            raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+        if known.producer_epoch != producer.producer_epoch:
+            raise KafkaError(ErrorCode.PRODUCER_FENCED)
+        if known.state is EMPTY:
+            raise KafkaError(ErrorCode.INVALID_TXN_STATE)
+        if known.state is ONGOING:
+            state = PREPARE_COMMIT if is_commit else PREPARE_ABORT
+            after = known.prepared(state, client_version=client_version, now_ms=now_ms)
+            return Step(_record(after), _identity(after))
+        return self._ended_already(known, is_commit)
+
+    def _end_v2(
+        self, known: Transaction, producer: ProducerIdentity, is_commit: bool, client_version: int, now_ms: int
+    ) -> Step[ProducerIdentity]:
+        """As each end bumps the epoch, who asks for the second time has the epoch before, and who has the current one asks for
+        the first time; that may be the abort of a transaction whose first partition never arrived.
+
+        Source: TransactionCoordinator.endTransaction.
+        """
+        producer_id, epoch = producer
+        is_rotated = known.previous_producer_id == producer_id and epoch == EXHAUSTED_EPOCH and known.producer_epoch == 0
+        if known.producer_id != producer_id and not is_rotated:
+            raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+        is_again = known.state not in (EMPTY, ONGOING) and (is_rotated or known.producer_epoch == epoch + 1)
+        if not is_again and (known.state in PREPARED or known.producer_epoch != epoch):
+            raise KafkaError(ErrorCode.PRODUCER_FENCED)
+        if is_again:
+            return self._ended_already(known, is_commit)
+        if is_commit and known.state is not ONGOING:
+            raise KafkaError(ErrorCode.INVALID_TXN_STATE)
+        after = self._prepared_v2(known, is_commit, client_version, now_ms)
+        return Step(_record(after), _identity(after.completed(now_ms)))
+
+    def _prepared_v2(self, known: Transaction, is_commit: bool, client_version: int, now_ms: int) -> Transaction:
+        return known.prepared(
+            PREPARE_COMMIT if is_commit else PREPARE_ABORT,
+            client_version=client_version,
+            next_producer_id=self._take_producer_id() if known.is_epoch_exhausted else None,
+            now_ms=now_ms,
+        )
+
+    def _ended_already(self, known: Transaction, is_commit: bool) -> Step[ProducerIdentity]:
+        """The answer to who asks again, if it is for the same end."""
+        if is_commit != (known.state in (PREPARE_COMMIT, COMPLETE_COMMIT)):
+            raise KafkaError(ErrorCode.INVALID_TXN_STATE)
+        if known.state in PREPARED:
+            raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
+        return Step(None, _identity(known))
+
+    def _fence(self, known: Transaction, now_ms: int) -> TransactionRecord:
+        """Aborts an open transaction under a higher epoch than its producer has.
+
+        Source: TransactionMetadata.prepareFenceProducerEpoch; this side always speaks transactions v2.
+        """
+        return _record(self._prepared_v2(known, False, TRANSACTIONS_V2, now_ms))
+
+    def markers(self, transactional_id: str) -> list[Marker]:
+        """What is still to be written to the partitions of a prepared transaction; nothing if it is not prepared."""
+        partitions = self._unmarked.get(transactional_id)
+        if not partitions:
+            return []
+        known = self.transactions[transactional_id]
+        is_commit = known.state is PREPARE_COMMIT
+        return [
+            Marker(partition, known.producer_id, known.producer_epoch, is_commit, known.client_version)
+            for partition in sorted(partitions)
+        ]
+
+    def marked(self, transactional_id: str, partition: TopicPartition) -> None:
+        """The partition has its marker, or needs none any more."""
+        self._unmarked[transactional_id].discard(partition)
+
+    def complete(self, transactional_id: str, now_ms: int) -> Step[None]:
+        """Ends a prepared transaction, all of whose markers are written."""
+        assert not self._unmarked[transactional_id], "a partition has no marker yet"
+        return Step(_record(self.transactions[transactional_id].completed(now_ms)), None)
+
+    def is_prepared(self, transactional_id: str) -> bool:
+        """Its transaction is decided, but not carried out to the end."""
+        return transactional_id in self._unmarked
+
+    @property
+    def prepared(self) -> list[str]:
+        """The transactional ids whose transactions are decided, but not carried out to the end."""
+        return list(self._unmarked)
+
+    def timed_out(self, now_ms: int) -> list[str]:
+        """The transactional ids whose transactions have been open for too long."""
+        return [known.transactional_id for known in self.transactions.values() if known.has_timed_out(now_ms)]
+
+    def abort_timed_out(self, transactional_id: str, now_ms: int) -> Step[None]:
+        """Aborts a transaction that has been open for too long, and fences its producer.
+
+        Raises:
+            KafkaError: what `take_producer_id` raises.
+        """
+        return Step(self._fence(self.transactions[transactional_id], now_ms), None)
+
+    def expired(self, now_ms: int) -> Iterator[TransactionRecord]:
+        """The tombstones of transactional ids that have not been used for too long.
+
+        Source: TransactionStateManager.removeExpiredTransactionalIds.
+        """
+        expiration_ms = self._settings.transactional_id_expiration_ms
+        for known in self.transactions.values():
+            if known.has_expired(now_ms, expiration_ms):
+                yield TransactionRecord(known.transactional_id, None)
+
+    def describe(self, transactional_id: str) -> tuple[Transaction, list[TopicPartition]]:
+        """A transactional id, and those partitions of its transaction that have no marker yet.
+
+        Raises:
+            KafkaError: INVALID_REQUEST, TRANSACTIONAL_ID_NOT_FOUND.
+        """
+        if not transactional_id:
+            raise KafkaError(ErrorCode.INVALID_REQUEST)
+        known = self.transactions.get(transactional_id)
+        if known is None:
+            raise KafkaError(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
+        return known, sorted(self._unmarked.get(transactional_id, known.partitions))
+
+    def list_transactions(self, wanted: TransactionFilter, now_ms: int) -> list[Transaction]:
+        """The transactional ids that pass the filter; states that there are not match nothing.
+
+        Raises:
+            KafkaError: INVALID_REGULAR_EXPRESSION.
+
+        Source: TransactionStateManager.listTransactionStates; KIP-664, KIP-994, KIP-1152.
+        """
+        states = {STATES_BY_TITLE[title] for title in wanted.states if title in STATES_BY_TITLE}
+        pattern = _compiled(wanted.pattern) if wanted.pattern else None
+        least_ms = wanted.open_longer_than_ms
+        return [
+            known
+            for known in self.transactions.values()
+            if (not wanted.producer_ids or known.producer_id in wanted.producer_ids)
+            and (not wanted.states or known.state in states)
+            and (least_ms is None or now_ms - (known.start_timestamp_ms or -1) > least_ms)
+            and (pattern is None or pattern.fullmatch(known.transactional_id))
+        ]
+
+    def unload(self) -> None:
+        """Forgets everything, because the log that holds it is gone."""
+        self.transactions.clear()
+        self._unmarked.clear()
+
+
+def _may_go_on(known: Transaction, expected: ProducerIdentity) -> bool:
+    """Whether this may be the producer that has the id; its epoch is looked at later.
+
+    So may one that was told a new producer id, for its epochs were exhausted, and did not get the answer.
+
+    Source: KIP-360; TransactionCoordinator.prepareInitProducerIdTransit.
+    """
+    if known.producer_epoch == NO_PRODUCER_EPOCH or expected.producer_id == known.producer_id:
+        return True
+    return expected.producer_id == known.previous_producer_id and expected.producer_epoch >= EXHAUSTED_EPOCH
+
+
+def _identity(known: Transaction) -> ProducerIdentity:
+    return ProducerIdentity(known.producer_id, known.producer_epoch)
+
+
+def _record(transaction: Transaction) -> TransactionRecord:
+    return TransactionRecord(transaction.transactional_id, transaction)
+
+
+def _compiled(pattern: str) -> re.Pattern[str]:
+    try:
+        return re.compile(pattern)
+    except re.error as error:
+        message = f"Transaction ID pattern `{pattern}` is not a valid regular expression: {error}."
+        raise KafkaError(ErrorCode.INVALID_REGULAR_EXPRESSION, message) from None
