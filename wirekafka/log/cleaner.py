@@ -27,8 +27,9 @@ from wirekafka.clock import Clock
 from wirekafka.config import BrokerConfig
 from wirekafka.errors import KafkaError
 from wirekafka.log.checkpoint import CLEANER_OFFSETS
-from wirekafka.log.compaction import ENTRY_BYTES, Compaction, OffsetMap, Totals
+from wirekafka.log.compaction import Compaction, Totals
 from wirekafka.log.log import Log
+from wirekafka.log.offset_map import ENTRY_BYTES, OffsetMap
 from wirekafka.log.recovery import CLEANED_SUFFIX, SWAP_SUFFIX
 from wirekafka.log.segment import Segment
 from wirekafka.names import TopicPartition

@@ -6,53 +6,41 @@ key; small neighbours become one segment. A batch keeps its base and last offset
 sequence numbers stay as they are. A tombstone first gets a date (the delete horizon) and goes when that has passed, so that
 a reader who has seen the value has time to see that it is gone.
 
+Only the first pass looks at keys, and the second where the first has not been; elsewhere the second knows of each offset
+whether its record stays. A batch of which all stay is copied as it is, and one of which none do is not even decompressed.
+
 What cannot be judged stays as it is: batches of transactions, control batches, and message sets of old formats. Their records
 supersede nobody's either.
 
 Rules of this file: it runs in a thread, on files that nobody changes, and changes nothing but files of its own that end in
-`.cleaned`. Every few records it asks `Pace.step`, which makes it rest and may end it. Records that stay are copied as they
-stand; only a batch that gets a delete horizon is made anew, for its timestamps are counted from there.
+`.cleaned`. Every few records it asks `Pace.step`, which makes it rest and may end it. A batch is given a new checksum only after
+the one that it has was compared: damage is not to be made sound.
 
-Source: kafka.log.Cleaner, org.apache.kafka.storage.internals.log.SkimpyOffsetMap, MemoryRecords.filterTo; KIP-534 (delete
-horizon).
+Source: kafka.log.Cleaner, MemoryRecords.filterTo; KIP-534 (delete horizon).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from hashlib import md5
-from struct import Struct
 from typing import Protocol
 
 from wirekafka.config import LogConfig
-from wirekafka.log.places import batches_in
-from wirekafka.log.record_slices import RecordSlice, slices_of
+from wirekafka.log.offset_map import STAYS_AS_TOMBSTONE, OffsetMap, Window
+from wirekafka.log.places import BadBatchError, batches_in
+from wirekafka.log.record_slices import heads_in
 from wirekafka.log.recovery import CLEANED_SUFFIX
+from wirekafka.log.rewriting import emptied, rewritten
 from wirekafka.log.segment import LOG_SUFFIX, MOST_RELATIVE_OFFSET, Segment, file_name
 from wirekafka.log.storage import FileHandle, Folder, HandlePool
 from wirekafka.names import NO_TIMESTAMP
-from wirekafka.wire.batch import (
-    HEADER_SIZE,
-    LENGTH_OFFSET,
-    LOG_OVERHEAD,
-    BatchHeader,
-    Record,
-    TimestampType,
-    build_batch,
-    iterate_records,
-    write_timestamp,
-)
-from wirekafka.wire.compression import MOST_CONTENT_BYTES, Compression, compress, decompress
+from wirekafka.wire.batch import HEADER_SIZE, BatchHeader, check_crc
+from wirekafka.wire.compression import MOST_CONTENT_BYTES, Compression, decompress
 
-ENTRY_BYTES = 200
-"""What a key takes in the map of offsets: a digest of 16 bytes, an offset, their place in a dict (measured 2026-11: 183)."""
-_COUNT = Struct(">i")
 _MAGIC = 2
 _MAGIC_AT = 16
-_RECORD_COUNT_AT = 57
 _WRITE_BYTES = 1 << 20
-_RECORDS_A_STEP = 16
+_WITHOUT_TOMBSTONES = bytes.maketrans(bytes((STAYS_AS_TOMBSTONE,)), b"\0")
 
 
 class Pace(Protocol):
@@ -60,35 +48,6 @@ class Pace(Protocol):
 
     def step(self, size_bytes: int = 0) -> None:
         """Called every few records, and with the bytes read or written; rests if it is time to, raises to end the work."""
-
-
-class OffsetMap:
-    """The last offset of each key, within bounded memory.
-
-    Attributes:
-        end_offset: what the map knows is complete before this offset.
-    """
-
-    def __init__(self, most_keys: int) -> None:
-        assert most_keys > 0, "a map without room makes no progress"
-        self._offsets: dict[bytes, int] = {}
-        self._most_keys = most_keys
-        self.end_offset = 0
-
-    def __len__(self) -> int:
-        return len(self._offsets)
-
-    def put(self, key: bytes, offset: int) -> bool:
-        """Notes the offset of a key's latest record; False if there is no room for one more key."""
-        digest = md5(key, usedforsecurity=False).digest()
-        if len(self._offsets) >= self._most_keys and digest not in self._offsets:
-            return False
-        self._offsets[digest] = offset
-        return True
-
-    def get(self, key: bytes) -> int:
-        """The offset of the key's latest record; -1, before all, if the map has none."""
-        return self._offsets.get(md5(key, usedforsecurity=False).digest(), -1)
 
 
 @dataclass(slots=True)
@@ -133,8 +92,7 @@ class Compaction:
             OSError: a segment is gone or cannot be read.
             KafkaError: a batch cannot be decoded.
         """
-        offsets = OffsetMap(self.most_keys)
-        offsets.end_offset = self.dirty_offset
+        offsets = OffsetMap(self.most_keys, self.dirty_offset)
         for segment, end in self._with_ends(self.segments):
             if end <= self.dirty_offset:
                 continue
@@ -152,15 +110,27 @@ class Compaction:
         relative_offset = max(self.dirty_offset - segment.base_offset, 0)
         _, position = segment.offset_index.floor(min(relative_offset, MOST_RELATIVE_OFFSET)) or (0, 0)
         for data, header in self._batches(segment, position):
-            if header is not None and is_judged(header):
-                for record in slices_of(_records_in(data, header), header.record_count):
-                    offset = header.base_offset + record.offset_delta
-                    if not offset % _RECORDS_A_STEP:
-                        self.pace.step()
-                    if record.key is not None and offset >= self.dirty_offset and not offsets.put(record.key, offset):
-                        return False
+            if header is not None and is_judged(header) and not self._note_batch(offsets, data, header):
+                return False
             if header is not None:
                 offsets.end_offset = max(offsets.end_offset, header.next_offset)
+        return True
+
+    def _note_batch(self, offsets: OffsetMap, data: memoryview, header: BatchHeader) -> bool:
+        is_dense = header.record_count == header.last_offset_delta + 1
+        is_half_clean = header.base_offset < self.dirty_offset
+        next_offset = header.base_offset
+        for heads in heads_in(_records_in(data, header), header.record_count):
+            self.pace.step()
+            keys = heads.keys
+            found = offsets_of(header, heads.offset_deltas)
+            if is_dense:
+                offsets.has_odd_batches |= found != range(next_offset, next_offset + len(keys))
+                next_offset += len(keys)
+            if is_half_clean:
+                keys = [key if offset >= self.dirty_offset else None for key, offset in zip(keys, found, strict=True)]
+            if not offsets.put(keys, found, heads.tombstones, has_nulls=heads.has_null_keys or is_half_clean):
+                return False
         return True
 
     def _batches(self, segment: Segment, position: int = 0) -> Iterator[tuple[memoryview, BatchHeader | None]]:
@@ -206,9 +176,10 @@ class Compaction:
         segment = Segment(self.folder, pool, group[0].base_offset, created_ms=self.now_ms)
         try:
             writer = _Writer(segment, self)
+            window = Window(offsets, self.pace.step)
             for source in group:
                 for data, header in self._batches(source):
-                    kept = data if header is None or not is_judged(header) else self._filter(data, header, offsets)
+                    kept = data if header is None or not is_judged(header) else self._filter(data, header, offsets, window)
                     if kept is not None:
                         writer.add(kept)
             writer.finish(self.folder.open(group[-1].log_name))
@@ -217,26 +188,36 @@ class Compaction:
             raise
         return segment
 
-    def _filter(self, data: memoryview, header: BatchHeader, offsets: OffsetMap) -> memoryview | bytearray | None:
+    def _filter(self, data: memoryview, header: BatchHeader, offsets: OffsetMap, window: Window) -> memoryview | bytearray | None:
         """What stays of a batch, None if nothing does."""
-        body = _records_in(data, header)
-        keeps_tombstones = header.delete_horizon_ms is None or self.now_ms < header.delete_horizon_ms
-        kept = []
-        for number, record in enumerate(slices_of(body, header.record_count)):
-            if not number % _RECORDS_A_STEP:
-                self.pace.step()
-            offset = header.base_offset + record.offset_delta
-            if offset >= offsets.end_offset or (
-                record.key is not None and offset >= offsets.get(record.key) and (keeps_tombstones or not record.is_tombstone)
-            ):
-                kept.append(record)
+        is_dense = header.record_count == header.last_offset_delta + 1
+        marks = window.marks(header.base_offset, header.next_offset) if is_dense else None
+        body: bytes | None = None
+        if marks is None:
+            body = _records_in(data, header)
+            marks = self._marks_by_keys(body, header, offsets)
+        if header.delete_horizon_ms is not None and self.now_ms >= header.delete_horizon_ms:
+            marks = marks.translate(_WITHOUT_TOMBSTONES)
+        kept_count = header.record_count - marks.count(0)
         self.totals.records_before += header.record_count
-        self.totals.records_after += len(kept)
-        if not kept:
-            return _emptied(header) if self._is_needed(header) else None
-        if header.delete_horizon_ms is None and any(record.is_tombstone for record in kept):
-            return _dated(data, header, kept, self.now_ms + self.config.delete_retention_ms)
-        return data if len(kept) == header.record_count else _reduced(data, header, body, kept)
+        self.totals.records_after += kept_count
+        if not kept_count:
+            return emptied(header) if self._is_needed(header) else None
+        delete_horizon_ms = None
+        if header.delete_horizon_ms is None and STAYS_AS_TOMBSTONE in marks:
+            delete_horizon_ms = self.now_ms + self.config.delete_retention_ms
+        elif kept_count == header.record_count:
+            return data
+        if body is None:
+            body = _records_in(data, header)
+        return rewritten(data, header, body, marks, delete_horizon_ms=delete_horizon_ms, step=self.pace.step)
+
+    def _marks_by_keys(self, body: bytes, header: BatchHeader, offsets: OffsetMap) -> bytes:
+        marks = []
+        for heads in heads_in(body, header.record_count):
+            self.pace.step()
+            marks.append(offsets.marks(heads.keys, offsets_of(header, heads.offset_deltas), heads.tombstones))
+        return b"".join(marks)
 
     def _is_needed(self, header: BatchHeader) -> bool:
         """Whether the batch stays even without records: for its producer's sequence number, or for the log's offsets."""
@@ -297,51 +278,24 @@ def is_judged(header: BatchHeader) -> bool:
     return not header.is_control and not header.is_transactional
 
 
+def offsets_of(header: BatchHeader, deltas: Sequence[int]) -> Sequence[int]:
+    """The offsets of neighbouring records; a range where one follows the other."""
+    first = header.base_offset + deltas[0]
+    if deltas[-1] - deltas[0] + 1 == len(deltas) and deltas == list(range(deltas[0], deltas[-1] + 1)):
+        return range(first, first + len(deltas))
+    return [header.base_offset + delta for delta in deltas]
+
+
 def _records_in(data: memoryview, header: BatchHeader) -> bytes:
+    """The records of a batch, uncompressed.
+
+    Raises:
+        BadBatchError: the batch is not what its checksum is of.
+        KafkaError: it cannot be decompressed.
+    """
+    if not check_crc(data, 0, header):
+        raise BadBatchError(f"the batch at offset {header.base_offset} does not have its checksum")
     body = data[HEADER_SIZE : header.size_bytes]
     if header.compression is Compression.NONE:
         return bytes(body)
     return decompress(header.compression, body, limit_bytes=MOST_CONTENT_BYTES)
-
-
-def _reduced(data: memoryview, header: BatchHeader, body: bytes, kept: Sequence[RecordSlice]) -> bytearray:
-    """The batch with some of its records only; these, and the rest of its header, as they are."""
-    records = b"".join([body[record.start : record.end] for record in kept])
-    batch = bytearray(data[:HEADER_SIZE])
-    batch += compress(header.compression, records, None)
-    _COUNT.pack_into(batch, _RECORD_COUNT_AT, len(kept))
-    _COUNT.pack_into(batch, LENGTH_OFFSET, len(batch) - LOG_OVERHEAD)
-    max_timestamp = header.max_timestamp
-    if header.timestamp_type is TimestampType.CREATE_TIME:
-        max_timestamp = header.base_timestamp + max(record.timestamp_delta for record in kept)
-    write_timestamp(batch, 0, BatchHeader(batch), header.timestamp_type, max_timestamp)
-    return batch
-
-
-def _dated(data: memoryview, header: BatchHeader, kept: Sequence[RecordSlice], delete_horizon_ms: int) -> bytearray:
-    """The same, with the time from which on its tombstones may go."""
-    offset_deltas = {record.offset_delta for record in kept}
-    records = [record for record in iterate_records(data) if record.offset - header.base_offset in offset_deltas]
-    return _rebuilt(header, records, delete_horizon_ms)
-
-
-def _rebuilt(header: BatchHeader, records: Iterable[Record], delete_horizon_ms: int | None) -> bytearray:
-    return build_batch(
-        records,
-        base_offset=header.base_offset,
-        compression=header.compression,
-        timestamp_type=header.timestamp_type,
-        producer_id=header.producer_id,
-        producer_epoch=header.producer_epoch,
-        base_sequence=header.base_sequence,
-        leader_epoch=header.partition_leader_epoch,
-        delete_horizon_ms=delete_horizon_ms,
-        keeps_offsets=True,
-        last_offset=header.last_offset,
-    )
-
-
-def _emptied(header: BatchHeader) -> bytearray:
-    batch = _rebuilt(header, (), None)
-    write_timestamp(batch, 0, BatchHeader(batch), header.timestamp_type, header.max_timestamp)
-    return batch

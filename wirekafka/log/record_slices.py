@@ -1,86 +1,311 @@
-"""The records of a batch as slices of its bytes: enough to tell which of them compaction keeps, and to copy those as they are.
+"""The records of a batch without taking them apart: their keys, and where each ends, so that some can be copied as they are.
 
-Rules of this file: pure. Nothing is decoded but what stands in front of a record's value, and no object is made but the tuple:
-1.2 us a record, where a `Record` takes 4 (2026-11, CPython 3.11).
+Theory of operation: neighbours are mostly alike. If four records in a row seem to have one size, the bytes at one place of all
+the following ones are a slice with a stride: compared at once they say how far the likeness goes, in the length of the record,
+in how many bytes its numbers take, in the length of its key; and then one struct call cuts out all keys. Records of varied
+sizes go through a loop over their first bytes. Either way a stretch of records is a few lists, never an object for each.
+
+Costs (CPython 3.11, 2026-11): `heads_in` 0.4 us a record, in a run of one size 0.07; `ends_in` 0.13 and 0.02. A `Record` takes 4.
+
+Rules of this file: pure. Nothing is decoded but what stands in front of a record's value. What does not add up to the records
+that the batch's header announces is INVALID_RECORD.
 
 Source: org.apache.kafka.common.record.DefaultRecord, PartialDefaultRecord.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import NamedTuple
+import struct
+from collections.abc import Iterable, Iterator, Sequence
+from hashlib import md5
+from itertools import chain
 
 from wirekafka.errors import ErrorCode, KafkaError
-from wirekafka.wire.batch import read_varint
+from wirekafka.wire.batch import read_varint, varint
 
+Key = bytes | int
+"""A key of at most 63 bytes, whose length takes one byte, is kept as it is; of a longer one its digest is, as a number."""
+
+STRETCH = 256
+"""As many records are looked at between two chances to rest: a fifth of a millisecond at most."""
 _NULL = 1
 """The first byte of the length -1, as a zigzag varint."""
+_LEAST_RUN = 16
+"""Of fewer records there is no run to look for."""
+_UNLIKE_RECORDS = 32
+"""As many records are read one by one before a run is looked for again."""
+_LOW, _HIGH = bytes(range(0x80)), bytes(range(0x80, 0x100))
+_HALVES = bytes(byte >> 1 for byte in _LOW) * 2
+_OFFSETS_OF_ONE_BYTE = bytes(range(0, 0x80, 2))
+"""The offset deltas from 0 to 63 as varints."""
+_OFFSETS_LOW = bytes(range(0x80, 0x100, 2)) * 128
+_OFFSETS_HIGH = b"".join(bytes((byte,)) * 64 for byte in range(128))
+"""The first and the second byte of the varints of two bytes; before 64 they are not the shortest ones."""
 
 
-class RecordSlice(NamedTuple):
-    """One record, not taken apart.
+class Heads:
+    """A stretch of neighbouring records.
 
     Attributes:
-        start, end: its bytes, its length among them, in the uncompressed records of the batch.
-        timestamp_delta, offset_delta: to the batch's base timestamp and base offset.
-        key: None is null.
-        is_tombstone: its value is null.
+        keys: None is null.
+        offset_deltas: to the batch's base offset.
+        ends: where each record ends, in the uncompressed records of the batch; each begins where the one before it ends.
+        tombstones: the numbers, in this stretch, of those whose value is null.
+        has_null_keys: one of the keys is null.
     """
 
-    start: int
-    end: int
-    timestamp_delta: int
-    offset_delta: int
-    key: bytes | None
-    is_tombstone: bool
+    __slots__ = ("ends", "has_null_keys", "keys", "offset_deltas", "tombstones")
+
+    def __init__(self) -> None:
+        self.keys: list[Key | None] = []
+        self.offset_deltas: list[int] = []
+        self.ends: list[int] = []
+        self.tombstones: list[int] = []
+        self.has_null_keys = False
 
 
-def slices_of(body: bytes, count: int) -> Iterator[RecordSlice]:
-    """The records in the uncompressed bytes behind a batch's header.
+def digest(key: bytes) -> int:
+    """What stands for a long key."""
+    return int.from_bytes(md5(key, usedforsecurity=False).digest(), "big")
+
+
+def heads_in(body: bytes, count: int) -> Iterator[Heads]:
+    """The records in the uncompressed bytes behind a batch's header, a stretch at a time.
 
     Raises:
         KafkaError: INVALID_RECORD, they are not `count` whole records.
     """
     pos = 0
-    size = len(body)
-    new = tuple.__new__
     try:
-        for _ in range(count):
-            start = pos
-            byte = body[pos]
-            if byte < 0x80:
-                length, pos = byte >> 1, pos + 1
-            else:
-                length, pos = read_varint(body, pos)
-            end = pos + length
-            pos += 1
-            byte = body[pos]
-            if byte < 0x80:
-                timestamp_delta, pos = (byte >> 1) ^ -(byte & 1), pos + 1
-            else:
-                timestamp_delta, pos = read_varint(body, pos)
-            byte = body[pos]
-            if byte < 0x80:
-                offset_delta, pos = byte >> 1, pos + 1
-            else:
-                offset_delta, pos = read_varint(body, pos)
-            byte = body[pos]
-            if byte < 0x80:
-                key_length, pos = (byte >> 1) ^ -(byte & 1), pos + 1
-            else:
-                key_length, pos = read_varint(body, pos)
-            key = None
-            if key_length >= 0:
-                key, pos = body[pos : pos + key_length], pos + key_length
-            if not pos < end <= size:
-                raise _invalid("a record ends behind its batch")
-            yield new(RecordSlice, (start, end, timestamp_delta, offset_delta, key, body[pos] == _NULL))
-            pos = end
+        while count > 0:
+            heads = Heads()
+            pos = _read_stretch(heads, body, pos, min(count, STRETCH))
+            count -= len(heads.ends)
+            yield heads
     except IndexError:
         raise _invalid("a record ends behind its batch") from None
-    if pos != size:
-        raise _invalid(f"{size - pos} bytes behind the last of {count} records")
+    _check_end(body, pos)
+
+
+def _read_stretch(heads: Heads, body: bytes, pos: int, most: int) -> int:
+    """Reads so many records; returns where they end."""
+    while most > 0:
+        size = _size_of_run(body, pos) if most >= _LEAST_RUN else None
+        count = _read_run(heads, body, pos, size, most) if size is not None else 0
+        if count and size is not None:
+            pos += count * size
+        else:
+            count = min(most, _UNLIKE_RECORDS)
+            pos = _read_each(heads, body, pos, count)
+        most -= count
+    return pos
+
+
+def _size_of_run(body: bytes, pos: int) -> int | None:
+    """The size of the record at `pos`, if the next three begin like it where they would begin if they were of that size."""
+    byte = body[pos]
+    if byte < 0x80:
+        size = (byte >> 1) + 1
+    elif (second := body[pos + 1]) < 0x80:
+        size = (second << 6) + (byte >> 1) - 62
+    else:
+        return None
+    is_run = size > 2 and body[pos + size : pos + 4 * size : size] == body[pos : pos + 1] * 3
+    return size if is_run else None
+
+
+def _read_each(heads: Heads, body: bytes, pos: int, count: int) -> int:
+    """Reads so many records one by one; returns where they end."""
+    add_key, add_delta, add_end = heads.keys.append, heads.offset_deltas.append, heads.ends.append
+    key: Key | None
+    for _ in range(count):
+        byte = body[pos]
+        if byte < 0x80:
+            end = pos + (byte >> 1) + 1
+            pos += 2
+        elif (second := body[pos + 1]) < 0x80:
+            end = pos + (second << 6) + (byte >> 1) - 62
+            pos += 3
+        else:
+            length, pos = read_varint(body, pos)
+            end = pos + length
+            pos += 1
+        while body[pos] > 0x7F:
+            pos += 1
+        byte = body[pos + 1]
+        if byte < 0x80:
+            add_delta(byte >> 1)
+            pos += 2
+        elif (second := body[pos + 2]) < 0x80:
+            add_delta((second << 6) + (byte >> 1) - 64)
+            pos += 3
+        else:
+            delta, pos = read_varint(body, pos + 1)
+            add_delta(delta)
+        byte = body[pos]
+        if byte < 0x80 and not byte & 1:
+            pos += 1
+            value = pos + (byte >> 1)
+            key = body[pos:value]
+        else:
+            key, value = _read_long_key(body, pos)
+            heads.has_null_keys |= key is None
+        if value >= end:
+            raise _invalid("a key ends behind its record")
+        if body[value] == _NULL:
+            heads.tombstones.append(len(heads.ends))
+        add_key(key)
+        add_end(end)
+        pos = end
+    return pos
+
+
+def _read_long_key(body: bytes, pos: int) -> tuple[int | None, int]:
+    """A key that is null or whose length takes several bytes, and where it ends."""
+    length, pos = read_varint(body, pos)
+    if length < 0:
+        return None, pos
+    return digest(body[pos : pos + length]), pos + length
+
+
+def _read_run(heads: Heads, body: bytes, pos: int, size: int, most: int) -> int:
+    """Reads the records from `pos` on that are laid out as the first of them is, which has `size` bytes; returns how many."""
+    timestamp_at = pos + (2 if body[pos] < 0x80 else 3)
+    offset_at = _behind_varint(body, timestamp_at)
+    key_size_at = _behind_varint(body, offset_at)
+    key_size = body[key_size_at]
+    key_at = key_size_at + 1
+    value_at = key_at + (key_size >> 1)
+    if key_size > 0x7F or key_size & 1 or value_at >= pos + size or key_size_at - offset_at > 2:
+        return 0
+    count = min(_run_length(body, pos, size, most), (len(body) - pos) // size)
+    stop = pos + count * size
+    sizes = body[key_size_at:stop:size]
+    count = len(sizes) - len(sizes.lstrip(sizes[:1]))
+    for last_at in (offset_at - 1, key_size_at - 1):
+        count = min(count, _count_of_like_varints(body, timestamp_at if last_at < offset_at else offset_at, last_at, stop, size))
+    stop = pos + count * size
+    heads.offset_deltas.extend(_deltas_of([body[place:stop:size] for place in range(offset_at, key_size_at)]))
+    head, tail = f"{key_at - pos}x{key_size >> 1}s", f"{pos + size - value_at}x"
+    eights = stop - pos - (count & 7) * size
+    heads.keys.extend(chain.from_iterable(struct.iter_unpack((head + tail) * 8, body[pos : pos + eights])))
+    heads.keys.extend(chain.from_iterable(struct.iter_unpack(head + tail, body[pos + eights : stop])))
+    values = body[value_at:stop:size]
+    if _NULL in values:
+        first = len(heads.ends)
+        heads.tombstones.extend(first + number for number, byte in enumerate(values) if byte == _NULL)
+    heads.ends.extend(range(pos + size, stop + 1, size))
+    return count
+
+
+def _behind_varint(body: bytes, pos: int) -> int:
+    while body[pos] > 0x7F:
+        pos += 1
+    return pos + 1
+
+
+def _count_of_like_varints(body: bytes, first_at: int, last_at: int, stop: int, size: int) -> int:
+    """How many records of `size` bytes have a varint between these places, from the first record on."""
+    column = body[last_at:stop:size]
+    count = len(column) if column.isascii() else len(column) - len(column.lstrip(_LOW))
+    for place in range(first_at, last_at):
+        column = body[place:stop:size]
+        count = min(count, len(column) - len(column.lstrip(_HIGH)))
+    return count
+
+
+def _deltas_of(columns: Sequence[bytes]) -> Iterable[int]:
+    """The offset deltas whose varints, of one or two bytes, stand in these columns."""
+    count = len(columns[0])
+    if len(columns) == 1:
+        first = columns[0][0] >> 1
+        if columns[0] == _OFFSETS_OF_ONE_BYTE[first : first + count]:
+            return range(first, first + count)
+        return columns[0].translate(_HALVES)
+    low, high = columns
+    first = (high[0] << 6) + (low[0] >> 1) - 64
+    if low == _OFFSETS_LOW[first : first + count] and high == _OFFSETS_HIGH[first : first + count]:
+        return range(first, first + count)
+    return [(second << 6) + half for second, half in zip(high, low.translate(_HALVES), strict=True)]
+
+
+def ends_in(body: bytes, count: int) -> Iterator[list[int]]:
+    """Where each record ends, a stretch at a time.
+
+    Raises:
+        KafkaError: INVALID_RECORD, they are not `count` whole records.
+    """
+    pos = 0
+    try:
+        while count > 0:
+            ends: list[int] = []
+            pos = _find_ends(ends, body, pos, min(count, STRETCH))
+            count -= len(ends)
+            yield ends
+    except IndexError:
+        raise _invalid("a record ends behind its batch") from None
+    _check_end(body, pos)
+
+
+def _find_ends(ends: list[int], body: bytes, pos: int, most: int) -> int:
+    """Steps over so many records; returns where they end."""
+    add_end = ends.append
+    while most > 0:
+        size = _size_of_run(body, pos) if most >= _LEAST_RUN else None
+        if size is not None:
+            count = _run_length(body, pos, size, most)
+            behind = pos + count * size
+            ends.extend(range(pos + size, behind + 1, size))
+            pos = behind
+        else:
+            count = min(most, _UNLIKE_RECORDS)
+            for _ in range(count):
+                byte = body[pos]
+                if byte < 0x80:
+                    pos += (byte >> 1) + 1
+                elif (second := body[pos + 1]) < 0x80:
+                    pos += (second << 6) + (byte >> 1) - 62
+                else:
+                    length, pos = read_varint(body, pos)
+                    pos += length
+                add_end(pos)
+        most -= count
+    return pos
+
+
+def _run_length(body: bytes, pos: int, size: int, most: int) -> int:
+    """How many records from `pos` on, that one included, have its size, whose varint takes one or two bytes."""
+    stop = pos + most * size
+    column = body[pos:stop:size]
+    run = len(column) - len(column.lstrip(column[:1]))
+    if column[0] < 0x80:
+        return run
+    column = body[pos + 1 : pos + 1 + run * size : size]
+    return len(column) - len(column.lstrip(column[:1]))
+
+
+def timestamp_deltas(body: bytes, starts: Iterable[int]) -> list[int]:
+    """The timestamps, relative to the batch's base timestamp, of the records that begin there."""
+    deltas = []
+    for start in starts:
+        pos = start
+        while body[pos] > 0x7F:
+            pos += 1
+        byte = body[pos + 2]
+        deltas.append((byte >> 1) ^ -(byte & 1) if byte < 0x80 else read_varint(body, pos + 2)[0])
+    return deltas
+
+
+def with_timestamp_delta(body: bytes, start: int, end: int, delta: bytes) -> bytes:
+    """The record between `start` and `end` with another timestamp, whose varint is `delta`."""
+    attributes_at = _behind_varint(body, start)
+    rest_at = _behind_varint(body, attributes_at + 1)
+    return b"".join((varint(1 + len(delta) + end - rest_at), body[attributes_at : attributes_at + 1], delta, body[rest_at:end]))
+
+
+def _check_end(body: bytes, pos: int) -> None:
+    if pos != len(body):
+        raise _invalid(f"the last record ends {pos - len(body)} bytes behind its batch")
 
 
 def _invalid(reason: str) -> KafkaError:

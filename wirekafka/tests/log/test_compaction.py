@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from wirekafka.log.compaction import Compaction, OffsetMap
+from wirekafka.log.compaction import Compaction
 from wirekafka.log.log import Log
 from wirekafka.log.recovery import CLEANED_SUFFIX, SWAP_SUFFIX
 from wirekafka.tests.log.faults import Crash, FaultyStorage
@@ -190,16 +190,6 @@ def test_records_behind_a_full_map_stay(tmp_path: Path) -> None:
 
     assert work.build_map is not None
     assert content(log) == [(1, "a", "2"), (2, "b", "1"), (3, "a", "3"), (4, "a", "4")]
-
-
-def test_offset_map_takes_no_more_keys_than_it_may(tmp_path: Path) -> None:
-    offsets = OffsetMap(2)
-
-    assert offsets.put(b"a", 1)
-    assert offsets.put(b"b", 2)
-    assert not offsets.put(b"c", 3)
-    assert offsets.put(b"a", 4)
-    assert (offsets.get(b"a"), offsets.get(b"b"), offsets.get(b"c"), len(offsets)) == (4, 2, -1, 2)
 
 
 def test_clean_part_of_the_log_is_compacted_against_the_dirty_part(tmp_path: Path) -> None:
