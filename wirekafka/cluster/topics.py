@@ -101,10 +101,12 @@ class Topics:
 
     Attributes:
         on_delete: called with each topic that is deleted, after its name is free.
+        on_change: called with each topic that is created or has got more partitions.
     """
 
     def __init__(self, config: BrokerConfig, logs: LogManager, store: MetadataStore) -> None:
         self.on_delete: list[Callable[[Topic], object]] = []
+        self.on_change: list[Callable[[Topic], object]] = []
         self._config = config
         self._logs = logs
         self._store = store
@@ -219,6 +221,8 @@ class Topics:
             raise
         self._enter(topic)
         log.info("Created a topic", topic=name, partitions=partition_count, topic_id=format_topic_id(topic_id))
+        for callback in self.on_change:
+            callback(topic)
         return topic
 
     def create_internal(self, name: str) -> Topic:
@@ -298,6 +302,8 @@ class Topics:
             self._store.put_topic(topic.name, topic.topic_id, former_count, topic.overrides)
             raise
         log.info("Added partitions", topic=topic.name, partitions=partition_count)
+        for callback in self.on_change:
+            callback(topic)
 
     def alter(self, topic: Topic, overrides: Mapping[str, str]) -> None:
         """Makes these the settings that the topic has itself.

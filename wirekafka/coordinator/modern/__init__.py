@@ -1,1 +1,1 @@
-"""What groups whose assignments the broker makes have in common: what they see of topics, assignors, targets (KIP-848, KIP-932)."""
+"""What groups have in common whose assignments the broker makes: topics as they see them, assignors (KIP-848, KIP-932)."""

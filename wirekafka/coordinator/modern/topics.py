@@ -24,28 +24,32 @@ class TopicView(Protocol):
     """A topic as the coordinator sees it."""
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """Its name."""
 
     @property
-    def topic_id(self) -> bytes: ...
+    def topic_id(self) -> bytes:
+        """Its id."""
 
     @property
-    def partitions(self) -> Sized: ...
+    def partitions(self) -> Sized:
+        """As many as it has."""
 
 
 class TopicImage(Protocol):
-    """All topics as they are now.
-
-    Attributes:
-        version: greater whenever topics have come since; also greater than before the broker started.
-        rack: of the one broker that leads all partitions; None if it has none.
-    """
+    """All topics as they are now."""
 
     @property
-    def version(self) -> int: ...
+    def revision(self) -> int:
+        """Another number whenever a topic has come, grown or gone; no longer than the broker runs."""
 
     @property
-    def rack(self) -> str | None: ...
+    def version(self) -> int:
+        """Greater whenever a topic has come; also greater than in any run of the broker before."""
+
+    @property
+    def rack(self) -> str | None:
+        """That of the one broker that leads all partitions; None if it has none."""
 
     def find(self, name: str) -> TopicView | None:
         """The topic of this name."""

@@ -1,0 +1,59 @@
+"""Regular expressions by which members subscribe, evaluated here: RE2's, which take no longer than their input is long.
+
+Rules of this file: RE2 is imported when a first member subscribes by a regular expression. A topic matches as a whole. Which
+topics match is looked up anew when there are new topics, but not more often than every ten seconds, and now and then anyway.
+
+Source: TopicRegexResolver, GroupMetadataManager.maybeUpdateRegularExpressions, Utils.throwIfRegularExpressionIsInvalid.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from wirekafka.coordinator.consumer.member import ResolvedRegex
+from wirekafka.coordinator.modern.topics import TopicImage
+from wirekafka.errors import ErrorCode, KafkaError
+
+MIN_REFRESH_INTERVAL_MS = 10_000
+"""How often a group's expressions are looked up again at most (REGEX_BATCH_REFRESH_MIN_INTERVAL_MS)."""
+
+
+def check_regex(regex: str) -> None:
+    """Whether it is a regular expression.
+
+    Raises:
+        KafkaError: INVALID_REGULAR_EXPRESSION.
+    """
+    try:
+        _compile(regex)
+    except ValueError as error:
+        message = f"SubscribedTopicRegex `{regex}` is not a valid regular expression: {error}."
+        raise KafkaError(ErrorCode.INVALID_REGULAR_EXPRESSION, message) from error
+
+
+def resolve(regexes: Iterable[str], image: TopicImage, now_ms: int) -> dict[str, ResolvedRegex]:
+    """The topics that match each of the expressions; none for one that cannot be compiled, which an older log may have."""
+    names = [topic.name for topic in image]
+    return {regex: ResolvedRegex(_matching(regex, names), image.version, now_ms) for regex in regexes}
+
+
+def _matching(regex: str, names: list[str]) -> frozenset[str]:
+    try:
+        pattern = _compile(regex)
+    except ValueError:
+        return frozenset()
+    return frozenset(name for name in names if pattern.fullmatch(name) is not None)
+
+
+def _compile(regex: str) -> Any:
+    """Raises ValueError with RE2's own words if it is none."""
+    import re2
+
+    options = re2.Options()
+    options.log_errors = False
+    try:
+        return re2.compile(regex, options=options)
+    except re2.error as error:
+        reason = error.args[0]
+        raise ValueError(reason.decode() if isinstance(reason, bytes) else reason) from error
