@@ -3,6 +3,8 @@
 Behaviour:
     A partition for which the group has committed nothing has offset -1 and no error, whether group and partition exist or not.
     All partitions that the group has offsets for are given if no topics are named.
+    Who requires stable offsets is told UNSTABLE_OFFSET_COMMIT for a partition whose offset an open transaction is about to
+    change, and asks again.
 
 Versions:
     0. A partition without an offset is UNKNOWN_TOPIC_OR_PARTITION.
@@ -11,7 +13,7 @@ Versions:
     3. `throttle_time_ms`. 4: as 3 (KIP-219).
     5. The leader epoch that was committed (KIP-320).
     6. Flexible.
-    7. `require_stable`: offsets of open transactions are waited for (KIP-447). There are none, so every offset is stable.
+    7. `require_stable`: offsets that open transactions change are waited for (KIP-447).
     8. Several groups at once (KIP-709).
     9. The member and its epoch, which do not matter to a group of the classic protocol (KIP-848).
     10. Topics by their ids; one that is not known is UNKNOWN_TOPIC_ID (KIP-848).
@@ -24,12 +26,11 @@ Source: OffsetMetadataManager.fetchOffsets and fetchAllOffsets, KafkaApis.handle
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from wirekafka.api.registry import Call, serves
-from wirekafka.coordinator.records import CommittedOffset
 from wirekafka.coordinator.requests import GroupOffsets
-from wirekafka.errors import ErrorCode
+from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.names import NO_LEADER_EPOCH, ZERO_TOPIC_ID
 from wirekafka.wire.types import Bool, Int16, Int32, Int64, Message, NullableString, String, Uuid, nullable, since, until
 
@@ -109,29 +110,39 @@ def offset_fetch(broker: Broker, call: Call[OffsetFetchRequest]) -> OffsetFetchR
     if call.version < 8:
         missing = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if call.version == 0 else ErrorCode.NONE
         return OffsetFetchResponse(topics=_topics_of_one_group(broker, request, missing))
-    by_group = _topics_by_id if call.version >= 10 else _topics_by_name
     return OffsetFetchResponse(
-        groups=[OffsetFetchResponseGroup(group_id=group.group_id, topics=by_group(broker, group)) for group in request.groups]
+        groups=[_group(broker, group, request.require_stable, call.version >= 10) for group in request.groups]
     )
 
 
 def _topics_of_one_group(broker: Broker, request: OffsetFetchRequest, missing: ErrorCode) -> list[OffsetFetchResponseTopic]:
-    committed = broker.groups.fetch_offsets(request.group_id)
+    offsets = _Offsets(broker, request.group_id, broker.groups.fetch_offsets(request.group_id), request.require_stable)
     return [
         OffsetFetchResponseTopic(
-            name=name, partitions=[_until_7(index, committed.get(name, {}).get(index), missing) for index in indexes]
+            name=name,
+            partitions=[OffsetFetchResponsePartition(**offsets.fields(name, index, missing)) for index in indexes],
         )
-        for name, indexes in _asked(request.topics, committed)
+        for name, indexes in _asked(request.topics, offsets.committed)
     ]
 
 
-def _topics_by_name(broker: Broker, group: OffsetFetchRequestGroup) -> list[OffsetFetchResponseTopics]:
-    committed = broker.groups.fetch_offsets(group.group_id)
+def _group(broker: Broker, group: OffsetFetchRequestGroup, require_stable: bool, has_topic_ids: bool) -> OffsetFetchResponseGroup:
+    try:
+        committed = broker.groups.fetch_offsets(group.group_id, group.member_id, group.member_epoch)
+    except KafkaError as error:
+        return OffsetFetchResponseGroup(group_id=group.group_id, error_code=error.code)
+    offsets = _Offsets(broker, group.group_id, committed, require_stable)
+    topics = _topics_by_id(broker, group, offsets) if has_topic_ids else _topics_by_name(group, offsets)
+    return OffsetFetchResponseGroup(group_id=group.group_id, topics=topics)
+
+
+def _topics_by_name(group: OffsetFetchRequestGroup, offsets: _Offsets) -> list[OffsetFetchResponseTopics]:
     return [
         OffsetFetchResponseTopics(
-            name=name, partitions=[_since_8(index, committed.get(name, {}).get(index)) for index in indexes]
+            name=name,
+            partitions=[OffsetFetchResponsePartitions(**offsets.fields(name, index)) for index in indexes],
         )
-        for name, indexes in _asked(group.topics, committed)
+        for name, indexes in _asked(group.topics, offsets.committed)
     ]
 
 
@@ -144,8 +155,8 @@ def _asked(
     return [(topic.name, topic.partition_indexes) for topic in topics]
 
 
-def _topics_by_id(broker: Broker, group: OffsetFetchRequestGroup) -> list[OffsetFetchResponseTopics]:
-    committed = broker.groups.fetch_offsets(group.group_id)
+def _topics_by_id(broker: Broker, group: OffsetFetchRequestGroup, offsets: _Offsets) -> list[OffsetFetchResponseTopics]:
+    committed = offsets.committed
     if group.topics is None:
         known = [topic for name in committed if (topic := broker.topics.find(name)) is not None]
         asked = [(topic.topic_id, list(committed[topic.name])) for topic in known]
@@ -155,30 +166,36 @@ def _topics_by_id(broker: Broker, group: OffsetFetchRequestGroup) -> list[Offset
     for topic_id, indexes in asked:
         topic = broker.topics.find_by_id(topic_id)
         if topic is None:
-            partitions = [_since_8(index, None, ErrorCode.UNKNOWN_TOPIC_ID) for index in indexes]
+            fields = [_missing(index, ErrorCode.UNKNOWN_TOPIC_ID) for index in indexes]
         else:
-            partitions = [_since_8(index, committed.get(topic.name, {}).get(index)) for index in indexes]
+            fields = [offsets.fields(topic.name, index) for index in indexes]
+        partitions = [OffsetFetchResponsePartitions(**each) for each in fields]
         answered.append(OffsetFetchResponseTopics(topic_id=topic_id, partitions=partitions))
     return answered
 
 
-def _until_7(index: int, offset: CommittedOffset | None, missing: ErrorCode) -> OffsetFetchResponsePartition:
-    if offset is None:
-        return OffsetFetchResponsePartition(partition_index=index, committed_offset=-1, error_code=missing)
-    return OffsetFetchResponsePartition(
-        partition_index=index,
-        committed_offset=offset.offset,
-        committed_leader_epoch=NO_LEADER_EPOCH if offset.leader_epoch is None else offset.leader_epoch,
-        metadata=offset.metadata,
-    )
+class _Offsets(NamedTuple):
+    """A group's offsets, as one request is to see them."""
+
+    broker: Broker
+    group_id: str
+    committed: GroupOffsets
+    require_stable: bool
+
+    def fields(self, topic: str, index: int, missing: ErrorCode = ErrorCode.NONE) -> dict[str, Any]:
+        """What the response says of a partition, in any of its versions."""
+        if self.require_stable and self.broker.groups.is_unstable(self.group_id, topic, index):
+            return _missing(index, ErrorCode.UNSTABLE_OFFSET_COMMIT)
+        offset = self.committed.get(topic, {}).get(index)
+        if offset is None:
+            return _missing(index, missing)
+        return {
+            "partition_index": index,
+            "committed_offset": offset.offset,
+            "committed_leader_epoch": NO_LEADER_EPOCH if offset.leader_epoch is None else offset.leader_epoch,
+            "metadata": offset.metadata,
+        }
 
 
-def _since_8(index: int, offset: CommittedOffset | None, missing: ErrorCode = ErrorCode.NONE) -> OffsetFetchResponsePartitions:
-    if offset is None:
-        return OffsetFetchResponsePartitions(partition_index=index, committed_offset=-1, error_code=missing)
-    return OffsetFetchResponsePartitions(
-        partition_index=index,
-        committed_offset=offset.offset,
-        committed_leader_epoch=NO_LEADER_EPOCH if offset.leader_epoch is None else offset.leader_epoch,
-        metadata=offset.metadata,
-    )
+def _missing(index: int, error_code: ErrorCode) -> dict[str, Any]:
+    return {"partition_index": index, "committed_offset": -1, "error_code": error_code}

@@ -49,6 +49,32 @@ class Offsets:
         """What the group has committed; empty if there is no such group. Not to be changed."""
         return self._by_group.get(group_id, {})
 
+    def count(self) -> int:
+        """How many offsets there are."""
+        return sum(len(partitions) for topics in self._by_group.values() for partitions in topics.values())
+
+    def fetch(self, group_id: str, member_id: str | None, member_epoch: int) -> GroupOffsets:
+        """What the group has committed; empty if there is no such group, or it is of a type without. Not to be changed.
+
+        Args:
+            member_epoch: of the member that asks; -1 for whoever is none.
+
+        Raises:
+            KafkaError: as the group's `check_fetch` says.
+
+        Source: OffsetMetadataManager.fetchOffsets.
+        """
+        group = self._groups.get(group_id)
+        if group is None:
+            return {}
+        try:
+            group.check_fetch(member_id, member_epoch)
+        except KafkaError as error:
+            if error.code is ErrorCode.GROUP_ID_NOT_FOUND:
+                return {}
+            raise
+        return self.of_group(group_id)
+
     def commit(self, request: CommitRequest, now_ms: int) -> tuple[list[ErrorCode], Effects]:
         """Commits offsets; each gets an error or NONE, in the order of the request.
 

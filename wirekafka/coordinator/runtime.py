@@ -96,7 +96,7 @@ class GroupRuntime:
             for partition_ in topic.partitions:
                 self._load_partition(loader, partition_)
             groups = self.coordinator.groups.values()
-            offsets = sum(len(partitions) for group in groups for partitions in self.fetch_offsets(group.group_id).values())
+            offsets = self.coordinator.offsets.count()
             if groups:
                 log.info("Loaded groups", groups=len(groups), committed_offsets=offsets)
         self._run_all(self.coordinator.on_loaded(self._clock.now_ms()))
@@ -203,9 +203,20 @@ class GroupRuntime:
         )
         self.coordinator.offsets.complete_transaction(partition_index, producer_id, is_commit=is_commit)
 
-    def fetch_offsets(self, group_id: str) -> GroupOffsets:
-        """What a group has committed, empty if there is no such group. Not to be changed."""
-        return self.coordinator.offsets.of_group(group_id)
+    def has_open_transaction(self, group_id: str, producer_id: int, producer_epoch: int) -> bool:
+        """Whether the producer's transaction is open where the group's offsets are."""
+        topic = self._topics.find(GROUP_METADATA_TOPIC)
+        if topic is None:
+            return False
+        return topic.partitions[self.partition_of(group_id)].log.has_open_transaction(producer_id, producer_epoch)
+
+    def fetch_offsets(self, group_id: str, member_id: str | None = None, member_epoch: int = -1) -> GroupOffsets:
+        """What a group has committed, empty if there is no such group, or none of a type that has any. Not to be changed.
+
+        Raises:
+            KafkaError: what the group says to such a member.
+        """
+        return self.coordinator.offsets.fetch(group_id, member_id, member_epoch)
 
     def is_unstable(self, group_id: str, topic: str, partition: int) -> bool:
         """Whether an open transaction is about to change an offset (KIP-447)."""
@@ -293,6 +304,8 @@ class GroupRuntime:
             for records in _batches(effects):
                 self._append_batch(index, records, effects, now_ms)
         except KafkaError as error:
+            if error.code is ErrorCode.INVALID_PRODUCER_EPOCH:
+                return error.code
             if not self._has_failed:
                 log.error("Groups and offsets cannot be stored", partition=index, error=str(error))
             self._has_failed = True

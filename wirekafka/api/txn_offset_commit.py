@@ -1,0 +1,156 @@
+"""TxnOffsetCommit: a group's place in partitions becomes part of a producer's transaction.
+
+Behaviour:
+    The offsets count once the transaction has committed; until then OffsetFetch shows the former ones, or says that they are
+    unstable to who asks for stable ones. The transaction must hold the group's partition of __consumer_offsets: producers of
+    old add it by AddOffsetsToTxn, those of version 5 by this very request.
+    A producer that names its consumer's generation, member and instance is held to them, so that a consumer that has lost its
+    partitions cannot commit for them (KIP-447). Each partition has its own error: UNKNOWN_TOPIC_OR_PARTITION,
+    OFFSET_METADATA_TOO_LARGE. What concerns all of them stands in each: INVALID_GROUP_ID, UNKNOWN_MEMBER_ID,
+    FENCED_INSTANCE_ID, ILLEGAL_GENERATION, INVALID_PRODUCER_EPOCH, INVALID_PRODUCER_ID_MAPPING, INVALID_TXN_STATE,
+    TRANSACTION_ABORTABLE, CONCURRENT_TRANSACTIONS, COORDINATOR_NOT_AVAILABLE when the disk is full.
+
+Versions:
+    0. Offsets of a transaction (KIP-98). 1: as 0 (KIP-219).
+    2. The leader epoch of the last record read (KIP-320).
+    3. Flexible; the consumer's generation, member and instance (KIP-447).
+    4. TRANSACTION_ABORTABLE instead of INVALID_TXN_STATE where the transaction has not begun (KIP-890).
+    5. Adds the group's partition to the transaction; no AddOffsetsToTxn is needed (KIP-890, transactions v2).
+
+Differs from Apache Kafka:
+    On a full disk the error is COORDINATOR_NOT_AVAILABLE, for this broker stays the coordinator; Apache Kafka, which gives the
+    directory up, says NOT_COORDINATOR. Clients look the coordinator up and try again on either.
+
+Source: OffsetMetadataManager.commitTransactionalOffset, CoordinatorRuntime.scheduleTransactionalWriteOperation,
+KafkaApis.handleTxnOffsetCommitRequest.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+from wirekafka.api.registry import Call, serves
+from wirekafka.coordinator.effects import WritingProducer
+from wirekafka.coordinator.requests import CommitRequest, PartitionCommit
+from wirekafka.errors import ErrorCode, KafkaError
+from wirekafka.names import GROUP_METADATA_TOPIC, NO_LEADER_EPOCH, TopicPartition
+from wirekafka.wire.types import Int16, Int32, Int64, Message, NullableString, String, nullable, since
+
+if TYPE_CHECKING:
+    from wirekafka.broker import Broker
+
+
+class TxnOffsetCommitRequestPartition(Message):
+    partition_index: Int32 = 0
+    committed_offset: Int64 = 0
+    committed_leader_epoch: Annotated[Int32, since(2)] = -1
+    committed_metadata: Annotated[NullableString, nullable(0)] = ""
+
+
+class TxnOffsetCommitRequestTopic(Message):
+    name: String = ""
+    partitions: list[TxnOffsetCommitRequestPartition] = []
+
+
+class TxnOffsetCommitRequest(Message):
+    transactional_id: String = ""
+    group_id: String = ""
+    producer_id: Int64 = 0
+    producer_epoch: Int16 = 0
+    generation_id: Annotated[Int32, since(3)] = -1
+    member_id: Annotated[String, since(3)] = ""
+    group_instance_id: Annotated[NullableString, since(3), nullable(3)] = None
+    topics: list[TxnOffsetCommitRequestTopic] = []
+
+
+class TxnOffsetCommitResponsePartition(Message):
+    partition_index: Int32 = 0
+    error_code: Int16 = 0
+
+
+class TxnOffsetCommitResponseTopic(Message):
+    name: String = ""
+    partitions: list[TxnOffsetCommitResponsePartition] = []
+
+
+class TxnOffsetCommitResponse(Message):
+    throttle_time_ms: Int32 = 0
+    topics: list[TxnOffsetCommitResponseTopic] = []
+
+
+@serves(28, TxnOffsetCommitRequest, TxnOffsetCommitResponse, versions=range(6), flexible_since=3)
+def txn_offset_commit(broker: Broker, call: Call[TxnOffsetCommitRequest]) -> TxnOffsetCommitResponse:
+    """Commits in the transaction for the partitions that exist."""
+    commits: list[PartitionCommit] = []
+    answers: list[TxnOffsetCommitResponsePartition] = []
+    response = TxnOffsetCommitResponse()
+    for asked in call.request.topics:
+        topic = broker.topics.find(asked.name)
+        answered = TxnOffsetCommitResponseTopic(name=asked.name)
+        response.topics.append(answered)
+        for partition in asked.partitions:
+            answer = TxnOffsetCommitResponsePartition(partition_index=partition.partition_index)
+            answered.partitions.append(answer)
+            if topic is None or not 0 <= partition.partition_index < len(topic.partitions):
+                answer.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            else:
+                commits.append(_commit(topic.name, partition))
+                answers.append(answer)
+    if commits:
+        for answer, error_code in zip(answers, _commit_all(broker, call, commits), strict=True):
+            answer.error_code = error_code
+    return response
+
+
+def _commit(topic: str, partition: TxnOffsetCommitRequestPartition) -> PartitionCommit:
+    return PartitionCommit(
+        topic,
+        partition.partition_index,
+        partition.committed_offset,
+        None if partition.committed_leader_epoch == NO_LEADER_EPOCH else partition.committed_leader_epoch,
+        partition.committed_metadata or "",
+    )
+
+
+def _commit_all(broker: Broker, call: Call[TxnOffsetCommitRequest], commits: list[PartitionCommit]) -> list[ErrorCode]:
+    request = call.request
+    try:
+        if not request.group_id:
+            raise KafkaError(ErrorCode.INVALID_GROUP_ID)
+        _check_transaction(broker, call)
+        return broker.groups.commit_offsets_in_transaction(
+            CommitRequest(
+                request.group_id,
+                commits,
+                member_id=request.member_id,
+                generation_id=request.generation_id,
+                group_instance_id=request.group_instance_id,
+            ),
+            WritingProducer(request.producer_id, request.producer_epoch),
+        )
+    except KafkaError as error:
+        return [error.code] * len(commits)
+
+
+def _check_transaction(broker: Broker, call: Call[TxnOffsetCommitRequest]) -> None:
+    """Whether the producer's transaction holds the group's offsets, or has them added now.
+
+    What is open in the log was checked when it was opened. From version 4 on a client knows TRANSACTION_ABORTABLE, from 5 on it
+    leaves the adding to this request.
+
+    Source: CoordinatorPartitionWriter.maybeStartTransactionVerification.
+    """
+    request = call.request
+    if broker.groups.has_open_transaction(request.group_id, request.producer_id, request.producer_epoch):
+        return
+    partition = TopicPartition(GROUP_METADATA_TOPIC, broker.groups.partition_of(request.group_id))
+    refused = broker.transactions.check_produce(
+        request.transactional_id,
+        request.producer_id,
+        request.producer_epoch,
+        [partition],
+        adds=call.version >= 5,
+        knows_abortable=call.version >= 4,
+    )
+    if partition in refused:
+        raise KafkaError(refused[partition])
