@@ -1,23 +1,20 @@
-"""FindCoordinator: which broker looks after a group.
+"""FindCoordinator: which broker looks after a group or a transactional id.
 
 Behaviour:
-    Every group is looked after by this broker, which is named by the address that the client is told in Metadata too. Of the
-    other kinds of coordinators there are none: a key type of 1 (transactions) is CLUSTER_AUTHORIZATION_FAILED, any other
-    INVALID_REQUEST, both with a message that says why.
+    Every group (key type 0) and every transactional id (1) is looked after by this broker, which is named by the address that
+    the client is told in Metadata too. Where the partition that holds its state is offline, the answer is
+    COORDINATOR_NOT_AVAILABLE. Any other key type is an INVALID_REQUEST, with a message that says why.
 
 Versions:
     0: a group's id. 1: the key's type, and a message with an error. 2: as 1 (KIP-219). 3: flexible. 4: several keys at once
     (KIP-699). 5: TRANSACTION_ABORTABLE, which is never answered (KIP-890). 6: share groups (KIP-932), which do not exist here.
 
 Differs from Apache Kafka:
-    Transactions do not exist yet. That is told by CLUSTER_AUTHORIZATION_FAILED because it is the one error after which the Java
-    client, librdkafka, kafka-python and aiokafka all give up at once, and the first two show the broker's message; after most
-    others librdkafka asks again until its transaction times out.
     Share groups do not exist yet: INVALID_REQUEST, as Apache Kafka answers where they are switched off.
-    __consumer_offsets is created by the first group or offset that is to be stored, not by the first FindCoordinator.
+    __consumer_offsets and __transaction_state are created by the first state that is to be stored, not by the first
+    FindCoordinator.
 
-Source: KafkaApis.getCoordinator; TransactionManager.FindCoordinatorHandler of the Java client,
-rd_kafka_txn_handle_FindCoordinator of librdkafka.
+Source: KafkaApis.getCoordinator.
 """
 
 from __future__ import annotations
@@ -71,15 +68,16 @@ def find_coordinator(broker: Broker, call: Call[FindCoordinatorRequest]) -> Find
 
 def _coordinator(broker: Broker, call: Call[FindCoordinatorRequest], key: str) -> Coordinator:
     match call.request.key_type:
-        case 0 if not broker.groups.is_available(key):
-            return _nobody(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, "the partition that holds the group is offline")
         case 0:
-            host, port = broker.advertised_address(call.client)
-            return Coordinator(key=key, node_id=broker.node_id, host=host, port=port, error_message=None)
+            is_available, kind = broker.groups.is_available(key), "group"
         case 1:
-            return _nobody(key, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "this broker does not support transactions yet")
+            is_available, kind = broker.transactions.is_available(key), "transactional id"
         case other:
             return _nobody(key, ErrorCode.INVALID_REQUEST, f"this broker has no coordinators of type {other}")
+    if not is_available:
+        return _nobody(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, f"the partition that holds the {kind} is offline")
+    host, port = broker.advertised_address(call.client)
+    return Coordinator(key=key, node_id=broker.node_id, host=host, port=port, error_message=None)
 
 
 def _nobody(key: str, error: ErrorCode, message: str) -> Coordinator:

@@ -1,17 +1,24 @@
-"""InitProducerId: gives a producer the id under which its batches are numbered.
+"""InitProducerId: gives a producer the id under which its batches are numbered, and a transactional id to one producer at a time.
 
 Behaviour:
-    Each call gives an id that nobody has, with epoch 0, whatever id and epoch the producer had before: an idempotent producer
-    raises its epoch itself (KIP-360). An id without an epoch, or an epoch without an id, is an INVALID_REQUEST.
+    Without a transactional id each call gives an id that nobody has, with epoch 0, whatever id and epoch the producer had before:
+    an idempotent producer raises its epoch itself (KIP-360). An id without an epoch, or an epoch without an id, is an
+    INVALID_REQUEST, as is an empty transactional id.
+    With one, the epoch goes up, so that whoever had the transactional id before is fenced; where epochs are used up, there is a
+    new id. An open transaction is aborted first: the answer is CONCURRENT_TRANSACTIONS, and the client asks again. A producer
+    that names its id and epoch goes on after an error, and gets the same answer if it asks twice; if somebody else has the
+    transactional id by now, it gets PRODUCER_FENCED. A timeout above transaction.max.timeout.ms is an
+    INVALID_TRANSACTION_TIMEOUT.
 
 Versions:
-    0, 1: as they are (KIP-98). 2: flexible. 3: the producer's id and epoch so far (KIP-360). 4: PRODUCER_FENCED (KIP-588).
-    5: TRANSACTION_ABORTABLE (KIP-890). 6: two-phase commit (KIP-939).
+    0, 1: as they are (KIP-98). 2: flexible. 3: the producer's id and epoch so far (KIP-360). 4: PRODUCER_FENCED (KIP-588);
+    before, it is INVALID_PRODUCER_EPOCH. 5: TRANSACTION_ABORTABLE (KIP-890), which is never answered. 6: two-phase commit
+    (KIP-939): with `enable2_pc` the transaction has no timeout, if transaction.two.phase.commit.enable allows that, else the
+    answer is TRANSACTIONAL_ID_AUTHORIZATION_FAILED; `keep_prepared_txn` is an UNSUPPORTED_VERSION, as it is in Apache Kafka 4.3.
 
 Differs from Apache Kafka:
-    Transactions do not exist yet: a transactional id gives TRANSACTIONAL_ID_AUTHORIZATION_FAILED, for that is what the Java
-    client, librdkafka and kafka-python all take as fatal at once; librdkafka tries again for ever after most other errors.
-    The broker's log says the reason.
+    A producer that asks for the second time in the last epoch of its id gets the same answer; there it is UNKNOWN_SERVER_ERROR.
+    Version 6, which Apache Kafka counts as unstable, is advertised.
 
 Source: KafkaApis.handleInitProducerIdRequest, TransactionCoordinator.handleInitProducerId.
 """
@@ -20,9 +27,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-import structlog
-
 from wirekafka.api.registry import Call, serves
+from wirekafka.coordinator.transactions.requests import InitRequest, ProducerIdentity, told_to_client
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.names import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from wirekafka.wire.types import Bool, Int16, Int32, Int64, Message, NullableString, nullable, since
@@ -30,7 +36,7 @@ from wirekafka.wire.types import Bool, Int16, Int32, Int64, Message, NullableStr
 if TYPE_CHECKING:
     from wirekafka.broker import Broker
 
-log = structlog.get_logger(__name__)
+FIRST_VERSION_WITH_PRODUCER_FENCED = 4
 
 
 class InitProducerIdRequest(Message):
@@ -53,32 +59,33 @@ class InitProducerIdResponse(Message):
 
 @serves(22, InitProducerIdRequest, InitProducerIdResponse, versions=range(7), flexible_since=2)
 def init_producer_id(broker: Broker, call: Call[InitProducerIdRequest]) -> InitProducerIdResponse:
-    """Gives an id, or says why there is none."""
+    """Gives an id and an epoch, or says why there is none."""
     try:
-        _check(call)
-        producer_id = broker.producer_ids.take()
+        producer = _initialize(broker, call.request)
     except KafkaError as error:
-        return InitProducerIdResponse(error_code=error.code, producer_epoch=NO_PRODUCER_EPOCH)
-    return InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)
+        code = told_to_client(error.code, knows_producer_fenced=call.version >= FIRST_VERSION_WITH_PRODUCER_FENCED)
+        return InitProducerIdResponse(error_code=code, producer_epoch=NO_PRODUCER_EPOCH)
+    return InitProducerIdResponse(producer_id=producer.producer_id, producer_epoch=producer.producer_epoch)
 
 
-def _check(call: Call[InitProducerIdRequest]) -> None:
-    """Checks what is asked.
+def _initialize(broker: Broker, request: InitProducerIdRequest) -> ProducerIdentity:
+    """Who the producer is from now on.
 
     Raises:
-        KafkaError: INVALID_REQUEST, TRANSACTIONAL_ID_AUTHORIZATION_FAILED.
+        KafkaError: INVALID_REQUEST, and as `TransactionRuntime.init_producer_id`.
     """
-    request = call.request
-    if (request.producer_id == NO_PRODUCER_ID) != (request.producer_epoch == NO_PRODUCER_EPOCH):
+    expected = ProducerIdentity(request.producer_id, request.producer_epoch)
+    is_new = expected == (NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
+    if not is_new and (expected.producer_id == NO_PRODUCER_ID or expected.producer_epoch == NO_PRODUCER_EPOCH):
         raise KafkaError(ErrorCode.INVALID_REQUEST)
     if request.transactional_id is None:
-        return
-    if not request.transactional_id:
-        raise KafkaError(ErrorCode.INVALID_REQUEST)
-    log.warning(
-        "Refused a transactional producer: transactions are not supported yet",
-        transactional_id=request.transactional_id,
-        client=call.client.host,
-        client_id=call.client_id,
+        return ProducerIdentity(broker.producer_ids.take(), 0)
+    return broker.transactions.init_producer_id(
+        InitRequest(
+            transactional_id=request.transactional_id,
+            timeout_ms=request.transaction_timeout_ms,
+            expected=None if is_new else expected,
+            is_two_phase_commit=request.enable2_pc,
+            keeps_prepared=request.keep_prepared_txn,
+        )
     )
-    raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)

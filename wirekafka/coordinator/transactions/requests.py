@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from wirekafka.errors import ErrorCode
 from wirekafka.names import TopicPartition
 
 
@@ -60,3 +61,10 @@ class TransactionFilter:
     producer_ids: list[int] = field(default_factory=list)
     open_longer_than_ms: int | None = None
     pattern: str | None = None
+
+
+def told_to_client(code: ErrorCode, *, knows_producer_fenced: bool) -> ErrorCode:
+    """The error as the client understands it: older ones take PRODUCER_FENCED for one that they do not know (KIP-588)."""
+    if code is ErrorCode.PRODUCER_FENCED and not knows_producer_fenced:
+        return ErrorCode.INVALID_PRODUCER_EPOCH
+    return code

@@ -1,0 +1,149 @@
+"""AddPartitionsToTxn: says which partitions a transaction is going to write to.
+
+Behaviour:
+    The first partitions open the transaction, others widen it. If one of them does not exist, none is added: that one gets
+    UNKNOWN_TOPIC_OR_PARTITION and the others OPERATION_NOT_ATTEMPTED. Otherwise all get the same answer.
+    With `verify_only` nothing is added: a partition that is not in the transaction gets TRANSACTION_ABORTABLE.
+
+Versions:
+    0: one transaction (KIP-98). 1: as 0 (KIP-219). 2: PRODUCER_FENCED (KIP-588); before, it is INVALID_PRODUCER_EPOCH.
+    3: flexible. 4: several transactions, and `verify_only`; brokers ask it of each other (KIP-890), and what it adds belongs to
+    transactions v2. 5: TRANSACTION_ABORTABLE may be answered (KIP-890).
+
+Differs from Apache Kafka:
+    Versions 4 and 5 need no authorisation, for there is none here.
+
+Source: KafkaApis.handleAddPartitionsToTxnRequest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated
+
+from wirekafka.api.registry import Call, serves
+from wirekafka.coordinator.transactions.requests import ProducerIdentity, told_to_client
+from wirekafka.coordinator.transactions.transaction import TRANSACTIONS_V2
+from wirekafka.errors import ErrorCode, KafkaError
+from wirekafka.names import TopicPartition
+from wirekafka.wire.types import Bool, Int16, Int32, Int64, Message, String, since, until
+
+if TYPE_CHECKING:
+    from wirekafka.broker import Broker
+
+FIRST_VERSION_WITH_PRODUCER_FENCED = 2
+FIRST_VERSION_OF_BROKERS = 4
+
+
+class AddPartitionsToTxnTopic(Message):
+    name: String = ""
+    partitions: list[Int32] = []
+
+
+class AddPartitionsToTxnTransaction(Message):
+    transactional_id: String = ""
+    producer_id: Int64 = 0
+    producer_epoch: Int16 = 0
+    verify_only: Bool = False
+    topics: list[AddPartitionsToTxnTopic] = []
+
+
+class AddPartitionsToTxnRequest(Message):
+    transactions: Annotated[list[AddPartitionsToTxnTransaction], since(4)] = []
+    v3_and_below_transactional_id: Annotated[String, until(3)] = ""
+    v3_and_below_producer_id: Annotated[Int64, until(3)] = 0
+    v3_and_below_producer_epoch: Annotated[Int16, until(3)] = 0
+    v3_and_below_topics: Annotated[list[AddPartitionsToTxnTopic], until(3)] = []
+
+
+class AddPartitionsToTxnPartitionResult(Message):
+    partition_index: Int32 = 0
+    partition_error_code: Int16 = 0
+
+
+class AddPartitionsToTxnTopicResult(Message):
+    name: String = ""
+    results_by_partition: list[AddPartitionsToTxnPartitionResult] = []
+
+
+class AddPartitionsToTxnResult(Message):
+    transactional_id: String = ""
+    topic_results: list[AddPartitionsToTxnTopicResult] = []
+
+
+class AddPartitionsToTxnResponse(Message):
+    throttle_time_ms: Int32 = 0
+    error_code: Annotated[Int16, since(4)] = 0
+    results_by_transaction: Annotated[list[AddPartitionsToTxnResult], since(4)] = []
+    results_by_topic_v3_and_below: Annotated[list[AddPartitionsToTxnTopicResult], until(3)] = []
+
+
+@serves(24, AddPartitionsToTxnRequest, AddPartitionsToTxnResponse, versions=range(6), flexible_since=3)
+def add_partitions_to_txn(broker: Broker, call: Call[AddPartitionsToTxnRequest]) -> AddPartitionsToTxnResponse:
+    """Adds partitions to transactions, or looks whether they are there; each transaction for itself."""
+    request = call.request
+    if call.version >= FIRST_VERSION_OF_BROKERS:
+        return AddPartitionsToTxnResponse(
+            results_by_transaction=[
+                AddPartitionsToTxnResult(
+                    transactional_id=transaction.transactional_id, topic_results=_results(broker, call, transaction)
+                )
+                for transaction in request.transactions
+            ]
+        )
+    transaction = AddPartitionsToTxnTransaction(
+        transactional_id=request.v3_and_below_transactional_id,
+        producer_id=request.v3_and_below_producer_id,
+        producer_epoch=request.v3_and_below_producer_epoch,
+        topics=request.v3_and_below_topics,
+    )
+    return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_results(broker, call, transaction))
+
+
+def _results(
+    broker: Broker, call: Call[AddPartitionsToTxnRequest], transaction: AddPartitionsToTxnTransaction
+) -> list[AddPartitionsToTxnTopicResult]:
+    partitions = [TopicPartition(topic.name, index) for topic in transaction.topics for index in topic.partitions]
+    unknown = {partition for partition in partitions if not _exists(broker, partition)}
+    if unknown:
+        return _by_topic(
+            {
+                partition: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if partition in unknown else ErrorCode.OPERATION_NOT_ATTEMPTED
+                for partition in partitions
+            }
+        )
+    try:
+        errors = _ask_coordinator(broker, call.version, transaction, partitions)
+    except KafkaError as error:
+        code = told_to_client(error.code, knows_producer_fenced=call.version >= FIRST_VERSION_WITH_PRODUCER_FENCED)
+        errors = dict.fromkeys(partitions, code)
+    return _by_topic({partition: errors.get(partition, ErrorCode.NONE) for partition in partitions})
+
+
+def _ask_coordinator(
+    broker: Broker, version: int, transaction: AddPartitionsToTxnTransaction, partitions: list[TopicPartition]
+) -> Mapping[TopicPartition, ErrorCode]:
+    """The partitions for which there is an error.
+
+    Raises:
+        KafkaError: for all of them.
+    """
+    producer = ProducerIdentity(transaction.producer_id, transaction.producer_epoch)
+    if transaction.verify_only:
+        return broker.transactions.verify_partitions(transaction.transactional_id, producer, partitions)
+    client_version = TRANSACTIONS_V2 if version >= FIRST_VERSION_OF_BROKERS else 0
+    broker.transactions.add_partitions(transaction.transactional_id, producer, partitions, client_version=client_version)
+    return {}
+
+
+def _exists(broker: Broker, partition: TopicPartition) -> bool:
+    topic = broker.topics.find(partition.topic)
+    return topic is not None and 0 <= partition.partition < len(topic.partitions)
+
+
+def _by_topic(errors: Mapping[TopicPartition, ErrorCode]) -> list[AddPartitionsToTxnTopicResult]:
+    topics: dict[str, list[AddPartitionsToTxnPartitionResult]] = {}
+    for (topic, index), error in errors.items():
+        result = AddPartitionsToTxnPartitionResult(partition_index=index, partition_error_code=error)
+        topics.setdefault(topic, []).append(result)
+    return [AddPartitionsToTxnTopicResult(name=topic, results_by_partition=results) for topic, results in topics.items()]

@@ -1,0 +1,76 @@
+"""DescribeTransactions: what state transactional ids are in.
+
+Behaviour:
+    Each id is answered for itself: its state, its producer, and while a transaction is open or being ended, the partitions that
+    have no marker yet. One that is not known is TRANSACTIONAL_ID_NOT_FOUND, an empty one INVALID_REQUEST.
+
+Versions:
+    0: as it is (KIP-664).
+
+Source: KafkaApis.handleDescribeTransactionsRequest, TransactionCoordinator.handleDescribeTransactions.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from wirekafka.api.registry import Call, serves
+from wirekafka.errors import KafkaError
+from wirekafka.names import NO_TIMESTAMP
+from wirekafka.wire.types import Int16, Int32, Int64, Message, String
+
+if TYPE_CHECKING:
+    from wirekafka.broker import Broker
+
+
+class DescribeTransactionsRequest(Message):
+    transactional_ids: list[String] = []
+
+
+class TopicData(Message):
+    topic: String = ""
+    partitions: list[Int32] = []
+
+
+class TransactionState(Message):
+    error_code: Int16 = 0
+    transactional_id: String = ""
+    transaction_state: String = ""
+    transaction_timeout_ms: Int32 = 0
+    transaction_start_time_ms: Int64 = 0
+    producer_id: Int64 = 0
+    producer_epoch: Int16 = 0
+    topics: list[TopicData] = []
+
+
+class DescribeTransactionsResponse(Message):
+    throttle_time_ms: Int32 = 0
+    transaction_states: list[TransactionState] = []
+
+
+@serves(65, DescribeTransactionsRequest, DescribeTransactionsResponse, versions=range(1), flexible_since=0)
+def describe_transactions(broker: Broker, call: Call[DescribeTransactionsRequest]) -> DescribeTransactionsResponse:
+    """Describes each id that is asked for."""
+    return DescribeTransactionsResponse(
+        transaction_states=[_described(broker, transactional_id) for transactional_id in call.request.transactional_ids]
+    )
+
+
+def _described(broker: Broker, transactional_id: str) -> TransactionState:
+    try:
+        transaction, partitions = broker.transactions.describe(transactional_id)
+    except KafkaError as error:
+        return TransactionState(error_code=error.code, transactional_id=transactional_id)
+    topics: dict[str, list[int]] = {}
+    for topic, index in partitions:
+        topics.setdefault(topic, []).append(index)
+    start_ms = transaction.start_timestamp_ms
+    return TransactionState(
+        transactional_id=transactional_id,
+        transaction_state=transaction.state.title,
+        transaction_timeout_ms=transaction.timeout_ms,
+        transaction_start_time_ms=NO_TIMESTAMP if start_ms is None else start_ms,
+        producer_id=transaction.producer_id,
+        producer_epoch=transaction.producer_epoch,
+        topics=[TopicData(topic=topic, partitions=indexes) for topic, indexes in topics.items()],
+    )

@@ -1,0 +1,65 @@
+"""EndTxn: commits or aborts the open transaction of a transactional id.
+
+Behaviour:
+    The decision is written down, then a marker to each partition of the transaction; offsets that it commits count from then on.
+    Who asks again gets the same answer, and INVALID_TXN_STATE for the opposite of what was decided. While a marker cannot be
+    written, for a disk is full, the transaction is decided all the same, and what is asked next is CONCURRENT_TRANSACTIONS.
+    To commit where no transaction is open is an INVALID_TXN_STATE; so is to abort, but with version 5, for there the request that
+    should have opened it may be the one that failed.
+
+Versions:
+    0: as it is (KIP-98). 1: as 0 (KIP-219). 2: PRODUCER_FENCED (KIP-588); before, it is INVALID_PRODUCER_EPOCH. 3: flexible.
+    4: TRANSACTION_ABORTABLE (KIP-890), which is never answered. 5: transactions v2: the epoch goes up, and the producer is told
+    its id and epoch for the next transaction (KIP-890).
+
+Differs from Apache Kafka:
+    The answer comes once the markers are written; there, once the decision is.
+
+Source: KafkaApis.handleEndTxnRequest, TransactionCoordinator.endTransaction and endTransactionWithTV1.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+from wirekafka.api.registry import Call, serves
+from wirekafka.coordinator.transactions.requests import ProducerIdentity, told_to_client
+from wirekafka.coordinator.transactions.transaction import TRANSACTIONS_V2
+from wirekafka.errors import KafkaError
+from wirekafka.wire.types import Bool, Int16, Int32, Int64, Message, String, since
+
+if TYPE_CHECKING:
+    from wirekafka.broker import Broker
+
+FIRST_VERSION_WITH_PRODUCER_FENCED = 2
+FIRST_VERSION_OF_TRANSACTIONS_V2 = 5
+
+
+class EndTxnRequest(Message):
+    transactional_id: String = ""
+    producer_id: Int64 = 0
+    producer_epoch: Int16 = 0
+    committed: Bool = False
+
+
+class EndTxnResponse(Message):
+    throttle_time_ms: Int32 = 0
+    error_code: Int16 = 0
+    producer_id: Annotated[Int64, since(5)] = -1
+    producer_epoch: Annotated[Int16, since(5)] = -1
+
+
+@serves(26, EndTxnRequest, EndTxnResponse, versions=range(6), flexible_since=3)
+def end_txn(broker: Broker, call: Call[EndTxnRequest]) -> EndTxnResponse:
+    """Ends the transaction, or says why not."""
+    request = call.request
+    producer = ProducerIdentity(request.producer_id, request.producer_epoch)
+    client_version = TRANSACTIONS_V2 if call.version >= FIRST_VERSION_OF_TRANSACTIONS_V2 else 0
+    try:
+        after = broker.transactions.end(
+            request.transactional_id, producer, is_commit=request.committed, client_version=client_version
+        )
+    except KafkaError as error:
+        code = told_to_client(error.code, knows_producer_fenced=call.version >= FIRST_VERSION_WITH_PRODUCER_FENCED)
+        return EndTxnResponse(error_code=code)
+    return EndTxnResponse(producer_id=after.producer_id, producer_epoch=after.producer_epoch)
