@@ -9,7 +9,7 @@ Versions:
     0: as described (KIP-133). 1: as 0. 2: flexible. Kafka advises IncrementalAlterConfigs instead.
 
 Differs from Apache Kafka:
-    A broker's settings that no code reads are refused instead of kept. CLIENT_METRICS and GROUP are refused with
+    A broker's settings that no code reads are refused instead of kept. CLIENT_METRICS is refused with
     INVALID_REQUEST.
 """
 

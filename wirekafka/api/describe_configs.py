@@ -1,4 +1,4 @@
-"""DescribeConfigs: tells the settings of topics and brokers, and where each comes from.
+"""DescribeConfigs: tells the settings of topics, brokers and groups, and where each comes from.
 
 Behaviour:
     A broker named by its id is told in full; the name "" asks for what was set dynamically for all brokers. Each setting comes
@@ -12,7 +12,7 @@ Versions:
 Differs from Apache Kafka:
     A broker tells the settings that wirekafka honours, which are not all of Kafka's, and a default.replication.factor of 1
     whatever is set, for there is one broker.
-    BROKER_LOGGER, CLIENT_METRICS and GROUP are refused with INVALID_REQUEST.
+    BROKER_LOGGER and CLIENT_METRICS are refused with INVALID_REQUEST.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from wirekafka.cluster.described_configs import (
     DescribedSetting,
     describe_broker_settings,
     describe_default_settings,
+    describe_group_settings,
     describe_topic_settings,
 )
 from wirekafka.config import ConfigSource
@@ -114,6 +115,10 @@ def _described(broker: Broker, resource: DescribeConfigsResource) -> Iterable[De
     if resource.resource_type == ResourceType.BROKER:
         check_broker_name(name, broker.node_id)
         return describe_broker_settings(broker.config) if name else describe_default_settings(broker.config)
+    if resource.resource_type == ResourceType.GROUP:
+        if not name:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "Group name must not be empty")
+        return describe_group_settings(broker.config, broker.topics.group_configs(name))
     raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {resource.resource_type}")
 
 

@@ -1,4 +1,4 @@
-"""IncrementalAlterConfigs: changes single settings of topics and brokers.
+"""IncrementalAlterConfigs: changes single settings of topics, brokers and groups.
 
 Behaviour:
     Each change sets a setting, takes it back to its default, or adds to or takes from a list. Each resource succeeds or fails by
@@ -10,7 +10,7 @@ Versions:
     0: as described (KIP-339). 1: flexible.
 
 Differs from Apache Kafka:
-    A broker's settings that no code reads are refused instead of kept. BROKER_LOGGER, CLIENT_METRICS and GROUP are refused with
+    A broker's settings that no code reads are refused instead of kept. BROKER_LOGGER and CLIENT_METRICS are refused with
     INVALID_REQUEST.
 """
 

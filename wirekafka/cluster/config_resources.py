@@ -1,4 +1,4 @@
-"""What has settings that clients can change while the broker runs: a topic, this broker, or all brokers.
+"""What has settings that clients can change while the broker runs: a topic, this broker, all brokers, or a group.
 
 Theory of operation: a resource has settings of its own, as text. AlterConfigs replaces them all; IncrementalAlterConfigs
 computes the new ones from the old ones and a list of operations. Either way `check` judges the outcome as a whole, and
@@ -17,6 +17,7 @@ from wirekafka.cluster.topic_names import check_topic_name
 from wirekafka.cluster.topics import Topic, Topics
 from wirekafka.config.broker_table import BROKER_SETTINGS
 from wirekafka.config.definition import Setting, Type, format_value, parse_text
+from wirekafka.config.group_table import GROUP_SETTINGS
 from wirekafka.config.topic_table import TOPIC_SETTINGS
 from wirekafka.errors import ErrorCode, KafkaError
 
@@ -29,6 +30,7 @@ class ResourceType(IntEnum):
 
     TOPIC = 2
     BROKER = 4
+    GROUP = 32
 
 
 class Operation(IntEnum):
@@ -66,7 +68,7 @@ class ConfigResource(Protocol):
         """Whether these could be its own settings.
 
         Raises:
-            KafkaError: INVALID_CONFIG for a topic, INVALID_REQUEST for a broker.
+            KafkaError: INVALID_CONFIG for a topic or a group, INVALID_REQUEST for a broker.
         """
 
     def replace(self, configs: Mapping[str, str]) -> None:
@@ -145,11 +147,39 @@ class BrokerResource:
         self._topics.alter_broker_configs(self._name, configs)
 
 
+class GroupResource:
+    """A group's settings; they are kept whether there is such a group or not."""
+
+    __slots__ = ("_group_id", "_topics")
+
+    def __init__(self, topics: Topics, group_id: str) -> None:
+        self._topics = topics
+        self._group_id = group_id
+
+    @property
+    def settings(self) -> Mapping[str, Setting]:
+        """Every setting of a group."""
+        return GROUP_SETTINGS
+
+    @property
+    def own(self) -> dict[str, str]:
+        """What this group sets itself."""
+        return self._topics.group_configs(self._group_id)
+
+    def check(self, configs: Mapping[str, str]) -> None:
+        """See `ConfigResource.check`."""
+        self._topics.check_group_configs(configs)
+
+    def replace(self, configs: Mapping[str, str]) -> None:
+        """See `ConfigResource.replace`."""
+        self._topics.alter_group_configs(self._group_id, configs)
+
+
 def find_resource(topics: Topics, node_id: int, type_: int, name: str) -> ConfigResource:
     """The resource of this type and name.
 
     Raises:
-        KafkaError: INVALID_REQUEST for a type that has no settings here, a topic without a name or another broker;
+        KafkaError: INVALID_REQUEST for a type that has no settings here, a topic or group without a name, or another broker;
             INVALID_TOPIC_EXCEPTION; UNKNOWN_TOPIC_OR_PARTITION.
     """
     if type_ == ResourceType.TOPIC:
@@ -159,6 +189,10 @@ def find_resource(topics: Topics, node_id: int, type_: int, name: str) -> Config
     if type_ == ResourceType.BROKER:
         check_broker_name(name, node_id)
         return BrokerResource(topics, name)
+    if type_ == ResourceType.GROUP:
+        if not name:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "Default group resources are not allowed.")
+        return GroupResource(topics, name)
     raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {type_}")
 
 

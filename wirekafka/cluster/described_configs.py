@@ -12,6 +12,7 @@ from typing import NamedTuple
 from wirekafka.config import BrokerConfig, ConfigSource
 from wirekafka.config.broker_table import BROKER_SETTINGS
 from wirekafka.config.definition import Setting, Type
+from wirekafka.config.group_table import GROUP_BOUNDS, GROUP_SETTINGS
 from wirekafka.config.log import topic_values
 from wirekafka.config.topic_table import TOPIC_SETTINGS, TOPIC_SYNONYMS
 
@@ -58,6 +59,22 @@ def describe_topic_settings(config: BrokerConfig, overrides: Mapping[str, str]) 
         if name in overrides:
             synonyms.insert(0, ShownSynonym(name, value, ConfigSource.TOPIC_CONFIG))
         described.append(DescribedSetting(setting, value, _source(synonyms), synonyms, is_read_only=False))
+    return described
+
+
+def describe_group_settings(config: BrokerConfig, overrides: Mapping[str, str]) -> list[DescribedSetting]:
+    """Every setting of a group with these of its own, by name."""
+    described = []
+    for name, setting in GROUP_SETTINGS.items():
+        bounds = GROUP_BOUNDS.get(name)
+        if bounds is None:
+            synonyms = [ShownSynonym(name, setting.show(setting.default), ConfigSource.DEFAULT_CONFIG)]
+        else:
+            synonyms = _synonyms(config, bounds.synonym)
+        if name in overrides:
+            own = setting.show(setting.parse(overrides[name]))
+            synonyms.insert(0, ShownSynonym(name, own, ConfigSource.GROUP_CONFIG))
+        described.append(DescribedSetting(setting, synonyms[0].value, _source(synonyms), synonyms, is_read_only=False))
     return described
 
 

@@ -1,8 +1,8 @@
-"""What the broker must know before it opens a partition, on disk: topics, their settings, and dynamic broker settings.
+"""What the broker must know before it opens a partition, on disk: topics, and the settings of topics, brokers and groups.
 
-Theory of operation: a journal of JSON lines in the first data directory, each line the whole new state of one topic or of one
-broker's settings. A change is one appended line, so a thousand topics cost a thousand lines; the file is rewritten when most
-of its lines are out of date.
+Theory of operation: a journal of JSON lines in the first data directory, each line the whole new state of one topic, or of one
+broker's or group's settings. A change is one appended line, so a thousand topics cost a thousand lines; the file is rewritten
+when most of its lines are out of date.
 
 Rules of this file:
     A change is on disk before the call that made it returns, and before anybody hears of it.
@@ -51,6 +51,7 @@ class MetadataStore:
         topics: by name.
         deleted: ids of deleted topics whose folders may still be there.
         broker_configs: dynamic settings by broker id, those of all brokers under "".
+        group_configs: the settings of groups that have any, by group id.
         is_sync_put_off: inside `together`.
     """
 
@@ -58,6 +59,7 @@ class MetadataStore:
         self.topics: dict[str, StoredTopic] = {}
         self.deleted: set[bytes] = set()
         self.broker_configs: dict[str, dict[str, str]] = {}
+        self.group_configs: dict[str, dict[str, str]] = {}
         self._path = os.path.join(folder, FILE_NAME)
         self._storage = storage
         self._fd = -1
@@ -130,6 +132,15 @@ class MetadataStore:
         self.broker_configs[broker] = dict(configs)
         self._rewrite_if_due()
 
+    def put_group_configs(self, group_id: str, configs: dict[str, str]) -> None:
+        """Makes these the settings of a group.
+
+        Durability, Raises: as `put_topic`.
+        """
+        self._append({"group": group_id, "configs": configs})
+        self._set_group_configs(group_id, configs)
+        self._rewrite_if_due()
+
     @contextmanager
     def together(self) -> Iterator[None]:
         """Waits for the disk once, at the end, for all changes made inside.
@@ -177,8 +188,17 @@ class MetadataStore:
         elif "topic" in change:
             configs = {str(name): str(value) for name, value in change["configs"].items()}
             self.topics[change["topic"]] = StoredTopic(parse_topic_id(change["id"]), int(change["partitions"]), configs)
+        elif "group" in change:
+            configs = {str(name): str(value) for name, value in change["configs"].items()}
+            self._set_group_configs(change["group"], configs)
         else:
             self.broker_configs[change["broker"]] = {str(name): str(value) for name, value in change["configs"].items()}
+
+    def _set_group_configs(self, group_id: str, configs: dict[str, str]) -> None:
+        if configs:
+            self.group_configs[group_id] = dict(configs)
+        else:
+            self.group_configs.pop(group_id, None)
 
     def _append(self, change: dict[str, Any]) -> None:
         line = _encode(change)
@@ -200,7 +220,7 @@ class MetadataStore:
         return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"the list of topics cannot be written: {error}")
 
     def _rewrite_if_due(self) -> None:
-        live_count = len(self.topics) + len(self.deleted) + len(self.broker_configs)
+        live_count = len(self.topics) + len(self.deleted) + len(self.broker_configs) + len(self.group_configs)
         if self._line_count > 2 * live_count + _SPARE_LINES:
             with suppress(OSError):
                 self._rewrite()
@@ -221,6 +241,8 @@ class MetadataStore:
         for broker, configs in self.broker_configs.items():
             if configs:
                 yield {"broker": broker, "configs": configs}
+        for group_id, configs in self.group_configs.items():
+            yield {"group": group_id, "configs": configs}
         for name, stored in self.topics.items():
             yield _topic_line(name, stored)
 

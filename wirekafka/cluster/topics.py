@@ -24,7 +24,8 @@ import structlog
 from wirekafka.cluster.partition import Partition
 from wirekafka.cluster.store import MetadataStore
 from wirekafka.cluster.topic_names import check_topic_name, collision_key
-from wirekafka.config import BrokerConfig, ConfigError, LogConfig
+from wirekafka.config import BrokerConfig, ConfigError, GroupConfig, LogConfig
+from wirekafka.config.group_table import check_group
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.names import (
     GROUP_METADATA_TOPIC,
@@ -113,6 +114,8 @@ class Topics:
         self._by_name: dict[str, Topic] = {}
         self._by_id: dict[bytes, Topic] = {}
         self._by_collision_key: dict[str, str] = {}
+        self._default_group_config = GroupConfig(config, {})
+        self._group_configs: dict[str, GroupConfig] = {}
         # Most topics have no settings of their own: they share one, which is also 80 us less for each of them at start.
         self._default_config: LogConfig | None = None
 
@@ -358,6 +361,42 @@ class Topics:
         for topic in self._by_name.values():
             _configure(topic, self._log_config(topic.overrides))
         log.info("Changed the broker's settings", broker=broker or "all", settings=dict(configs))
+
+    def group_configs(self, group_id: str) -> dict[str, str]:
+        """The settings that a group has itself."""
+        return dict(self._store.group_configs.get(group_id, {}))
+
+    def group_config(self, group_id: str) -> GroupConfig:
+        """All settings of a group, resolved."""
+        config = self._group_configs.get(group_id)
+        if config is None:
+            overrides = self._store.group_configs.get(group_id)
+            if overrides is None:
+                return self._default_group_config
+            config = self._group_configs[group_id] = GroupConfig(self._config, overrides)
+        return config
+
+    def check_group_configs(self, configs: Mapping[str, str]) -> None:
+        """Whether `alter_group_configs` would take these.
+
+        Raises:
+            KafkaError: INVALID_CONFIG.
+        """
+        try:
+            check_group(self._config, configs)
+        except ConfigError as error:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
+
+    def alter_group_configs(self, group_id: str, configs: Mapping[str, str]) -> None:
+        """Makes these the settings that a group has itself, whether there is such a group or not.
+
+        Raises:
+            KafkaError: INVALID_CONFIG; KAFKA_STORAGE_ERROR, if they cannot be written down. They are as they were then.
+        """
+        self.check_group_configs(configs)
+        self._store.put_group_configs(group_id, dict(configs))
+        self._group_configs.pop(group_id, None)
+        log.info("Changed a group's settings", group=group_id, settings=dict(configs))
 
     def _log_config(self, overrides: Mapping[str, str]) -> LogConfig:
         if not overrides and self._default_config is not None:

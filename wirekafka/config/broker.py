@@ -29,6 +29,7 @@ from wirekafka.config.endpoints import (
 )
 from wirekafka.config.other_keys import accepted_of_refused, is_secret, reason_without_effect
 from wirekafka.config.properties import parse_properties
+from wirekafka.config.share_table import SHARE_ORDER
 
 log = structlog.get_logger(__name__)
 
@@ -46,6 +47,8 @@ class ConfigSource(IntEnum):
     STATIC_BROKER_CONFIG = 4
     DEFAULT_CONFIG = 5
     DYNAMIC_BROKER_LOGGER_CONFIG = 6
+    CLIENT_METRICS_CONFIG = 7
+    GROUP_CONFIG = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,6 +264,8 @@ def _check_pairs(values: Mapping[str, Value], given: Mapping[str, Value]) -> Non
         if values[name] == 0:
             raise _refusal(name, values, "-1 for no limit, or at least 1")
     _check_order("group.min.session.timeout.ms", "group.max.session.timeout.ms", values)
+    for lower, upper in SHARE_ORDER:
+        _check_order(lower, upper, values)
     _check_order("log.cleaner.min.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms", values)
     threads, memory = values["log.cleaner.threads"], values["log.cleaner.dedupe.buffer.size"]
     assert isinstance(threads, int)

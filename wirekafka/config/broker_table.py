@@ -24,6 +24,7 @@ from wirekafka.config.definition import (
     one_of,
     table_of,
 )
+from wirekafka.config.share_table import SHARE_SETTINGS
 
 COMPRESSION_TYPES = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
 
@@ -538,6 +539,6 @@ _GROUPS = (
 )
 
 BROKER_SETTINGS: dict[str, Setting] = table_of(
-    *_SERVER, *_REQUESTS, *_TOPICS, *_LOG, *_CLEANER, *_PRODUCERS, *_TRANSACTIONS, *_GROUPS
+    *_SERVER, *_REQUESTS, *_TOPICS, *_LOG, *_CLEANER, *_PRODUCERS, *_TRANSACTIONS, *_GROUPS, *SHARE_SETTINGS
 )
 """Every honoured setting of a broker, by name."""

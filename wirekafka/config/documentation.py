@@ -7,6 +7,7 @@ from itertools import groupby
 
 from wirekafka.config.broker_table import BROKER_SETTINGS
 from wirekafka.config.definition import Setting
+from wirekafka.config.group_table import GROUP_BOUNDS, GROUP_SETTINGS
 from wirekafka.config.other_keys import REFUSED_UNLESS, WITHOUT_EFFECT
 from wirekafka.config.topic_table import TOPIC_SETTINGS, TOPIC_SYNONYMS
 
@@ -29,6 +30,13 @@ _TOPIC = """\
 
 Given when a topic is created, or changed later (`kafka-configs --entity-type topics --alter`). While a topic does not set one
 itself, the broker's setting in the last column gives its value; where more than one is named, the first that is set.
+"""
+
+_GROUP = """\
+## Settings of a group
+
+Given to a group by its name, whether it exists or not (`kafka-configs --entity-type groups --alter`). While a group does not
+set one itself, the broker's setting in the last column gives its value; those with `.min.` and `.max.` in their name bound it.
 """
 
 _WITHOUT_EFFECT = """\
@@ -54,6 +62,8 @@ def configuration_page() -> str:
         _table("setting | type | default | accepted | meaning", map(_broker_row, _shown(BROKER_SETTINGS))),
         _TOPIC,
         _table("setting | type | default | accepted | meaning | broker's setting", map(_topic_row, _shown(TOPIC_SETTINGS))),
+        _GROUP,
+        _table("setting | type | default | accepted | meaning | broker's setting", map(_group_row, _shown(GROUP_SETTINGS))),
         _WITHOUT_EFFECT,
         _table("settings | because", _without_effect_rows()),
         _REFUSED,
@@ -85,6 +95,11 @@ def _broker_row(setting: Setting) -> str:
 def _topic_row(setting: Setting) -> str:
     synonyms = ", ".join(f"`{synonym.name}`" for synonym in TOPIC_SYNONYMS.get(setting.name, ()))
     return f"| {_cells(setting)} | {synonyms} |"
+
+
+def _group_row(setting: Setting) -> str:
+    bounds = GROUP_BOUNDS.get(setting.name)
+    return f"| {_cells(setting)} | {f'`{bounds.synonym}`' if bounds is not None else ''} |"
 
 
 def _without_effect_rows() -> list[str]:

@@ -132,7 +132,7 @@ def test_describe_configs_with_keys_tells_those_only(tmp_path: Path) -> None:
         (BROKER, "one", ErrorCode.INVALID_REQUEST),
         (BROKER_LOGGER, "1", ErrorCode.INVALID_REQUEST),
         (CLIENT_METRICS, "m", ErrorCode.INVALID_REQUEST),
-        (GROUP, "g", ErrorCode.INVALID_REQUEST),
+        (GROUP, "", ErrorCode.INVALID_REQUEST),
         (0, "", ErrorCode.INVALID_REQUEST),
     ],
 )
@@ -143,6 +143,35 @@ def test_config_apis_of_a_resource_that_is_not_there_are_refused(tmp_path: Path,
         assert replace(caller, type_, name, retention_ms="5").error_code == code
 
     run(body, tmp_path)
+
+
+def test_group_settings_are_set_described_and_taken_back(tmp_path: Path) -> None:
+    async def body(caller: Caller) -> None:
+        name = "share.record.lock.duration.ms"
+        assert change(caller, GROUP, "g", (name, SET, "20000")).error_code == 0
+        assert change(caller, GROUP, "g", (name, SET, "1")).error_code == ErrorCode.INVALID_CONFIG
+        assert change(caller, GROUP, "g", ("retention.ms", SET, "1")).error_code == ErrorCode.INVALID_CONFIG
+        (config,) = describe(caller, GROUP, "g", name).configs
+        assert (config.value, config.config_source) == ("20000", ConfigSource.GROUP_CONFIG)
+        assert [(each.name, each.value) for each in config.synonyms] == [(name, "20000"), (f"group.{name}", "30000")]
+        assert caller.broker.topics.group_config("g").integer(name) == 20_000
+        assert change(caller, GROUP, "g", (name, DELETE, None)).error_code == 0
+        (config,) = describe(caller, GROUP, "g", name).configs
+        assert (config.value, config.config_source) == ("30000", ConfigSource.DEFAULT_CONFIG)
+        assert caller.broker.topics.group_config("g").integer(name) == 30_000
+
+    run(body, tmp_path)
+
+
+def test_group_settings_outlive_the_broker(tmp_path: Path) -> None:
+    async def first(caller: Caller) -> None:
+        assert replace(caller, GROUP, "g", share_auto_offset_reset="earliest").error_code == 0
+
+    async def second(caller: Caller) -> None:
+        assert caller.broker.topics.group_config("g").text("share.auto.offset.reset") == "earliest"
+
+    run(first, tmp_path)
+    run(second, tmp_path)
 
 
 def test_incremental_alter_configs_sets_deletes_appends_and_subtracts(tmp_path: Path) -> None:

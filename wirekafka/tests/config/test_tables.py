@@ -12,6 +12,7 @@ from wirekafka.config.broker import check_other
 from wirekafka.config.broker_table import BROKER_SETTINGS
 from wirekafka.config.definition import Setting, Type
 from wirekafka.config.documentation import configuration_page
+from wirekafka.config.group_table import GROUP_BOUNDS
 from wirekafka.config.other_keys import accepted_of_refused, reason_without_effect
 from wirekafka.config.topic_table import TOPIC_SETTINGS, TOPIC_SYNONYMS
 
@@ -124,8 +125,10 @@ READ_THROUGH = {
 def test_broker_settings_are_each_read_by_some_code() -> None:
     code = code_outside_config()
     defaults = {synonym.name for synonyms in TOPIC_SYNONYMS.values() for synonym in synonyms}
+    groups = {broker: f'"{group}"' for group, bounds in GROUP_BOUNDS.items() for broker in bounds}
+    through = groups | READ_THROUGH
     asked = set(BROKER_SETTINGS) - defaults
-    assert [name for name in asked if READ_THROUGH.get(name, f'"{name}"') not in code] == []
+    assert [name for name in asked if through.get(name, f'"{name}"') not in code] == []
 
 
 def test_topic_settings_are_each_read_by_some_code() -> None:

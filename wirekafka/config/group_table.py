@@ -1,0 +1,172 @@
+"""The settings that a group may have of its own, and what they are where it has none.
+
+Rules of this file: a group's setting stands in for one of the broker's, and keeps within bounds that the broker sets. It is
+refused where it does not when it is set; if the bounds are moved later, it is taken to be the nearest of them.
+
+Source: org.apache.kafka.coordinator.group.GroupConfig, ShareGroupAutoOffsetResetStrategy of Apache Kafka 4.3.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+from wirekafka.config.broker_table import BROKER_SETTINGS
+from wirekafka.config.definition import Check, ConfigError, Setting, Type, Value, at_least, one_of, table_of
+
+if TYPE_CHECKING:
+    from wirekafka.config.broker import BrokerConfig
+
+BY_DURATION = "by_duration:"
+
+_DURATION = re.compile(
+    r"P(?:(?P<days>\d+)D)?(?P<time>T(?:(?P<hours>\d+)H)?(?:(?P<minutes>\d+)M)?(?:(?P<seconds>\d+(?:[.,]\d{0,9})?)S)?)?",
+    re.IGNORECASE | re.ASCII,
+)
+
+
+def duration_ms(text: str) -> int | None:
+    """The milliseconds of a duration in the form of ISO 8601 that java.time.Duration reads; None if it is none, or negative."""
+    found = _DURATION.fullmatch(text)
+    if found is None or found["time"] == "T" or found["time"] == "t":
+        return None
+    if not any(found[name] for name in ("days", "hours", "minutes", "seconds")):
+        return None
+    hours = int(found["days"] or 0) * 24 + int(found["hours"] or 0)
+    seconds = (hours * 60 + int(found["minutes"] or 0)) * 60
+    return seconds * 1000 + int(float((found["seconds"] or "0").replace(",", ".")) * 1000)
+
+
+def _is_reset(value: Value) -> bool:
+    if value in ("earliest", "latest"):
+        return True
+    return isinstance(value, str) and value.startswith(BY_DURATION) and duration_ms(value.removeprefix(BY_DURATION)) is not None
+
+
+_RESET = Check("earliest, latest, or by_duration:PnDTnHnMn.nS", _is_reset)
+
+
+class GroupBounds(NamedTuple):
+    """What of the broker's settings belongs to one of a group's.
+
+    Attributes:
+        synonym: what holds for groups that do not set it.
+        least, most: the settings that bound it.
+    """
+
+    synonym: str
+    least: str
+    most: str
+
+
+def _bounds(kind: str, subject: str) -> GroupBounds:
+    return GroupBounds(f"group.{kind}.{subject}", f"group.{kind}.min.{subject}", f"group.{kind}.max.{subject}")
+
+
+GROUP_BOUNDS: dict[str, GroupBounds] = {
+    f"{kind}.{subject}": _bounds(kind, subject)
+    for kind, subjects in {
+        "share": (
+            "session.timeout.ms",
+            "heartbeat.interval.ms",
+            "assignment.interval.ms",
+            "record.lock.duration.ms",
+            "delivery.count.limit",
+            "partition.max.record.locks",
+        ),
+    }.items()
+    for subject in subjects
+}
+"""The settings that stand in for one of the broker's, by name."""
+
+GROUP_SETTINGS: dict[str, Setting] = table_of(
+    *(
+        Setting(name, Type.INT, BROKER_SETTINGS[bounds.synonym].default, BROKER_SETTINGS[bounds.synonym].documentation, check)
+        for name, bounds in GROUP_BOUNDS.items()
+        for check in (at_least(0 if name.endswith("assignment.interval.ms") else 1),)
+    ),
+    Setting(
+        "share.auto.offset.reset",
+        Type.STRING,
+        "latest",
+        "Where a share group begins in a partition: at the earliest record, the latest, or those of a time that is past since.",
+        _RESET,
+    ),
+    Setting(
+        "share.isolation.level",
+        Type.STRING,
+        "read_uncommitted",
+        "Whether a share group gets records of transactions that are not committed.",
+        one_of("read_committed", "read_uncommitted"),
+    ),
+    Setting(
+        "share.renew.acknowledge.enable",
+        Type.BOOLEAN,
+        True,
+        "Whether the consumers of a share group may prolong the time for which they have a record (KIP-1222).",
+    ),
+)
+"""Every setting of a group, by name."""
+
+_LONGER_THAN = (("share.session.timeout.ms", "share.heartbeat.interval.ms"),)
+
+
+class GroupConfig:
+    """The settings of one group.
+
+    Args:
+        overrides: what it sets itself; `check` has judged it.
+    """
+
+    __slots__ = ("_broker", "_own")
+
+    def __init__(self, broker: BrokerConfig, overrides: Mapping[str, str]) -> None:
+        self._broker = broker
+        self._own = {name: GROUP_SETTINGS[name].parse(text) for name, text in overrides.items()}
+
+    def integer(self, name: str) -> int:
+        """The value of a setting that is a number."""
+        bounds = GROUP_BOUNDS[name]
+        value = self._own.get(name)
+        if value is None:
+            return self._broker.integer(bounds.synonym)
+        assert isinstance(value, int)
+        return max(self._broker.integer(bounds.least), min(value, self._broker.integer(bounds.most)))
+
+    def text(self, name: str) -> str:
+        """The value of a setting that is a text."""
+        value = self._own.get(name, GROUP_SETTINGS[name].default)
+        assert isinstance(value, str)
+        return value
+
+    def boolean(self, name: str) -> bool:
+        """The value of a setting that is true or false."""
+        return bool(self._own.get(name, GROUP_SETTINGS[name].default))
+
+
+def check_group(broker: BrokerConfig, overrides: Mapping[str, str]) -> None:
+    """Whether a group could have these settings of its own.
+
+    Raises:
+        ConfigError: one is unknown, malformed or out of bounds, or they contradict each other.
+
+    Source: GroupConfig.validate.
+    """
+    for name, text in overrides.items():
+        setting = GROUP_SETTINGS.get(name)
+        if setting is None:
+            raise ConfigError(name, text, "the settings of a group", f"Unknown group config name: {name}")
+        value = setting.parse(text)
+        bounds = GROUP_BOUNDS.get(name)
+        if bounds is None:
+            continue
+        assert isinstance(value, int)
+        if value < broker.integer(bounds.least):
+            raise setting.refusal(text, f"{name} must be greater than or equal to {bounds.least}")
+        if value > broker.integer(bounds.most):
+            raise setting.refusal(text, f"{name} must be less than or equal to {bounds.most}")
+    resolved = GroupConfig(broker, overrides)
+    for longer, shorter in _LONGER_THAN:
+        if resolved.integer(longer) <= resolved.integer(shorter):
+            raise GROUP_SETTINGS[longer].refusal(overrides.get(longer, ""), f"{longer} must be greater than {shorter}")

@@ -1,0 +1,79 @@
+import pytest
+
+from wirekafka.config import BrokerConfig, ConfigError, GroupConfig
+from wirekafka.config.group_table import GROUP_SETTINGS, check_group, duration_ms
+
+
+@pytest.mark.parametrize(
+    ("text", "ms"),
+    [
+        ("PT1S", 1000),
+        ("PT0S", 0),
+        ("P1DT2H3M4.5S", 93_784_500),
+        ("pt1m", 60_000),
+        ("P2D", 172_800_000),
+        ("P", None),
+        ("PT", None),
+        ("P1DT", None),
+        ("PT-1S", None),
+        ("-PT1S", None),
+        ("1s", None),
+        ("", None),
+    ],
+)
+def test_duration_read_is_what_java_makes_of_it(text: str, ms: int | None) -> None:
+    assert duration_ms(text) == ms
+
+
+@pytest.mark.parametrize("value", ["earliest", "latest", "by_duration:PT1H"])
+def test_offset_reset_of_kafka_is_taken(value: str) -> None:
+    check_group(BrokerConfig(), {"share.auto.offset.reset": value})
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("share.auto.offset.reset", "none"),
+        ("share.auto.offset.reset", "by_duration"),
+        ("share.auto.offset.reset", "by_duration:yesterday"),
+        ("share.isolation.level", "serializable"),
+        ("share.renew.acknowledge.enable", "maybe"),
+        ("share.record.lock.duration.ms", "14999"),
+        ("share.record.lock.duration.ms", "60001"),
+        ("share.delivery.count.limit", "11"),
+        ("share.delivery.count.limit", "1"),
+        ("share.heartbeat.interval.ms", "4999"),
+        ("share.assignment.interval.ms", "15001"),
+        ("retention.ms", "1"),
+    ],
+)
+def test_group_setting_that_kafka_refuses_is_refused(name: str, value: str) -> None:
+    with pytest.raises(ConfigError):
+        check_group(BrokerConfig(), {name: value})
+
+
+def test_group_without_settings_has_the_brokers() -> None:
+    group = GroupConfig(BrokerConfig({"group.share.delivery.count.limit": "7"}), {})
+    assert group.integer("share.delivery.count.limit") == 7
+    assert group.text("share.auto.offset.reset") == "latest"
+    assert group.boolean("share.renew.acknowledge.enable")
+
+
+def test_group_setting_out_of_bounds_that_moved_is_the_nearest_bound() -> None:
+    group = GroupConfig(BrokerConfig(), {"share.record.lock.duration.ms": "1000", "share.delivery.count.limit": "20"})
+    assert group.integer("share.record.lock.duration.ms") == 15000
+    assert group.integer("share.delivery.count.limit") == 10
+
+
+def test_group_settings_are_those_of_kafka_that_are_honoured() -> None:
+    assert {name for name in GROUP_SETTINGS if name.startswith("share.")} == {
+        "share.assignment.interval.ms",
+        "share.auto.offset.reset",
+        "share.delivery.count.limit",
+        "share.heartbeat.interval.ms",
+        "share.isolation.level",
+        "share.partition.max.record.locks",
+        "share.record.lock.duration.ms",
+        "share.renew.acknowledge.enable",
+        "share.session.timeout.ms",
+    }
