@@ -12,8 +12,10 @@ from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from compat_tests.harness.broker import Broker
-from compat_tests.harness.clients import TRANSACTIONAL_CLIENTS, Agent, AgentError, Client, Transactions
+from compat_tests.harness.clients import CONFLUENT, TRANSACTIONAL_CLIENTS, Agent, AgentError, Client, Transactions
+from compat_tests.harness.raw import RawConnection
 from compat_tests.harness.topics import create_topic
+from compat_tests.harness.transactions import OLD, V2, RawProducer, ask, name_of, served
 from compat_tests.harness.waiting import wait_until, wait_while
 
 JAVA_MARKS = [pytest.mark.java, pytest.mark.xdist_group("java")]
@@ -73,6 +75,12 @@ def group_offset(bootstrap: str, group: str, topic: str, *, is_stable: bool = Tr
     found = admin.list_consumer_group_offsets(asked, require_stable=is_stable)[group].result(20)
     offset = found.topic_partitions[0].offset
     return None if offset < 0 else offset
+
+
+def has_coordinators(connection: RawConnection, key: str) -> bool:
+    """Whether there is a coordinator of groups and one of transactions."""
+    found = [ask(connection, "find_coordinator", 3, key_type=kind, key=key) for kind in (0, 1)]
+    return [name_of(each.error_code) for each in found] == ["NONE", "NONE"]
 
 
 @every_client
@@ -242,3 +250,49 @@ def test_a_producer_goes_on_after_a_restart_of_the_broker(
     assert place.committed() == ["after", "committed"]
     assert place.uncommitted() == ["aborted", "after", "committed", "open"]
     place.close()
+
+
+APIS_OF_A_TRANSACTION = {
+    "produce": 0,
+    "init_producer_id": 22,
+    "add_partitions_to_txn": 24,
+    "add_offsets_to_txn": 25,
+    "end_txn": 26,
+    "txn_offset_commit": 28,
+}
+"""Their API keys."""
+
+
+@pytest.mark.parametrize("step", range(7))
+@pytest.mark.parametrize("protocol", [OLD, V2])
+def test_a_transaction_is_made_in_every_version_of_every_request(
+    agent: Callable[[Client], Agent], broker: Broker, topic: str, step: int, protocol: str
+) -> None:
+    """All versions rise together, each to its last; EndTxn 5, Produce 12 and TxnOffsetCommit 5 are transactions v2."""
+    create_topic(broker.bootstrap, topic)
+    newest_of_old = {"produce": 11, "end_txn": 4, "txn_offset_commit": 4}
+    oldest_of_v2 = {"produce": 12, "end_txn": 5, "txn_offset_commit": 5}
+    with RawConnection(broker.address) as connection:
+        wait_until(lambda: has_coordinators(connection, topic), timeout_s=20, what="the coordinators are known")
+        producer = RawProducer(connection, topic, protocol)
+        newest = served(connection)
+        for api, key in APIS_OF_A_TRANSACTION.items():
+            version = step + 5 if api == "produce" else step
+            if protocol == OLD:
+                version = min(version, newest_of_old.get(api, version))
+            else:
+                version = max(version, oldest_of_v2.get(api, 0))
+            producer.versions[api] = min(version, newest[key])
+        assert producer.init() == "NONE"
+        for is_commit in (True, False, True):
+            if protocol == OLD:
+                assert (producer.add(topic), producer.add_offsets(topic)) == ("NONE", "NONE")
+            word = "committed" if is_commit else "aborted"
+            assert producer.produce(topic, word, word) == "NONE"
+            offset = 10 * producer.sequences[topic, 0] + 7 if is_commit else 99
+            assert producer.commit_offsets(topic, topic, offset) == "NONE"
+            assert producer.end(is_commit=is_commit) == "NONE"
+    place = Place(agent(CONFLUENT), broker.bootstrap, topic)
+    assert place.committed() == ["committed"] * 4
+    assert place.uncommitted() == ["aborted"] * 2 + ["committed"] * 4
+    wait_until(lambda: group_offset(place.bootstrap, topic, topic) == offset, timeout_s=10, what="the offset is committed")
