@@ -9,12 +9,14 @@ from typing import Any
 
 from wirekafka.config import BrokerConfig, LogConfig
 from wirekafka.log.log import Log
+from wirekafka.log.producer_state import Ending
 from wirekafka.log.recovery import Loader
 from wirekafka.log.segment import Segment
 from wirekafka.log.services import AppendInfo, LogServices
 from wirekafka.log.storage import FileRegion, Folder, HandlePool, Storage
 from wirekafka.names import TopicPartition
 from wirekafka.wire.batch import Record, build_batch, iterate_records
+from wirekafka.wire.control import EndMarker
 
 NOW_MS = 1_700_000_000_000
 NAME = TopicPartition("topic", 0)
@@ -104,6 +106,36 @@ def idempotent(sequence: int, count: int = 1, *, producer_id: int = 7, epoch: in
     """A batch of an idempotent producer."""
     values = [b"%d" % (sequence + number) for number in range(count)]
     return batch(*values, timestamp=timestamp, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence)
+
+
+def transactional(sequence: int, count: int = 1, *, producer_id: int = 7, epoch: int = 0, timestamp: int = NOW_MS) -> memoryview:
+    """A batch of a transaction."""
+    values = [b"%d" % (sequence + number) for number in range(count)]
+    return batch(
+        *values,
+        timestamp=timestamp,
+        producer_id=producer_id,
+        producer_epoch=epoch,
+        base_sequence=sequence,
+        is_transactional=True,
+    )
+
+
+def end_transaction(
+    log: Log,
+    producer_id: int = 7,
+    epoch: int = 0,
+    *,
+    is_commit: bool = True,
+    coordinator_epoch: int = 0,
+    transaction_version: int = 1,
+    now_ms: int = NOW_MS,
+) -> AppendInfo:
+    """Writes a marker and commits it."""
+    ending = Ending(EndMarker(is_commit, coordinator_epoch), transaction_version)
+    info = log.append_marker(producer_id, epoch, ending, leader_epoch=0, now_ms=now_ms)
+    log.high_watermark = log.log_end_offset
+    return info
 
 
 def append(log: Log, records: memoryview | bytes, *, leader_epoch: int = 0, now_ms: int = NOW_MS) -> AppendInfo:

@@ -11,7 +11,7 @@ from kafka.record import MemoryRecordsBuilder
 from wirekafka.config.broker import BrokerConfig
 from wirekafka.config.log import LogConfig
 from wirekafka.errors import ErrorCode, KafkaError
-from wirekafka.log.validation import CONTENT_LIMIT_BYTES, Assigned, Origin, assign_offsets, parse_batches
+from wirekafka.log.validation import CONTENT_LIMIT_BYTES, Batch, Origin, assign_offsets, parse_batch
 from wirekafka.wire.batch import BatchHeader, Record, TimestampType, build_batch, check_crc, iterate_records
 from wirekafka.wire.compression import Compression
 from wirekafka.wire.legacy import down_convert
@@ -37,9 +37,9 @@ def records_of(count: int, size: int = 10) -> list[Record]:
 
 def append(
     batch: bytes | bytearray, config: LogConfig = PLAIN, origin: Origin = Origin.CLIENT, base_offset: int = 100
-) -> Assigned:
-    batches = parse_batches(memoryview(bytearray(batch)), config=config, origin=origin)
-    return assign_offsets(batches, config=config, base_offset=base_offset, leader_epoch=3, now_ms=NOW_MS)
+) -> Batch:
+    parsed = parse_batch(memoryview(bytearray(batch)), config=config, origin=origin)
+    return assign_offsets(parsed, config=config, base_offset=base_offset, leader_epoch=3, now_ms=NOW_MS)
 
 
 def refusal(batch: bytes | bytearray, config: LogConfig = PLAIN, origin: Origin = Origin.CLIENT) -> ErrorCode:
@@ -56,8 +56,8 @@ def changed(batch: bytearray, layout: str, pos: int, value: int) -> bytearray:
     return batch
 
 
-def stored(assigned: Assigned) -> bytes:
-    return b"".join(assigned.pieces)
+def stored(assigned: Batch) -> bytes:
+    return bytes(assigned.data)
 
 
 # What is taken
@@ -73,20 +73,20 @@ def test_batch_gets_its_place_and_nothing_else_changes(codec: Compression, count
     header = BatchHeader(written)
     assert check_crc(written, 0, header)
     assert (header.base_offset, header.partition_leader_epoch) == (base_offset, 3)
-    assert (assigned.first_offset, assigned.last_offset) == (base_offset, base_offset + count - 1)
-    assert (assigned.max_timestamp, assigned.offset_of_max_timestamp) == (NOW_MS + count - 1, assigned.last_offset)
-    assert assigned.log_append_time_ms is None
-    assert assigned.size_bytes == len(batch)
-    assert [found.base_offset for found in assigned.batches] == [base_offset]
+    for found in (header, assigned.header):
+        assert (found.base_offset, found.last_offset) == (base_offset, base_offset + count - 1)
+        assert found.max_timestamp == NOW_MS + count - 1
+    assert len(written) == len(batch)
 
 
 def test_offsets_are_written_into_the_buffer_of_the_connection() -> None:
     frame = bytearray(b"head" + build_batch(records_of(3)) + b"tail")
     records = memoryview(frame)[4:-4]
-    batches = parse_batches(records, config=PLAIN, origin=Origin.CLIENT)
-    assigned = assign_offsets(batches, config=PLAIN, base_offset=7, leader_epoch=0, now_ms=NOW_MS)
+    parsed = parse_batch(records, config=PLAIN, origin=Origin.CLIENT)
+    assigned = assign_offsets(parsed, config=PLAIN, base_offset=7, leader_epoch=0, now_ms=NOW_MS)
     assert BatchHeader(frame, 4).base_offset == 7
-    assert assigned.pieces[0].obj is frame  # type: ignore[union-attr]
+    assert isinstance(assigned.data, memoryview)
+    assert assigned.data.obj is frame
 
 
 def test_coordinator_may_write_what_clients_must_not() -> None:
@@ -96,7 +96,7 @@ def test_coordinator_may_write_what_clients_must_not() -> None:
 
 def test_idempotent_batch_keeps_its_producer() -> None:
     assigned = append(build_batch(records_of(2), producer_id=9, producer_epoch=1, base_sequence=4))
-    header = assigned.batches[0]
+    header = assigned.header
     assert (header.producer_id, header.producer_epoch, header.base_sequence, header.last_sequence) == (9, 1, 4, 5)
 
 
@@ -215,11 +215,6 @@ def test_control_batch_of_a_client_is_refused() -> None:
     assert refusal(build_batch(records_of(1), is_control=True)) == ErrorCode.INVALID_RECORD
 
 
-def test_transactional_batch_is_refused_as_long_as_there_are_no_transactions() -> None:
-    batch = build_batch(records_of(1), is_transactional=True, producer_id=1, producer_epoch=0, base_sequence=0)
-    assert refusal(batch) == ErrorCode.INVALID_TXN_STATE
-
-
 def test_producer_without_a_sequence_is_refused() -> None:
     assert refusal(build_batch(records_of(1), producer_id=1, producer_epoch=0)) == ErrorCode.INVALID_RECORD
 
@@ -289,7 +284,7 @@ def test_error_names_the_records_with_timestamps_out_of_bounds(codec: Compressio
 def test_records_without_a_timestamp_keep_within_any_bound() -> None:
     config = config_of(message_timestamp_before_max_ms=0, message_timestamp_after_max_ms=0)
     assigned = append(build_batch([Record(value=b"v")]), config)
-    assert assigned.max_timestamp == -1
+    assert assigned.header.max_timestamp == -1
 
 
 @every_codec
@@ -302,7 +297,7 @@ def test_log_append_time_replaces_the_producers(codec: Compression) -> None:
     assert check_crc(written, 0, header)
     assert (header.timestamp_type, header.max_timestamp) == (TimestampType.LOG_APPEND_TIME, NOW_MS)
     assert [record.timestamp for record in iterate_records(written)] == [NOW_MS, NOW_MS]
-    assert (assigned.log_append_time_ms, assigned.max_timestamp, assigned.offset_of_max_timestamp) == (NOW_MS, NOW_MS, 101)
+    assert (assigned.header.max_timestamp, assigned.header.last_offset) == (NOW_MS, 101)
 
 
 def test_producer_must_not_claim_the_brokers_time() -> None:
@@ -335,7 +330,7 @@ def test_batch_is_stored_in_the_codec_that_the_topic_asks_for(source: Compressio
     target = targets[name] if name in targets else Compression[name.upper()]
     assert check_crc(written, 0, header)
     assert (header.compression, header.base_offset, header.producer_id, header.base_sequence) == (target, 100, 5, 3)
-    assert assigned.size_bytes == len(written) == header.size_bytes
+    assert len(assigned.data) == len(written) == header.size_bytes
     assert [record.value for record in iterate_records(written)] == [record.value for record in records]
     if target == source:
         assert written[21:] == batch[21:]
