@@ -2,9 +2,11 @@
 
 Behaviour:
     A timestamp of 0 or more finds the first record that is not older; none, or one that cannot be fetched yet, gives offset
-    and timestamp -1. Negative timestamps are names: -2 the log start offset, -1 the high watermark (for read_committed the
-    last stable offset, which is the same while no transactions exist), -3 the record with the largest timestamp, -4 the
-    earliest offset on this broker's own disk, -5 the last offset in tiered storage, -6 the first one that waits to go there.
+    and timestamp -1. Negative timestamps are names: -2 the log start offset, -1 the high watermark, -3 the record with the
+    largest timestamp, -4 the earliest offset on this broker's own disk, -5 the last offset in tiered storage, -6 the first one
+    that waits to go there.
+    With `isolation_level` 1 (read_committed) what can be fetched ends at the last stable offset, which is then also what -1
+    gives.
     A name that the version does not know gives UNSUPPORTED_VERSION, a partition that is named twice INVALID_REQUEST.
 
 Versions:
@@ -17,7 +19,8 @@ Differs from Apache Kafka:
     No tiered storage: -4 is -2, -5 and -6 give offset -1, as there without it, and `timeout_ms` has nothing to limit.
     Version 0, which Kafka 4 has dropped, is served.
 
-Source: KafkaApis.handleListOffsetRequest, UnifiedLog.fetchOffsetByTimestamp, UnifiedLog.legacyFetchOffsetsBefore.
+Source: KafkaApis.handleListOffsetRequest, Partition.fetchOffsetForTimestamp, UnifiedLog.fetchOffsetByTimestamp,
+UnifiedLog.legacyFetchOffsetsBefore.
 """
 
 from __future__ import annotations
@@ -34,6 +37,8 @@ from wirekafka.wire.types import Int8, Int16, Int32, Int64, Message, String, sin
 if TYPE_CHECKING:
     from wirekafka.broker import Broker
     from wirekafka.cluster.partition import Partition
+
+READ_COMMITTED = 1
 
 LATEST = -1
 EARLIEST = -2
@@ -119,7 +124,7 @@ def _answer(
         if call.version == 0:
             return ListOffsetsPartitionResponse(partition_index=index, old_style_offsets=_segment_offsets(partition, asked, call))
         partition.check_leader_epoch(asked.current_leader_epoch)
-        offset, timestamp, leader_epoch = _find_offset(partition, asked.timestamp)
+        offset, timestamp, leader_epoch = _find_offset(partition, asked.timestamp, call.request.isolation_level)
     except KafkaError as error:
         return ListOffsetsPartitionResponse(partition_index=index, error_code=error.code)
     return ListOffsetsPartitionResponse(
@@ -135,7 +140,7 @@ Found = tuple[int, int, int | None]
 NOT_FOUND: Found = (-1, NO_TIMESTAMP, None)
 
 
-def _find_offset(partition: Partition, timestamp: int) -> Found:
+def _find_offset(partition: Partition, timestamp: int, isolation_level: int) -> Found:
     """The offset that a timestamp asks for.
 
     Raises:
@@ -143,14 +148,15 @@ def _find_offset(partition: Partition, timestamp: int) -> Found:
     """
     partition.check_online()
     source = partition.log
+    end_offset = source.last_stable_offset if isolation_level == READ_COMMITTED else source.high_watermark
     if timestamp == LATEST:
-        return source.high_watermark, NO_TIMESTAMP, partition.leader_epoch
+        return end_offset, NO_TIMESTAMP, partition.leader_epoch
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
         return source.log_start_offset, NO_TIMESTAMP, partition.earliest_epoch
     if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         return NOT_FOUND
     found = source.offset_of_max_timestamp() if timestamp == MAX_TIMESTAMP else source.offset_for_timestamp(timestamp)
-    if found is None or found[0] >= source.high_watermark:
+    if found is None or found[0] >= end_offset:
         return NOT_FOUND
     return found
 

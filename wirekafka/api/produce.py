@@ -9,33 +9,41 @@ Behaviour:
     From version 3 on a partition's records are one batch of magic 2 (INVALID_RECORD). Older versions bring message sets of
     any magic, as Kafka takes them, which are converted up; zstd needs version 7 (UNSUPPORTED_COMPRESSION_TYPE).
     A batch that an idempotent producer sends again is answered with its first offset and not appended.
+    The first batch of a transaction in a partition needs the transaction coordinator's consent: up to version 11 the partition
+    must have been added to the transaction (unless `transaction.partition.verification.enable` is false), from version 12 on
+    this request adds it. Without it the partition is refused, with INVALID_TXN_STATE, from version 11 on
+    TRANSACTION_ABORTABLE; with INVALID_PRODUCER_EPOCH where another has taken the transactional id over; with
+    INVALID_PRODUCER_ID_MAPPING; and with NOT_ENOUGH_REPLICAS, which all clients try again, while the coordinator cannot say.
+    A transactional batch without a transactional id gives TRANSACTIONAL_ID_AUTHORIZATION_FAILED, one of another producer
+    beside it INVALID_PRODUCER_ID_MAPPING for all of the request, a batch outside of its producer's open transaction
+    INVALID_TXN_STATE.
 
 Versions:
     0: message sets. 1: `throttle_time_ms`. 2: `log_append_time_ms` (KIP-32). 3: `transactional_id`, record batches (KIP-98).
     4: KAFKA_STORAGE_ERROR (KIP-112). 5: `log_start_offset` (KIP-107). 6: as 5. 7: zstd (KIP-110).
     8: `record_errors`, `error_message` (KIP-467). 9: flexible. 10: `current_leader`, `node_endpoints` (KIP-951).
-    11, 12: transactional errors and implicit AddPartitionsToTxn (KIP-890). 13: topic ids (KIP-516).
+    11: TRANSACTION_ABORTABLE. 12: adds the partitions to the transaction (KIP-890). 13: topic ids (KIP-516).
 
 Differs from Apache Kafka:
-    Transactions do not exist yet: a transactional id gives TRANSACTIONAL_ID_AUTHORIZATION_FAILED, which every client takes as
-    fatal, and the broker's log says the reason; a transactional batch without one gives INVALID_TXN_STATE.
+    A transactional batch without a transactional id refuses its own partition, and not all of the request.
+    CONCURRENT_TRANSACTIONS is told at once, where Kafka asks the coordinator again for a tenth of a second: markers are written
+    before a transaction's end is answered, so only a failing disk leads to it.
     `current_leader` and `node_endpoints` stay empty, for this broker leads all partitions.
     `record_errors` name the first 10,000 records without a key, and those of the first 10,000 whose timestamp is out of bounds.
     Versions 0 to 2, which Kafka 4 has dropped, are served.
 
-Source: KafkaApis.handleProduceRequest, ReplicaManager.appendToLocalLog, ProduceRequest.validateRecords.
+Source: KafkaApis.handleProduceRequest; ReplicaManager.handleProduceAppend, maybeSendPartitionsToTransactionCoordinator and
+appendToLocalLog; ProduceRequest.validateRecords.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-import structlog
-
 from wirekafka.api.registry import Call, serves
 from wirekafka.errors import ErrorCode, KafkaError, ProtocolError
-from wirekafka.names import ZERO_TOPIC_ID, format_topic_id
-from wirekafka.wire.batch import HEADER_SIZE, MAGIC, MAGIC_OFFSET, BatchHeader
+from wirekafka.names import ZERO_TOPIC_ID, TopicPartition, format_topic_id
+from wirekafka.wire.batch import ATTRIBUTES_OFFSET, HEADER_SIZE, MAGIC, MAGIC_OFFSET, TRANSACTIONAL_MASK, BatchHeader
 from wirekafka.wire.compression import Compression
 from wirekafka.wire.types import Int16, Int32, Int64, Message, NullableString, Records, String, Uuid, nullable, since, tag, until
 
@@ -44,11 +52,14 @@ if TYPE_CHECKING:
     from wirekafka.cluster.partition import Partition
     from wirekafka.cluster.topics import Topic
 
-log = structlog.get_logger(__name__)
-
 FIRST_VERSION_WITH_BATCHES = 3
 FIRST_VERSION_WITH_ZSTD = 7
+FIRST_VERSION_WITH_ABORTABLE_ERROR = 11
+FIRST_VERSION_THAT_ADDS_PARTITIONS = 12
 FIRST_VERSION_WITH_TOPIC_IDS = 13
+
+_FLAGS_AT = ATTRIBUTES_OFFSET + 1
+"""The byte of a batch's attributes that says whether it is transactional."""
 
 ACKS_ALL = -1
 MOST_FAILURES_TOLD = 3
@@ -120,14 +131,20 @@ def produce(broker: Broker, call: Call[ProduceRequest]) -> ProduceResponse | Non
         ProtocolError: an error where the producer wants no answer.
     """
     request = call.request
-    refusal = _refusal(call)
     is_by_id = call.version >= FIRST_VERSION_WITH_TOPIC_IDS
+    refusal = _refusal(call)
+    refused: Refused = {}
+    if request.transactional_id is not None and refusal is None:
+        try:
+            refused = _check_transaction(broker, call, request.transactional_id)
+        except KafkaError as error:
+            refusal = error
     broker.purgatory.hold()
     try:
         responses = []
         for data in request.topic_data:
             topic = broker.topics.find_by_id(data.topic_id) if is_by_id else broker.topics.find(data.name)
-            answers = [_append(call, topic, partition, refusal) for partition in data.partition_data]
+            answers = [_append(call, topic, partition, refusal, refused) for partition in data.partition_data]
             responses.append(TopicProduceResponse(name=data.name, topic_id=data.topic_id, partition_responses=answers))
     finally:
         broker.purgatory.release()
@@ -141,14 +158,86 @@ def _refusal(call: Call[ProduceRequest]) -> KafkaError | None:
     """Why nothing of the request is appended, None if nothing speaks against it."""
     if not -1 <= call.request.acks <= 1:
         return KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
-    if call.request.transactional_id is not None:
-        log.warning("Refused a transaction: they are not supported yet", client=call.client.host, client_id=call.client_id)
-        return KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "transactions are not supported yet")
     return None
 
 
+Refused = dict["Partition", KafkaError]
+"""Partitions to which the request's transaction must not write, and why."""
+
+
+def _check_transaction(broker: Broker, call: Call[ProduceRequest], transactional_id: str) -> Refused:
+    """Asks the transaction coordinator for the partitions in which the request would begin a transaction.
+
+    Raises:
+        KafkaError: INVALID_PRODUCER_ID_MAPPING, the batches are of several producers.
+    """
+    batches = _transactional_batches(broker, call)
+    if not batches:
+        return {}
+    identities = {(header.producer_id, header.producer_epoch) for header in batches.values()}
+    if len(identities) > 1:
+        raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING, "transactional records of more than one producer")
+    adds = call.version >= FIRST_VERSION_THAT_ADDS_PARTITIONS
+    refused: Refused = {}
+    asked: dict[TopicPartition, Partition] = {}
+    for partition, header in batches.items():
+        try:
+            if partition.log.producers.begin_transaction(header, must_be_zero=adds, now_ms=call.now_ms):
+                asked[partition.topic_partition] = partition
+        except KafkaError as error:
+            refused[partition] = error
+    if asked:
+        [(producer_id, producer_epoch)] = identities
+        knows_abortable = call.version >= FIRST_VERSION_WITH_ABORTABLE_ERROR
+        errors = broker.transactions.check_produce(
+            transactional_id, producer_id, producer_epoch, list(asked), adds=adds, knows_abortable=knows_abortable
+        )
+        refused |= {asked[name]: _as_producer_knows_it(code, adds=adds) for name, code in errors.items()}
+    return refused
+
+
+def _transactional_batches(broker: Broker, call: Call[ProduceRequest]) -> dict[Partition, BatchHeader]:
+    """The transactional batches of the request, as far as nothing else speaks against them."""
+    is_by_id = call.version >= FIRST_VERSION_WITH_TOPIC_IDS
+    batches = {}
+    for data in call.request.topic_data:
+        topic = broker.topics.find_by_id(data.topic_id) if is_by_id else broker.topics.find(data.name)
+        for each in data.partition_data:
+            try:
+                partition = _find_partition(call, topic, each.index)
+                _check_batch(call, each.records)
+            except KafkaError:
+                continue
+            assert each.records is not None, "a batch that was checked"
+            header = BatchHeader(each.records)
+            if header.is_transactional and header.has_producer_id:
+                batches[partition] = header
+    return batches
+
+
+def _as_producer_knows_it(code: ErrorCode, *, adds: bool) -> KafkaError:
+    """The coordinator's error as a producer expects it of Produce.
+
+    Those after which it is to try again become NOT_ENOUGH_REPLICAS, which all producers do try again, and without asking for
+    metadata first.
+
+    Source: ReplicaManager.handleProduceAppend.
+    """
+    if code is ErrorCode.INVALID_TXN_STATE:
+        return KafkaError(code, "the partition was not added to the transaction")
+    retriable = {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR}
+    if code in retriable or (code is ErrorCode.CONCURRENT_TRANSACTIONS and not adds):
+        reason = f"whether the partition belongs to the transaction is not known: {code.name}"
+        return KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, reason)
+    return KafkaError(code)
+
+
 def _append(
-    call: Call[ProduceRequest], topic: Topic | None, data: PartitionProduceData, refusal: KafkaError | None
+    call: Call[ProduceRequest],
+    topic: Topic | None,
+    data: PartitionProduceData,
+    refusal: KafkaError | None,
+    refused: Refused,
 ) -> PartitionProduceResponse:
     """Appends the records of one partition, and answers for it."""
     index = data.index
@@ -158,9 +247,13 @@ def _append(
             raise refusal
         partition = _find_partition(call, topic, index)
         if call.version >= FIRST_VERSION_WITH_BATCHES:
-            _check_batch(call.version, data.records)
+            _check_batch(call, data.records)
+            if refused and partition in refused:
+                raise refused[partition]
         elif not data.records:
             return PartitionProduceResponse(index=index, base_offset=-1, log_start_offset=partition.log.log_start_offset)
+        elif _is_transactional(data.records):
+            raise _without_transactional_id()
         if call.request.acks == ACKS_ALL:
             _check_in_sync_replicas(partition)
         log_start_offset = partition.log.log_start_offset
@@ -187,20 +280,32 @@ def _find_partition(call: Call[ProduceRequest], topic: Topic | None, index: int)
     return topic.partitions[index]
 
 
-def _check_batch(version: int, records: memoryview | None) -> None:
+def _check_batch(call: Call[ProduceRequest], records: memoryview | None) -> None:
     """Checks what depends on the version: that the records are a batch, and in a codec that it knows.
 
     Raises:
-        KafkaError: INVALID_RECORD, UNSUPPORTED_COMPRESSION_TYPE.
+        KafkaError: INVALID_RECORD, UNSUPPORTED_COMPRESSION_TYPE; TRANSACTIONAL_ID_AUTHORIZATION_FAILED, they belong to a
+            transaction that the request does not name.
 
     Source: ProduceRequest.validateRecords; KIP-98.
     """
+    version = call.version
     if records is None or len(records) < HEADER_SIZE:
         raise KafkaError(ErrorCode.INVALID_RECORD, f"Produce {version} needs a record batch for each partition")
     if records[MAGIC_OFFSET] != MAGIC:
         raise KafkaError(ErrorCode.INVALID_RECORD, f"Produce {version} brings batches of magic 2, not {records[MAGIC_OFFSET]}")
     if version < FIRST_VERSION_WITH_ZSTD and BatchHeader(records).compression is Compression.ZSTD:
         raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"Produce {version} cannot bring zstd")
+    if records[_FLAGS_AT] & TRANSACTIONAL_MASK and call.request.transactional_id is None:
+        raise _without_transactional_id()
+
+
+def _is_transactional(records: memoryview) -> bool:
+    return len(records) >= HEADER_SIZE and records[MAGIC_OFFSET] == MAGIC and bool(records[_FLAGS_AT] & TRANSACTIONAL_MASK)
+
+
+def _without_transactional_id() -> KafkaError:
+    return KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "transactional records without a transactional id")
 
 
 def _check_in_sync_replicas(partition: Partition) -> None:

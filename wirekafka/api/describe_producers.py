@@ -1,0 +1,105 @@
+"""DescribeProducers: who has written to a partition, and whose transactions are open there (KIP-664).
+
+Behaviour:
+    Every idempotent or transactional producer that the partition remembers: its epoch, its last sequence number, the greatest
+    timestamp of its last batch, the epoch of the coordinator that last ended a transaction of it, -1 if none has, and where
+    its open transaction begins, -1 if it has none. A producer is forgotten `producer.id.expiration.ms` after its last batch,
+    unless its transaction is open. A topic or partition that does not exist gives UNKNOWN_TOPIC_OR_PARTITION, a name that no
+    topic can have INVALID_TOPIC_EXCEPTION, a partition whose directory has failed KAFKA_STORAGE_ERROR.
+
+Versions:
+    0: as it is.
+
+Differs from Apache Kafka:
+    Nothing.
+
+Source: KafkaApis.handleDescribeProducersRequest, UnifiedLog.activeProducers.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+from wirekafka.api.registry import Call, serves
+from wirekafka.cluster.topic_names import check_topic_name
+from wirekafka.errors import ErrorCode, KafkaError
+from wirekafka.wire.types import Int16, Int32, Int64, Message, NullableString, String, nullable
+
+if TYPE_CHECKING:
+    from wirekafka.broker import Broker
+    from wirekafka.cluster.topics import Topic
+    from wirekafka.log.producer import Producer
+
+NO_OFFSET = -1
+
+
+class TopicRequest(Message):
+    name: String = ""
+    partition_indexes: list[Int32] = []
+
+
+class DescribeProducersRequest(Message):
+    topics: list[TopicRequest] = []
+
+
+class ProducerState(Message):
+    producer_id: Int64 = 0
+    producer_epoch: Int32 = 0
+    last_sequence: Int32 = -1
+    last_timestamp: Int64 = -1
+    coordinator_epoch: Int32 = 0
+    current_txn_start_offset: Int64 = -1
+
+
+class PartitionResponse(Message):
+    partition_index: Int32 = 0
+    error_code: Int16 = 0
+    error_message: Annotated[NullableString, nullable(0)] = None
+    active_producers: list[ProducerState] = []
+
+
+class TopicResponse(Message):
+    name: String = ""
+    partitions: list[PartitionResponse] = []
+
+
+class DescribeProducersResponse(Message):
+    throttle_time_ms: Int32 = 0
+    topics: list[TopicResponse] = []
+
+
+@serves(61, DescribeProducersRequest, DescribeProducersResponse, versions=range(1), flexible_since=0)
+def describe_producers(broker: Broker, call: Call[DescribeProducersRequest]) -> DescribeProducersResponse:
+    """Answers for each partition by itself."""
+    responses = []
+    for asked in call.request.topics:
+        topic = broker.topics.find(asked.name)
+        answers = [_describe(asked.name, topic, index) for index in asked.partition_indexes]
+        responses.append(TopicResponse(name=asked.name, partitions=answers))
+    return DescribeProducersResponse(topics=responses)
+
+
+def _describe(name: str, topic: Topic | None, index: int) -> PartitionResponse:
+    try:
+        if topic is None:
+            check_topic_name(name)
+        if topic is None or not 0 <= index < len(topic.partitions):
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        partition = topic.partitions[index]
+        partition.check_online()
+    except KafkaError as error:
+        return PartitionResponse(partition_index=index, error_code=error.code, error_message=error.message)
+    producers = [_state(producer) for producer in partition.log.producers]
+    return PartitionResponse(partition_index=index, active_producers=producers)
+
+
+def _state(producer: Producer) -> ProducerState:
+    first_offset = producer.transaction_first_offset
+    return ProducerState(
+        producer_id=producer.producer_id,
+        producer_epoch=producer.epoch,
+        last_sequence=producer.last_sequence,
+        last_timestamp=producer.last_timestamp,
+        coordinator_epoch=producer.coordinator_epoch,
+        current_txn_start_offset=NO_OFFSET if first_offset is None else first_offset,
+    )
