@@ -81,11 +81,23 @@ def places_in(storage: Storage, file: FileHandle, position: int, end: int) -> It
 def batches_in(storage: Storage, file: FileHandle, position: int, end: int) -> Iterator[memoryview]:
     """The batches of a file from the one that begins at `position`, whole."""
     chunk = memoryview(b"")
-    chunk_position = position
-    for place in places_in(storage, file, position, end):
-        at = place.position - chunk_position
-        if at + place.size_bytes > len(chunk):
-            wanted = max(place.size_bytes, min(_BATCHES_CHUNK, end - place.position))
-            chunk = memoryview(storage.read(file.fd, wanted, place.position))
-            chunk_position, at = place.position, 0
-        yield chunk[at : at + place.size_bytes]
+    at = 0
+    while position < end:
+        if len(chunk) - at < _HEAD.size:
+            chunk, at = _read_chunk(storage, file, position, min(_BATCHES_CHUNK, end - position)), 0
+        place = read_place(chunk, at, position)
+        if place is None or position + place.size_bytes > end:
+            raise BadBatchError(f"the file holds no batch at byte {position}")
+        size_bytes = place.size_bytes
+        if at + size_bytes > len(chunk):
+            chunk, at = _read_chunk(storage, file, position, max(size_bytes, min(_BATCHES_CHUNK, end - position))), 0
+        yield chunk[at : at + size_bytes]
+        at += size_bytes
+        position += size_bytes
+
+
+def _read_chunk(storage: Storage, file: FileHandle, position: int, size: int) -> memoryview:
+    data = storage.read(file.fd, size, position)
+    if len(data) < max(size, _HEAD.size):
+        raise BadBatchError(f"the file ends at byte {position + len(data)}")
+    return memoryview(data)

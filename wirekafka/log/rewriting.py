@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from itertools import compress
 from struct import Struct
 
-from wirekafka.log.record_slices import ends_in, timestamp_deltas, with_timestamp_delta
+from wirekafka.log.record_slices import ends_in, greatest_timestamp_delta, timestamp_delta, with_timestamp_delta
 from wirekafka.wire.batch import (
     ATTRIBUTES_OFFSET,
     DELETE_HORIZON_MASK,
@@ -58,17 +58,18 @@ def rewritten(
     starts, ends = _spans(body, header.record_count, marks, step)
     has_own_timestamps = header.timestamp_type is TimestampType.CREATE_TIME
     max_timestamp = header.max_timestamp
-    deltas: list[int] = []
     if has_own_timestamps:
-        deltas = timestamp_deltas(body, starts)
-        max_timestamp = header.base_timestamp + max(deltas)
+        max_timestamp = header.base_timestamp + greatest_timestamp_delta(body, starts, max_timestamp - header.base_timestamp)
     batch = bytearray(data[:HEADER_SIZE])
     if delete_horizon_ms is None:
         records = b"".join(map(body.__getitem__, map(slice, starts, ends)))
     else:
-        shift = header.base_timestamp - delete_horizon_ms
-        shifted = [delta + shift for delta in deltas] or [max_timestamp - delete_horizon_ms] * len(starts)
-        records = _shifted(body, starts, ends, shifted)
+        if has_own_timestamps:
+            shift = header.base_timestamp - delete_horizon_ms
+            deltas = [timestamp_delta(body, start) + shift for start in starts]
+        else:
+            deltas = [max_timestamp - delete_horizon_ms] * len(starts)
+        records = _shifted(body, starts, ends, deltas)
         _ATTRIBUTES.pack_into(batch, ATTRIBUTES_OFFSET, header.attributes | DELETE_HORIZON_MASK)
         _BASE_TIMESTAMP.pack_into(batch, _BASE_TIMESTAMP_AT, delete_horizon_ms)
     step()
