@@ -34,6 +34,12 @@ BrokerFactory = Callable[..., Broker]
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--broker", choices=KINDS, default=WIREKAFKA, help="the broker that the compatibility tests run against")
+    parser.addoption(
+        "--chaos-seconds",
+        type=float,
+        default=40,
+        help="how long the tests that kill at random go on killing (two minutes show more)",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -82,6 +88,12 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
 def broker_kind(request: pytest.FixtureRequest) -> str:
     """Which broker the tests run against."""
     return request.config.getoption("--broker")
+
+
+@pytest.fixture(scope="session")
+def chaos_seconds(request: pytest.FixtureRequest) -> float:
+    """How long a test kills at random."""
+    return request.config.getoption("--chaos-seconds")
 
 
 @pytest.fixture(scope="session")
