@@ -9,12 +9,16 @@ Source: org.apache.kafka.storage.internals.log.LogConfig; KafkaConfig.extractLog
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
+from functools import partial
 from typing import Any
 
 from wirekafka.config.broker import BrokerConfig
 from wirekafka.config.definition import ConfigError, Value
 from wirekafka.config.topic_table import TOPIC_SETTINGS, TOPIC_SYNONYMS
+
+UNBOUNDED_MS = 0x7FFFFFFFFFFFFFFF
+"""The value of message.timestamp.before.max.ms that bounds nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +30,9 @@ class LogConfig:
         cleanup_policy: of `delete` and `compact`; empty keeps everything.
         compression_type: `producer`, `uncompressed`, or the name of a codec.
         flush_messages, flush_ms: Kafka's default, the largest long, leaves flushing to the operating system.
+        is_compacted: whether the latest record of each key is kept.
+        has_append_time: whether the broker's clock gives the timestamps.
+        inspects_records: whether a rule asks for keys or timestamps of each record.
     """
 
     segment_bytes: int
@@ -53,11 +60,16 @@ class LogConfig:
     min_cleanable_dirty_ratio: float
     min_compaction_lag_ms: int
     max_compaction_lag_ms: int
+    is_compacted: bool = field(init=False)
+    has_append_time: bool = field(init=False)
+    inspects_records: bool = field(init=False)
 
-    @property
-    def is_compacted(self) -> bool:
-        """Whether every record needs a key, because the last one of each key is kept."""
-        return "compact" in self.cleanup_policy
+    def __post_init__(self) -> None:
+        # What each append asks is worked out once; frozen dataclasses have no other way.
+        derive = partial(object.__setattr__, self)
+        derive("is_compacted", "compact" in self.cleanup_policy)
+        derive("has_append_time", self.message_timestamp_type == "LogAppendTime")
+        derive("inspects_records", self.is_compacted or self.message_timestamp_before_max_ms < UNBOUNDED_MS)
 
     @property
     def is_deleted(self) -> bool:
@@ -80,7 +92,8 @@ class LogConfig:
             ConfigError: an override is unknown, malformed or not supported yet.
         """
         values: dict[str, Any] = topic_values(broker_config, topic_overrides or {})
-        named = {field: values[field.replace("_", ".")] for field in cls.__dataclass_fields__}
+        names = (entry.name for entry in fields(cls) if entry.init)
+        named = {name: values[name.replace("_", ".")] for name in names}
         named["cleanup_policy"] = frozenset(named["cleanup_policy"])
         named["retention_ms"] = _limit(named["retention_ms"])
         named["retention_bytes"] = _limit(named["retention_bytes"])

@@ -37,7 +37,7 @@ from wirekafka.log.segments import Segments
 from wirekafka.log.services import AppendInfo, LogServices
 from wirekafka.log.storage import FileRegion, Folder
 from wirekafka.log.transaction_index import AbortedTransaction
-from wirekafka.log.validation import Origin, assign_offsets, parse_batches
+from wirekafka.log.validation import Origin, assign_offsets, parse_batch
 from wirekafka.names import NO_PRODUCER_ID, TopicPartition
 from wirekafka.wire.control import build_end_marker
 
@@ -158,7 +158,7 @@ class Log:
             ending: what the batch says, if it is the marker of a transaction; see `append_marker`.
 
         Raises:
-            KafkaError: nothing was appended. Besides what `parse_batches` and `assign_offsets` raise:
+            KafkaError: nothing was appended. Besides what `parse_batch` and `assign_offsets` raise:
                 OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH of an idempotent producer; INVALID_TXN_STATE, a batch
                 outside of its producer's open transaction; RECORD_LIST_TOO_LARGE, more than a segment holds;
                 KAFKA_STORAGE_ERROR, the disk is full or fails, and a later append may succeed. If it is the flush for
@@ -170,31 +170,31 @@ class Log:
             self._check_online()
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.topic_partition} is closed")
         config = self.config
-        batches = parse_batches(records, config=config, origin=origin)
+        batch = parse_batch(records, config=config, origin=origin)
         is_client = origin is Origin.CLIENT
-        if is_client and batches[0].header.producer_id != NO_PRODUCER_ID:
-            duplicate = self.producers.find_duplicate(batches[0].header)
+        if is_client and batch.header.producer_id != NO_PRODUCER_ID:
+            duplicate = self.producers.find_duplicate(batch.header)
             if duplicate is not None:
                 return self._answer_duplicate(duplicate)
-        assigned = assign_offsets(
-            batches, config=config, base_offset=self.log_end_offset, leader_epoch=leader_epoch, now_ms=now_ms
-        )
-        size_bytes = assigned.size_bytes
+        base_offset = self.log_end_offset
+        batch = assign_offsets(batch, config=config, base_offset=base_offset, leader_epoch=leader_epoch, now_ms=now_ms)
+        header = batch.header
+        size_bytes = len(batch.data)
         if size_bytes > config.segment_bytes:
             raise KafkaError(
                 ErrorCode.RECORD_LIST_TOO_LARGE, f"{size_bytes} bytes are more than a segment's {config.segment_bytes}"
             )
-        headers = assigned.batches
-        producer = self.producers.prepare(headers[0], has_sequences=is_client, ending=ending)
+        producer = self.producers.prepare(header, has_sequences=is_client, ending=ending)
+        last_offset = base_offset + header.last_offset_delta
         try:
             if leader_epoch != self.epochs.latest:
                 self._assign_epoch(leader_epoch)
-            segment = self._segment_for(size_bytes, assigned.last_offset, assigned.max_timestamp, now_ms)
-            segment.append(assigned.pieces, size_bytes, headers, config.index_interval_bytes)
+            segment = self._segment_for(size_bytes, last_offset, header.max_timestamp, now_ms)
+            segment.append(batch.data, header, config.index_interval_bytes)
         except OSError as error:
             raise self._failed("append", error) from error
-        self.log_end_offset = end_offset = assigned.last_offset + 1
-        aborted = self.producers.commit(producer, headers[0], end_offset, ending)
+        self.log_end_offset = end_offset = last_offset + 1
+        aborted = self.producers.commit(producer, header, end_offset, ending)
         if self.has_failed:
             self._recovered()
         if aborted is not None:
@@ -204,7 +204,7 @@ class Log:
         elif config.flush_ms < _NEVER_MS and not self._is_flush_arranged:
             self._is_flush_arranged = True
             self.services.call_later(config.flush_ms, self._flush_if_due)
-        return AppendInfo(assigned.first_offset, assigned.last_offset, assigned.log_append_time_ms, self.log_start_offset)
+        return AppendInfo(base_offset, last_offset, now_ms if config.has_append_time else None, self.log_start_offset)
 
     def append_marker(
         self,
@@ -237,11 +237,10 @@ class Log:
             self._failed("write a transaction index", error)
 
     def _answer_duplicate(self, duplicate: BatchMemory) -> AppendInfo:
-        has_append_time = self.config.message_timestamp_type == "LogAppendTime"
         return AppendInfo(
             duplicate.first_offset,
             duplicate.last_offset,
-            duplicate.timestamp if has_append_time else None,
+            duplicate.timestamp if self.config.has_append_time else None,
             self.log_start_offset,
             is_duplicate=True,
         )

@@ -15,7 +15,7 @@ Source: org.apache.kafka.storage.internals.log.LogSegment, org.apache.kafka.comm
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
 from copy import copy
 from struct import Struct
@@ -235,13 +235,12 @@ class Segment:
             first_timestamp = self.first_timestamp
         return max_timestamp - first_timestamp if first_timestamp >= 0 else now_ms - self.created_ms
 
-    def append(self, pieces: Sequence[Bytes], size_bytes: int, batches: Sequence[BatchHeader], index_interval_bytes: int) -> None:
-        """Appends batches.
+    def append(self, data: Bytes, batch: BatchHeader, index_interval_bytes: int) -> None:
+        """Appends a batch.
 
         Args:
-            pieces: the bytes of the batches, in order.
-            size_bytes: how many they are.
-            batches: their headers, in order.
+            data: all of its bytes.
+            batch: its header.
             index_interval_bytes: the least bytes between two entries of the indexes.
 
         Raises:
@@ -251,28 +250,21 @@ class Segment:
         """
         handle = self.handle or self.file()
         position = self.size
-        storage = self.folder.storage
         try:
             if self._has_torn_tail:
                 self.cut_tail()
-            if len(pieces) == 1:
-                storage.write(handle.fd, pieces[0], position)
-            else:
-                storage.write_pieces(handle.fd, pieces, position)
+            self.folder.storage.write(handle.fd, data, position)
         except OSError:
             self._has_torn_tail = True
             with suppress(OSError):
                 self.cut_tail()
             self.pool.release(self)
             raise
+        size_bytes = len(data)
         self.size = position + size_bytes
         self.is_synced = False
         self.needs_save = True
-        for batch in batches:
-            size_bytes = _OVERHEAD + batch.batch_length
-            last_offset = batch.base_offset + batch.last_offset_delta
-            self.note(position, size_bytes, last_offset, batch.max_timestamp, index_interval_bytes)
-            position += size_bytes
+        self.note(position, size_bytes, batch.base_offset + batch.last_offset_delta, batch.max_timestamp, index_interval_bytes)
 
     def note(self, position: int, size_bytes: int, last_offset: int, max_timestamp: int, index_interval_bytes: int) -> None:
         """Enters a batch that is now in the file into what is known of it.

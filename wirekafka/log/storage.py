@@ -14,14 +14,11 @@ from __future__ import annotations
 
 import os
 import resource
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Protocol
 
 Bytes = bytes | bytearray | memoryview
-
-_MOST_PIECES = 512
-"""Pieces in one pwritev; the system's limit (IOV_MAX) is 1024."""
 
 
 class Storage:
@@ -47,18 +44,6 @@ class Storage:
         written = os.pwrite(fd, data, position)
         while written < len(data):
             written += os.pwrite(fd, memoryview(data)[written:], position + written)
-
-    def write_pieces(self, fd: int, pieces: Sequence[Bytes], position: int) -> None:
-        """Writes the pieces one after the other from `position`.
-
-        Durability: as `write`.
-        """
-        for first in range(0, len(pieces), _MOST_PIECES):
-            run = pieces[first : first + _MOST_PIECES]
-            size = sum(map(len, run))
-            if os.pwritev(fd, run, position) != size:
-                self.write(fd, b"".join(run), position)
-            position += size
 
     def read(self, fd: int, size: int, position: int) -> bytes:
         """At most `size` bytes from `position`; fewer only at the end of the file."""

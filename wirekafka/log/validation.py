@@ -1,7 +1,7 @@
 """What a log takes from a producer, and what it makes of it: the rules between a Produce request and an append.
 
 Theory of operation: an append has two steps, for between them the log looks at the producer's sequence numbers.
-`parse_batches` decides whether the bytes may be stored at all; what it returns is one batch of format 2, in place, or made
+`parse_batch` decides whether the bytes may be stored at all; what it returns is one batch of format 2, in place, or made
 from the message set of an old client. `assign_offsets` gives it its place: it writes base offset and leader epoch into the
 connection's own buffer, and with LogAppendTime the time. A batch that needs no change is never copied.
 
@@ -24,7 +24,6 @@ org.apache.kafka.common.record.ByteBufferLogInputStream.
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from itertools import islice
@@ -62,9 +61,6 @@ CONTENT_LIMIT_RATIO = 64
 MESSAGE_SET_SHARE = 4
 """A compressed message set may take a quarter of that, for each of its messages becomes an object while it is converted."""
 
-UNBOUNDED_MS = 0x7FFFFFFFFFFFFFFF
-"""The value of message.timestamp.before.max.ms that bounds nothing."""
-
 _LENGTH = struct.Struct(">i")
 
 
@@ -90,29 +86,7 @@ class Batch:
     earliest_timestamp: int | None = None
 
 
-@dataclass(slots=True)
-class Assigned:
-    """What is to be written, and what the log has to know of it.
-
-    Attributes:
-        pieces: the bytes, in order.
-        size_bytes: how many there are.
-        offset_of_max_timestamp: the last offset of the batch with the greatest timestamp, as Kafka's time index has it.
-        log_append_time_ms: when the records were appended; None if the producer's own timestamps count.
-        batches: the headers as they stand in the pieces.
-    """
-
-    pieces: Sequence[bytearray | memoryview]
-    size_bytes: int
-    first_offset: int
-    last_offset: int
-    max_timestamp: int
-    offset_of_max_timestamp: int
-    log_append_time_ms: int | None
-    batches: Sequence[BatchHeader]
-
-
-def parse_batches(records: memoryview, *, config: LogConfig, origin: Origin) -> list[Batch]:
+def parse_batch(records: memoryview, *, config: LogConfig, origin: Origin) -> Batch:
     """The batch that a producer sent, checked; a message set of format 0 or 1 is converted to one batch.
 
     Raises:
@@ -123,12 +97,12 @@ def parse_batches(records: memoryview, *, config: LogConfig, origin: Origin) -> 
     if len(records) >= HEADER_SIZE:
         header = BatchHeader(records)
         if header.batch_length == len(records) - LOG_OVERHEAD and header.magic == MAGIC:
-            return [_check(header, records, config, origin)]
+            return _check(header, records, config, origin)
     if _find_format(records) == MAGIC:
         _refuse(ErrorCode.INVALID_RECORD, "a produce request holds exactly one record batch a partition")
     _check_message_sizes(records, config)
     batch = up_convert(records, limit_bytes=_content_limit(config) // MESSAGE_SET_SHARE)
-    return [_check(BatchHeader(batch), batch, config, origin)]
+    return _check(BatchHeader(batch), batch, config, origin)
 
 
 def _find_format(records: memoryview) -> int:
@@ -177,7 +151,7 @@ def _check(header: BatchHeader, data: bytearray | memoryview, config: LogConfig,
     count = header.record_count
     if count <= 0 or header.last_offset_delta != count - 1:
         _refuse(ErrorCode.INVALID_RECORD, f"a record batch of {count} records, the last at {header.last_offset_delta}")
-    if config.is_compacted or config.message_timestamp_before_max_ms < UNBOUNDED_MS:
+    if config.inspects_records:
         return _inspect(header, view, config)
     if header.attributes & COMPRESSION_MASK:
         chunks = decompress_stream(header.compression, view[HEADER_SIZE:])
@@ -215,40 +189,29 @@ def _content_limit(config: LogConfig) -> int:
     return max(CONTENT_LIMIT_BYTES, CONTENT_LIMIT_RATIO * config.max_message_bytes)
 
 
-def assign_offsets(batches: Sequence[Batch], *, config: LogConfig, base_offset: int, leader_epoch: int, now_ms: int) -> Assigned:
-    """Gives the batches their place in the log, writing into their bytes; with compression.type, changes their codec first.
+def assign_offsets(batch: Batch, *, config: LogConfig, base_offset: int, leader_epoch: int, now_ms: int) -> Batch:
+    """Gives the batch its place in the log, writing into its bytes; with compression.type, changes its codec first.
+
+    Returns:
+        What is to be written; with LogAppendTime its timestamp is `now_ms`.
 
     Raises:
         KafkaError: INVALID_TIMESTAMP, a timestamp is out of bounds, or claims to be the broker's; MESSAGE_TOO_LARGE, the batch
             is too large in the topic's codec; INVALID_RECORD, it is broken inside.
     """
-    is_append_time = config.message_timestamp_type == "LogAppendTime"
-    pieces, headers = [], []
-    offset, size, max_timestamp, offset_of_max_timestamp = base_offset, 0, NO_TIMESTAMP, base_offset
-    for batch in batches:
-        header = batch.header
-        if is_append_time:
-            _check_is_create_time(header)
-        else:
-            _check_timestamps(batch, config, now_ms)
-        if config.compression_type != "producer":
-            batch = _in_codec_of_topic(batch, config)
-            header = batch.header
-        data = batch.data
-        if is_append_time:
-            write_timestamp(data, 0, header, TimestampType.LOG_APPEND_TIME, now_ms)
-        elif header.attributes & TIMESTAMP_TYPE_MASK:
-            write_timestamp(data, 0, header, TimestampType.CREATE_TIME, header.max_timestamp)
-        write_offsets(data, 0, header, offset, leader_epoch)
-        offset += header.last_offset_delta + 1
-        if header.max_timestamp > max_timestamp:
-            max_timestamp, offset_of_max_timestamp = header.max_timestamp, offset - 1
-        size += len(data)
-        pieces.append(data)
-        headers.append(header)
-    return Assigned(
-        pieces, size, base_offset, offset - 1, max_timestamp, offset_of_max_timestamp, now_ms if is_append_time else None, headers
-    )
+    if config.has_append_time:
+        _check_is_create_time(batch.header)
+    else:
+        _check_timestamps(batch, config, now_ms)
+    if config.compression_type != "producer":
+        batch = _in_codec_of_topic(batch, config)
+    header, data = batch.header, batch.data
+    if config.has_append_time:
+        write_timestamp(data, 0, header, TimestampType.LOG_APPEND_TIME, now_ms)
+    elif header.attributes & TIMESTAMP_TYPE_MASK:
+        write_timestamp(data, 0, header, TimestampType.CREATE_TIME, header.max_timestamp)
+    write_offsets(data, 0, header, base_offset, leader_epoch)
+    return batch
 
 
 def _check_timestamps(batch: Batch, config: LogConfig, now_ms: int) -> None:

@@ -3,6 +3,8 @@
 Theory of operation: a driver receives into `space()`, reports with `received()` how much came, and calls `handle_frames()`.
 Complete frames are handled where they lie. What is left over of the loop's shared buffer, as a rule the torn tail of a frame,
 moves into a buffer of the connection's own, which goes back as soon as it is empty; so an idle connection holds no buffer.
+Behind a large frame no more than the next one's head goes into the shared buffer, so that a producer's large batches are
+received where they will be handled.
 Responses come out in `output`, and the driver sends them.
 
 Rules of this file:
@@ -111,6 +113,7 @@ class Connection:
         "_buffers",
         "_dispatcher",
         "_end",
+        "_expects_large",
         "_frame_end",
         "_max_request_bytes",
         "_on_answer",
@@ -144,6 +147,8 @@ class Connection:
         """One past the last byte received."""
         self._frame_end = 0
         """One past the frame that begins at `_pos`, as announced; 0 while its size has not arrived."""
+        self._expects_large = False
+        """The last frame did not fit into the shared buffer, so the next one may not."""
 
     @property
     def is_waiting(self) -> bool:
@@ -159,7 +164,8 @@ class Connection:
         """Where the next bytes go: into the shared buffer, or into the rest of the first frame's place in the own one."""
         buffer = self._buffer
         if buffer is None:
-            return self._buffers.shared
+            shared = self._buffers.shared
+            return shared[:LEAST_BUFFER_BYTES] if self._expects_large else shared
         if self._pos:
             self._move_to_front(buffer)
         if self._end == len(buffer):
@@ -186,7 +192,9 @@ class Connection:
                 self._keep_rest_of(buffer)
         elif own is None:
             self._pos = self._end = 0
+            self._expects_large = False
         else:
+            self._expects_large = self._end > SHARED_BYTES
             self._let_go()
 
     def _handle_frames_of(self, buffer: memoryview) -> None:

@@ -194,11 +194,18 @@ def _long_size(buf: Buffer, pos: int) -> int:
 def _run_length(buf: Buffer, pos: int, size: int, limit: int) -> int:
     """How many records from `pos` on, that one included, have its length; all of them start before `limit`."""
     first = bytes(buf[pos:limit:size])
-    run = len(first) - len(first.lstrip(first[:1]))
+    run = _leading(first)
     if first[0] < 0x80:
         return run
-    second = bytes(buf[pos + 1 : pos + 1 + run * size : size])
-    return len(second) - len(second.lstrip(second[:1]))
+    return _leading(bytes(buf[pos + 1 : pos + 1 + run * size : size]))
+
+
+def _leading(values: bytes) -> int:
+    """How many of the values, from the first on, are equal to it: as a rule all, which one comparison says."""
+    first = values[:1]
+    if values == first * len(values):
+        return len(values)
+    return len(values) - len(values.lstrip(first))
 
 
 def _refuse(reason: str) -> NoReturn:

@@ -133,6 +133,6 @@ def test_broker_settings_are_each_read_by_some_code() -> None:
 
 def test_topic_settings_are_each_read_by_some_code() -> None:
     code = code_outside_config()
-    through = {"cleanup_policy": r"cleanup_policy|is_compacted|is_deleted"}
+    through = {"cleanup_policy": "cleanup_policy|is_compacted|is_deleted", "message_timestamp_type": "has_append_time"}
     fields = LogConfig.__dataclass_fields__
     assert [name for name in fields if not re.search(rf"\.({through.get(name, name)})\b", code)] == []

@@ -125,9 +125,6 @@ class RememberingStorage(Storage):
         super().write(fd, data, position)
         self.operations.append(Write(self._files[fd], position, bytes(data)))
 
-    def write_pieces(self, fd: int, pieces: Sequence[Bytes], position: int) -> None:
-        self.write(fd, b"".join(pieces), position)
-
     def truncate(self, fd: int, size: int) -> None:
         super().truncate(fd, size)
         self.operations.append(Write(self._files[fd], size, None))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Sequence
 
 from wirekafka.log.storage import Bytes, Storage
 
@@ -73,9 +72,6 @@ class FaultyStorage(Storage):
             return
         super().write(fd, data, position)
 
-    def write_pieces(self, fd: int, pieces: Sequence[Bytes], position: int) -> None:
-        self.write(fd, b"".join(pieces), position)
-
     def truncate(self, fd: int, size: int) -> None:
         self._change()
         super().truncate(fd, size)
@@ -132,10 +128,6 @@ class LostDirectoryStorage(Storage):
     def write(self, fd: int, data: Bytes, position: int) -> None:
         self._check(_path_of(fd))
         super().write(fd, data, position)
-
-    def write_pieces(self, fd: int, pieces: Sequence[Bytes], position: int) -> None:
-        self._check(_path_of(fd))
-        super().write_pieces(fd, pieces, position)
 
     def read(self, fd: int, size: int, position: int) -> bytes:
         path = _path_of(fd)

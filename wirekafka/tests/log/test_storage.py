@@ -56,24 +56,6 @@ def test_write_goes_on_where_the_system_stopped(tmp_path: Path, monkeypatch: pyt
     assert (tmp_path / "file").read_bytes() == b"\x000123456789"
 
 
-def test_write_pieces_writes_them_in_order_however_many(tmp_path: Path) -> None:
-    file = Folder(str(tmp_path), Storage()).open("file", create=True)
-    pieces = [b"%d;" % number for number in range(2000)]
-
-    Storage().write_pieces(file.fd, pieces, 0)
-
-    assert (tmp_path / "file").read_bytes() == b"".join(pieces)
-
-
-def test_write_pieces_goes_on_where_the_system_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "pwritev", lambda fd, pieces, position: os.pwrite(fd, b"".join(pieces)[:4], position))
-    file = Folder(str(tmp_path), Storage()).open("file", create=True)
-
-    Storage().write_pieces(file.fd, [b"abc", b"def"], 0)
-
-    assert (tmp_path / "file").read_bytes() == b"abcdef"
-
-
 def test_write_file_leaves_no_temporary_file(tmp_path: Path) -> None:
     Storage().write_file(f"{tmp_path}/file", b"old", sync=True)
     Storage().write_file(f"{tmp_path}/file", b"n")

@@ -35,9 +35,7 @@ def records_of(count: int, size: int = 10) -> list[Record]:
     return [Record(key=b"key", value=bytes(size), timestamp=NOW_MS + number) for number in range(count)]
 
 
-def append(
-    batch: bytes | bytearray, config: LogConfig = PLAIN, origin: Origin = Origin.CLIENT, base_offset: int = 100
-) -> Batch:
+def append(batch: bytes | bytearray, config: LogConfig = PLAIN, origin: Origin = Origin.CLIENT, base_offset: int = 100) -> Batch:
     parsed = parse_batch(memoryview(bytearray(batch)), config=config, origin=origin)
     return assign_offsets(parsed, config=config, base_offset=base_offset, leader_epoch=3, now_ms=NOW_MS)
 
@@ -91,7 +89,7 @@ def test_offsets_are_written_into_the_buffer_of_the_connection() -> None:
 
 def test_coordinator_may_write_what_clients_must_not() -> None:
     control = build_batch([Record(key=b"\0\0\0\1", value=b"")], is_control=True, is_transactional=True, producer_id=1)
-    assert append(control, COMPACTED, Origin.COORDINATOR).last_offset == 100
+    assert append(control, COMPACTED, Origin.COORDINATOR).header.last_offset == 100
 
 
 def test_idempotent_batch_keeps_its_producer() -> None:
@@ -241,9 +239,9 @@ def test_record_without_a_key_is_refused_by_a_compacted_topic(codec: Compression
     convert: Callable[[bytearray], bytes | bytearray] = lambda batch: batch if magic == 2 else down_convert(batch, magic, 0)  # noqa: E731
     keyed = build_batch(records_of(3), compression=codec)
     keyless = build_batch([*records_of(2), Record(value=b"v", timestamp=NOW_MS)], compression=codec)
-    assert append(convert(keyed), COMPACTED).last_offset == 102
+    assert append(convert(keyed), COMPACTED).header.last_offset == 102
     assert refusal(convert(keyless), COMPACTED) == ErrorCode.INVALID_RECORD
-    assert append(convert(keyless)).last_offset == 102
+    assert append(convert(keyless)).header.last_offset == 102
 
 
 def test_error_names_the_records_without_a_key() -> None:
@@ -256,8 +254,8 @@ def test_error_names_the_records_without_a_key() -> None:
 def test_timestamp_too_far_ahead_is_refused() -> None:
     ahead = [Record(value=b"v", timestamp=NOW_MS + HOUR_MS + 1)]
     assert refusal(build_batch(ahead)) == ErrorCode.INVALID_TIMESTAMP
-    assert append(build_batch([Record(value=b"v", timestamp=NOW_MS + HOUR_MS)])).max_timestamp == NOW_MS + HOUR_MS
-    assert append(build_batch(ahead), config_of(message_timestamp_after_max_ms=HOUR_MS + 1)).last_offset == 100
+    assert append(build_batch([Record(value=b"v", timestamp=NOW_MS + HOUR_MS)])).header.max_timestamp == NOW_MS + HOUR_MS
+    assert append(build_batch(ahead), config_of(message_timestamp_after_max_ms=HOUR_MS + 1)).header.last_offset == 100
 
 
 @every_codec
@@ -266,9 +264,9 @@ def test_timestamp_too_old_is_refused_wherever_in_the_batch(codec: Compression) 
     old = Record(value=b"v", timestamp=NOW_MS - HOUR_MS - 1)
     for records in ([old], [*records_of(2), old], [old, *records_of(2)]):
         assert refusal(build_batch(records, compression=codec), config) == ErrorCode.INVALID_TIMESTAMP
-        assert append(build_batch(records, compression=codec)).first_offset == 100
+        assert append(build_batch(records, compression=codec)).header.base_offset == 100
     just = [Record(value=b"v", timestamp=NOW_MS - HOUR_MS)]
-    assert append(build_batch(just, compression=codec), config).first_offset == 100
+    assert append(build_batch(just, compression=codec), config).header.base_offset == 100
 
 
 @every_codec
@@ -339,7 +337,7 @@ def test_batch_is_stored_in_the_codec_that_the_topic_asks_for(source: Compressio
 def test_level_of_the_codec_is_the_topics() -> None:
     records = [Record(value=str(number * number).encode(), timestamp=NOW_MS) for number in range(5_000)]
     configs = [config_of(compression_type="gzip", compression_gzip_level=level) for level in (1, 9)]
-    sizes = [append(build_batch(records), config).size_bytes for config in configs]
+    sizes = [append(build_batch(records), config).header.size_bytes for config in configs]
     assert sizes[0] > sizes[1]
 
 
@@ -378,7 +376,7 @@ def test_large_content_within_the_limit_takes_the_memory_of_a_chunk() -> None:
     batch = build_batch([Record(value=bytes(CONTENT_LIMIT_BYTES - 100), timestamp=NOW_MS)], compression=Compression.ZSTD)
     tracemalloc.start()
     try:
-        assert append(batch).last_offset == 100
+        assert append(batch).header.last_offset == 100
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -396,6 +394,6 @@ def test_any_spoiled_byte_is_refused_or_is_outside_of_the_checksum(data: st.Data
     pos = data.draw(st.integers(0, len(batch) - 1))
     batch[pos] ^= 1 << data.draw(st.integers(0, 7))
     if 12 <= pos < 16:
-        assert append(batch).batches[0].partition_leader_epoch == 3, "the leader epoch is the broker's anyway"
+        assert append(batch).header.partition_leader_epoch == 3, "the leader epoch is the broker's anyway"
     else:
         assert refusal(batch) in (ErrorCode.INVALID_RECORD, ErrorCode.CORRUPT_MESSAGE)
