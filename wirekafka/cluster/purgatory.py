@@ -12,11 +12,18 @@ Source: kafka.server.DelayedFetch, org.apache.kafka.server.purgatory.DelayedOper
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 from wirekafka.clock import Clock
 from wirekafka.cluster.partition import Partition
 from wirekafka.pending import Pending
+
+
+class Delayed(Protocol):
+    """A request that waits in the purgatory."""
+
+    def finish(self) -> None:
+        """There may be enough for it: answers if there is; does nothing once it has answered."""
 
 
 class Purgatory:
@@ -27,7 +34,7 @@ class Purgatory:
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
         self._is_held = False
-        self._ready: list[DelayedFetch] = []
+        self._ready: list[Delayed] = []
 
     def hold(self) -> None:
         """From now to `release`, which the same plain def calls, nobody is answered."""
@@ -41,7 +48,7 @@ class Purgatory:
             for delayed in ready:
                 delayed.finish()
 
-    def answer(self, delayed: DelayedFetch) -> None:
+    def answer(self, delayed: Delayed) -> None:
         """Answers a fetch that need not wait any more, now or on release."""
         if self._is_held:
             self._ready.append(delayed)

@@ -30,6 +30,7 @@ from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.names import (
     GROUP_METADATA_TOPIC,
     INTERNAL_TOPICS,
+    SHARE_STATE_TOPIC,
     TRANSACTION_STATE_TOPIC,
     TopicPartition,
     format_topic_id,
@@ -59,16 +60,27 @@ class _InternalTopic(NamedTuple):
 
 _INTERNAL = {
     GROUP_METADATA_TOPIC: _InternalTopic(
-        "offsets.topic.num.partitions", "offsets.topic.segment.bytes", {"compression.type": "producer"}
+        "offsets.topic.num.partitions",
+        "offsets.topic.segment.bytes",
+        {"cleanup.policy": "compact", "compression.type": "producer"},
     ),
     TRANSACTION_STATE_TOPIC: _InternalTopic(
         "transaction.state.log.num.partitions",
         "transaction.state.log.segment.bytes",
-        {"compression.type": "uncompressed", "unclean.leader.election.enable": "false"},
+        {"cleanup.policy": "compact", "compression.type": "uncompressed", "unclean.leader.election.enable": "false"},
         "transaction.state.log.min.isr",
     ),
+    # What is out of date is cut off its front by the coordinator.
+    SHARE_STATE_TOPIC: _InternalTopic(
+        "share.coordinator.state.topic.num.partitions",
+        "share.coordinator.state.topic.segment.bytes",
+        {"cleanup.policy": "delete", "retention.ms": "-1", "compression.type": "producer"},
+        "share.coordinator.state.topic.min.isr",
+    ),
 }
-"""Source: GroupCoordinatorService.groupMetadataTopicConfigs, TransactionStateManager.transactionTopicConfigs."""
+"""Source: GroupCoordinatorService.groupMetadataTopicConfigs, TransactionStateManager.transactionTopicConfigs,
+ShareCoordinatorService.shareGroupStateTopicConfigs.
+"""
 
 
 class Topic:
@@ -239,7 +251,7 @@ class Topics:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         segment_bytes = self._config.integer(shape.segment_bytes)
         setting = "segment.bytes" if segment_bytes >= _LEAST_SEGMENT_BYTES else "internal.segment.bytes"
-        overrides = {**shape.overrides, "cleanup.policy": "compact", setting: str(segment_bytes)}
+        overrides = {**shape.overrides, setting: str(segment_bytes)}
         if shape.min_in_sync_replicas is not None:
             overrides["min.insync.replicas"] = str(self._config.integer(shape.min_in_sync_replicas))
         return self.create(name, self._config.integer(shape.partition_count), overrides)
@@ -493,7 +505,9 @@ class Topics:
             raise _mismatch(TopicPartition(name, index), second, first)
         topic_id = topic_ids.pop() if topic_ids else new_topic_id()
         partition_count = max(folders) + 1
-        overrides = {"cleanup.policy": "compact"} if name in INTERNAL_TOPICS else {}
+        internal = _INTERNAL.get(name)
+        kept = ("cleanup.policy", "retention.ms")
+        overrides = {} if internal is None else {key: internal.overrides[key] for key in kept if key in internal.overrides}
         self._store.put_topic(name, topic_id, partition_count, overrides)
         log.warning(
             "Took over a topic whose folders were moved in; its settings did not come along",
