@@ -2,7 +2,7 @@
 
 Behaviour:
     A stable group is described with its protocol, and its members with metadata and assignment for it; in a rebalance
-    there is no protocol and no metadata. A group that does not exist is Dead.
+    there is no protocol and no metadata. A group that does not exist is Dead, and so is one of another type than the classic.
 
 Versions:
     0. The description. 1: `throttle_time_ms`. 2: as 1 (KIP-219).
@@ -81,7 +81,8 @@ def _described(broker: Broker, group_id: str, is_not_found_known: bool) -> Descr
         missing = DescribedGroup(group_id=group_id, group_state=DEAD)
         if is_not_found_known:
             missing.error_code = ErrorCode.GROUP_ID_NOT_FOUND
-            missing.error_message = f"Group {group_id} not found."
+            is_other = broker.groups.has_group(group_id)
+            missing.error_message = f"Group {group_id} {'is not a classic group' if is_other else 'not found'}."
         return missing
     return DescribedGroup(
         group_id=group_id,

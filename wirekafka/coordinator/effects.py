@@ -87,11 +87,16 @@ def sync_timer(group_id: str) -> TimerKey:
 
 @dataclass(frozen=True, slots=True)
 class SetTimer:
-    """Make `event` happen in `delay_ms`."""
+    """Make `event` happen in `delay_ms`.
+
+    Attributes:
+        is_first: a timer that is set for this key already stays as it is.
+    """
 
     key: TimerKey
     delay_ms: int
     event: TimerEvent
+    is_first: bool = False
 
 
 class WritingProducer(NamedTuple):
@@ -128,6 +133,10 @@ class Effects:
     def set_timer(self, key: TimerKey, delay_ms: int, event: TimerEvent) -> None:
         """Makes `event` happen in `delay_ms` instead of what was set for this key before."""
         self.timers.append(SetTimer(key, delay_ms, event))
+
+    def set_timer_if_absent(self, key: TimerKey, delay_ms: int, event: TimerEvent) -> None:
+        """Makes `event` happen in `delay_ms`, unless something is set for this key already."""
+        self.timers.append(SetTimer(key, delay_ms, event, is_first=True))
 
     def cancel_timer(self, key: TimerKey) -> None:
         """Makes what was set for this key not happen."""

@@ -139,7 +139,7 @@ class Membership:
         """
         out = Effects()
         other = self._groups.get(request.group_id)
-        if other is not None and other.group_type in self.others:
+        if other is not None and other.group_type in self.others and not other.is_empty:
             return self.others[other.group_type].sync(other, request, pending, now_ms)
         try:
             group = self._check_sync(request)

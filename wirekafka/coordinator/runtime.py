@@ -143,7 +143,10 @@ class GroupRuntime:
     def heartbeat(self, request: HeartbeatRequest) -> ErrorCode:
         """Heartbeat: see `Membership.heartbeat`."""
         error, effects = self.coordinator.membership.heartbeat(request, self._clock.now_ms())
-        self._apply_timers(effects)
+        if effects.records or effects.replies:
+            self.run(request.group_id, effects)
+        else:
+            self._apply_timers(effects)
         return error
 
     def leave(self, group_id: str, leaving: list[LeavingMember]) -> LeaveResult:
@@ -246,8 +249,12 @@ class GroupRuntime:
         return self.coordinator.list_groups(states, types)
 
     def describe(self, group_id: str) -> DescribedGroup | None:
-        """A group and its members; None if there is no such group."""
+        """A classic group and its members; None if there is no such group."""
         return self.coordinator.describe(group_id)
+
+    def has_group(self, group_id: str) -> bool:
+        """Whether there is a group of that id, of any type."""
+        return group_id in self.coordinator.groups
 
     def run(self, group_id: str, effects: Effects) -> ErrorCode | None:
         """Carries out a step of a group's; returns what its append ended with, None if all is well."""
@@ -288,6 +295,8 @@ class GroupRuntime:
     def _set_timer(self, change: SetTimer) -> None:
         armed = self._timers.get(change.key)
         if armed is not None:
+            if change.is_first:
+                return
             if armed.event == change.event and self._clock.postpone(armed.timer, change.delay_ms):
                 return
             armed.timer.cancel()
