@@ -55,6 +55,8 @@ def end_txn(broker: Broker, call: Call[EndTxnRequest]) -> EndTxnResponse:
     request = call.request
     producer = ProducerIdentity(request.producer_id, request.producer_epoch)
     client_version = TRANSACTIONS_V2 if call.version >= FIRST_VERSION_OF_TRANSACTIONS_V2 else 0
+    # Who waits for records of several partitions gets the transaction in one answer.
+    broker.purgatory.hold()
     try:
         after = broker.transactions.end(
             request.transactional_id, producer, is_commit=request.committed, client_version=client_version
@@ -62,4 +64,6 @@ def end_txn(broker: Broker, call: Call[EndTxnRequest]) -> EndTxnResponse:
     except KafkaError as error:
         code = told_to_client(error.code, knows_producer_fenced=call.version >= FIRST_VERSION_WITH_PRODUCER_FENCED)
         return EndTxnResponse(error_code=code)
+    finally:
+        broker.purgatory.release()
     return EndTxnResponse(producer_id=after.producer_id, producer_epoch=after.producer_epoch)
