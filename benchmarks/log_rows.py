@@ -33,7 +33,7 @@ from wirekafka.log.checkpoint import (
     write_offsets,
     write_partition_metadata,
 )
-from wirekafka.log.compaction import Compaction
+from wirekafka.log.compaction import Compaction, Judge
 from wirekafka.log.recovery import Loader
 from wirekafka.log.segment import file_name
 from wirekafka.log.storage import Folder, HandlePool, Storage
@@ -196,15 +196,17 @@ def _compact(path: Path, value_bytes: int) -> float:
         segments=loaded.segments,
         dirty_offset=0,
         end_offset=loaded.log_end_offset,
-        last_offsets={},
+        last_records={},
+        aborted=(),
         now_ms=_NOW_MS,
         most_keys=COMPACTED_BYTES // value_bytes,
         pace=_NoPace(),
     )
     before = time.process_time()
     offsets = work.build_map()
+    judge = Judge(work, offsets)
     for group in work.groups(offsets):
-        work.rewrite(group, offsets, loader.pool)
+        work.rewrite(group, judge, loader.pool)
     seconds = time.process_time() - before
     size = sum(segment.size for segment in loaded.segments)
     return size / 1e6 / seconds

@@ -27,9 +27,9 @@ from wirekafka.clock import Clock
 from wirekafka.config import BrokerConfig
 from wirekafka.errors import KafkaError
 from wirekafka.log.checkpoint import CLEANER_OFFSETS
-from wirekafka.log.compaction import Compaction, Totals
+from wirekafka.log.compaction import Compaction, Judge, LastRecord, Totals
 from wirekafka.log.log import Log
-from wirekafka.log.offset_map import ENTRY_BYTES, OffsetMap
+from wirekafka.log.offset_map import ENTRY_BYTES
 from wirekafka.log.recovery import CLEANED_SUFFIX, SWAP_SUFFIX
 from wirekafka.log.segment import Segment
 from wirekafka.names import TopicPartition
@@ -177,7 +177,8 @@ class Cleaner:
             segments=[segment for segment in chosen.segments.items[:-1] if segment.base_offset < dirt.end_offset],
             dirty_offset=dirt.dirty_offset,
             end_offset=dirt.end_offset,
-            last_offsets={producer.producer_id: producer.last_offset for producer in chosen.producers},
+            last_records=last_records_of(chosen),
+            aborted=chosen.aborted_transactions(chosen.segments.items[0].base_offset, dirt.end_offset),
             now_ms=self._clock.now_ms(),
             most_keys=self._most_keys(),
             pace=ThreadPace(rate),
@@ -188,13 +189,14 @@ class Cleaner:
         offsets = work.build_map()
         if offsets.end_offset <= work.dirty_offset:
             return None
+        judge = Judge(work, offsets)
         for group in work.groups(offsets):
-            if not self._rewrite(chosen, work, group, offsets):
+            if not self._rewrite(chosen, work, group, judge):
                 return None
         return offsets.end_offset
 
-    def _rewrite(self, chosen: Log, work: Compaction, group: list[Segment], offsets: OffsetMap) -> bool:
-        new = work.rewrite(group, offsets, chosen.services.pool)
+    def _rewrite(self, chosen: Log, work: Compaction, group: list[Segment], judge: Judge) -> bool:
+        new = work.rewrite(group, judge, chosen.services.pool)
         work.totals.bytes_before += sum(segment.size for segment in group)
         work.totals.bytes_after += new.size
         is_swapped = False
@@ -258,6 +260,14 @@ class ThreadPace:
         self._check()
         self._sleep(max(min(worked, 20 * _SLICE_SECONDS), min(ahead, 1.0)))
         self._slice_began = self._clock()
+
+
+def last_records_of(chosen: Log) -> dict[int, LastRecord]:
+    """What is to stay of each producer that the log remembers.
+
+    Source: ProducerStateManager.lastRecord.
+    """
+    return {producer.producer_id: LastRecord(producer.last_offset, producer.epoch) for producer in chosen.producers}
 
 
 def _report(name: TopicPartition, clean_offset: int, totals: Totals, seconds: float) -> None:

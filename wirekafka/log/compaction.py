@@ -9,8 +9,9 @@ a reader who has seen the value has time to see that it is gone.
 Only the first pass looks at keys, and the second where the first has not been; elsewhere the second knows of each offset
 whether its record stays. A batch of which all stay is copied as it is, and one of which none do is not even decompressed.
 
-What cannot be judged stays as it is: batches of transactions, control batches, and message sets of old formats. Their records
-supersede nobody's either.
+Records of aborted transactions go, and supersede nobody's. The marker that ended a transaction gets a date once nothing of the
+transaction is left, and goes as tombstones do. The last batch of a producer stays even without records: it has the sequence
+number that the next one is compared with, or the epoch that fences older ones. Message sets of old formats stay as they are.
 
 Rules of this file: it runs in a thread, on files that nobody changes, and changes nothing but files of its own that end in
 `.cleaned`. Every few records it asks `Pace.step`, which makes it rest and may end it. A batch is given a new checksum only after
@@ -23,9 +24,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from wirekafka.config import LogConfig
+from wirekafka.log.cleaned_transactions import CleanedTransactions
+from wirekafka.log.index import Index
 from wirekafka.log.offset_map import STAYS_AS_TOMBSTONE, OffsetMap, Window
 from wirekafka.log.places import BadBatchError, batches_in
 from wirekafka.log.record_slices import heads_in
@@ -33,6 +36,7 @@ from wirekafka.log.recovery import CLEANED_SUFFIX
 from wirekafka.log.rewriting import emptied, rewritten
 from wirekafka.log.segment import LOG_SUFFIX, MOST_RELATIVE_OFFSET, Segment, file_name
 from wirekafka.log.storage import FileHandle, Folder, HandlePool
+from wirekafka.log.transaction_index import AbortedTransaction, TransactionIndex
 from wirekafka.names import NO_TIMESTAMP
 from wirekafka.wire.batch import HEADER_SIZE, BatchHeader, check_crc
 from wirekafka.wire.compression import MOST_CONTENT_BYTES, Compression, decompress
@@ -48,6 +52,17 @@ class Pace(Protocol):
 
     def step(self, size_bytes: int = 0) -> None:
         """Called every few records, and with the bytes read or written; rests if it is time to, raises to end the work."""
+
+
+class LastRecord(NamedTuple):
+    """The last that a log has of a producer.
+
+    Attributes:
+        offset: of its last record with this epoch; None if there is none, so that only a marker has the epoch.
+    """
+
+    offset: int | None
+    epoch: int
 
 
 @dataclass(slots=True)
@@ -69,8 +84,8 @@ class Compaction:
         segments: from the first one to the last that may be compacted, with the size of each.
         dirty_offset: what is before it was compacted before.
         end_offset: the base offset of the first segment that may not be compacted.
-        last_offsets: of each active producer the offset of its last record; the batch that has it is kept for its sequence
-            number.
+        last_records: what is to stay of each active producer.
+        aborted: the aborted transactions of which something may be in the segments.
         now_ms: when it began.
     """
 
@@ -79,7 +94,8 @@ class Compaction:
     segments: Sequence[Segment]
     dirty_offset: int
     end_offset: int
-    last_offsets: Mapping[int, int | None]
+    last_records: Mapping[int, LastRecord]
+    aborted: Sequence[AbortedTransaction]
     now_ms: int
     most_keys: int
     pace: Pace
@@ -93,10 +109,11 @@ class Compaction:
             KafkaError: a batch cannot be decoded.
         """
         offsets = OffsetMap(self.most_keys, self.dirty_offset)
+        transactions = CleanedTransactions(entry for entry in self.aborted if entry.last_offset >= self.dirty_offset)
         for segment, end in self._with_ends(self.segments):
             if end <= self.dirty_offset:
                 continue
-            if not self._note_keys(offsets, segment):
+            if not self._note_keys(offsets, segment, transactions):
                 return offsets
             offsets.end_offset = end
         return offsets
@@ -105,15 +122,18 @@ class Compaction:
         ends = [segment.base_offset for segment in segments[1:]]
         return zip(segments, [*ends, self.end_offset], strict=True)
 
-    def _note_keys(self, offsets: OffsetMap, segment: Segment) -> bool:
+    def _note_keys(self, offsets: OffsetMap, segment: Segment, transactions: CleanedTransactions) -> bool:
         """Notes the keys of a segment; False if the map is full."""
         relative_offset = max(self.dirty_offset - segment.base_offset, 0)
         _, position = segment.offset_index.floor(min(relative_offset, MOST_RELATIVE_OFFSET)) or (0, 0)
         for data, header in self._batches(segment, position):
-            if header is not None and is_judged(header) and not self._note_batch(offsets, data, header):
+            if header is None or header.next_offset <= self.dirty_offset:
+                continue
+            if header.is_control:
+                transactions.end(header, data)
+            elif not transactions.is_aborted(header) and not self._note_batch(offsets, data, header):
                 return False
-            if header is not None:
-                offsets.end_offset = max(offsets.end_offset, header.next_offset)
+            offsets.end_offset = max(offsets.end_offset, header.next_offset)
         return True
 
     def _note_batch(self, offsets: OffsetMap, data: memoryview, header: BatchHeader) -> bool:
@@ -166,8 +186,11 @@ class Compaction:
         if group:
             yield group
 
-    def rewrite(self, group: Sequence[Segment], offsets: OffsetMap, pool: HandlePool) -> Segment:
+    def rewrite(self, group: Sequence[Segment], judge: Judge, pool: HandlePool) -> Segment:
         """Copies what stays of a run of segments into one, whose files end in `.cleaned` and are on the disk.
+
+        Args:
+            judge: has judged the segments before these, and no others.
 
         Raises:
             OSError: what was written is removed.
@@ -176,10 +199,9 @@ class Compaction:
         segment = Segment(self.folder, pool, group[0].base_offset, created_ms=self.now_ms)
         try:
             writer = _Writer(segment, self)
-            window = Window(offsets, self.pace.step)
             for source in group:
                 for data, header in self._batches(source):
-                    kept = data if header is None or not is_judged(header) else self._filter(data, header, offsets, window)
+                    kept = data if header is None else judge.kept_of(data, header, segment.transaction_index)
                     if kept is not None:
                         writer.add(kept)
             writer.finish(self.folder.open(group[-1].log_name))
@@ -188,42 +210,96 @@ class Compaction:
             raise
         return segment
 
-    def _filter(self, data: memoryview, header: BatchHeader, offsets: OffsetMap, window: Window) -> memoryview | bytearray | None:
-        """What stays of a batch, None if nothing does."""
+
+class Judge:
+    """The second pass's judgement of one batch after the other."""
+
+    def __init__(self, work: Compaction, offsets: OffsetMap) -> None:
+        self._work = work
+        self._offsets = offsets
+        self._window = Window(offsets, work.pace.step)
+        self._transactions = CleanedTransactions(work.aborted)
+
+    def kept_of(self, data: memoryview, header: BatchHeader, index: TransactionIndex) -> memoryview | bytearray | None:
+        """What stays of a batch, None if nothing does.
+
+        Args:
+            index: gets the aborted transactions of which something was there.
+        """
+        work = self._work
+        work.totals.records_before += header.record_count
+        if header.is_control:
+            kept, kept_count = self._kept_of_marker(data, header, index)
+        elif self._transactions.is_aborted(header):
+            kept, kept_count = None, 0
+        else:
+            kept, kept_count = self._kept_of_records(data, header)
+        work.totals.records_after += kept_count
+        if kept is None and self._is_needed(header):
+            return emptied(header)
+        return kept
+
+    def _kept_of_marker(
+        self, data: memoryview, header: BatchHeader, index: TransactionIndex
+    ) -> tuple[memoryview | bytearray | None, int]:
+        _check(data, header)
+        is_free, aborted = self._transactions.end(header, data)
+        if aborted is not None:
+            index.add(aborted)
+        count = header.record_count
+        horizon_ms = header.delete_horizon_ms
+        if not count or (is_free and horizon_ms is not None and horizon_ms <= self._work.now_ms):
+            return None, 0
+        if not is_free or horizon_ms is not None:
+            return data, count
+        return self._rewritten(data, header, _records_in(data, header), b"\1" * count, has_date=True), count
+
+    def _kept_of_records(self, data: memoryview, header: BatchHeader) -> tuple[memoryview | bytearray | None, int]:
+        work = self._work
         is_dense = header.record_count == header.last_offset_delta + 1
-        marks = window.marks(header.base_offset, header.next_offset) if is_dense else None
+        marks = self._window.marks(header.base_offset, header.next_offset) if is_dense else None
         body: bytes | None = None
         if marks is None:
             body = _records_in(data, header)
-            marks = self._marks_by_keys(body, header, offsets)
-        if header.delete_horizon_ms is not None and self.now_ms >= header.delete_horizon_ms:
+            marks = self._marks_by_keys(body, header)
+        if header.delete_horizon_ms is not None and work.now_ms >= header.delete_horizon_ms:
             marks = marks.translate(_WITHOUT_TOMBSTONES)
-        kept_count = header.record_count - marks.count(0)
-        self.totals.records_before += header.record_count
-        self.totals.records_after += kept_count
-        if not kept_count:
-            return emptied(header) if self._is_needed(header) else None
-        delete_horizon_ms = None
-        if header.delete_horizon_ms is None and STAYS_AS_TOMBSTONE in marks:
-            delete_horizon_ms = self.now_ms + self.config.delete_retention_ms
-        elif kept_count == header.record_count:
-            return data
+        count = header.record_count - marks.count(0)
+        if not count:
+            return None, 0
+        gets_date = header.delete_horizon_ms is None and STAYS_AS_TOMBSTONE in marks
+        if count == header.record_count and not gets_date:
+            return data, count
         if body is None:
             body = _records_in(data, header)
-        return rewritten(data, header, body, marks, delete_horizon_ms=delete_horizon_ms, step=self.pace.step)
+        return self._rewritten(data, header, body, marks, has_date=gets_date), count
 
-    def _marks_by_keys(self, body: bytes, header: BatchHeader, offsets: OffsetMap) -> bytes:
+    def _rewritten(self, data: memoryview, header: BatchHeader, body: bytes, marks: bytes, *, has_date: bool) -> bytearray:
+        work = self._work
+        delete_horizon_ms = work.now_ms + work.config.delete_retention_ms if has_date else None
+        return rewritten(data, header, body, marks, delete_horizon_ms=delete_horizon_ms, step=work.pace.step)
+
+    def _marks_by_keys(self, body: bytes, header: BatchHeader) -> bytes:
         marks = []
         for heads in heads_in(body, header.record_count):
-            self.pace.step()
-            marks.append(offsets.marks(heads.keys, offsets_of(header, heads.offset_deltas), heads.tombstones))
+            self._work.pace.step()
+            marks.append(self._offsets.marks(heads.keys, offsets_of(header, heads.offset_deltas), heads.tombstones))
         return b"".join(marks)
 
     def _is_needed(self, header: BatchHeader) -> bool:
-        """Whether the batch stays even without records: for its producer's sequence number, or for the log's offsets."""
-        if header.has_producer_id and self.last_offsets.get(header.producer_id) == header.last_offset:
-            return True
-        return header.next_offset == self.end_offset
+        """Whether the batch stays even without records.
+
+        It does if it has the last sequence number of its producer; if it is a marker that has the producer's epoch, and no
+        record has; or if it is the last one of all that are compacted, for the log's offsets.
+        """
+        last = self._work.last_records.get(header.producer_id) if header.has_producer_id else None
+        if last is None:
+            is_last = False
+        elif last.offset is not None:
+            is_last = header.last_offset == last.offset
+        else:
+            is_last = header.is_control and header.producer_epoch == last.epoch
+        return is_last or header.next_offset == self._work.end_offset
 
 
 class _Writer:
@@ -265,17 +341,15 @@ class _Writer:
         segment.note_max_timestamp()
         storage.set_modified_ns(self._file.fd, storage.modified_ns(newest.fd))
         storage.sync(self._file.fd)
-        for index in (segment.offset_index, segment.time_index):
+        indexes: list[Index | TransactionIndex] = [segment.offset_index, segment.time_index]
+        if segment.transaction_index.count:
+            indexes.append(segment.transaction_index)
+        for index in indexes:
             index.save(CLEANED_SUFFIX)
-            index.unload()
             file = self._folder.open(index.name + CLEANED_SUFFIX)
             storage.sync(file.fd)
+        segment.unload_indexes()
         segment.needs_save = False
-
-
-def is_judged(header: BatchHeader) -> bool:
-    """Whether compaction looks into the batch at all."""
-    return not header.is_control and not header.is_transactional
 
 
 def offsets_of(header: BatchHeader, deltas: Sequence[int]) -> Sequence[int]:
@@ -293,9 +367,13 @@ def _records_in(data: memoryview, header: BatchHeader) -> bytes:
         BadBatchError: the batch is not what its checksum is of.
         KafkaError: it cannot be decompressed.
     """
-    if not check_crc(data, 0, header):
-        raise BadBatchError(f"the batch at offset {header.base_offset} does not have its checksum")
+    _check(data, header)
     body = data[HEADER_SIZE : header.size_bytes]
     if header.compression is Compression.NONE:
         return bytes(body)
     return decompress(header.compression, body, limit_bytes=MOST_CONTENT_BYTES)
+
+
+def _check(data: memoryview, header: BatchHeader) -> None:
+    if not check_crc(data, 0, header):
+        raise BadBatchError(f"the batch at offset {header.base_offset} does not have its checksum")

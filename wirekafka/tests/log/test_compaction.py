@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from wirekafka.log.compaction import Compaction
+from wirekafka.log.cleaner import last_records_of
+from wirekafka.log.compaction import Compaction, Judge, Totals
 from wirekafka.log.log import Log
 from wirekafka.log.recovery import CLEANED_SUFFIX, SWAP_SUFFIX
 from wirekafka.tests.log.faults import Crash, FaultyStorage
@@ -28,25 +30,38 @@ def put(log: Log, *pairs: tuple[str, str | None], timestamp: int = NOW_MS, **fie
     return append(log, memoryview(build_batch(records, **fields))).base_offset
 
 
-def compact(log: Log, *, dirty_offset: int = 0, now_ms: int = NOW_MS, most_keys: int = 1000) -> Compaction:
-    """Compacts all sealed segments, as the cleaner does."""
+@dataclass
+class Compacted:
+    """What a compaction did; the log is clean up to `clean_offset`."""
+
+    clean_offset: int
+    totals: Totals
+
+
+def compact(
+    log: Log, *, dirty_offset: int = 0, end_offset: int | None = None, now_ms: int = NOW_MS, most_keys: int = 1000
+) -> Compacted:
+    """Compacts the sealed segments, up to `end_offset` if that is given, as the cleaner does."""
+    end = log.segments.active.base_offset if end_offset is None else end_offset
     work = Compaction(
         folder=log.folder,
         config=log.config,
-        segments=log.segments.items[:-1],
+        segments=[segment for segment in log.segments.items[:-1] if segment.base_offset < end],
         dirty_offset=dirty_offset,
-        end_offset=log.segments.active.base_offset,
-        last_offsets={producer.producer_id: producer.last_offset for producer in log.producers},
+        end_offset=end,
+        last_records=last_records_of(log),
+        aborted=log.aborted_transactions(0, end),
         now_ms=now_ms,
         most_keys=most_keys,
         pace=Unhurried(),
     )
     offsets = work.build_map()
+    judge = Judge(work, offsets)
     for group in list(work.groups(offsets)):
-        new = work.rewrite(group, offsets, log.services.pool)
+        new = work.rewrite(group, judge, log.services.pool)
         new.rename_files(CLEANED_SUFFIX, SWAP_SUFFIX)
         assert log.replace_segments(group, new)
-    return work
+    return Compacted(offsets.end_offset, work.totals)
 
 
 def content(log: Log) -> list[tuple[int, str, str | None]]:
@@ -186,9 +201,8 @@ def test_records_behind_a_full_map_stay(tmp_path: Path) -> None:
     put(log, ("a", "4"))
     log.roll()
 
-    work = compact(log, most_keys=1)
+    assert compact(log, most_keys=1).clean_offset == 2
 
-    assert work.build_map is not None
     assert content(log) == [(1, "a", "2"), (2, "b", "1"), (3, "a", "3"), (4, "a", "4")]
 
 
@@ -219,35 +233,6 @@ def test_neighbours_become_one_segment_within_its_limits(tmp_path: Path) -> None
     assert all(segment.size <= 1000 for segment in log.segments)
     assert [offset for offset, _, _ in content(log)] == list(range(30, 40))
     check_indexes(log)
-
-
-def test_transactions_control_batches_and_their_keys_are_left_alone(tmp_path: Path) -> None:
-    log = World().open_log(tmp_path, COMPACT)
-    put(log, ("a", "1"))
-    log.roll()
-    batch = bytearray(read(log, 0))
-    # Two batches of a transaction that another broker wrote.
-    transactional = bytes(
-        build_batch([Record(b"a", b"2")], base_offset=1, is_transactional=True, producer_id=5, producer_epoch=0, base_sequence=0)
-    )
-    control = bytes(
-        build_batch(
-            [Record(b"\0\0\0\0", b"\0\0\0\0\0\0")],
-            base_offset=2,
-            is_transactional=True,
-            is_control=True,
-            producer_id=5,
-            producer_epoch=0,
-        )
-    )
-    log.close()
-    (tmp_path / "00000000000000000001.log").write_bytes(transactional + control)
-    log = World().open_log(tmp_path, COMPACT)
-    log.roll()
-
-    compact(log)
-
-    assert b"".join(log.batches()) == bytes(batch) + transactional + control
 
 
 def test_timestamps_of_log_append_time_stay(tmp_path: Path) -> None:
