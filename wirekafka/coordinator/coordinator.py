@@ -52,6 +52,7 @@ class GroupCoordinator:
         kinds: the types of groups besides the classic one.
         decoders: how a record is read, by the version of its key.
         membership: JoinGroup, SyncGroup, Heartbeat, LeaveGroup.
+        rebalancer: drives the rebalances of classic groups.
         offsets: what the groups have committed.
     """
 
@@ -61,15 +62,15 @@ class GroupCoordinator:
         self.decoders: dict[int, Decoder] = dict(DECODERS)
         self._replayers: dict[type[Any], Callable[[Any], None]] = {}
         self._settings = settings
-        self._partition_of = partition_of
-        self._rebalancer = Rebalancer(self.groups, settings)
-        self.membership = Membership(self.groups, settings, self._rebalancer, self._create, new_uuid)
-        self.offsets = Offsets(self.groups, settings, self._rebalancer)
+        self.partition_of = partition_of
+        self.rebalancer = Rebalancer(self.groups, settings)
+        self.membership = Membership(self.groups, settings, self.rebalancer, self._create, new_uuid)
+        self.offsets = Offsets(self.groups, settings, self.rebalancer)
         self._on_timer: dict[type[Any], Callable[[Any, int, Effects], None]] = {
-            SessionExpired: self._rebalancer.on_session_expired,
-            InitialJoinExpired: self._rebalancer.on_initial_join_expired,
-            JoinExpired: self._rebalancer.on_join_expired,
-            SyncExpired: self._rebalancer.on_sync_expired,
+            SessionExpired: self.rebalancer.on_session_expired,
+            InitialJoinExpired: self.rebalancer.on_initial_join_expired,
+            JoinExpired: self.rebalancer.on_join_expired,
+            SyncExpired: self.rebalancer.on_sync_expired,
         }
 
     def add_kind(self, kind: GroupKind) -> None:
@@ -94,13 +95,13 @@ class GroupCoordinator:
             case OffsetRecord():
                 if record.value is not None and group_id not in self.groups:
                     self._create(group_id, None)
-                self.offsets.replay(record, self._partition_of(group_id), offset, producer_id)
+                self.offsets.replay(record, self.partition_of(group_id), offset, producer_id)
             case GroupRecord(value=None):
                 if classic_group(self.groups, group_id) is not None:
                     self.forget(group_id)
             case GroupRecord(value=value):
                 assert value is not None
-                self.groups[group_id] = ClassicGroup.of_record(group_id, self._partition_of(group_id), value)
+                self.groups[group_id] = ClassicGroup.of_record(group_id, self.partition_of(group_id), value)
             case _:
                 self._replayers[type(record)](record)
 
@@ -129,16 +130,16 @@ class GroupCoordinator:
 
     def _on_loaded_classic(self, group: ClassicGroup, now_ms: int, out: Effects) -> None:
         for member in group.members.values():
-            self._rebalancer.renew_session(group, member, out)
+            self.rebalancer.renew_session(group, member, out)
         if len(group.members) > self._settings.max_size:
             reason = f"{len(group.members)} members are more than group.max.size"
-            self._rebalancer.prepare(group, reason, now_ms, out)
+            self.rebalancer.prepare(group, reason, now_ms, out)
 
     def on_timer(self, event: TimerEvent, now_ms: int) -> tuple[int, Effects]:
         """A timer fired; returns the partition of the group that it concerns, and what to do."""
         out = Effects()
         self._on_timer[type(event)](event, now_ms, out)
-        return self._partition_of(event.group_id), out
+        return self.partition_of(event.group_id), out
 
     def list_groups(self, states: Iterable[str], types: Iterable[str]) -> list[ListedGroup]:
         """The groups in any of the states and of any of the types, named in upper or lower case; of all if none is named."""
@@ -242,9 +243,9 @@ class GroupCoordinator:
         for member_id in [*group.members, *group.pending_members]:
             out.cancel_timer(session_timer(group.group_id, member_id))
         for member in group.members.values():
-            self._rebalancer.answer_join(group, member, JoinResult(ErrorCode.NOT_COORDINATOR, member.member_id), out)
-            self._rebalancer.answer_sync(member, SyncResult(ErrorCode.NOT_COORDINATOR), out)
+            self.rebalancer.answer_join(group, member, JoinResult(ErrorCode.NOT_COORDINATOR, member.member_id), out)
+            self.rebalancer.answer_sync(member, SyncResult(ErrorCode.NOT_COORDINATOR), out)
 
     def _create(self, group_id: str, now_ms: int | None) -> ClassicGroup:
-        group = self.groups[group_id] = ClassicGroup(group_id, self._partition_of(group_id), state_timestamp_ms=now_ms)
+        group = self.groups[group_id] = ClassicGroup(group_id, self.partition_of(group_id), state_timestamp_ms=now_ms)
         return group
