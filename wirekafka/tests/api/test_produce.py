@@ -89,7 +89,6 @@ def test_produce_with_log_append_time_says_when(tmp_path: Path) -> None:
         (None, 3, ErrorCode.INVALID_RECORD),
         (batch(b"a") + batch(b"b"), 9, ErrorCode.INVALID_RECORD),
         (batch(b"a", compression=Compression.ZSTD), 6, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE),
-        (batch(b"a", is_transactional=True, producer_id=1, producer_epoch=0, base_sequence=0), 9, ErrorCode.INVALID_TXN_STATE),
         (batch(b"a")[:-1] + b"?", 9, ErrorCode.CORRUPT_MESSAGE),
         (batch(b"a" * 2_000_000), 9, ErrorCode.MESSAGE_TOO_LARGE),
         (batch(b"a", timestamp=NOW_MS + 7_200_000), 9, ErrorCode.INVALID_TIMESTAMP),
@@ -192,18 +191,6 @@ def test_produce_with_acks_0_gets_no_answer_and_an_error_closes(tmp_path: Path) 
         assert stored(caller) == [b"a"]
         with pytest.raises(ProtocolError, match="flights-3: UNKNOWN_TOPIC_OR_PARTITION"):
             produce(caller, batch(b"a"), acks=0, index=3)
-
-    run(body, tmp_path)
-
-
-def test_produce_with_a_transactional_id_is_refused(tmp_path: Path) -> None:
-    async def body(caller: Caller) -> None:
-        caller.broker.topics.create("flights", 1)
-        data = TopicProduceData(name="flights", partition_data=[PartitionProduceData(records=batch(b"a"))])
-        response = caller.ask(ProduceRequest(transactional_id="t", acks=-1, topic_data=[data]), 9)
-        answer = response.responses[0].partition_responses[0]
-        assert answer.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-        assert answer.error_message == "transactions are not supported yet"
 
     run(body, tmp_path)
 
