@@ -33,6 +33,7 @@ from wirekafka.coordinator.group import ClassicGroup, GroupState, classic_group
 from wirekafka.coordinator.group_types import AnyGroup, GroupKind
 from wirekafka.coordinator.membership import Membership
 from wirekafka.coordinator.offsets import Offsets
+from wirekafka.coordinator.pending_offsets import OpenTransaction
 from wirekafka.coordinator.rebalance import Rebalancer
 from wirekafka.coordinator.records import DECODERS, CoordinatorRecord, Decoder, GroupRecord, OffsetRecord
 from wirekafka.coordinator.requests import DescribedGroup, DescribedMember, JoinResult, ListedGroup, SyncResult
@@ -95,7 +96,11 @@ class GroupCoordinator:
             case OffsetRecord():
                 if record.value is not None and group_id not in self.groups:
                     self._create(group_id, None)
-                self.offsets.replay(record, self.partition_of(group_id), offset, producer_id)
+                if producer_id is None or record.value is None:
+                    self.offsets.replay(record, offset)
+                else:
+                    transaction = OpenTransaction(self.partition_of(group_id), producer_id)
+                    self.offsets.replay_in_transaction(record, offset, transaction)
             case GroupRecord(value=None):
                 if classic_group(self.groups, group_id) is not None:
                     self.forget(group_id)

@@ -187,24 +187,29 @@ class Offsets:
         ]
         return tombstones, not has_pending and len(tombstones) == sum(map(len, committed.values()))
 
-    def replay(self, record: OffsetRecord, log_partition: int, offset: int, producer_id: int | None = None) -> None:
-        """Takes over what a record says.
-
-        Args:
-            log_partition: the partition of __consumer_offsets that it is in.
-            offset: where it is there.
-            producer_id: whose open transaction it is part of, if any.
+    def replay(self, record: OffsetRecord, offset: int) -> None:
+        """Takes over what a record says, which is at that offset of its partition.
 
         Source: OffsetMetadataManager.replay.
         """
-        if record.value is None:
+        value = record.value
+        if value is None:
             self._forget(record)
             return
+        value.record_offset = offset
+        by_topic = self._by_group.get(record.group_id)
+        if by_topic is None:
+            by_topic = self._by_group[record.group_id] = {}
+        by_partition = by_topic.get(record.topic)
+        if by_partition is None:
+            by_partition = by_topic[record.topic] = {}
+        by_partition[record.partition] = value
+
+    def replay_in_transaction(self, record: OffsetRecord, offset: int, transaction: OpenTransaction) -> None:
+        """Takes over what a record of an open transaction says."""
+        assert record.value is not None, "no transaction deletes offsets"
         record.value.record_offset = offset
-        if producer_id is not None:
-            self.pending.add(OpenTransaction(log_partition, producer_id), record)
-        else:
-            self._by_group.setdefault(record.group_id, {}).setdefault(record.topic, {})[record.partition] = record.value
+        self.pending.add(transaction, record)
 
     def complete_transaction(self, log_partition: int, producer_id: int, *, is_commit: bool) -> None:
         """A transaction has ended by a marker in a partition of __consumer_offsets: its offsets count, or never will.

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from struct import Struct
 from typing import Annotated, Protocol, TypeVar
 
 from wirekafka.errors import ProtocolError
@@ -35,6 +36,14 @@ FLEXIBLE_VALUE_VERSION = 4
 
 MAX_STRING_BYTES = 0x7FFF
 """What a string of a record that is not flexible can hold."""
+
+_INT16 = Struct(">h")
+_INT32 = Struct(">i")
+_INT64 = Struct(">q")
+_KEY_HEAD = Struct(">hh")
+"""Of an offset's key: its version, and the length of the group's id."""
+_VALUE_HEAD = Struct(">hqih")
+"""Of an offset's value of version 3: its version, the offset, the leader epoch, the length of the metadata."""
 
 
 class OffsetCommitKey(Message):
@@ -114,9 +123,13 @@ class OffsetRecord:
     value: CommittedOffset | None
 
     def encode(self) -> tuple[bytes, bytes | None]:
-        """The key and the value."""
-        key = OffsetCommitKey(group=self.group_id, topic=self.topic, partition=self.partition)
-        return versioned(key, OFFSET_KEY_VERSION), None if self.value is None else _encode_offset(self.value)
+        """The key and the value; by hand, for this is what is written most."""
+        group, topic = self.group_id.encode(), self.topic.encode()
+        key = b"%b%b%b%b%b" % (
+            *(_KEY_HEAD.pack(OFFSET_KEY_VERSION, len(group)), group),
+            *(_INT16.pack(len(topic)), topic, _INT32.pack(self.partition)),
+        )
+        return key, None if self.value is None else _encode_offset(self.value)
 
 
 @dataclass(slots=True)
@@ -153,16 +166,18 @@ def encode(record: CoordinatorRecord) -> tuple[bytes, bytes | None]:
 
 
 def _encode_offset(offset: CommittedOffset) -> bytes:
-    value = OffsetCommitValue(
-        offset=offset.offset,
-        leader_epoch=NO_LEADER_EPOCH if offset.leader_epoch is None else offset.leader_epoch,
-        metadata=offset.metadata,
-        commit_timestamp=offset.commit_timestamp_ms,
-    )
-    if offset.expire_timestamp_ms is None:
-        return versioned(value, OFFSET_VALUE_VERSION)
-    value.expire_timestamp = offset.expire_timestamp_ms
-    return versioned(value, EXPIRING_OFFSET_VALUE_VERSION)
+    if offset.expire_timestamp_ms is not None:
+        value = OffsetCommitValue(
+            offset=offset.offset,
+            metadata=offset.metadata,
+            commit_timestamp=offset.commit_timestamp_ms,
+            expire_timestamp=offset.expire_timestamp_ms,
+        )
+        return versioned(value, EXPIRING_OFFSET_VALUE_VERSION)
+    metadata = offset.metadata.encode()
+    leader_epoch = NO_LEADER_EPOCH if offset.leader_epoch is None else offset.leader_epoch
+    head = _VALUE_HEAD.pack(OFFSET_VALUE_VERSION, offset.offset, leader_epoch, len(metadata))
+    return head + metadata + _INT64.pack(offset.commit_timestamp_ms)
 
 
 def versioned(message: Message, version: int, *, is_flexible: bool = False) -> bytes:

@@ -14,7 +14,7 @@ Source: org.apache.kafka.coordinator.common.runtime.CoordinatorRuntime, Coordina
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import NamedTuple
 
@@ -27,7 +27,7 @@ from wirekafka.config import BrokerConfig
 from wirekafka.coordinator.coordinator import GroupCoordinator
 from wirekafka.coordinator.effects import Effects, SetTimer, TimerEvent, TimerKey, WritingProducer, append_error
 from wirekafka.coordinator.loading import Loader
-from wirekafka.coordinator.records import CoordinatorRecord, encode
+from wirekafka.coordinator.records import CoordinatorRecord
 from wirekafka.coordinator.requests import (
     CommitRequest,
     DescribedGroup,
@@ -46,7 +46,7 @@ from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.log.validation import Origin
 from wirekafka.names import GROUP_METADATA_TOPIC
 from wirekafka.pending import Pending
-from wirekafka.wire.batch import Record, build_batch
+from wirekafka.wire.batch import build_keyed_batch
 from wirekafka.wire.compression import Compression
 
 log = structlog.get_logger(__name__)
@@ -309,9 +309,13 @@ class GroupRuntime:
 
     def _append(self, index: int, effects: Effects) -> ErrorCode | None:
         now_ms = self._clock.now_ms()
+        records = effects.records
         try:
-            for records in _batches(effects):
+            if effects.is_atomic or len(records) <= RECORDS_IN_BATCH:
                 self._append_batch(index, records, effects, now_ms)
+            else:
+                for start in range(0, len(records), RECORDS_IN_BATCH):
+                    self._append_batch(index, records[start : start + RECORDS_IN_BATCH], effects, now_ms)
         except KafkaError as error:
             if error.code is ErrorCode.INVALID_PRODUCER_EPOCH:
                 return error.code
@@ -326,18 +330,18 @@ class GroupRuntime:
 
     def _append_batch(self, index: int, records: list[CoordinatorRecord], effects: Effects, now_ms: int) -> None:
         producer = effects.producer
-        encoded = [_encoded(record, now_ms) for record in records]
+        pairs = [record.encode() for record in records]
         if producer is None:
-            batch = build_batch(encoded, compression=self._compression)
+            batch = build_keyed_batch(pairs, timestamp=now_ms, compression=self._compression)
         else:
             # Sequence numbers are a client's affair; Kafka's coordinator begins each of its batches with 0.
-            batch = build_batch(
-                encoded,
+            batch = build_keyed_batch(
+                pairs,
+                timestamp=now_ms,
                 compression=self._compression,
                 producer_id=producer.producer_id,
                 producer_epoch=producer.producer_epoch,
                 base_sequence=0,
-                is_transactional=True,
             )
         info = self._partition(index).append(memoryview(batch), now_ms=now_ms, origin=Origin.COORDINATOR)
         if effects.is_replayed:
@@ -372,16 +376,3 @@ def java_string_hash(text: str) -> int:
     for high, low in zip(units[::2], units[1::2], strict=True):
         number = (31 * number + (high << 8 | low)) & 0xFFFFFFFF
     return number - 0x100000000 if number & 0x80000000 else number
-
-
-def _encoded(record: CoordinatorRecord, now_ms: int) -> Record:
-    key, value = encode(record)
-    return Record(key, value, (), now_ms)
-
-
-def _batches(effects: Effects) -> Iterator[list[CoordinatorRecord]]:
-    if effects.is_atomic or len(effects.records) <= RECORDS_IN_BATCH:
-        yield effects.records
-        return
-    for start in range(0, len(effects.records), RECORDS_IN_BATCH):
-        yield effects.records[start : start + RECORDS_IN_BATCH]
