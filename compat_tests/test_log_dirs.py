@@ -67,3 +67,31 @@ def test_partition_moves_to_another_directory_while_it_is_written_to(
     broker.start()
     ends = tools_jvm.check(tools.GET_OFFSETS, "--bootstrap-server", broker.bootstrap, "--topic", "moved").lines()
     assert f"moved:0:{RECORDS}" in ends
+
+
+def test_reassign_partitions_tool_moves_a_partition_to_another_directory(
+    make_broker: Callable[..., Broker], tmp_path: Path, tools_jvm: Tools, writer: Agent
+) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    broker = make_broker({"log.dirs": f"{first},{second}"})
+    create_topic(broker.bootstrap, "reassigned", 1)
+    writer.produce(broker.bootstrap, "reassigned", [Record(b"k%d" % n, b"v", partition=0) for n in range(100)])
+    ((found, _),) = [item for item in directories(tools_jvm, broker.bootstrap, "reassigned").items() if item[1]]
+    (target,) = {str(first), str(second)} - {found}
+    wish = tmp_path / "wish.json"
+    assignment = {"topic": "reassigned", "partition": 0, "replicas": [1], "log_dirs": [target]}
+    wish.write_text(json.dumps({"version": 1, "partitions": [assignment]}))
+
+    def reassign(action: str) -> str:
+        options = ("--bootstrap-server", broker.bootstrap, "--reassignment-json-file", str(wish), action)
+        return tools_jvm.check(tools.REASSIGN_PARTITIONS, *options).out
+
+    assert f"moving log directory to {target}" in reassign("--execute")
+    wait_until(
+        lambda: f"Reassignment of replica reassigned-0-{1} completed" in reassign("--verify"),
+        timeout_s=60,
+        what="the partition has moved",
+    )
+    assert directories(tools_jvm, broker.bootstrap, "reassigned")[target] == [(0, False)]
+    ends = tools_jvm.check(tools.GET_OFFSETS, "--bootstrap-server", broker.bootstrap, "--topic", "reassigned").lines()
+    assert "reassigned:0:100" in ends

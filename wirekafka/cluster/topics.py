@@ -374,6 +374,11 @@ class Topics:
             _configure(topic, self._log_config(topic.overrides))
         log.info("Changed the broker's settings", broker=broker or "all", settings=dict(configs))
 
+    @property
+    def configured_groups(self) -> list[str]:
+        """The ids of the groups that have settings of their own."""
+        return list(self._store.group_configs)
+
     def group_configs(self, group_id: str) -> dict[str, str]:
         """The settings that a group has itself."""
         return dict(self._store.group_configs.get(group_id, {}))

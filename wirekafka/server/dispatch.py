@@ -46,7 +46,6 @@ UNSERVED = {
     30: "CreateAcls",
     31: "DeleteAcls",
     36: "SaslAuthenticate",
-    43: "ElectLeaders",
     68: "ConsumerGroupHeartbeat",
 }
 """The names of what clients ask for most that is not here, for the log."""

@@ -1,0 +1,106 @@
+"""AlterPartitionReassignments: gives partitions other replicas.
+
+Behaviour:
+    The only assignment that one broker can carry out is the one that is: it is done at once. Another broker, one named twice or
+    none at all is INVALID_REPLICA_ASSIGNMENT. There is nothing under way that null replicas could cancel:
+    NO_REASSIGNMENT_IN_PROGRESS. UNKNOWN_TOPIC_OR_PARTITION is a partition that does not exist. Partitions move between the
+    directories of a broker by AlterReplicaLogDirs, which kafka-reassign-partitions.sh sends behind this request.
+
+Versions:
+    0: as described (KIP-455). 1: `allow_replication_factor_change` (KIP-860), which an assignment to this broker alone never
+    needs.
+
+Differs from Apache Kafka:
+    Nothing but that there is one broker.
+
+Source: ReplicationControlManager.alterPartitionReassignments, validateManualPartitionAssignment.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+from wirekafka.api.registry import Call, serves
+from wirekafka.errors import ErrorCode, KafkaError
+from wirekafka.wire.types import Bool, Int16, Int32, Message, NullableString, String, nullable, since
+
+if TYPE_CHECKING:
+    from wirekafka.broker import Broker
+
+
+class ReassignablePartition(Message):
+    partition_index: Int32 = 0
+    replicas: Annotated[list[Int32] | None, nullable(0)] = None
+
+
+class ReassignableTopic(Message):
+    name: String = ""
+    partitions: list[ReassignablePartition] = []
+
+
+class AlterPartitionReassignmentsRequest(Message):
+    timeout_ms: Int32 = 60000
+    allow_replication_factor_change: Annotated[Bool, since(1)] = True
+    topics: list[ReassignableTopic] = []
+
+
+class ReassignablePartitionResponse(Message):
+    partition_index: Int32 = 0
+    error_code: Int16 = 0
+    error_message: Annotated[NullableString, nullable(0)] = ""
+
+
+class ReassignableTopicResponse(Message):
+    name: String = ""
+    partitions: list[ReassignablePartitionResponse] = []
+
+
+class AlterPartitionReassignmentsResponse(Message):
+    throttle_time_ms: Int32 = 0
+    allow_replication_factor_change: Annotated[Bool, since(1)] = True
+    error_code: Int16 = 0
+    error_message: Annotated[NullableString, nullable(0)] = ""
+    responses: list[ReassignableTopicResponse] = []
+
+
+@serves(45, AlterPartitionReassignmentsRequest, AlterPartitionReassignmentsResponse, versions=range(2), flexible_since=0)
+def alter_partition_reassignments(
+    broker: Broker, call: Call[AlterPartitionReassignmentsRequest]
+) -> AlterPartitionReassignmentsResponse:
+    """Says of each partition whether it has the replicas that it is to have."""
+    return AlterPartitionReassignmentsResponse(
+        error_message=None,
+        allow_replication_factor_change=call.request.allow_replication_factor_change,
+        responses=[
+            ReassignableTopicResponse(
+                name=topic.name, partitions=[_answer(broker, topic.name, partition) for partition in topic.partitions]
+            )
+            for topic in call.request.topics
+        ],
+    )
+
+
+def _answer(broker: Broker, name: str, wish: ReassignablePartition) -> ReassignablePartitionResponse:
+    response = ReassignablePartitionResponse(partition_index=wish.partition_index, error_message=None)
+    try:
+        _check(broker, name, wish)
+    except KafkaError as error:
+        response.error_code, response.error_message = error.code, error.message
+    return response
+
+
+def _check(broker: Broker, name: str, wish: ReassignablePartition) -> None:
+    topic = broker.topics.find(name)
+    if topic is None or not 0 <= wish.partition_index < len(topic.partitions):
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {name}-{wish.partition_index}")
+    if wish.replicas is None:
+        raise KafkaError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "no reassignment is in progress")
+    if not wish.replicas:
+        raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "a partition needs at least one replica")
+    if len(set(wish.replicas)) != len(wish.replicas):
+        raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "a broker is named twice")
+    if wish.replicas != [broker.node_id]:
+        unknown = next(replica for replica in wish.replicas if replica != broker.node_id)
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"there is no broker {unknown}, this is a broker of its own: {broker.node_id}"
+        )

@@ -1,0 +1,100 @@
+"""ElectLeaders: makes the preferred replica of partitions their leader again, or any replica at all.
+
+Behaviour:
+    One broker leads every partition already: ELECTION_NOT_NEEDED. A partition whose log is offline has nobody to lead it:
+    PREFERRED_LEADER_NOT_AVAILABLE, or ELIGIBLE_LEADERS_NOT_AVAILABLE of an unclean election. UNKNOWN_TOPIC_OR_PARTITION is one
+    that does not exist. Asked for all partitions, the answer leaves out those that need no election. An election of no known
+    type is INVALID_REQUEST, from version 1 on.
+
+Versions:
+    0: preferred leaders (KIP-183). 1: `election_type`, the error of the whole (KIP-460). 2: flexible.
+
+Differs from Apache Kafka:
+    Nothing.
+
+Source: ReplicationControlManager.electLeaders, electLeader.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import TYPE_CHECKING, Annotated
+
+from wirekafka.api.registry import Call, serves
+from wirekafka.errors import ErrorCode, KafkaError
+from wirekafka.wire.types import Int8, Int16, Int32, Message, NullableString, String, nullable, since
+
+if TYPE_CHECKING:
+    from wirekafka.broker import Broker
+
+
+class ElectionType(IntEnum):
+    """Who may become leader, by Kafka's numbers."""
+
+    PREFERRED = 0
+    UNCLEAN = 1
+
+
+class TopicPartitions(Message):
+    topic: String = ""
+    partitions: list[Int32] = []
+
+
+class ElectLeadersRequest(Message):
+    election_type: Annotated[Int8, since(1)] = ElectionType.PREFERRED
+    topic_partitions: Annotated[list[TopicPartitions] | None, nullable(0)] = []
+    timeout_ms: Int32 = 60000
+
+
+class PartitionResult(Message):
+    partition_id: Int32 = 0
+    error_code: Int16 = 0
+    error_message: Annotated[NullableString, nullable(0)] = ""
+
+
+class ReplicaElectionResult(Message):
+    topic: String = ""
+    partition_result: list[PartitionResult] = []
+
+
+class ElectLeadersResponse(Message):
+    throttle_time_ms: Int32 = 0
+    error_code: Annotated[Int16, since(1)] = 0
+    replica_election_results: list[ReplicaElectionResult] = []
+
+
+@serves(43, ElectLeadersRequest, ElectLeadersResponse, versions=range(3), flexible_since=2)
+def elect_leaders(broker: Broker, call: Call[ElectLeadersRequest]) -> ElectLeadersResponse:
+    """Says of each partition why there is no election."""
+    request = call.request
+    if request.election_type not in tuple(ElectionType):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"there is no election of type {request.election_type}")
+    election = ElectionType(request.election_type)
+    wanted = request.topic_partitions
+    asked = (
+        [(topic.name, range(len(topic.partitions))) for topic in broker.topics]
+        if wanted is None
+        else [(each.topic, each.partitions) for each in wanted]
+    )
+    results = []
+    for name, indexes in asked:
+        answers = [(index, _refusal(broker, name, index, election)) for index in indexes]
+        told = [
+            PartitionResult(partition_id=index, error_code=error.code, error_message=error.message)
+            for index, error in answers
+            if wanted is not None or error.code is not ErrorCode.ELECTION_NOT_NEEDED
+        ]
+        if told:
+            results.append(ReplicaElectionResult(topic=name, partition_result=told))
+    return ElectLeadersResponse(replica_election_results=results)
+
+
+def _refusal(broker: Broker, name: str, index: int, election: ElectionType) -> KafkaError:
+    topic = broker.topics.find(name)
+    if topic is None or not 0 <= index < len(topic.partitions):
+        return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {name}-{index}")
+    if not topic.partitions[index].is_offline:
+        return KafkaError(ErrorCode.ELECTION_NOT_NEEDED, "the partition has its leader")
+    if election is ElectionType.PREFERRED:
+        return KafkaError(ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, "the preferred leader's log is offline")
+    return KafkaError(ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, "the only replica's log is offline")
