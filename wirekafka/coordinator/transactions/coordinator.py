@@ -249,7 +249,9 @@ class TransactionCoordinator:
         is_rotated = known.previous_producer_id == producer_id and epoch == EXHAUSTED_EPOCH and known.producer_epoch == 0
         if known.producer_id != producer_id and not is_rotated:
             raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
-        is_again = known.state not in (EMPTY, ONGOING) and (is_rotated or known.producer_epoch == epoch + 1)
+        # Only what was ended by transactions v2 has bumped the epoch: an end by v1 one epoch higher is another producer's.
+        has_ended = known.state not in (EMPTY, ONGOING) and known.client_version >= TRANSACTIONS_V2
+        is_again = has_ended and (is_rotated or known.producer_epoch == epoch + 1)
         if not is_again and (known.state in PREPARED or known.producer_epoch != epoch):
             raise KafkaError(ErrorCode.PRODUCER_FENCED)
         if is_again:

@@ -310,10 +310,7 @@ class TransactionRuntime:
             return
         index = self.partition_of(transactional_id)
         try:
-            epoch = self._partition(index).leader_epoch
-            for marker in coordinator.markers(transactional_id):
-                self._write(transactional_id, marker, epoch)
-                coordinator.marked(transactional_id, marker.topic_partition)
+            self._write_markers(transactional_id, self._partition(index).leader_epoch)
             step = coordinator.complete(transactional_id, self._clock.now_ms())
             assert step.record is not None
             self._append(index, [step.record])
@@ -321,6 +318,23 @@ class TransactionRuntime:
             self._try_again(transactional_id, error)
         else:
             self._stuck.discard(transactional_id)
+
+    def _write_markers(self, transactional_id: str, coordinator_epoch: int) -> None:
+        """Writes what markers are missing, as many as can be.
+
+        Raises:
+            KafkaError: not all could be written.
+        """
+        failure = None
+        for marker in self._coordinator.markers(transactional_id):
+            try:
+                self._write(transactional_id, marker, coordinator_epoch)
+            except KafkaError as error:
+                failure = error
+            else:
+                self._coordinator.marked(transactional_id, marker.topic_partition)
+        if failure is not None:
+            raise failure
 
     def _try_again(self, transactional_id: str, error: KafkaError) -> None:
         if transactional_id not in self._stuck:
