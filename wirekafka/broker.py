@@ -19,6 +19,8 @@ from wirekafka.cluster.producer_ids import ProducerIds
 from wirekafka.cluster.purgatory import Purgatory
 from wirekafka.cluster.topics import Topics
 from wirekafka.config import BrokerConfig
+from wirekafka.coordinator.consumer.runtime import ConsumerGroupRuntime
+from wirekafka.coordinator.modern.live_topics import LiveTopics
 from wirekafka.coordinator.runtime import GroupRuntime
 from wirekafka.coordinator.transactions.markers import MarkerWriter
 from wirekafka.coordinator.transactions.runtime import TransactionRuntime
@@ -50,6 +52,8 @@ class Broker:
         fetch_sessions: what consumers fetch, remembered.
         producer_ids: gives ids to producers.
         groups: the group coordinator.
+        live_topics: the topics as the group coordinator sees them.
+        consumer_groups: its groups of the consumer protocol.
         markers: writes what ends a transaction in a partition.
         transactions: the transaction coordinator.
     """
@@ -58,8 +62,10 @@ class Broker:
         "clock",
         "cluster_id",
         "config",
+        "consumer_groups",
         "fetch_sessions",
         "groups",
+        "live_topics",
         "logs",
         "markers",
         "node_id",
@@ -83,6 +89,8 @@ class Broker:
         path = os.path.join(config.log_dirs[0], producer_ids.FILE_NAME)
         self.producer_ids = ProducerIds(path, logs.storage, node_id=self.node_id, greatest_known=self._greatest_producer_id)
         self.groups = GroupRuntime(config, clock, topics)
+        self.live_topics = LiveTopics(topics, config.rack, clock.now_ms)
+        self.consumer_groups = ConsumerGroupRuntime(config, clock, self.groups, topics, self.live_topics)
         self.markers = MarkerWriter(topics, self.groups)
         self.transactions = TransactionRuntime(config, clock, topics, self.markers, self.producer_ids.take)
         self._advertised = config.advertised_listeners

@@ -22,6 +22,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated
 
 from wirekafka.api.registry import Call, serves
+from wirekafka.cluster.operations import GROUP_OPERATIONS
 from wirekafka.coordinator.group_types import DEAD
 from wirekafka.errors import ErrorCode
 from wirekafka.wire.types import Bool, Bytes, Int16, Int32, Message, NullableString, String, nullable, since
@@ -60,10 +61,6 @@ class DescribeGroupsResponse(Message):
     groups: list[DescribedGroup] = []
 
 
-ALL_GROUP_OPERATIONS = sum(1 << code for code in (3, 6, 8, 10, 11))
-"""READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS and ALTER_CONFIGS, by their codes in AclOperation."""
-
-
 @serves(15, DescribeGroupsRequest, DescribeGroupsResponse, versions=range(7), flexible_since=5)
 def describe_groups(broker: Broker, call: Call[DescribeGroupsRequest]) -> DescribeGroupsResponse:
     """Describes each of the groups; only a client of version 6 can be told that one does not exist."""
@@ -71,7 +68,7 @@ def describe_groups(broker: Broker, call: Call[DescribeGroupsRequest]) -> Descri
     if call.request.include_authorized_operations:
         for group in groups:
             if group.error_code == ErrorCode.NONE:
-                group.authorized_operations = ALL_GROUP_OPERATIONS
+                group.authorized_operations = GROUP_OPERATIONS
     return DescribeGroupsResponse(groups=groups)
 
 

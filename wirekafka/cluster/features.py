@@ -21,9 +21,12 @@ class FeatureVersions(NamedTuple):
     most: int
 
 
+GROUP_VERSION = "group.version"
 TRANSACTION_VERSION = "transaction.version"
 
 FEATURES: dict[str, FeatureVersions] = {
+    # 1: consumer groups (KIP-848).
+    GROUP_VERSION: FeatureVersions(0, 1),
     # 1: the coordinator writes flexible records. 2: transactions v2, an epoch for each transaction (KIP-890).
     TRANSACTION_VERSION: FeatureVersions(0, 2),
 }

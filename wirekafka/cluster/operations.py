@@ -45,6 +45,15 @@ TOPIC_OPERATIONS = _bits(
 )
 """Everything that can be done with a topic."""
 
+GROUP_OPERATIONS = _bits(
+    Operation.READ,
+    Operation.DELETE,
+    Operation.DESCRIBE,
+    Operation.DESCRIBE_CONFIGS,
+    Operation.ALTER_CONFIGS,
+)
+"""Everything that can be done with a group."""
+
 CLUSTER_OPERATIONS = _bits(
     Operation.CREATE,
     Operation.ALTER,

@@ -18,6 +18,7 @@ from pathlib import Path
 import structlog
 
 from wirekafka.config.broker_table import BROKER_SETTINGS
+from wirekafka.config.consumer_table import CONSUMER_ORDER
 from wirekafka.config.definition import ConfigError, Setting, Value
 from wirekafka.config.endpoints import (
     Listener,
@@ -264,8 +265,10 @@ def _check_pairs(values: Mapping[str, Value], given: Mapping[str, Value]) -> Non
         if values[name] == 0:
             raise _refusal(name, values, "-1 for no limit, or at least 1")
     _check_order("group.min.session.timeout.ms", "group.max.session.timeout.ms", values)
-    for lower, upper in SHARE_ORDER:
+    for lower, upper in CONSUMER_ORDER + SHARE_ORDER:
         _check_order(lower, upper, values)
+    for kind in ("consumer", "share"):
+        _check_less(f"group.{kind}.heartbeat.interval.ms", f"group.{kind}.session.timeout.ms", values)
     _check_order("log.cleaner.min.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms", values)
     threads, memory = values["log.cleaner.threads"], values["log.cleaner.dedupe.buffer.size"]
     assert isinstance(threads, int)
@@ -282,6 +285,12 @@ def _check_order(lower: str, upper: str, values: Mapping[str, Value]) -> None:
     assert isinstance(most, int)
     if least > most:
         raise _refusal(lower, values, f"at most the value of {upper}")
+
+
+def _check_less(lower: str, upper: str, values: Mapping[str, Value]) -> None:
+    if values[lower] == values[upper]:
+        raise _refusal(lower, values, f"less than the value of {upper}")
+    _check_order(lower, upper, values)
 
 
 def _refusal(name: str, values: Mapping[str, Value], accepted: str) -> ConfigError:

@@ -9,6 +9,7 @@ Source: org.apache.kafka.server.config.AbstractKafkaConfig.CONFIG_DEF; DynamicBr
 
 from __future__ import annotations
 
+from wirekafka.config.consumer_table import CONSUMER_SETTINGS
 from wirekafka.config.definition import (
     DOUBLE_MAX,
     INT_MAX,
@@ -540,6 +541,6 @@ _GROUPS = (
 )
 
 BROKER_SETTINGS: dict[str, Setting] = table_of(
-    *_SERVER, *_REQUESTS, *_TOPICS, *_LOG, *_CLEANER, *_PRODUCERS, *_TRANSACTIONS, *_GROUPS, *SHARE_SETTINGS
+    *_SERVER, *_REQUESTS, *_TOPICS, *_LOG, *_CLEANER, *_PRODUCERS, *_TRANSACTIONS, *_GROUPS, *CONSUMER_SETTINGS, *SHARE_SETTINGS
 )
 """Every honoured setting of a broker, by name."""

@@ -67,6 +67,7 @@ def _bounds(kind: str, subject: str) -> GroupBounds:
 GROUP_BOUNDS: dict[str, GroupBounds] = {
     f"{kind}.{subject}": _bounds(kind, subject)
     for kind, subjects in {
+        "consumer": ("session.timeout.ms", "heartbeat.interval.ms", "assignment.interval.ms"),
         "share": (
             "session.timeout.ms",
             "heartbeat.interval.ms",
@@ -109,7 +110,7 @@ GROUP_SETTINGS: dict[str, Setting] = table_of(
 )
 """Every setting of a group, by name."""
 
-_LONGER_THAN = (("share.session.timeout.ms", "share.heartbeat.interval.ms"),)
+_LONGER_THAN = tuple((f"{kind}.session.timeout.ms", f"{kind}.heartbeat.interval.ms") for kind in ("consumer", "share"))
 
 
 class GroupConfig:

@@ -19,7 +19,7 @@ _THREADS = "requests, disk and groups share one event loop"
 _ONE_BROKER = "there is one broker, and each partition has one replica"
 _CONTROLLER = "the broker keeps its own metadata, without controllers or ZooKeeper"
 _TRANSACTIONS = "partitions are added to a transaction in the step that writes to them"
-_PROTOCOLS = "groups speak the classic protocol only"
+_PROTOCOLS = "there are no streams groups"
 _METRICS = "there are no metrics and no telemetry yet"
 _QUOTAS = "there are no quotas yet"
 _DROPPED = "the newest format is always written, as in Apache Kafka 4"
@@ -82,7 +82,6 @@ WITHOUT_EFFECT: dict[str, str] = {
     "transaction.state.log.replication.factor": _ONE_BROKER,
     "transaction.state.log.load.buffer.size": "__transaction_state is read batch by batch",
     "add.partitions.to.txn.*": _TRANSACTIONS,
-    "group.consumer.*": _PROTOCOLS,
     "group.share.assignor.offload.enable": "an assignment is made in the step that asks for it",
     "group.share.initialize.retry.interval.ms": "the state of share partitions is written in the step that asks for it",
     "group.streams.*": _PROTOCOLS,
@@ -127,7 +126,6 @@ REFUSED_UNLESS: dict[str, tuple[str, ...]] = {
     "delegation.token.max.lifetime.ms": ("604800000",),
     "delegation.token.secret.key": (),
     "follower.fetch.last.tiered.offset.enable": ("false",),
-    "group.coordinator.rebalance.protocols": ("classic", "classic,consumer", "classic,consumer,streams"),
     "group.share.persister.class.name": ("org.apache.kafka.server.share.persister.DefaultStatePersister",),
     "log.local.retention.bytes": ("-2",),
     "log.local.retention.ms": ("-2",),

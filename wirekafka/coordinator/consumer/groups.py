@@ -24,7 +24,7 @@ from wirekafka.coordinator.consumer.records import (
     TargetRecord,
 )
 from wirekafka.coordinator.consumer.requests import DescribedConsumer, DescribedConsumerGroup
-from wirekafka.coordinator.consumer.settings import ConsumerSettings
+from wirekafka.coordinator.consumer.settings import ConsumerSettings, GroupTimes
 from wirekafka.coordinator.consumer.timers import RevocationExpired, cancel_all, renew_session, revocation_timer
 from wirekafka.coordinator.consumer.turn import Turn
 from wirekafka.coordinator.effects import Effects
@@ -40,6 +40,7 @@ class ConsumerGroups:
 
     Args:
         groups: all groups, by id, of whatever type.
+        times_of: what a group of this id has set itself, or the broker for all.
         partition_of: the partition of __consumer_offsets that holds a group of this id.
         forget: takes a group whose end is in the log out of `groups`.
 
@@ -51,12 +52,14 @@ class ConsumerGroups:
         self,
         groups: dict[str, AnyGroup],
         settings: ConsumerSettings,
+        times_of: Callable[[str], GroupTimes],
         image: TopicImage,
         hashes: MetadataHashes,
         partition_of: Callable[[str], int],
         forget: Callable[[str], None],
     ) -> None:
         self.settings = settings
+        self.times_of = times_of
         self.timers: dict[type[Any], Callable[[Any, int, Effects], None]] = {}
         self.image = image
         self._groups = groups
@@ -107,10 +110,6 @@ class ConsumerGroups:
         """A group that is not in the log yet, nor in the table."""
         return ConsumerGroup(group_id, self._partition_of(group_id), self.image)
 
-    def settings_of(self, group_id: str) -> ConsumerSettings:
-        """The settings of one group."""
-        return self.settings
-
     def check_room(self, group: ConsumerGroup, member_id: str) -> None:
         """Whether the group can have this member.
 
@@ -123,8 +122,9 @@ class ConsumerGroups:
 
     def turn(self, group: ConsumerGroup, member: ConsumerMember, updated: ConsumerMember, now_ms: int, out: Effects) -> Turn:
         """A member's turn."""
-        settings = self.settings_of(group.group_id)
-        return Turn(group, member, updated, hashes=self._hashes, settings=settings, now_ms=now_ms, out=out)
+        settings, hashes = self.settings, self._hashes
+        interval_ms = self.times_of(group.group_id).assignment_interval_ms
+        return Turn(group, member, updated, hashes=hashes, settings=settings, interval_ms=interval_ms, now_ms=now_ms, out=out)
 
     def metadata_hash(self, topics: set[str]) -> int:
         """The hash over those of the topics that exist."""
@@ -153,9 +153,9 @@ class ConsumerGroups:
 
         Source: GroupMetadataManager.onLoaded.
         """
-        settings = self.settings_of(group.group_id)
+        times = self.times_of(group.group_id)
         for member in group.members.values():
-            renew_session(group.group_id, member.member_id, settings.session_timeout_ms, out)
+            renew_session(group.group_id, member.member_id, times.session_timeout_ms, out)
             if member.state is MemberState.UNREVOKED_PARTITIONS:
                 event = RevocationExpired(group.group_id, member.member_id, member.member_epoch)
                 out.set_timer(revocation_timer(group.group_id, member.member_id), member.rebalance_timeout_ms, event)

@@ -79,20 +79,20 @@ class Heartbeats:
     def _take_turn(
         self, group: ConsumerGroup, member: ConsumerMember, request: ConsumerHeartbeat, now_ms: int, out: Effects
     ) -> ConsumerHeartbeatResult:
-        settings = self._groups.settings_of(group.group_id)
+        times = self._groups.times_of(group.group_id)
         turn = self._groups.turn(group, member, _updated(member, request), now_ms, out)
         has_changed = turn.say()
         has_changed |= turn.update_regexes()
         turn.update_epoch(has_subscription_changed=has_changed)
         turn.update_target()
         turn.reconcile(request.owned, has_subscription_changed=has_changed)
-        renew_session(group.group_id, member.member_id, settings.session_timeout_ms, out)
+        renew_session(group.group_id, member.member_id, times.session_timeout_ms, out)
         updated = turn.updated
         is_told = request.member_epoch == JOIN_EPOCH or _is_full(request) or member.assigned != updated.assigned
         return ConsumerHeartbeatResult(
             updated.member_id,
             updated.member_epoch,
-            settings.heartbeat_interval_ms,
+            times.heartbeat_interval_ms,
             without_epochs(updated.assigned) if is_told else None,
         )
 

@@ -13,7 +13,7 @@ from wirekafka.coordinator.consumer.classic_members import ConsumerGroupsClassic
 from wirekafka.coordinator.consumer.groups import ConsumerGroups
 from wirekafka.coordinator.consumer.heartbeats import Heartbeats
 from wirekafka.coordinator.consumer.migration import Migration
-from wirekafka.coordinator.consumer.settings import ConsumerSettings
+from wirekafka.coordinator.consumer.settings import ConsumerSettings, GroupTimes
 from wirekafka.coordinator.consumer.timers import ClassicJoinExpired, ClassicSyncExpired, MemberExpired, RevocationExpired
 from wirekafka.coordinator.coordinator import GroupCoordinator
 from wirekafka.coordinator.effects import Effects
@@ -41,12 +41,13 @@ class ConsumerMachine:
         self,
         coordinator: GroupCoordinator,
         settings: ConsumerSettings,
+        times_of: Callable[[str], GroupTimes],
         image: TopicImage,
         hashes: MetadataHashes,
         new_id: Callable[[], str],
     ) -> None:
         table = coordinator.groups
-        self.groups = ConsumerGroups(table, settings, image, hashes, coordinator.partition_of, coordinator.forget)
+        self.groups = ConsumerGroups(table, settings, times_of, image, hashes, coordinator.partition_of, coordinator.forget)
         self._migration = Migration(table, self.groups, coordinator.rebalancer)
         self.heartbeats = Heartbeats(self.groups, self._migration, new_id)
         self.groups.timers.update(

@@ -10,14 +10,16 @@ import uuid
 from collections.abc import Callable
 
 from wirekafka.clock import Clock
+from wirekafka.cluster.topics import Topics
 from wirekafka.config import BrokerConfig
 from wirekafka.coordinator.consumer.machine import ConsumerMachine
 from wirekafka.coordinator.consumer.requests import ConsumerHeartbeat, ConsumerHeartbeatResult, DescribedConsumerGroup
-from wirekafka.coordinator.consumer.settings import ConsumerSettings
+from wirekafka.coordinator.consumer.settings import ConsumerSettings, GroupTimes
 from wirekafka.coordinator.effects import append_error
+from wirekafka.coordinator.group_types import CONSUMER
 from wirekafka.coordinator.modern.live_topics import LiveTopics
 from wirekafka.coordinator.runtime import GroupRuntime
-from wirekafka.errors import KafkaError
+from wirekafka.errors import ErrorCode, KafkaError
 
 
 def new_member_id() -> str:
@@ -38,19 +40,28 @@ class ConsumerGroupRuntime:
         config: BrokerConfig,
         clock: Clock,
         groups: GroupRuntime,
-        topics: LiveTopics,
+        topics: Topics,
+        image: LiveTopics,
         new_id: Callable[[], str] = new_member_id,
     ) -> None:
         self._clock = clock
         self._groups = groups
-        self._machine = ConsumerMachine(groups.coordinator, ConsumerSettings.of(config), topics, topics.hashes, new_id)
+        self._is_served = CONSUMER in config.items("group.coordinator.rebalance.protocols")
+
+        def times_of(group_id: str) -> GroupTimes:
+            return GroupTimes.of(topics.group_config(group_id))
+
+        settings = ConsumerSettings.of(config)
+        self._machine = ConsumerMachine(groups.coordinator, settings, times_of, image, image.hashes, new_id)
 
     def heartbeat(self, request: ConsumerHeartbeat) -> ConsumerHeartbeatResult:
         """ConsumerGroupHeartbeat: see `Heartbeats.heartbeat`.
 
         Raises:
-            KafkaError: as that; or what an append ended with: the member is where it was then.
+            KafkaError: as that; UNSUPPORTED_VERSION, if the broker is configured to do without consumer groups; or what an
+                append ended with: the member is where it was then.
         """
+        self._check_served()
         result, effects = self._machine.heartbeats.heartbeat(request, self._clock.now_ms())
         error = self._groups.run(request.group_id, effects)
         if error is not None:
@@ -61,6 +72,13 @@ class ConsumerGroupRuntime:
         """A group and its members.
 
         Raises:
-            KafkaError: GROUP_ID_NOT_FOUND.
+            KafkaError: UNSUPPORTED_VERSION, INVALID_GROUP_ID, GROUP_ID_NOT_FOUND.
         """
+        self._check_served()
+        if not group_id:
+            raise KafkaError(ErrorCode.INVALID_GROUP_ID)
         return self._machine.groups.describe(group_id)
+
+    def _check_served(self) -> None:
+        if not self._is_served:
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)

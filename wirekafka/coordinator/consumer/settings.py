@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from wirekafka.coordinator.modern.assignors import ASSIGNORS
 
 if TYPE_CHECKING:
     from wirekafka.config import BrokerConfig
+    from wirekafka.config.group_table import GroupConfig
 
 
 class MigrationPolicy(Enum):
@@ -34,6 +35,23 @@ class MigrationPolicy(Enum):
         return self in (MigrationPolicy.BIDIRECTIONAL, MigrationPolicy.DOWNGRADE)
 
 
+class GroupTimes(NamedTuple):
+    """What a group may set itself, see the settings of the same names in Kafka's documentation; the defaults are Kafka's."""
+
+    session_timeout_ms: int = 45_000
+    heartbeat_interval_ms: int = 5_000
+    assignment_interval_ms: int = 1_000
+
+    @classmethod
+    def of(cls, config: GroupConfig) -> GroupTimes:
+        """What holds for a group."""
+        return cls(
+            config.integer("consumer.session.timeout.ms"),
+            config.integer("consumer.heartbeat.interval.ms"),
+            config.integer("consumer.assignment.interval.ms"),
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class ConsumerSettings:
     """See the settings of the same names in Kafka's documentation; the defaults are Kafka's.
@@ -43,12 +61,9 @@ class ConsumerSettings:
         classic_max_size: the most members with which a group becomes a classic one.
     """
 
-    session_timeout_ms: int = 45_000
-    heartbeat_interval_ms: int = 5_000
     max_size: int = 0x7FFFFFFF
     classic_max_size: int = 0x7FFFFFFF
     assignors: tuple[str, ...] = tuple(ASSIGNORS)
-    assignment_interval_ms: int = 1_000
     regex_refresh_interval_ms: int = 600_000
     migration_policy: MigrationPolicy = MigrationPolicy.BIDIRECTIONAL
 
@@ -56,12 +71,9 @@ class ConsumerSettings:
     def of(cls, config: BrokerConfig) -> ConsumerSettings:
         """What a broker is configured to."""
         return cls(
-            session_timeout_ms=config.integer("group.consumer.session.timeout.ms"),
-            heartbeat_interval_ms=config.integer("group.consumer.heartbeat.interval.ms"),
             max_size=config.integer("group.consumer.max.size"),
             classic_max_size=config.integer("group.max.size"),
             assignors=tuple(config.items("group.consumer.assignors")),
-            assignment_interval_ms=config.integer("group.consumer.assignment.interval.ms"),
             regex_refresh_interval_ms=config.integer("group.consumer.regex.refresh.interval.ms"),
             migration_policy=MigrationPolicy(config.text("group.consumer.migration.policy").lower()),
         )

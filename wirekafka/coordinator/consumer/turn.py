@@ -46,7 +46,7 @@ class Turn:
     Args:
         member: as the group has it; a new one is not in the group yet.
         updated: as it says it is now.
-        settings: those of its group.
+        interval_ms: how long after an assignment of the group the next is computed.
 
     Attributes:
         updated: what has become of it so far.
@@ -61,6 +61,7 @@ class Turn:
         *,
         hashes: MetadataHashes,
         settings: ConsumerSettings,
+        interval_ms: int,
         now_ms: int,
         out: Effects,
     ) -> None:
@@ -71,6 +72,7 @@ class Turn:
         self._member = member
         self._hashes = hashes
         self._settings = settings
+        self._interval_ms = interval_ms
         self._now_ms = now_ms
         self._out = out
         self._group_epoch = group.group_epoch
@@ -189,7 +191,7 @@ class Turn:
     def _may_assign(self) -> bool:
         """Whether it is long enough since the last time, so that members that come together are assigned together (KIP-1263)."""
         last_ms = self._group.assignment_timestamp_ms
-        return not last_ms or self._now_ms >= last_ms + self._settings.assignment_interval_ms
+        return not last_ms or self._now_ms >= last_ms + self._interval_ms
 
     def _assignor(self) -> str:
         """The one that most members ask for."""

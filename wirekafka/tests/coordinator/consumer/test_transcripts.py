@@ -16,7 +16,7 @@ import pytest
 
 from wirekafka.coordinator.consumer.embedded import read_assignment
 from wirekafka.coordinator.consumer.requests import ConsumerHeartbeat
-from wirekafka.coordinator.consumer.settings import ConsumerSettings, MigrationPolicy
+from wirekafka.coordinator.consumer.settings import ConsumerSettings, GroupTimes, MigrationPolicy
 from wirekafka.coordinator.requests import CommitRequest, JoinRequest, PartitionCommit, SyncRequest, SyncResult
 from wirekafka.coordinator.settings import GroupSettings
 from wirekafka.errors import ErrorCode
@@ -50,9 +50,9 @@ class ConsumerPlayer(GroupPlayer):
             ConsumerSettings(
                 max_size=int(max_size),
                 assignors=tuple(assignors.split(",")),
-                assignment_interval_ms=int(interval),
                 migration_policy=MigrationPolicy(policy),
             ),
+            GroupTimes(assignment_interval_ms=int(interval)),
         )
 
     def do_topic(self, name: str, partitions: str) -> None:

@@ -20,7 +20,7 @@ from wirekafka.coordinator.consumer.records import (
     TargetRecord,
 )
 from wirekafka.coordinator.consumer.requests import ConsumerHeartbeat, ConsumerHeartbeatResult
-from wirekafka.coordinator.consumer.settings import ConsumerSettings
+from wirekafka.coordinator.consumer.settings import ConsumerSettings, GroupTimes
 from wirekafka.coordinator.coordinator import GroupCoordinator
 from wirekafka.coordinator.effects import append_error
 from wirekafka.coordinator.modern.topics import MetadataHashes, Partitions
@@ -78,15 +78,22 @@ class MemoryImage:
 
 
 class ConsumerWorld(World):
-    def __init__(self, settings: GroupSettings | None = None, consumer_settings: ConsumerSettings | None = None) -> None:
+    def __init__(
+        self,
+        settings: GroupSettings | None = None,
+        consumer_settings: ConsumerSettings | None = None,
+        times: GroupTimes | None = None,
+    ) -> None:
         self.image = MemoryImage()
+        self.times = times or GroupTimes()
         self.consumer_settings = consumer_settings or ConsumerSettings()
         super().__init__(settings)
 
     def _new_coordinator(self) -> GroupCoordinator:
         coordinator = super()._new_coordinator()
         new_id = lambda: f"new-{next(self._numbers)}"  # noqa: E731
-        self.machine = ConsumerMachine(coordinator, self.consumer_settings, self.image, self.image.hashes, new_id)
+        times_of = lambda group_id: self.times  # noqa: E731
+        self.machine = ConsumerMachine(coordinator, self.consumer_settings, times_of, self.image, self.image.hashes, new_id)
         return coordinator
 
     def heartbeat(self, request: ConsumerHeartbeat) -> ConsumerHeartbeatResult:

@@ -1,0 +1,131 @@
+"""ConsumerGroupDescribe: the state of consumer groups and their members (KIP-848).
+
+Behaviour:
+    A group is described with its epochs, and each member with what it may be reading and what it is to have. Partitions of
+    topics that are no more are left out. A group that does not exist, or is of another type, is GROUP_ID_NOT_FOUND; an empty id
+    is INVALID_GROUP_ID. UNSUPPORTED_VERSION if `group.coordinator.rebalance.protocols` is without `consumer`.
+
+Versions:
+    0. The description, and what the client may do to the group, if it asks: everything, as in Apache Kafka without an authorizer.
+    1. Which protocol a member speaks (KIP-1099).
+
+Differs from Apache Kafka:
+    Nothing.
+
+Source: GroupMetadataManager.consumerGroupDescribe, ConsumerGroup.asDescribedGroup, KafkaApis.handleConsumerGroupDescribe.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated
+
+from wirekafka.api.registry import Call, serves
+from wirekafka.cluster.operations import GROUP_OPERATIONS, NOT_ASKED
+from wirekafka.coordinator.consumer.requests import DescribedConsumer
+from wirekafka.errors import ErrorCode, KafkaError
+from wirekafka.names import ZERO_TOPIC_ID
+from wirekafka.wire.types import Bool, Int8, Int16, Int32, Message, NullableString, String, Uuid, nullable, since
+
+if TYPE_CHECKING:
+    from wirekafka.broker import Broker
+
+
+class ConsumerGroupDescribeRequest(Message):
+    group_ids: list[String] = []
+    include_authorized_operations: Bool = False
+
+
+class DescribedTopicPartitions(Message):
+    topic_id: Uuid = ZERO_TOPIC_ID
+    topic_name: String = ""
+    partitions: list[Int32] = []
+
+
+class DescribedAssignment(Message):
+    topic_partitions: list[DescribedTopicPartitions] = []
+
+
+class DescribedConsumerGroupMember(Message):
+    member_id: String = ""
+    instance_id: Annotated[NullableString, nullable(0)] = None
+    rack_id: Annotated[NullableString, nullable(0)] = None
+    member_epoch: Int32 = 0
+    client_id: String = ""
+    client_host: String = ""
+    subscribed_topic_names: list[String] = []
+    subscribed_topic_regex: Annotated[NullableString, nullable(0)] = None
+    assignment: DescribedAssignment = DescribedAssignment()
+    target_assignment: DescribedAssignment = DescribedAssignment()
+    member_type: Annotated[Int8, since(1)] = -1
+
+
+class DescribedConsumerGroup(Message):
+    error_code: Int16 = 0
+    error_message: Annotated[NullableString, nullable(0)] = None
+    group_id: String = ""
+    group_state: String = ""
+    group_epoch: Int32 = 0
+    assignment_epoch: Int32 = 0
+    assignor_name: String = ""
+    members: list[DescribedConsumerGroupMember] = []
+    authorized_operations: Int32 = NOT_ASKED
+
+
+class ConsumerGroupDescribeResponse(Message):
+    throttle_time_ms: Int32 = 0
+    groups: list[DescribedConsumerGroup] = []
+
+
+CLASSIC_MEMBER, CONSUMER_MEMBER = 0, 1
+
+
+@serves(69, ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse, versions=range(2), flexible_since=0)
+def consumer_group_describe(broker: Broker, call: Call[ConsumerGroupDescribeRequest]) -> ConsumerGroupDescribeResponse:
+    """Describes each of the groups."""
+    groups = [_described(broker, group_id) for group_id in call.request.group_ids]
+    if call.request.include_authorized_operations:
+        for group in groups:
+            if group.error_code == ErrorCode.NONE:
+                group.authorized_operations = GROUP_OPERATIONS
+    return ConsumerGroupDescribeResponse(groups=groups)
+
+
+def _described(broker: Broker, group_id: str) -> DescribedConsumerGroup:
+    try:
+        found = broker.consumer_groups.describe(group_id)
+    except KafkaError as error:
+        return DescribedConsumerGroup(group_id=group_id, error_code=error.code, error_message=error.message)
+    return DescribedConsumerGroup(
+        group_id=group_id,
+        group_state=found.state,
+        group_epoch=found.group_epoch,
+        assignment_epoch=found.assignment_epoch,
+        assignor_name=found.assignor,
+        members=[_member(broker, member) for member in found.members],
+    )
+
+
+def _member(broker: Broker, member: DescribedConsumer) -> DescribedConsumerGroupMember:
+    return DescribedConsumerGroupMember(
+        member_id=member.member_id,
+        instance_id=member.instance_id,
+        rack_id=member.rack_id,
+        member_epoch=member.member_epoch,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        subscribed_topic_names=member.subscribed_topic_names,
+        subscribed_topic_regex=member.subscribed_topic_regex,
+        assignment=_assignment(broker, member.assignment),
+        target_assignment=_assignment(broker, member.target),
+        member_type=CLASSIC_MEMBER if member.is_classic else CONSUMER_MEMBER,
+    )
+
+
+def _assignment(broker: Broker, partitions: Mapping[bytes, list[int]]) -> DescribedAssignment:
+    topics = []
+    for topic_id, indexes in partitions.items():
+        topic = broker.topics.find_by_id(topic_id)
+        if topic is not None:
+            topics.append(DescribedTopicPartitions(topic_id=topic_id, topic_name=topic.name, partitions=indexes))
+    return DescribedAssignment(topic_partitions=topics)
