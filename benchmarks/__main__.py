@@ -11,12 +11,13 @@ import click
 
 from benchmarks import load, machine, report
 from benchmarks.brokers import open_broker
+from benchmarks.group_rows import GROUP_ROWS
 from benchmarks.log_rows import LOG_ROWS, LogRow
 from benchmarks.rows import RESTING, ROWS, Figures, Row, Timing
 from compat_tests.harness import jars
 from compat_tests.harness.broker import running
 
-NAMES = [row.name for row in (*RESTING, *ROWS, *LOG_ROWS)]
+NAMES = [row.name for row in (*RESTING, *ROWS, *LOG_ROWS, *GROUP_ROWS)]
 
 Results = dict[str, dict[str, dict[str, list[float]]]]
 
@@ -90,7 +91,9 @@ def main(
     facts = machine.facts(directory)
     timing = Timing(warmup, seconds)
     results: Results = defaultdict(lambda: defaultdict(lambda: defaultdict(list)))
-    resting, loaded, of_log = (tuple(row for row in rows if not names or row.name in names) for rows in (RESTING, ROWS, LOG_ROWS))
+    resting, loaded, of_log = (
+        tuple(row for row in rows if not names or row.name in names) for rows in (RESTING, ROWS, (*LOG_ROWS, *GROUP_ROWS))
+    )
     try:
         load.program()
         machine.touch_memory()

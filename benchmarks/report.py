@@ -40,7 +40,7 @@ def _ratio(wirekafka: Sequence[float] | None, kafka: Sequence[float] | None) -> 
 def _asked(figure: Figure) -> str:
     if figure.asked_ratio is not None:
         return f"{figure.asked_ratio}"
-    return f"< {figure.asked:,.0f}" if figure.asked is not None else ""
+    return f"< {figure.asked:,g}" if figure.asked is not None else ""
 
 
 def figures_table(rows: Sequence[Row], results: Results) -> Table:

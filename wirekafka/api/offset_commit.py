@@ -84,12 +84,13 @@ class OffsetCommitResponse(Message):
 def offset_commit(broker: Broker, call: Call[OffsetCommitRequest]) -> OffsetCommitResponse:
     """Commits for the partitions that exist; from version 10 on topics come by their ids."""
     request = call.request
+    topics = broker.topics
     has_topic_ids = call.version >= 10
     commits: list[PartitionCommit] = []
     answers: list[OffsetCommitResponsePartition] = []
     response = OffsetCommitResponse()
     for asked in request.topics:
-        topic = broker.topics.find_by_id(asked.topic_id) if has_topic_ids else broker.topics.find(asked.name)
+        topic = topics.find_by_id(asked.topic_id) if has_topic_ids else topics.find(asked.name)
         answered = OffsetCommitResponseTopic(name=asked.name, topic_id=asked.topic_id)
         response.topics.append(answered)
         for partition in asked.partitions:

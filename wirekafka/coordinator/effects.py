@@ -85,8 +85,7 @@ def sync_timer(group_id: str) -> TimerKey:
     return TimerKey("sync", group_id)
 
 
-@dataclass(frozen=True, slots=True)
-class SetTimer:
+class SetTimer(NamedTuple):
     """Make `event` happen in `delay_ms`.
 
     Attributes:

@@ -24,6 +24,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
+from wirekafka.coordinator.effects import SetTimer
 from wirekafka.coordinator.group_types import CLASSIC, AnyGroup
 from wirekafka.coordinator.records import CommittedOffset, CoordinatorRecord, GroupMetadataValue, GroupRecord, MemberMetadata
 from wirekafka.coordinator.requests import CommitRequest, JoinResult, Protocols, SyncResult
@@ -62,6 +63,7 @@ class Member:
         protocols: what it supports, best first, with its metadata for each.
         awaiting_join, awaiting_sync: the request that is parked; None if none is.
         is_new: it has joined and has had no answer yet: it does not know its id and cannot send heartbeats.
+        renewal: what renewed its session last, to be used again: a heartbeat is the most frequent thing that there is.
     """
 
     member_id: str
@@ -75,6 +77,7 @@ class Member:
     awaiting_join: Pending[JoinResult] | None = None
     awaiting_sync: Pending[SyncResult] | None = None
     is_new: bool = False
+    renewal: SetTimer | None = None
 
     @property
     def has_satisfied_heartbeat(self) -> bool:

@@ -16,6 +16,7 @@ from wirekafka.coordinator.effects import (
     InitialJoinExpired,
     JoinExpired,
     SessionExpired,
+    SetTimer,
     SyncExpired,
     join_timer,
     session_timer,
@@ -41,8 +42,11 @@ class Rebalancer:
     def renew_session(self, group: ClassicGroup, member: Member, out: Effects, timeout_ms: int | None = None) -> None:
         """The member was heard of: its session starts again."""
         delay_ms = member.session_timeout_ms if timeout_ms is None else timeout_ms
-        event = SessionExpired(group.group_id, member.member_id)
-        out.set_timer(session_timer(group.group_id, member.member_id), delay_ms, event)
+        renewal = member.renewal
+        if renewal is None or renewal.delay_ms != delay_ms or renewal.key.member_id != member.member_id:
+            event = SessionExpired(group.group_id, member.member_id)
+            renewal = member.renewal = SetTimer(session_timer(group.group_id, member.member_id), delay_ms, event)
+        out.timers.append(renewal)
 
     def rebalance_or_complete(self, group: ClassicGroup, reason: str, now_ms: int, out: Effects) -> None:
         """Begins a rebalance; if one is on already, ends its first half if nobody is missing."""

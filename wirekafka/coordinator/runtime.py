@@ -297,7 +297,9 @@ class GroupRuntime:
         if armed is not None:
             if change.is_first:
                 return
-            if armed.event == change.event and self._clock.postpone(armed.timer, change.delay_ms):
+            if (armed.event is change.event or armed.event == change.event) and self._clock.postpone(
+                armed.timer, change.delay_ms
+            ):
                 return
             armed.timer.cancel()
         timer = self._clock.call_later(change.delay_ms, partial(self._on_timer, change.key, change.event))
