@@ -22,6 +22,7 @@ from wirekafka.config import BrokerConfig
 from wirekafka.coordinator.consumer.runtime import ConsumerGroupRuntime
 from wirekafka.coordinator.modern.live_topics import LiveTopics
 from wirekafka.coordinator.runtime import GroupRuntime
+from wirekafka.coordinator.share.runtime import ShareGroupRuntime
 from wirekafka.coordinator.transactions.markers import MarkerWriter
 from wirekafka.coordinator.transactions.runtime import TransactionRuntime
 from wirekafka.log.manager import LogManager
@@ -54,6 +55,7 @@ class Broker:
         groups: the group coordinator.
         live_topics: the topics as the group coordinator sees them.
         consumer_groups: its groups of the consumer protocol.
+        share_groups: its share groups, and what they fetch.
         markers: writes what ends a transaction in a partition.
         transactions: the transaction coordinator.
     """
@@ -71,6 +73,7 @@ class Broker:
         "node_id",
         "producer_ids",
         "purgatory",
+        "share_groups",
         "topics",
         "transactions",
         "_advertised",
@@ -91,6 +94,7 @@ class Broker:
         self.groups = GroupRuntime(config, clock, topics)
         self.live_topics = LiveTopics(topics, config.rack, clock.now_ms)
         self.consumer_groups = ConsumerGroupRuntime(config, clock, self.groups, topics, self.live_topics)
+        self.share_groups = ShareGroupRuntime(config, clock, topics, self.live_topics, self.groups, self.purgatory)
         self.markers = MarkerWriter(topics, self.groups)
         self.transactions = TransactionRuntime(config, clock, topics, self.markers, self.producer_ids.take)
         self._advertised = config.advertised_listeners
@@ -111,6 +115,7 @@ class Broker:
         try:
             broker = cls(config, clock, logs, Topics.open(config, logs))
             broker.groups.load()
+            broker.share_groups.load()
             broker.transactions.load()
         except BaseException:
             with trio.CancelScope(shield=True):

@@ -1,4 +1,4 @@
-"""DeleteGroups: deletes groups without members, and their offsets.
+"""DeleteGroups: deletes groups without members, and their offsets or what share groups know of records.
 
 Behaviour:
     Each group is answered for itself: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP while it has members, COORDINATOR_NOT_AVAILABLE when
@@ -47,6 +47,7 @@ def delete_groups(broker: Broker, call: Call[DeleteGroupsRequest]) -> DeleteGrou
 
 def _delete(broker: Broker, group_id: str) -> DeletableGroupResult:
     try:
+        broker.share_groups.delete_state(group_id)
         broker.groups.delete_group(group_id)
     except KafkaError as error:
         return DeletableGroupResult(group_id=group_id, error_code=error.code)

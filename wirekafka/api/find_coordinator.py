@@ -1,18 +1,18 @@
-"""FindCoordinator: which broker looks after a group or a transactional id.
+"""FindCoordinator: which broker looks after a group, a transactional id or a share partition.
 
 Behaviour:
-    Every group (key type 0) and every transactional id (1) is looked after by this broker, which is named by the address that
-    the client is told in Metadata too. Where the partition that holds its state is offline, the answer is
-    COORDINATOR_NOT_AVAILABLE. Any other key type is an INVALID_REQUEST, with a message that says why.
+    Every group (key type 0), every transactional id (1) and every share partition (2, group:topic id:partition) is looked after
+    by this broker, which is named by the address that the client is told in Metadata too. Where the partition that holds its
+    state is offline, the answer is COORDINATOR_NOT_AVAILABLE. Any other key type, and a key of type 2 that names no share
+    partition or comes before version 6, is an INVALID_REQUEST, with a message that says why.
 
 Versions:
     0: a group's id. 1: the key's type, and a message with an error. 2: as 1 (KIP-219). 3: flexible. 4: several keys at once
-    (KIP-699). 5: TRANSACTION_ABORTABLE, which is never answered (KIP-890). 6: share groups (KIP-932), which do not exist here.
+    (KIP-699). 5: TRANSACTION_ABORTABLE, which is never answered (KIP-890). 6: share partitions (KIP-932).
 
 Differs from Apache Kafka:
-    Share groups do not exist yet: INVALID_REQUEST, as Apache Kafka answers where they are switched off.
-    __consumer_offsets and __transaction_state are created by the first state that is to be stored, not by the first
-    FindCoordinator.
+    __consumer_offsets, __transaction_state and __share_group_state are created by the first state that is to be stored, not by
+    the first FindCoordinator.
 
 Source: KafkaApis.getCoordinator.
 """
@@ -22,11 +22,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated
 
 from wirekafka.api.registry import Call, serves
+from wirekafka.coordinator.share.records import ShareKey
 from wirekafka.errors import ErrorCode
 from wirekafka.wire.types import Int8, Int16, Int32, Message, NullableString, String, nullable, since, until
 
 if TYPE_CHECKING:
     from wirekafka.broker import Broker
+
+
+FIRST_VERSION_WITH_SHARE_PARTITIONS = 6
 
 
 class FindCoordinatorRequest(Message):
@@ -72,6 +76,11 @@ def _coordinator(broker: Broker, call: Call[FindCoordinatorRequest], key: str) -
             is_available, kind = broker.groups.is_available(key), "group"
         case 1:
             is_available, kind = broker.transactions.is_available(key), "transactional id"
+        case 2 if call.version >= FIRST_VERSION_WITH_SHARE_PARTITIONS:
+            try:
+                is_available, kind = broker.share_groups.states.is_available(ShareKey.parse(key)), "share partition"
+            except ValueError as error:
+                return _nobody(key, ErrorCode.INVALID_REQUEST, str(error))
         case other:
             return _nobody(key, ErrorCode.INVALID_REQUEST, f"this broker has no coordinators of type {other}")
     if not is_available:

@@ -36,6 +36,7 @@ class Client:
         local_host, local_port: the address on which it reached the broker.
         software_name, software_version: what it called itself in ApiVersions, once it did.
         principal: who it is, `User:ANONYMOUS` where nobody asks.
+        on_close: what is to be done when the connection ends, by what it is for; None while there is nothing.
     """
 
     host: str
@@ -46,6 +47,13 @@ class Client:
     software_name: str | None = None
     software_version: str | None = None
     principal: str = "User:ANONYMOUS"
+    on_close: dict[object, Callable[[], object]] | None = None
+
+    def closed(self) -> None:
+        """The connection has ended."""
+        callbacks, self.on_close = self.on_close, None
+        for callback in (callbacks or {}).values():
+            callback()
 
 
 @dataclass(slots=True)

@@ -22,11 +22,14 @@ class FeatureVersions(NamedTuple):
 
 
 GROUP_VERSION = "group.version"
+SHARE_VERSION = "share.version"
 TRANSACTION_VERSION = "transaction.version"
 
 FEATURES: dict[str, FeatureVersions] = {
     # 1: consumer groups (KIP-848).
     GROUP_VERSION: FeatureVersions(0, 1),
+    # 1: share groups (KIP-932).
+    SHARE_VERSION: FeatureVersions(0, 1),
     # 1: the coordinator writes flexible records. 2: transactions v2, an epoch for each transaction (KIP-890).
     TRANSACTION_VERSION: FeatureVersions(0, 2),
 }

@@ -30,7 +30,7 @@ from wirekafka.coordinator.effects import (
     sync_timer,
 )
 from wirekafka.coordinator.group import ClassicGroup, GroupState, classic_group
-from wirekafka.coordinator.group_types import AnyGroup, GroupKind
+from wirekafka.coordinator.group_types import SHARE, AnyGroup, GroupKind
 from wirekafka.coordinator.membership import Membership
 from wirekafka.coordinator.offsets import Offsets
 from wirekafka.coordinator.pending_offsets import OpenTransaction
@@ -196,6 +196,8 @@ class GroupCoordinator:
     def expire(self, now_ms: int) -> list[tuple[int, Effects]]:
         """Forgets offsets that are past their retention, and groups that have neither offsets nor members left.
 
+        Share groups stay until they are deleted: where they are is not kept as offsets.
+
         Returns:
             For each partition that needs it, what to append.
 
@@ -206,7 +208,7 @@ class GroupCoordinator:
             records: list[CoordinatorRecord]
             tombstones, is_forgotten = self.offsets.expired(group, now_ms)
             records = [*tombstones]
-            if is_forgotten and group.is_empty:
+            if is_forgotten and group.is_empty and group.group_type != SHARE:
                 records += group.tombstones()
             if records:
                 by_partition.setdefault(group.partition, Effects(is_atomic=False)).records += records

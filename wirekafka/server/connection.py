@@ -272,6 +272,7 @@ class Connection:
         self.has_frames = False
         self.output.clear()
         self._let_go()
+        self.client.closed()
 
     def _refusal_of(self, size: int) -> str:
         if size >> 16 == TLS_HANDSHAKE:

@@ -13,7 +13,7 @@ Source: kafka.server.share.DelayedShareFetch, ShareFetchUtils; PartitionMaxBytes
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -45,6 +45,7 @@ class FetchWish:
 
     Attributes:
         partitions: in the order in which they are served.
+        is_current: whether the member still waits for the answer; False once its session has ended, or gone on without it.
     """
 
     group_id: str
@@ -56,6 +57,7 @@ class FetchWish:
     max_records: int
     batch_size: int
     mode: AcquireMode = AcquireMode.BATCH_OPTIMIZED
+    is_current: Callable[[], bool] = lambda: True
 
 
 @dataclass(slots=True)
@@ -131,6 +133,8 @@ class ShareFetches:
         Args:
             is_last: whatever there is will do.
         """
+        if not wish.is_current():
+            return {}
         loaded, result = self.load(wish)
         limits = self._partitions.limits(wish.group_id)
         only_stable = self._partitions.reads_committed(wish.group_id)

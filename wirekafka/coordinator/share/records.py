@@ -15,7 +15,7 @@ from typing import Annotated, NamedTuple
 
 from wirekafka.coordinator.share.in_flight import RecordState, StateBatch
 from wirekafka.errors import ProtocolError
-from wirekafka.names import ZERO_TOPIC_ID, format_topic_id
+from wirekafka.names import ZERO_TOPIC_ID, format_topic_id, parse_topic_id
 from wirekafka.wire import codec
 from wirekafka.wire.codec import Buffer
 from wirekafka.wire.types import Int8, Int16, Int32, Int64, Message, String, Uuid, tag
@@ -34,6 +34,19 @@ class ShareKey(NamedTuple):
     group_id: str
     topic_id: bytes
     partition: int
+
+    @classmethod
+    def parse(cls, text: str) -> ShareKey:
+        """The share partition of that name.
+
+        Raises:
+            ValueError: it is none.
+        """
+        group_id, _, rest = text.rpartition(":")
+        group_id, _, topic_id = group_id.rpartition(":")
+        if not group_id.strip():
+            raise ValueError(f"Invalid key format: expected - groupId:topicId:partition, found - {text}")
+        return cls(group_id, parse_topic_id(topic_id), int(rest))
 
     def __str__(self) -> str:
         """The form in which clients name it to FindCoordinator."""

@@ -1,0 +1,86 @@
+"""AlterShareGroupOffsets: makes a share group without members go on elsewhere.
+
+Behaviour:
+    What the group has done with records of these partitions is forgotten, and it begins at the given offset. A group that does
+    not exist comes to be. NON_EMPTY_GROUP while it has members, GROUP_ID_NOT_FOUND for a group of another type, INVALID_GROUP_ID
+    without a name; a partition that does not exist is UNKNOWN_TOPIC_OR_PARTITION for itself.
+
+Versions:
+    0: as described (KIP-932).
+
+Differs from Apache Kafka:
+    Nothing.
+
+Source: GroupCoordinatorService.alterShareGroupOffsets, GroupMetadataManager.alterShareGroupOffsets.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+from wirekafka.api.registry import Call, serves
+from wirekafka.errors import ErrorCode, KafkaError
+from wirekafka.names import ZERO_TOPIC_ID
+from wirekafka.wire.types import Int16, Int32, Int64, Message, NullableString, String, Uuid, nullable
+
+if TYPE_CHECKING:
+    from wirekafka.broker import Broker
+
+
+class AlterShareGroupOffsetsRequestPartition(Message):
+    partition_index: Int32 = 0
+    start_offset: Int64 = 0
+
+
+class AlterShareGroupOffsetsRequestTopic(Message):
+    topic_name: String = ""
+    partitions: list[AlterShareGroupOffsetsRequestPartition] = []
+
+
+class AlterShareGroupOffsetsRequest(Message):
+    group_id: String = ""
+    topics: list[AlterShareGroupOffsetsRequestTopic] = []
+
+
+class AlterShareGroupOffsetsResponsePartition(Message):
+    partition_index: Int32 = 0
+    error_code: Int16 = 0
+    error_message: Annotated[NullableString, nullable(0)] = None
+
+
+class AlterShareGroupOffsetsResponseTopic(Message):
+    topic_name: String = ""
+    topic_id: Uuid = ZERO_TOPIC_ID
+    partitions: list[AlterShareGroupOffsetsResponsePartition] = []
+
+
+class AlterShareGroupOffsetsResponse(Message):
+    throttle_time_ms: Int32 = 0
+    error_code: Int16 = 0
+    error_message: Annotated[NullableString, nullable(0)] = None
+    responses: list[AlterShareGroupOffsetsResponseTopic] = []
+
+
+@serves(91, AlterShareGroupOffsetsRequest, AlterShareGroupOffsetsResponse, versions=range(1), flexible_since=0)
+def alter_share_group_offsets(broker: Broker, call: Call[AlterShareGroupOffsetsRequest]) -> AlterShareGroupOffsetsResponse:
+    """Sets the offsets of one group."""
+    request = call.request
+    if not request.group_id:
+        raise KafkaError(ErrorCode.INVALID_GROUP_ID)
+    start_offsets: dict[str, dict[int, int]] = {}
+    responses = []
+    for asked in request.topics:
+        topic = broker.topics.find(asked.topic_name)
+        count = 0 if topic is None else len(topic.partitions)
+        response = AlterShareGroupOffsetsResponseTopic(topic_name=asked.topic_name, partitions=[])
+        if topic is not None:
+            response.topic_id = topic.topic_id
+        for partition in asked.partitions:
+            index = partition.partition_index
+            error = ErrorCode.NONE if 0 <= index < count else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            response.partitions.append(AlterShareGroupOffsetsResponsePartition(partition_index=index, error_code=error))
+            if error is ErrorCode.NONE:
+                start_offsets.setdefault(asked.topic_name, {})[index] = partition.start_offset
+        responses.append(response)
+    broker.share_groups.alter_offsets(request.group_id, start_offsets)
+    return AlterShareGroupOffsetsResponse(responses=responses)

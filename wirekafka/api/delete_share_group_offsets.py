@@ -1,0 +1,82 @@
+"""DeleteShareGroupOffsets: makes a share group without members forget where it is in topics.
+
+Behaviour:
+    The next time the group comes to the topic, it begins as share.auto.offset.reset says. NON_EMPTY_GROUP while it has members,
+    GROUP_ID_NOT_FOUND if there is no such share group, INVALID_GROUP_ID without a name; UNKNOWN_TOPIC_OR_PARTITION for a topic
+    that does not exist, or of which the group knows nothing.
+
+Versions:
+    0: as described (KIP-932).
+
+Differs from Apache Kafka:
+    Nothing.
+
+Source: GroupCoordinatorShard.initiateDeleteShareGroupOffsets, GroupMetadataManager.sharePartitionsEligibleForOffsetDeletion.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+from wirekafka.api.registry import Call, serves
+from wirekafka.errors import ErrorCode, KafkaError
+from wirekafka.names import ZERO_TOPIC_ID
+from wirekafka.wire.types import Int16, Int32, Message, NullableString, String, Uuid, nullable
+
+if TYPE_CHECKING:
+    from wirekafka.broker import Broker
+
+
+class DeleteShareGroupOffsetsRequestTopic(Message):
+    topic_name: String = ""
+
+
+class DeleteShareGroupOffsetsRequest(Message):
+    group_id: String = ""
+    topics: list[DeleteShareGroupOffsetsRequestTopic] = []
+
+
+class DeleteShareGroupOffsetsResponseTopic(Message):
+    topic_name: String = ""
+    topic_id: Uuid = ZERO_TOPIC_ID
+    error_code: Int16 = 0
+    error_message: Annotated[NullableString, nullable(0)] = None
+
+
+class DeleteShareGroupOffsetsResponse(Message):
+    throttle_time_ms: Int32 = 0
+    error_code: Int16 = 0
+    error_message: Annotated[NullableString, nullable(0)] = None
+    responses: list[DeleteShareGroupOffsetsResponseTopic] = []
+
+
+@serves(92, DeleteShareGroupOffsetsRequest, DeleteShareGroupOffsetsResponse, versions=range(1), flexible_since=0)
+def delete_share_group_offsets(broker: Broker, call: Call[DeleteShareGroupOffsetsRequest]) -> DeleteShareGroupOffsetsResponse:
+    """Deletes what one group knows of each of the topics."""
+    request = call.request
+    if not request.group_id:
+        raise KafkaError(ErrorCode.INVALID_GROUP_ID)
+    broker.share_groups.check_can_delete(request.group_id)
+    return DeleteShareGroupOffsetsResponse(
+        responses=[_deleted(broker, request.group_id, topic.topic_name) for topic in request.topics]
+    )
+
+
+def _deleted(broker: Broker, group_id: str, name: str) -> DeleteShareGroupOffsetsResponseTopic:
+    response = DeleteShareGroupOffsetsResponseTopic(topic_name=name)
+    topic = broker.topics.find(name)
+    if topic is None:
+        response.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        response.error_message = "This server does not host this topic-partition."
+        return response
+    try:
+        is_known = broker.share_groups.delete_offsets(group_id, topic)
+    except KafkaError as error:
+        response.error_code, response.error_message = error.code, error.message
+        return response
+    if is_known:
+        response.topic_id = topic.topic_id
+    else:
+        response.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        response.error_message = "There is no offset information to delete."
+    return response

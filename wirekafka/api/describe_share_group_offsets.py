@@ -1,0 +1,96 @@
+"""DescribeShareGroupOffsets: tells where share groups are in partitions.
+
+Behaviour:
+    The start offset is that of the first record that the group is not done with; the lag is how many records there are from there
+    on, but for those that it is done with. Both are -1 for a partition that the group never came to, or that does not exist, and
+    for a group that does not exist. Without topics (null), all partitions are told that the group was ever assigned.
+
+Versions:
+    0: as described (KIP-932). 1: the lag (KIP-1226).
+
+Differs from Apache Kafka:
+    The start offset is what it is now; there it is what was written down last, some acknowledgements ago.
+
+Source: KafkaApis.handleDescribeShareGroupOffsetsRequest, GroupCoordinatorService.describeShareGroupOffsets.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+from wirekafka.api.registry import Call, serves
+from wirekafka.names import ZERO_TOPIC_ID
+from wirekafka.wire.types import Int16, Int32, Int64, Message, NullableString, String, Uuid, nullable, since
+
+if TYPE_CHECKING:
+    from wirekafka.broker import Broker
+
+NOT_KNOWN = -1
+
+
+class DescribeShareGroupOffsetsRequestTopic(Message):
+    topic_name: String = ""
+    partitions: list[Int32] = []
+
+
+class DescribeShareGroupOffsetsRequestGroup(Message):
+    group_id: String = ""
+    topics: Annotated[list[DescribeShareGroupOffsetsRequestTopic] | None, nullable(0)] = []
+
+
+class DescribeShareGroupOffsetsRequest(Message):
+    groups: list[DescribeShareGroupOffsetsRequestGroup] = []
+
+
+class DescribeShareGroupOffsetsResponsePartition(Message):
+    partition_index: Int32 = 0
+    start_offset: Int64 = 0
+    leader_epoch: Int32 = 0
+    lag: Annotated[Int64, since(1)] = NOT_KNOWN
+    error_code: Int16 = 0
+    error_message: Annotated[NullableString, nullable(0)] = None
+
+
+class DescribeShareGroupOffsetsResponseTopic(Message):
+    topic_name: String = ""
+    topic_id: Uuid = ZERO_TOPIC_ID
+    partitions: list[DescribeShareGroupOffsetsResponsePartition] = []
+
+
+class DescribeShareGroupOffsetsResponseGroup(Message):
+    group_id: String = ""
+    topics: list[DescribeShareGroupOffsetsResponseTopic] = []
+    error_code: Int16 = 0
+    error_message: Annotated[NullableString, nullable(0)] = None
+
+
+class DescribeShareGroupOffsetsResponse(Message):
+    throttle_time_ms: Int32 = 0
+    groups: list[DescribeShareGroupOffsetsResponseGroup] = []
+
+
+@serves(90, DescribeShareGroupOffsetsRequest, DescribeShareGroupOffsetsResponse, versions=range(2), flexible_since=0)
+def describe_share_group_offsets(
+    broker: Broker, call: Call[DescribeShareGroupOffsetsRequest]
+) -> DescribeShareGroupOffsetsResponse:
+    """Tells where each of the groups is."""
+    return DescribeShareGroupOffsetsResponse(groups=[_described(broker, group) for group in call.request.groups])
+
+
+def _described(broker: Broker, asked: DescribeShareGroupOffsetsRequestGroup) -> DescribeShareGroupOffsetsResponseGroup:
+    wanted = None if asked.topics is None else {topic.topic_name: topic.partitions for topic in asked.topics}
+    topics = []
+    for name, offsets in broker.share_groups.describe_offsets(asked.group_id, wanted).items():
+        topic = broker.topics.find(name)
+        partitions = [
+            DescribeShareGroupOffsetsResponsePartition(
+                partition_index=each.partition,
+                start_offset=NOT_KNOWN if each.start_offset is None else each.start_offset,
+                leader_epoch=each.leader_epoch,
+                lag=NOT_KNOWN if each.lag is None else each.lag,
+            )
+            for each in offsets
+        ]
+        topic_id = ZERO_TOPIC_ID if topic is None else topic.topic_id
+        topics.append(DescribeShareGroupOffsetsResponseTopic(topic_name=name, topic_id=topic_id, partitions=partitions))
+    return DescribeShareGroupOffsetsResponseGroup(group_id=asked.group_id, topics=topics)

@@ -1,0 +1,302 @@
+"""ShareFetch: gives a member of a share group records that nobody else has, or waits until there are some.
+
+Behaviour:
+    A session remembers the partitions: epoch 0 opens one with those that the request names, any other continues it and names
+    what is new and what is forgotten, -1 ends it. A session ends with its connection as well; then, and at epoch -1, what the
+    member has goes back. `group.share.max.share.sessions` limits how many there are: beyond it the answer is
+    SHARE_SESSION_LIMIT_REACHED, after `max_wait_ms`.
+    Acknowledgements in the request are taken first, as by ShareAcknowledge; their errors are in the answer beside the records.
+    Records come in whole batches as they were stored, sent from the file; `acquired_records` says which of them the member has
+    now, and for the how-manieth time they are delivered. It has them for `acquisition_lock_timeout_ms`. In the order of the
+    session, begun with another partition each time, at most `max_records` are acquired (in mode 0 more, lest a batch is torn)
+    out of at most `max_bytes`. With fewer than `min_bytes` the fetch waits, for `max_wait_ms` at most.
+    A record that was delivered half as often as it may be comes in ever smaller company, the last time alone. After
+    `share.delivery.count.limit` deliveries it is not delivered any more.
+    With share.isolation.level=read_committed, records of aborted transactions are passed over, and those of open ones wait.
+    A partition that the group was never assigned is UNKNOWN_SERVER_ERROR.
+
+Versions:
+    1: as described (KIP-932). 2: `share_acquire_mode` (KIP-1206), `is_renew_ack` (KIP-1222).
+
+Differs from Apache Kafka:
+    Version 0, of an early preview that Kafka 4 does not serve, is not served.
+    Where a new group begins is written down when it first fetches from the partition, not with its first acknowledgement; so a
+    restart in between does not make a group that begins at the latest record miss any.
+    A share.auto.offset.reset by_duration after which there are no records begins at the end; Kafka answers OFFSET_NOT_AVAILABLE
+    until there are some.
+
+Source: KafkaApis.handleShareFetchRequest, SharePartitionManager.newContext, ShareSessionContext.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any
+
+from wirekafka.api.registry import Call, serves
+from wirekafka.api.share_acknowledge import FIRST_VERSION_WITH_RENEWAL, acknowledge_all, session_key
+from wirekafka.coordinator.share.acquisition import AcquireMode
+from wirekafka.coordinator.share.fetching import Fetched, FetchResult, FetchWish
+from wirekafka.coordinator.share.records import ShareKey
+from wirekafka.coordinator.share.sessions import FINAL_EPOCH, INITIAL_EPOCH, PartitionKey, SessionKey, ShareSession
+from wirekafka.errors import ErrorCode, KafkaError
+from wirekafka.names import ZERO_TOPIC_ID
+from wirekafka.pending import Pending
+from wirekafka.wire.types import (
+    Bool,
+    Int8,
+    Int16,
+    Int32,
+    Int64,
+    Message,
+    NullableString,
+    Records,
+    String,
+    Uuid,
+    nullable,
+    since,
+)
+
+if TYPE_CHECKING:
+    from wirekafka.broker import Broker
+
+
+class AcknowledgementBatch(Message):
+    first_offset: Int64 = 0
+    last_offset: Int64 = 0
+    acknowledge_types: list[Int8] = []
+
+
+class FetchPartition(Message):
+    partition_index: Int32 = 0
+    acknowledgement_batches: list[AcknowledgementBatch] = []
+
+
+class FetchTopic(Message):
+    topic_id: Uuid = ZERO_TOPIC_ID
+    partitions: list[FetchPartition] = []
+
+
+class ForgottenTopic(Message):
+    topic_id: Uuid = ZERO_TOPIC_ID
+    partitions: list[Int32] = []
+
+
+class ShareFetchRequest(Message):
+    group_id: Annotated[NullableString, nullable(0)] = None
+    member_id: Annotated[NullableString, nullable(0)] = ""
+    share_session_epoch: Int32 = 0
+    max_wait_ms: Int32 = 0
+    min_bytes: Int32 = 0
+    max_bytes: Int32 = 0x7FFFFFFF
+    max_records: Int32 = 0
+    batch_size: Int32 = 0
+    share_acquire_mode: Annotated[Int8, since(2)] = 0
+    is_renew_ack: Annotated[Bool, since(2)] = False
+    topics: list[FetchTopic] = []
+    forgotten_topics_data: list[ForgottenTopic] = []
+
+
+class LeaderIdAndEpoch(Message):
+    leader_id: Int32 = 0
+    leader_epoch: Int32 = 0
+
+
+class AcquiredRecords(Message):
+    first_offset: Int64 = 0
+    last_offset: Int64 = 0
+    delivery_count: Int16 = 0
+
+
+class PartitionData(Message):
+    partition_index: Int32 = 0
+    error_code: Int16 = 0
+    error_message: Annotated[NullableString, nullable(0)] = None
+    acknowledge_error_code: Int16 = 0
+    acknowledge_error_message: Annotated[NullableString, nullable(0)] = None
+    current_leader: LeaderIdAndEpoch = LeaderIdAndEpoch()
+    records: Records = b""
+    acquired_records: list[AcquiredRecords] = []
+
+
+class ShareFetchableTopicResponse(Message):
+    topic_id: Uuid = ZERO_TOPIC_ID
+    partitions: list[PartitionData] = []
+
+
+class NodeEndpoint(Message):
+    node_id: Int32 = 0
+    host: String = ""
+    port: Int32 = 0
+    rack: Annotated[NullableString, nullable(0)] = None
+
+
+class ShareFetchResponse(Message):
+    throttle_time_ms: Int32 = 0
+    error_code: Int16 = 0
+    error_message: Annotated[NullableString, nullable(0)] = None
+    acquisition_lock_timeout_ms: Int32 = 0
+    responses: list[ShareFetchableTopicResponse] = []
+    node_endpoints: list[NodeEndpoint] = []
+
+
+@serves(78, ShareFetchRequest, ShareFetchResponse, versions=range(1, 3), flexible_since=0)
+def share_fetch(broker: Broker, call: Call[ShareFetchRequest]) -> ShareFetchResponse | Pending[Any]:
+    """Takes what the member says of records that it has, and gives it more."""
+    request = call.request
+    key = session_key(request.group_id, request.member_id)
+    is_renewal = call.version >= FIRST_VERSION_WITH_RENEWAL and request.is_renew_ack
+    if is_renewal:
+        _check_renewal(request)
+    try:
+        session = _session(broker, call, key)
+    except KafkaError as error:
+        if error.code is ErrorCode.SHARE_SESSION_LIMIT_REACHED:
+            return _answered_later(broker, request.max_wait_ms, error)
+        raise
+    errors = acknowledge_all(broker, key, _with_acknowledgements(request), is_renewal=is_renewal)
+    if session is None:
+        broker.share_groups.close_session(key)
+        return _response(broker, key, {}, errors)
+    if is_renewal:
+        return _response(broker, key, {}, errors)
+    epoch = session.epoch
+    is_new = request.share_session_epoch == INITIAL_EPOCH
+    unknown, known = _sorted_out(broker, session, request.share_session_epoch)
+    wish = FetchWish(
+        group_id=key.group_id,
+        member_id=key.member_id,
+        partitions=[ShareKey(key.group_id, *partition) for partition in known],
+        max_wait_ms=request.max_wait_ms,
+        min_bytes=request.min_bytes,
+        max_bytes=min(request.max_bytes, broker.config.integer("fetch.max.bytes")),
+        max_records=request.max_records,
+        batch_size=max(1, request.batch_size),
+        mode=AcquireMode.RECORD_LIMIT if request.share_acquire_mode == AcquireMode.RECORD_LIMIT else AcquireMode.BATCH_OPTIMIZED,
+        is_current=lambda: broker.share_groups.sessions.find(key) is session and session.epoch == epoch,
+    )
+
+    def answer(result: FetchResult) -> ShareFetchResponse:
+        if not wish.is_current():
+            return ShareFetchResponse(error_code=ErrorCode.INVALID_SHARE_SESSION_EPOCH)
+        found = unknown | {(name.topic_id, name.partition): fetched for name, fetched in result.items()}
+        told = {
+            partition: fetched
+            for partition, fetched in found.items()
+            if session.must_tell(partition, has_records=bool(len(fetched.records)), is_error=fetched.error is not None) or is_new
+        }
+        return _response(broker, key, told, errors)
+
+    return broker.share_groups.fetches.fetch(wish).map(answer)
+
+
+def _check_renewal(request: ShareFetchRequest) -> None:
+    """A request that renews fetches nothing.
+
+    Raises:
+        KafkaError: INVALID_REQUEST.
+    """
+    wrong = [
+        f"{name} must be set to 0"
+        for name, value in (
+            ("maxBytes", request.max_bytes),
+            ("minBytes", request.min_bytes),
+            ("maxRecords", request.max_records),
+            ("maxWaitMs", request.max_wait_ms),
+        )
+        if value
+    ]
+    if wrong:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{', '.join(wrong)}, if isRenewAck is true.")
+
+
+def _session(broker: Broker, call: Call[ShareFetchRequest], key: SessionKey) -> ShareSession | None:
+    """The member's session, moved on; None for one that is to end.
+
+    Raises:
+        KafkaError: SHARE_SESSION_NOT_FOUND, INVALID_SHARE_SESSION_EPOCH, SHARE_SESSION_LIMIT_REACHED; INVALID_REQUEST for
+            acknowledgements where there is no session yet.
+    """
+    request, sessions = call.request, broker.share_groups.sessions
+    named = [(topic.topic_id, partition.partition_index) for topic in request.topics for partition in topic.partitions]
+    if request.share_session_epoch == FINAL_EPOCH:
+        sessions.get(key)
+        return None
+    if request.share_session_epoch == INITIAL_EPOCH:
+        if _with_acknowledgements(request):
+            raise KafkaError(ErrorCode.INVALID_REQUEST)
+        broker.share_groups.close_session(key)
+        session = sessions.open(key, named)
+        if call.client.on_close is None:
+            call.client.on_close = {}
+        call.client.on_close[key] = partial(broker.share_groups.on_disconnect, session)
+        return session
+    session = sessions.proceed(key, request.share_session_epoch)
+    forgotten = [(topic.topic_id, index) for topic in request.forgotten_topics_data for index in topic.partitions]
+    session.update(named, forgotten)
+    return session
+
+
+def _with_acknowledgements(request: ShareFetchRequest) -> list[FetchTopic]:
+    """The part of the request that says something of records."""
+    said = [
+        FetchTopic(
+            topic_id=topic.topic_id,
+            partitions=[partition for partition in topic.partitions if partition.acknowledgement_batches],
+        )
+        for topic in request.topics
+    ]
+    return [topic for topic in said if topic.partitions]
+
+
+def _answered_later(broker: Broker, delay_ms: int, error: KafkaError) -> Pending[Any]:
+    """An error that a client is told only after a while, lest it asks again at once."""
+    pending: Pending[Any] = Pending(on_abandon=lambda: timer.cancel())
+    response = ShareFetchResponse(error_code=error.code, error_message=error.message)
+    timer = broker.clock.call_later(max(0, delay_ms), lambda: pending.complete(response))
+    return pending
+
+
+def _sorted_out(broker: Broker, session: ShareSession, epoch: int) -> tuple[dict[PartitionKey, Fetched], list[PartitionKey]]:
+    """The partitions of a session that there are not, with what is to be said of them; and those that there are."""
+    unknown: dict[PartitionKey, Fetched] = {}
+    known = []
+    for topic_id, index in session.rotated(epoch):
+        topic = broker.topics.find_by_id(topic_id)
+        if topic is None:
+            unknown[topic_id, index] = Fetched(KafkaError(ErrorCode.UNKNOWN_TOPIC_ID))
+        elif not 0 <= index < len(topic.partitions):
+            unknown[topic_id, index] = Fetched(KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+        else:
+            known.append((topic_id, index))
+    return unknown, known
+
+
+def _response(
+    broker: Broker,
+    key: SessionKey,
+    told: dict[PartitionKey, Fetched],
+    errors: dict[PartitionKey, KafkaError | None],
+) -> ShareFetchResponse:
+    """The answer: what was fetched, and what became of the acknowledgements."""
+    by_topic: dict[bytes, ShareFetchableTopicResponse] = {}
+    for partition in {**told, **errors}:
+        topic_id, index = partition
+        data = PartitionData(partition_index=index)
+        fetched, refusal = told.get(partition), errors.get(partition)
+        if fetched is not None:
+            data.records = fetched.records
+            data.acquired_records = [
+                AcquiredRecords(first_offset=first, last_offset=last, delivery_count=count)
+                for first, last, count in fetched.acquired
+            ]
+            if fetched.error is not None:
+                data.error_code, data.error_message = fetched.error.code, fetched.error.message
+        if refusal is not None:
+            data.acknowledge_error_code, data.acknowledge_error_message = refusal.code, refusal.message
+        response = by_topic.setdefault(topic_id, ShareFetchableTopicResponse(topic_id=topic_id, partitions=[]))
+        response.partitions.append(data)
+    return ShareFetchResponse(
+        acquisition_lock_timeout_ms=broker.share_groups.partitions.limits(key.group_id).lock_duration_ms,
+        responses=list(by_topic.values()),
+    )

@@ -1,0 +1,115 @@
+"""ShareGroupDescribe: tells of share groups who is in them and who fetches from what.
+
+Behaviour:
+    Each group is answered for itself: GROUP_ID_NOT_FOUND with a message for one that does not exist or is of another type,
+    INVALID_GROUP_ID for one without a name. Partitions of topics that are no more are left out.
+
+Versions:
+    1: as described (KIP-932).
+
+Differs from Apache Kafka:
+    Version 0, of an early preview that Kafka 4 does not serve, is not served.
+
+Source: GroupCoordinatorService.shareGroupDescribe, ShareGroup.asDescribedGroup.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+from wirekafka.api.registry import Call, serves
+from wirekafka.cluster.operations import GROUP_OPERATIONS, NOT_ASKED
+from wirekafka.errors import ErrorCode, KafkaError
+from wirekafka.names import ZERO_TOPIC_ID
+from wirekafka.wire.types import Bool, Int16, Int32, Message, NullableString, String, Uuid, nullable
+
+if TYPE_CHECKING:
+    from wirekafka.broker import Broker
+    from wirekafka.coordinator.share.group_records import ShareMember
+
+
+class ShareGroupDescribeRequest(Message):
+    group_ids: list[String] = []
+    include_authorized_operations: Bool = False
+
+
+class TopicPartitions(Message):
+    topic_id: Uuid = ZERO_TOPIC_ID
+    topic_name: String = ""
+    partitions: list[Int32] = []
+
+
+class Assignment(Message):
+    topic_partitions: list[TopicPartitions] = []
+
+
+class Member(Message):
+    member_id: String = ""
+    rack_id: Annotated[NullableString, nullable(0)] = None
+    member_epoch: Int32 = 0
+    client_id: String = ""
+    client_host: String = ""
+    subscribed_topic_names: list[String] = []
+    assignment: Assignment = Assignment()
+
+
+class DescribedGroup(Message):
+    error_code: Int16 = 0
+    error_message: Annotated[NullableString, nullable(0)] = None
+    group_id: String = ""
+    group_state: String = ""
+    group_epoch: Int32 = 0
+    assignment_epoch: Int32 = 0
+    assignor_name: String = ""
+    members: list[Member] = []
+    authorized_operations: Int32 = NOT_ASKED
+
+
+class ShareGroupDescribeResponse(Message):
+    throttle_time_ms: Int32 = 0
+    groups: list[DescribedGroup] = []
+
+
+@serves(77, ShareGroupDescribeRequest, ShareGroupDescribeResponse, versions=range(1, 2), flexible_since=0)
+def share_group_describe(broker: Broker, call: Call[ShareGroupDescribeRequest]) -> ShareGroupDescribeResponse:
+    """Describes each of the groups."""
+    groups = [_described(broker, group_id) for group_id in call.request.group_ids]
+    if call.request.include_authorized_operations:
+        for group in groups:
+            if group.error_code == ErrorCode.NONE:
+                group.authorized_operations = GROUP_OPERATIONS
+    return ShareGroupDescribeResponse(groups=groups)
+
+
+def _described(broker: Broker, group_id: str) -> DescribedGroup:
+    if not group_id:
+        return DescribedGroup(error_code=ErrorCode.INVALID_GROUP_ID)
+    try:
+        found = broker.share_groups.describe(group_id)
+    except KafkaError as error:
+        return DescribedGroup(group_id=group_id, error_code=error.code, error_message=error.message)
+    return DescribedGroup(
+        group_id=group_id,
+        group_state=found.state,
+        group_epoch=found.group_epoch,
+        assignment_epoch=found.assignment_epoch,
+        assignor_name=broker.share_groups.assignor,
+        members=[_member(broker, member) for member in found.members],
+    )
+
+
+def _member(broker: Broker, member: ShareMember) -> Member:
+    topics = []
+    for topic_id, partitions in member.assigned.items():
+        topic = broker.topics.find_by_id(topic_id)
+        if topic is not None:
+            topics.append(TopicPartitions(topic_id=topic_id, topic_name=topic.name, partitions=sorted(partitions)))
+    return Member(
+        member_id=member.member_id,
+        rack_id=member.rack_id,
+        member_epoch=member.member_epoch,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        subscribed_topic_names=sorted(member.subscribed_topic_names),
+        assignment=Assignment(topic_partitions=topics),
+    )

@@ -1,0 +1,115 @@
+"""ShareGroupHeartbeat: a member of a share group joins, stays or leaves, and is told which partitions to fetch from.
+
+Behaviour:
+    A member chooses its id, joins with epoch 0 and the topics to which it subscribes, stays with the epoch that it was told, and
+    leaves with -1. It says only what is new, and is told its assignment only where that has changed, or if it has named its
+    topics. Partitions may be assigned to several members. A member that is not heard of for share.session.timeout.ms is removed.
+    UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH: the member has to join again. GROUP_ID_NOT_FOUND: there is no such group, or it is
+    not a share group. GROUP_MAX_SIZE_REACHED beyond group.share.max.size. INVALID_REQUEST for what cannot be.
+
+Versions:
+    1: as described (KIP-932).
+
+Differs from Apache Kafka:
+    Version 0, of an early preview that Kafka 4 does not serve, is not served.
+    The state of share partitions is written in the step that needs it, so that the first heartbeat of a new group is answered
+    with an assignment; there with the second one.
+
+Source: KafkaApis.handleShareGroupHeartbeat, GroupCoordinatorService.throwIfShareGroupHeartbeatRequestIsInvalid.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+from wirekafka.api.registry import Call, serves
+from wirekafka.api.share_acknowledge import LONGEST_MEMBER_ID
+from wirekafka.coordinator.share.requests import JOIN_EPOCH, LEAVE_EPOCH, ShareHeartbeat
+from wirekafka.errors import ErrorCode, KafkaError
+from wirekafka.names import ZERO_TOPIC_ID
+from wirekafka.wire.types import Int16, Int32, Message, NullableString, String, Uuid, nullable
+
+if TYPE_CHECKING:
+    from wirekafka.broker import Broker
+
+
+class ShareGroupHeartbeatRequest(Message):
+    group_id: String = ""
+    member_id: String = ""
+    member_epoch: Int32 = 0
+    rack_id: Annotated[NullableString, nullable(0)] = None
+    subscribed_topic_names: Annotated[list[String] | None, nullable(0)] = None
+
+
+class TopicPartitions(Message):
+    topic_id: Uuid = ZERO_TOPIC_ID
+    partitions: list[Int32] = []
+
+
+class Assignment(Message):
+    topic_partitions: list[TopicPartitions] = []
+
+
+class ShareGroupHeartbeatResponse(Message):
+    throttle_time_ms: Int32 = 0
+    error_code: Int16 = 0
+    error_message: Annotated[NullableString, nullable(0)] = None
+    member_id: Annotated[NullableString, nullable(0)] = None
+    member_epoch: Int32 = 0
+    heartbeat_interval_ms: Int32 = 0
+    assignment: Annotated[Assignment | None, nullable(0)] = None
+
+
+@serves(76, ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse, versions=range(1, 2), flexible_since=0)
+def share_group_heartbeat(broker: Broker, call: Call[ShareGroupHeartbeatRequest]) -> ShareGroupHeartbeatResponse:
+    """Takes one member's heartbeat."""
+    request = call.request
+    _check(request)
+    result = broker.share_groups.heartbeat(
+        ShareHeartbeat(
+            group_id=request.group_id,
+            member_id=request.member_id,
+            member_epoch=request.member_epoch,
+            client_id=call.client_id or "",
+            client_host=f"/{call.client.host}",
+            rack_id=request.rack_id,
+            subscribed_topic_names=request.subscribed_topic_names,
+        )
+    )
+    assignment = None
+    if result.assignment is not None:
+        assignment = Assignment(
+            topic_partitions=[
+                TopicPartitions(topic_id=topic_id, partitions=sorted(partitions))
+                for topic_id, partitions in result.assignment.items()
+            ]
+        )
+    return ShareGroupHeartbeatResponse(
+        member_id=result.member_id,
+        member_epoch=result.member_epoch,
+        heartbeat_interval_ms=result.heartbeat_interval_ms,
+        assignment=assignment,
+    )
+
+
+def _check(request: ShareGroupHeartbeatRequest) -> None:
+    """Whether a heartbeat is one.
+
+    Raises:
+        KafkaError: INVALID_REQUEST.
+    """
+    wrong = None
+    if not request.member_id or len(request.member_id) > LONGEST_MEMBER_ID:
+        wrong = "Invalid member id in the request."
+    elif not request.member_id.strip():
+        wrong = "MemberId can't be empty."
+    elif not request.group_id.strip():
+        wrong = "GroupId can't be empty."
+    elif request.rack_id is not None and not request.rack_id.strip():
+        wrong = "RackId can't be empty."
+    elif request.member_epoch == JOIN_EPOCH and not request.subscribed_topic_names:
+        wrong = "SubscribedTopicNames must be set in first request."
+    elif request.member_epoch < LEAVE_EPOCH:
+        wrong = "MemberEpoch is invalid."
+    if wrong is not None:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, wrong)
