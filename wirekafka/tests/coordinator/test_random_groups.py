@@ -12,7 +12,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from wirekafka.coordinator.effects import WritingProducer, join_timer, session_timer, sync_timer
+from wirekafka.coordinator.effects import Effects, WritingProducer, join_timer, session_timer, sync_timer
 from wirekafka.coordinator.group import ClassicGroup, GroupState
 from wirekafka.coordinator.requests import (
     NO_GENERATION,
@@ -192,6 +192,34 @@ class Groups(RuleBasedStateMachine):
             self.world.leave(GROUP, LeavingMember(client.member_id))
             client.forget()
 
+    @rule()
+    def leave_by_instance(self) -> None:
+        """An administrator removes the static member, whoever holds its name."""
+        self.world.leave(GROUP, LeavingMember(UNKNOWN_MEMBER_ID, "i"))
+
+    @rule(partition=st.integers(0, PARTITIONS - 1), how=st.sampled_from(["offset", "topic", "group"]))
+    def delete(self, partition: int, how: str) -> None:
+        coordinator = self.world.coordinator
+        try:
+            match how:
+                case "offset":
+                    errors, effects = coordinator.offsets.delete(GROUP, [("t", partition)])
+                    gone = [partition] if errors == [ErrorCode.NONE] else []
+                case "topic":
+                    steps = coordinator.forget_topic("t")
+                    effects = steps[0][1] if steps else Effects()
+                    gone = list(range(PARTITIONS))
+                case _:
+                    effects = coordinator.delete_group(GROUP)
+                    gone = list(range(PARTITIONS))
+        except KafkaError:
+            return
+        if self.world.run(effects) is None:
+            for offsets in (self.committed, *self.pending.values()):
+                for index in gone:
+                    offsets.pop(index, None)
+            self.pending = {producer: offsets for producer, offsets in self.pending.items() if offsets}
+
     @rule(number=CLIENTS)
     def crash_of_client(self, number: int) -> None:
         """It is restarted, and knows nothing any more; what it waited for is not read by anybody."""
@@ -267,7 +295,8 @@ class Groups(RuleBasedStateMachine):
         if live is None or self.has_lost_an_append or live.state not in (GroupState.STABLE, GroupState.EMPTY):
             return
         if live.protocol_type is None and not self.committed and not self.pending and replayed is None:
-            # It came to be by a transaction that was aborted, so it has nothing left, and goes with the next expiry.
+            # It came to be by offsets that were deleted, or by a transaction that was aborted: it has nothing left, and goes
+            # with the next expiry.
             return
         assert replayed == self.world.group_state(GROUP)
 
@@ -306,5 +335,5 @@ class Groups(RuleBasedStateMachine):
         assert group is None or group.state is GroupState.EMPTY
 
 
-Groups.TestCase.settings = settings(max_examples=150, stateful_step_count=60, deadline=None, derandomize=True)
+Groups.TestCase.settings = settings(max_examples=100, stateful_step_count=60, deadline=None, derandomize=True)
 TestRandomGroups = Groups.TestCase

@@ -119,7 +119,9 @@ class GroupPlayer(transcripts.Player):
 
     def do_leave(self, *members: str, instance: str | None = None, group: str = "g") -> None:
         leaving = [LeavingMember(member, instance) for member in members or ("",)]
-        for error in self.world.leave(group, *leaving):
+        result, effects = self.world.coordinator.membership.leave(group, leaving, self.world.now_ms)
+        self.world.run(effects)
+        for error in result.members or [result.error]:
             self.answer(error)
 
     def do_commit(
