@@ -30,6 +30,16 @@ def test_find_coordinator_of_several_groups_answers_each(tmp_path: Path, version
 
 
 @pytest.mark.parametrize("version", range(1, 7))
+def test_find_coordinator_of_a_transactional_id_is_this_broker(tmp_path: Path, version: int) -> None:
+    async def body(caller: Caller) -> None:
+        response = caller.ask(FindCoordinatorRequest(key="x", key_type=1, coordinator_keys=["x"]), version)
+        found = response.coordinators[0] if version >= 4 else response
+        assert (found.error_code, found.node_id, found.host, found.port) == (0, caller.broker.node_id, "127.0.0.1", 9092)
+
+    run(body, tmp_path)
+
+
+@pytest.mark.parametrize("version", range(1, 7))
 @pytest.mark.parametrize("key_type", [2, 9])
 def test_find_coordinator_of_another_kind_is_refused_with_the_reason(tmp_path: Path, version: int, key_type: int) -> None:
     async def body(caller: Caller) -> None:

@@ -22,7 +22,6 @@ from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.names import TopicPartition
 from wirekafka.tests.coordinator.transactions.world import World
 
-IDS = ("x", "y")
 PARTITIONS = [TopicPartition("t", index) for index in range(3)]
 TIMEOUT_MS = 1000
 RETRIABLE = {ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.COORDINATOR_NOT_AVAILABLE}
@@ -111,11 +110,15 @@ class Producer:
     is_dead: bool = False
 
 
+ids = st.sampled_from(["x", "y"])
+partitions_of_t = st.lists(st.sampled_from(PARTITIONS), min_size=1, max_size=4)
+
+
 class Transactions(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.world = FragileWorld()
-        self.producers: list[Producer] = []
+        self.producers: dict[str, Producer] = {}
         self.zombies: list[Producer] = []
         self.writings: list[Writing] = []
         self.sent: list[Callable[[], object]] = []
@@ -134,24 +137,26 @@ class Transactions(RuleBasedStateMachine):
             return ErrorCode.UNKNOWN_SERVER_ERROR
         return None
 
-    def alive(self, number: int) -> Producer | None:
-        producers = [producer for producer in self.producers if not producer.is_dead]
-        return producers[number % len(producers)] if producers else None
+    def alive(self, transactional_id: str) -> Producer | None:
+        """The producer that has the id; None if there is none, but then it is tried to start one."""
+        producer = self.producers.get(transactional_id)
+        if producer is None or producer.is_dead:
+            self.start(transactional_id, 2 if len(self.writings) % 3 else 0)
+            return None
+        return producer
 
-    @rule(transactional_id=st.sampled_from(IDS), version=st.sampled_from([0, 2]))
+    @rule(transactional_id=ids, version=st.sampled_from([0, 2]))
     def start(self, transactional_id: str, version: int) -> None:
         world, found = self.world, []
         request = InitRequest(transactional_id, TIMEOUT_MS)
         if self.attempt(lambda: found.append(world.run(world.coordinator.init_producer_id(request, world.now_ms)))) is None:
-            for other in self.producers:
-                if other.transactional_id == transactional_id:
-                    self.zombies.append(other)
-            self.producers = [other for other in self.producers if other.transactional_id != transactional_id]
-            self.producers.append(Producer(transactional_id, version, found[0], self.new_writing()))
+            if transactional_id in self.producers:
+                self.zombies.append(self.producers[transactional_id])
+            self.producers[transactional_id] = Producer(transactional_id, version, found[0], self.new_writing())
 
-    @rule(number=st.integers(0, 5))
-    def go_on_after_an_error(self, number: int) -> None:
-        producer = self.alive(number)
+    @rule(transactional_id=ids)
+    def go_on_after_an_error(self, transactional_id: str) -> None:
+        producer = self.alive(transactional_id)
         if producer is None or producer.is_ending is not None:
             return
         world, found = self.world, []
@@ -166,9 +171,9 @@ class Transactions(RuleBasedStateMachine):
             # Its transaction may have been aborted; it does not write to it any more.
             self.give_up(producer)
 
-    @rule(number=st.integers(0, 5), partitions=st.lists(st.sampled_from(PARTITIONS), min_size=1, max_size=4))
-    def write(self, number: int, partitions: list[TopicPartition]) -> None:
-        producer = self.alive(number)
+    @rule(transactional_id=ids, partitions=partitions_of_t)
+    def write(self, transactional_id: str, partitions: list[TopicPartition]) -> None:
+        producer = self.alive(transactional_id)
         for partition in partitions if producer is not None else ():
             if not producer.is_dead and producer.is_ending is None:
                 self.write_one(producer, partition)
@@ -210,9 +215,9 @@ class Transactions(RuleBasedStateMachine):
             )
         )
 
-    @rule(number=st.integers(0, 5), is_commit=st.booleans())
-    def end(self, number: int, is_commit: bool) -> None:
-        producer = self.alive(number)
+    @rule(transactional_id=ids, is_commit=st.booleans())
+    def end(self, transactional_id: str, is_commit: bool) -> None:
+        producer = self.alive(transactional_id)
         if producer is None:
             return
         if producer.is_ending is None:
@@ -236,10 +241,10 @@ class Transactions(RuleBasedStateMachine):
         elif error not in RETRIABLE and error is not ErrorCode.UNKNOWN_SERVER_ERROR:
             producer.is_dead = True
 
-    @rule(number=st.integers(0, 5), partitions=st.lists(st.sampled_from(PARTITIONS), max_size=4), is_commit=st.booleans())
-    def transact(self, number: int, partitions: list[TopicPartition], is_commit: bool) -> None:
-        self.write(number, partitions)
-        self.end(number, is_commit)
+    @rule(transactional_id=ids, partitions=partitions_of_t, is_commit=st.booleans())
+    def transact(self, transactional_id: str, partitions: list[TopicPartition], is_commit: bool) -> None:
+        self.write(transactional_id, partitions)
+        self.end(transactional_id, is_commit)
 
     def ask_to_end(self, producer: Producer, identity: ProducerIdentity, is_commit: bool) -> ProducerIdentity:
         world = self.world
@@ -258,28 +263,20 @@ class Transactions(RuleBasedStateMachine):
     def crash_soon(self, after: int) -> None:
         self.world.crash_after = after
 
-    @rule()
-    def crash(self) -> None:
-        self.world.crash_after = None
-        self.world.reload()
-
     @rule(appends=st.integers(0, 2), markers=st.integers(0, 3))
     def fail(self, appends: int, markers: int) -> None:
         self.world.failing_appends, self.world.failing_markers = appends, markers
 
-    @rule()
-    def retry(self) -> None:
-        self.attempt(self.world.retry)
-
     @rule(ms=st.sampled_from([10, TIMEOUT_MS + 1]))
     def pass_time(self, ms: int) -> None:
         self.world.now_ms += ms
+        self.attempt(self.world.retry)
         self.attempt(self.world.abort_timed_out)
 
-    @rule(number=st.integers(0, 5))
-    def use_up_epochs(self, number: int) -> None:
-        producer = self.alive(number)
-        known = producer and self.world.coordinator.transactions[producer.transactional_id]
+    @rule(transactional_id=ids)
+    def use_up_epochs(self, transactional_id: str) -> None:
+        producer = self.alive(transactional_id)
+        known = self.world.coordinator.transactions.get(transactional_id)
         if producer is None or known is None or known.state in PREPARED or self.world.failing_appends:
             return
         if producer.is_ending is None and producer.identity == (known.producer_id, known.producer_epoch):
