@@ -8,7 +8,8 @@ it works, half a millisecond at a time: it would keep the interpreter to itself 
 Rules of this file:
     Choosing and swapping happen on the loop; between them the log may roll, lose old segments, or be deleted.
     What a crash leaves is finished or removed by `recovery`.
-    A log that cannot be compacted because of what is in it is left alone until the broker starts again.
+    A log in which the thread finds damage, that is framing or a checksum that is not right, is offline. One whose checksums
+    are right, and that cannot be compacted because of what is in it, is left alone until the broker starts again.
 
 Source: kafka.log.{LogCleaner, LogCleanerManager}.
 """
@@ -25,11 +26,12 @@ import trio
 
 from wirekafka.clock import Clock
 from wirekafka.config import BrokerConfig
-from wirekafka.errors import KafkaError
+from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.log.checkpoint import CLEANER_OFFSETS
 from wirekafka.log.compaction import Compaction, Judge, LastRecord, Totals
 from wirekafka.log.log import Log
 from wirekafka.log.offset_map import ENTRY_BYTES
+from wirekafka.log.places import BadBatchError
 from wirekafka.log.recovery import CLEANED_SUFFIX, SWAP_SUFFIX
 from wirekafka.log.segment import Segment
 from wirekafka.names import TopicPartition
@@ -147,11 +149,18 @@ class Cleaner:
         try:
             work = self._plan(chosen, dirt)
             clean_offset = await trio.to_thread.run_sync(self._work, chosen, work)
+        except BadBatchError as error:
+            if self._is_current(chosen):
+                chosen.note_damage(error)
+            return False
         except OSError as error:
             if self._is_current(chosen):
                 log.error("Could not compact a log", partition=str(name), error=str(error))
+                self._logs.note_disk_error(self._logs.home_of(chosen), error)
             return False
         except KafkaError as error:
+            if error.code is ErrorCode.KAFKA_STORAGE_ERROR:
+                return False
             self._uncleanable.add(chosen)
             log.error("A log is not compacted any more", partition=str(name), error=str(error))
             return False

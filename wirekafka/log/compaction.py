@@ -23,6 +23,7 @@ Source: kafka.log.Cleaner, MemoryRecords.filterTo; KIP-534 (delete horizon).
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
@@ -106,6 +107,7 @@ class Compaction:
 
         Raises:
             OSError: a segment is gone or cannot be read.
+            BadBatchError: it is damaged.
             KafkaError: a batch cannot be decoded.
         """
         offsets = OffsetMap(self.most_keys, self.dirty_offset)
@@ -113,7 +115,9 @@ class Compaction:
         for segment, end in self._with_ends(self.segments):
             if end <= self.dirty_offset:
                 continue
-            if not self._note_keys(offsets, segment, transactions):
+            with _naming(segment):
+                is_noted = self._note_keys(offsets, segment, transactions)
+            if not is_noted:
                 return offsets
             offsets.end_offset = end
         return offsets
@@ -124,9 +128,7 @@ class Compaction:
 
     def _note_keys(self, offsets: OffsetMap, segment: Segment, transactions: CleanedTransactions) -> bool:
         """Notes the keys of a segment; False if the map is full."""
-        relative_offset = max(self.dirty_offset - segment.base_offset, 0)
-        _, position = segment.offset_index.floor(min(relative_offset, MOST_RELATIVE_OFFSET)) or (0, 0)
-        for data, header in self._batches(segment, position):
+        for data, header in self._batches(segment):
             if header is None or header.next_offset <= self.dirty_offset:
                 continue
             if header.is_control:
@@ -153,12 +155,19 @@ class Compaction:
                 return False
         return True
 
-    def _batches(self, segment: Segment, position: int = 0) -> Iterator[tuple[memoryview, BatchHeader | None]]:
+    def _batches(self, segment: Segment) -> Iterator[tuple[memoryview, BatchHeader | None]]:
         storage = self.folder.storage
         file = self.folder.open(segment.log_name)
-        for data in batches_in(storage, file, position, segment.size):
+        least_offset = segment.base_offset
+        for data in batches_in(storage, file, 0, segment.size):
             self.pace.step(len(data))
-            yield data, BatchHeader(data) if data[_MAGIC_AT] == _MAGIC else None
+            header = BatchHeader(data) if data[_MAGIC_AT] == _MAGIC else None
+            if header is not None:
+                # The checksum does not cover the offset.
+                if header.base_offset < least_offset:
+                    raise BadBatchError(f"the batch at offset {header.base_offset} is behind that at {least_offset - 1}")
+                least_offset = header.next_offset
+            yield data, header
 
     def groups(self, offsets: OffsetMap) -> Iterator[list[Segment]]:
         """The segments up to where the map goes, in runs that become one segment each.
@@ -194,21 +203,32 @@ class Compaction:
 
         Raises:
             OSError: what was written is removed.
+            BadBatchError: a segment is damaged; so too.
             KafkaError: a batch cannot be decoded; so too.
         """
         segment = Segment(self.folder, pool, group[0].base_offset, created_ms=self.now_ms)
         try:
             writer = _Writer(segment, self)
             for source in group:
-                for data, header in self._batches(source):
-                    kept = data if header is None else judge.kept_of(data, header, segment.transaction_index)
-                    if kept is not None:
-                        writer.add(kept)
+                with _naming(source):
+                    for data, header in self._batches(source):
+                        kept = data if header is None else judge.kept_of(data, header, segment.transaction_index)
+                        if kept is not None:
+                            writer.add(kept)
             writer.finish(self.folder.open(group[-1].log_name))
         except BaseException:
             segment.delete_files(CLEANED_SUFFIX)
             raise
         return segment
+
+
+@contextmanager
+def _naming(segment: Segment) -> Iterator[None]:
+    """Makes damage say in which segment it is."""
+    try:
+        yield
+    except BadBatchError as error:
+        raise segment.damaged(error) from None
 
 
 class Judge:

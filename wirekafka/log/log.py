@@ -634,6 +634,10 @@ class Log:
         log.take_offline(reason)
         return log
 
+    def note_damage(self, error: BadBatchError) -> None:
+        """Somebody who reads its files elsewhere has found damage; the log goes offline."""
+        self._failed("read", error)
+
     def take_offline(self, reason: str) -> None:
         """Ends all use of it: whatever is asked of it from now on is KAFKA_STORAGE_ERROR."""
         if self.offline_reason is None:

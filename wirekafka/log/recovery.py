@@ -230,10 +230,9 @@ class Loader:
             segment.load_indexes()
             if (0, 0) in (segment.offset_index.last(), segment.time_index.last()):
                 return False
-            segment.next_offset()
+            return segment.has_sound_tail()
         except OSError:
             return False
-        return True
 
     def _check_indexes(self, segments: list[Segment], number: int, files: Files) -> bool:
         """Rebuilds the indexes of a segment that needs no recovery, if they are not there or cannot be right.

@@ -167,9 +167,49 @@ class Segment:
 
     def _load_max_timestamp(self) -> None:
         """Takes it from the last entry of the time index, which is written when a segment is rolled or closed."""
+        if self.time_index.keys is None and not self.has_sound_time_index():
+            self.mend_indexes()
+            return
         timestamp, relative_offset = self.time_index.last() or (NO_TIMESTAMP, 0)
         self._max_timestamp = timestamp
         self._offset_of_max_timestamp = self.base_offset + relative_offset
+
+    def has_sound_time_index(self) -> bool:
+        """Whether the last entry of the time index is one that the log could have; no more of the index is read.
+
+        Raises:
+            BadBatchError: the log itself is damaged.
+
+        Source: TimeIndex.sanityCheck, which compares the last entry with the first one instead.
+        """
+        try:
+            last = self.time_index.last()
+            if last is None:
+                return not self.size or self.first_timestamp < 0
+            return self._has_timestamp(*last)
+        except (FileNotFoundError, ShortIndexError):
+            return False
+
+    def has_sound_tail(self) -> bool:
+        """The same, of a segment whose indexes are in memory; and whether there are whole batches up to the end of the file.
+
+        Raises:
+            OSError: there are not.
+        """
+        _, position = self.offset_index.last() or (0, 0)
+        timestamp, relative_offset = self.time_index.last() or (NO_TIMESTAMP, -1)
+        is_met = False
+        for place in self.places(position):
+            if place.base_offset <= self.base_offset + relative_offset <= place.last_offset:
+                is_met = place.max_timestamp == timestamp
+        return is_met or self.has_sound_time_index()
+
+    def _has_timestamp(self, timestamp: int, relative_offset: int) -> bool:
+        """Whether it is in the batch with this offset that the greatest timestamp is this one."""
+        if timestamp < 0 or relative_offset < 0:
+            return False
+        place = self.find(self.base_offset + relative_offset)
+        return place is not None and place.max_timestamp == timestamp and place.base_offset <= self.base_offset + relative_offset
 
     @property
     def largest_timestamp(self) -> int:
@@ -381,19 +421,22 @@ class Segment:
         return None
 
     def mend_indexes(self) -> None:
-        """Makes the indexes of a sealed segment anew from the headers of its batches.
+        """Makes the indexes of a segment anew from the headers of its batches; those in memory stay there.
 
         Raises:
             BadBatchError: the log itself is damaged; the indexes are as they were then.
         """
         log.warning("The indexes of a segment are damaged; they are made anew", path=self.folder.path_of(self.log_name))
         places = list(self.places())
+        is_in_memory = self.time_index.keys is not None
         self.forget()
         for place in places:
             self.note(place.position, place.size_bytes, place.last_offset, place.max_timestamp, _MENDED_INTERVAL_BYTES)
         self.note_max_timestamp()
         with suppress(OSError):
-            self.seal()
+            self.save_indexes()
+            if not is_in_memory:
+                self.unload_indexes()
 
     def size_of_batch_at(self, position: int) -> int:
         """The size of the batch that begins there."""
@@ -405,16 +448,17 @@ class Segment:
         try:
             yield from places_in(self.folder.storage, self.file(), position, self.size)
         except BadBatchError as error:
-            raise self._damaged(error) from None
+            raise self.damaged(error) from None
 
     def batches(self, position: int = 0) -> Iterator[memoryview]:
         """The batches from the one that begins at `position`, whole."""
         try:
             yield from batches_in(self.folder.storage, self.file(), position, self.size)
         except BadBatchError as error:
-            raise self._damaged(error) from None
+            raise self.damaged(error) from None
 
-    def _damaged(self, error: BadBatchError) -> BadBatchError:
+    def damaged(self, error: BadBatchError) -> BadBatchError:
+        """The same error, which names the file and says what to do."""
         path = self.folder.path_of(self.log_name)
         return BadBatchError(f"{path} is damaged: {error}. Bring it back from a copy and start the broker again")
 
@@ -431,7 +475,11 @@ class Segment:
 
         Source: LogSegment.findOffsetByTimestamp, FileRecords.searchForTimestamp.
         """
-        _, relative_offset = self.time_index.floor(timestamp) or (NO_TIMESTAMP, 0)
+        entry = self.time_index.floor(timestamp)
+        if entry is not None and not self._has_timestamp(*entry):
+            self.mend_indexes()
+            entry = self.time_index.floor(timestamp)
+        _, relative_offset = entry or (NO_TIMESTAMP, 0)
         relative_offset = max(relative_offset, start_offset - self.base_offset)
         _, position = self.offset_index.floor(min(relative_offset, MOST_RELATIVE_OFFSET)) or (0, 0)
         for place in self.places(position):

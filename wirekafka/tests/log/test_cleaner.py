@@ -12,12 +12,15 @@ import trio.lowlevel
 import trio.testing
 
 from wirekafka.config import LogConfig
+from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.log.cleaner import Dirt, ThreadPace, measure_dirt
 from wirekafka.log.log import Log
 from wirekafka.log.manager import LogManager
+from wirekafka.names import TopicPartition
 from wirekafka.tests.log.logs import NOW_MS, World, append, config_with
 from wirekafka.tests.log.test_compaction import content, put
 from wirekafka.tests.log.test_manager import NAME, Setting, found, until
+from wirekafka.wire.batch import HEADER_SIZE, BatchHeader, write_timestamp
 
 COMPACT = config_with(cleanup_policy=frozenset({"compact"}))
 
@@ -234,5 +237,60 @@ def test_cleaner_survives_the_deletion_of_the_log_it_compacts(tmp_path: Path) ->
                 put(again, ("k", f"{number}"))
             again.roll()
             await until(lambda: len(content(again)) == 1)
+
+    run(main)
+
+
+@pytest.mark.parametrize("place", [8, 61, 5 * 70, 5 * 70 + 61], ids=["length", "record", "offset", "later record"])
+def test_cleaner_that_meets_damage_takes_the_partition_offline(tmp_path: Path, place: int) -> None:
+    async def main() -> None:
+        setting = Setting(tmp_path)
+        async with running(setting) as logs:
+            other = logs.create(TopicPartition("other", 0), bytes(range(16)), compacted(setting))
+            log = logs.create(NAME, bytes(16), compacted(setting))
+            for each in (log, other):
+                for number in range(10):
+                    put(each, ("k", f"{number}"))
+            file = setting.path / str(NAME) / log.segments.items[0].log_name
+            with file.open("r+b") as opened:
+                assert log.segments.items[0].size == 10 * 70
+                opened.seek(place)
+                opened.write(b"\xff\xff\xff")
+            with structlog.testing.capture_logs() as lines:
+                log.roll()
+                other.roll()
+                with trio.fail_after(100):
+                    await until(lambda: log.offline_reason is not None)
+                await until(lambda: len(content(other)) == 1)
+            (line,) = [line for line in lines if line["event"] == "A partition is offline: it is damaged"]
+            assert line["partition"] == str(NAME)
+            assert str(file) in line["error"]
+            with pytest.raises(KafkaError) as caught:
+                log.read(0, max_bytes=100, end_offset=10, min_one_batch=True)
+            assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+            assert not list(file.parent.glob("*.cleaned"))
+
+    run(main)
+
+
+def test_cleaner_leaves_alone_what_is_sound_and_cannot_be_read(tmp_path: Path) -> None:
+    async def main() -> None:
+        setting = Setting(tmp_path)
+        async with running(setting) as logs:
+            log = logs.create(NAME, bytes(16), compacted(setting))
+            put(log, ("k", "1"))
+            log.roll()
+            put(log, ("k", "2"))
+            # A record that says that it is longer than its batch, with the right checksum.
+            file = setting.path / str(NAME) / log.segments.items[0].log_name
+            batch = bytearray(file.read_bytes())
+            batch[HEADER_SIZE] += 2
+            header = BatchHeader(batch)
+            write_timestamp(batch, 0, header, header.timestamp_type, header.max_timestamp)
+            file.write_bytes(batch)
+            with structlog.testing.capture_logs() as lines:
+                await trio.sleep(100)
+            assert [line["event"] for line in lines].count("A log is not compacted any more") == 1
+            assert log.offline_reason is None
 
     run(main)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from struct import Struct
 from typing import Any
 
 import pytest
@@ -222,6 +223,40 @@ def test_index_that_was_cut_while_in_use_is_made_anew(tmp_path: Path) -> None:
     log_files(tmp_path)[1].with_suffix(".index").unlink()
     assert log.segments.find(log.segments.items[1].base_offset + 7) is not None
     assert log.offline_reason is None
+
+
+@pytest.mark.parametrize("harm", ["garbage", "empty", "future", "other batch", "middle"])
+@pytest.mark.parametrize("number", [0, -1])
+def test_damaged_time_index_is_made_anew_after_a_clean_stop(tmp_path: Path, harm: str, number: int) -> None:
+    log = World().open_log(tmp_path, SMALL_SEGMENTS)
+    fill(log, 66)
+    close(log)
+    file = log_files(tmp_path)[number].with_suffix(".timeindex")
+    good = file.read_bytes()
+    entry = Struct(">qi")
+    entries = list(entry.iter_unpack(good))
+    assert len(entries) > 2
+    timestamp, relative_offset = entries[-1]
+    match harm:
+        case "garbage":
+            file.write_bytes(b"\xff" * len(good))
+        case "empty":
+            file.write_bytes(b"")
+        case "future":
+            file.write_bytes(good[:-12] + entry.pack(timestamp + 1_000_000, relative_offset))
+        case "other batch":
+            file.write_bytes(good[:-12] + entry.pack(timestamp, relative_offset - 1))
+        case "middle":
+            file.write_bytes(good[:12] + entry.pack(entries[1][0], relative_offset) + good[24:])
+
+    log = World().open_log(tmp_path, SMALL_SEGMENTS, is_clean=True, recovery_point=66)
+
+    assert [log.offset_for_timestamp(NOW_MS + offset) for offset in range(66)] == [
+        (offset, NOW_MS + offset, 0) for offset in range(66)
+    ]
+    assert log.offset_of_max_timestamp() == (66 - 1, NOW_MS + 66 - 1, 0)
+    assert log.segments.items[number].max_timestamp == timestamp
+    check_indexes(log)
 
 
 # All logs of a broker
