@@ -14,10 +14,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from compat_tests.harness.broker import WIREKAFKA, Broker
+from compat_tests.harness.broker import Broker
 from compat_tests.harness.clients import ALL_CODECS, NONE
 from compat_tests.harness.topics import create_topic
 
@@ -115,9 +114,7 @@ def test_log_verify_finds_nothing_wrong_while_records_are_written(make_broker: B
     assert producer.flush(30) == 0
 
 
-def test_log_dump_shows_the_markers_of_transactions(make_broker: BrokerFactory, broker_kind: str, topic: str) -> None:
-    if broker_kind == WIREKAFKA:
-        pytest.skip("wirekafka has no transactions yet")
+def test_log_dump_shows_the_markers_of_transactions(make_broker: BrokerFactory, topic: str) -> None:
     broker = make_broker()
     create_topic(broker.bootstrap, topic)
     producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": topic})
