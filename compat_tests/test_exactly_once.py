@@ -1,0 +1,201 @@
+"""Exactly once, end to end: consume, transform, produce, while workers and the broker are killed at random.
+
+What comes out under read_committed is compared with what went in, record by record: nothing is missing, nothing is there twice,
+and every partition is in order.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    Consumer,
+    KafkaError,
+    Message,
+    TopicPartition,
+)
+
+from compat_tests.harness import jars
+from compat_tests.harness.broker import Broker
+from compat_tests.harness.chaos import Chaos, Source, Worker
+from compat_tests.harness.clients import AGENTS
+from compat_tests.harness.proxy import CuttingProxy
+from compat_tests.harness.raw import ConnectionEndedError, RawConnection
+from compat_tests.harness.topics import create_topic
+from compat_tests.harness.transactions import ask
+from compat_tests.harness.waiting import wait_until
+
+pytestmark = [pytest.mark.java, pytest.mark.xdist_group("java"), pytest.mark.timeout(900)]
+
+PARTITIONS = 6
+PER_SECOND = 200
+LOGGING = (f"-Dlog4j2.configurationFile={jars.HERE / 'java' / 'log4j2.properties'}",)
+
+
+def read_all(bootstrap: str, topic: str, isolation: str) -> dict[int, list[Message]]:
+    """The records of a topic by partition, up to the end that this isolation level has."""
+    settings = {"group.id": "unused", "enable.auto.commit": False, "enable.partition.eof": True, "isolation.level": isolation}
+    consumer = Consumer({"bootstrap.servers": bootstrap, **settings})
+    found: dict[int, list[Message]] = {partition: [] for partition in range(PARTITIONS)}
+    unfinished = set(found)
+    try:
+        consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in found])
+        while unfinished:
+            messages = consumer.consume(1000, timeout=30)
+            assert messages, f"{topic} has no end in partitions {unfinished}"
+            for message in messages:
+                if message.error() is None:
+                    found[message.partition()].append(message)
+                else:
+                    assert message.error().code() == KafkaError._PARTITION_EOF, message.error()
+                    unfinished.discard(message.partition())
+    finally:
+        consumer.close()
+    return found
+
+
+def committed_count(broker: Broker, group: str, topic: str) -> int:
+    """How many records the group has committed to have read, for the topic holds one at each offset; -1 if nobody tells.
+
+    By a raw request, for librdkafka's admin client does not survive every answer that a broker in trouble gives (2.16, 2026-11).
+    """
+    topics = [{"name": topic, "partition_indexes": list(range(PARTITIONS))}]
+    try:
+        with RawConnection(broker.address, timeout_s=5) as connection:
+            answer = ask(connection, "offset_fetch", 7, group_id=group, topics=topics, require_stable=False)
+    except (OSError, ConnectionEndedError):
+        return -1
+    return sum(max(place.committed_offset, 0) for each in answer.topics for place in each.partitions)
+
+
+def end_offsets(broker: Broker, topic: str, isolation_level: int) -> list[int]:
+    """The end of each partition for an isolation level: 0 is read_uncommitted, 1 read_committed."""
+    partitions = [{"partition_index": partition, "timestamp": -1} for partition in range(PARTITIONS)]
+    topics = [{"name": topic, "partitions": partitions}]
+    with RawConnection(broker.address) as connection:
+        answer = ask(connection, "list_offsets", 3, replica_id=-1, isolation_level=isolation_level, topics=topics)
+    return [place.offset for place in sorted(answer.topics[0].partitions, key=lambda place: place.partition_index)]
+
+
+def open_transactions(broker: Broker) -> str:
+    """What the coordinator and the partitions say of transactions that are not over."""
+    with RawConnection(broker.address) as connection:
+        listed = ask(connection, "list_transactions", 0, state_filters=[], producer_id_filters=[]).transaction_states
+        states = [f"{each.transactional_id} {each.producer_id} {each.transaction_state}" for each in listed]
+        numbers = {"__consumer_offsets": range(4), "target": range(PARTITIONS)}
+        topics = [{"name": name, "partition_indexes": list(partitions)} for name, partitions in numbers.items()]
+        described = ask(connection, "describe_producers", 0, topics=topics).topics
+    open_ones = [
+        f"{topic.name}-{partition.partition_index} {producer.producer_id} from {producer.current_txn_start_offset}"
+        for topic in described
+        for partition in topic.partitions
+        for producer in partition.active_producers
+        if producer.current_txn_start_offset >= 0
+    ]
+    return f"the coordinator says: {', '.join(states)}; open in the logs: {', '.join(open_ones)}"
+
+
+class Stage:
+    """A broker behind a proxy, two topics, and what is written to the first."""
+
+    def __init__(self, broker: Broker, proxy: CuttingProxy) -> None:
+        self.broker, self.proxy = broker, proxy
+        proxy.upstream = broker.address
+        for topic in ("source", "target"):
+            create_topic(broker.bootstrap, topic, PARTITIONS)
+        self.source = Source(proxy.bootstrap, "source", PER_SECOND)
+
+    def run(self, workers: list[Worker], group: str, seconds: float) -> None:
+        """Lets the workers work and kills them and the broker, until everything is processed."""
+        seed = random.randrange(1 << 32)
+        chaos = Chaos(self.broker, self.proxy, workers, seed)
+        chaos.start()
+        try:
+            wait_until(
+                lambda: chaos.restart_ended() and committed_count(self.broker, group, "source") > 0,
+                timeout_s=60,
+                what="the workers have begun",
+                poll_s=0.2,
+            )
+            chaos.run(seconds)
+            self.source.finish()
+            wait_until(
+                lambda: chaos.restart_ended() and committed_count(self.broker, group, "source") == self.source.sent,
+                timeout_s=120,
+                what=f"all {self.source.sent} records are processed",
+                poll_s=0.2,
+            )
+        except AssertionError as error:
+            done = committed_count(self.broker, group, "source")
+            told = open_transactions(self.broker)
+            raise AssertionError(f"{error}; {done} of {self.source.sent} were; {told}; seed {seed}; {chaos}") from None
+        finally:
+            chaos.stop()
+        # What the last killed workers left open is aborted by the next with their transactional ids, or by the timeout.
+        wait_until(
+            lambda: end_offsets(self.broker, "target", 0) == end_offsets(self.broker, "target", 1),
+            timeout_s=30,
+            what="every transaction has ended",
+            poll_s=0.2,
+        )
+        print(chaos)
+        assert chaos.broker_kill_count > 0
+        assert any(worker.kill_count for worker in workers)
+
+    def source_values(self) -> dict[int, list[bytes | None]]:
+        """What went in; each number is there once, or the source's own producer has failed."""
+        found = read_all(self.broker.bootstrap, "source", "read_uncommitted")
+        values = {partition: [message.value() for message in messages] for partition, messages in found.items()}
+        assert sorted(int(value or b"-1") for each in values.values() for value in each) == list(range(self.source.sent))
+        return values
+
+
+@pytest.fixture
+def stage(make_broker: Callable[..., Broker], proxy: CuttingProxy) -> Iterator[Stage]:
+    stage = Stage(make_broker(advertised=proxy.bootstrap), proxy)
+    yield stage
+    stage.source.close()
+
+
+def copying_workers(bootstrap: str, directory: Path) -> list[Worker]:
+    """Four in confluent-kafka and one in Java, of one group."""
+    python = [sys.executable, str(AGENTS / "copying_worker.py")]
+    java = jars.java_command(jars.KAFKA, "CopyingWorker", programs=("copying",), flags=LOGGING, heap_mib=128)
+    return [
+        Worker([*command, bootstrap, "copiers", "source", "target", f"copier-{number}"], directory / f"copier-{number}.log")
+        for number, command in enumerate([python] * 4 + [java])
+    ]
+
+
+def test_a_topic_is_copied_exactly_once_by_workers_that_are_killed(stage: Stage, chaos_seconds: float, tmp_path: Path) -> None:
+    stage.run(copying_workers(stage.proxy.bootstrap, tmp_path), "copiers", chaos_seconds)
+    copied = read_all(stage.broker.bootstrap, "target", "read_committed")
+    for partition, written in stage.source_values().items():
+        values = [message.value() for message in copied[partition]]
+        missing, repeated = set(written) - set(values), [value for value, count in Counter(values).items() if count > 1]
+        assert (missing, repeated) == (set(), []), f"partition {partition}"
+        assert values == written, f"partition {partition} is in order"
+
+
+def test_kafka_streams_counts_exactly_while_it_is_killed(stage: Stage, chaos_seconds: float, tmp_path: Path) -> None:
+    command = jars.java_command(jars.STREAMS, "CountingApp", programs=("streams",), flags=LOGGING, heap_mib=192)
+    workers = [
+        Worker(
+            [*command, stage.proxy.bootstrap, "counters", "source", "target", str(tmp_path / f"state-{n}")],
+            tmp_path / f"app-{n}.log",
+        )
+        for n in range(2)
+    ]
+    stage.run(workers, "counters", chaos_seconds)
+    stage.source_values()
+    counts: dict[str, list[int]] = defaultdict(list)
+    for messages in read_all(stage.broker.bootstrap, "target", "read_committed").values():
+        for message in messages:
+            counts[(message.key() or b"").decode()].append(int(message.value() or b"-1"))
+    assert counts == {key: list(range(1, count + 1)) for key, count in stage.source.by_key.items()}
