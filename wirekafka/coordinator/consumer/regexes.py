@@ -1,7 +1,7 @@
-"""Regular expressions by which members subscribe, evaluated here: RE2's, which take no longer than their input is long.
+"""Regular expressions by which members subscribe, evaluated here.
 
-Rules of this file: RE2 is imported when a first member subscribes by a regular expression. A topic matches as a whole. Which
-topics match is looked up anew when there are new topics, but not more often than every ten seconds, and now and then anyway.
+Rules of this file: a topic matches as a whole. Which topics match is looked up anew when there are new topics, but not more
+often than every ten seconds, and now and then anyway.
 
 Source: TopicRegexResolver, GroupMetadataManager.maybeUpdateRegularExpressions, Utils.throwIfRegularExpressionIsInvalid.
 """
@@ -9,10 +9,10 @@ Source: TopicRegexResolver, GroupMetadataManager.maybeUpdateRegularExpressions, 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 from wirekafka.coordinator.consumer.member import ResolvedRegex
 from wirekafka.coordinator.modern.topics import TopicImage
+from wirekafka.coordinator.patterns import compile_pattern
 from wirekafka.errors import ErrorCode, KafkaError
 
 MIN_REFRESH_INTERVAL_MS = 10_000
@@ -26,7 +26,7 @@ def check_regex(regex: str) -> None:
         KafkaError: INVALID_REGULAR_EXPRESSION.
     """
     try:
-        _compile(regex)
+        compile_pattern(regex)
     except ValueError as error:
         message = f"SubscribedTopicRegex `{regex}` is not a valid regular expression: {error}."
         raise KafkaError(ErrorCode.INVALID_REGULAR_EXPRESSION, message) from error
@@ -40,20 +40,7 @@ def resolve(regexes: Iterable[str], image: TopicImage, now_ms: int) -> dict[str,
 
 def _matching(regex: str, names: list[str]) -> frozenset[str]:
     try:
-        pattern = _compile(regex)
+        pattern = compile_pattern(regex)
     except ValueError:
         return frozenset()
     return frozenset(name for name in names if pattern.fullmatch(name) is not None)
-
-
-def _compile(regex: str) -> Any:
-    """Raises ValueError with RE2's own words if it is none."""
-    import re2
-
-    options = re2.Options()
-    options.log_errors = False
-    try:
-        return re2.compile(regex, options=options)
-    except re2.error as error:
-        reason = error.args[0]
-        raise ValueError(reason.decode() if isinstance(reason, bytes) else reason) from error

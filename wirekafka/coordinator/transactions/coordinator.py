@@ -16,11 +16,11 @@ Source: kafka.coordinator.transaction.{TransactionCoordinator, TransactionStateM
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from wirekafka.coordinator.patterns import Pattern, compile_pattern
 from wirekafka.coordinator.transactions.records import TransactionRecord
 from wirekafka.coordinator.transactions.requests import InitRequest, Marker, ProducerIdentity, TransactionFilter
 from wirekafka.coordinator.transactions.settings import TransactionSettings
@@ -395,9 +395,9 @@ def _record(transaction: Transaction) -> TransactionRecord:
     return TransactionRecord(transaction.transactional_id, transaction)
 
 
-def _compiled(pattern: str) -> re.Pattern[str]:
+def _compiled(regex: str) -> Pattern:
     try:
-        return re.compile(pattern)
-    except re.error as error:
-        message = f"Transaction ID pattern `{pattern}` is not a valid regular expression: {error}."
-        raise KafkaError(ErrorCode.INVALID_REGULAR_EXPRESSION, message) from None
+        return compile_pattern(regex)
+    except ValueError as error:
+        message = f"Transaction ID pattern `{regex}` is not a valid regular expression: {error}."
+        raise KafkaError(ErrorCode.INVALID_REGULAR_EXPRESSION, message) from error
