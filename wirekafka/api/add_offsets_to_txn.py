@@ -8,6 +8,9 @@ Versions:
     0: as it is (KIP-98). 1: as 0 (KIP-219). 2: PRODUCER_FENCED (KIP-588); before, it is INVALID_PRODUCER_EPOCH. 3: flexible.
     4: TRANSACTION_ABORTABLE (KIP-890), which is never answered. Clients of transactions v2 leave this request out.
 
+Differs from Apache Kafka:
+    Nothing.
+
 Source: KafkaApis.handleAddOffsetsToTxnRequest.
 """
 

@@ -7,6 +7,9 @@ Behaviour:
 Versions:
     0: as it is (KIP-664).
 
+Differs from Apache Kafka:
+    Nothing.
+
 Source: KafkaApis.handleDescribeTransactionsRequest, TransactionCoordinator.handleDescribeTransactions.
 """
 

@@ -2,12 +2,15 @@
 
 Behaviour:
     All, or those in one of some states, of some producer ids, with a transaction that was opened longer ago than a duration
-    (whether or not it has ended), and with an id that a regular expression matches as a whole. Names of states that there are
-    not are sent back, and match nothing.
+    (whether or not it has ended), and with an id that a regular expression of RE2 matches as a whole. Names of states that there
+    are not are sent back, and match nothing.
 
 Versions:
     0: states and producer ids (KIP-664). 1: `duration_filter` (KIP-994). 2: `transactional_id_pattern` (KIP-1152);
     INVALID_REGULAR_EXPRESSION for one that does not compile.
+
+Differs from Apache Kafka:
+    Nothing.
 
 Source: KafkaApis.handleListTransactionsRequest, TransactionStateManager.listTransactionStates.
 """
