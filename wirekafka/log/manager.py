@@ -47,6 +47,7 @@ from wirekafka.log.recovery import TRUNCATES_DAMAGE, Loaded, Loader
 from wirekafka.log.segment import Segment
 from wirekafka.log.services import LogServices
 from wirekafka.log.storage import Folder, HandlePool, Storage
+from wirekafka.log.stored import StoredLog
 from wirekafka.log.upkeep import Upkeep
 from wirekafka.names import TopicPartition
 
@@ -272,7 +273,7 @@ class LogManager:
             log.critical("All data directories have failed: the broker stops", paths=self._config.log_dirs)
             self.all_failed.set()
 
-    def _note_log_error(self, each: Log, error: OSError) -> None:
+    def _note_log_error(self, each: StoredLog, error: OSError) -> None:
         if self._logs.get(each.topic_partition) is not each:
             return
         self.note_disk_error(self._home[each.topic_partition], error)

@@ -10,6 +10,7 @@ from wirekafka.log.storage import HandlePool
 
 if TYPE_CHECKING:
     from wirekafka.log.log import Log
+    from wirekafka.log.stored import StoredLog
 
 
 @dataclass(slots=True)
@@ -32,7 +33,7 @@ class LogServices:
     random_below: Callable[[int], int]
     request_flush: Callable[[Log], object]
     note_start_moved: Callable[[], object]
-    note_disk_error: Callable[[Log, OSError], object] = lambda log, error: None
+    note_disk_error: Callable[[StoredLog, OSError], object] = lambda log, error: None
 
 
 @dataclass(slots=True)

@@ -1,0 +1,268 @@
+"""What a log holds, how it is read, and what becomes of it when its disk fails.
+
+Theory of operation: a read answers with a region of a file, which the connection hands to sendfile. Who reads committed
+transactions only reads up to the last stable offset, and is told which transactions were aborted in what it gets.
+
+Rules of this file:
+    Invariant: log_start_offset <= last_stable_offset <= high_watermark <= log_end_offset.
+    The file system's errors become KAFKA_STORAGE_ERROR here.
+    Nothing here changes what is stored; `wirekafka.log.log` does.
+
+Source: kafka.log.{UnifiedLog, LocalLog}.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import structlog
+
+from wirekafka.config import LogConfig
+from wirekafka.errors import ErrorCode, KafkaError
+from wirekafka.log.checkpoint import PARTITION_METADATA
+from wirekafka.log.epochs import FILE_NAME as EPOCHS_FILE
+from wirekafka.log.epochs import EpochEnd
+from wirekafka.log.places import BadBatchError
+from wirekafka.log.recovery import Loaded
+from wirekafka.log.segment import TimestampAndOffset
+from wirekafka.log.segments import Segments
+from wirekafka.log.services import LogServices
+from wirekafka.log.storage import FileRegion, Folder
+from wirekafka.log.transaction_index import AbortedTransaction
+from wirekafka.names import NO_PRODUCER_ID, TopicPartition
+
+log = structlog.get_logger(__name__)
+
+
+class StoredLog:
+    """One partition's log, as far as it is read.
+
+    Attributes:
+        topic_partition, topic_id: whose it is; the id is None for a folder that does not say.
+        config: the topic's settings.
+        log_start_offset: the first offset that can be read.
+        log_end_offset: the offset that the next record gets.
+        high_watermark: one past the last committed record; the partition's leader moves it.
+        recovery_point: everything before this offset is on the disk.
+        has_failed: the disk has failed, and no append has succeeded since.
+        offline_reason: why nothing can be done with it until the broker starts again; None for a log that works.
+    """
+
+    __slots__ = (
+        "_is_closed",
+        "_is_flush_arranged",
+        "_segment_ms",
+        "_unsynced_files",
+        "config",
+        "epochs",
+        "folder",
+        "has_failed",
+        "high_watermark",
+        "log_end_offset",
+        "log_start_offset",
+        "offline_reason",
+        "producers",
+        "recovery_point",
+        "segments",
+        "services",
+        "topic_id",
+        "topic_partition",
+    )
+
+    def __init__(
+        self, topic_partition: TopicPartition, folder: Folder, config: LogConfig, services: LogServices, loaded: Loaded
+    ) -> None:
+        self.topic_partition = topic_partition
+        self.topic_id = loaded.topic_id
+        self.folder = folder
+        self.config = config
+        self._segment_ms = config.longest_segment_ms
+        self.services = services
+        self.segments = Segments(folder, loaded.segments)
+        self.epochs = loaded.epochs
+        self.producers = loaded.producers
+        self.log_start_offset = loaded.log_start_offset
+        self.log_end_offset = loaded.log_end_offset
+        self.high_watermark = loaded.log_end_offset
+        self.recovery_point = loaded.recovery_point
+        self.has_failed = False
+        self.offline_reason: str | None = None
+        self._unsynced_files = {PARTITION_METADATA, EPOCHS_FILE} if folder.is_new else set()
+        self._is_flush_arranged = False
+        self._is_closed = False
+
+    def __repr__(self) -> str:
+        return f"<Log {self.topic_partition} [{self.log_start_offset}, {self.log_end_offset})>"
+
+    @property
+    def last_stable_offset(self) -> int:
+        """One past the last record that a read_committed consumer sees: the high watermark, or where a transaction is open.
+
+        Source: UnifiedLog.lastStableOffset; a transaction that begins before the log start offset is open from there on.
+        """
+        unstable_offset = self.producers.first_unstable_offset
+        if unstable_offset is None:
+            return self.high_watermark
+        return max(min(unstable_offset, self.high_watermark), self.log_start_offset)
+
+    def has_open_transaction(self, producer_id: int, producer_epoch: int) -> bool:
+        """Whether the producer has a transaction open here, with just that epoch."""
+        return self.producers.has_open_transaction(producer_id, producer_epoch)
+
+    @property
+    def size_bytes(self) -> int:
+        """The bytes of all batches."""
+        return self.segments.size_bytes
+
+    @property
+    def latest_epoch(self) -> int | None:
+        """The leader epoch of the last batches."""
+        return self.epochs.latest
+
+    @property
+    def greatest_producer_id(self) -> int:
+        """The greatest producer id that it remembers, -1 if it remembers none."""
+        return max((producer.producer_id for producer in self.producers), default=NO_PRODUCER_ID)
+
+    # Reading
+
+    def read(self, offset: int, *, max_bytes: int, end_offset: int, min_one_batch: bool) -> FileRegion | bytes:
+        """Batches from the one that holds `offset`.
+
+        Args:
+            max_bytes: the most bytes; the last batch may be cut by it, but not the first.
+            end_offset: no batch that holds this offset or a later one is given.
+            min_one_batch: the first batch is given whole, even if it is larger than `max_bytes` (KIP-74).
+
+        Raises:
+            KafkaError: OFFSET_OUT_OF_RANGE; KAFKA_STORAGE_ERROR.
+        """
+        if self.offline_reason is not None:
+            self._check_online()
+        log_end_offset = self.log_end_offset
+        if not self.log_start_offset <= offset <= log_end_offset:
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"{offset} is not within [{self.log_start_offset}, {log_end_offset}]")
+        if offset == log_end_offset:
+            self.segments.remember_end(offset)
+            return b""
+        if offset >= end_offset:
+            return b""
+        try:
+            return self.segments.read(
+                offset,
+                max_bytes=max_bytes,
+                end_offset=end_offset,
+                log_end_offset=log_end_offset,
+                min_one_batch=min_one_batch,
+            )
+        except OSError as error:
+            raise self._failed("read", error) from error
+
+    def aborted_transactions(self, from_offset: int, to_offset: int) -> list[AbortedTransaction]:
+        """The aborted transactions of which something may be in [from_offset, to_offset), in the order of their ends.
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR.
+        """
+        with self._on_disk("read"):
+            return self.segments.aborted_transactions(from_offset, to_offset)
+
+    def size_between(self, offset: int, end_offset: int) -> int:
+        """The bytes of the batches from the one that holds `offset` up to the one that holds `end_offset`; 0 if unreadable."""
+        try:
+            return self.segments.bytes_between(offset, end_offset, self.log_end_offset)
+        except OSError as error:
+            self._failed("read", error)
+            return 0
+
+    def aborted_in_read(self, offset: int, size_bytes: int, end_offset: int) -> list[AbortedTransaction]:
+        """The aborted transactions of which something may be in a read from `offset` that gave so many bytes.
+
+        Args:
+            end_offset: as it was given to `read`.
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR.
+        """
+        if not self.segments.has_aborted_transactions(offset):
+            return []
+        with self._on_disk("read"):
+            to_offset = self.segments.offset_behind(offset, size_bytes, end_offset)
+            return self.segments.aborted_transactions(offset, to_offset)
+
+    def batches(self, from_offset: int | None = None) -> Iterator[memoryview]:
+        """The batches from the one that holds `from_offset`, or from the log's start, whole, up to the end.
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR.
+        """
+        with self._on_disk("read"):
+            yield from self.segments.batches(self.log_start_offset if from_offset is None else from_offset)
+
+    def offset_for_timestamp(self, timestamp: int) -> TimestampAndOffset | None:
+        """The first record whose timestamp is `timestamp` or greater, None if there is none.
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR.
+        """
+        with self._on_disk("read"):
+            return self.segments.find_timestamp(timestamp, self.log_start_offset)
+
+    def offset_of_max_timestamp(self) -> TimestampAndOffset | None:
+        """The first record with the greatest timestamp of all (KIP-734), None if no record has one.
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR.
+        """
+        with self._on_disk("read"):
+            return self.segments.find_max_timestamp(self.log_start_offset)
+
+    def end_offset_for_epoch(self, leader_epoch: int) -> EpochEnd | None:
+        """Where a leader epoch ended (KIP-101), None if it is not known."""
+        return self.epochs.end_offset_of(leader_epoch, self.log_end_offset)
+
+    # Being out of reach
+
+    def close(self) -> None:
+        """Lets go of all files; what is being sent is sent to its end."""
+        self._is_closed = True
+        for segment in self.segments:
+            segment.close()
+
+    def take_offline(self, reason: str) -> None:
+        """Ends all use of it: whatever is asked of it from now on is KAFKA_STORAGE_ERROR."""
+        if self.offline_reason is None:
+            self.offline_reason = reason
+            self.close()
+
+    def _check_online(self) -> None:
+        if self.offline_reason is not None:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.topic_partition} is offline: {self.offline_reason}")
+
+    # The rest
+
+    def update_config(self, config: LogConfig) -> None:
+        """The topic's settings are these from now on."""
+        self.config = config
+        self._segment_ms = config.longest_segment_ms
+
+    @contextmanager
+    def _on_disk(self, action: str) -> Iterator[None]:
+        self._check_online()
+        try:
+            yield
+        except OSError as error:
+            raise self._failed(action, error) from error
+
+    def _failed(self, action: str, error: OSError) -> KafkaError:
+        """Logs the first of a run of failures, and makes it what a client is told; a log that is damaged goes offline."""
+        if isinstance(error, BadBatchError):
+            if self.offline_reason is None:
+                log.error("A partition is offline: it is damaged", partition=str(self.topic_partition), error=str(error))
+                self.take_offline(str(error))
+        elif not self.has_failed and self.offline_reason is None:
+            log.error("The disk failed", partition=str(self.topic_partition), action=action, error=str(error))
+            self.has_failed = True
+        self.services.note_disk_error(self, error)
+        return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{action} of {self.topic_partition} failed: {error.strerror or error}")
