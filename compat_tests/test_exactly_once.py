@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 import sys
+import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -46,10 +47,10 @@ def read_all(bootstrap: str, topic: str, isolation: str) -> dict[int, list[Messa
     unfinished = set(found)
     try:
         consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in found])
+        deadline = time.monotonic() + 60
         while unfinished:
-            messages = consumer.consume(1000, timeout=30)
-            assert messages, f"{topic} has no end in partitions {unfinished}"
-            for message in messages:
+            assert time.monotonic() < deadline, f"{topic} has no end in partitions {unfinished}"
+            for message in consumer.consume(1000, timeout=0.2):
                 if message.error() is None:
                     found[message.partition()].append(message)
                 else:

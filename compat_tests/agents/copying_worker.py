@@ -59,6 +59,7 @@ class Worker:
                 "partition.assignment.strategy": "range",
                 "session.timeout.ms": 3000,
                 "heartbeat.interval.ms": 500,
+                "max.poll.interval.ms": 10_000,
                 "fetch.wait.max.ms": 100,
             }
         )

@@ -52,6 +52,7 @@ public final class CopyingWorker {
         settings.put("partition.assignment.strategy", "org.apache.kafka.clients.consumer.RangeAssignor");
         settings.put("session.timeout.ms", "3000");
         settings.put("heartbeat.interval.ms", "500");
+        settings.put("max.poll.interval.ms", "10000");
         settings.put("max.poll.records", "100");
         consumer = new KafkaConsumer<>(settings, new ByteArrayDeserializer(), new ByteArrayDeserializer());
         consumer.subscribe(List.of(source));
