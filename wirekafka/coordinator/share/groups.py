@@ -268,6 +268,10 @@ class ShareGroups:
         found = (self._image.find(name) for name in names)
         return frozenset(topic.topic_id for topic in found if topic is not None)
 
+    def is_topic(self, topic_id: bytes) -> bool:
+        """Whether there is a topic of this id."""
+        return self._image.find_by_id(topic_id) is not None
+
     @property
     def revision(self) -> int:
         """Another number whenever topics have changed."""
@@ -357,7 +361,7 @@ class _Turn:
             for topic_id, partitions in target.items():
                 targeted.setdefault(topic_id, set()).update(partitions)
         return any(
-            name in names and targeted.get(topic_id, set()) != partitions
+            name in names and targeted.get(topic_id, set()) != partitions and self._groups.is_topic(topic_id)
             for topic_id, (name, partitions) in self._initialized.items()
         )
 

@@ -24,6 +24,8 @@ SNAPSHOT_TYPE = 0
 UPDATE_TYPE = 1
 VALUE_VERSION = 0
 
+ARCHIVING = 3
+
 NO_OFFSET = -1
 NO_COUNT = -1
 
@@ -117,11 +119,16 @@ def from_values(values: list[StateBatchValue]) -> list[StateBatch]:
     """
     try:
         return [
-            StateBatch(value.first_offset, value.last_offset, RecordState(value.delivery_state), value.delivery_count)
+            StateBatch(value.first_offset, value.last_offset, _state_of(value.delivery_state), value.delivery_count)
             for value in values
         ]
     except ValueError as error:
         raise ProtocolError(f"the state of a record is not known: {error}") from None
+
+
+def _state_of(number: int) -> RecordState:
+    # Apache Kafka 4.3 knows a state in which a record is brought elsewhere before it is gone for good.
+    return RecordState.ARCHIVED if number == ARCHIVING else RecordState(number)
 
 
 def encode(record: ShareStateRecord) -> tuple[bytes, bytes | None]:

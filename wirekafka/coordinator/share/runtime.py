@@ -94,6 +94,9 @@ class ShareGroupRuntime:
         """
         self.states.load()
         self._topics.on_delete.append(self._on_topic_deleted)
+        for group in self._share_groups.all():
+            for topic_id in [each for each in group.initialized if self._topics.find_by_id(each) is None]:
+                self._forget_topic_if_possible(group, topic_id)
 
     def heartbeat(self, request: ShareHeartbeat) -> ShareHeartbeatResult:
         """ShareGroupHeartbeat: see `ShareGroups.heartbeat`.
@@ -238,10 +241,14 @@ class ShareGroupRuntime:
     def _on_topic_deleted(self, topic: Topic) -> None:
         for group in self._share_groups.all():
             if topic.topic_id in group.initialized:
-                try:
-                    self._forget_topic(group, topic.topic_id)
-                except KafkaError as error:
-                    log.error("A group does not forget a topic that is gone", group=group.group_id, error=str(error))
+                self._forget_topic_if_possible(group, topic.topic_id)
+
+    def _forget_topic_if_possible(self, group: ShareGroup, topic_id: bytes) -> None:
+        """A topic is gone; if that cannot be written now, it is at the next start."""
+        try:
+            self._forget_topic(group, topic_id)
+        except KafkaError as error:
+            log.error("A group does not forget a topic that is gone", group=group.group_id, error=str(error))
 
     def _run(self, group_id: str, effects: Effects) -> None:
         error = self._groups.run(group_id, effects)

@@ -70,6 +70,7 @@ class ShareStateLog:
                 self._load_partition(partition)
             if self._states.by_key:
                 log.info("Loaded the state of share groups", share_partitions=len(self._states.by_key))
+        self._delete_if_possible(key for key in self._states.by_key if self._topics.find_by_id(key.topic_id) is None)
         self._topics.on_delete.append(self._on_topic_deleted)
         self._clock.call_later(self._prune_interval_ms, self._prune)
         self._clock.call_later(self._cold_interval_ms, self._snapshot_cold)
@@ -201,7 +202,11 @@ class ShareStateLog:
             self._snapshot_offsets.clear()
             self._partition_count = self._configured_partition_count
             return
+        self._delete_if_possible(self.keys_of_topic(topic.topic_id))
+
+    def _delete_if_possible(self, keys: Iterable[ShareKey]) -> None:
+        """Deletes the state of topics that are gone."""
         try:
-            self.delete(self.keys_of_topic(topic.topic_id))
+            self.delete(list(keys))
         except KafkaError:
             return  # the log has said so; a topic id never comes back, so nobody asks for this state
