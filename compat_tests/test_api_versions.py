@@ -19,7 +19,7 @@ from wirekafka.api.init_producer_id import InitProducerIdRequest
 from wirekafka.api.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from wirekafka.api.metadata import MetadataRequest, MetadataRequestTopic
 from wirekafka.api.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from wirekafka.api.registry import APIS, Api
+from wirekafka.api.registry import APIS, Api, all_apis
 from wirekafka.errors import ErrorCode
 from wirekafka.wire.types import Message
 
@@ -100,7 +100,7 @@ def harmless_request(api: Api, version: int, topic_id: bytes) -> Message:
 
 
 def each_version() -> list[object]:
-    return [pytest.param(api, version, id=f"{api.name}-{version}") for _, api in sorted(APIS.items()) for version in api.versions]
+    return [pytest.param(api, version, id=f"{api.name}-{version}") for api in all_apis() for version in api.versions]
 
 
 @pytest.mark.wirekafka_only("serves versions that Kafka 4 has dropped")

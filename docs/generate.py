@@ -1,7 +1,8 @@
 """Writes what the documentation says of APIs and settings from the tables behind them: `python docs/generate.py`.
 
 The table in README.md, between its two markers; docs/differences.md, which collects the section "Differs from Apache Kafka" of
-every API's docstring; docs/configuration.md, every setting.
+every API's docstring; docs/configuration.md, every setting; wirekafka/api/index.py, which says what ApiVersions has to before the
+APIs' modules are imported.
 With `--check` nothing is written; the exit code is 1 when a page is out of date.
 """
 
@@ -13,21 +14,36 @@ from pathlib import Path
 
 import click
 
-import wirekafka.api  # noqa: F401  (importing the package fills the registry)
-from wirekafka.api.registry import APIS, Api
+from wirekafka.api.registry import Api, all_apis
 from wirekafka.config.documentation import configuration_page
 
 ROOT = Path(__file__).resolve().parent.parent
 BEGIN, END = "<!-- apis: written by docs/generate.py -->", "<!-- end of apis -->"
+INDEX_HEAD = '''"""Where each API is, and its versions: written by `python docs/generate.py` from what the modules say.
+
+So that a broker starts without importing all of them: each is imported when a client first asks for its API.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Entry(NamedTuple):
+    """One API: Kafka's name for it, its module in this package, and the versions served, from the first to the last."""
+
+    name: str
+    module: str
+    first: int
+    last: int
+
+'''
 HEADING = "Differs from Apache Kafka"
 
 
 def api_table() -> str:
     """The README's table: key, API, versions served, a row an API."""
-    rows = [
-        f"| {api.key} | {api.name} | {api.versions[0]}-{api.versions[-1]} |"
-        for api in sorted(APIS.values(), key=lambda api: api.key)
-    ]
+    rows = [f"| {api.key} | {api.name} | {api.versions[0]}-{api.versions[-1]} |" for api in all_apis()]
     return "\n".join(["| key | API | versions |", "|---|---|---|", *rows])
 
 
@@ -47,11 +63,7 @@ def differences_page() -> str:
         "Written by `python docs/generate.py` from the docstrings of `wirekafka/api/`. What is not listed here is meant to be\n"
         "as Apache Kafka 4.3 does it; what is missing altogether stands in [architecture.md](architecture.md).\n"
     )
-    sections = [
-        f"## {api.name}\n\n{text}\n"
-        for api in sorted(APIS.values(), key=lambda api: api.key)
-        if (text := differences_of(api)) is not None
-    ]
+    sections = [f"## {api.name}\n\n{text}\n" for api in all_apis() if (text := differences_of(api)) is not None]
     return "\n".join([introduction, *sections])
 
 
@@ -59,6 +71,20 @@ def readme_page() -> str:
     """README.md with the table as the registry has it."""
     text = (ROOT / "README.md").read_text()
     return re.sub(rf"{BEGIN}.*?{END}", lambda _: f"{BEGIN}\n{api_table()}\n{END}", text, flags=re.DOTALL)
+
+
+def index_page() -> str:
+    """wirekafka/api/index.py."""
+    rows = []
+    for api in all_apis():
+        module = api.handler.__module__.rpartition(".")[2]
+        rows.append(f'    {api.key}: Entry("{api.name}", "{module}", {api.versions[0]}, {api.versions[-1]}),')
+    return f'''{INDEX_HEAD}
+INDEX = {{
+{chr(10).join(rows)}
+}}
+"""By key."""
+'''
 
 
 @click.command(help=__doc__)
@@ -69,6 +95,7 @@ def main(check: bool) -> None:
         ROOT / "README.md": readme_page(),
         ROOT / "docs" / "differences.md": differences_page(),
         ROOT / "docs" / "configuration.md": configuration_page(),
+        ROOT / "wirekafka" / "api" / "index.py": index_page(),
     }
     stale = [path for path, text in pages.items() if not path.exists() or path.read_text() != text]
     if check and stale:

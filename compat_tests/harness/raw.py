@@ -8,14 +8,13 @@ import struct
 from types import TracebackType
 from typing import Any
 
-import wirekafka.api  # noqa: F401  (enters every API into the registry)
-from wirekafka.api.registry import APIS, Api
+from wirekafka.api.registry import APIS, Api, all_apis
 from wirekafka.wire.batch import Record, build_batch
 from wirekafka.wire.codec import decode, encode
 from wirekafka.wire.compression import Compression
 from wirekafka.wire.types import Message
 
-KEYS = {api.name: key for key, api in APIS.items()}
+KEYS = {api.name: api.key for api in all_apis()}
 
 
 class ConnectionEndedError(Exception):

@@ -1,8 +1,10 @@
 """What an API is: its messages, its versions and its handler, in one entry of one table.
 
-Rules of this file: the table is filled by `serves` as the modules of `wirekafka.api` are imported, and from nowhere else.
-ApiVersions, dispatch, the README's table and the tests over all versions read it, so that what is advertised is what is
-served.
+Theory of operation: the table is filled by `serves` as the modules of `wirekafka.api` are imported, each when its API is first
+asked for. What ApiVersions has to say before that stands in `index`, which is written from this table.
+
+Rules of this file: `serves` is the one place where an API says what it is. Dispatch, the README's table and the tests over all
+versions read the table, so that what is advertised is what is served.
 """
 
 from __future__ import annotations
@@ -10,8 +12,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from importlib import import_module
+from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from wirekafka.api.index import INDEX
 from wirekafka.config import ConfigError
 from wirekafka.pending import Pending
 from wirekafka.wire.codec import Reader, Writer, reader, writer
@@ -130,7 +135,22 @@ class Api:
 
 
 APIS: dict[int, Api] = {}
-"""Every API that is served, by key."""
+"""The APIs whose modules are imported, by key."""
+
+
+def find_api(key: int) -> Api | None:
+    """The API with this key, whose module is imported if it is not yet; None if it is not served."""
+    if key not in APIS and key in INDEX:
+        import_module(f"wirekafka.api.{INDEX[key].module}")
+    return APIS.get(key)
+
+
+def all_apis() -> list[Api]:
+    """Every API that is served, by key, from the modules themselves."""
+    package = import_module("wirekafka.api")
+    for module in iter_modules(package.__path__):
+        import_module(f"wirekafka.api.{module.name}")
+    return [api for _, api in sorted(APIS.items())]
 
 
 def serves(
@@ -163,15 +183,15 @@ def served_versions(config: BrokerConfig) -> dict[int, range]:
     name = "wirekafka.api.versions.max"
     limits = dict(item.split(":") for item in config.items(name))
     served = {}
-    for key, api in sorted(APIS.items()):
+    for key, api in INDEX.items():
         limit = limits.pop(api.name, None)
         if limit == "none" and key != API_VERSIONS_KEY:
             continue
-        last = api.versions[-1] if limit is None else min(api.versions[-1], int(limit) if limit != "none" else -1)
-        if last < api.versions[0]:
-            raise ConfigError(name, f"{api.name}:{limit}", f"a version from {api.versions[0]} to {api.versions[-1]}")
-        served[key] = range(api.versions[0], last + 1)
+        last = api.last if limit is None else min(api.last, int(limit) if limit != "none" else -1)
+        if last < api.first:
+            raise ConfigError(name, f"{api.name}:{limit}", f"a version from {api.first} to {api.last}")
+        served[key] = range(api.first, last + 1)
     if limits:
-        names = ", ".join(sorted(api.name for api in APIS.values()))
+        names = ", ".join(sorted(api.name for api in INDEX.values()))
         raise ConfigError(name, ",".join(limits), names, "there is no such API")
     return served

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from wirekafka.api.api_versions import unsupported_version
-from wirekafka.api.registry import API_VERSIONS_KEY, APIS, Api, Call, Client, served_versions
+from wirekafka.api.registry import API_VERSIONS_KEY, Api, Call, Client, find_api, served_versions
 from wirekafka.errors import ErrorCode, KafkaError, ProtocolError
 from wirekafka.pending import Pending
 from wirekafka.server.connection import RepeatedError
@@ -197,7 +197,7 @@ class Dispatcher:
         """
         header = read_request_header(frame)
         key, version = header.api_key, header.api_version
-        api = APIS.get(key)
+        api = find_api(key)
         served = self._served.get(key)
         if api is not None and served is not None and version in served:
             route = self._routes[(key & 0xFFFF) << 16 | version] = Route(api, version)

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 import structlog
 import trio
 
-import wirekafka.api  # noqa: F401  (enters every handler into the registry)
 from wirekafka.api.registry import served_versions
 from wirekafka.broker import Broker, is_loopback
 from wirekafka.clock import Clock

@@ -1,13 +1,15 @@
 import inspect
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import pytest
 
-import wirekafka.api
-from wirekafka.api.registry import APIS, Api, serves
+from wirekafka.api.index import INDEX
+from wirekafka.api.registry import APIS, Api, all_apis, find_api, serves
 from wirekafka.wire.types import Int32, Message
 
-every_api = pytest.mark.parametrize("api", sorted(APIS.values(), key=lambda api: api.key), ids=lambda api: api.name)
+every_api = pytest.mark.parametrize("api", all_apis(), ids=lambda api: api.name)
 
 
 class PingRequest(Message):
@@ -45,7 +47,8 @@ def test_flexible_versions_have_flexible_headers(ping: Api) -> None:
 
 def test_response_header_of_api_versions_is_never_flexible() -> None:
     """The client does not know yet what the broker speaks (KIP-511)."""
-    api = APIS[18]
+    api = find_api(18)
+    assert api is not None
     assert api.is_flexible(3)
     assert not api.has_flexible_response_header(3)
 
@@ -67,4 +70,25 @@ def test_api_serves_versions_without_a_gap(api: Api) -> None:
     assert len(api.versions) > 0
     assert api.request.__name__ == api.name + "Request"
     assert api.response.__name__ == api.name + "Response"
-    assert api.handler.__module__.startswith(wirekafka.api.__name__)
+    assert api.handler.__module__.startswith("wirekafka.api.")
+
+
+def test_index_says_what_the_modules_serve() -> None:
+    served = {
+        api.key: (api.name, api.handler.__module__, api.versions[0], api.versions[-1]) for api in all_apis() if api.key != 9_999
+    }
+    assert {key: (entry.name, f"wirekafka.api.{entry.module}", entry.first, entry.last) for key, entry in INDEX.items()} == served
+
+
+def test_module_of_an_api_is_imported_when_it_is_asked_for() -> None:
+    code = """
+import sys
+from wirekafka.api.registry import APIS, find_api
+from wirekafka.broker import Broker
+import wirekafka.server.dispatch
+rooms = [name for name in sys.modules if name.startswith(("wirekafka.api.share", "wirekafka.coordinator"))]
+assert (sorted(APIS), rooms) == ([18], []), (sorted(APIS), rooms)
+assert find_api(76).name == "ShareGroupHeartbeat"
+assert find_api(4) is None
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)

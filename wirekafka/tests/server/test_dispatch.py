@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import pytest
 import structlog
 
+from wirekafka.api.index import INDEX, Entry
 from wirekafka.api.registry import APIS, Api, Call
 from wirekafka.clock import Clock
 from wirekafka.config import BrokerConfig
@@ -46,6 +47,7 @@ class Server:
         self.calls: list[Call[Any]] = []
         self.handler: Any = lambda call: SayResponse(text=call.request.text.upper())
         APIS[KEY] = Api(KEY, "Say", SayRequest, SayResponse, range(3), 2, self.handle, "")
+        INDEX[KEY] = Entry("Say", "", 0, 2)
         broker: Any = SimpleNamespace(config=BrokerConfig(), clock=Clock(lambda: 1_700_000_000.5))
         self.dispatcher = Dispatcher(broker)
         self.client = client()
@@ -62,7 +64,7 @@ class Server:
 @pytest.fixture
 def server() -> Iterator[Server]:
     yield Server()
-    del APIS[KEY]
+    del APIS[KEY], INDEX[KEY]
 
 
 def string(text: bytes) -> bytes:
@@ -146,7 +148,8 @@ def test_refusal_is_told_once_for_each_client_and_reason(server: Server) -> None
 
 @pytest.mark.parametrize("version", [5, 99, -3])
 def test_api_versions_of_unknown_version_is_answered_in_version_0(server: Server, version: int) -> None:
-    versions = APIS[API_VERSIONS].versions
+    entry = INDEX[API_VERSIONS]
+    versions = range(entry.first, entry.last + 1)
     body = struct.pack(">hihhh", ErrorCode.UNSUPPORTED_VERSION, 1, API_VERSIONS, versions[0], versions[-1])
     with structlog.testing.capture_logs() as lines:
         for correlation_id in (7, 8):

@@ -15,7 +15,7 @@ import trio.lowlevel
 
 from wirekafka.api.create_topics import CreatableTopic, CreateTopicsRequest
 from wirekafka.api.fetch import FetchPartition, FetchRequest, FetchTopic
-from wirekafka.api.registry import APIS, Client
+from wirekafka.api.registry import Client, all_apis
 from wirekafka.config import BrokerConfig
 from wirekafka.log.manager import DirectoryLockedError
 from wirekafka.server.listener import ListenError
@@ -24,6 +24,7 @@ from wirekafka.wire.codec import decode, encode
 from wirekafka.wire.types import Message
 
 API_VERSIONS, METADATA, FETCH, CREATE_TOPICS = 18, 3, 1, 19
+APIS = {api.key: api for api in all_apis()}
 
 
 def config(folder: Path, **settings: str) -> BrokerConfig:
@@ -91,7 +92,7 @@ def test_broker_answers_as_soon_as_it_is_open(tmp_path: Path) -> None:
                 API_VERSIONS, 3, APIS[API_VERSIONS].request(client_software_name="a", client_software_version="1")
             )
             assert {api.api_key: range(api.min_version, api.max_version + 1) for api in listed.api_keys} == {
-                key: api.versions for key, api in APIS.items()
+                api.key: api.versions for api in all_apis()
             }
             metadata = await caller.ask(METADATA, 9, metadata_request())
             assert [(broker.host, broker.port) for broker in metadata.brokers] == [("127.0.0.1", running.addresses[0].port)]
