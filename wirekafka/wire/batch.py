@@ -393,7 +393,7 @@ def build_keyed_batch(
     Args:
         producer_id: in whose transaction they are; none unless given.
     """
-    pieces = []
+    pieces: list[bytes] = []
     for delta, (key, value) in enumerate(pairs):
         if value is None:
             record = b"\0\0%b%b%b\x01\0" % (varint(delta), varint(len(key)), key)
