@@ -43,11 +43,7 @@ class Flush:
 
     def add(self, segment: Segment, *, with_indexes: bool) -> None:
         """Takes in a segment, as it is now."""
-        names: tuple[str, ...] = ()
-        if with_indexes:
-            names = (segment.offset_index.name, segment.time_index.name)
-            if segment.transaction_index.count:
-                names += (segment.transaction_index.name,)
+        names = segment.index_names if with_indexes else ()
         self._parts.append(_Part(segment, segment.file(), names))
         # Before the sync, so that an append while it runs is not taken for synced.
         segment.is_synced = True

@@ -41,7 +41,7 @@ from wirekafka.log.segment import (
     Segment,
     file_name,
 )
-from wirekafka.log.soundness import count_records, has_sound_batch, sound_batches
+from wirekafka.log.soundness import count_records, has_sound_batch, has_sound_tail, sound_batches
 from wirekafka.log.storage import Folder, HandlePool
 from wirekafka.log.transaction_index import SUFFIX as TRANSACTION_INDEX_SUFFIX
 from wirekafka.log.transaction_index import AbortedTransaction, BadTransactionIndexError
@@ -230,7 +230,7 @@ class Loader:
             segment.load_indexes()
             if (0, 0) in (segment.offset_index.last(), segment.time_index.last()):
                 return False
-            return segment.has_sound_tail()
+            return has_sound_tail(segment)
         except OSError:
             return False
 

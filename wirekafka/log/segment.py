@@ -19,7 +19,6 @@ from collections.abc import Iterator
 from contextlib import suppress
 from copy import copy
 from struct import Struct
-from typing import NamedTuple
 
 import structlog
 
@@ -30,7 +29,7 @@ from wirekafka.log.storage import Bytes, FileHandle, FileRegion, Folder, HandleP
 from wirekafka.log.transaction_index import SUFFIX as TRANSACTION_INDEX_SUFFIX
 from wirekafka.log.transaction_index import TransactionIndex
 from wirekafka.names import NO_TIMESTAMP
-from wirekafka.wire.batch import BatchHeader, iterate_records
+from wirekafka.wire.batch import BatchHeader
 
 LOG_SUFFIX = ".log"
 INDEX_SUFFIX = ".index"
@@ -45,7 +44,6 @@ TIME_ENTRY_BYTES = TimeIndex.entry.size
 _LENGTH = Struct(">i")
 _OVERHEAD = 12
 """Bytes before those that a batch's length counts: its offset and the length itself."""
-_MAGIC_AT = 16
 _MENDED_INTERVAL_BYTES = 4096
 """Between two entries of an index that is made anew: the default of `index.interval.bytes`."""
 
@@ -55,14 +53,6 @@ log = structlog.get_logger(__name__)
 def file_name(base_offset: int, suffix: str) -> str:
     """The name of a segment's file: its base offset in 20 digits, so that names sort as offsets do."""
     return f"{base_offset:020d}{suffix}"
-
-
-class TimestampAndOffset(NamedTuple):
-    """A record found by its timestamp; the leader epoch is None where the batch has none."""
-
-    offset: int
-    timestamp: int
-    leader_epoch: int | None
 
 
 class Segment:
@@ -128,16 +118,12 @@ class Segment:
     ) -> Segment:
         """The segment that is in the folder, with its indexes as they are; no file is read."""
         segment = cls(folder, pool, base_offset, created_ms=created_ms)
-        segment.size = files[segment.log_name].st_size
-        index_file = files.get(segment.offset_index.name)
-        time_index_file = files.get(segment.time_index.name)
-        segment.offset_index = OffsetIndex(folder, segment.offset_index.name, size_bytes=index_file.st_size if index_file else 0)
-        segment.time_index = TimeIndex(
-            folder, segment.time_index.name, size_bytes=time_index_file.st_size if time_index_file else 0
-        )
-        transaction_file = files.get(segment.transaction_index.name)
-        if transaction_file is not None:
-            segment.transaction_index = TransactionIndex(folder, base_offset, size_bytes=transaction_file.st_size)
+        offset_name, time_name, transaction_name = segment.index_names
+        sizes = {name: files[name].st_size if name in files else 0 for name in (segment.log_name, *segment.index_names)}
+        segment.size = sizes[segment.log_name]
+        segment.offset_index = OffsetIndex(folder, offset_name, size_bytes=sizes[offset_name])
+        segment.time_index = TimeIndex(folder, time_name, size_bytes=sizes[time_name])
+        segment.transaction_index = TransactionIndex(folder, base_offset, size_bytes=sizes[transaction_name])
         segment.needs_save = False
         segment._max_timestamp = None
         return segment
@@ -149,6 +135,11 @@ class Segment:
     def log_name(self) -> str:
         """The name of the file that holds the batches."""
         return file_name(self.base_offset, LOG_SUFFIX)
+
+    @property
+    def index_names(self) -> tuple[str, str, str]:
+        """The names of its indexes' files."""
+        return self.offset_index.name, self.time_index.name, self.transaction_index.name
 
     @property
     def max_timestamp(self) -> int:
@@ -186,25 +177,11 @@ class Segment:
             last = self.time_index.last()
             if last is None:
                 return not self.size or self.first_timestamp < 0
-            return self._has_timestamp(*last)
+            return self.has_timestamp(*last)
         except (FileNotFoundError, ShortIndexError):
             return False
 
-    def has_sound_tail(self) -> bool:
-        """The same, of a segment whose indexes are in memory; and whether there are whole batches up to the end of the file.
-
-        Raises:
-            OSError: there are not.
-        """
-        _, position = self.offset_index.last() or (0, 0)
-        timestamp, relative_offset = self.time_index.last() or (NO_TIMESTAMP, -1)
-        is_met = False
-        for place in self.places(position):
-            if place.base_offset <= self.base_offset + relative_offset <= place.last_offset:
-                is_met = place.max_timestamp == timestamp
-        return is_met or self.has_sound_time_index()
-
-    def _has_timestamp(self, timestamp: int, relative_offset: int) -> bool:
+    def has_timestamp(self, timestamp: int, relative_offset: int) -> bool:
         """Whether it is in the batch with this offset that the greatest timestamp is this one."""
         if timestamp < 0 or relative_offset < 0:
             return False
@@ -469,40 +446,6 @@ class Segment:
         for place in self.places(position):
             next_offset = place.last_offset + 1
         return next_offset
-
-    def find_timestamp(self, timestamp: int, start_offset: int) -> TimestampAndOffset | None:
-        """The first record from `start_offset` on whose timestamp is `timestamp` or greater.
-
-        Source: LogSegment.findOffsetByTimestamp, FileRecords.searchForTimestamp.
-        """
-        entry = self.time_index.floor(timestamp)
-        if entry is not None and not self._has_timestamp(*entry):
-            self.mend_indexes()
-            entry = self.time_index.floor(timestamp)
-        _, relative_offset = entry or (NO_TIMESTAMP, 0)
-        relative_offset = max(relative_offset, start_offset - self.base_offset)
-        _, position = self.offset_index.floor(min(relative_offset, MOST_RELATIVE_OFFSET)) or (0, 0)
-        for place in self.places(position):
-            if place.max_timestamp < timestamp or place.last_offset < start_offset:
-                continue
-            for found in self._timestamps(place, start_offset):
-                if found.timestamp >= timestamp:
-                    return found
-        return None
-
-    def first_latest(self, place: BatchPlace, start_offset: int) -> TimestampAndOffset | None:
-        """The first record of a batch, from `start_offset` on, with the greatest timestamp of those."""
-        return max(self._timestamps(place, start_offset), key=lambda found: found.timestamp, default=None)
-
-    def _timestamps(self, place: BatchPlace, start_offset: int) -> Iterator[TimestampAndOffset]:
-        data = self.folder.storage.read(self.file().fd, place.size_bytes, place.position)
-        epoch = place.leader_epoch if place.leader_epoch >= 0 else None
-        if data[_MAGIC_AT] != 2:
-            yield TimestampAndOffset(place.last_offset, place.max_timestamp, epoch)
-            return
-        for record in iterate_records(memoryview(data)):
-            if record.offset >= start_offset:
-                yield TimestampAndOffset(record.offset, record.timestamp, epoch)
 
     # Cutting and going away
 

@@ -19,10 +19,9 @@ from contextlib import suppress
 
 from wirekafka.log.places import BatchPlace
 from wirekafka.log.recovery import SNAPSHOT_SUFFIX, SWAP_SUFFIX
-from wirekafka.log.segment import DELETED_SUFFIX, Segment, TimestampAndOffset, file_name
+from wirekafka.log.segment import DELETED_SUFFIX, Segment, file_name
 from wirekafka.log.storage import FileRegion, Folder
 from wirekafka.log.transaction_index import AbortedTransaction
-from wirekafka.names import NO_TIMESTAMP
 
 _MOST_HINTS = 64
 """Positions remembered for readers; one more and all are forgotten."""
@@ -184,30 +183,6 @@ class Segments:
             yield from segment.batches(position)
             position = 0
 
-    def find_timestamp(self, timestamp: int, start_offset: int) -> TimestampAndOffset | None:
-        """The first record from `start_offset` on whose timestamp is `timestamp` or greater."""
-        for segment in self.items:
-            if segment.max_timestamp >= timestamp:
-                found = segment.find_timestamp(timestamp, start_offset)
-                if found is not None:
-                    return found
-        return None
-
-    def find_max_timestamp(self, start_offset: int) -> TimestampAndOffset | None:
-        """The first record from `start_offset` on with the greatest timestamp."""
-        latest = max(self.items, key=lambda segment: segment.max_timestamp)
-        if latest.max_timestamp < 0:
-            return None
-        found = latest.find_timestamp(latest.max_timestamp, start_offset)
-        if found is not None:
-            return found
-        # The index leads to a record that is before the start, so the rest is looked through.
-        for segment in self.items:
-            for place in segment.places():
-                if place.last_offset >= start_offset and (found is None or place.max_timestamp > found.timestamp):
-                    found = max(found, segment.first_latest(place, start_offset), key=_timestamp_of)
-        return found
-
     # Changing
 
     def add(self, segment: Segment) -> None:
@@ -298,7 +273,3 @@ class Segments:
                     folder.remove(snapshot + DELETED_SUFFIX)
 
         return remove
-
-
-def _timestamp_of(found: TimestampAndOffset | None) -> int:
-    return NO_TIMESTAMP if found is None else found.timestamp

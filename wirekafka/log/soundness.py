@@ -14,6 +14,7 @@ from struct import Struct
 
 from wirekafka.log.places import BatchPlace, read_place
 from wirekafka.log.segment import MOST_RELATIVE_OFFSET, Segment
+from wirekafka.names import NO_TIMESTAMP
 from wirekafka.wire.batch import HEADER_SIZE, BatchHeader, check_crc
 
 _CHUNK = 4 << 20
@@ -94,3 +95,20 @@ def has_sound_batch(segment: Segment, position: int, end: int) -> bool:
             if _is_sound(memoryview(storage.read(fd, place.size_bytes, place.position))):
                 return True
     return False
+
+
+def has_sound_tail(segment: Segment) -> bool:
+    """Whether there are whole batches up to the end of the file, and the last entry of the time index is one of the log's.
+
+    Of a segment whose indexes are in memory.
+
+    Raises:
+        OSError: there are not.
+    """
+    _, position = segment.offset_index.last() or (0, 0)
+    timestamp, relative_offset = segment.time_index.last() or (NO_TIMESTAMP, -1)
+    is_met = False
+    for place in segment.places(position):
+        if place.base_offset <= segment.base_offset + relative_offset <= place.last_offset:
+            is_met = place.max_timestamp == timestamp
+    return is_met or segment.has_sound_time_index()

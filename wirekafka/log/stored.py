@@ -25,10 +25,10 @@ from wirekafka.log.epochs import FILE_NAME as EPOCHS_FILE
 from wirekafka.log.epochs import EpochEnd
 from wirekafka.log.places import BadBatchError
 from wirekafka.log.recovery import Loaded
-from wirekafka.log.segment import TimestampAndOffset
 from wirekafka.log.segments import Segments
 from wirekafka.log.services import LogServices
 from wirekafka.log.storage import FileRegion, Folder
+from wirekafka.log.timestamps import TimestampAndOffset, find_max_timestamp, find_timestamp
 from wirekafka.log.transaction_index import AbortedTransaction
 from wirekafka.names import NO_PRODUCER_ID, TopicPartition
 
@@ -207,7 +207,7 @@ class StoredLog:
             KafkaError: KAFKA_STORAGE_ERROR.
         """
         with self._on_disk("read"):
-            return self.segments.find_timestamp(timestamp, self.log_start_offset)
+            return find_timestamp(self.segments.items, timestamp, self.log_start_offset)
 
     def offset_of_max_timestamp(self) -> TimestampAndOffset | None:
         """The first record with the greatest timestamp of all (KIP-734), None if no record has one.
@@ -216,7 +216,7 @@ class StoredLog:
             KafkaError: KAFKA_STORAGE_ERROR.
         """
         with self._on_disk("read"):
-            return self.segments.find_max_timestamp(self.log_start_offset)
+            return find_max_timestamp(self.segments.items, self.log_start_offset)
 
     def end_offset_for_epoch(self, leader_epoch: int) -> EpochEnd | None:
         """Where a leader epoch ended (KIP-101), None if it is not known."""
