@@ -203,9 +203,9 @@ def describe_join(result: JoinResult) -> str:
 
 
 def _text(metadata: bytes) -> str:
-    """What stands for metadata in most tests is a word; that of real consumers is not shown."""
-    return metadata.decode() if metadata.isalnum() else "..."
+    """What stands for metadata or an assignment in most tests is a word; those of real consumers are not shown."""
+    return metadata.decode() if metadata.isascii() and metadata.decode().isprintable() else "..."
 
 
 def describe_sync(result: SyncResult) -> str:
-    return f"{result.error.name} {result.assignment.decode()}".rstrip()
+    return f"{result.error.name} {_text(result.assignment)}".rstrip()
