@@ -18,7 +18,7 @@ from wirekafka.coordinator.transactions.transaction import EMPTY, Transaction, T
 from wirekafka.errors import ProtocolError
 from wirekafka.names import NO_PRODUCER_ID, NO_TIMESTAMP, TopicPartition
 from wirekafka.wire import codec
-from wirekafka.wire.codec import Buffer
+from wirekafka.wire.codec import Buffer, unsigned_varint
 from wirekafka.wire.types import Int8, Int16, Int32, Int64, Message, String, nullable, tag
 
 KEY_VERSION = 0
@@ -26,6 +26,14 @@ VALUE_VERSION = 1
 FIRST_FLEXIBLE_VERSION = 1
 
 _VERSION = struct.Struct(">h")
+_KEY_HEAD = struct.Struct(">hh")
+_VALUE_HEAD = struct.Struct(">hqhib")
+_TIMES = struct.Struct(">qq")
+_TAGGED_INT64 = struct.Struct(">BBq")
+_TAGGED_INT16 = struct.Struct(">BBh")
+_PREVIOUS_PRODUCER_ID, _NEXT_PRODUCER_ID, _CLIENT_VERSION = 0, 1, 2
+_NULL = b"\0"
+_NO_TAGS = b"\0"
 
 
 class TransactionLogKey(Message):
@@ -66,39 +74,38 @@ class TransactionRecord:
 
 
 def encode(record: TransactionRecord) -> tuple[bytes, bytes | None]:
-    """The key and the value of a record."""
-    key = _VERSION.pack(KEY_VERSION) + codec.encode(
-        TransactionLogKey(transactional_id=record.transactional_id), KEY_VERSION, False
+    """The key and the value of a record; by hand, for each transaction writes three."""
+    name = record.transactional_id.encode()
+    return _KEY_HEAD.pack(KEY_VERSION, len(name)) + name, None if record.value is None else _encode_value(record.value)
+
+
+def _encode_value(transaction: Transaction) -> bytes:
+    tags = []
+    if transaction.previous_producer_id is not None:
+        tags.append(_TAGGED_INT64.pack(_PREVIOUS_PRODUCER_ID, 8, transaction.previous_producer_id))
+    if transaction.next_producer_id is not None:
+        tags.append(_TAGGED_INT64.pack(_NEXT_PRODUCER_ID, 8, transaction.next_producer_id))
+    if transaction.client_version:
+        tags.append(_TAGGED_INT16.pack(_CLIENT_VERSION, 2, transaction.client_version))
+    start_ms = transaction.start_timestamp_ms
+    head = _VALUE_HEAD.pack(
+        VALUE_VERSION, transaction.producer_id, transaction.producer_epoch, transaction.timeout_ms, transaction.state
     )
-    if record.value is None:
-        return key, None
-    return key, _VERSION.pack(VALUE_VERSION) + codec.encode(_message(record.value), VALUE_VERSION, True)
+    times = _TIMES.pack(transaction.update_timestamp_ms, NO_TIMESTAMP if start_ms is None else start_ms)
+    partitions = _NULL if transaction.state is EMPTY else _encode_partitions(transaction.partitions)
+    return b"".join((head, partitions, times, unsigned_varint(len(tags)), *tags))
 
 
-def _message(transaction: Transaction) -> TransactionLogValue:
-    return TransactionLogValue(
-        producer_id=transaction.producer_id,
-        previous_producer_id=_or(transaction.previous_producer_id, NO_PRODUCER_ID),
-        next_producer_id=_or(transaction.next_producer_id, NO_PRODUCER_ID),
-        producer_epoch=transaction.producer_epoch,
-        transaction_timeout_ms=transaction.timeout_ms,
-        transaction_status=transaction.state,
-        transaction_partitions=None if transaction.state is EMPTY else _by_topic(transaction.partitions),
-        transaction_last_update_timestamp_ms=transaction.update_timestamp_ms,
-        transaction_start_timestamp_ms=_or(transaction.start_timestamp_ms, NO_TIMESTAMP),
-        client_transaction_version=transaction.client_version,
-    )
-
-
-def _or(value: int | None, absent: int) -> int:
-    return absent if value is None else value
-
-
-def _by_topic(partitions: Iterable[TopicPartition]) -> list[PartitionsSchema]:
+def _encode_partitions(partitions: Iterable[TopicPartition]) -> bytes:
     topics: dict[str, list[int]] = {}
     for topic, index in sorted(partitions):
         topics.setdefault(topic, []).append(index)
-    return [PartitionsSchema(topic=topic, partition_ids=indexes) for topic, indexes in topics.items()]
+    pieces = [unsigned_varint(len(topics) + 1)]
+    for topic, indexes in topics.items():
+        name = topic.encode()
+        pieces += (unsigned_varint(len(name) + 1), name, unsigned_varint(len(indexes) + 1))
+        pieces += (struct.pack(f">{len(indexes)}i", *indexes), _NO_TAGS)
+    return b"".join(pieces)
 
 
 def decode(key: Buffer | None, value: Buffer | None) -> TransactionRecord | None:

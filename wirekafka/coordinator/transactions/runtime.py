@@ -29,7 +29,7 @@ from wirekafka.coordinator.transactions.transaction import TRANSACTIONS_V2, Tran
 from wirekafka.errors import ErrorCode, KafkaError, ProtocolError
 from wirekafka.log.validation import Origin
 from wirekafka.names import TRANSACTION_STATE_TOPIC, TopicPartition
-from wirekafka.wire.batch import Record, build_batch, iterate_records
+from wirekafka.wire.batch import build_keyed_batch, iterate_records
 
 if TYPE_CHECKING:
     from wirekafka.clock import Clock, Timer
@@ -99,7 +99,7 @@ class TransactionRuntime:
             if self._coordinator.transactions:
                 log.info("Loaded transactions", ids=len(self._coordinator.transactions), to_complete=len(prepared))
             for transactional_id in prepared:
-                self._carry_out(transactional_id)
+                self._carry_out(transactional_id, self.partition_of(transactional_id))
         self._topics.on_delete.append(self._on_topic_deleted)
         self._clock.call_later(self._abort_interval_ms, self._abort_timed_out)
         self._clock.call_later(self._expiration_interval_ms, self._expire)
@@ -272,8 +272,9 @@ class TransactionRuntime:
         """
         record = step.record
         if record is not None:
-            self._append(self.partition_of(record.transactional_id), [record])
-            self._carry_out(record.transactional_id)
+            index = self.partition_of(record.transactional_id)
+            self._append(index, [record])
+            self._carry_out(record.transactional_id, index)
         if step.error:
             raise KafkaError(step.error)
         return step.result
@@ -286,7 +287,7 @@ class TransactionRuntime:
         """
         now_ms = self._clock.now_ms()
         try:
-            batch = build_batch([Record(*encode(record), timestamp=now_ms) for record in records])
+            batch = build_keyed_batch([encode(record) for record in records], timestamp=now_ms)
             self._partition(index).append(memoryview(batch), now_ms=now_ms, origin=Origin.COORDINATOR)
         except KafkaError as error:
             if not self._has_failed:
@@ -303,12 +304,11 @@ class TransactionRuntime:
         topic = self._topics.find(TRANSACTION_STATE_TOPIC) or self._topics.create_internal(TRANSACTION_STATE_TOPIC)
         return topic.partitions[index]
 
-    def _carry_out(self, transactional_id: str) -> None:
+    def _carry_out(self, transactional_id: str, index: int) -> None:
         """Writes the markers that a prepared transaction misses and completes it, or sees to it that it is tried again."""
         coordinator = self._coordinator
         if not coordinator.is_prepared(transactional_id):
             return
-        index = self.partition_of(transactional_id)
         try:
             self._write_markers(transactional_id, self._partition(index).leader_epoch)
             step = coordinator.complete(transactional_id, self._clock.now_ms())
@@ -364,7 +364,7 @@ class TransactionRuntime:
     def _carry_out_all(self) -> None:
         self._retry = None
         for transactional_id in self._coordinator.prepared:
-            self._carry_out(transactional_id)
+            self._carry_out(transactional_id, self.partition_of(transactional_id))
 
     def _abort_timed_out(self) -> None:
         now_ms = self._clock.now_ms()
