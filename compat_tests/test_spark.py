@@ -236,6 +236,42 @@ def test_a_batch_is_written_to_kafka(spark: SparkSession, broker: Broker, agent:
     ]
 
 
+def test_committed_rows_are_read_and_aborted_ones_are_not(
+    broker: Broker, agent: Agents, read: Callable[..., DataFrame], stream: Callable[..., Stream], topic: str
+) -> None:
+    create_topic(broker.bootstrap, topic, 2)
+    producer = agent(CONFLUENT).open_transactions(broker.bootstrap, topic)
+    for number in range(6):
+        is_commit = number % 3 != 1
+        producer.begin()
+        for partition in range(2):
+            word = "committed" if is_commit else "aborted"
+            producer.send(topic, *(f"{word} {partition} {number} {n}" for n in range(5)), partition=partition)
+        producer.flush()
+        (producer.commit if is_commit else producer.abort)()
+    committed = sorted(
+        f"committed {partition} {number} {n}" for partition in range(2) for number in (0, 2, 3, 5) for n in range(5)
+    )
+    aborted = sorted(f"aborted {partition} {number} {n}" for partition in range(2) for number in (1, 4) for n in range(5))
+    isolation = {"kafka.isolation.level": "read_committed"}
+    assert values(read(subscribe=topic, **isolation)) == committed
+    assert values(read(subscribe=topic)) == aborted + committed
+    query = stream(subscribe=topic, startingOffsets="earliest", **isolation)
+    query.run_available()
+    assert query.rows() == committed
+
+    producer.begin()
+    producer.send(topic, "open", partition=0)
+    producer.flush()
+    assert values(read(subscribe=topic, **isolation)) == committed, "and nothing of a transaction that is open"
+    query.run_available()
+    assert query.rows() == committed
+    producer.commit()
+    query.run_available()
+    assert query.rows() == [*committed, "open"]
+    producer.close()
+
+
 def copy_stream(spark: SparkSession, bootstrap: str, source: str, target: str, checkpoint: Path) -> None:
     """Reads one topic and writes what it reads to another, through Structured Streaming."""
     reader = spark.readStream.format("kafka").option("kafka.bootstrap.servers", bootstrap)
