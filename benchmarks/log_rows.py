@@ -164,30 +164,40 @@ class _NoPace:
 
 def compaction(directory: Path, timing: Timing) -> Figures:
     """In this process, without the rests that the cleaner's thread takes: MB of log a second of CPU."""
-    sizes = {"small": 100, "large": 1000}
-    return {name: _compact(directory / name, value_bytes) for name, value_bytes in sizes.items()}
+    kinds = {"small": (100, False), "varied": (100, True), "large": (1000, False)}
+    return {name: _compact(directory / name, *kind) for name, kind in kinds.items()}
 
 
-def _write_keyed(folder: Path, value_bytes: int, base_offset: int, size_bytes: int) -> int:
-    """Writes a segment of batches of 16 KiB in which each key comes three times; returns the offset behind it."""
+def _write_keyed(folder: Path, value_bytes: int, base_offset: int, size_bytes: int, *, is_varied: bool = False) -> int:
+    """Writes a segment of batches of 16 KiB in which each key comes three times; returns the offset behind it.
+
+    Args:
+        is_varied: the values have from half to one and a half times that many bytes, and each record its own timestamp.
+    """
     records = size_bytes // (value_bytes + 24)
     count = 16_384 // (value_bytes + 24)
     chance = random.Random(value_bytes)
     with (folder / file_name(base_offset, ".log")).open("wb") as file:
         for first in range(0, records, count):
             some = [
-                Record(key=b"%016d" % chance.randrange(records // 3), value=chance.randbytes(value_bytes), timestamp=_NOW_MS)
-                for _ in range(min(count, records - first))
+                Record(
+                    key=b"%016d" % chance.randrange(records // 3),
+                    value=chance.randbytes(
+                        chance.randrange(value_bytes // 2, value_bytes * 3 // 2) if is_varied else value_bytes
+                    ),
+                    timestamp=_NOW_MS + number if is_varied else _NOW_MS,
+                )
+                for number in range(min(count, records - first))
             ]
             file.write(build_batch(some, base_offset=base_offset + first))
     return base_offset + records
 
 
-def _compact(path: Path, value_bytes: int) -> float:
+def _compact(path: Path, value_bytes: int, is_varied: bool) -> float:
     """Compacts a log in which each key comes three times, so a third of it stays."""
     path.mkdir()
     config = LogConfig.of(BrokerConfig(), {"cleanup.policy": "compact"})
-    _write_keyed(path, value_bytes, 0, COMPACTED_BYTES)
+    _write_keyed(path, value_bytes, 0, COMPACTED_BYTES, is_varied=is_varied)
     loader = Loader(Folder(str(path), Storage()), HandlePool(10), "compact-0", config.index_interval_bytes, _NOW_MS)
     loaded = loader.load()
     work = Compaction(
@@ -291,7 +301,11 @@ LOG_ROWS = (
     LogRow(
         "log-compaction",
         "Compaction of a log of which a third stays",
-        {"small": Figure("MB/s, 100 B"), "large": Figure("MB/s, 1 KB")},
+        {
+            "small": Figure("MB/s, 100 B", asked_least=100),
+            "varied": Figure("MB/s, 50 to 150 B"),
+            "large": Figure("MB/s, 1 KB", asked_least=100),
+        },
         compaction,
     ),
     LogRow(

@@ -40,6 +40,8 @@ def _ratio(wirekafka: Sequence[float] | None, kafka: Sequence[float] | None) -> 
 def _asked(figure: Figure) -> str:
     if figure.asked_ratio is not None:
         return f"{figure.asked_ratio}"
+    if figure.asked_least is not None:
+        return f"> {figure.asked_least:,g}"
     return f"< {figure.asked:,g}" if figure.asked is not None else ""
 
 

@@ -42,11 +42,13 @@ class Figure:
         unit: what a reader is shown.
         asked_ratio: wirekafka / Kafka, at least (rates) or at most (the others); None where nothing is asked.
         asked: wirekafka's own figure, at most; None where nothing is asked.
+        asked_least: wirekafka's own figure, at least; None where nothing is asked.
     """
 
     unit: str
     asked_ratio: float | None = None
     asked: float | None = None
+    asked_least: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,10 +1,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from struct import pack
 
 import pytest
 
-from wirekafka.log.index import OffsetIndex, TimeIndex
+from wirekafka.log.index import Index, OffsetIndex, TimeIndex
 from wirekafka.log.storage import Folder, Storage
 
 
@@ -94,3 +95,21 @@ def test_truncate_drops_entries_from_the_offset_on(tmp_path: Path) -> None:
 
     assert (offsets.count, offsets.last()) == (1, (5, 100))
     assert (times.count, times.last()) == (2, (20, 9))
+
+
+@pytest.mark.parametrize(("make", "layout", "scale"), [(OffsetIndex, ">ii", 1000), (TimeIndex, ">qi", 10**12)])
+def test_index_is_written_as_kafka_reads_it(tmp_path: Path, make: type[Index], layout: str, scale: int) -> None:
+    entries = [(scale * number + 258, 3 * number + 1) for number in range(300)]
+    index = make(Folder(str(tmp_path), Storage()), "index")
+    for entry in entries:
+        index.append(*entry)
+
+    index.save()
+
+    data = (tmp_path / "index").read_bytes()
+    assert data == b"".join(pack(layout, *entry) for entry in entries)
+    again = make(Folder(str(tmp_path), Storage()), "index", size_bytes=len(data))
+    again.load()
+    assert again.keys is not None
+    assert again.values is not None
+    assert list(zip(again.keys, again.values, strict=True)) == entries
