@@ -106,9 +106,10 @@ class Broker:
             share_groups, _ = self.share_groups, self.consumer_groups
             self.groups.load()
             share_groups.load()
-        if topics.find(TRANSACTION_STATE_TOPIC) is not None:
-            self.transactions.load()
         self._is_loaded = True
+        if topics.find(TRANSACTION_STATE_TOPIC) is not None:
+            # Last, for it may have markers to write for groups. It is loaded as it is made, and so are groups if it is first.
+            _ = self.transactions
 
     @cached_property
     def groups(self) -> GroupRuntime:
@@ -194,9 +195,11 @@ class Broker:
         return configured.host, port
 
     def _greatest_producer_id(self) -> int:
-        """The greatest producer id that any log remembers, -1 if none does."""
+        """The greatest producer id that any log or transactional id remembers, -1 if none does."""
         partitions = (partition for topic in self.topics for partition in topic.partitions)
-        return max((producer.producer_id for partition in partitions for producer in partition.log.producers), default=-1)
+        in_logs = max((producer.producer_id for partition in partitions for producer in partition.log.producers), default=-1)
+        has_transactions = self.topics.find(TRANSACTION_STATE_TOPIC) is not None
+        return max(in_logs, self.transactions.greatest_producer_id) if has_transactions else in_logs
 
 
 def is_loopback(host: str) -> bool:

@@ -38,7 +38,7 @@ from wirekafka.coordinator.transactions.transaction import (
     Transaction,
 )
 from wirekafka.errors import ErrorCode, KafkaError
-from wirekafka.names import NO_PRODUCER_EPOCH, TopicPartition
+from wirekafka.names import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPartition
 
 T = TypeVar("T")
 
@@ -313,6 +313,12 @@ class TransactionCoordinator:
     def prepared(self) -> list[str]:
         """The transactional ids whose transactions are decided, but not carried out to the end."""
         return list(self._unmarked)
+
+    @property
+    def greatest_producer_id(self) -> int:
+        """The greatest producer id that a transactional id has or is about to have, -1 if there is none."""
+        known = self.transactions.values()
+        return max((max(each.producer_id, each.next_producer_id or NO_PRODUCER_ID) for each in known), default=NO_PRODUCER_ID)
 
     def timed_out(self, now_ms: int) -> list[str]:
         """The transactional ids whose transactions have been open for too long."""

@@ -125,6 +125,11 @@ class TransactionRuntime:
             else:
                 self._coordinator.replay(decoded)
 
+    @property
+    def greatest_producer_id(self) -> int:
+        """The greatest producer id that a transactional id remembers, -1 if none does."""
+        return self._coordinator.greatest_producer_id
+
     def partition_of(self, transactional_id: str) -> int:
         """The partition of __transaction_state that holds a transactional id.
 

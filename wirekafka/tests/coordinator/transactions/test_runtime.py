@@ -14,7 +14,9 @@ from structlog.testing import capture_logs
 from wirekafka.broker import Broker
 from wirekafka.clock import Clock
 from wirekafka.cluster.partition import Partition
+from wirekafka.cluster.producer_ids import FILE_NAME
 from wirekafka.config import BrokerConfig
+from wirekafka.coordinator.requests import CommitRequest, PartitionCommit
 from wirekafka.coordinator.transactions.requests import InitRequest, ProducerIdentity
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.names import TRANSACTION_STATE_TOPIC, TopicPartition
@@ -242,3 +244,32 @@ def test_ids_of_an_offline_partition_are_not_available(tmp_path: Path, monkeypat
     run(tmp_path, first)
     monkeypatch.setattr(Partition, "is_offline", property(lambda self: self.topic == TRANSACTION_STATE_TOPIC))
     run(tmp_path, second)
+
+
+def test_producer_ids_of_transactions_are_not_given_again_where_the_note_of_them_is_lost(tmp_path: Path) -> None:
+    """So it is with data directories that come from Apache Kafka, which keeps that note elsewhere."""
+
+    async def first(broker: Broker) -> None:
+        broker.transactions.init_producer_id(InitRequest("x", 1000))
+        assert broker.transactions.init_producer_id(InitRequest("y", 1000)).producer_id == 1
+
+    async def second(broker: Broker) -> None:
+        assert broker.producer_ids.take() == 2
+
+    run(tmp_path, first)
+    (tmp_path / FILE_NAME).unlink()
+    run(tmp_path, second)
+
+
+def test_groups_are_whole_where_only_transactions_were_there_before(tmp_path: Path) -> None:
+    async def first(broker: Broker) -> None:
+        begin(broker)
+
+    async def second(broker: Broker) -> None:
+        broker.groups.commit_offsets(CommitRequest("g", [PartitionCommit("t", 0, 5)]))
+        topic = broker.topics.find("t")
+        assert topic is not None
+        broker.topics.delete(topic)
+        assert not broker.groups.fetch_offsets("g")
+
+    run(tmp_path, first, second)
