@@ -153,10 +153,11 @@ class RawProducer:
         ordered = sorted(results(answer), key=lambda result: result.partition_index)
         return " ".join(name_of(result.partition_error_code) for result in ordered)
 
-    def produce(self, topic: str, *words: str, partition: int = 0, **values: Any) -> str:
+    def produce(self, topic: str, *words: str, partition: int = 0, timestamp_ms: int | None = None, **values: Any) -> str:
         """Produce of one batch; what `build_batch` is told of the producer may be said otherwise than it is."""
         place = (topic, partition)
-        records = [Record(value=word.encode(), timestamp=int(time.time() * 1000)) for word in words or ("word",)]
+        timestamp_ms = int(time.time() * 1000) if timestamp_ms is None else timestamp_ms
+        records = [Record(value=word.encode(), timestamp=timestamp_ms) for word in words or ("word",)]
         batch_values = {"producer_id": self.producer_id, "producer_epoch": self.epoch, "is_transactional": True}
         batch_values["base_sequence"] = self.sequences.get(place, 0)
         for name in (*batch_values, "is_control"):
