@@ -63,7 +63,6 @@ from wirekafka.wire.types import (
 
 if TYPE_CHECKING:
     from wirekafka.broker import Broker
-    from wirekafka.log.log import Log
 
 log = structlog.get_logger(__name__)
 
@@ -413,28 +412,30 @@ class _Reading:
             source = partition.log
             if source.offline_reason is not None:
                 partition.check_online()
-            diverging_epoch = _diverging_epoch(partition, asked) if asked.last_fetched_epoch >= 0 else None
+            diverging_epoch = None
+            if asked.last_fetched_epoch >= 0:
+                diverging_epoch = partition.find_divergence(asked.last_fetched_epoch, asked.fetch_offset)
             records: Any = b""
             if diverging_epoch is not None:
                 self.must_answer = True
             elif asked.fetch_offset != source.high_watermark:
                 records = self._take(partition, asked)
-            last_stable_offset = source.last_stable_offset
-            aborted: list[AbortedTransaction] | None = None
-            if self._only_stable:
-                aborted = _aborted_in(source, asked.fetch_offset, records, last_stable_offset)
+            aborted = partition.aborted_in_read(asked.fetch_offset, len(records)) if self._only_stable else None
         except KafkaError as error:
             return self.refuse(asked.partition, error.code, partition)
         self.watched.append((partition, asked))
         data = PartitionData(
             partition_index=asked.partition,
             high_watermark=source.high_watermark,
-            last_stable_offset=last_stable_offset,
+            last_stable_offset=source.last_stable_offset,
             log_start_offset=source.log_start_offset,
-            diverging_epoch=diverging_epoch,
             records=records,
         )
-        data.aborted_transactions = aborted
+        data.aborted_transactions = None
+        if aborted is not None:
+            data.aborted_transactions = [AbortedTransaction(producer_id=each, first_offset=first) for each, first in aborted]
+        if diverging_epoch is not None:
+            data.diverging_epoch = EpochEndOffset(epoch=diverging_epoch[0], end_offset=diverging_epoch[1])
         return data
 
     def _take(self, partition: Partition, asked: Asked) -> Any:
@@ -475,35 +476,6 @@ class _Reading:
                 host, port = self._broker.advertised_address(self._call.client)
                 self.node_endpoints = [NodeEndpoint(node_id=self._broker.node_id, host=host, port=port)]
         return data
-
-
-def _aborted_in(source: Log, offset: int, records: Any, end_offset: int) -> list[AbortedTransaction]:
-    """The aborted transactions that a reader of committed records has to leave out of what it gets.
-
-    Raises:
-        KafkaError: KAFKA_STORAGE_ERROR.
-    """
-    if not records:
-        return []
-    found = source.aborted_in_read(offset, len(records), end_offset)
-    return [AbortedTransaction(producer_id=each.producer_id, first_offset=each.first_offset) for each in found]
-
-
-def _diverging_epoch(partition: Partition, asked: Asked) -> EpochEndOffset | None:
-    """Where the epoch of the last record that was fetched ends here, if that is before the fetch offset.
-
-    Raises:
-        KafkaError: OFFSET_OUT_OF_RANGE, if the epoch is not known or the log starts later.
-
-    Source: KIP-595; Partition.readRecords.
-    """
-    end = partition.end_offset_for_epoch(asked.last_fetched_epoch)
-    if end is None or asked.fetch_offset < partition.log.log_start_offset:
-        raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
-    epoch, end_offset = end
-    if epoch < asked.last_fetched_epoch or end_offset < asked.fetch_offset:
-        return EpochEndOffset(epoch=epoch, end_offset=end_offset)
-    return None
 
 
 def _message_set(records: Any, asked: Asked, version: int) -> bytes:

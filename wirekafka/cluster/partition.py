@@ -197,6 +197,20 @@ class Partition:
         end_offset = log.last_stable_offset if only_stable else log.high_watermark
         return log.read(offset, max_bytes=max_bytes, end_offset=end_offset, min_one_batch=min_one_batch)
 
+    def aborted_in_read(self, offset: int, size_bytes: int) -> list[tuple[int, int]]:
+        """What a reader of committed records has to leave out of a read from `offset` that gave so many bytes.
+
+        Returns:
+            The producer id and the first offset of each aborted transaction; its records end with its marker.
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR.
+        """
+        if not size_bytes:
+            return []
+        found = self.log.aborted_in_read(offset, size_bytes, self.log.last_stable_offset)
+        return [(aborted.producer_id, aborted.first_offset) for aborted in found]
+
     def check_leader_epoch(self, current_leader_epoch: int) -> None:
         """Checks the epoch that a client believes in; -1 means it believes nothing.
 
@@ -234,6 +248,24 @@ class Partition:
         if leader_epoch == self.leader_epoch:
             return leader_epoch, self.log.log_end_offset
         return self.log.end_offset_for_epoch(leader_epoch)
+
+    def find_divergence(self, leader_epoch: int, offset: int) -> tuple[int, int] | None:
+        """Where a reader's history leaves this log's: the greatest common epoch and its end, if that is before `offset`.
+
+        Args:
+            leader_epoch: of the last record that the reader has.
+            offset: the next one that it wants.
+
+        Raises:
+            KafkaError: OFFSET_OUT_OF_RANGE, the epoch is not known or the log starts later; KAFKA_STORAGE_ERROR.
+
+        Source: KIP-595; Partition.readRecords.
+        """
+        end = self.end_offset_for_epoch(leader_epoch)
+        if end is None or offset < self.log.log_start_offset:
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
+        epoch, end_offset = end
+        return end if epoch < leader_epoch or end_offset < offset else None
 
     def delete_records(self, before_offset: int) -> int:
         """Makes the log start at `before_offset`, -1 for the high watermark; returns where it starts now.
