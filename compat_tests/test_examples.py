@@ -47,3 +47,11 @@ def test_flights_streaming_counts_every_flight(broker: Broker) -> None:
     assert "produced 336776 flights" in printed
     assert re.search(r"UA\|\s+6\|\s+5399\|", printed)
     assert "counted 336776 flights in 207 pairs of carrier and hour" in printed
+
+
+def test_exactly_once_bills_each_order_once_although_the_billing_crashes(broker: Broker) -> None:
+    printed = run("exactly_once.py", broker.bootstrap)
+    assert "the billing has crashed in the middle of a transaction" in printed
+    (written,) = re.findall(r"read_uncommitted: (\d+) invoices, 100 different ones", printed)
+    assert int(written) > 100
+    assert "read_committed: 100 invoices, 100 different ones" in printed
