@@ -47,9 +47,9 @@ class Stage:
                 return answer
             time.sleep(POLL_S)
 
-    def has_coordinator(self) -> bool:
+    def has_coordinator(self, kind: int = 0) -> bool:
         """Whether there is somebody to ask: the internal topic comes into being with the first question."""
-        return name_of(ask(self.connection, "find_coordinator", 3, key_type=0, key=self.topic).error_code) == "NONE"
+        return name_of(ask(self.connection, "find_coordinator", 3, key_type=kind, key=self.topic).error_code) == "NONE"
 
     def join(self, version: int = 5, *, names: Sequence[str] = ("range",), **values: Any) -> Any:
         """JoinGroup, with what is not said otherwise that of a dynamic consumer that has no id yet."""
