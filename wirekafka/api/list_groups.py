@@ -9,7 +9,7 @@ Versions:
     5: each group's type, and a filter by it (KIP-848).
 
 Differs from Apache Kafka:
-    All groups are of the type "classic", for there are no others yet.
+    There are no streams groups.
 
 Source: GroupMetadataManager.listGroups.
 """
