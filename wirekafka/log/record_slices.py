@@ -292,10 +292,18 @@ def timestamp_delta(body: bytes, start: int) -> int:
 def greatest_timestamp_delta(body: bytes, starts: Sequence[int], most: int) -> int:
     """The greatest timestamp of the records that begin there, relative to the base timestamp; it is at most `most`."""
     greatest = timestamp_delta(body, starts[-1])
-    for start in reversed(starts):
+    for pos in reversed(starts):
         if greatest >= most:
             break
-        greatest = max(greatest, timestamp_delta(body, start))
+        while body[pos] > 0x7F:
+            pos += 1
+        byte = body[pos + 2]
+        if byte < 0x80:
+            delta = (byte >> 1) ^ -(byte & 1)
+        else:
+            delta, _ = read_varint(body, pos + 2)
+        if delta > greatest:
+            greatest = delta
     return greatest
 
 

@@ -10,7 +10,7 @@ Source: MemoryRecords.filterTo, DefaultRecordBatch.writeEmptyHeader; KIP-534 (de
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from itertools import compress
+from itertools import compress, islice
 from struct import Struct
 
 from wirekafka.log.record_slices import ends_in, greatest_timestamp_delta, timestamp_delta, with_timestamp_delta
@@ -62,7 +62,7 @@ def rewritten(
         max_timestamp = header.base_timestamp + greatest_timestamp_delta(body, starts, max_timestamp - header.base_timestamp)
     batch = bytearray(data[:HEADER_SIZE])
     if delete_horizon_ms is None:
-        records = b"".join(map(body.__getitem__, map(slice, starts, ends)))
+        records = b"".join([body[start:end] for start, end in zip(starts, ends, strict=True)])
     else:
         if has_own_timestamps:
             shift = header.base_timestamp - delete_horizon_ms
@@ -82,17 +82,11 @@ def rewritten(
 
 def _spans(body: bytes, count: int, marks: bytes, step: Callable[[], None]) -> tuple[list[int], list[int]]:
     """Where the marked records begin, and where they end."""
-    starts: list[int] = []
-    ends: list[int] = []
-    number = previous_end = 0
+    edges = [0]
     for stretch in ends_in(body, count):
-        some = marks[number : number + len(stretch)]
-        ends.extend(compress(stretch, some))
-        starts.extend(compress((previous_end, *stretch), some))
-        number += len(stretch)
-        previous_end = stretch[-1]
+        edges += stretch
         step()
-    return starts, ends
+    return list(compress(edges, marks)), list(compress(islice(edges, 1, None), marks))
 
 
 def _shifted(body: bytes, starts: Iterable[int], ends: Iterable[int], deltas: Iterable[int]) -> bytes:
