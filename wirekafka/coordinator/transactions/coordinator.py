@@ -25,6 +25,7 @@ from wirekafka.coordinator.transactions.records import TransactionRecord
 from wirekafka.coordinator.transactions.requests import InitRequest, Marker, ProducerIdentity, TransactionFilter
 from wirekafka.coordinator.transactions.settings import TransactionSettings
 from wirekafka.coordinator.transactions.transaction import (
+    COMPLETE_ABORT,
     COMPLETE_COMMIT,
     EMPTY,
     EXHAUSTED_EPOCH,
@@ -107,11 +108,10 @@ class TransactionCoordinator:
                 timeout_ms,
                 update_timestamp_ms=now_ms,
             )
+        _check_not_prepared(known)
         expected = request.expected
         if expected is not None and not _may_go_on(known, expected):
             raise KafkaError(ErrorCode.PRODUCER_FENCED)
-        if known.state in PREPARED:
-            raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
         if known.state is ONGOING:
             return Step(self._fence(known, now_ms), _identity(known), ErrorCode.CONCURRENT_TRANSACTIONS)
         after = self._initialized(known, None if expected is None else expected.producer_epoch, timeout_ms, now_ms)
@@ -168,7 +168,9 @@ class TransactionCoordinator:
 
         Source: TransactionCoordinator.handleAddPartitionsToTransaction.
         """
-        known = self._of_producer(transactional_id, producer)
+        known = self._find(transactional_id)
+        _check_not_prepared(known)
+        _check_producer(known, producer)
         if known.state is ONGOING and partitions <= known.partitions:
             return Step(None, None)
         return Step(_record(known.with_partitions(partitions, client_version=client_version, now_ms=now_ms)), None)
@@ -183,19 +185,10 @@ class TransactionCoordinator:
 
         Source: KIP-890; TransactionCoordinator.handleVerifyPartitionsInTransaction.
         """
-        known = self._of_producer(transactional_id, producer)
-        return dict.fromkeys(partitions - known.partitions, ErrorCode.TRANSACTION_ABORTABLE)
-
-    def _of_producer(self, transactional_id: str, producer: ProducerIdentity) -> Transaction:
-        """The transactional id, if it is the producer's and not just being ended."""
         known = self._find(transactional_id)
-        if known.producer_id != producer.producer_id:
-            raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
-        if known.producer_epoch != producer.producer_epoch:
-            raise KafkaError(ErrorCode.PRODUCER_FENCED)
-        if known.state in PREPARED:
-            raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
-        return known
+        _check_producer(known, producer)
+        _check_not_prepared(known)
+        return dict.fromkeys(partitions - known.partitions, ErrorCode.TRANSACTION_ABORTABLE)
 
     def _find(self, transactional_id: str) -> Transaction:
         if not transactional_id:
@@ -225,17 +218,15 @@ class TransactionCoordinator:
         self, known: Transaction, producer: ProducerIdentity, is_commit: bool, client_version: int, now_ms: int
     ) -> Step[ProducerIdentity]:
         """Source: TransactionCoordinator.endTransactionWithTV1."""
-        if known.producer_id != producer.producer_id:
-            raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
-        if known.producer_epoch != producer.producer_epoch:
-            raise KafkaError(ErrorCode.PRODUCER_FENCED)
+        _check_producer(known, producer)
+        _check_not_prepared(known)
         if known.state is EMPTY:
             raise KafkaError(ErrorCode.INVALID_TXN_STATE)
         if known.state is ONGOING:
             state = PREPARE_COMMIT if is_commit else PREPARE_ABORT
             after = known.prepared(state, client_version=client_version, now_ms=now_ms)
             return Step(_record(after), _identity(after))
-        return self._ended_already(known, is_commit)
+        return _ended_already(known, is_commit)
 
     def _end_v2(
         self, known: Transaction, producer: ProducerIdentity, is_commit: bool, client_version: int, now_ms: int
@@ -245,17 +236,17 @@ class TransactionCoordinator:
 
         Source: TransactionCoordinator.endTransaction.
         """
+        _check_not_prepared(known)
         producer_id, epoch = producer
         is_rotated = known.previous_producer_id == producer_id and epoch == EXHAUSTED_EPOCH and known.producer_epoch == 0
         if known.producer_id != producer_id and not is_rotated:
             raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
         # Only what was ended by transactions v2 has bumped the epoch: an end by v1 one epoch higher is another producer's.
-        has_ended = known.state not in (EMPTY, ONGOING) and known.client_version >= TRANSACTIONS_V2
-        is_again = has_ended and (is_rotated or known.producer_epoch == epoch + 1)
-        if not is_again and (known.state in PREPARED or known.producer_epoch != epoch):
+        has_ended = known.state in (COMPLETE_COMMIT, COMPLETE_ABORT) and known.client_version >= TRANSACTIONS_V2
+        if has_ended and (is_rotated or known.producer_epoch == epoch + 1):
+            return _ended_already(known, is_commit)
+        if known.producer_epoch != epoch:
             raise KafkaError(ErrorCode.PRODUCER_FENCED)
-        if is_again:
-            return self._ended_already(known, is_commit)
         if is_commit and known.state is not ONGOING:
             raise KafkaError(ErrorCode.INVALID_TXN_STATE)
         after = self._prepared_v2(known, is_commit, client_version, now_ms)
@@ -268,14 +259,6 @@ class TransactionCoordinator:
             next_producer_id=self._take_producer_id() if known.is_epoch_exhausted else None,
             now_ms=now_ms,
         )
-
-    def _ended_already(self, known: Transaction, is_commit: bool) -> Step[ProducerIdentity]:
-        """The answer to who asks again, if it is for the same end."""
-        if is_commit != (known.state in (PREPARE_COMMIT, COMPLETE_COMMIT)):
-            raise KafkaError(ErrorCode.INVALID_TXN_STATE)
-        if known.state in PREPARED:
-            raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
-        return Step(None, _identity(known))
 
     def _fence(self, known: Transaction, now_ms: int) -> TransactionRecord:
         """Aborts an open transaction under a higher epoch than its producer has.
@@ -391,6 +374,41 @@ def _may_go_on(known: Transaction, expected: ProducerIdentity) -> bool:
     if known.producer_epoch == NO_PRODUCER_EPOCH or expected.producer_id == known.producer_id:
         return True
     return expected.producer_id == known.previous_producer_id and expected.producer_epoch >= EXHAUSTED_EPOCH
+
+
+def _check_producer(known: Transaction, producer: ProducerIdentity) -> None:
+    """Whether the transactional id is the producer's.
+
+    Raises:
+        KafkaError: INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED.
+    """
+    if known.producer_id != producer.producer_id:
+        raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+    if known.producer_epoch != producer.producer_epoch:
+        raise KafkaError(ErrorCode.PRODUCER_FENCED)
+
+
+def _check_not_prepared(known: Transaction) -> None:
+    """Whether no transaction is just being ended.
+
+    With transactions v2 this goes before `_check_producer`: the producer may have its next id already.
+
+    Raises:
+        KafkaError: CONCURRENT_TRANSACTIONS.
+    """
+    if known.state in PREPARED:
+        raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
+
+
+def _ended_already(known: Transaction, is_commit: bool) -> Step[ProducerIdentity]:
+    """The answer to who asks again, if it is for the same end.
+
+    Raises:
+        KafkaError: INVALID_TXN_STATE.
+    """
+    if is_commit != (known.state is COMPLETE_COMMIT):
+        raise KafkaError(ErrorCode.INVALID_TXN_STATE)
+    return Step(None, _identity(known))
 
 
 def _identity(known: Transaction) -> ProducerIdentity:
