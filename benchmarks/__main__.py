@@ -14,10 +14,11 @@ from benchmarks.brokers import open_broker
 from benchmarks.group_rows import GROUP_ROWS
 from benchmarks.log_rows import LOG_ROWS, LogRow
 from benchmarks.rows import RESTING, ROWS, Figures, Row, Timing
+from benchmarks.transaction_rows import TRANSACTION_ROWS
 from compat_tests.harness import jars
 from compat_tests.harness.broker import running
 
-NAMES = [row.name for row in (*RESTING, *ROWS, *LOG_ROWS, *GROUP_ROWS)]
+NAMES = [row.name for row in (*RESTING, *ROWS, *TRANSACTION_ROWS, *LOG_ROWS, *GROUP_ROWS)]
 
 Results = dict[str, dict[str, dict[str, list[float]]]]
 
@@ -92,7 +93,8 @@ def main(
     timing = Timing(warmup, seconds)
     results: Results = defaultdict(lambda: defaultdict(lambda: defaultdict(list)))
     resting, loaded, of_log = (
-        tuple(row for row in rows if not names or row.name in names) for rows in (RESTING, ROWS, (*LOG_ROWS, *GROUP_ROWS))
+        tuple(row for row in rows if not names or row.name in names)
+        for rows in (RESTING, (*ROWS, *TRANSACTION_ROWS), (*LOG_ROWS, *GROUP_ROWS))
     )
     try:
         load.program()

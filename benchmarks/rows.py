@@ -78,7 +78,7 @@ def _throughput_figures(rate: float | None = None, cpu: float | None = None) -> 
     }
 
 
-def _create(broker: AnyBroker, topic: str, partitions: int = 1) -> None:
+def create_topic(broker: AnyBroker, topic: str, partitions: int = 1) -> None:
     """Makes a topic whose partitions take records: Apache Kafka names their leaders a moment before they lead."""
     load.run(broker, "create", topic=topic, partitions=partitions)
     load.run(broker, "produce", topic=topic, partitions=partitions, count=1000)
@@ -94,13 +94,13 @@ def produce(broker: AnyBroker, timing: Timing) -> Figures:
 
 
 def produce_batches(broker: AnyBroker, timing: Timing) -> Figures:
-    _create(broker, "batches")
+    create_topic(broker, "batches")
     options = {"topic": "batches", "connections": 1, "in_flight": 5, "records": 9000}
     return _throughput(load.measure(broker, "requests", **options, **timing.options()))
 
 
 def produce_500_batches(broker: AnyBroker, timing: Timing) -> Figures:
-    _create(broker, "many-batches", 500)
+    create_topic(broker, "many-batches", 500)
     options = {"topic": "many-batches", "partitions": 500, "connections": 4, "in_flight": 5, "records": 100}
     return _throughput(load.measure(broker, "requests", **options, **timing.options()))
 
@@ -125,7 +125,7 @@ def produce_1k(broker: AnyBroker, timing: Timing) -> Figures:
 
 def _requests(broker: AnyBroker, timing: Timing, connections: int, in_flight: int) -> Figures:
     topic = f"requests-{connections}"
-    _create(broker, topic)
+    create_topic(broker, topic)
     options = {"topic": topic, "connections": connections, "in_flight": in_flight}
     measured = load.measure(broker, "requests", **options, **timing.options())
     requests = measured.counted["requests"]
@@ -165,8 +165,8 @@ def latency(broker: AnyBroker, timing: Timing) -> Figures:
 
 
 def fairness(broker: AnyBroker, timing: Timing) -> Figures:
-    _create(broker, "greedy")
-    _create(broker, "small")
+    create_topic(broker, "greedy")
+    create_topic(broker, "small")
     greed = {"topic": "greedy", "connections": 1, "in_flight": 64, "records": 600}
     with load.start(broker, "requests", **greed, warmup=0, seconds=timing.warmup + timing.seconds + 5) as greedy:
         try:

@@ -1,8 +1,9 @@
-/* create, produce, fetch, latency: what a client of librdkafka asks of a broker, as cheaply as that library can. */
+/* create, produce, fetch, latency, transactions: what a client of librdkafka asks of a broker, as cheaply as that library can. */
 #include "load.h"
 
 #include <librdkafka/rdkafka.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -21,7 +22,7 @@ static void on_delivery(rd_kafka_t *client, const rd_kafka_message_t *message, v
     if (message->err) fail("not delivered: %s", rd_kafka_err2str(message->err));
 }
 
-static rd_kafka_t *open_client(rd_kafka_type_t type) {
+static rd_kafka_t *open_named_client(rd_kafka_type_t type, const char *transactional_id) {
     rd_kafka_conf_t *conf = rd_kafka_conf_new();
     char reason[512];
     set(conf, "bootstrap.servers", option("bootstrap", "127.0.0.1:9092"));
@@ -32,6 +33,7 @@ static rd_kafka_t *open_client(rd_kafka_type_t type) {
         set(conf, "compression.codec", option("codec", "none"));
         set(conf, "queue.buffering.max.messages", option("queue", "500000"));
         set(conf, "delivery.report.only.error", "true");
+        if (transactional_id) set(conf, "transactional.id", transactional_id);
         rd_kafka_conf_set_dr_msg_cb(conf, on_delivery);
     } else {
         set(conf, "queued.min.messages", option("queued", "200000"));
@@ -41,6 +43,8 @@ static rd_kafka_t *open_client(rd_kafka_type_t type) {
     if (!client) fail("%s", reason);
     return client;
 }
+
+static rd_kafka_t *open_client(rd_kafka_type_t type) { return open_named_client(type, NULL); }
 
 static rd_kafka_topic_t *open_topic(rd_kafka_t *client) { return rd_kafka_topic_new(client, option("topic", "load"), NULL); }
 
@@ -197,5 +201,42 @@ int command_latency(void) {
     is_running = 0;
     end("\"records\": %ld, \"p50_ms\": %.3f, \"p99_ms\": %.3f, \"max_ms\": %.3f", latency_count(), latency_ms(0.5), latency_ms(0.99),
         latency_ms(1));
+    exit(0);
+}
+
+static long committed;
+
+static void check(rd_kafka_error_t *error) {
+    if (error) fail("no transaction: %s", rd_kafka_error_string(error));
+}
+
+/* One producer: its number is its partition, and a part of its transactional id. */
+static void *transact(void *number_of_producer) {
+    int partition = (int)(intptr_t)number_of_producer;
+    char id[64], payload[100];
+    snprintf(id, sizeof id, "load-%d", partition);
+    memset(payload, 'w', sizeof payload);
+    rd_kafka_t *client = open_named_client(RD_KAFKA_PRODUCER, id);
+    rd_kafka_topic_t *topic = open_topic(client);
+    check(rd_kafka_init_transactions(client, 60000));
+    while (is_running) {
+        check(rd_kafka_begin_transaction(client));
+        if (rd_kafka_produce(topic, partition, RD_KAFKA_MSG_F_COPY, payload, sizeof payload, NULL, 0, NULL)) fail("not produced");
+        check(rd_kafka_commit_transaction(client, 60000));
+        __atomic_add_fetch(&committed, 1, __ATOMIC_RELAXED);
+    }
+    return NULL;
+}
+
+/* transactions topic=NAME producers=N acks=all linger_ms=0 seconds=S warmup=S: transactions of one record a second. */
+int command_transactions(void) {
+    long producers = number("producers", 1);
+    pthread_t thread;
+    for (long i = 0; i < producers; i++) pthread_create(&thread, NULL, transact, (void *)(intptr_t)i);
+    nanosleep(&(struct timespec){.tv_sec = number("warmup", 2)}, NULL);
+    long before = __atomic_load_n(&committed, __ATOMIC_RELAXED);
+    begin();
+    nanosleep(&(struct timespec){.tv_sec = number("seconds", 5)}, NULL);
+    end("\"transactions\": %ld", __atomic_load_n(&committed, __ATOMIC_RELAXED) - before);
     exit(0);
 }

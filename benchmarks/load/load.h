@@ -33,5 +33,6 @@ int command_produce(void);
 int command_fetch(void);
 int command_latency(void);
 int command_requests(void);
+int command_transactions(void);
 
 #endif
