@@ -12,6 +12,7 @@ kafka.tools.DumpLogSegments (an index that a crash left ends in zeros).
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from struct import Struct
 from typing import NoReturn
 
@@ -21,6 +22,18 @@ from wirekafka.log.index import OffsetIndex, TimeIndex
 from wirekafka.log.transaction_index import ENTRY as TRANSACTION_ENTRY
 from wirekafka.log.transaction_index import VERSION, AbortedTransaction
 from wirekafka.names import NO_TIMESTAMP
+from wirekafka.wire.control import read_end_marker
+
+
+class MissingFile:
+    """In the place of an index that need not be there: it has no entries."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def entries(self, layout: Struct) -> Iterator[tuple[int, tuple[int, ...]]]:
+        """As `DataFile.entries`."""
+        return iter(())
 
 
 class IndexCheck:
@@ -32,7 +45,7 @@ class IndexCheck:
 
     entry: Struct
 
-    def __init__(self, file: DataFile, base_offset: int, *, is_active: bool) -> None:
+    def __init__(self, file: DataFile | MissingFile, base_offset: int, *, is_active: bool) -> None:
         self.entry_count = 0
         self._path = file.path
         self._entries = file.entries(self.entry)
@@ -171,13 +184,18 @@ class TimeIndexCheck(IndexCheck):
 
 
 class TransactionIndexCheck(IndexCheck):
-    """Follows an index of aborted transactions: an entry ends at a marker of its producer, where that is still there."""
+    """Follows an index of aborted transactions: an entry ends at an abort marker of its producer, where that is still there.
+
+    And, in a segment at rest, a transaction of which records are here has an entry where it is aborted; without one, readers of
+    committed records would be given what was aborted.
+    """
 
     entry = TRANSACTION_ENTRY
 
-    def __init__(self, file: DataFile, base_offset: int, *, is_active: bool) -> None:
+    def __init__(self, file: DataFile | MissingFile, base_offset: int, *, is_active: bool) -> None:
         super().__init__(file, base_offset, is_active=is_active)
         self._last_offset = base_offset - 1
+        self._open: set[int] = set()
         self._entry = self._advance()
 
     def _advance(self) -> AbortedTransaction | None:
@@ -196,13 +214,26 @@ class TransactionIndexCheck(IndexCheck):
 
     def see(self, batch: StoredBatch) -> None:
         """As every `IndexCheck`."""
-        while self._entry is not None and self._entry.last_offset <= batch.place.last_offset:
-            header, producer_id = batch.header, self._entry.producer_id
+        header, place = batch.header, batch.place
+        marker = read_end_marker(batch.data) if header is not None and header.is_control else None
+        is_told = False
+        while self._entry is not None and self._entry.last_offset <= place.last_offset:
+            producer_id, last_offset = self._entry.producer_id, self._entry.last_offset
             # The cleaner may have taken the marker; then the offset lies between two batches.
-            is_here = self._entry.last_offset >= batch.place.base_offset
-            if is_here and (header is None or not header.is_control or header.producer_id != producer_id):
-                self._refuse(f"producer {producer_id} has no marker at offset {self._entry.last_offset}", self._entry.last_offset)
+            if last_offset >= place.base_offset:
+                is_told = True
+                if header is None or header.producer_id != producer_id or marker is None or marker.is_commit:
+                    self._refuse(f"producer {producer_id} has no abort marker at offset {last_offset}", last_offset)
             self._entry = self._advance()
+        if header is None or not header.is_transactional:
+            return
+        if marker is None:
+            self._open |= {header.producer_id} if header.record_count and not header.is_control else set()
+            return
+        if header.producer_id in self._open and not (marker.is_commit or is_told or self._is_active):
+            reason = f"it lacks the transaction of producer {header.producer_id} that was aborted at offset {place.last_offset}"
+            self._refuse(reason, place.last_offset)
+        self._open.discard(header.producer_id)
 
     def finish(self, end_position: int, end_offset: int) -> None:
         """As every `IndexCheck`."""

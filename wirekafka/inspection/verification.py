@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from wirekafka.inspection.agreement import IndexCheck, OffsetIndexCheck, TimeIndexCheck, TransactionIndexCheck
+from wirekafka.inspection.agreement import IndexCheck, MissingFile, OffsetIndexCheck, TimeIndexCheck, TransactionIndexCheck
 from wirekafka.inspection.batches import StoredBatch, check, scan
 from wirekafka.inspection.files import (
     OFFSET_CHECKPOINTS,
@@ -277,9 +277,14 @@ class _PartitionCheck:
     def _open_indexes(self, base_offset: int, *, is_active: bool) -> dict[Kind, IndexCheck]:
         indexes = {}
         for kind, index_check in _INDEX_CHECKS.items():
-            with suppress(FileNotFoundError):
-                file = DataFile(self._path(file_name(base_offset, f".{kind.value}")))
-                indexes[kind] = index_check(file, base_offset, is_active=is_active)
+            path = self._path(file_name(base_offset, f".{kind.value}"))
+            try:
+                file: DataFile | MissingFile = DataFile(path)
+            except FileNotFoundError:
+                if kind != Kind.TRANSACTION_INDEX:
+                    continue
+                file = MissingFile(path)
+            indexes[kind] = index_check(file, base_offset, is_active=is_active)
         return indexes
 
     def _check_batch(self, file: DataFile, base_offset: int, batch: StoredBatch) -> None:

@@ -20,8 +20,9 @@ from wirekafka.tests.inspection.folders import (
     segment_file,
     write_log,
 )
-from wirekafka.tests.log.logs import NOW_MS
+from wirekafka.tests.log.logs import NOW_MS, World, append, close, config_with, end_transaction, transactional
 from wirekafka.wire.batch import Record, build_batch
+from wirekafka.wire.control import EndMarker, build_end_marker
 
 SEALED, ACTIVE = SEGMENTS
 OFFSET_ENTRY, TIME_ENTRY = struct.Struct(">ii"), struct.Struct(">qi")
@@ -152,3 +153,50 @@ def test_verify_of_a_transaction_index_that_disagrees_names_the_entry(tmp_path: 
     index.write_bytes(TRANSACTION_ENTRY.pack(*entry))
     damage = only_damage(tmp_path)
     assert (damage.path, damage.position) == (str(index), 0)
+
+
+def marker_at(offset: int, *, is_commit: bool) -> bytes:
+    batch = build_end_marker(EndMarker(is_commit, 3), producer_id=7, producer_epoch=0, timestamp=NOW_MS)
+    struct.pack_into(">q", batch, 0, offset)
+    return bytes(batch)
+
+
+def data_at(offset: int) -> bytes:
+    return bytes(batch_at(offset, producer_id=7, producer_epoch=0, base_sequence=0, is_transactional=True))
+
+
+def test_verify_of_a_transaction_index_that_names_a_committed_one_is_damage(tmp_path: Path) -> None:
+    log = write_log(tmp_path, data_at(0), marker_at(2, is_commit=True))
+    log.with_suffix(".txnindex").write_bytes(TRANSACTION_ENTRY.pack(0, 7, 0, 2, 3))
+    assert only_damage(tmp_path).path == str(log.with_suffix(".txnindex"))
+
+
+@pytest.mark.parametrize("entries", [None, b"", TRANSACTION_ENTRY.pack(0, 7, 0, 2, 3)])
+def test_verify_of_a_segment_at_rest_misses_an_aborted_transaction(tmp_path: Path, entries: bytes | None) -> None:
+    batches = data_at(0), marker_at(2, is_commit=False), data_at(3), marker_at(5, is_commit=False)
+    log = write_log(tmp_path, *batches)
+    index = log.with_suffix(".txnindex")
+    if entries is not None:
+        index.write_bytes(entries)
+    write_log(tmp_path, batch_at(6), base_offset=6)
+    damage = only_damage(tmp_path)
+    assert damage.path == str(index)
+    assert damage.offset == (5 if entries else 2)
+
+
+def test_verify_of_what_a_log_wrote_misses_nothing(tmp_path: Path) -> None:
+    log = World().open_log(tmp_path / "other-0", config_with(segment_bytes=700))
+    for number in range(20):
+        append(log, transactional(number))
+        end_transaction(log, is_commit=bool(number % 3))
+        end_transaction(log, is_commit=False)
+    assert len(log.segments) > 3
+    close(log)
+    verification, damages = look(tmp_path, reads_records=True)
+    assert not damages
+    assert verification.checked.index_entries >= 7
+
+
+def test_verify_of_an_active_segment_lets_the_index_be_behind(tmp_path: Path) -> None:
+    write_log(tmp_path, data_at(0), marker_at(2, is_commit=False))
+    assert not look(tmp_path)[1]
