@@ -1,8 +1,8 @@
 """Writes what the documentation says of APIs and settings from the tables behind them: `python docs/generate.py`.
 
 The table in README.md, between its two markers; docs/differences.md, which collects the section "Differs from Apache Kafka" of
-every API's docstring; docs/configuration.md, every setting; wirekafka/api/index.py, which says what ApiVersions has to before the
-APIs' modules are imported.
+every API's docstring, and of those modules that have one; docs/configuration.md, every setting; wirekafka/api/index.py, which
+says what ApiVersions has to before the APIs' modules are imported.
 With `--check` nothing is written; the exit code is 1 when a page is out of date.
 """
 
@@ -14,8 +14,9 @@ from pathlib import Path
 
 import click
 
-from wirekafka.api.registry import Api, all_apis
+from wirekafka.api.registry import all_apis
 from wirekafka.config.documentation import configuration_page
+from wirekafka.log import compaction
 
 ROOT = Path(__file__).resolve().parent.parent
 BEGIN, END = "<!-- apis: written by docs/generate.py -->", "<!-- end of apis -->"
@@ -39,6 +40,8 @@ class Entry(NamedTuple):
 
 '''
 HEADING = "Differs from Apache Kafka"
+MODULES = {"Compaction": compaction}
+"""What is no API and differs, by the heading of its section."""
 
 
 def api_table() -> str:
@@ -47,11 +50,11 @@ def api_table() -> str:
     return "\n".join(["| key | API | versions |", "|---|---|---|", *rows])
 
 
-def differences_of(api: Api) -> str | None:
-    """The text under "Differs from Apache Kafka" in the API's docstring; None where it says there is nothing."""
-    found = re.search(rf"^{HEADING}:?[ \t]*\n?(.*?)(?=^[A-Z][\w ()]*:|\Z)", api.doc, re.DOTALL | re.MULTILINE)
+def differences_of(name: str, doc: str) -> str | None:
+    """The text under "Differs from Apache Kafka" in a docstring; None where it says there is nothing."""
+    found = re.search(rf"^{HEADING}:?[ \t]*\n?(.*?)(?=^[A-Z][\w ()]*:|\Z)", doc, re.DOTALL | re.MULTILINE)
     if found is None:
-        raise click.ClickException(f"the docstring of {api.name} has no section {HEADING!r}")
+        raise click.ClickException(f"the docstring of {name} has no section {HEADING!r}")
     text = textwrap.dedent(found.group(1)).strip()
     return None if text.rstrip(".").lower() in {"", "nothing", "no difference", "none"} else text
 
@@ -60,10 +63,12 @@ def differences_page() -> str:
     """docs/differences.md."""
     introduction = (
         "# Where wirekafka differs from Apache Kafka\n\n"
-        "Written by `python docs/generate.py` from the docstrings of `wirekafka/api/`. What is not listed here is meant to be\n"
-        "as Apache Kafka 4.3 does it; what is missing altogether stands in [architecture.md](architecture.md).\n"
+        "Written by `python docs/generate.py` from the docstrings of `wirekafka/api/` and of a few other modules. What is not\n"
+        "listed here is meant to be as Apache Kafka 4.3 does it; what is missing altogether stands in\n"
+        "[architecture.md](architecture.md).\n"
     )
-    sections = [f"## {api.name}\n\n{text}\n" for api in all_apis() if (text := differences_of(api)) is not None]
+    docs = {api.name: api.doc for api in all_apis()} | {name: module.__doc__ or "" for name, module in MODULES.items()}
+    sections = [f"## {name}\n\n{text}\n" for name, doc in docs.items() if (text := differences_of(name, doc)) is not None]
     return "\n".join([introduction, *sections])
 
 

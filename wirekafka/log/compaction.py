@@ -17,6 +17,13 @@ Rules of this file: it runs in a thread, on files that nobody changes, and chang
 `.cleaned`. Every few records it asks `Pace.step`, which makes it rest and may end it. A batch is given a new checksum only after
 the one that it has was compared: damage is not to be made sound.
 
+Differs from Apache Kafka:
+    Message sets of formats 0 and 1, which only folders of old brokers hold, are not compacted.
+    A key takes 200 bytes of `log.cleaner.dedupe.buffer.size`, there 24: the default holds 600,000 keys, and more of them in the
+    part not compacted yet take several rounds. Keys of less than 64 bytes are compared themselves, not by their MD5.
+    A batch is compared with its checksum before it is written anew. If it is damaged, the partition is offline; there it gets a
+    new checksum, or, if it cannot be read, the partition is not compacted any more.
+
 Source: kafka.log.Cleaner, MemoryRecords.filterTo; KIP-534 (delete horizon).
 """
 
