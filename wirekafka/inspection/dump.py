@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
-from wirekafka.coordinator.records import GroupRecord, OffsetRecord, decode
+from wirekafka.coordinator.records import CommittedOffset, GroupRecord, OffsetRecord, decode
 from wirekafka.errors import KafkaError, ProtocolError
 from wirekafka.inspection.batches import StoredBatch, control_of, scan
 from wirekafka.inspection.files import (
@@ -171,7 +171,7 @@ class _Log:
         try:
             match decode(record.key, record.value):
                 case OffsetRecord() as found:
-                    value: object = asdict(found.value) if found.value else None
+                    value: object = _offset_fields(found.value) if found.value else None
                     names = {"group": found.group_id, "topic": found.topic, "partition": found.partition}
                     return {"type": "offset", **names, "value": value}
                 case GroupRecord() as found:
@@ -180,6 +180,13 @@ class _Log:
         except ProtocolError:
             pass
         return None
+
+
+def _offset_fields(committed: CommittedOffset) -> Fields:
+    fields = asdict(committed)
+    # Where the record is, its row says already.
+    del fields["record_offset"]
+    return fields
 
 
 def _has_records(batch: StoredBatch) -> bool:
