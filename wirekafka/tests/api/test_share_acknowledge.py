@@ -1,0 +1,113 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from wirekafka.errors import ErrorCode, KafkaError
+from wirekafka.tests.api.data_plane import Caller
+from wirekafka.tests.api.sharing import ACCEPT, RELEASE, RENEW, Member, Said, acquired, append, errors, run
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_acknowledgement_is_taken_in_every_version(tmp_path: Path, version: int) -> None:
+    async def body(caller: Caller) -> None:
+        append(caller, b"a", b"b")
+        member = Member(caller)
+        await member.fetch(0)
+        assert errors(member.acknowledge((0, 0, 1, [ACCEPT]), version=version)) == {0: 0}
+        (offset,) = caller.broker.share_groups.describe_offsets("g", {"flights": [0]})["flights"]
+        assert (offset.start_offset, offset.lag) == (2, 0)
+
+    run(body, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("said", "code"),
+    [
+        (((0, 1, 0, [ACCEPT]),), ErrorCode.INVALID_REQUEST),
+        (((0, -1, 0, [ACCEPT]), (0, -2, 0, [ACCEPT])), ErrorCode.INVALID_REQUEST),
+        (((0, 0, 1, []),), ErrorCode.INVALID_REQUEST),
+        (((0, 0, 1, [ACCEPT, ACCEPT, ACCEPT]),), ErrorCode.INVALID_REQUEST),
+        (((0, 0, 1, [5]),), ErrorCode.INVALID_REQUEST),
+        (((0, 0, 1, [-1]),), ErrorCode.INVALID_REQUEST),
+        (((0, 0, 1, [RENEW]),), ErrorCode.INVALID_REQUEST),
+        (((0, 0, 9, [ACCEPT]),), ErrorCode.INVALID_REQUEST),
+        (((1, 0, 0, [ACCEPT]),), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (((9, 0, 0, [ACCEPT]),), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (((0, 0, 0, [ACCEPT]), (0, 0, 0, [ACCEPT])), ErrorCode.INVALID_RECORD_STATE),
+    ],
+    ids=[
+        "backwards", "out of order", "no type", "too many types", "unknown type", "negative type", "renewal without saying so",
+        "beyond", "never fetched", "no partition", "twice",
+    ],
+)  # fmt: skip
+def test_acknowledgement_that_cannot_be_is_refused(tmp_path: Path, said: tuple[Said, ...], code: ErrorCode) -> None:
+    async def body(caller: Caller) -> None:
+        append(caller, b"a", b"b")
+        member = Member(caller)
+        await member.fetch(0)
+        assert errors(member.acknowledge(*said)) == {said[0][0]: code}
+        assert errors(member.acknowledge((0, 0, 1, [ACCEPT]))) == {0: 0}, "nothing was taken of it"
+
+    run(body, tmp_path)
+
+
+def test_acknowledgement_for_a_topic_that_there_is_not_is_refused(tmp_path: Path) -> None:
+    async def body(caller: Caller) -> None:
+        member = Member(caller)
+        await member.fetch(0)
+        assert errors(member.acknowledge((0, 0, 0, [ACCEPT]), id=b"?" * 16)) == {0: ErrorCode.UNKNOWN_TOPIC_ID}
+
+    run(body, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("fields", "code"),
+    [
+        ({"group_id": None}, ErrorCode.INVALID_REQUEST),
+        ({"member_id": ""}, ErrorCode.INVALID_REQUEST),
+        ({"member_id": "x"}, ErrorCode.SHARE_SESSION_NOT_FOUND),
+        ({"member_id": "x", "epoch": -1}, ErrorCode.SHARE_SESSION_NOT_FOUND),
+        ({"epoch": 0}, ErrorCode.INVALID_SHARE_SESSION_EPOCH),
+        ({"epoch": 7}, ErrorCode.INVALID_SHARE_SESSION_EPOCH),
+    ],
+    ids=["no group", "no member", "no session", "no session to end", "first epoch", "wrong epoch"],
+)
+def test_acknowledgement_of_no_session_is_refused(tmp_path: Path, fields: dict[str, Any], code: ErrorCode) -> None:
+    async def body(caller: Caller) -> None:
+        append(caller, b"a")
+        member = Member(caller)
+        await member.fetch(0)
+        with pytest.raises(KafkaError) as raised:
+            member.acknowledge((0, 0, 0, [ACCEPT]), **fields)
+        assert raised.value.code is code
+
+    run(body, tmp_path)
+
+
+def test_renewal_that_the_group_does_not_allow_is_refused(tmp_path: Path) -> None:
+    async def body(caller: Caller) -> None:
+        caller.broker.topics.alter_group_configs(
+            "g", {"share.auto.offset.reset": "earliest", "share.renew.acknowledge.enable": "false"}
+        )
+        append(caller, b"a")
+        member = Member(caller)
+        await member.fetch(0)
+        refused = member.acknowledge((0, 0, 0, [RENEW]), is_renew_ack=True)
+        assert errors(refused) == {0: ErrorCode.INVALID_RECORD_STATE}
+
+    run(body, tmp_path)
+
+
+def test_record_that_was_delivered_as_often_as_it_may_be_is_given_up(tmp_path: Path) -> None:
+    async def body(caller: Caller) -> None:
+        append(caller, b"a")
+        member = Member(caller)
+        for count in range(1, 6):
+            assert acquired(await member.fetch(0)) == {0: [(0, 0, count)]}
+            assert errors(member.acknowledge((0, 0, 0, [RELEASE]))) == {0: 0}
+        assert acquired(await member.fetch()) == {}
+
+    run(body, tmp_path)

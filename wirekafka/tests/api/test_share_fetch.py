@@ -1,0 +1,375 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+from wirekafka.api import share_fetch as fetching
+from wirekafka.errors import ErrorCode, KafkaError
+from wirekafka.pending import Pending
+from wirekafka.tests.api.data_plane import Caller, values_of, wait_for
+from wirekafka.tests.api.sharing import (
+    ACCEPT,
+    REJECT,
+    RELEASE,
+    RENEW,
+    Member,
+    acquired,
+    append,
+    errors,
+    partitions_of,
+    run,
+    topic_id,
+)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_share_fetch_gives_records_and_says_which_of_them_the_member_has(tmp_path: Path, version: int) -> None:
+    async def body(caller: Caller) -> None:
+        append(caller, b"a", b"b")
+        append(caller, b"c")
+        member = Member(caller)
+        response = await member.fetch(0, 1, version=version)
+        data = partitions_of(response)
+        assert (response.error_code, response.acquisition_lock_timeout_ms) == (0, 30_000)
+        assert acquired(response) == {0: [(0, 2, 1)]}
+        assert values_of(data[0].records) == [b"a", b"b", b"c"]
+        assert (data[1].error_code, bytes(data[1].records)) == (0, b"")
+
+    run(body, tmp_path)
+
+
+def test_share_fetch_gives_no_record_to_two_members(tmp_path: Path) -> None:
+    async def body(caller: Caller) -> None:
+        append(caller, b"a", b"b")
+        append(caller, b"c")
+        first, second = Member(caller, "m"), Member(caller, "n")
+        assert acquired(await first.fetch(0, max_records=1)) == {0: [(0, 1, 1)]}
+        response = await second.fetch(0)
+        assert acquired(response) == {0: [(2, 2, 1)]}
+        assert values_of(partitions_of(response)[0].records) == [b"c"]
+        assert acquired(await second.fetch()) == {}
+
+    run(body, tmp_path)
+
+
+def test_share_fetch_by_record_limit_gives_no_more_than_asked(tmp_path: Path) -> None:
+    async def body(caller: Caller) -> None:
+        append(caller, b"a", b"b", b"c")
+        first, second = Member(caller, "m"), Member(caller, "n")
+        assert acquired(await first.fetch(0, max_records=1, share_acquire_mode=1)) == {0: [(0, 0, 1)]}
+        assert acquired(await second.fetch(0, max_records=1, share_acquire_mode=1)) == {0: [(1, 1, 1)]}
+
+    run(body, tmp_path)
+
+
+def test_waiting_share_fetch_is_answered_by_what_is_appended(tmp_path: Path) -> None:
+    async def body(caller: Caller) -> None:
+        member = Member(caller)
+        pending = member.ask(member.fetch_request(0, 1, max_wait_ms=10_000), 2)
+        assert isinstance(pending, Pending)
+        await trio.sleep(5)
+        append(caller, b"a", partition=1)
+        assert acquired(await wait_for(pending)) == {1: [(0, 0, 1)]}
+        assert trio.current_time() < 6
+
+    run(body, tmp_path)
+
+
+def test_waiting_share_fetch_ends_with_nothing_when_its_time_is_over(tmp_path: Path) -> None:
+    async def body(caller: Caller) -> None:
+        append(caller, b"a")
+        assert acquired(await Member(caller, "m").fetch(0)) == {0: [(0, 0, 1)]}
+        response = await Member(caller, "n").fetch(0, max_wait_ms=500)
+        assert (response.error_code, acquired(response)) == (0, {})
+        assert trio.current_time() == pytest.approx(0.5, abs=0.01)
+
+    run(body, tmp_path)
+
+
+def test_waiting_share_fetch_waits_for_as_many_bytes_as_it_wants(tmp_path: Path) -> None:
+    async def body(caller: Caller) -> None:
+        member = Member(caller)
+        pending = member.ask(member.fetch_request(0, max_wait_ms=10_000, min_bytes=150), 2)
+        append(caller, b"a")
+        assert not pending.is_done
+        append(caller, b"b" * 80)
+        assert acquired(await wait_for(pending)) == {0: [(0, 1, 1)]}
+
+    run(body, tmp_path)
+
+
+def test_waiting_share_fetch_gets_what_another_member_releases_or_has_for_too_long(tmp_path: Path) -> None:
+    async def body(caller: Caller) -> None:
+        append(caller, b"a", b"b")
+        first, second = Member(caller, "m"), Member(caller, "n")
+        await first.fetch(0)
+        pending = second.ask(second.fetch_request(0, max_wait_ms=60_000), 2)
+        second.session_epoch += 1
+        await trio.sleep(10)
+        assert errors(first.acknowledge((0, 1, 1, [RELEASE]))) == {0: 0}
+        assert acquired(await wait_for(pending)) == {0: [(1, 1, 2)]}
+        assert acquired(await second.fetch(max_wait_ms=60_000)) == {0: [(0, 0, 2)]}
+        assert trio.current_time() == pytest.approx(30, abs=0.01)
+
+    run(body, tmp_path)
+
+
+def test_lock_that_runs_out_gives_the_record_to_who_waits_and_takes_it_from_who_had_it(tmp_path: Path) -> None:
+    async def body(caller: Caller) -> None:
+        append(caller, b"a")
+        first, second = Member(caller, "m"), Member(caller, "n")
+        await first.fetch(0)
+        assert acquired(await second.fetch(0, max_wait_ms=60_000)) == {0: [(0, 0, 2)]}
+        assert trio.current_time() == pytest.approx(30, abs=0.01)
+        assert errors(first.acknowledge((0, 0, 0, [ACCEPT]))) == {0: ErrorCode.INVALID_RECORD_STATE}
+        assert errors(second.acknowledge((0, 0, 0, [ACCEPT]))) == {0: 0}
+
+    run(body, tmp_path)
+
+
+def test_renewed_lock_lasts_longer(tmp_path: Path) -> None:
+    async def body(caller: Caller) -> None:
+        append(caller, b"a")
+        first, second = Member(caller, "m"), Member(caller, "n")
+        await first.fetch(0)
+        await trio.sleep(20)
+        response = first.acknowledge((0, 0, 0, [RENEW]), is_renew_ack=True)
+        assert (errors(response), response.acquisition_lock_timeout_ms) == ({0: 0}, 30_000)
+        await trio.sleep(9)
+        nothing = {"max_wait_ms": 0, "min_bytes": 0, "max_bytes": 0, "max_records": 0}
+        response = await first.fetch(said=((0, 0, 0, [RENEW]),), is_renew_ack=True, **nothing)
+        assert partitions_of(response)[0].acknowledge_error_code == 0
+        assert acquired(await second.fetch(0, max_wait_ms=60_000)) == {0: [(0, 0, 2)]}
+        assert trio.current_time() == pytest.approx(59, abs=0.1)
+
+    run(body, tmp_path)
+
+
+def test_acknowledgements_in_a_fetch_are_taken_before_it(tmp_path: Path) -> None:
+    async def body(caller: Caller) -> None:
+        append(caller, b"a", b"b", b"c")
+        member = Member(caller)
+        await member.fetch(0)
+        said = ((0, 0, 2, [ACCEPT, RELEASE, REJECT]), (1, 5, 6, [ACCEPT]))
+        response = await member.fetch(said=said)
+        assert acquired(response) == {0: [(1, 1, 2)]}
+        data = partitions_of(response)
+        assert data[0].acknowledge_error_code == 0
+        assert data[1].acknowledge_error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    run(body, tmp_path)
+
+
+def test_connection_that_ends_gives_back_what_its_member_has(tmp_path: Path) -> None:
+    async def body(caller: Caller) -> None:
+        append(caller, b"a")
+        first, second = Member(caller, "m"), Member(caller, "n")
+        await first.fetch(0)
+        await second.fetch(0)
+        first.disconnect()
+        assert acquired(await second.fetch()) == {0: [(0, 0, 2)]}
+        second.disconnect()
+        assert len(caller.broker.share_groups.sessions) == 0
+        assert acquired(await Member(caller, "o").fetch(0)) == {0: [(0, 0, 3)]}
+
+    run(body, tmp_path)
+
+
+def test_final_epoch_ends_the_session(tmp_path: Path) -> None:
+    async def body(caller: Caller) -> None:
+        append(caller, b"a", b"b")
+        first, second = Member(caller, "m"), Member(caller, "n")
+        await first.fetch(0)
+        response = await first.fetch(epoch=-1, said=((0, 0, 0, [ACCEPT]),))
+        assert (response.error_code, acquired(response)) == (0, {})
+        assert acquired(await second.fetch(0)) == {0: [(1, 1, 2)]}
+        response = second.acknowledge((0, 1, 1, [ACCEPT]), epoch=-1)
+        assert errors(response) == {0: 0}
+        assert len(caller.broker.share_groups.sessions) == 0
+
+    run(body, tmp_path)
+
+
+def test_what_was_done_outlives_the_broker(tmp_path: Path) -> None:
+    async def before(caller: Caller) -> None:
+        append(caller, b"a", b"b", b"c", b"d")
+        member = Member(caller)
+        await member.fetch(0)
+        assert errors(member.acknowledge((0, 0, 2, [RELEASE, ACCEPT, REJECT]))) == {0: 0}
+
+    async def after(caller: Caller) -> None:
+        assert acquired(await Member(caller, "n").fetch(0)) == {0: [(0, 0, 2), (3, 3, 1)]}
+
+    run(before, tmp_path)
+    run(after, tmp_path)
+
+
+def test_group_that_begins_at_the_end_misses_nothing_that_comes_while_the_broker_is_away(tmp_path: Path) -> None:
+    async def before(caller: Caller) -> None:
+        caller.broker.topics.alter_group_configs("g", {"share.auto.offset.reset": "latest"})
+        append(caller, b"a")
+        member = Member(caller)
+        assert acquired(await member.fetch(0)) == {}
+        append(caller, b"b")
+        assert acquired(await member.fetch()) == {0: [(1, 1, 1)]}
+
+    async def after(caller: Caller) -> None:
+        assert acquired(await Member(caller, "n").fetch(0)) == {0: [(1, 1, 1)]}
+
+    run(before, tmp_path)
+    run(after, tmp_path)
+
+
+def test_log_that_loses_its_beginning_moves_the_group(tmp_path: Path) -> None:
+    async def body(caller: Caller) -> None:
+        append(caller, b"a", b"b")
+        append(caller, b"c")
+        member = Member(caller)
+        await member.fetch(0)
+        topic = caller.broker.topics.find("flights")
+        assert topic is not None
+        topic.partitions[0].delete_records(2)
+        append(caller, b"d")
+        assert acquired(await member.fetch()) == {0: [(3, 3, 1)]}
+        assert errors(member.acknowledge((0, 0, 3, [ACCEPT]))) == {0: 0}
+        (offset,) = caller.broker.share_groups.describe_offsets("g", {"flights": [0]})["flights"]
+        assert (offset.start_offset, offset.lag) == (4, 0)
+
+    run(body, tmp_path)
+
+
+def test_partition_that_is_deleted_is_told_to_who_waits(tmp_path: Path) -> None:
+    async def body(caller: Caller) -> None:
+        member = Member(caller)
+        pending = member.ask(member.fetch_request(0, max_wait_ms=10_000), 2)
+        topic = caller.broker.topics.find("flights")
+        assert topic is not None
+        caller.broker.topics.delete(topic)
+        data = partitions_of(await wait_for(pending))
+        assert data[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert caller.broker.share_groups.describe_offsets("g", None) == {}
+
+    run(body, tmp_path)
+
+
+def test_partitions_that_there_are_not_fail_for_themselves(tmp_path: Path) -> None:
+    async def body(caller: Caller) -> None:
+        append(caller, b"a")
+        member = Member(caller)
+        request = member.fetch_request(0, 7)
+        request.topics.append(fetching.FetchTopic(topic_id=b"?" * 16, partitions=[fetching.FetchPartition(partition_index=1)]))
+        response = await wait_for(member.ask(request, 2))
+        found = {
+            (topic.topic_id == topic_id(caller), data.partition_index): data.error_code
+            for topic in response.responses
+            for data in topic.partitions
+        }
+        assert found == {
+            (True, 0): 0,
+            (True, 7): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            (False, 1): ErrorCode.UNKNOWN_TOPIC_ID,
+        }
+
+    run(body, tmp_path)
+
+
+def test_partition_that_the_group_was_never_assigned_is_refused(tmp_path: Path) -> None:
+    async def body(caller: Caller) -> None:
+        response = await Member(caller, joins=False).fetch(0, max_wait_ms=100)
+        assert partitions_of(response)[0].error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+
+    run(body, tmp_path)
+
+
+def test_disk_that_is_full_leaves_the_records_with_the_member(tmp_path: Path) -> None:
+    async def body(caller: Caller) -> None:
+        append(caller, b"a")
+        member = Member(caller)
+        await member.fetch(0)
+        states: Any = caller.broker.share_groups.states
+        write, states.write = states.write, refuse
+        assert errors(member.acknowledge((0, 0, 0, [ACCEPT]))) == {0: ErrorCode.COORDINATOR_NOT_AVAILABLE}
+        states.write = write
+        assert errors(member.acknowledge((0, 0, 0, [ACCEPT]))) == {0: 0}
+
+    def refuse(*_: object) -> None:
+        raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+
+    run(body, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("fields", "code"),
+    [
+        ({"group_id": None}, ErrorCode.INVALID_REQUEST),
+        ({"member_id": None}, ErrorCode.INVALID_REQUEST),
+        ({"member_id": ""}, ErrorCode.INVALID_REQUEST),
+        ({"member_id": "m" * 37}, ErrorCode.INVALID_REQUEST),
+        ({"epoch": 1}, ErrorCode.SHARE_SESSION_NOT_FOUND),
+        ({"epoch": -1}, ErrorCode.SHARE_SESSION_NOT_FOUND),
+        ({"is_renew_ack": True}, ErrorCode.INVALID_REQUEST),
+        ({"said": ((0, 0, 0, [ACCEPT]),)}, ErrorCode.INVALID_REQUEST),
+    ],
+    ids=["no group", "no member", "empty member", "long member", "no session", "no session to end", "renewal", "early"],
+)
+def test_share_fetch_that_cannot_be_is_refused(tmp_path: Path, fields: dict[str, Any], code: ErrorCode) -> None:
+    async def body(caller: Caller) -> None:
+        member = Member(caller)
+        with pytest.raises(KafkaError) as raised:
+            await member.fetch(0, **fields)
+        assert raised.value.code is code
+
+    run(body, tmp_path)
+
+
+@pytest.mark.parametrize("epoch", [2, 5])
+def test_share_fetch_out_of_step_is_refused(tmp_path: Path, epoch: int) -> None:
+    async def body(caller: Caller) -> None:
+        member = Member(caller)
+        await member.fetch(0)
+        with pytest.raises(KafkaError) as raised:
+            await member.fetch(epoch=epoch)
+        assert raised.value.code is ErrorCode.INVALID_SHARE_SESSION_EPOCH
+
+    run(body, tmp_path)
+
+
+def test_session_beyond_the_limit_is_told_so_after_a_while(tmp_path: Path) -> None:
+    async def body(caller: Caller) -> None:
+        await Member(caller, "m").fetch(0)
+        response = await Member(caller, "n", joins=False).fetch(0, max_wait_ms=700)
+        assert response.error_code == ErrorCode.SHARE_SESSION_LIMIT_REACHED
+        assert trio.current_time() == pytest.approx(0.7, abs=0.01)
+
+    run(body, tmp_path, group_share_max_share_sessions="1", group_share_max_size="1")
+
+
+def test_fetch_of_a_session_that_was_opened_anew_gets_nothing(tmp_path: Path) -> None:
+    async def body(caller: Caller) -> None:
+        old = Member(caller, "m")
+        pending = old.ask(old.fetch_request(0, max_wait_ms=10_000), 2)
+        new = Member(caller, "m", joins=False)
+        later = new.ask(new.fetch_request(0, max_wait_ms=10_000), 2)
+        append(caller, b"a")
+        assert (await wait_for(pending)).error_code == ErrorCode.INVALID_SHARE_SESSION_EPOCH
+        assert acquired(await wait_for(later)) == {0: [(0, 0, 1)]}
+
+    run(body, tmp_path)
+
+
+def test_session_remembers_its_partitions_and_forgets_what_it_is_told_to(tmp_path: Path) -> None:
+    async def body(caller: Caller) -> None:
+        member = Member(caller)
+        assert partitions_of(await member.fetch(0, 1)).keys() == {0, 1}
+        append(caller, b"a", partition=0)
+        append(caller, b"b", partition=1)
+        assert acquired(await member.fetch()) == {0: [(0, 0, 1)], 1: [(0, 0, 1)]}
+        append(caller, b"c", partition=0)
+        append(caller, b"d", partition=1)
+        assert acquired(await member.fetch(forget=(0,))) == {1: [(1, 1, 1)]}
+        assert partitions_of(await member.fetch()) == {}
+
+    run(body, tmp_path)
