@@ -1,0 +1,304 @@
+"""Many members of groups, of any client library, that are started, told to leave and killed (agents/members.py)."""
+
+from __future__ import annotations
+
+import itertools
+import queue
+import random
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from confluent_kafka import KafkaError, Message, Producer
+
+from compat_tests.harness import jars
+from compat_tests.harness.broker import Broker
+from compat_tests.harness.clients import AGENTS
+from compat_tests.harness.ownership import Event, Ownership
+from compat_tests.harness.raw import ConnectionEndedError, RawConnection
+from compat_tests.harness.transactions import ask
+from compat_tests.harness.waiting import wait_until
+
+LOGGING = (f"-Dlog4j2.configurationFile={jars.HERE / 'java' / 'log4j2.properties'}",)
+CLASSIC, CONSUMER = "classic", "consumer"
+HEARTBEATS_A_SESSION = 6
+
+
+@dataclass(frozen=True)
+class Library:
+    """A client library that members use.
+
+    Attributes:
+        module: the agent's, None for the Java client.
+        members_per_process: those that are killed together.
+    """
+
+    name: str
+    module: str | None
+    members_per_process: int = 1
+
+    def command(self) -> list[str]:
+        """What starts a process that has members."""
+        if self.module is not None:
+            return [sys.executable, str(AGENTS / "members.py"), self.module]
+        return jars.java_command(jars.KAFKA, "Members", programs=("members",), flags=LOGGING, heap_mib=128)
+
+    def __str__(self) -> str:
+        return self.name
+
+
+KAFKA_PYTHON = Library("kafka-python", "member_of_kafka_python")
+CONFLUENT = Library("confluent-kafka", "member_of_confluent")
+AIOKAFKA = Library("aiokafka", "member_of_aiokafka")
+JAVA = Library("java", None, members_per_process=5)
+
+
+class Host:
+    """A process that has members, or forks them."""
+
+    def __init__(self, library: Library, log: Path, events: queue.SimpleQueue[str]) -> None:
+        self.library = library
+        with log.open("ab") as errors:
+            self.process = subprocess.Popen(
+                library.command(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True
+            )
+        self._pump = threading.Thread(target=self._take_lines, args=(events,), daemon=True)
+        self._pump.start()
+
+    def _take_lines(self, events: queue.SimpleQueue[str]) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            if line.endswith("\n"):  # the last line of one that was killed may be cut
+                events.put(line.rstrip("\n"))
+
+    def tell(self, *fields: str) -> None:
+        """A line to the process."""
+        assert self.process.stdin is not None
+        self.process.stdin.write("\t".join(fields) + "\n")
+        self.process.stdin.flush()
+
+    def close(self) -> None:
+        """Kills it; forked members go with it."""
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        if self.library.module is None:
+            self.process.kill()
+        self.process.wait(20)
+        self._pump.join(20)
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+
+
+@dataclass(eq=False)
+class Place:
+    """One of the places in the herd; who stands there changes.
+
+    Attributes:
+        member: the name of who does, each used once; None while it is empty.
+    """
+
+    library: Library
+    host: Host
+    protocol: str
+    assignor: str = "range"
+    member: str | None = None
+    rests_until_s: float = 0
+
+
+class Herd:
+    """The members of one group.
+
+    Attributes:
+        counts: how many were started, told to leave, killed.
+        log: all that they have told.
+        owned: by member, what it has said to own last.
+    """
+
+    def __init__(self, broker: Broker, group: str, topic: str, directory: Path, *, session_ms: int) -> None:
+        self.broker, self.group, self.topic, self.directory = broker, group, topic, directory
+        self.session_ms = session_ms
+        self.places: list[Place] = []
+        self.counts: Counter[str] = Counter()
+        self.seed = random.randrange(1 << 32)
+        self.chance = random.Random(self.seed)
+        self.log: list[Event] = []
+        self.owned: defaultdict[str, set[int]] = defaultdict(set)
+        self._numbers = itertools.count(1)
+        self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self._forking: dict[Library, Host] = {}
+
+    def add(self, library: Library, protocol: str, count: int, *, assignor: str = "range") -> list[Place]:
+        """Makes places, still empty."""
+        added = []
+        for number in range(count):
+            if number % library.members_per_process == 0 or library.module is not None:
+                host = self._host(library)
+            added.append(Place(library, host, protocol, assignor))
+        self.places += added
+        return added
+
+    def _host(self, library: Library) -> Host:
+        """A process for members of the library; those that fork need but one."""
+        if library in self._forking:
+            return self._forking[library]
+        host = Host(library, self.directory / f"{library}-{next(self._numbers)}.log", self._lines)
+        if library.module is not None:
+            self._forking[library] = host
+        return host
+
+    def start(self, places: Iterable[Place]) -> None:
+        """Lets a member join at every one of the places that is empty."""
+        for place in places:
+            if place.member is None:
+                place.member = f"{place.library}-{place.protocol}-{next(self._numbers)}"
+                options = f"protocol={place.protocol};assignor={place.assignor};session={self.session_ms}"
+                place.host.tell("start", place.member, self.broker.bootstrap, self.group, self.topic, options)
+                self.counts["started"] += 1
+
+    def leave(self, place: Place) -> None:
+        """Tells a member to leave."""
+        assert place.member is not None
+        place.host.tell("leave", place.member)
+        place.member = None
+        self.counts["left"] += 1
+
+    def kill(self, place: Place) -> list[Place]:
+        """Kills a member, and those that live in its process; their places."""
+        if place.library.module is not None:
+            assert place.member is not None
+            place.host.tell("kill", place.member)
+            place.member = None
+            self.counts["killed"] += 1
+            return [place]
+        place.host.process.kill()
+        place.host.process.wait()
+        now_ns = time.monotonic_ns()
+        place.host.close()
+        mates = [each for each in self.places if each.host is place.host]
+        host = self._host(place.library)
+        for mate in mates:
+            if mate.member is not None:
+                self._lines.put(f"{now_ns}\t{mate.member}\tkilled")
+                self.counts["killed"] += 1
+            mate.member, mate.host = None, host
+        return mates
+
+    def run(self, seconds: float) -> None:
+        """Kills, lets go and starts members at random for so long."""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            time.sleep(self.chance.choice((0.05, 0.3, 0.3, 1.5)))
+            present = [place for place in self.places if place.member is not None]
+            if len(present) > len(self.places) / 3:
+                place = self.chance.choice(present)
+                gone = [place]
+                # A JVM takes more than one with it, and costs two seconds of a core to start again.
+                if self.chance.random() < 0.8 / place.library.members_per_process:
+                    gone = self.kill(place)
+                else:
+                    self.leave(place)
+                for each in gone:
+                    each.rests_until_s = time.monotonic() + self.chance.uniform(0, 2)
+            self.start(place for place in self.places if place.rests_until_s <= time.monotonic())
+            self.refresh()
+
+    def refresh(self) -> None:
+        """Takes in what the members have told."""
+        while not self._lines.empty():
+            time_ns, member, kind, *fields = self._lines.get().split("\t")
+            event = Event(int(time_ns) / 1e9, member, kind, tuple(fields))
+            self.log.append(event)
+            if kind == "assigned":
+                self.owned[member].update(event.partitions())
+            elif kind in ("revoked", "lost"):
+                self.owned[member].difference_update(event.partitions())
+
+    def judge(self) -> Ownership:
+        """What all has come to so far."""
+        self.refresh()
+        # Half of a session, for the last heartbeat of who was killed may have been sent some time before.
+        ownership = Ownership(self.session_ms / 2000)
+        ownership.take(self.log)
+        return ownership
+
+    def wait_until_shared(self, partition_count: int, *, timeout_s: float = 40) -> None:
+        """Waits until the members that are there own all partitions together, each at least one."""
+
+        def is_shared() -> bool:
+            self.refresh()
+            owned = [self.owned[place.member] for place in self.places if place.member is not None]
+            return all(owned) and sorted(itertools.chain(*owned)) == list(range(partition_count))
+
+        wait_until(is_shared, timeout_s=timeout_s, what=f"the members share {partition_count} partitions", poll_s=0.1)
+
+    def wait_until_read(self, end_offsets: dict[int, int], *, timeout_s: float = 40) -> None:
+        """Waits until the group has no lag."""
+        wait_until(
+            lambda: committed_offsets(self.broker, self.group, self.topic, len(end_offsets)) == end_offsets,
+            timeout_s=timeout_s,
+            what="the group has no lag",
+            poll_s=0.2,
+        )
+
+    def close(self) -> None:
+        """Kills everybody."""
+        for host in {place.host for place in self.places}:
+            host.close()
+
+    def __str__(self) -> str:
+        names = {place.library.name for place in self.places}
+        tails = [path.read_text(errors="replace")[-1500:] for name in names for path in self.directory.glob(f"{name}-*.log")]
+        return f"seed {self.seed}, {dict(self.counts)}\n" + "\n".join(tail for tail in tails if tail)
+
+
+class Load:
+    """Writes small records to all partitions in turn until it is told to finish, by an idempotent producer.
+
+    Attributes:
+        end_offsets: by partition, how many records there are.
+    """
+
+    def __init__(self, bootstrap: str, topic: str, partition_count: int, per_second: float) -> None:
+        self.topic = topic
+        self.end_offsets = dict.fromkeys(range(partition_count), 0)
+        self._period_s = partition_count / per_second
+        self._failures: list[KafkaError] = []
+        self._producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 20})
+        self._is_told_to_stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._is_told_to_stop.wait(self._period_s):
+            for partition in self.end_offsets:
+                self._producer.produce(self.topic, b"%d" % partition, partition=partition, on_delivery=self._note)
+                self.end_offsets[partition] += 1
+            self._producer.poll(0)
+
+    def _note(self, error: KafkaError | None, message: Message) -> None:
+        if error is not None:
+            self._failures.append(error)
+
+    def finish(self) -> dict[int, int]:
+        """Stops writing and waits for what is on its way; the end offsets."""
+        self._is_told_to_stop.set()
+        self._thread.join(20)
+        assert self._producer.flush(30) == 0
+        assert self._failures == []
+        return self.end_offsets
+
+
+def committed_offsets(broker: Broker, group: str, topic: str, partition_count: int) -> dict[int, int]:
+    """What a group has committed; empty if nobody tells."""
+    topics = [{"name": topic, "partition_indexes": list(range(partition_count))}]
+    try:
+        with RawConnection(broker.address, timeout_s=5) as connection:
+            answer = ask(connection, "offset_fetch", 7, group_id=group, topics=topics, require_stable=False)
+    except (OSError, ConnectionEndedError):
+        return {}
+    return {place.partition_index: place.committed_offset for each in answer.topics for place in each.partitions}

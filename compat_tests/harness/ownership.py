@@ -1,0 +1,195 @@
+"""What the members of a group have told (agents/members.py), held against what a group promises.
+
+- No partition has two owners at once. Ownership is what the members' own callbacks say. That of a killed member lasts as long as
+  its session does, for its broker cannot know. A member that was evicted and notices later owns up to its last commit that was
+  taken: what it read after that is refused, and read again by the next.
+- The epochs of a partition's owners grow: generations of a classic group, member epochs of the consumer protocol.
+- Every record is processed at least once.
+- No acknowledged commit is lost: whoever takes a partition over does not begin before what was committed.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+FENCED = ("unknown_member", "unknownmember", "illegal_generation", "illegalgeneration", "stale_member", "stalemember", "fenced")
+"""Parts of what the libraries say when the broker no longer knows the member that commits."""
+
+
+@dataclass(frozen=True)
+class Event:
+    """A line that a member has told, and when."""
+
+    time_s: float
+    member: str
+    kind: str
+    fields: tuple[str, ...] = ()
+
+    def partitions(self) -> list[int]:
+        """The partitions in its last field."""
+        return [int(number) for number in self.fields[-1].split(",") if number]
+
+
+@dataclass
+class Interval:
+    """The time in which a member owned a partition.
+
+    Attributes:
+        end_s: None while it lasts.
+        is_lost: the broker ended it before the member knew.
+        committed_s: when the last commit in it was acknowledged.
+    """
+
+    partition: int
+    member: str
+    epoch: int
+    start_s: float
+    end_s: float | None = None
+    is_lost: bool = False
+    committed_s: float | None = None
+    first_read: int | None = None
+
+    @property
+    def surely_until_s(self) -> float:
+        """Until when nobody else may own it."""
+        if self.is_lost:
+            return self.committed_s or self.start_s
+        return float("inf") if self.end_s is None else self.end_s
+
+    def __str__(self) -> str:
+        end = "now" if self.end_s is None else f"{self.end_s:.3f}"
+        return f"{self.member} (epoch {self.epoch}{', evicted' if self.is_lost else ''}) {self.start_s:.3f} to {end}"
+
+
+@dataclass
+class Ownership:
+    """Who owned, read and committed what; built from events in the order of their times.
+
+    Attributes:
+        grace_s: so long after it was killed a member's session lasts at least.
+        intervals: by partition, in the order of their starts.
+        read: by partition, the ranges of offsets processed.
+        commits: by partition, when which next offset was acknowledged.
+        problems: what a member told that it should not have had to tell.
+    """
+
+    grace_s: float
+    intervals: dict[int, list[Interval]] = field(default_factory=lambda: defaultdict(list))
+    read: dict[int, list[tuple[int, int]]] = field(default_factory=lambda: defaultdict(list))
+    commits: dict[int, list[tuple[float, int]]] = field(default_factory=lambda: defaultdict(list))
+    problems: list[str] = field(default_factory=list)
+    _open: dict[str, dict[int, Interval]] = field(default_factory=lambda: defaultdict(dict))
+    _gone: set[str] = field(default_factory=set)
+
+    def take(self, events: Iterable[Event]) -> None:
+        """Takes further events in."""
+        for event in sorted(events, key=lambda event: event.time_s):
+            getattr(self, f"_{event.kind}")(event)
+
+    def _assigned(self, event: Event) -> None:
+        for partition in event.partitions():
+            if partition not in self._open[event.member]:
+                interval = Interval(partition, event.member, int(event.fields[0]), event.time_s)
+                self._open[event.member][partition] = interval
+                self.intervals[partition].append(interval)
+
+    def _end(self, event: Event, partitions: Iterable[int], end_s: float, *, is_lost: bool = False) -> None:
+        for partition in partitions:
+            interval = self._open[event.member].pop(partition, None)
+            if interval is not None:
+                interval.end_s = end_s
+                interval.is_lost |= is_lost
+
+    def _revoked(self, event: Event) -> None:
+        self._end(event, event.partitions(), event.time_s)
+
+    def _lost(self, event: Event) -> None:
+        self._end(event, event.partitions(), event.time_s, is_lost=True)
+
+    def _closing(self, event: Event) -> None:
+        self._end(event, list(self._open[event.member]), event.time_s)
+
+    def _left(self, event: Event) -> None:
+        self._gone.add(event.member)
+
+    def _killed(self, event: Event) -> None:
+        self._gone.add(event.member)
+        self._end(event, list(self._open[event.member]), event.time_s + self.grace_s)
+
+    def _read(self, event: Event) -> None:
+        for item in event.fields[0].split(","):
+            partition, first, last = map(int, item.split(":"))
+            interval = self._open[event.member].get(partition)
+            if interval is None:
+                self.problems.append(f"{event.member} read of partition {partition}, which it did not own")
+                continue
+            if interval.first_read is None:
+                interval.first_read = first
+            self.read[partition].append((first, last))
+
+    def _committed(self, event: Event) -> None:
+        for item in event.fields[0].split(","):
+            partition, offset = map(int, item.split(":"))
+            self.commits[partition].append((event.time_s, offset))
+            interval = self._open[event.member].get(partition)
+            if interval is not None:
+                interval.committed_s = event.time_s
+
+    def _refused(self, event: Event) -> None:
+        if any(word in event.fields[0].lower() for word in FENCED):
+            for interval in self._open[event.member].values():
+                interval.is_lost = True
+
+    def _failed(self, event: Event) -> None:
+        self.problems.append(f"{event.member}: {event.fields[0]}")
+
+    def _ended(self, event: Event) -> None:
+        if event.member not in self._gone:
+            self.problems.append(f"{event.member} has ended by itself: {event.fields}")
+
+    def faults(self, end_offsets: Mapping[int, int]) -> list[str]:
+        """Everything that is not as it should be, the topic's partitions having these end offsets."""
+        found = list(self.problems)
+        for partition, end_offset in end_offsets.items():
+            found += self._overlaps(partition)
+            found += self._shrinking_epochs(partition)
+            found += self._missing(partition, end_offset)
+            found += self._lost_commits(partition)
+        return found
+
+    def _overlaps(self, partition: int) -> list[str]:
+        intervals = self.intervals[partition]
+        return [
+            f"partition {partition} has two owners: {interval}; {later}"
+            for number, interval in enumerate(intervals)
+            for later in intervals[number + 1 :]
+            if later.member != interval.member and later.start_s < interval.surely_until_s
+        ]
+
+    def _shrinking_epochs(self, partition: int) -> list[str]:
+        intervals = self.intervals[partition]
+        return [
+            f"partition {partition}: an owner of an older epoch: {before}; {after}"
+            for before, after in zip(intervals, intervals[1:], strict=False)
+            if before.member != after.member and before.epoch >= after.epoch
+        ]
+
+    def _missing(self, partition: int, end_offset: int) -> list[str]:
+        reached, found = 0, []
+        for first, last in sorted(self.read[partition]):
+            if first > reached:
+                found.append(f"partition {partition}: nobody processed offsets {reached} to {first - 1}")
+            reached = max(reached, last + 1)
+        if reached < end_offset:
+            found.append(f"partition {partition}: nobody processed offsets {reached} to {end_offset - 1}")
+        return found
+
+    def _lost_commits(self, partition: int) -> list[str]:
+        found = []
+        for interval in self.intervals[partition]:
+            committed = max((offset for time_s, offset in self.commits[partition] if time_s < interval.start_s), default=0)
+            if interval.first_read is not None and interval.first_read < committed:
+                found.append(f"partition {partition}: {interval} began at {interval.first_read}, but {committed} was committed")
+        return found
