@@ -18,7 +18,7 @@ Source: kafka.log.{LogCleaner, LogCleanerManager}.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -27,7 +27,7 @@ import trio
 
 from wirekafka.clock import Clock
 from wirekafka.config import BrokerConfig
-from wirekafka.errors import ErrorCode, KafkaError
+from wirekafka.errors import KafkaError
 from wirekafka.log.checkpoint import CLEANER_OFFSETS
 from wirekafka.log.compaction import Compaction, Judge, LastRecord, Totals
 from wirekafka.log.log import Log
@@ -35,6 +35,7 @@ from wirekafka.log.offset_map import ENTRY_BYTES
 from wirekafka.log.places import BadBatchError
 from wirekafka.log.recovery import CLEANED_SUFFIX, SWAP_SUFFIX
 from wirekafka.log.segment import Segment
+from wirekafka.log.transaction_index import AbortedTransaction
 from wirekafka.names import TopicPartition
 
 if TYPE_CHECKING:
@@ -150,7 +151,7 @@ class Cleaner:
         started = trio.current_time()
         try:
             work = self._plan(chosen, dirt)
-            clean_offset = await trio.to_thread.run_sync(self._work, chosen, work)
+            clean_offset = await trio.to_thread.run_sync(self._work, chosen, chosen.segments.items[:-1], work)
         except BadBatchError as error:
             if self._is_current(chosen):
                 chosen.note_damage(error)
@@ -161,8 +162,6 @@ class Cleaner:
                 self._logs.note_disk_error(self._logs.home_of(chosen), error)
             return False
         except KafkaError as error:
-            if error.code is ErrorCode.KAFKA_STORAGE_ERROR:
-                return False
             self._uncleanable.add(chosen)
             log.error("A log is not compacted any more", partition=str(name), error=str(error))
             return False
@@ -189,14 +188,15 @@ class Cleaner:
             dirty_offset=dirt.dirty_offset,
             end_offset=dirt.end_offset,
             last_records=last_records_of(chosen),
-            aborted=chosen.aborted_transactions(chosen.segments.items[0].base_offset, dirt.end_offset),
+            aborted=[entry for entry in chosen.segments.active.transaction_index if entry.first_offset < dirt.end_offset],
             now_ms=self._clock.now_ms(),
             most_keys=self._most_keys(),
             pace=ThreadPace(rate),
         )
 
-    def _work(self, chosen: Log, work: Compaction) -> int | None:
+    def _work(self, chosen: Log, sealed: list[Segment], work: Compaction) -> int | None:
         """The thread's part; returns up to where the log is clean now, None if it changed meanwhile."""
+        work.aborted = [*aborted_in(sealed, work.end_offset), *work.aborted]
         offsets = work.build_map()
         if offsets.end_offset <= work.dirty_offset:
             return None
@@ -271,6 +271,20 @@ class ThreadPace:
         self._check()
         self._sleep(max(min(worked, 40 * _SLICE_SECONDS), min(ahead, 1.0)))
         self._slice_began = self._clock()
+
+
+def aborted_in(segments: Iterable[Segment], end_offset: int) -> Iterator[AbortedTransaction]:
+    """The aborted transactions that begin before an offset and end in one of these segments, which follow each other.
+
+    Raises:
+        OSError: an index cannot be read.
+    """
+    for segment in segments:
+        for entry in segment.transaction_index:
+            if entry.first_offset < end_offset:
+                yield entry
+            if entry.last_stable_offset >= end_offset:
+                return
 
 
 def last_records_of(chosen: Log) -> dict[int, LastRecord]:

@@ -17,7 +17,7 @@ from wirekafka.log.cleaner import Dirt, ThreadPace, measure_dirt
 from wirekafka.log.log import Log
 from wirekafka.log.manager import LogManager
 from wirekafka.names import TopicPartition
-from wirekafka.tests.log.logs import NOW_MS, World, append, config_with
+from wirekafka.tests.log.logs import NOW_MS, World, append, config_with, end_transaction, transactional
 from wirekafka.tests.log.test_compaction import content, put
 from wirekafka.tests.log.test_manager import NAME, Setting, found, until
 from wirekafka.wire.batch import HEADER_SIZE, BatchHeader, write_timestamp
@@ -61,6 +61,20 @@ def test_dirt_leaves_out_what_is_not_committed(tmp_path: Path) -> None:
     log.high_watermark = 2
 
     assert measure_dirt(log, None, NOW_MS) == Dirt(0, 2, 1.0, is_overdue=False)
+
+
+def test_dirt_leaves_out_what_is_behind_the_beginning_of_an_open_transaction(tmp_path: Path) -> None:
+    log = rolled(tmp_path, 2)
+    append(log, transactional(0))
+    log.roll()
+    put(log, ("a", "1"))
+    log.roll()
+
+    assert measure_dirt(log, None, NOW_MS) == Dirt(0, 2, 1.0, is_overdue=False)
+    end_transaction(log)
+    dirt = measure_dirt(log, None, NOW_MS)
+    assert dirt is not None
+    assert dirt.end_offset == 4
 
 
 def test_dirt_leaves_out_what_is_younger_than_the_min_compaction_lag(tmp_path: Path) -> None:
@@ -292,5 +306,26 @@ def test_cleaner_leaves_alone_what_is_sound_and_cannot_be_read(tmp_path: Path) -
                 await trio.sleep(100)
             assert [line["event"] for line in lines].count("A log is not compacted any more") == 1
             assert log.offline_reason is None
+
+    run(main)
+
+
+def test_cleaner_finds_aborted_transactions_wherever_they_end(tmp_path: Path) -> None:
+    async def main() -> None:
+        setting = Setting(tmp_path)
+        async with running(setting) as logs:
+            log = logs.create(NAME, bytes(16), compacted(setting))
+            put(log, ("a", "1"), ("b", "1"))
+            for producer_id, keys in ((5, "a"), (6, "b")):
+                fields = {"is_transactional": True, "producer_id": producer_id, "producer_epoch": 0, "base_sequence": 0}
+                put(log, (keys, "aborted"), **fields)
+            log.high_watermark = 2
+            log.roll()
+            end_transaction(log, 5, is_commit=False)
+            log.roll()
+            end_transaction(log, 6, is_commit=False)
+            await until(lambda: logs.cleaner_offsets.get(NAME) == 5)
+            kept = [(record[0], record[1]) for record in content(log) if record[1] in "ab"]
+            assert kept == [(0, "a"), (1, "b")]
 
     run(main)
