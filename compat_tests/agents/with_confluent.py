@@ -145,19 +145,25 @@ class Client:
             consumer.close()
 
     def join(self, bootstrap: str, group: str, topic: str, options: Options) -> None:
-        settings = {
-            "group.id": group,
-            "auto.offset.reset": "earliest",
-            "session.timeout.ms": int(options.get("session", 3000)),
-            "heartbeat.interval.ms": int(options.get("session", 3000)) // 4,
-            "partition.assignment.strategy": options.get("assignor", "range"),
-        }
+        settings: dict[str, object] = {"group.id": group, "auto.offset.reset": "earliest"}
+        is_classic = options.get("protocol", "classic") == "classic"
+        is_incremental = not is_classic or options.get("assignor") == "cooperative-sticky"
+        if is_classic:
+            settings |= {
+                "session.timeout.ms": int(options.get("session", 3000)),
+                "heartbeat.interval.ms": int(options.get("session", 3000)) // 4,
+                "partition.assignment.strategy": options.get("assignor", "range"),
+            }
+        else:
+            settings["group.protocol"] = "consumer"
+            if "assignor" in options:
+                settings["group.remote.assignor"] = options["assignor"]
         if "instance" in options:
             settings["group.instance.id"] = options["instance"]
         consumer = reader(bootstrap, **settings)
 
         def assigned(consumer: Consumer, partitions: list[TopicPartition]) -> None:
-            if options.get("assignor") == "cooperative-sticky":
+            if is_incremental:
                 consumer.incremental_assign(partitions)
             else:
                 consumer.assign(partitions)
@@ -165,7 +171,7 @@ class Client:
 
         def revoked(consumer: Consumer, partitions: list[TopicPartition]) -> None:
             answer("revoked", ",".join(str(place.partition) for place in partitions))
-            if options.get("assignor") == "cooperative-sticky":
+            if is_incremental:
                 consumer.incremental_unassign(partitions)
                 answer_assigned([place.partition for place in consumer.assignment()])
 

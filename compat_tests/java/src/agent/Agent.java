@@ -174,10 +174,17 @@ public final class Agent {
         Properties settings = new Properties();
         int session = Integer.parseInt(options.getOrDefault("session", "3000"));
         settings.put("group.id", group);
-        settings.put("session.timeout.ms", Integer.toString(session));
-        settings.put("heartbeat.interval.ms", Integer.toString(session / 4));
         settings.put("max.poll.records", options.getOrDefault("max_poll", "500"));
-        settings.put("partition.assignment.strategy", assignor(options.getOrDefault("assignor", "range")));
+        if (options.getOrDefault("protocol", "classic").equals("classic")) {
+            settings.put("session.timeout.ms", Integer.toString(session));
+            settings.put("heartbeat.interval.ms", Integer.toString(session / 4));
+            settings.put("partition.assignment.strategy", assignor(options.getOrDefault("assignor", "range")));
+        } else {
+            settings.put("group.protocol", "consumer");
+            if (options.containsKey("assignor")) {
+                settings.put("group.remote.assignor", options.get("assignor"));
+            }
+        }
         if (options.containsKey("instance")) {
             settings.put("group.instance.id", options.get("instance"));
         }
