@@ -11,6 +11,7 @@ from structlog.testing import capture_logs
 from wirekafka.clock import Clock
 from wirekafka.cluster.topics import Topics
 from wirekafka.config import BrokerConfig
+from wirekafka.coordinator.effects import WritingProducer
 from wirekafka.coordinator.records import CommittedOffset, GroupRecord, OffsetRecord, encode
 from wirekafka.coordinator.requests import (
     CommitRequest,
@@ -23,6 +24,7 @@ from wirekafka.coordinator.requests import (
 )
 from wirekafka.coordinator.runtime import GroupRuntime, java_string_hash
 from wirekafka.errors import ErrorCode, KafkaError
+from wirekafka.names import GROUP_METADATA_TOPIC
 from wirekafka.pending import Pending
 from wirekafka.tests.coordinator.memory_topics import MemoryTopics
 from wirekafka.wire.batch import Record, build_batch
@@ -345,5 +347,81 @@ def test_records_that_cannot_be_read_do_not_keep_the_others_from_coming_back() -
         with capture_logs() as lines:
             assert stage.restarted().offsets() == {"t": {0: 7}}
         assert [line["log_level"] for line in lines] == ["error", "error", "warning", "info"]
+
+    run(play)
+
+
+def commit_in_transaction(stage: Stage, offset: int, group: str = "g") -> list[ErrorCode]:
+    request = CommitRequest(group, [PartitionCommit("t", 0, offset)])
+    return stage.runtime.commit_offsets_in_transaction(request, WritingProducer(9, 0))
+
+
+def end_transaction(stage: Stage, group: str = "g", *, is_commit: bool = True, index: int | None = None) -> None:
+    stage.runtime.complete_transaction(
+        stage.runtime.partition_of(group) if index is None else index,
+        9,
+        0,
+        coordinator_epoch=0,
+        is_commit=is_commit,
+        transaction_version=2,
+    )
+
+
+def test_transaction_ends_in_the_partition_of_its_marker_only() -> None:
+    async def play(stage: Stage) -> None:
+        for group in ("hello", "world"):
+            commit_in_transaction(stage, 5, group)
+        end_transaction(stage, "hello")
+        for now in (stage, stage.restarted()):
+            assert (now.offsets("hello"), now.offsets("world")) == ({"t": {0: 5}}, {})
+            assert now.runtime.is_unstable("world", "t", 0)
+        end_transaction(stage, "world", is_commit=False)
+        assert not stage.runtime.is_unstable("world", "t", 0)
+
+    run(play)
+
+
+def test_transaction_whose_marker_cannot_be_written_stays_open() -> None:
+    async def play(stage: Stage) -> None:
+        commit_in_transaction(stage, 5)
+        stage.topics.error = ErrorCode.KAFKA_STORAGE_ERROR
+        with pytest.raises(KafkaError, match="KAFKA_STORAGE_ERROR"):
+            end_transaction(stage)
+        assert stage.runtime.is_unstable("g", "t", 0)
+        stage.topics.error = None
+        end_transaction(stage)
+        assert stage.offsets() == {"t": {0: 5}}
+
+    run(play)
+
+
+def test_transaction_cannot_end_where_there_is_no_partition() -> None:
+    async def play(stage: Stage) -> None:
+        for index in (0, 50, -1):
+            with pytest.raises(KafkaError, match="UNKNOWN_TOPIC_OR_PARTITION"):
+                end_transaction(stage, index=index)
+            if index == 0:
+                stage.topics.create_internal("")
+
+    run(play)
+
+
+def test_fenced_producer_is_told_so_and_nobody_else() -> None:
+    async def play(stage: Stage) -> None:
+        commit_in_transaction(stage, 5)
+        stage.topics.error = ErrorCode.INVALID_PRODUCER_EPOCH
+        with capture_logs() as lines, pytest.raises(KafkaError, match="INVALID_PRODUCER_EPOCH"):
+            commit_in_transaction(stage, 6)
+        assert not lines
+
+    run(play)
+
+
+def test_pending_offsets_go_with_the_topic_that_holds_them() -> None:
+    async def play(stage: Stage) -> None:
+        commit_in_transaction(stage, 5)
+        stage.topics.delete(GROUP_METADATA_TOPIC)
+        assert not stage.runtime.is_unstable("g", "t", 0)
+        assert not stage.runtime.list_groups()
 
     run(play)
