@@ -12,6 +12,7 @@ Versions:
     1: as described (KIP-932). 2: renewal, and the lock's duration in the answer (KIP-1222).
 
 Differs from Apache Kafka:
+    With an error `current_leader` is -1, nobody; Kafka leaves it at broker 0, which some clients then look for.
     Version 0, of an early preview that Kafka 4 does not serve, is not served.
     The group's start offset moves, and is written, with the acknowledgement that lets it, and not with the next one.
 
@@ -110,6 +111,7 @@ def share_acknowledge(broker: Broker, call: Call[ShareAcknowledgeRequest]) -> Sh
         data = PartitionData(partition_index=index)
         if error is not None:
             data.error_code, data.error_message = error.code, error.message
+            data.current_leader = LeaderIdAndEpoch(leader_id=-1, leader_epoch=-1)
         response.partitions.append(data)
     return ShareAcknowledgeResponse(
         acquisition_lock_timeout_ms=broker.share_groups.partitions.limits(key.group_id).lock_duration_ms,

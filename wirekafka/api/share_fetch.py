@@ -19,6 +19,7 @@ Versions:
     1: as described (KIP-932). 2: `share_acquire_mode` (KIP-1206), `is_renew_ack` (KIP-1222).
 
 Differs from Apache Kafka:
+    With an error `current_leader` is -1, nobody; Kafka leaves it at broker 0, which some clients then look for.
     Version 0, of an early preview that Kafka 4 does not serve, is not served.
     Where a new group begins is written down when it first fetches from the partition, not with its first acknowledgement; so a
     restart in between does not make a group that begins at the latest record miss any.
@@ -292,6 +293,7 @@ def _response(
             ]
             if fetched.error is not None:
                 data.error_code, data.error_message = fetched.error.code, fetched.error.message
+                data.current_leader = LeaderIdAndEpoch(leader_id=-1, leader_epoch=-1)
         if refusal is not None:
             data.acknowledge_error_code, data.acknowledge_error_message = refusal.code, refusal.message
         response = by_topic.setdefault(topic_id, ShareFetchableTopicResponse(topic_id=topic_id, partitions=[]))

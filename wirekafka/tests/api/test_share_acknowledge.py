@@ -97,6 +97,8 @@ def test_renewal_that_the_group_does_not_allow_is_refused(tmp_path: Path) -> Non
         await member.fetch(0)
         refused = member.acknowledge((0, 0, 0, [RENEW]), is_renew_ack=True)
         assert errors(refused) == {0: ErrorCode.INVALID_RECORD_STATE}
+        leader = refused.responses[0].partitions[0].current_leader
+        assert (leader.leader_id, leader.leader_epoch) == (-1, -1), "no broker is named"
 
     run(body, tmp_path)
 

@@ -250,6 +250,7 @@ def test_partition_that_is_deleted_is_told_to_who_waits(tmp_path: Path) -> None:
         caller.broker.topics.delete(topic)
         data = partitions_of(await wait_for(pending))
         assert data[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert (data[0].current_leader.leader_id, data[0].current_leader.leader_epoch) == (-1, -1), "no broker is named"
         assert caller.broker.share_groups.describe_offsets("g", None) == {}
 
     run(body, tmp_path)
