@@ -228,6 +228,12 @@ class Producers:
             del self._by_id[producer_id]
         return len(expired)
 
+    def forget_transactions(self) -> None:
+        """Forgets which transactions are open; the producers stay."""
+        for producer in self:
+            producer.transaction_first_offset = None
+        self._open = self.first_unstable_offset = None
+
     def clear(self, end_offset: int) -> None:
         """Forgets everything; the state is that of a log whose records begin at `end_offset`."""
         self._take_over([])

@@ -400,6 +400,9 @@ class Loader:
                 continue
             try:
                 producers.read_snapshot(self.folder.read_file(file_name(offset, SNAPSHOT_SUFFIX)) or b"", offset)
+                if offset <= first_offset:
+                    # Their records are gone, and those that may follow begin them anew. Nothing else might ever end them.
+                    producers.forget_transactions()
                 break
             except CorruptSnapshotError as error:
                 log.warning("Ignored a snapshot of producers", partition=self.name, offset=offset, reason=str(error))

@@ -532,3 +532,24 @@ def test_marker_that_compaction_emptied_ends_nothing_in_replay(tmp_path: Path) -
     log = open_log(tmp_path)
 
     assert (log.log_end_offset, log.last_stable_offset) == (2, 0)
+
+
+def test_start_forgets_transactions_whose_records_are_all_gone(tmp_path: Path) -> None:
+    world = World()
+    log = world.open_log(tmp_path, SMALL)
+    append(log, transactional(0))
+    for number in range(5):
+        append(log, b"%d" % number)
+    log.roll()
+    log.delete_records(log.log_end_offset)
+    world.pass_delays()
+    world.pass_delays()
+    start_offset = log.log_start_offset
+    close(log)
+
+    log = World().open_log(tmp_path, SMALL, is_clean=True, log_start_offset=start_offset, recovery_point=start_offset)
+
+    assert (log.log_start_offset, log.last_stable_offset, log.high_watermark) == (6, 6, 6)
+    assert not log.has_open_transaction(7, 0)
+    append(log, transactional(1))
+    assert (log.last_stable_offset, log.log_end_offset) == (6, 7)
