@@ -106,6 +106,7 @@ class Producer:
     version: int
     identity: ProducerIdentity
     writing: Writing
+    added: set[TopicPartition] = field(default_factory=set)
     is_ending: bool | None = None
     is_dead: bool = False
 
@@ -190,17 +191,20 @@ class Transactions(RuleBasedStateMachine):
             producer.is_dead = True
 
     def produce(self, producer: Producer, identity: ProducerIdentity, partition: TopicPartition, value: int) -> None:
-        world, log = self.world, self.world.partitions[partition]
-        if identity.producer_epoch < log.epochs.get(identity.producer_id, -1):
+        """AddPartitionsToTxn, if the client is one of v1, and Produce, as far as transactions go."""
+        world, log, transactional_id = self.world, self.world.partitions[partition], producer.transactional_id
+        if not producer.version and partition not in producer.added:
+            self.add(transactional_id, identity, partition, 0)
+            producer.added.add(partition)
+        epoch = log.epochs.get(identity.producer_id, -1)
+        if identity.producer_epoch < epoch:
             raise FencedByLog
-        if identity.producer_id not in log.open:
-            transactional_id = producer.transactional_id
-            if not producer.version:
-                self.add(transactional_id, identity, partition, 0)
+        if identity.producer_id not in log.open or identity.producer_epoch != epoch:
+            if producer.version:
+                self.add(transactional_id, identity, partition, producer.version)
+            else:
                 errors = world.coordinator.verify_partitions(transactional_id, identity, frozenset({partition}))
                 assert not errors
-            else:
-                self.add(transactional_id, identity, partition, producer.version)
         log.check_epoch(identity.producer_id, identity.producer_epoch)
         values = log.open.setdefault(identity.producer_id, [])
         # The log knows a batch that comes again by its sequence number.
@@ -231,7 +235,7 @@ class Transactions(RuleBasedStateMachine):
             producer.identity = found[0]
             producer.writing.is_decided, producer.writing.is_committed = True, is_commit
             producer.is_ending = None
-            producer.writing = self.new_writing()
+            self.give_up(producer)
         elif error is ErrorCode.INVALID_TXN_STATE:
             # Nothing was open, or the coordinator has aborted it.
             producer.is_ending = None
@@ -280,8 +284,9 @@ class Transactions(RuleBasedStateMachine):
         if producer is None or known is None or known.state in PREPARED or self.world.failing_appends:
             return
         if producer.is_ending is None and producer.identity == (known.producer_id, known.producer_epoch):
-            self.attempt(lambda: self.world.set_epoch(producer.transactional_id, EXHAUSTED_EPOCH))
-            producer.identity = ProducerIdentity(known.producer_id, EXHAUSTED_EPOCH)
+            self.attempt(lambda: self.world.set_epoch(transactional_id, EXHAUSTED_EPOCH))
+            known = self.world.coordinator.transactions[transactional_id]
+            producer.identity = ProducerIdentity(known.producer_id, known.producer_epoch)
 
     @rule(number=st.integers(0, 20), is_commit=st.booleans(), partition=st.sampled_from(PARTITIONS))
     def a_fenced_producer_stays_fenced(self, number: int, is_commit: bool, partition: TopicPartition) -> None:
@@ -303,7 +308,9 @@ class Transactions(RuleBasedStateMachine):
         return writing
 
     def give_up(self, producer: Producer) -> None:
+        """What it writes from now on belongs to its next transaction."""
         producer.writing = self.new_writing()
+        producer.added.clear()
 
     @invariant()
     def replay_of_the_log_gives_the_same_state(self) -> None:
