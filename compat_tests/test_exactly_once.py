@@ -39,11 +39,11 @@ PER_SECOND = 200
 LOGGING = (f"-Dlog4j2.configurationFile={jars.HERE / 'java' / 'log4j2.properties'}",)
 
 
-def read_all(bootstrap: str, topic: str, isolation: str) -> dict[int, list[Message]]:
+def read_all(bootstrap: str, topic: str, isolation: str, partition_count: int = PARTITIONS) -> dict[int, list[Message]]:
     """The records of a topic by partition, up to the end that this isolation level has."""
     settings = {"group.id": "unused", "enable.auto.commit": False, "enable.partition.eof": True, "isolation.level": isolation}
     consumer = Consumer({"bootstrap.servers": bootstrap, **settings})
-    found: dict[int, list[Message]] = {partition: [] for partition in range(PARTITIONS)}
+    found: dict[int, list[Message]] = {partition: [] for partition in range(partition_count)}
     unfinished = set(found)
     try:
         consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in found])
