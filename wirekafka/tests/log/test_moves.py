@@ -22,7 +22,18 @@ from wirekafka.log.moves import Move
 from wirekafka.log.storage import Storage
 from wirekafka.names import TopicPartition
 from wirekafka.tests.log.faults import Crash, FaultyStorage, LostDirectoryStorage
-from wirekafka.tests.log.logs import NOW_MS, all_records, append, batch, check_indexes, fill, idempotent, records_of
+from wirekafka.tests.log.logs import (
+    NOW_MS,
+    all_records,
+    append,
+    batch,
+    check_indexes,
+    end_transaction,
+    fill,
+    idempotent,
+    records_of,
+    transactional,
+)
 
 TOPIC_ID = bytes(range(16))
 NAME = TopicPartition("topic", 0)
@@ -102,6 +113,38 @@ def test_move_brings_a_log_to_another_directory(tmp_path: Path) -> None:
         assert (log.log_start_offset, log.topic_id) == (5, TOPIC_ID)
         check(log, 83)
         assert setting.folders() == ["2/topic-00"]
+        await logs.close()
+
+    run(main)
+
+
+def test_move_takes_transactions_along(tmp_path: Path) -> None:
+    async def main() -> None:
+        setting = Setting(tmp_path)
+        logs = await setting.open()
+        log = setting.create(logs)
+        for number in range(40):
+            append(log, transactional(number))
+            end_transaction(log, is_commit=bool(number % 3))
+        append(log, transactional(0, producer_id=8))
+        aborted = log.aborted_transactions(0, log.log_end_offset)
+        assert len(aborted) == 14
+        assert log.segments.items[0].transaction_index.count
+        assert log.segments.active.transaction_index.count
+        async with trio.open_nursery() as nursery:
+            logs.start(nursery)
+            logs.mover.begin(NAME, str(setting.second))
+            await until_moved(logs)
+            assert log.aborted_transactions(0, log.log_end_offset) == aborted
+            append(log, transactional(40))
+            end_transaction(log, is_commit=False)
+            nursery.cancel_scope.cancel()
+        await logs.close()
+
+        logs = await setting.open()
+        log = found(logs)
+        assert log.aborted_transactions(0, log.log_end_offset)[:-1] == aborted
+        assert log.last_stable_offset == 80
         await logs.close()
 
     run(main)
