@@ -17,7 +17,6 @@ Differs from Apache Kafka:
     A topic that was just created is answered as such, and not with UNKNOWN_TOPIC_OR_PARTITION until the client asks again.
     A partition is offline, with no leader, if its directory has failed or its log is damaged; one whose disk is full keeps its
     leader. Its leader epoch stays as it is, for nobody else takes over.
-    __transaction_state is not created on demand, for there are no transactions.
 """
 
 from __future__ import annotations
