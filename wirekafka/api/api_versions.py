@@ -2,7 +2,7 @@
 
 Behaviour:
     Lists every API of the registry with the versions that are served, in the order of their keys; it can be asked at any time.
-    Versions that wirekafka.api.versions.max hides are not listed, and not served either.
+    Versions that wirekafka.api.versions.max hides are not listed, and not served either; nor are features that need them.
     A request of version 3 or later names the client's software and its version, which the broker keeps for its log and its
     consoles; names that break Kafka's pattern are answered with INVALID_REQUEST. A request of a version that is not served is
     answered in version 0 with UNSUPPORTED_VERSION and the range of ApiVersions itself, whatever its body.
@@ -29,7 +29,7 @@ import re
 from typing import TYPE_CHECKING, Annotated
 
 from wirekafka.api.registry import API_VERSIONS_KEY, Call, served_versions, serves
-from wirekafka.cluster.features import FEATURES, FINALIZED_EPOCH
+from wirekafka.cluster.features import FINALIZED_EPOCH, served_features
 from wirekafka.errors import ErrorCode
 from wirekafka.wire.types import Bool, Int16, Int32, Int64, Message, String, since, tag
 
@@ -85,17 +85,19 @@ def api_versions(broker: Broker, call: Call[ApiVersionsRequest]) -> ApiVersionsR
         if not (_SOFTWARE.fullmatch(name) and _SOFTWARE.fullmatch(version)):
             return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
         call.client.software_name, call.client.software_version = name, version
+    served = served_versions(broker.config)
+    features = served_features(served)
     return ApiVersionsResponse(
-        api_keys=[_range_of(key, versions) for key, versions in served_versions(broker.config).items()],
+        api_keys=[_range_of(key, versions) for key, versions in served.items()],
         supported_features=[
             SupportedFeatureKey(name=name, min_version=versions.least, max_version=versions.most)
-            for name, versions in FEATURES.items()
+            for name, versions in features.items()
             if versions.least or call.version >= FIRST_VERSION_WITH_FEATURES_FROM_0
         ],
         finalized_features_epoch=FINALIZED_EPOCH,
         finalized_features=[
             FinalizedFeatureKey(name=name, min_version_level=versions.most, max_version_level=versions.most)
-            for name, versions in FEATURES.items()
+            for name, versions in features.items()
         ],
     )
 

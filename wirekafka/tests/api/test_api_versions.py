@@ -63,6 +63,16 @@ def test_features_are_supported_and_finalized_at_their_newest_version() -> None:
     assert response.finalized_features_epoch == 0
 
 
+@pytest.mark.parametrize("hidden", ["Produce:11", "EndTxn:4", "TxnOffsetCommit:none"])
+def test_features_that_need_hidden_versions_are_not_there(hidden: str) -> None:
+    call = Call(ApiVersionsRequest(client_software_name="a", client_software_version="1"), 4, "test", client(), 0)
+    hides = f"{hidden},ConsumerGroupHeartbeat:none"
+    features = {each.name: each.max_version_level for each in api_versions(broker_that_hides(hides), call).finalized_features}
+    assert features["transaction.version"] == 1
+    assert "group.version" not in features
+    assert features["share.version"] == 1
+
+
 def test_supported_features_from_0_are_kept_from_clients_of_version_3() -> None:
     """Those clients take a range that begins at 0 for a broken response (KIP-1022)."""
     response, _ = ask(3, "librdkafka", "2.16.0")
