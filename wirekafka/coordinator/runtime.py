@@ -13,6 +13,7 @@ Source: org.apache.kafka.coordinator.common.runtime.CoordinatorRuntime, Coordina
 
 from __future__ import annotations
 
+import struct
 import uuid
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -53,6 +54,11 @@ log = structlog.get_logger(__name__)
 
 RECORDS_IN_BATCH = 1000
 """How many records go into one batch where they need not stay together."""
+
+NOT_THE_DISKS_FAULT = frozenset(
+    {ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE, ErrorCode.INVALID_TXN_STATE}
+)
+"""What an append ends with because of the records themselves."""
 
 
 class _Armed(NamedTuple):
@@ -321,6 +327,9 @@ class GroupRuntime:
         except KafkaError as error:
             if error.code is ErrorCode.INVALID_PRODUCER_EPOCH:
                 return error.code
+            if error.code in NOT_THE_DISKS_FAULT:
+                log.warning("A group's records are refused", partition=index, error=str(error))
+                return error.code
             if not self._has_failed:
                 log.error("Groups and offsets cannot be stored", partition=index, error=str(error))
             self._has_failed = True
@@ -332,7 +341,11 @@ class GroupRuntime:
 
     def _append_batch(self, index: int, records: list[CoordinatorRecord], effects: Effects, now_ms: int) -> None:
         producer = effects.producer
-        pairs = [record.encode() for record in records]
+        try:
+            pairs = [record.encode() for record in records]
+        except struct.error as error:
+            # A name or an id is longer than a record's string can be: 32,767 bytes.
+            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"a record cannot be written: {error}") from error
         if producer is None:
             batch = build_keyed_batch(pairs, timestamp=now_ms, compression=self._compression)
         else:

@@ -425,3 +425,18 @@ def test_pending_offsets_go_with_the_topic_that_holds_them() -> None:
         assert not stage.runtime.list_groups()
 
     run(play)
+
+
+def test_group_whose_name_no_record_can_hold_does_not_come_to_be() -> None:
+    async def play(stage: Stage) -> None:
+        name = "ü" * 16_384
+        with capture_logs() as lines:
+            assert (await wait_for(stage.join(name))).error is ErrorCode.UNKNOWN_SERVER_ERROR
+            with pytest.raises(KafkaError, match="UNKNOWN_SERVER_ERROR"):
+                stage.commit(1, name)
+        assert not stage.runtime.list_groups()
+        assert "Groups and offsets cannot be stored" not in [line["event"] for line in lines]
+        stage.commit(1)
+        assert stage.offsets() == {"t": {0: 1}}
+
+    run(play)
