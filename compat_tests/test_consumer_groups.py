@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewPartitions
 
 from compat_tests.harness import broker as brokers
@@ -239,7 +240,7 @@ def test_a_group_changes_its_protocol_member_by_member_and_back(
 
 
 def test_consumer_groups_survive_a_restart(make_broker: Callable[..., Broker], writer: Agent, consume: Join, topic: str) -> None:
-    broker = make_broker(SETTINGS)
+    broker = make_broker({**SETTINGS, "group.consumer.session.timeout.ms": "10000"})
     create_topic(broker.bootstrap, topic, 4)
     members = [consume(CONFLUENT, topic, topic, bootstrap=broker.bootstrap) for _ in range(2)]
     wait_until_assigned(members, 4)
@@ -263,10 +264,21 @@ def test_consumer_groups_survive_a_restart(make_broker: Callable[..., Broker], w
 def shares_of(broker: Broker, group: str) -> dict[str, list[int]]:
     """The partitions of each member, as the broker describes them."""
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    described = admin.describe_consumer_groups([group])[group].result(20)
-    return {
-        member.member_id: sorted(place.partition for place in member.assignment.topic_partitions) for member in described.members
-    }
+    found: dict[str, list[int]] = {}
+
+    def is_described() -> bool:
+        try:
+            members = admin.describe_consumer_groups([group])[group].result(20).members
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.COORDINATOR_LOAD_IN_PROGRESS:
+                raise
+            return False  # Apache Kafka loads groups after its start
+        for member in members:
+            found[member.member_id] = sorted(place.partition for place in member.assignment.topic_partitions)
+        return True
+
+    wait_until(is_described, timeout_s=20, what=f"{group} is described")
+    return found
 
 
 @pytest.mark.java

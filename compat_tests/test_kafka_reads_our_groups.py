@@ -1,25 +1,25 @@
-"""Apache Kafka loads the groups and offsets that wirekafka wrote, wirekafka those of Kafka, and both answer as before.
-
-One broker of each kind is filled alike. Then wirekafka takes Kafka's data directory as it is, and Kafka gets wirekafka's files
-into the folder of its own __consumer_offsets.
-"""
+"""Consumer groups change brokers: wirekafka goes on with those of Apache Kafka, and Apache Kafka with those of wirekafka."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from compat_tests.harness import broker as brokers
 from compat_tests.harness.broker import ApacheKafka, Broker, Wirekafka
+from compat_tests.harness.clients import CONFLUENT, KAFKA_PYTHON, Agent, Client, Member
 from compat_tests.harness.raw import RawConnection
 from compat_tests.harness.topics import create_topic
-from compat_tests.harness.transactions import V2, RawProducer, ask, name_of
-from compat_tests.harness.waiting import wait_until
-from compat_tests.test_bad_groups import Stage
-from compat_tests.test_kafka_reads_our_files import place_files
+from compat_tests.test_groups import Join, numbered, wait_until_assigned, wait_until_read
+from wirekafka.api.consumer_group_describe import ConsumerGroupDescribeRequest
+from wirekafka.api.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from wirekafka.errors import ErrorCode
 
 pytestmark = [
     pytest.mark.java,
@@ -29,115 +29,89 @@ pytestmark = [
 ]
 
 SETTINGS = {
-    "offsets.topic.num.partitions": "1",
-    "transaction.state.log.num.partitions": "1",
-    "group.initial.rebalance.delay.ms": "0",
+    "broker.rack": "here",
+    "group.consumer.heartbeat.interval.ms": "300",
+    "group.consumer.min.heartbeat.interval.ms": "100",
 }
-TOPIC = "read"
-LONG_MS = 1_800_000
-"""A session that lasts longer than the test."""
-GROUPS = ("simple", "committed", "aborted", "open", "overtaken", "deleted", "left", "static")
+NOT_YET = {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR}
+"""What Apache Kafka answers for a while after its start."""
+
+THEIRS, OURS, TOPIC = "of-kafka", "of-wirekafka", "both"
 
 
-@contextmanager
-def staged(broker: Broker) -> Iterator[Stage]:
-    """Somebody who asks, once there is a coordinator."""
+def described(broker: Broker, group: str) -> Any:
+    """What a broker says of a group, its members in the order of their ids."""
+    request = ConsumerGroupDescribeRequest(group_ids=[group])
     with RawConnection(broker.address) as connection:
-        stage = Stage(connection, broker.address, TOPIC)
-        for kind in (0, 1):
-            wait_until(lambda kind=kind: stage.has_coordinator(kind), timeout_s=30, what="the coordinators are known")
-        yield stage
-
-
-def in_transaction(stage: Stage, group: str, *offsets: int) -> RawProducer:
-    """A producer that has committed offsets for a group in a transaction that is open."""
-    producer = RawProducer(stage.connection, f"for-{group}", V2)
-    assert producer.init(900_000) == "NONE"
-    assert [producer.commit_offsets(group, TOPIC, offset) for offset in offsets] == ["NONE"] * len(offsets)
-    return producer
-
-
-def fill(stage: Stage) -> tuple[str, int]:
-    """Makes all the groups; returns the member of `static`, and its generation."""
-    for group in ("simple", "committed", "aborted", "open", "deleted"):
-        assert stage.commit(group_id=group, partition=1, metadata=f"of {group}") == "NONE"
-    assert in_transaction(stage, "committed", 11, 12).commit() == "NONE"
-    assert in_transaction(stage, "aborted", 13).abort() == "NONE"
-    in_transaction(stage, "open", 14)
-    overtaken = in_transaction(stage, "overtaken", 15)
-    assert stage.commit(group_id="overtaken") == "NONE"
-    assert overtaken.commit() == "NONE"
-    assert stage.deleted("deleted") == "NONE"
-    joined = stage.join(3, group_id="left")
-    assert stage.sync(joined.member_id, joined.generation_id, group_id="left") == "NONE"
-    assert stage.leave(joined.member_id, group_id="left") == "NONE"
-    static = stage.join(group_id="static", group_instance_id="one", session_timeout=LONG_MS, rebalance_timeout=LONG_MS)
-    assert stage.sync(static.member_id, static.generation_id, group_id="static", group_instance_id="one") == "NONE"
-    wait_until(lambda: fetched(stage, "committed")[0].startswith("NONE"), timeout_s=10, what="the markers are written")
-    return static.member_id, static.generation_id
-
-
-def fetched(stage: Stage, group: str) -> list[str]:
-    """What a group has committed, for both partitions."""
-    topics = [{"name": TOPIC, "partition_indexes": [0, 1]}]
-    answer = stage.ask("offset_fetch", 7, group_id=group, topics=topics, require_stable=True)
-    places = [(name_of(each.error_code), each.committed_offset, each.metadata) for each in answer.topics[0].partitions]
-    return [f"{error} {offset} {metadata}".rstrip() for error, offset, metadata in places]
-
-
-def answers(stage: Stage, member: tuple[str, int]) -> dict[str, list[str]]:
-    """What the broker says of every group."""
-    found = {group: [*fetched(stage, group), stage.described(group)] for group in GROUPS}
-    (described,) = ask(stage.connection, "describe_groups", 5, groups=["static"], include_authorized_operations=False).groups
-    (each,) = described.members
-    assert each.member_id == member[0]
-    found["static"] += [str(each.group_instance_id), each.member_assignment.decode()]
-    found["static"].append(stage.beat(*member, group_id="static", group_instance_id="one"))
+        (found,) = connection.ask(request, 1).groups
+        deadline = time.monotonic() + 20
+        while found.error_code in NOT_YET and time.monotonic() < deadline:
+            time.sleep(0.1)
+            (found,) = connection.ask(request, 1).groups
+    assert found.error_code == 0, found
+    found.members.sort(key=lambda member: member.member_id)
+    for member in found.members:
+        member.client_host = ""
+        member.subscribed_topic_names.sort()
+        for assignment in (member.assignment, member.target_assignment):
+            assignment.topic_partitions.sort(key=lambda topic: topic.topic_name)
+            for topic in assignment.topic_partitions:
+                topic.partitions.sort()
     return found
 
 
-@dataclass
-class Exchange:
-    """What each broker said of its own groups, and the other one of the same, by who wrote them."""
-
-    before: Mapping[str, dict[str, list[str]]]
-    after: Mapping[str, dict[str, list[str]]]
-
-
-@pytest.fixture(scope="module")
-def exchange(tmp_path_factory: pytest.TempPathFactory) -> Exchange:
-    directory = tmp_path_factory.mktemp("exchanged-groups")
-    wirekafka, kafka = Wirekafka(directory / "wirekafka", SETTINGS), ApacheKafka(directory / "kafka", SETTINGS)
-    adopting = Wirekafka(directory / "adopting", SETTINGS)
-    before, after, members = {}, {}, {}
-    for name, broker in (("wirekafka", wirekafka), ("kafka", kafka)):
-        broker.directory.mkdir()
-        with brokers.running(broker):
-            create_topic(broker.bootstrap, TOPIC, 2)
-            with staged(broker) as stage:
-                members[name] = fill(stage)
-                before[name] = answers(stage, members[name])
-            assert broker.terminate() in (0, 143)
-    adopting.directory.mkdir()
-    kafka.data_dir.rename(adopting.data_dir)
-    with ExitStack() as stack:
-        stack.enter_context(brokers.running(adopting))
-        after["kafka"] = answers(stack.enter_context(staged(adopting)), members["kafka"])
-        assert adopting.terminate() == 0
-    adopting.data_dir.rename(kafka.data_dir)
-    place_files(wirekafka.data_dir / "__consumer_offsets-0", kafka.data_dir / "__consumer_offsets-0")
-    with ExitStack() as stack:
-        stack.enter_context(brokers.running(kafka))
-        after["wirekafka"] = answers(stack.enter_context(staged(kafka)), members["wirekafka"])
-    return Exchange(before, after)
+@contextmanager
+def reading(join: Join, broker: Broker, group: str, clients: list[tuple[Client, dict[str, str]]]) -> Iterator[list[Member]]:
+    """Members that have read what there is, killed at the end so that they stay members for a while."""
+    members = [join(client, group, TOPIC, bootstrap=broker.bootstrap, session=6000, **options) for client, options in clients]
+    wait_until_assigned(members, 4)
+    wait_until_read(members, numbered(100, 4))
+    yield members
+    for member in members:
+        member.process.kill()
 
 
-@pytest.mark.parametrize("group", GROUPS)
-@pytest.mark.parametrize("writer", ["wirekafka", "kafka"])
-def test_a_group_is_what_it_was_in_the_other_broker(exchange: Exchange, writer: str, group: str) -> None:
-    assert exchange.after[writer][group] == exchange.before[writer][group]
+CONSUMER = {"protocol": "consumer"}
 
 
-@pytest.mark.parametrize("group", GROUPS)
-def test_both_brokers_say_the_same_of_a_group(exchange: Exchange, group: str) -> None:
-    assert exchange.before["wirekafka"][group] == exchange.before["kafka"][group]
+def test_groups_go_on_at_the_other_broker(agent: Callable[[Client], Agent], join: Join, tmp_path: Path) -> None:
+    kafka = ApacheKafka(tmp_path / "kafka", SETTINGS)
+    kafka.directory.mkdir()
+    with brokers.running(kafka):
+        create_topic(kafka.bootstrap, TOPIC, 4)
+        agent(CONFLUENT).produce(kafka.bootstrap, TOPIC, numbered(100, 4))
+        with reading(
+            join, kafka, THEIRS, [(CONFLUENT, CONSUMER), (CONFLUENT, {**CONSUMER, "instance": "i"}), (KAFKA_PYTHON, {})]
+        ):
+            theirs = described(kafka, THEIRS)
+        assert kafka.terminate() in (0, 143)
+
+    wirekafka = Wirekafka(tmp_path / "wirekafka", SETTINGS)
+    wirekafka.directory.mkdir()
+    shutil.copytree(kafka.data_dir, wirekafka.data_dir)
+    with brokers.running(wirekafka):
+        assert described(wirekafka, THEIRS) == theirs
+        assert_goes_on(wirekafka, theirs)
+        with reading(
+            join, wirekafka, OURS, [(CONFLUENT, CONSUMER), (CONFLUENT, {**CONSUMER, "instance": "i"}), (KAFKA_PYTHON, {})]
+        ):
+            ours = described(wirekafka, OURS)
+        assert wirekafka.terminate() == 0
+
+    for folder in kafka.data_dir.glob("__consumer_offsets-*"):
+        shutil.rmtree(folder)
+        shutil.copytree(wirekafka.data_dir / folder.name, folder)
+    with brokers.running(kafka):
+        assert described(kafka, OURS) == ours
+        assert_goes_on(kafka, ours)
+
+
+def assert_goes_on(broker: Broker, before: Any) -> None:
+    """A member sends its next heartbeat, and nothing is new: the broker takes the topics for those that the group knows."""
+    member = next(found for found in before.members if found.member_type == 1 and found.instance_id is None)
+    beat = ConsumerGroupHeartbeatRequest(group_id=before.group_id, member_id=member.member_id, member_epoch=member.member_epoch)
+    with RawConnection(broker.address) as connection:
+        answer = connection.ask(beat, 1)
+    assert (answer.error_code, answer.member_epoch) == (0, before.group_epoch), answer
+    after = described(broker, before.group_id)
+    assert (after.group_epoch, after.assignment_epoch) == (before.group_epoch, before.assignment_epoch)

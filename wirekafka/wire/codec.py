@@ -291,8 +291,9 @@ class _ReaderSource(_Source):
         if not field.can_be_null:
             self.emit(f"{target}, pos = {read}(buf, pos, end)")
             return
+        # Null is -1 in a byte, but in a tagged field 0 in a varint (Kafka's generator has them so); what is there follows a 1.
         self.emit("pos += 1")
-        self.emit("if buf[pos - 1] > 127:")
+        self.emit("if buf[pos - 1] > 127:" if field.tag is None else "if buf[pos - 1] == 0:")
         self.emit(f"    {target} = None")
         self.emit("else:")
         self.emit(f"    {target}, pos = {read}(buf, pos, end)")
@@ -419,7 +420,8 @@ class _WriterSource(_Source):
             self.emit(f"{write}(add, {source})")
             return
         self.emit(f"if {source} is None:")
-        self.emit("    add(b'\\xff')")
+        null = b"\xff" if field.tag is None else b"\0"
+        self.emit(f"    add({null!r})")
         self.emit("else:")
         self.emit("    add(b'\\x01')")
         self.emit(f"    {write}(add, {source})")

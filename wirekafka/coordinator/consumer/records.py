@@ -90,7 +90,8 @@ class MemberValue(Message):
     subscribed_topic_regex: Annotated[NullableString, nullable(0)] = ""
     rebalance_timeout_ms: Int32 = -1
     server_assignor: Annotated[NullableString, nullable(0)] = ""
-    classic_member_metadata: Annotated[ClassicMemberMetadata | None, tag(0, 0), nullable(0)] = None
+    # To Kafka an empty one is what need not be written, null what must be, whatever its JSON means to say.
+    classic_member_metadata: Annotated[ClassicMemberMetadata | None, tag(0, 0), nullable(0)] = ClassicMemberMetadata()
 
 
 class TargetEpochValue(Message):
@@ -315,7 +316,7 @@ def _decode_member(version: int, key: Buffer, value: Buffer | None) -> MemberRec
 
 def _member_of(member_id: str, found: MemberValue) -> ConsumerMember:
     classic = None
-    if found.classic_member_metadata is not None:
+    if found.classic_member_metadata is not None and found.classic_member_metadata.supported_protocols:
         protocols = [(protocol.name, protocol.metadata) for protocol in found.classic_member_metadata.supported_protocols]
         classic = ClassicMembership(found.classic_member_metadata.session_timeout_ms, protocols)
     return ConsumerMember(
