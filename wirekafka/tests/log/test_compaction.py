@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import random
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from wirekafka.log.log import Log
 from wirekafka.log.recovery import CLEANED_SUFFIX, SWAP_SUFFIX
 from wirekafka.tests.log.faults import Crash, FaultyStorage
 from wirekafka.tests.log.logs import NOW_MS, World, all_records, append, check_indexes, close, config_with, read
-from wirekafka.wire.batch import Compression, Record, TimestampType, build_batch, iterate_records, read_batch_header
+from wirekafka.wire.batch import Compression, Record, TimestampType, build_batch, check_crc, iterate_records, read_batch_header
 
 COMPACT = config_with(cleanup_policy=frozenset({"compact"}), delete_retention_ms=1000, index_interval_bytes=100)
 
@@ -320,3 +321,49 @@ def test_crash_at_any_call_of_a_compaction_loses_no_key(tmp_path: Path, is_clean
         if is_over:
             return
     raise AssertionError("the compaction does not end")
+
+
+def test_batch_with_two_records_at_one_offset_is_judged_by_its_keys(tmp_path: Path) -> None:
+    log = World().open_log(tmp_path, COMPACT)
+    records = [Record(b"a", b"1", offset=0), Record(b"b", b"1", offset=0), Record(b"c", b"1", offset=2)]
+    put(log, ("x", "1"), ("x", "1"), ("x", "1"))
+    log.roll()
+    log.close()
+    file = tmp_path / "00000000000000000000.log"
+    file.write_bytes(build_batch(records, keeps_offsets=True))
+    log = World().open_log(tmp_path, COMPACT)
+    put(log, ("a", "2"))
+    log.roll()
+
+    compact(log)
+
+    assert content(log) == [(0, "b", "1"), (2, "c", "1"), (3, "a", "2")]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_random_updates_leave_what_a_dict_says(tmp_path: Path, seed: int) -> None:
+    chance = random.Random(seed)
+    log = World().open_log(tmp_path, config_with(cleanup_policy=frozenset({"compact"}), segment_bytes=300_000))
+    names = [f"{number}" * chance.choice((1, 4, 40)) for number in range(150)]
+    value_bytes = chance.choice((10, 100, 300))
+    expected: dict[str, tuple[int, str | None]] = {}
+    dirty_offset = 0
+    for number in range(40):
+        codec = chance.choice((Compression.NONE, Compression.NONE, Compression.LZ4, Compression.ZSTD))
+        is_alike = chance.random() < 0.5
+        pairs: list[tuple[str, str | None]] = []
+        for _ in range(chance.choice((1, 5, 70, 600))):
+            size = value_bytes if is_alike else chance.randrange(value_bytes)
+            pairs.append((chance.choice(names), None if chance.random() < 0.02 else f"{number} ".ljust(size)))
+        first = put(log, *pairs, timestamp=NOW_MS + number, compression=codec)
+        expected |= {key: (first + place, value) for place, (key, value) in enumerate(pairs)}
+        if chance.random() < 0.2:
+            log.roll()
+            dirty_offset = compact(log, dirty_offset=dirty_offset, most_keys=chance.choice((160, 1000))).clean_offset
+    log.roll()
+    while dirty_offset < log.log_end_offset:
+        dirty_offset = compact(log, dirty_offset=dirty_offset, most_keys=151).clean_offset
+
+    assert content(log) == sorted((offset, key, value) for key, (offset, value) in expected.items())
+    assert all(check_crc(data, 0, read_batch_header(data)) for data in log.batches())
+    check_indexes(log)
