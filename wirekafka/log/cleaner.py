@@ -27,7 +27,7 @@ import trio
 
 from wirekafka.clock import Clock
 from wirekafka.config import BrokerConfig
-from wirekafka.errors import KafkaError
+from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.log.checkpoint import CLEANER_OFFSETS
 from wirekafka.log.compaction import Compaction, Judge, LastRecord, Totals
 from wirekafka.log.log import Log
@@ -195,11 +195,19 @@ class Cleaner:
         )
 
     def _work(self, chosen: Log, sealed: list[Segment], work: Compaction) -> int | None:
-        """The thread's part; returns up to where the log is clean now, None if it changed meanwhile."""
+        """The thread's part; returns up to where the log is clean now, None if it changed meanwhile.
+
+        Raises:
+            OSError, BadBatchError: as the passes do.
+            KafkaError: a batch cannot be decoded, or has more keys than there is memory for.
+        """
         work.aborted = [*aborted_in(sealed, work.end_offset), *work.aborted]
         offsets = work.build_map()
         if offsets.end_offset <= work.dirty_offset:
-            return None
+            raise KafkaError(
+                ErrorCode.INVALID_CONFIG,
+                "one batch has more keys than log.cleaner.dedupe.buffer.size leaves room for; raise that",
+            )
         judge = Judge(work, offsets)
         for group in work.groups(offsets):
             if not self._rewrite(chosen, work, group, judge):

@@ -329,3 +329,21 @@ def test_cleaner_finds_aborted_transactions_wherever_they_end(tmp_path: Path) ->
             assert kept == [(0, "a"), (1, "b")]
 
     run(main)
+
+
+def test_cleaner_gives_up_a_log_of_which_one_batch_does_not_fit(tmp_path: Path) -> None:
+    async def main() -> None:
+        setting = Setting(tmp_path)
+        async with running(setting) as logs:
+            setting.config.set_dynamic(
+                {}, {"log.cleaner.dedupe.buffer.size": "1048577", "log.cleaner.io.buffer.load.factor": "1e-5"}
+            )
+            log = logs.create(NAME, bytes(16), compacted(setting))
+            put(log, ("a", "1"), ("b", "1"))
+            with structlog.testing.capture_logs() as lines:
+                log.roll()
+                await trio.sleep(100)
+            (line,) = [line for line in lines if line["event"] == "A log is not compacted any more"]
+            assert "log.cleaner.dedupe.buffer.size" in line["error"]
+
+    run(main)
