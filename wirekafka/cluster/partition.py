@@ -17,7 +17,7 @@ from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.log.producer_state import Ending
 from wirekafka.log.validation import Origin
 from wirekafka.names import TopicPartition
-from wirekafka.wire.control import EndMarker
+from wirekafka.wire.control import END_MARKER_BYTES, EndMarker
 
 if TYPE_CHECKING:
     from wirekafka.config import LogConfig
@@ -180,8 +180,7 @@ class Partition:
         info = log.append_marker(producer_id, producer_epoch, ending, leader_epoch=self.leader_epoch, now_ms=now_ms)
         log.high_watermark = log.log_end_offset
         if self.watchers:
-            size_bytes = log.size_between(info.base_offset, log.log_end_offset)
-            self._tell_watchers(size_bytes, log.size_between(stable_offset, log.last_stable_offset))
+            self._tell_watchers(END_MARKER_BYTES, log.size_between(stable_offset, log.last_stable_offset))
         return info
 
     def read(self, offset: int, *, max_bytes: int, min_one_batch: bool, only_stable: bool = False) -> FileRegion | bytes:

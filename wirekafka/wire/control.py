@@ -47,6 +47,10 @@ def build_end_marker(marker: EndMarker, *, producer_id: int, producer_epoch: int
     )
 
 
+END_MARKER_BYTES = len(build_end_marker(EndMarker(True, 0), producer_id=0, producer_epoch=0, timestamp=0))
+"""They all have one size."""
+
+
 def read_end_marker(batch: Buffer) -> EndMarker | None:
     """What a control batch says of a transaction; None if it is about something else, or compaction has emptied it."""
     try:

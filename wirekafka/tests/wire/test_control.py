@@ -5,7 +5,7 @@ from struct import pack
 import pytest
 
 from wirekafka.wire.batch import BatchHeader, Record, build_batch, iterate_records
-from wirekafka.wire.control import EndMarker, build_end_marker, read_end_marker
+from wirekafka.wire.control import END_MARKER_BYTES, EndMarker, build_end_marker, read_end_marker
 
 TIME = 1_700_000_000_000
 
@@ -21,6 +21,7 @@ def test_end_marker_is_kafkas() -> None:
     batch = build_end_marker(EndMarker(False, 258), producer_id=9, producer_epoch=3, timestamp=TIME)
 
     header = BatchHeader(batch)
+    assert header.size_bytes == len(batch) == END_MARKER_BYTES
     assert (header.is_control, header.is_transactional, header.record_count, header.base_sequence) == (True, True, 1, -1)
     assert (header.producer_id, header.producer_epoch, header.max_timestamp) == (9, 3, TIME)
     [record] = iterate_records(batch)
