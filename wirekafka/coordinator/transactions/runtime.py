@@ -81,7 +81,7 @@ class TransactionRuntime:
         self._coordinator = TransactionCoordinator(TransactionSettings.of(config), take_producer_id)
         self._retry: Timer | None = None
         self._stuck: set[str] = set()
-        self._has_failed = False
+        self._failing: set[int] = set()
 
     def load(self) -> None:
         """Brings all transactions back from the log, and ends those that were decided; to be called once, on the loop, after
@@ -295,13 +295,13 @@ class TransactionRuntime:
             batch = build_keyed_batch([encode(record) for record in records], timestamp=now_ms)
             self._partition(index).append(memoryview(batch), now_ms=now_ms, origin=Origin.COORDINATOR)
         except KafkaError as error:
-            if not self._has_failed:
+            if index not in self._failing:
+                self._failing.add(index)
                 log.error("Transactions cannot be stored", partition=index, error=str(error))
-            self._has_failed = True
             raise KafkaError(append_error(error.code)) from error
-        if self._has_failed:
-            log.info("Transactions can be stored again")
-            self._has_failed = False
+        if self._failing and index in self._failing:
+            self._failing.remove(index)
+            log.info("Transactions can be stored again", partition=index)
         for record in records:
             self._coordinator.replay(record)
 

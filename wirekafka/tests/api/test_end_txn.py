@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 import trio
 
+from wirekafka.api.fetch import FetchPartition, FetchRequest, FetchTopic
 from wirekafka.cluster.partition import Partition
 from wirekafka.errors import ErrorCode, KafkaError
-from wirekafka.tests.api.data_plane import Caller, run
+from wirekafka.tests.api.data_plane import Caller, run, wait_for
 from wirekafka.tests.api.transactions import add, end, initialize
 from wirekafka.wire.batch import BatchHeader
 from wirekafka.wire.control import EndMarker, read_end_marker
@@ -101,5 +102,23 @@ def test_the_marker_has_the_epoch_of_the_coordinator(tmp_path: Path) -> None:
         end(caller, (0, 0))
         (batch,) = partition.log.batches(0)
         assert read_end_marker(batch) == EndMarker(True, 7)
+
+    run(body, tmp_path)
+
+
+def test_who_waits_for_all_partitions_of_a_transaction_gets_them_in_one_answer(tmp_path: Path) -> None:
+    async def body(caller: Caller) -> None:
+        caller.broker.topics.create("t", 2)
+        initialize(caller)
+        add(caller, (0, 0), ("t", 0), ("t", 1))
+        partitions = [FetchPartition(partition=index, partition_max_bytes=1 << 20) for index in range(2)]
+        fetch = FetchRequest(
+            max_wait_ms=1000, min_bytes=1, isolation_level=1, topics=[FetchTopic(topic="t", partitions=partitions)]
+        )
+        pending = caller.ask(fetch, 11)
+        end(caller, (0, 0))
+        (topic,) = (await wait_for(pending)).responses
+        assert [answer.high_watermark for answer in topic.partitions] == [1, 1]
+        assert all(len(answer.records) for answer in topic.partitions)
 
     run(body, tmp_path)
