@@ -30,6 +30,7 @@ from wirekafka.wire.codec import decode, encode
 from wirekafka.wire.types import Message
 
 COMMITS = 10_000
+COMMITTERS = 20
 GROUPS = 10_000
 CONNECTIONS = 100
 HEARTBEAT_INTERVAL_S = 3
@@ -122,18 +123,29 @@ def _exchange(connection: RawConnection, frame: bytes) -> bytes:
 
 
 def commits(directory: Path, timing: Timing) -> Figures:
-    """A member commits one offset after the other."""
-    with running(broker := _fresh(directory / "broker")), _connected(broker, 1) as (connection,):
-        _create_topic(connection)
-        member = _found_group(connection, "g")
+    """Twenty clients commit for a member at once, one offset each, and again; then one of them alone."""
+    with running(broker := _fresh(directory / "broker")), _connected(broker, COMMITTERS) as connections:
+        _create_topic(connections[0])
+        member = _found_group(connections[0], "g")
         frames = [_frame(_commit_request("g", member, offset)) for offset in range(COMMITS)]
-        expected = _exchange(connection, frames[0])[-8:]
-        for frame in frames[: COMMITS // 5]:
-            _exchange(connection, frame)
-        before = cpu_seconds(broker)
-        for frame in frames:
-            assert _exchange(connection, frame)[-8:] == expected
-        return {"cpu": (cpu_seconds(broker) - before) / COMMITS * 1e6}
+        answer = _exchange(connections[0], frames[0])
+        _commit_all(connections, frames[: COMMITS // 5], answer)
+        figures = {}
+        for name, some in (("cpu", connections), ("alone", connections[:1])):
+            before = cpu_seconds(broker)
+            _commit_all(some, frames, answer)
+            figures[name] = (cpu_seconds(broker) - before) / COMMITS * 1e6
+        return figures
+
+
+def _commit_all(connections: Sequence[RawConnection], frames: Sequence[bytes], answer: bytes) -> None:
+    """Sends a frame on each connection and takes the answers, round after round; all are to be the same."""
+    for start in range(0, len(frames), len(connections)):
+        some = frames[start : start + len(connections)]
+        for connection, frame in zip(connections, some, strict=False):
+            connection.send(frame)
+        for connection, _ in zip(connections, some, strict=False):
+            assert connection.receive_frame() == answer
 
 
 def groups(directory: Path, timing: Timing) -> Figures:
@@ -229,7 +241,15 @@ def _ask_all(connections: Sequence[RawConnection], frames: Sequence[bytes]) -> l
 
 
 GROUP_ROWS = (
-    LogRow("group-commit", "A commit of one partition's offset", {"cpu": Figure("broker CPU us", asked=60)}, commits),
+    LogRow(
+        "group-commit",
+        "A commit of one partition's offset",
+        {
+            "cpu": Figure(f"broker CPU us, {COMMITTERS} connections", asked=60),
+            "alone": Figure("broker CPU us, one connection", asked=60),
+        },
+        commits,
+    ),
     LogRow(
         "groups",
         f"{GROUPS:,} groups of one member each",
