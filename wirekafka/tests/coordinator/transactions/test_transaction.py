@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+import pytest
+
+from wirekafka.coordinator.transactions.transaction import (
+    EXHAUSTED_EPOCH,
+    TRANSITIONS,
+    Transaction,
+    TransactionState,
+)
+from wirekafka.names import TopicPartition
+
+PREVIOUS_IN_KAFKA = {
+    "Empty": {"Empty", "CompleteCommit", "CompleteAbort"},
+    "Ongoing": {"Ongoing", "Empty", "CompleteCommit", "CompleteAbort"},
+    "PrepareCommit": {"Ongoing"},
+    "PrepareAbort": {"Ongoing", "PrepareEpochFence", "Empty", "CompleteCommit", "CompleteAbort"},
+    "CompleteCommit": {"PrepareCommit"},
+    "CompleteAbort": {"PrepareAbort"},
+    "Dead": {"Empty", "CompleteAbort", "CompleteCommit"},
+    "PrepareEpochFence": {"Ongoing"},
+}
+"""TransactionState.VALID_PREVIOUS_STATES of Apache Kafka 4.3.1."""
+
+
+def transaction(state: TransactionState, **fields: object) -> Transaction:
+    return Transaction("x", 7, 3, state, 1000, 50, **fields)  # type: ignore[arg-type]
+
+
+def test_transitions_are_those_of_kafka() -> None:
+    previous = {
+        state.title: {each.title for each in TransactionState if state in TRANSITIONS[each]} for state in TransactionState
+    }
+    assert previous == PREVIOUS_IN_KAFKA
+
+
+def test_states_have_the_names_that_clients_know() -> None:
+    assert [state.title for state in TransactionState] == [
+        *("Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort", "Dead", "PrepareEpochFence")
+    ]
+
+
+@pytest.mark.parametrize("state", [TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT])
+def test_transaction_that_is_decided_takes_no_more_partitions(state: TransactionState) -> None:
+    with pytest.raises(AssertionError):
+        transaction(state).with_partitions(frozenset({TopicPartition("t", 0)}), client_version=2, now_ms=60)
+
+
+def test_transition_leaves_the_former_state_as_it_was() -> None:
+    before = transaction(TransactionState.EMPTY)
+    after = before.with_partitions(frozenset({TopicPartition("t", 0)}), client_version=2, now_ms=60)
+    assert before == transaction(TransactionState.EMPTY)
+    assert after.start_timestamp_ms == after.update_timestamp_ms == 60
+
+
+@pytest.mark.parametrize(("now_ms", "is_late"), [(1050, False), (1051, True)])
+def test_open_transaction_times_out_after_its_timeout(now_ms: int, is_late: bool) -> None:
+    assert transaction(TransactionState.ONGOING, start_timestamp_ms=50).has_timed_out(now_ms) is is_late
+    assert not transaction(TransactionState.COMPLETE_COMMIT, start_timestamp_ms=50).has_timed_out(now_ms)
+
+
+@pytest.mark.parametrize("state", TransactionState)
+def test_id_expires_where_no_transaction_is_open(state: TransactionState) -> None:
+    can_expire = state.title in ("Empty", "CompleteCommit", "CompleteAbort")
+    assert transaction(state).has_expired(150, 100) is can_expire
+    assert not transaction(state).has_expired(149, 100)
+
+
+def test_last_epoch_is_kept_for_fencing() -> None:
+    assert EXHAUSTED_EPOCH == 32766
+    fenced = transaction(TransactionState.ONGOING)
+    fenced.producer_epoch = 32767
+    assert fenced.prepared(TransactionState.PREPARE_ABORT, client_version=2, now_ms=1).producer_epoch == 32767
