@@ -118,7 +118,7 @@ def _described(broker: Broker, resource: DescribeConfigsResource) -> Iterable[De
     if resource.resource_type == ResourceType.GROUP:
         if not name:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "Group name must not be empty")
-        return describe_group_settings(broker.config, broker.topics.group_configs(name))
+        return describe_group_settings(broker.config, broker.topics.group_configs.own(name))
     raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {resource.resource_type}")
 
 

@@ -61,7 +61,7 @@ def list_config_resources(broker: Broker, call: Call[ListConfigResourcesRequest]
         ResourceType.TOPIC: [topic.name for topic in broker.topics],
         ResourceType.BROKER: [str(broker.node_id)],
         CLIENT_METRICS: [],
-        ResourceType.GROUP: broker.topics.configured_groups,
+        ResourceType.GROUP: broker.topics.group_configs.group_ids,
     }
     wanted = call.request.resource_types or list(names)
     unknown = [type_ for type_ in wanted if type_ not in names]

@@ -164,15 +164,15 @@ class GroupResource:
     @property
     def own(self) -> dict[str, str]:
         """What this group sets itself."""
-        return self._topics.group_configs(self._group_id)
+        return self._topics.group_configs.own(self._group_id)
 
     def check(self, configs: Mapping[str, str]) -> None:
         """See `ConfigResource.check`."""
-        self._topics.check_group_configs(configs)
+        self._topics.group_configs.check(configs)
 
     def replace(self, configs: Mapping[str, str]) -> None:
         """See `ConfigResource.replace`."""
-        self._topics.alter_group_configs(self._group_id, configs)
+        self._topics.group_configs.alter(self._group_id, configs)
 
 
 def find_resource(topics: Topics, node_id: int, type_: int, name: str) -> ConfigResource:

@@ -17,25 +17,18 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import structlog
 
+from wirekafka.cluster.group_configs import GroupConfigs
+from wirekafka.cluster.internal_topics import INTERNAL
 from wirekafka.cluster.partition import Partition
 from wirekafka.cluster.store import MetadataStore
 from wirekafka.cluster.topic_names import check_topic_name, collision_key
-from wirekafka.config import BrokerConfig, ConfigError, GroupConfig, LogConfig
-from wirekafka.config.group_table import check_group
+from wirekafka.config import BrokerConfig, ConfigError, LogConfig
 from wirekafka.errors import ErrorCode, KafkaError
-from wirekafka.names import (
-    GROUP_METADATA_TOPIC,
-    INTERNAL_TOPICS,
-    SHARE_STATE_TOPIC,
-    TRANSACTION_STATE_TOPIC,
-    TopicPartition,
-    format_topic_id,
-    new_topic_id,
-)
+from wirekafka.names import INTERNAL_TOPICS, TopicPartition, format_topic_id, new_topic_id
 
 if TYPE_CHECKING:
     from wirekafka.log.log import Log
@@ -45,42 +38,6 @@ log = structlog.get_logger(__name__)
 
 MAX_PARTITIONS_AT_ONCE = 9_999
 """A change may be 10,000 metadata records in Apache Kafka, and one of them is the topic's (MAX_RECORDS_PER_USER_OP)."""
-
-_LEAST_SEGMENT_BYTES = 1024**2
-
-
-class _InternalTopic(NamedTuple):
-    """A topic of coordinators: the broker's settings that shape it, and the topic settings that it has in any case."""
-
-    partition_count: str
-    segment_bytes: str
-    overrides: dict[str, str]
-    min_in_sync_replicas: str | None = None
-
-
-_INTERNAL = {
-    GROUP_METADATA_TOPIC: _InternalTopic(
-        "offsets.topic.num.partitions",
-        "offsets.topic.segment.bytes",
-        {"cleanup.policy": "compact", "compression.type": "producer"},
-    ),
-    TRANSACTION_STATE_TOPIC: _InternalTopic(
-        "transaction.state.log.num.partitions",
-        "transaction.state.log.segment.bytes",
-        {"cleanup.policy": "compact", "compression.type": "uncompressed", "unclean.leader.election.enable": "false"},
-        "transaction.state.log.min.isr",
-    ),
-    # What is out of date is cut off its front by the coordinator.
-    SHARE_STATE_TOPIC: _InternalTopic(
-        "share.coordinator.state.topic.num.partitions",
-        "share.coordinator.state.topic.segment.bytes",
-        {"cleanup.policy": "delete", "retention.ms": "-1", "compression.type": "producer"},
-        "share.coordinator.state.topic.min.isr",
-    ),
-}
-"""Source: GroupCoordinatorService.groupMetadataTopicConfigs, TransactionStateManager.transactionTopicConfigs,
-ShareCoordinatorService.shareGroupStateTopicConfigs.
-"""
 
 
 class Topic:
@@ -113,6 +70,7 @@ class Topics:
     """The table of topics.
 
     Attributes:
+        group_configs: what groups set themselves, which is kept beside the topics.
         on_delete: called with each topic that is deleted, after its name is free.
         on_change: called with each topic that is created or has got more partitions.
     """
@@ -126,8 +84,7 @@ class Topics:
         self._by_name: dict[str, Topic] = {}
         self._by_id: dict[bytes, Topic] = {}
         self._by_collision_key: dict[str, str] = {}
-        self._default_group_config = GroupConfig(config, {})
-        self._group_configs: dict[str, GroupConfig] = {}
+        self.group_configs = GroupConfigs(config, store)
         # Most topics have no settings of their own: they share one, which is also 80 us less for each of them at start.
         self._default_config: LogConfig | None = None
 
@@ -246,15 +203,10 @@ class Topics:
         Raises:
             KafkaError: UNKNOWN_TOPIC_OR_PARTITION, if no coordinator has a topic of this name; else as `create`.
         """
-        shape = _INTERNAL.get(name)
+        shape = INTERNAL.get(name)
         if shape is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        segment_bytes = self._config.integer(shape.segment_bytes)
-        setting = "segment.bytes" if segment_bytes >= _LEAST_SEGMENT_BYTES else "internal.segment.bytes"
-        overrides = {**shape.overrides, setting: str(segment_bytes)}
-        if shape.min_in_sync_replicas is not None:
-            overrides["min.insync.replicas"] = str(self._config.integer(shape.min_in_sync_replicas))
-        return self.create(name, self._config.integer(shape.partition_count), overrides)
+        return self.create(name, self._config.integer(shape.partition_count), shape.topic_settings(self._config))
 
     def create_automatically(self, name: str) -> Topic:
         """Creates the topic that a client asked for by name, with the broker's defaults.
@@ -374,47 +326,6 @@ class Topics:
             _configure(topic, self._log_config(topic.overrides))
         log.info("Changed the broker's settings", broker=broker or "all", settings=dict(configs))
 
-    @property
-    def configured_groups(self) -> list[str]:
-        """The ids of the groups that have settings of their own."""
-        return list(self._store.group_configs)
-
-    def group_configs(self, group_id: str) -> dict[str, str]:
-        """The settings that a group has itself."""
-        return dict(self._store.group_configs.get(group_id, {}))
-
-    def group_config(self, group_id: str) -> GroupConfig:
-        """All settings of a group, resolved."""
-        config = self._group_configs.get(group_id)
-        if config is None:
-            overrides = self._store.group_configs.get(group_id)
-            if overrides is None:
-                return self._default_group_config
-            config = self._group_configs[group_id] = GroupConfig(self._config, overrides)
-        return config
-
-    def check_group_configs(self, configs: Mapping[str, str]) -> None:
-        """Whether `alter_group_configs` would take these.
-
-        Raises:
-            KafkaError: INVALID_CONFIG.
-        """
-        try:
-            check_group(self._config, configs)
-        except ConfigError as error:
-            raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
-
-    def alter_group_configs(self, group_id: str, configs: Mapping[str, str]) -> None:
-        """Makes these the settings that a group has itself, whether there is such a group or not.
-
-        Raises:
-            KafkaError: INVALID_CONFIG; KAFKA_STORAGE_ERROR, if they cannot be written down. They are as they were then.
-        """
-        self.check_group_configs(configs)
-        self._store.put_group_configs(group_id, dict(configs))
-        self._group_configs.pop(group_id, None)
-        log.info("Changed a group's settings", group=group_id, settings=dict(configs))
-
     def _log_config(self, overrides: Mapping[str, str]) -> LogConfig:
         if not overrides and self._default_config is not None:
             return self._default_config
@@ -510,7 +421,7 @@ class Topics:
             raise _mismatch(TopicPartition(name, index), second, first)
         topic_id = topic_ids.pop() if topic_ids else new_topic_id()
         partition_count = max(folders) + 1
-        internal = _INTERNAL.get(name)
+        internal = INTERNAL.get(name)
         kept = ("cleanup.policy", "retention.ms")
         overrides = {} if internal is None else {key: internal.overrides[key] for key in kept if key in internal.overrides}
         self._store.put_topic(name, topic_id, partition_count, overrides)

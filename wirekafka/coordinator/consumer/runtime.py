@@ -49,7 +49,7 @@ class ConsumerGroupRuntime:
         self._is_served = CONSUMER in config.items("group.coordinator.rebalance.protocols")
 
         def times_of(group_id: str) -> GroupTimes:
-            return GroupTimes.of(topics.group_config(group_id))
+            return GroupTimes.of(topics.group_configs.resolve(group_id))
 
         settings = ConsumerSettings.of(config)
         self._machine = ConsumerMachine(groups.coordinator, settings, times_of, image, image.hashes, new_id)

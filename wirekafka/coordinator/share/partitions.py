@@ -81,7 +81,7 @@ class SharePartitions:
 
     def limits(self, group_id: str) -> Limits:
         """What the settings say of a group."""
-        config = self._topics.group_config(group_id)
+        config = self._topics.group_configs.resolve(group_id)
         return Limits(
             max_delivery_count=config.integer("share.delivery.count.limit"),
             lock_duration_ms=config.integer("share.record.lock.duration.ms"),
@@ -91,7 +91,7 @@ class SharePartitions:
 
     def reads_committed(self, group_id: str) -> bool:
         """Whether a group is not to see records of transactions that were aborted or are open."""
-        return self._topics.group_config(group_id).text("share.isolation.level") == "read_committed"
+        return self._topics.group_configs.resolve(group_id).text("share.isolation.level") == "read_committed"
 
     def find(self, key: ShareKey) -> LoadedPartition | None:
         """A share partition that is in use."""
@@ -101,8 +101,9 @@ class SharePartitions:
         """A share partition, brought into use unless it is.
 
         Raises:
-            KafkaError: UNKNOWN_TOPIC_OR_PARTITION; KAFKA_STORAGE_ERROR; UNKNOWN_SERVER_ERROR if the group was never assigned it;
-                what an append ended with, if where the group begins cannot be written down.
+            KafkaError: UNKNOWN_TOPIC_OR_PARTITION; NOT_LEADER_OR_FOLLOWER while the broker closes; KAFKA_STORAGE_ERROR;
+                UNKNOWN_SERVER_ERROR if the group was never assigned it; what an append ended with, if where the group begins
+                cannot be written down.
         """
         loaded = self.find(key)
         if loaded is not None and not loaded.partition.is_gone:
@@ -113,6 +114,8 @@ class SharePartitions:
         if topic is None or not 0 <= key.partition < len(topic.partitions):
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         partition = topic.partitions[key.partition]
+        if partition.is_gone:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "The broker is closing.")
         partition.check_online()
         state = self._states.get(key)
         if state is None:
@@ -121,7 +124,7 @@ class SharePartitions:
             raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, message)
         start_offset = state.start_offset
         if start_offset is None:
-            start_offset = first_offset(partition, self._topics.group_config(key.group_id), self._clock.now_ms())
+            start_offset = first_offset(partition, self._topics.group_configs.resolve(key.group_id), self._clock.now_ms())
             self._states.write(key, StateChange(start_offset, 0, []), partition.leader_epoch)
         end_offset = partition.log.log_end_offset
         share = SharePartition(

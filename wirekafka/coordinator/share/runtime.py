@@ -79,7 +79,7 @@ class ShareGroupRuntime:
             coordinator.groups,
             live,
             live.hashes,
-            topics.group_config,
+            topics.group_configs.resolve,
             config.integer("group.share.max.size"),
             groups.partition_of,
             coordinator.forget,

@@ -27,7 +27,7 @@ def run(body: Callable[[Caller], Awaitable[None]], path: Path, **settings: str) 
     async def with_topic(caller: Caller) -> None:
         if caller.broker.topics.find("flights") is None:
             caller.broker.topics.create("flights", 2)
-            caller.broker.topics.alter_group_configs("g", {"share.auto.offset.reset": "earliest"})
+            caller.broker.topics.group_configs.alter("g", {"share.auto.offset.reset": "earliest"})
         await body(caller)
 
     few = {"offsets_topic_num_partitions": "2", "share_coordinator_state_topic_num_partitions": "2"}

@@ -154,11 +154,11 @@ def test_group_settings_are_set_described_and_taken_back(tmp_path: Path) -> None
         (config,) = describe(caller, GROUP, "g", name).configs
         assert (config.value, config.config_source) == ("20000", ConfigSource.GROUP_CONFIG)
         assert [(each.name, each.value) for each in config.synonyms] == [(name, "20000"), (f"group.{name}", "30000")]
-        assert caller.broker.topics.group_config("g").integer(name) == 20_000
+        assert caller.broker.topics.group_configs.resolve("g").integer(name) == 20_000
         assert change(caller, GROUP, "g", (name, DELETE, None)).error_code == 0
         (config,) = describe(caller, GROUP, "g", name).configs
         assert (config.value, config.config_source) == ("30000", ConfigSource.DEFAULT_CONFIG)
-        assert caller.broker.topics.group_config("g").integer(name) == 30_000
+        assert caller.broker.topics.group_configs.resolve("g").integer(name) == 30_000
 
     run(body, tmp_path)
 
@@ -168,7 +168,7 @@ def test_group_settings_outlive_the_broker(tmp_path: Path) -> None:
         assert replace(caller, GROUP, "g", share_auto_offset_reset="earliest").error_code == 0
 
     async def second(caller: Caller) -> None:
-        assert caller.broker.topics.group_config("g").text("share.auto.offset.reset") == "earliest"
+        assert caller.broker.topics.group_configs.resolve("g").text("share.auto.offset.reset") == "earliest"
 
     run(first, tmp_path)
     run(second, tmp_path)

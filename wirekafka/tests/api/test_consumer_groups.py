@@ -207,7 +207,7 @@ def test_groups_are_forgotten_with_the_topic_that_holds_them(tmp_path: Path) -> 
 
 def test_group_may_set_its_own_times(tmp_path: Path) -> None:
     async def body(caller: Caller) -> None:
-        caller.broker.topics.alter_group_configs("g", {"consumer.heartbeat.interval.ms": "7000"})
+        caller.broker.topics.group_configs.alter("g", {"consumer.heartbeat.interval.ms": "7000"})
         assert beat(caller).heartbeat_interval_ms == 7000
         assert beat(caller, group="h").heartbeat_interval_ms == 5000
 

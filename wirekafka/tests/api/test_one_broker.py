@@ -110,7 +110,7 @@ def test_list_config_resources_names_what_has_settings(tmp_path: Path) -> None:
     async def body(caller: Caller) -> None:
         topics = caller.broker.topics
         topics.create("t", 1)
-        topics.alter_group_configs("g", {"share.session.timeout.ms": "50000"})
+        topics.group_configs.alter("g", {"share.session.timeout.ms": "50000"})
 
         def listed(version: int, *types: int) -> list[tuple[int, str]]:
             response = caller.ask(ListConfigResourcesRequest(resource_types=list(types)), version)

@@ -89,7 +89,7 @@ def test_acknowledgement_of_no_session_is_refused(tmp_path: Path, fields: dict[s
 
 def test_renewal_that_the_group_does_not_allow_is_refused(tmp_path: Path) -> None:
     async def body(caller: Caller) -> None:
-        caller.broker.topics.alter_group_configs(
+        caller.broker.topics.group_configs.alter(
             "g", {"share.auto.offset.reset": "earliest", "share.renew.acknowledge.enable": "false"}
         )
         append(caller, b"a")

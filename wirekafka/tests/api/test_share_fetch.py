@@ -209,7 +209,7 @@ def test_what_was_done_outlives_the_broker(tmp_path: Path) -> None:
 
 def test_group_that_begins_at_the_end_misses_nothing_that_comes_while_the_broker_is_away(tmp_path: Path) -> None:
     async def before(caller: Caller) -> None:
-        caller.broker.topics.alter_group_configs("g", {"share.auto.offset.reset": "latest"})
+        caller.broker.topics.group_configs.alter("g", {"share.auto.offset.reset": "latest"})
         append(caller, b"a")
         member = Member(caller)
         assert acquired(await member.fetch(0)) == {}
@@ -252,6 +252,20 @@ def test_partition_that_is_deleted_is_told_to_who_waits(tmp_path: Path) -> None:
         assert data[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         assert (data[0].current_leader.leader_id, data[0].current_leader.leader_epoch) == (-1, -1), "no broker is named"
         assert caller.broker.share_groups.describe_offsets("g", None) == {}
+
+    run(body, tmp_path)
+
+
+def test_partition_that_is_closed_with_the_broker_is_told_to_who_waits(tmp_path: Path) -> None:
+    async def body(caller: Caller) -> None:
+        append(caller, b"a")
+        member = Member(caller)
+        await member.fetch(0)
+        pending = member.ask(member.fetch_request(max_wait_ms=10_000), 2)
+        topic = caller.broker.topics.find("flights")
+        assert topic is not None
+        topic.partitions[0].close()
+        assert partitions_of(await wait_for(pending))[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
     run(body, tmp_path)
 
