@@ -43,7 +43,9 @@ def log() -> None:
 )
 @click.option("--from", "from_offset", type=click.IntRange(min=0), default=0, metavar="OFFSET", help="Begin with this offset.")
 @click.option("--until", "until_offset", type=click.IntRange(min=0), metavar="OFFSET", help="End before this offset.")
-@click.option("--raw", is_flag=True, help="Show records of __consumer_offsets as bytes, not as what they mean.")
+@click.option(
+    "--raw", is_flag=True, help="Show records of __consumer_offsets and __transaction_state as bytes, not as what they mean."
+)
 def dump(path: str, records: bool, output: str, bytes_style: str, from_offset: int, until_offset: int | None, raw: bool) -> None:
     """Shows what a file holds: a log's batches and records, its indexes, a snapshot of producers, a checkpoint.
 
@@ -63,7 +65,7 @@ def dump(path: str, records: bool, output: str, bytes_style: str, from_offset: i
         from_offset=from_offset,
         until_offset=until_offset,
         bytes_style=BytesStyle(bytes_style),
-        decodes_groups=not raw,
+        has_meanings=not raw,
     )
     with _reading():
         sys.exit(_dump(files, selection, writer_of(output)))

@@ -14,6 +14,8 @@ from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
 from wirekafka.coordinator.records import CommittedOffset, GroupRecord, OffsetRecord, decode
+from wirekafka.coordinator.transactions.records import decode as decode_transaction
+from wirekafka.coordinator.transactions.transaction import Transaction
 from wirekafka.errors import KafkaError, ProtocolError
 from wirekafka.inspection.batches import StoredBatch, control_of, scan
 from wirekafka.inspection.files import (
@@ -42,7 +44,7 @@ from wirekafka.log.producer_snapshot import CorruptSnapshotError
 from wirekafka.log.producer_state import Producers
 from wirekafka.log.transaction_index import ENTRY as TRANSACTION_ENTRY
 from wirekafka.log.transaction_index import AbortedTransaction
-from wirekafka.names import GROUP_METADATA_TOPIC, NO_SEQUENCE, NO_TIMESTAMP, format_topic_id
+from wirekafka.names import GROUP_METADATA_TOPIC, NO_SEQUENCE, NO_TIMESTAMP, TRANSACTION_STATE_TOPIC, format_topic_id
 from wirekafka.wire.batch import MOST_SEQUENCE, Record
 
 Fields = dict[str, Any]
@@ -68,7 +70,7 @@ class Selection:
         has_batches, has_records: which rows a log gives.
         from_offset, until_offset: batches that hold offsets between these, the second one excluded; of their records, those.
         bytes_style: of keys, values and headers.
-        decodes_groups: records of `__consumer_offsets` are shown as what they mean.
+        has_meanings: records of `__consumer_offsets` and `__transaction_state` are shown as what they mean.
     """
 
     has_batches: bool = True
@@ -76,7 +78,7 @@ class Selection:
     from_offset: int = 0
     until_offset: int | None = None
     bytes_style: BytesStyle = BytesStyle.TEXT
-    decodes_groups: bool = True
+    has_meanings: bool = True
 
 
 def files_to_dump(path: str) -> list[str]:
@@ -118,7 +120,10 @@ class _Log:
         self._path = path
         self._selection = selection
         partition = partition_of_folder(os.path.basename(os.path.dirname(os.path.abspath(path))))
-        self._holds_groups = selection.decodes_groups and partition is not None and partition.topic == GROUP_METADATA_TOPIC
+        topic = partition.topic if selection.has_meanings and partition is not None else None
+        self._meanings = {GROUP_METADATA_TOPIC: self._group_meaning, TRANSACTION_STATE_TOPIC: _transaction_meaning}.get(
+            topic or ""
+        )
 
     def rows(self, advance: Advance) -> Iterator[Row]:
         selection = self._selection
@@ -157,29 +162,48 @@ class _Log:
         control = control_of(record) if header is not None and header.is_control else None
         if control is not None:
             return fields | {"control": control.name, "coordinator_epoch": control.coordinator_epoch}
-        meaning = self._meaning(record) if self._holds_groups else None
+        meaning = self._meanings(record) if self._meanings is not None else None
         if meaning is not None:
-            return fields | {"group_record": meaning}
+            return fields | meaning
         return fields | {
             "key": show_bytes(record.key, style),
             "value": show_bytes(record.value, style),
             "headers": [[show_bytes(name, style), show_bytes(value, style)] for name, value in record.headers],
         }
 
-    def _meaning(self, record: Record) -> Fields | None:
+    def _group_meaning(self, record: Record) -> Fields | None:
         """What a record of `__consumer_offsets` says; None if it is of a type, or a version, that is not known."""
         try:
             match decode(record.key, record.value):
                 case OffsetRecord() as found:
                     value: object = _offset_fields(found.value) if found.value else None
                     names = {"group": found.group_id, "topic": found.topic, "partition": found.partition}
-                    return {"type": "offset", **names, "value": value}
+                    return {"group_record": {"type": "offset", **names, "value": value}}
                 case GroupRecord() as found:
                     value = show_message(found.value, self._selection.bytes_style) if found.value else None
-                    return {"type": "group", "group": found.group_id, "value": value}
+                    return {"group_record": {"type": "group", "group": found.group_id, "value": value}}
         except ProtocolError:
             pass
         return None
+
+
+def _transaction_meaning(record: Record) -> Fields | None:
+    """What a record of `__transaction_state` says; None if it is of a version that is not known."""
+    try:
+        found = decode_transaction(record.key, record.value)
+    except ProtocolError:
+        return None
+    if found is None:
+        return None
+    value = None if found.value is None else _transaction_fields(found.value)
+    return {"transaction_record": {"transactional_id": found.transactional_id, "value": value}}
+
+
+def _transaction_fields(transaction: Transaction) -> Fields:
+    fields = asdict(transaction)
+    # The id is the record's key, and the epoch before the last is not in the log.
+    del fields["transactional_id"], fields["last_producer_epoch"]
+    return fields | {"state": transaction.state.title, "partitions": [str(each) for each in sorted(transaction.partitions)]}
 
 
 def _offset_fields(committed: CommittedOffset) -> Fields:
