@@ -270,7 +270,7 @@ def shares_of(broker: Broker, group: str) -> dict[str, list[int]]:
         try:
             members = admin.describe_consumer_groups([group])[group].result(20).members
         except KafkaException as error:
-            if error.args[0].code() != KafkaError.COORDINATOR_LOAD_IN_PROGRESS:
+            if error.args[0].code() not in (KafkaError.COORDINATOR_LOAD_IN_PROGRESS, KafkaError.NOT_COORDINATOR):
                 raise
             return False  # Apache Kafka loads groups after its start
         for member in members:
