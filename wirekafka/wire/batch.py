@@ -387,6 +387,7 @@ def build_keyed_batch(
     producer_id: int = NO_PRODUCER_ID,
     producer_epoch: int = NO_PRODUCER_EPOCH,
     base_sequence: int = NO_SEQUENCE,
+    is_control: bool = False,
 ) -> bytearray:
     """The bytes of a batch of keys and values, all of one time, as coordinators write them: in half the time of `build_batch`.
 
@@ -403,6 +404,8 @@ def build_keyed_batch(
     body = b"".join(pieces)
     count = len(pairs)
     attributes = compression | TRANSACTIONAL_MASK if producer_id != NO_PRODUCER_ID else compression
+    if is_control:
+        attributes |= CONTROL_MASK
     batch = bytearray(HEADER_SIZE)
     _HEADER.pack_into(
         *(batch, 0, 0, 0, NO_LEADER_EPOCH, MAGIC, 0, attributes, count - 1, timestamp, timestamp),

@@ -15,7 +15,7 @@ from struct import Struct
 from typing import NamedTuple
 
 from wirekafka.errors import KafkaError
-from wirekafka.wire.batch import Record, build_batch, iterate_records
+from wirekafka.wire.batch import Record, build_keyed_batch, iterate_records
 from wirekafka.wire.compression import Buffer
 
 CONTROL_KEY = Struct(">hh")
@@ -38,12 +38,8 @@ def build_end_marker(marker: EndMarker, *, producer_id: int, producer_epoch: int
     """The control batch that ends the transaction of a producer."""
     key = CONTROL_KEY.pack(_VERSION, COMMIT if marker.is_commit else ABORT)
     value = END_MARKER_VALUE.pack(_VERSION, marker.coordinator_epoch)
-    return build_batch(
-        [Record(key, value, timestamp=timestamp)],
-        producer_id=producer_id,
-        producer_epoch=producer_epoch,
-        is_transactional=True,
-        is_control=True,
+    return build_keyed_batch(
+        [(key, value)], timestamp=timestamp, producer_id=producer_id, producer_epoch=producer_epoch, is_control=True
     )
 
 
