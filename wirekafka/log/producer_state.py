@@ -228,11 +228,18 @@ class Producers:
             del self._by_id[producer_id]
         return len(expired)
 
-    def forget_transactions(self) -> None:
-        """Forgets which transactions are open; the producers stay."""
+    def forget_transactions(self, log_start_offset: int) -> None:
+        """Forgets transactions of which all records are gone, and with them perhaps who would end them; the producers stay.
+
+        Records that may yet follow begin such a transaction anew.
+        """
+        if self._open is None:
+            return
         for producer in self:
-            producer.transaction_first_offset = None
-        self._open = self.first_unstable_offset = None
+            if producer.transaction_first_offset is not None and (producer.last_offset or 0) < log_start_offset:
+                producer.transaction_first_offset = None
+                del self._open[producer.producer_id]
+        self.first_unstable_offset = next(iter(self._open.values()), None)
 
     def clear(self, end_offset: int) -> None:
         """Forgets everything; the state is that of a log whose records begin at `end_offset`."""

@@ -143,6 +143,7 @@ class Loader:
         if not segments:
             segments.append(self._create_segment(log_end_offset))
         log_start_offset = max(self.log_start_offset, segments[0].base_offset)
+        producers.forget_transactions(log_start_offset)
         self._tidy_snapshots(segments, files, log_end_offset)
         if epochs.truncate_end(log_end_offset) | epochs.truncate_start(log_start_offset):
             self.folder.write_file(EPOCHS_FILE, epochs.write())
@@ -400,9 +401,6 @@ class Loader:
                 continue
             try:
                 producers.read_snapshot(self.folder.read_file(file_name(offset, SNAPSHOT_SUFFIX)) or b"", offset)
-                if offset <= first_offset:
-                    # Their records are gone, and those that may follow begin them anew. Nothing else might ever end them.
-                    producers.forget_transactions()
                 break
             except CorruptSnapshotError as error:
                 log.warning("Ignored a snapshot of producers", partition=self.name, offset=offset, reason=str(error))

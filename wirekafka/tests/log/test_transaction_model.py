@@ -142,6 +142,10 @@ class World:
         self.start_offset = min(self.start_offset, self.end_offset)
         self.log.high_watermark = self.log.log_end_offset
         self.world.pass_delays()
+        # A start forgets transactions without records, so that they are not open for ever.
+        for producer_id in Walked(self.batches).open:
+            if not any(each.producer_id == producer_id and each.last_offset >= self.start_offset for each in self.batches):
+                self.end(producer_id)
 
     # How it comes back
 
