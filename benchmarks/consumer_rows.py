@@ -1,0 +1,111 @@
+"""Rows about wirekafka's groups of the consumer protocol: what an assignment of a large one costs, and whom it keeps waiting."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.brokers import MeasuredWirekafka, cpu_seconds
+from benchmarks.log_rows import LogRow
+from benchmarks.rows import Figure, Figures, Timing
+from compat_tests.harness.broker import running
+from compat_tests.harness.raw import RawConnection, framed
+from wirekafka.api.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from wirekafka.api.create_topics import CreatableTopic, CreateTopicsRequest
+from wirekafka.api.find_coordinator import FindCoordinatorRequest
+from wirekafka.api.registry import APIS
+from wirekafka.wire.codec import decode, encode
+
+MEMBERS = 1000
+TOPICS = [f"topic-{number:03}" for number in range(100)]
+PARTITIONS = 100
+CONNECTIONS = 20
+INTERVAL_MS = 10_000
+"""After an assignment, so that all members are there before the next one."""
+
+BEATS = 20_000
+VERSION = 1
+API = next(api for api in APIS.values() if api.request is ConsumerGroupHeartbeatRequest)
+
+
+def _frame(request: ConsumerGroupHeartbeatRequest) -> bytes:
+    return framed(API, VERSION, encode(request, VERSION, True))
+
+
+def _beat(member: int, epoch: int) -> ConsumerGroupHeartbeatRequest:
+    return ConsumerGroupHeartbeatRequest(group_id="g", member_id=f"member-{member:029}", member_epoch=epoch)
+
+
+def _join(member: int) -> ConsumerGroupHeartbeatRequest:
+    request = _beat(member, 0)
+    request.rebalance_timeout_ms = 300_000
+    request.subscribed_topic_names = TOPICS
+    request.topic_partitions = []
+    return request
+
+
+def _answer(connection: RawConnection) -> Any:
+    answer = decode(API.response, VERSION, True, connection.receive_frame()[5:])
+    assert answer.error_code == 0, answer
+    return answer
+
+
+def _epochs(connections: Sequence[RawConnection], requests: Sequence[ConsumerGroupHeartbeatRequest]) -> list[int]:
+    """Sends heartbeats, one on each connection at a time, and returns the epochs that the members have come to."""
+    epochs = []
+    for start in range(0, len(requests), len(connections)):
+        some = requests[start : start + len(connections)]
+        for connection, request in zip(connections, some, strict=False):
+            connection.send(_frame(request))
+        epochs += [_answer(connection).member_epoch for connection, _ in zip(connections, some, strict=False)]
+    return epochs
+
+
+def assignment(directory: Path, timing: Timing) -> Figures:
+    """One member has 10,000 partitions; 999 more have joined; then a heartbeat assigns them to all, while another client asks."""
+    directory.mkdir()
+    broker = MeasuredWirekafka(directory)
+    broker.settings = {"group.consumer.assignment.interval.ms": str(INTERVAL_MS)}
+    with running(broker), contextlib.ExitStack() as stack:
+        connections = [stack.enter_context(RawConnection(broker.address, timeout_s=120)) for _ in range(CONNECTIONS + 1)]
+        other = connections.pop()
+        for name in TOPICS:
+            topic = CreatableTopic(name=name, num_partitions=PARTITIONS, replication_factor=1)
+            assert other.ask(CreateTopicsRequest(topics=[topic]), 7).topics[0].error_code == 0
+        before = cpu_seconds(broker)
+        epochs = _epochs(connections, [_join(member) for member in range(MEMBERS)])
+        figures = {"join": (cpu_seconds(broker) - before) / MEMBERS * 1e3}
+        time.sleep(INTERVAL_MS / 1000)
+        before, began = cpu_seconds(broker), time.monotonic()
+        connections[0].send(_frame(_beat(0, epochs[0])))
+        other.ask(FindCoordinatorRequest(coordinator_keys=["g"]), 4)
+        figures["wait"] = (time.monotonic() - began) * 1e3
+        assert _answer(connections[0]).member_epoch == epochs[0], "it has to give partitions up first"
+        figures |= {"took": (time.monotonic() - began) * 1e3, "cpu": (cpu_seconds(broker) - before) * 1e3}
+        for _ in range(3):
+            requests = [_beat(member, epoch) for member, epoch in enumerate(epochs)]
+            requests[0].topic_partitions = []
+            epochs = _epochs(connections, requests)
+        before = cpu_seconds(broker)
+        for _ in range(BEATS // MEMBERS):
+            _epochs(connections, [_beat(member, epoch) for member, epoch in enumerate(epochs)])
+        return figures | {"beat": (cpu_seconds(broker) - before) / BEATS * 1e6}
+
+
+CONSUMER_ROWS = (
+    LogRow(
+        "consumer-assignment",
+        f"{MEMBERS:,} members of the consumer protocol are assigned {len(TOPICS) * PARTITIONS:,} partitions",
+        {
+            "took": Figure("ms", asked=300),
+            "cpu": Figure("broker CPU ms"),
+            "wait": Figure("ms another client waits meanwhile"),
+            "join": Figure("broker CPU ms a join"),
+            "beat": Figure("broker CPU us a heartbeat"),
+        },
+        assignment,
+    ),
+)
