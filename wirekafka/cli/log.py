@@ -44,7 +44,9 @@ def log() -> None:
 @click.option("--from", "from_offset", type=click.IntRange(min=0), default=0, metavar="OFFSET", help="Begin with this offset.")
 @click.option("--until", "until_offset", type=click.IntRange(min=0), metavar="OFFSET", help="End before this offset.")
 @click.option(
-    "--raw", is_flag=True, help="Show records of __consumer_offsets and __transaction_state as bytes, not as what they mean."
+    "--raw",
+    is_flag=True,
+    help="Show records of __consumer_offsets, __transaction_state and __share_group_state as bytes, not as what they mean.",
 )
 def dump(path: str, records: bool, output: str, bytes_style: str, from_offset: int, until_offset: int | None, raw: bool) -> None:
     """Shows what a file holds: a log's batches and records, its indexes, a snapshot of producers, a checkpoint.

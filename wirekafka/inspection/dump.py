@@ -14,6 +14,8 @@ from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
 from wirekafka.coordinator.records import CommittedOffset, GroupRecord, OffsetRecord, decode
+from wirekafka.coordinator.share.records import ShareSnapshotValue
+from wirekafka.coordinator.share.records import decode as decode_share
 from wirekafka.coordinator.transactions.records import decode as decode_transaction
 from wirekafka.coordinator.transactions.transaction import Transaction
 from wirekafka.errors import KafkaError, ProtocolError
@@ -44,7 +46,14 @@ from wirekafka.log.producer_snapshot import CorruptSnapshotError
 from wirekafka.log.producer_state import Producers
 from wirekafka.log.transaction_index import ENTRY as TRANSACTION_ENTRY
 from wirekafka.log.transaction_index import AbortedTransaction
-from wirekafka.names import GROUP_METADATA_TOPIC, NO_SEQUENCE, NO_TIMESTAMP, TRANSACTION_STATE_TOPIC, format_topic_id
+from wirekafka.names import (
+    GROUP_METADATA_TOPIC,
+    NO_SEQUENCE,
+    NO_TIMESTAMP,
+    SHARE_STATE_TOPIC,
+    TRANSACTION_STATE_TOPIC,
+    format_topic_id,
+)
 from wirekafka.wire.batch import MOST_SEQUENCE, Record
 
 Fields = dict[str, Any]
@@ -70,7 +79,8 @@ class Selection:
         has_batches, has_records: which rows a log gives.
         from_offset, until_offset: batches that hold offsets between these, the second one excluded; of their records, those.
         bytes_style: of keys, values and headers.
-        has_meanings: records of `__consumer_offsets` and `__transaction_state` are shown as what they mean.
+        has_meanings: records of `__consumer_offsets`, `__transaction_state` and `__share_group_state` are shown as what they
+            mean.
     """
 
     has_batches: bool = True
@@ -121,9 +131,11 @@ class _Log:
         self._selection = selection
         partition = partition_of_folder(os.path.basename(os.path.dirname(os.path.abspath(path))))
         topic = partition.topic if selection.has_meanings and partition is not None else None
-        self._meanings = {GROUP_METADATA_TOPIC: self._group_meaning, TRANSACTION_STATE_TOPIC: _transaction_meaning}.get(
-            topic or ""
-        )
+        self._meanings = {
+            GROUP_METADATA_TOPIC: self._group_meaning,
+            TRANSACTION_STATE_TOPIC: _transaction_meaning,
+            SHARE_STATE_TOPIC: self._share_meaning,
+        }.get(topic or "")
 
     def rows(self, advance: Advance) -> Iterator[Row]:
         selection = self._selection
@@ -185,6 +197,21 @@ class _Log:
         except ProtocolError:
             pass
         return None
+
+    def _share_meaning(self, record: Record) -> Fields | None:
+        """What a record of `__share_group_state` says; None if it is of a type, or a version, that is not known."""
+        try:
+            found = decode_share(record.key, record.value)
+        except ProtocolError:
+            return None
+        if found is None:
+            return None
+        key = found.key
+        names = {"group": key.group_id, "topic_id": format_topic_id(key.topic_id), "partition": key.partition}
+        if found.value is None:
+            return {"share_record": {"type": "snapshot", **names, "value": None}}
+        kind = "snapshot" if isinstance(found.value, ShareSnapshotValue) else "update"
+        return {"share_record": {"type": kind, **names, "value": show_message(found.value, self._selection.bytes_style)}}
 
 
 def _transaction_meaning(record: Record) -> Fields | None:

@@ -8,6 +8,9 @@ from pathlib import Path
 import pytest
 
 from wirekafka.coordinator.records import CommittedOffset, GroupMetadataValue, GroupRecord, MemberMetadata, OffsetRecord, encode
+from wirekafka.coordinator.share.in_flight import RecordState, StateBatch
+from wirekafka.coordinator.share.records import ShareKey, ShareSnapshotValue, ShareStateRecord, ShareUpdateValue, to_values
+from wirekafka.coordinator.share.records import encode as encode_share
 from wirekafka.coordinator.transactions.records import TransactionRecord
 from wirekafka.coordinator.transactions.records import encode as encode_transaction
 from wirekafka.coordinator.transactions.transaction import Transaction, TransactionState
@@ -204,6 +207,31 @@ def test_dump_of_transactions_shows_what_the_records_mean(tmp_path: Path) -> Non
     assert unknown["key"] == "\0c"
     raw = Selection(has_batches=False, has_records=True, has_meanings=False)
     assert all("transaction_record" not in fields for fields in fields_of(path, raw))
+
+
+def test_dump_of_the_state_of_share_groups_shows_what_the_records_mean(tmp_path: Path) -> None:
+    key = ShareKey("g", TOPIC_ID, 3)
+    batches = to_values([StateBatch(5, 7, RecordState.ACKNOWLEDGED, 1)])
+    update = ShareUpdateValue(snapshot_epoch=1, leader_epoch=2, start_offset=4, delivery_complete_count=3, state_batches=batches)
+    values = [ShareSnapshotValue(start_offset=4), update, None]
+    keyed = [Record(*encode_share(ShareStateRecord(key, value)), timestamp=NOW_MS) for value in values]
+    path = log_of(tmp_path, build_batch([*keyed, Record(b"\0\x63", b"", timestamp=NOW_MS)]), topic="__share_group_state")
+    snapshot, changed, gone, unknown = fields_of(path, RECORDS)
+    names = {"group": "g", "topic_id": format_topic_id(TOPIC_ID), "partition": 3}
+    assert snapshot["share_record"]["type"] == "snapshot"
+    assert changed["share_record"] == {
+        "type": "update",
+        **names,
+        "value": {
+            "snapshot_epoch": 1,
+            "leader_epoch": 2,
+            "start_offset": 4,
+            "delivery_complete_count": 3,
+            "state_batches": [{"first_offset": 5, "last_offset": 7, "delivery_state": 2, "delivery_count": 1}],
+        },
+    }
+    assert gone["share_record"] == {"type": "snapshot", **names, "value": None}
+    assert unknown["key"] == "\0c"
 
 
 def test_dump_of_the_indexes_shows_their_entries(folder: Path) -> None:
