@@ -29,7 +29,7 @@ from wirekafka.coordinator.transactions.transaction import TRANSACTIONS_V2, Tran
 from wirekafka.errors import ErrorCode, KafkaError, ProtocolError
 from wirekafka.log.validation import Origin
 from wirekafka.names import TRANSACTION_STATE_TOPIC, TopicPartition
-from wirekafka.wire.batch import build_keyed_batch, iterate_records
+from wirekafka.wire.batch import BatchHeader, build_keyed_batch, iterate_records
 
 if TYPE_CHECKING:
     from wirekafka.clock import Clock, Timer
@@ -112,6 +112,9 @@ class TransactionRuntime:
             return
         latest: dict[bytes | None, bytes | None] = {}
         for batch in partition.log.batches(partition.log.log_start_offset):
+            if BatchHeader(batch).is_control:
+                # Whoever names this partition in a transaction gets a marker here.
+                continue
             for record in iterate_records(batch):
                 latest[record.key] = record.value
         for key, value in latest.items():

@@ -227,6 +227,22 @@ def test_records_that_are_not_understood_are_passed_over(tmp_path: Path) -> None
     run(tmp_path, first, second)
 
 
+def test_markers_among_the_records_of_transactions_mean_nothing(tmp_path: Path) -> None:
+    async def first(broker: Broker) -> None:
+        producer = begin(broker)
+        place = TopicPartition(TRANSACTION_STATE_TOPIC, broker.transactions.partition_of("x"))
+        broker.transactions.add_partitions("x", producer, [place])
+        broker.transactions.end("x", producer, is_commit=True, client_version=0)
+
+    async def second(broker: Broker) -> None:
+        assert state_of(broker) == "CompleteCommit"
+
+    run(tmp_path, first)
+    with capture_logs() as logs:
+        run(tmp_path, second)
+    assert not [entry for entry in logs if entry["log_level"] in ("warning", "error")]
+
+
 def test_ids_of_an_offline_partition_are_not_available(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def first(broker: Broker) -> None:
         begin(broker)
