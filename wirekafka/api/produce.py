@@ -193,6 +193,10 @@ def _check_transaction(broker: Broker, call: Call[ProduceRequest], transactional
             transactional_id, producer_id, producer_epoch, list(asked), adds=adds, knows_abortable=knows_abortable
         )
         refused |= {asked[name]: _as_producer_knows_it(code, adds=adds) for name, code in errors.items()}
+        for name, code in errors.items():
+            if code is ErrorCode.INVALID_PRODUCER_ID_MAPPING:
+                # Whoever makes up producer ids leaves nothing behind.
+                asked[name].log.producers.forget_beginning(producer_id)
     return refused
 
 

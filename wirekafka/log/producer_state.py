@@ -154,7 +154,7 @@ class Producers:
         if batch.attributes & TRANSACTIONAL_MASK:
             if not was_open:
                 self._note_open(producer.producer_id, batch.base_offset)
-            self._forget_beginning(producer.producer_id)
+            self.forget_beginning(producer.producer_id)
 
     def _note_open(self, producer_id: int, first_offset: int) -> None:
         if self._open is None:
@@ -173,7 +173,7 @@ class Producers:
         if self._by_id is None:
             self._by_id = {}
         self._by_id[producer_id] = producer
-        self._forget_beginning(producer_id)
+        self.forget_beginning(producer_id)
         if first_offset is None:
             return None
         if self._open is not None:
@@ -184,7 +184,8 @@ class Producers:
         stable = last_offset + 1 if self.first_unstable_offset is None else self.first_unstable_offset
         return AbortedTransaction(VERSION, producer_id, first_offset, last_offset, stable)
 
-    def _forget_beginning(self, producer_id: int) -> None:
+    def forget_beginning(self, producer_id: int) -> None:
+        """No transaction of the producer is about to begin; what `begin_transaction` noted does not hold any more."""
         if self._beginnings:
             self._beginnings.pop(producer_id, None)
 

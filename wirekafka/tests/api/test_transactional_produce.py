@@ -99,6 +99,7 @@ def test_transactional_id_of_another_producer_is_refused(tmp_path: Path, version
         Transactor(caller, "other", version=version)
         answers = producer.ask({0: producer.batch(b"a", sequence=0)}, transactional_id="other")
         assert answers[0].error_code == ErrorCode.INVALID_PRODUCER_ID_MAPPING
+        assert not partition_of(caller).log.producers._beginnings
 
     run(body, tmp_path)
 
