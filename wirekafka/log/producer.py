@@ -166,14 +166,14 @@ class Producer:
             )
 
     def check_transaction(self, batch: BatchHeader) -> None:
-        """Checks that the batch is part of the transaction, while one is open.
+        """Checks that the batch is part of the transaction that is open.
 
         Raises:
             KafkaError: INVALID_TXN_STATE.
 
         Source: ProducerAppendInfo.appendDataBatch.
         """
-        if self.transaction_first_offset is not None and not batch.attributes & TRANSACTIONAL_MASK:
+        if not batch.attributes & TRANSACTIONAL_MASK:
             raise KafkaError(
                 ErrorCode.INVALID_TXN_STATE,
                 f"producer {self.producer_id} has an open transaction, to which the batch does not belong",
@@ -207,7 +207,7 @@ class Producer:
     # What it has written
 
     def add(self, batch: BatchHeader) -> None:
-        """Remembers a batch that follows; the first one that is transactional begins a transaction."""
+        """Remembers a batch that follows."""
         memory = BatchMemory(batch.last_sequence, batch.last_offset, batch.last_offset_delta, batch.max_timestamp)
         if batch.producer_epoch != self.epoch:
             self.epoch = batch.producer_epoch
@@ -215,8 +215,6 @@ class Producer:
         else:
             self.batches = (*self.batches[1 - BATCHES_KEPT :], memory)
         self.last_timestamp = batch.max_timestamp
-        if batch.attributes & TRANSACTIONAL_MASK and self.transaction_first_offset is None:
-            self.transaction_first_offset = batch.base_offset
 
     def end_transaction(self, epoch: int, coordinator_epoch: int, timestamp: int) -> None:
         """A marker has ended its transaction; with a new epoch, sequence numbers begin anew."""

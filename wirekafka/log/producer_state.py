@@ -130,7 +130,8 @@ class Producers:
             if self._beginnings and producer_id in self._beginnings:
                 producer.check_beginning(batch, self._beginnings[producer_id])
             producer.check_sequence(batch)
-        producer.check_transaction(batch)
+        if producer.transaction_first_offset is not None:
+            producer.check_transaction(batch)
         return producer
 
     def commit(
@@ -146,13 +147,13 @@ class Producers:
         return None
 
     def _add(self, producer: Producer, batch: BatchHeader) -> None:
-        was_open = producer.transaction_first_offset is not None
         producer.add(batch)
         if self._by_id is None:
             self._by_id = {}
         self._by_id[producer.producer_id] = producer
         if batch.attributes & TRANSACTIONAL_MASK:
-            if not was_open:
+            if producer.transaction_first_offset is None:
+                producer.transaction_first_offset = batch.base_offset
                 self._note_open(producer.producer_id, batch.base_offset)
             self.forget_beginning(producer.producer_id)
 
