@@ -21,6 +21,7 @@ Versions:
 Differs from Apache Kafka:
     A new regular expression is looked up at once, and the member has its partitions with the first answer; in Apache Kafka it is
     looked up in the background, and they come with the second. RE2 is Google's own; Apache Kafka has its port to Java.
+    `group.consumer.assignors` names no classes: there are the two that Apache Kafka brings along.
 
 Source: GroupCoordinatorService.consumerGroupHeartbeat, KafkaApis.handleConsumerGroupHeartbeat.
 """
