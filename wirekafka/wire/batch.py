@@ -46,6 +46,10 @@ DELETE_HORIZON_MASK = 0x40
 MOST_SEQUENCE = 0x7FFFFFFF
 
 _HEADER = struct.Struct(">qiibIhiqqqhii")
+_UNCOVERED = struct.Struct(">qiibI")
+"""The header up to the checksum."""
+_COVERED = struct.Struct(">hiqqqhii")
+"""The header behind the checksum, which covers it."""
 _INT64 = struct.Struct(">q")
 _UINT32 = struct.Struct(">I")
 _INT32 = struct.Struct(">i")
@@ -406,13 +410,13 @@ def build_keyed_batch(
     attributes = compression | TRANSACTIONAL_MASK if producer_id != NO_PRODUCER_ID else compression
     if is_control:
         attributes |= CONTROL_MASK
-    batch = bytearray(HEADER_SIZE)
-    _HEADER.pack_into(
-        *(batch, 0, 0, 0, NO_LEADER_EPOCH, MAGIC, 0, attributes, count - 1, timestamp, timestamp),
-        *(producer_id, producer_epoch, base_sequence, count),
+    if compression:
+        body = compress(compression, body)
+    covered = _COVERED.pack(attributes, count - 1, timestamp, timestamp, producer_id, producer_epoch, base_sequence, count)
+    length = HEADER_SIZE - LOG_OVERHEAD + len(body)
+    return bytearray(
+        b"%b%b%b" % (_UNCOVERED.pack(0, length, NO_LEADER_EPOCH, MAGIC, crc32c(body, crc32c(covered))), covered, body)
     )
-    batch += compress(compression, body) if compression else body
-    return _sealed(batch)
 
 
 def encode_record(record: Record, timestamp_delta: int, offset_delta: int) -> bytes:

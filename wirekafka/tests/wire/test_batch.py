@@ -13,6 +13,7 @@ from wirekafka.wire.batch import (
     Record,
     TimestampType,
     build_batch,
+    build_keyed_batch,
     check_crc,
     encode_record,
     iterate_records,
@@ -251,3 +252,19 @@ def test_record_that_is_broken_inside_is_refused(body: str) -> None:
 def test_encoded_record_is_the_documented_bytes() -> None:
     record = Record(key=b"k", value=None, headers=((b"h", b"v"),))
     assert encode_record(record, 1, 2).hex(" ") == "16 00 02 04 02 6b 01 02 02 68 02 76"
+
+
+@given(
+    st.lists(st.tuples(st.binary(max_size=3000), st.none() | st.binary(max_size=3000)), min_size=1, max_size=70),
+    st.sampled_from([Compression.NONE, Compression.LZ4]),
+    st.booleans(),
+    st.booleans(),
+)
+def test_keyed_batch_is_what_the_general_builder_makes(
+    pairs: list[tuple[bytes, bytes | None]], compression: Compression, is_transactional: bool, is_control: bool
+) -> None:
+    producer: dict[str, Any] = {"producer_id": 7, "producer_epoch": 3, "base_sequence": 0} if is_transactional else {}
+    keyed = build_keyed_batch(pairs, timestamp=1_700_000_000_000, compression=compression, is_control=is_control, **producer)
+    records = [Record(key, value, (), 1_700_000_000_000) for key, value in pairs]
+    general = build_batch(records, compression=compression, is_transactional=is_transactional, is_control=is_control, **producer)
+    assert keyed == general
