@@ -182,9 +182,12 @@ def grow(broker: Broker, topic: str, partition_count: int) -> None:
         future.result(20)
 
 
-def test_a_consumer_subscribes_by_a_regular_expression(broker: Broker, writer: Agent, consume: Join, topic: str) -> None:
+@every_consumer
+def test_a_consumer_subscribes_by_a_regular_expression(
+    broker: Broker, writer: Agent, consume: Join, topic: str, client: Client
+) -> None:
     create_topic(broker.bootstrap, f"{topic}-one", 3)
-    member = consume(CONFLUENT, topic, f"^{re.escape(topic)}-[a-z]+")
+    member = consume(client, topic, f"^{re.escape(topic)}-[[:alpha:]]+")
     wait_until_assigned([member], 3)
     written = numbered(30, 3)
     writer.produce(broker.bootstrap, f"{topic}-one", written)

@@ -189,7 +189,7 @@ public final class Agent {
             settings.put("group.instance.id", options.get("instance"));
         }
         try (KafkaConsumer<byte[], byte[]> consumer = consumer(bootstrap, settings)) {
-            consumer.subscribe(Arrays.asList(topics.split(",")), new ConsumerRebalanceListener() {
+            ConsumerRebalanceListener listener = new ConsumerRebalanceListener() {
                 @Override
                 public void onPartitionsRevoked(Collection<TopicPartition> partitions) {
                     answer("revoked", numbers(partitions));
@@ -199,7 +199,12 @@ public final class Agent {
                 public void onPartitionsAssigned(Collection<TopicPartition> partitions) {
                     answer("assigned", numbers(consumer.assignment()));
                 }
-            });
+            };
+            if (topics.startsWith("^")) {
+                subscribeByPattern(consumer, topics, listener);
+            } else {
+                consumer.subscribe(Arrays.asList(topics.split(",")), listener);
+            }
             long left = Long.parseLong(options.getOrDefault("limit", Long.toString(Long.MAX_VALUE)));
             while (left > 0 && !IN.ready()) {
                 int found = 0;
@@ -217,6 +222,14 @@ public final class Agent {
                 }
             }
         }
+    }
+
+    /** By a regular expression that the broker evaluates, which clients have since 4.0. */
+    static void subscribeByPattern(KafkaConsumer<byte[], byte[]> consumer, String regex, ConsumerRebalanceListener listener)
+            throws ReflectiveOperationException {
+        Class<?> pattern = Class.forName("org.apache.kafka.clients.consumer.SubscriptionPattern");
+        consumer.getClass().getMethod("subscribe", pattern, ConsumerRebalanceListener.class)
+            .invoke(consumer, pattern.getConstructor(String.class).newInstance(regex), listener);
     }
 
     static String assignor(String name) {
