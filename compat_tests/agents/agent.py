@@ -17,7 +17,7 @@ The answer is any number of lines `record PARTITION OFFSET KEY VALUE TIMESTAMP H
 `uncommitted REASON`, `offset N`, and at the end `ok` or `error MESSAGE`. A member prints records before it commits them.
 `read` knows the options `isolation` (read_uncommitted if it is not given) and `until=end`: until it has reached the end offsets
 that it was told at first, whatever the count. `join` knows `protocol`, classic if it is not given, `assignor`, `session` (of the
-classic protocol), `instance`, `limit` and `max_poll`.
+classic protocol), `instance`, `limit` and `max_poll`; a topic that begins with `^` is an expression for the broker.
 """
 
 from __future__ import annotations
