@@ -51,7 +51,11 @@ class Transactions:
         self.producer.produce(topic, value, partition=partition, on_delivery=note)
 
     def flush(self) -> None:
-        unsent = self.producer.flush(30)
+        try:
+            unsent = self.producer.flush(30)
+        except SystemError as error:
+            # The library calls back with its own fatal error set, and Python then complains of the callback.
+            raise error.__cause__ or error from None
         errors, self.errors = self.errors, []
         if errors or unsent:
             raise RuntimeError(f"{unsent} unsent, {errors[:1]}")
