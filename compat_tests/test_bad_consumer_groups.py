@@ -30,7 +30,7 @@ from wirekafka.api.leave_group import LeaveGroupRequest, MemberIdentity
 from wirekafka.api.offset_commit import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic
 from wirekafka.api.offset_delete import OffsetDeleteRequest, OffsetDeleteRequestPartition, OffsetDeleteRequestTopic
 from wirekafka.api.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
-from wirekafka.api.sync_group import SyncGroupRequest
+from wirekafka.api.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from wirekafka.errors import ErrorCode
 from wirekafka.wire.types import Message
 
@@ -243,6 +243,29 @@ def classic_requests(stage: Stage) -> list[str]:
     ]
 
 
+def upgrades_that_would_lose_something(stage: Stage) -> list[str]:
+    """A classic group with one member; then a member of the consumer protocol comes."""
+    nothing = struct.pack(">hii", 0, 0, -1)
+
+    def upgrade(assignment: bytes, protocol_type: str = "consumer", name: str = "range") -> str:
+        member = stage.join(protocol_type, name).member_id
+        joined = stage.join(protocol_type, name, member_id=member)
+        given = [SyncGroupRequestAssignment(member_id=member, assignment=assignment)]
+        sync = SyncGroupRequest(group_id=stage.topic, member_id=member, generation_id=joined.generation_id, assignments=given)
+        synced = stage.connection.ask(sync, 3).error_code
+        code = stage.error()
+        leaving = [MemberIdentity(member_id=member)]
+        stage.connection.ask(LeaveGroupRequest(group_id=stage.topic, members=leaving), 5)
+        return f"{name_of(synced)} {code}"
+
+    return [
+        upgrade(nothing, "connect"),
+        upgrade(struct.pack(">hii4s", 0, 0, 4, b"data")),
+        upgrade(b"\0"),
+        upgrade(nothing, name="of-our-own"),
+    ]
+
+
 def removals(stage: Stage) -> list[str]:
     stage.beat(instance_id="i")
 
@@ -309,6 +332,7 @@ EXPECTED: dict[Case, str] = {
         "INCONSISTENT_GROUP_PROTOCOL, UNKNOWN_MEMBER_ID, INCONSISTENT_GROUP_PROTOCOL, MEMBER_ID_REQUIRED, NONE 0 range '', "
         "INCONSISTENT_GROUP_PROTOCOL, INCONSISTENT_GROUP_PROTOCOL, UNKNOWN_SERVER_ERROR, UNKNOWN_MEMBER_ID"
     ),
+    upgrades_that_would_lose_something: ("NONE GROUP_ID_NOT_FOUND, NONE GROUP_ID_NOT_FOUND, NONE GROUP_ID_NOT_FOUND, NONE NONE"),
     removals: "UNKNOWN_MEMBER_ID, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, NONE, UNKNOWN_MEMBER_ID",
     other_tools: (
         "NONE Dead, NONE, INVALID_GROUP_ID, GROUP_ID_NOT_FOUND, GROUP_SUBSCRIBED_TO_TOPIC, NON_EMPTY_GROUP, NONE, NONE, NONE, "

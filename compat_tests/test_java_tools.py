@@ -12,10 +12,9 @@ import pytest
 
 from compat_tests.harness import jars, tools
 from compat_tests.harness.broker import Broker
-from compat_tests.harness.clients import CONFLUENT, Agent, Client, Member, Record
+from compat_tests.harness.clients import Agent, Client, Member, Record
 from compat_tests.harness.tools import LOGGING, Tools, run_alone
 from compat_tests.harness.topics import create_topic
-from compat_tests.harness.waiting import wait_until
 
 pytestmark = [pytest.mark.java, pytest.mark.xdist_group("java")]
 
@@ -143,86 +142,6 @@ def test_the_configs_of_the_broker_are_changed_while_it_runs(make_broker: Callab
     assert refused.code == 1
     tools_jvm.check(tools.CONFIGS, *entity, "--alter", "--delete-config", "message.max.bytes")
     assert "message.max.bytes" not in tools_jvm.check(tools.CONFIGS, *entity, "--describe").out
-
-
-@pytest.fixture
-def read_group(broker: Broker, writer: Agent, join: Join, topic: str) -> tuple[str, Member]:
-    """A group with one member that has read 30 of the 40 records of a topic with two partitions, and committed."""
-    create_topic(broker.bootstrap, topic, 2)
-    writer.produce(broker.bootstrap, topic, numbered(30, 0))
-    group = f"group-of-{topic}"
-    member = join(CONFLUENT, group, topic, assignor="range", session=6000)
-
-    def has_read() -> bool:
-        member.refresh()
-        return len(member.records) == 30
-
-    wait_until(has_read, timeout_s=30, what="the member has read")
-    return group, member
-
-
-def columns(text: str) -> list[dict[str, str]]:
-    """The rows of a tool's table by their headings."""
-    rows = [line.split() for line in text.splitlines() if line.strip()]
-    header = next(index for index, row in enumerate(rows) if row[0] == "GROUP")
-    return [dict(zip(rows[header], row, strict=False)) for row in rows[header + 1 :]]
-
-
-def test_groups_are_listed_and_described(
-    server: tuple[str, str], tools_jvm: Tools, read_group: tuple[str, Member], writer: Agent, broker: Broker, topic: str
-) -> None:
-    group, _ = read_group
-    run = tools_jvm.check
-    assert group in run(tools.GROUPS, *server, "--list").out.splitlines()
-    assert re.search(rf"{re.escape(group)}\s+Classic\s+Stable", run(tools.GROUPS, *server, "--list", "--type", "--state").out)
-    assert re.search(rf"{re.escape(group)}\s+Classic\s+consumer", run(tools.ALL_GROUPS, *server, "--list").out)
-
-    def lags() -> dict[str, str]:
-        rows = columns(run(tools.GROUPS, *server, "--describe", "--group", group).out)
-        return {row["PARTITION"]: f"{row['CURRENT-OFFSET']} of {row['LOG-END-OFFSET']}, {row['LAG']}" for row in rows}
-
-    wait_until(lambda: lags()["0"] == "30 of 30, 0", timeout_s=20, what="the commit is seen")
-    (state,) = columns(
-        run(tools.GROUPS, *server, "--describe", "--group", group, "--state").out.replace("COORDINATOR (ID)", "COORDINATOR ID")
-    )
-    assert (state["ASSIGNMENT-STRATEGY"], state["STATE"], state["#MEMBERS"]) == ("range", "Stable", "1")
-    (member,) = columns(run(tools.GROUPS, *server, "--describe", "--group", group, "--members", "--verbose").out)
-    assert member["CLIENT-ID"] == "rdkafka"
-    assert member["#PARTITIONS"] == "2"
-    assert f"{topic}:0,1" in " ".join(member.values()) or f"{topic}(0,1)" in " ".join(member.values())
-
-
-def test_offsets_of_a_group_are_reset_deleted_and_the_group_with_them(
-    server: tuple[str, str], tools_jvm: Tools, read_group: tuple[str, Member], topic: str
-) -> None:
-    group, member = read_group
-    run = tools_jvm.run
-    reset = (tools.GROUPS, *server, "--reset-offsets", "--group", group, "--topic", topic)
-    refused = run(*reset, "--to-earliest", "--execute")
-    assert "inactive" in refused.out + refused.err
-    refused = run(tools.GROUPS, *server, "--delete", "--group", group)
-    assert "GroupNotEmptyException" in refused.out + refused.err
-    refused = run(tools.GROUPS, *server, "--delete-offsets", "--group", group, "--topic", topic)
-    assert "subscribed to" in refused.out + refused.err
-    member.leave()
-
-    def offsets(*arguments: str) -> dict[str, str]:
-        return {row["PARTITION"]: row["NEW-OFFSET"] for row in columns(tools_jvm.check(*reset, *arguments, "--execute").out)}
-
-    assert offsets("--to-offset", "7")["0"] == "7"
-    assert offsets("--shift-by", "3")["0"] == "10"
-    assert offsets("--to-datetime", "2023-11-14T22:13:20.025Z")["0"] == "25"
-    assert offsets("--to-latest")["0"] == "30"
-    assert offsets("--to-earliest") == {"0": "0", "1": "0"}
-    described = columns(tools_jvm.check(tools.GROUPS, *server, "--describe", "--group", group, "--offsets").out)
-    assert {row["CURRENT-OFFSET"] for row in described} == {"0"}
-    tools_jvm.check(tools.GROUPS, *server, "--delete-offsets", "--group", group, "--topic", f"{topic}:1")
-    described = columns(tools_jvm.check(tools.GROUPS, *server, "--describe", "--group", group, "--offsets").out)
-    assert [row["PARTITION"] for row in described if row["CURRENT-OFFSET"] != "-"] == ["0"]
-    tools_jvm.check(tools.GROUPS, *server, "--delete", "--group", group)
-    assert group not in tools_jvm.check(tools.GROUPS, *server, "--list").out.splitlines()
-    gone = run(tools.GROUPS, *server, "--describe", "--group", group)
-    assert "GroupIdNotFoundException" in gone.out + gone.err or "does not exist" in gone.out + gone.err
 
 
 def test_get_offsets_answers_earliest_latest_and_by_time(
