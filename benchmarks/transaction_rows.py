@@ -24,7 +24,7 @@ from wirekafka.errors import ErrorCode
 from wirekafka.wire.batch import Record, build_batch
 from wirekafka.wire.types import Message
 
-PRODUCERS = 4
+PRODUCERS = 16
 VALUE = b"w" * 100
 
 RETRIABLE = {
