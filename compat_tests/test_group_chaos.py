@@ -21,7 +21,7 @@ from compat_tests.harness.transactions import ask
 pytestmark = [pytest.mark.xdist_group("group-chaos"), pytest.mark.timeout(600)]
 
 MEMBERS, PARTITIONS, PER_SECOND = 20, 24, 400
-SESSION_MS = 3000
+SESSION_MS = 4000
 SETTINGS = {
     "group.consumer.min.session.timeout.ms": "1000",
     "group.consumer.session.timeout.ms": str(SESSION_MS),
@@ -77,7 +77,7 @@ def survive(herd: Herd, seconds: float) -> None:
     """Kills for so long."""
     with under_load(herd):
         herd.run(seconds)
-    assert herd.counts["killed"] > 1
+    assert herd.counts["killed"] > 0
     assert herd.counts["left"] > 0
 
 
