@@ -25,6 +25,7 @@ Differs from Apache Kafka:
     restart in between does not make a group that begins at the latest record miss any.
     A share.auto.offset.reset by_duration after which there are no records begins at the end; Kafka answers OFFSET_NOT_AVAILABLE
     until there are some.
+    Topics of which none is known are UNKNOWN_TOPIC_ID each; Kafka 4.3.1 then answers the whole request UNKNOWN_SERVER_ERROR.
 
 Source: KafkaApis.handleShareFetchRequest, SharePartitionManager.newContext, ShareSessionContext.
 """
@@ -146,6 +147,9 @@ def share_fetch(broker: Broker, call: Call[ShareFetchRequest]) -> ShareFetchResp
     """Takes what the member says of records that it has, and gives it more."""
     request = call.request
     key = session_key(request.group_id, request.member_id)
+    if request.share_acquire_mode not in AcquireMode.__members__.values():
+        # Kafka's answer to it: it stumbles over the number.
+        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"Unknown share acquire mode id: {request.share_acquire_mode}")
     is_renewal = call.version >= FIRST_VERSION_WITH_RENEWAL and request.is_renew_ack
     if is_renewal:
         _check_renewal(request)
@@ -173,7 +177,7 @@ def share_fetch(broker: Broker, call: Call[ShareFetchRequest]) -> ShareFetchResp
         max_bytes=min(request.max_bytes, broker.config.integer("fetch.max.bytes")),
         max_records=request.max_records,
         batch_size=max(1, request.batch_size),
-        mode=AcquireMode.RECORD_LIMIT if request.share_acquire_mode == AcquireMode.RECORD_LIMIT else AcquireMode.BATCH_OPTIMIZED,
+        mode=AcquireMode(request.share_acquire_mode),
         is_current=lambda: broker.share_groups.sessions.find(key) is session and session.epoch == epoch,
     )
 

@@ -326,9 +326,10 @@ def test_disk_that_is_full_leaves_the_records_with_the_member(tmp_path: Path) ->
         ({"epoch": 1}, ErrorCode.SHARE_SESSION_NOT_FOUND),
         ({"epoch": -1}, ErrorCode.SHARE_SESSION_NOT_FOUND),
         ({"is_renew_ack": True}, ErrorCode.INVALID_REQUEST),
+        ({"share_acquire_mode": 7}, ErrorCode.UNKNOWN_SERVER_ERROR),
         ({"said": ((0, 0, 0, [ACCEPT]),)}, ErrorCode.INVALID_REQUEST),
     ],
-    ids=["no group", "no member", "empty member", "long member", "no session", "no session to end", "renewal", "early"],
+    ids=["no group", "no member", "empty member", "long member", "no session", "no session to end", "renewal", "mode", "early"],
 )
 def test_share_fetch_that_cannot_be_is_refused(tmp_path: Path, fields: dict[str, Any], code: ErrorCode) -> None:
     async def body(caller: Caller) -> None:
