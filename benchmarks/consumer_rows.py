@@ -66,7 +66,6 @@ def _epochs(connections: Sequence[RawConnection], requests: Sequence[ConsumerGro
 
 def assignment(directory: Path, timing: Timing) -> Figures:
     """One member has 10,000 partitions; 999 more have joined; then a heartbeat assigns them to all, while another client asks."""
-    directory.mkdir()
     broker = MeasuredWirekafka(directory)
     broker.settings = {"group.consumer.assignment.interval.ms": str(INTERVAL_MS)}
     with running(broker), contextlib.ExitStack() as stack:

@@ -229,7 +229,7 @@ def latency(directory: Path, timing: Timing) -> Figures:
     folder = fresh.data_dir / "compacted-0"
     folder.mkdir()
     offset = 0
-    for _ in range(4):
+    for _ in range(8):
         offset = _write_keyed(folder, 100, offset, COMPACTED_BYTES)
     (folder / file_name(offset, ".log")).touch()
     with running(fresh):
