@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, TypeVar
+from typing import Annotated
 
 from wirekafka.coordinator.consumer.member import (
     ClassicMembership,
@@ -21,13 +21,22 @@ from wirekafka.coordinator.consumer.member import (
     OwnedPartitions,
     ResolvedRegex,
 )
-from wirekafka.coordinator.modern.topics import Partitions
-from wirekafka.coordinator.records import Decoder, read, version_of, versioned
+from wirekafka.coordinator.modern.records import (
+    EpochRecord,
+    GroupKey,
+    MemberKey,
+    MemberTargetRecord,
+    TargetsRecord,
+    group_key,
+    member_key,
+    read_key,
+    read_value,
+    value_of,
+)
+from wirekafka.coordinator.records import Decoder, versioned
 from wirekafka.names import ZERO_TOPIC_ID
 from wirekafka.wire.codec import Buffer
 from wirekafka.wire.types import Bytes, Int8, Int32, Int64, Message, NullableString, String, Uuid, nullable, tag
-
-M = TypeVar("M", bound=Message)
 
 GROUP_EPOCH_KEY_VERSION = 3
 PARTITION_METADATA_KEY_VERSION = 4
@@ -36,19 +45,6 @@ TARGET_EPOCH_KEY_VERSION = 6
 TARGET_KEY_VERSION = 7
 CURRENT_KEY_VERSION = 8
 REGEX_KEY_VERSION = 16
-
-
-class GroupKey(Message):
-    """ConsumerGroupMetadataKey, ConsumerGroupPartitionMetadataKey and ConsumerGroupTargetAssignmentMetadataKey."""
-
-    group_id: String = ""
-
-
-class MemberKey(Message):
-    """ConsumerGroupMemberMetadataKey, ConsumerGroupTargetAssignmentMemberKey and ConsumerGroupCurrentMemberAssignmentKey."""
-
-    group_id: String = ""
-    member_id: String = ""
 
 
 class RegexKey(Message):
@@ -94,26 +90,6 @@ class MemberValue(Message):
     classic_member_metadata: Annotated[ClassicMemberMetadata | None, tag(0, 0), nullable(0)] = ClassicMemberMetadata()
 
 
-class TargetEpochValue(Message):
-    """ConsumerGroupTargetAssignmentMetadataValue."""
-
-    assignment_epoch: Int32 = 0
-    assignment_timestamp: Annotated[Int64, tag(0, 0)] = 0
-
-
-class TopicPartition(Message):
-    """Partitions of one topic in a target."""
-
-    topic_id: Uuid = ZERO_TOPIC_ID
-    partitions: list[Int32] = []
-
-
-class TargetValue(Message):
-    """ConsumerGroupTargetAssignmentMemberValue."""
-
-    topic_partitions: list[TopicPartition] = []
-
-
 class TopicPartitions(Message):
     """Partitions of one topic that a member has; the epochs are missing in what releases before 4.3 wrote."""
 
@@ -140,18 +116,26 @@ class RegexValue(Message):
     timestamp: Int64 = 0
 
 
-@dataclass(slots=True)
-class GroupEpochRecord:
+class GroupEpochRecord(EpochRecord):
     """A group is in this epoch from now on; None: it is no more."""
 
-    group_id: str
-    epoch: int | None
-    metadata_hash: int = 0
+    __slots__ = ()
+    KEY_VERSION = GROUP_EPOCH_KEY_VERSION
+    VALUE = GroupEpochValue
 
-    def encode(self) -> tuple[bytes, bytes | None]:
-        """The key and the value."""
-        value = None if self.epoch is None else GroupEpochValue(epoch=self.epoch, metadata_hash=self.metadata_hash)
-        return _group_key(GROUP_EPOCH_KEY_VERSION, self.group_id), _value(value)
+
+class TargetEpochRecord(TargetsRecord):
+    """The members' targets are those of this epoch from now on; None: there are none."""
+
+    __slots__ = ()
+    KEY_VERSION = TARGET_EPOCH_KEY_VERSION
+
+
+class TargetRecord(MemberTargetRecord):
+    """A member's target; None: it has none."""
+
+    __slots__ = ()
+    KEY_VERSION = TARGET_KEY_VERSION
 
 
 @dataclass(slots=True)
@@ -164,7 +148,7 @@ class PartitionMetadataRecord:
     def encode(self) -> tuple[bytes, bytes | None]:
         """The key, and None."""
         assert self.is_tombstone
-        return _group_key(PARTITION_METADATA_KEY_VERSION, self.group_id), None
+        return group_key(PARTITION_METADATA_KEY_VERSION, self.group_id), None
 
 
 @dataclass(slots=True)
@@ -178,40 +162,7 @@ class MemberRecord:
     def encode(self) -> tuple[bytes, bytes | None]:
         """The key and the value."""
         value = None if self.member is None else _member_value(self.member)
-        return _member_key(MEMBER_KEY_VERSION, self.group_id, self.member_id), _value(value)
-
-
-@dataclass(slots=True)
-class TargetEpochRecord:
-    """The members' targets are those of this epoch from now on; None: there are none."""
-
-    group_id: str
-    epoch: int | None
-    timestamp_ms: int = 0
-
-    def encode(self) -> tuple[bytes, bytes | None]:
-        """The key and the value."""
-        value = None
-        if self.epoch is not None:
-            value = TargetEpochValue(assignment_epoch=self.epoch, assignment_timestamp=self.timestamp_ms)
-        return _group_key(TARGET_EPOCH_KEY_VERSION, self.group_id), _value(value)
-
-
-@dataclass(slots=True)
-class TargetRecord:
-    """A member's target; None: it has none."""
-
-    group_id: str
-    member_id: str
-    target: Partitions | None
-
-    def encode(self) -> tuple[bytes, bytes | None]:
-        """The key and the value."""
-        value = None
-        if self.target is not None:
-            topics = [TopicPartition(topic_id=topic_id, partitions=sorted(owned)) for topic_id, owned in self.target.items()]
-            value = TargetValue(topic_partitions=topics)
-        return _member_key(TARGET_KEY_VERSION, self.group_id, self.member_id), _value(value)
+        return member_key(MEMBER_KEY_VERSION, self.group_id, self.member_id), value_of(value)
 
 
 @dataclass(slots=True)
@@ -233,7 +184,7 @@ class CurrentRecord:
                 assigned_partitions=_topic_partitions(self.member.assigned),
                 partitions_pending_revocation=_topic_partitions(self.member.pending_revocation),
             )
-        return _member_key(CURRENT_KEY_VERSION, self.group_id, self.member_id), _value(value)
+        return member_key(CURRENT_KEY_VERSION, self.group_id, self.member_id), value_of(value)
 
 
 @dataclass(slots=True)
@@ -251,24 +202,12 @@ class RegexRecord:
         if self.resolved is not None:
             found = self.resolved
             value = RegexValue(topics=sorted(found.topics), version=found.version, timestamp=found.timestamp_ms)
-        return versioned(key, REGEX_KEY_VERSION), _value(value)
+        return versioned(key, REGEX_KEY_VERSION), value_of(value)
 
 
 ConsumerRecord = (
     GroupEpochRecord | PartitionMetadataRecord | MemberRecord | TargetEpochRecord | TargetRecord | CurrentRecord | RegexRecord
 )
-
-
-def _group_key(version: int, group_id: str) -> bytes:
-    return versioned(GroupKey(group_id=group_id), version)
-
-
-def _member_key(version: int, group_id: str, member_id: str) -> bytes:
-    return versioned(MemberKey(group_id=group_id, member_id=member_id), version)
-
-
-def _value(value: Message | None) -> bytes | None:
-    return None if value is None else versioned(value, 0, is_flexible=True)
 
 
 def _member_value(member: ConsumerMember) -> MemberValue:
@@ -298,19 +237,13 @@ def _topic_partitions(owned: OwnedPartitions) -> list[TopicPartitions]:
     ]
 
 
-def _decode_group_epoch(version: int, key: Buffer, value: Buffer | None) -> GroupEpochRecord:
-    found = _read_value(GroupEpochValue, value)
-    group_id = _read_key(GroupKey, version, key).group_id
-    return GroupEpochRecord(group_id, None) if found is None else GroupEpochRecord(group_id, found.epoch, found.metadata_hash)
-
-
 def _decode_partition_metadata(version: int, key: Buffer, value: Buffer | None) -> PartitionMetadataRecord:
-    return PartitionMetadataRecord(_read_key(GroupKey, version, key).group_id, is_tombstone=value is None)
+    return PartitionMetadataRecord(read_key(GroupKey, version, key).group_id, is_tombstone=value is None)
 
 
 def _decode_member(version: int, key: Buffer, value: Buffer | None) -> MemberRecord:
-    name = _read_key(MemberKey, version, key)
-    found = _read_value(MemberValue, value)
+    name = read_key(MemberKey, version, key)
+    found = read_value(MemberValue, value)
     return MemberRecord(name.group_id, name.member_id, None if found is None else _member_of(name.member_id, found))
 
 
@@ -333,26 +266,9 @@ def _member_of(member_id: str, found: MemberValue) -> ConsumerMember:
     )
 
 
-def _decode_target_epoch(version: int, key: Buffer, value: Buffer | None) -> TargetEpochRecord:
-    group_id = _read_key(GroupKey, version, key).group_id
-    found = _read_value(TargetEpochValue, value)
-    if found is None:
-        return TargetEpochRecord(group_id, None)
-    return TargetEpochRecord(group_id, found.assignment_epoch, found.assignment_timestamp)
-
-
-def _decode_target(version: int, key: Buffer, value: Buffer | None) -> TargetRecord:
-    name = _read_key(MemberKey, version, key)
-    found = _read_value(TargetValue, value)
-    target = None
-    if found is not None:
-        target = {topic.topic_id: frozenset(topic.partitions) for topic in found.topic_partitions if topic.partitions}
-    return TargetRecord(name.group_id, name.member_id, target)
-
-
 def _decode_current(version: int, key: Buffer, value: Buffer | None) -> CurrentRecord:
-    name = _read_key(MemberKey, version, key)
-    found = _read_value(CurrentValue, value)
+    name = read_key(MemberKey, version, key)
+    found = read_value(CurrentValue, value)
     member = None
     if found is not None:
         states = MemberState.__members__.values()
@@ -382,26 +298,18 @@ def _owned(topics: list[TopicPartitions], member_epoch: int) -> OwnedPartitions:
 
 
 def _decode_regex(version: int, key: Buffer, value: Buffer | None) -> RegexRecord:
-    name = _read_key(RegexKey, version, key)
-    found = _read_value(RegexValue, value)
+    name = read_key(RegexKey, version, key)
+    found = read_value(RegexValue, value)
     resolved = None if found is None else ResolvedRegex(frozenset(found.topics), found.version, found.timestamp)
     return RegexRecord(name.group_id, name.regular_expression, resolved)
 
 
-def _read_key(cls: type[M], version: int, key: Buffer) -> M:
-    return read(cls, version, key, newest=version, flexible_since=version + 1)
-
-
-def _read_value(cls: type[M], value: Buffer | None) -> M | None:
-    return None if value is None else read(cls, version_of(value), value, newest=0, flexible_since=0)
-
-
 CONSUMER_DECODERS: Mapping[int, Decoder] = {
-    GROUP_EPOCH_KEY_VERSION: _decode_group_epoch,
+    GROUP_EPOCH_KEY_VERSION: GroupEpochRecord.decode,
     PARTITION_METADATA_KEY_VERSION: _decode_partition_metadata,
     MEMBER_KEY_VERSION: _decode_member,
-    TARGET_EPOCH_KEY_VERSION: _decode_target_epoch,
-    TARGET_KEY_VERSION: _decode_target,
+    TARGET_EPOCH_KEY_VERSION: TargetEpochRecord.decode,
+    TARGET_KEY_VERSION: TargetRecord.decode,
     CURRENT_KEY_VERSION: _decode_current,
     REGEX_KEY_VERSION: _decode_regex,
 }

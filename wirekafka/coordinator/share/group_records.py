@@ -12,16 +12,28 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, TypeVar
+from typing import Annotated
 
-from wirekafka.coordinator.consumer.records import GroupKey, MemberKey, TargetEpochValue, TargetValue, TopicPartition
+from wirekafka.coordinator.modern.records import (
+    EpochRecord,
+    GroupKey,
+    MemberKey,
+    MemberTargetRecord,
+    TargetsRecord,
+    TopicPartition,
+    from_topics,
+    group_key,
+    member_key,
+    read_key,
+    read_value,
+    to_topics,
+    value_of,
+)
 from wirekafka.coordinator.modern.topics import Partitions
-from wirekafka.coordinator.records import Decoder, read, version_of, versioned
+from wirekafka.coordinator.records import Decoder
 from wirekafka.names import ZERO_TOPIC_ID
 from wirekafka.wire.codec import Buffer
 from wirekafka.wire.types import Int8, Int32, Int64, Message, NullableString, String, Uuid, nullable
-
-M = TypeVar("M", bound=Message)
 
 MEMBER_KEY_VERSION = 10
 GROUP_EPOCH_KEY_VERSION = 11
@@ -124,51 +136,29 @@ class ShareMemberRecord:
                 client_host=self.member.client_host,
                 subscribed_topic_names=sorted(self.member.subscribed_topic_names),
             )
-        return _member_key(MEMBER_KEY_VERSION, self.group_id, self.member_id), _value(value)
+        return member_key(MEMBER_KEY_VERSION, self.group_id, self.member_id), value_of(value)
 
 
-@dataclass(slots=True)
-class ShareGroupEpochRecord:
+class ShareGroupEpochRecord(EpochRecord):
     """A group is in this epoch from now on; None: it is no more."""
 
-    group_id: str
-    epoch: int | None
-    metadata_hash: int = 0
-
-    def encode(self) -> tuple[bytes, bytes | None]:
-        """The key and the value."""
-        value = None if self.epoch is None else GroupEpochValue(epoch=self.epoch, metadata_hash=self.metadata_hash)
-        return _group_key(GROUP_EPOCH_KEY_VERSION, self.group_id), _value(value)
+    __slots__ = ()
+    KEY_VERSION = GROUP_EPOCH_KEY_VERSION
+    VALUE = GroupEpochValue
 
 
-@dataclass(slots=True)
-class ShareTargetEpochRecord:
+class ShareTargetEpochRecord(TargetsRecord):
     """The members' targets are those of this epoch from now on; None: there are none."""
 
-    group_id: str
-    epoch: int | None
-    timestamp_ms: int = 0
-
-    def encode(self) -> tuple[bytes, bytes | None]:
-        """The key and the value."""
-        value = None
-        if self.epoch is not None:
-            value = TargetEpochValue(assignment_epoch=self.epoch, assignment_timestamp=self.timestamp_ms)
-        return _group_key(TARGET_EPOCH_KEY_VERSION, self.group_id), _value(value)
+    __slots__ = ()
+    KEY_VERSION = TARGET_EPOCH_KEY_VERSION
 
 
-@dataclass(slots=True)
-class ShareTargetRecord:
+class ShareTargetRecord(MemberTargetRecord):
     """A member's target; None: it has none."""
 
-    group_id: str
-    member_id: str
-    target: Partitions | None
-
-    def encode(self) -> tuple[bytes, bytes | None]:
-        """The key and the value."""
-        value = None if self.target is None else TargetValue(topic_partitions=_to_topics(self.target))
-        return _member_key(TARGET_KEY_VERSION, self.group_id, self.member_id), _value(value)
+    __slots__ = ()
+    KEY_VERSION = TARGET_KEY_VERSION
 
 
 @dataclass(slots=True)
@@ -186,9 +176,9 @@ class ShareCurrentRecord:
             value = CurrentValue(
                 member_epoch=self.member.member_epoch,
                 previous_member_epoch=self.member.previous_member_epoch,
-                assigned_partitions=_to_topics(self.member.assigned),
+                assigned_partitions=to_topics(self.member.assigned),
             )
-        return _member_key(CURRENT_KEY_VERSION, self.group_id, self.member_id), _value(value)
+        return member_key(CURRENT_KEY_VERSION, self.group_id, self.member_id), value_of(value)
 
 
 @dataclass(slots=True)
@@ -214,7 +204,7 @@ class StatePartitionsRecord:
                 initialized_topics=_to_infos(self.initialized),
                 deleting_topics=[TopicInfo(topic_id=topic_id, topic_name=name) for topic_id, name in self.deleting.items()],
             )
-        return _group_key(STATE_PARTITIONS_KEY_VERSION, self.group_id), _value(value)
+        return group_key(STATE_PARTITIONS_KEY_VERSION, self.group_id), value_of(value)
 
 
 ShareGroupRecord = (
@@ -225,26 +215,6 @@ ShareGroupRecord = (
     | ShareCurrentRecord
     | StatePartitionsRecord
 )
-
-
-def _group_key(version: int, group_id: str) -> bytes:
-    return versioned(GroupKey(group_id=group_id), version)
-
-
-def _member_key(version: int, group_id: str, member_id: str) -> bytes:
-    return versioned(MemberKey(group_id=group_id, member_id=member_id), version)
-
-
-def _value(value: Message | None) -> bytes | None:
-    return None if value is None else versioned(value, 0, is_flexible=True)
-
-
-def _to_topics(partitions: Partitions) -> list[TopicPartition]:
-    return [TopicPartition(topic_id=topic_id, partitions=sorted(indexes)) for topic_id, indexes in partitions.items()]
-
-
-def _from_topics(topics: list[TopicPartition]) -> Partitions:
-    return {topic.topic_id: frozenset(topic.partitions) for topic in topics if topic.partitions}
 
 
 def _to_infos(topics: InitializedTopics) -> list[TopicPartitionsInfo]:
@@ -259,8 +229,8 @@ def _from_infos(infos: list[TopicPartitionsInfo]) -> InitializedTopics:
 
 
 def _decode_member(version: int, key: Buffer, value: Buffer | None) -> ShareMemberRecord:
-    name = _read_key(MemberKey, version, key)
-    found = _read_value(MemberValue, value)
+    name = read_key(MemberKey, version, key)
+    found = read_value(MemberValue, value)
     member = None
     if found is not None:
         member = ShareMember(
@@ -273,45 +243,23 @@ def _decode_member(version: int, key: Buffer, value: Buffer | None) -> ShareMemb
     return ShareMemberRecord(name.group_id, name.member_id, member)
 
 
-def _decode_group_epoch(version: int, key: Buffer, value: Buffer | None) -> ShareGroupEpochRecord:
-    group_id = _read_key(GroupKey, version, key).group_id
-    found = _read_value(GroupEpochValue, value)
-    if found is None:
-        return ShareGroupEpochRecord(group_id, None)
-    return ShareGroupEpochRecord(group_id, found.epoch, found.metadata_hash)
-
-
-def _decode_target_epoch(version: int, key: Buffer, value: Buffer | None) -> ShareTargetEpochRecord:
-    group_id = _read_key(GroupKey, version, key).group_id
-    found = _read_value(TargetEpochValue, value)
-    if found is None:
-        return ShareTargetEpochRecord(group_id, None)
-    return ShareTargetEpochRecord(group_id, found.assignment_epoch, found.assignment_timestamp)
-
-
-def _decode_target(version: int, key: Buffer, value: Buffer | None) -> ShareTargetRecord:
-    name = _read_key(MemberKey, version, key)
-    found = _read_value(TargetValue, value)
-    return ShareTargetRecord(name.group_id, name.member_id, None if found is None else _from_topics(found.topic_partitions))
-
-
 def _decode_current(version: int, key: Buffer, value: Buffer | None) -> ShareCurrentRecord:
-    name = _read_key(MemberKey, version, key)
-    found = _read_value(CurrentValue, value)
+    name = read_key(MemberKey, version, key)
+    found = read_value(CurrentValue, value)
     member = None
     if found is not None:
         member = ShareMember(
             name.member_id,
             member_epoch=found.member_epoch,
             previous_member_epoch=found.previous_member_epoch,
-            assigned=_from_topics(found.assigned_partitions),
+            assigned=from_topics(found.assigned_partitions),
         )
     return ShareCurrentRecord(name.group_id, name.member_id, member)
 
 
 def _decode_state_partitions(version: int, key: Buffer, value: Buffer | None) -> StatePartitionsRecord:
-    group_id = _read_key(GroupKey, version, key).group_id
-    found = _read_value(StatePartitionsValue, value)
+    group_id = read_key(GroupKey, version, key).group_id
+    found = read_value(StatePartitionsValue, value)
     if found is None:
         return StatePartitionsRecord(group_id, None)
     deleting = {topic.topic_id: topic.topic_name for topic in found.deleting_topics}
@@ -320,19 +268,11 @@ def _decode_state_partitions(version: int, key: Buffer, value: Buffer | None) ->
     )
 
 
-def _read_key(cls: type[M], version: int, key: Buffer) -> M:
-    return read(cls, version, key, newest=version, flexible_since=version + 1)
-
-
-def _read_value(cls: type[M], value: Buffer | None) -> M | None:
-    return None if value is None else read(cls, version_of(value), value, newest=0, flexible_since=0)
-
-
 SHARE_DECODERS: Mapping[int, Decoder] = {
     MEMBER_KEY_VERSION: _decode_member,
-    GROUP_EPOCH_KEY_VERSION: _decode_group_epoch,
-    TARGET_EPOCH_KEY_VERSION: _decode_target_epoch,
-    TARGET_KEY_VERSION: _decode_target,
+    GROUP_EPOCH_KEY_VERSION: ShareGroupEpochRecord.decode,
+    TARGET_EPOCH_KEY_VERSION: ShareTargetEpochRecord.decode,
+    TARGET_KEY_VERSION: ShareTargetRecord.decode,
     CURRENT_KEY_VERSION: _decode_current,
     STATE_PARTITIONS_KEY_VERSION: _decode_state_partitions,
 }
