@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from wirekafka.config.broker_table import BROKER_SETTINGS, COMPRESSION_TYPES
+from wirekafka.config.broker_table import BROKER_SETTINGS
 from wirekafka.config.definition import (
     LONG_MAX,
     Check,
@@ -24,6 +24,7 @@ from wirekafka.config.definition import (
     one_of,
     table_of,
 )
+from wirekafka.config.log_table import COMPRESSION_TYPES
 
 HOUR_MS = 3600 * 1000
 
