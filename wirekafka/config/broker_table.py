@@ -101,7 +101,7 @@ _SERVER = (
         "max.connections.per.ip.overrides",
         Type.STRING,
         "",
-        "Exceptions to max.connections.per.ip, such as `host:10,127.0.0.1:200`.",
+        "Exceptions to max.connections.per.ip, such as `127.0.0.1:200,::1:10`. Hosts are given by their addresses, not by names.",
     ),
 )
 

@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
+from math import isinf
 
 Value = bool | int | float | str | list[str] | None
 
@@ -191,7 +192,7 @@ def parse_text(type_: Type, text: str) -> Value:
     if type_ in _INTEGERS:
         return _parse_integer(text, _INTEGERS[type_])
     if type_ is Type.DOUBLE:
-        return float(text)
+        return _parse_number(text)
     if type_ is Type.LIST:
         return re.split(r"\s*,\s*", text.rstrip(", \t")) if text else []
     return text
@@ -208,6 +209,16 @@ def _parse_integer(text: str, most: int) -> int:
         raise ValueError(text)
     value = int(text)
     if not -most - 1 <= value <= most:
+        raise ValueError(text)
+    return value
+
+
+def _parse_number(text: str) -> float:
+    """A finite number; Java's NaN and Infinity are none that a setting could mean."""
+    if not re.fullmatch(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?[fFdD]?", text, re.ASCII):
+        raise ValueError(text)
+    value = float(text.rstrip("fFdD"))
+    if isinf(value):
         raise ValueError(text)
     return value
 

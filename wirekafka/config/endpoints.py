@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from ipaddress import ip_address
 
 from wirekafka.config.definition import ConfigError
 
@@ -100,12 +101,15 @@ def parse_connection_overrides(setting: str, text: str) -> dict[str, int]:
     """The number of connections for each address of `max.connections.per.ip.overrides`.
 
     Raises:
-        ConfigError: an entry is not ADDRESS:NUMBER.
+        ConfigError: an entry is not ADDRESS:NUMBER; the name of a host is none, for it would be compared with no client.
     """
     overrides: dict[str, int] = {}
     for item in filter(None, (item.strip() for item in text.split(","))):
         address, _, number = item.rpartition(":")
-        if not address or not number.strip().isdecimal():
-            raise ConfigError(setting, item, "ADDRESS:NUMBER, such as 127.0.0.1:200")
-        overrides[address.strip()] = int(number)
+        try:
+            if not re.fullmatch(r"[0-9]{1,10}", number.strip(), re.ASCII):
+                raise ValueError(number)
+            overrides[str(ip_address(address.strip().strip("[]")))] = int(number)
+        except ValueError:
+            raise ConfigError(setting, item, "ADDRESS:NUMBER, such as 127.0.0.1:200; hosts by their IP address") from None
     return overrides

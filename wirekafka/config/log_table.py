@@ -8,6 +8,7 @@ from __future__ import annotations
 from wirekafka.config.definition import (
     DOUBLE_MAX,
     LONG_MAX,
+    Check,
     Setting,
     Type,
     at_least,
@@ -126,7 +127,8 @@ LOG_SETTINGS = (
         "log.flush.scheduler.interval.ms",
         Type.LONG,
         LONG_MAX,
-        "How often partitions that are due for fsync are looked for.",
+        "log.flush.interval.ms while that is not set. Kafka looks this often for partitions that are due; here they are flushed "
+        "when they are.",
         at_least(1),
     ),
     Setting(
@@ -245,7 +247,14 @@ LOG_SETTINGS = (
         "The memory for the keys that compaction compares.",
         is_dynamic=True,
     ),
-    Setting("log.cleaner.io.buffer.load.factor", Type.DOUBLE, 0.9, "How full that memory may become.", is_dynamic=True),
+    Setting(
+        "log.cleaner.io.buffer.load.factor",
+        Type.DOUBLE,
+        0.9,
+        "How full that memory may become.",
+        Check("more than 0, at most 1", lambda value: isinstance(value, float) and 0 < value <= 1),
+        is_dynamic=True,
+    ),
     Setting(
         "log.cleaner.io.max.bytes.per.second",
         Type.DOUBLE,

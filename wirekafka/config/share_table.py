@@ -5,7 +5,7 @@ Source: GroupCoordinatorConfig, ShareGroupConfig, ShareCoordinatorConfig of Apac
 
 from __future__ import annotations
 
-from wirekafka.config.definition import Setting, Type, at_least, between, items_of
+from wirekafka.config.definition import Check, Setting, Type, at_least, between
 
 SHARE_SETTINGS = (
     Setting(
@@ -142,7 +142,7 @@ SHARE_SETTINGS = (
         Type.LIST,
         ["simple"],
         "Who assigns partitions to the members of share groups: there is one way.",
-        items_of("simple"),
+        Check("just simple", lambda value: value == ["simple"]),
     ),
     Setting(
         "share.coordinator.state.topic.num.partitions",

@@ -75,10 +75,20 @@ def test_load_overrides_go_before_the_file(tmp_path: Path) -> None:
         ("advertised.listeners", "PLAINTEXT://0.0.0.0:9092", "that clients can connect to"),
         ("advertised.listeners", "LAN://host:9092", "no such listener"),
         ("listener.security.protocol.map", "PLAINTEXT", "NAME:PROTOCOL"),
-        ("max.connections.per.ip.overrides", "localhost", "ADDRESS:NUMBER"),
+        ("max.connections.per.ip.overrides", "127.0.0.1", "ADDRESS:NUMBER"),
+        ("max.connections.per.ip.overrides", "127.0.0.1:many", "ADDRESS:NUMBER"),
+        ("max.connections.per.ip.overrides", "localhost:3", "hosts by their IP address"),
         ("max.connections.per.ip", "0", "only together"),
         ("group.min.session.timeout.ms", "99999999", "at most the value of group.max.session.timeout.ms"),
         ("log.cleaner.dedupe.buffer.size", "1", "more than 1048576"),
+        ("log.cleaner.io.buffer.load.factor", "NaN", "a number, more than 0, at most 1"),
+        ("log.cleaner.io.buffer.load.factor", "0", "a number, more than 0, at most 1"),
+        ("log.cleaner.io.buffer.load.factor", "1.1", "a number, more than 0, at most 1"),
+        ("log.cleaner.io.max.bytes.per.second", "1_000", "accepted: a number"),
+        ("log.cleaner.io.max.bytes.per.second", "Infinity", "accepted: a number"),
+        ("log.cleaner.io.max.bytes.per.second", "1e400", "accepted: a number"),
+        ("group.share.assignors", "", "just simple"),
+        ("group.share.assignors", "simple,simple", "just simple"),
     ],
 )
 def test_load_of_what_cannot_be_is_one_error_naming_key_value_and_what_is_accepted(name: str, value: str, message: str) -> None:
@@ -138,5 +148,10 @@ def test_set_dynamic_of_a_wrong_value_changes_nothing() -> None:
 
 
 def test_max_connections_overrides_are_numbers_by_address() -> None:
-    config = load(max_connections_per_ip_overrides="localhost:3, ::1:4")
-    assert config.max_connections_per_ip_overrides == {"localhost": 3, "::1": 4}
+    config = load(max_connections_per_ip_overrides="127.0.0.1:3, ::1:4,[2001:DB8:0:0::1]:5")
+    assert config.max_connections_per_ip_overrides == {"127.0.0.1": 3, "::1": 4, "2001:db8::1": 5}
+
+
+@pytest.mark.parametrize("text", ["1048576", "1048576.0", "+1048576", "1.048576E6", ".1048576e7", "1048576d"])
+def test_load_of_a_number_takes_what_java_writes(text: str) -> None:
+    assert load(log_cleaner_io_max_bytes_per_second=text).number("log.cleaner.io.max.bytes.per.second") == 1048576
