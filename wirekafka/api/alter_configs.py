@@ -9,8 +9,9 @@ Versions:
     0: as described (KIP-133). 1: as 0. 2: flexible. Kafka advises IncrementalAlterConfigs instead.
 
 Differs from Apache Kafka:
-    A broker's settings that no code reads are refused instead of kept. CLIENT_METRICS is refused with
-    INVALID_REQUEST.
+    A broker's settings that no code reads are refused instead of kept, and so are those of its listeners, max.connections,
+    max.connections.per.ip and its overrides, log.cleaner.threads and num.recovery.threads.per.data.dir, which are fixed here
+    while it runs. CLIENT_METRICS is refused with INVALID_REQUEST.
 """
 
 from __future__ import annotations

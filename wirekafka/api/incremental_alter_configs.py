@@ -10,8 +10,9 @@ Versions:
     0: as described (KIP-339). 1: flexible.
 
 Differs from Apache Kafka:
-    A broker's settings that no code reads are refused instead of kept. BROKER_LOGGER and CLIENT_METRICS are refused with
-    INVALID_REQUEST.
+    A broker's settings that no code reads are refused instead of kept, and so are those of its listeners, max.connections,
+    max.connections.per.ip and its overrides, log.cleaner.threads and num.recovery.threads.per.data.dir, which are fixed here
+    while it runs. BROKER_LOGGER and CLIENT_METRICS are refused with INVALID_REQUEST.
 """
 
 from __future__ import annotations
