@@ -143,5 +143,5 @@ def test_log_dump_shows_the_offsets_that_a_group_has_committed(make_broker: Brok
     consumer.commit(offsets=[TopicPartition(topic, 0, 7)], asynchronous=False)
     consumer.close()
     meanings = [row["group_record"] for row in rows_of(broker.data_dir) if "group_record" in row]
-    commits = [meaning for meaning in meanings if meaning["type"] == "offset" and meaning["group"] == "readers"]
+    commits = [meaning for meaning in meanings if meaning["type"] == "offset_commit" and meaning["group"] == "readers"]
     assert [(commit["topic"], commit["partition"], commit["value"]["offset"]) for commit in commits] == [(topic, 0, 7)]

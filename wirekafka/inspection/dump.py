@@ -10,15 +10,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import NamedTuple
 
-from wirekafka.coordinator.records import CommittedOffset, GroupRecord, OffsetRecord, decode
-from wirekafka.coordinator.share.records import ShareSnapshotValue
-from wirekafka.coordinator.share.records import decode as decode_share
-from wirekafka.coordinator.transactions.records import decode as decode_transaction
-from wirekafka.coordinator.transactions.transaction import Transaction
-from wirekafka.errors import KafkaError, ProtocolError
+from wirekafka.errors import KafkaError
 from wirekafka.inspection.batches import StoredBatch, control_of, scan
 from wirekafka.inspection.files import (
     Advance,
@@ -32,7 +27,8 @@ from wirekafka.inspection.files import (
     partition_folders,
     read_whole,
 )
-from wirekafka.inspection.text import BytesStyle, show_bytes, show_message
+from wirekafka.inspection.meanings import Fields, meanings_in
+from wirekafka.inspection.text import BytesStyle, show_bytes
 from wirekafka.log.checkpoint import (
     MalformedFileError,
     read_meta_properties,
@@ -46,17 +42,8 @@ from wirekafka.log.producer_snapshot import CorruptSnapshotError
 from wirekafka.log.producer_state import Producers
 from wirekafka.log.transaction_index import ENTRY as TRANSACTION_ENTRY
 from wirekafka.log.transaction_index import AbortedTransaction
-from wirekafka.names import (
-    GROUP_METADATA_TOPIC,
-    NO_SEQUENCE,
-    NO_TIMESTAMP,
-    SHARE_STATE_TOPIC,
-    TRANSACTION_STATE_TOPIC,
-    format_topic_id,
-)
+from wirekafka.names import NO_SEQUENCE, NO_TIMESTAMP, format_topic_id
 from wirekafka.wire.batch import MOST_SEQUENCE, Record
-
-Fields = dict[str, Any]
 
 
 class Row(NamedTuple):
@@ -130,12 +117,9 @@ class _Log:
         self._path = path
         self._selection = selection
         partition = partition_of_folder(os.path.basename(os.path.dirname(os.path.abspath(path))))
-        topic = partition.topic if selection.has_meanings and partition is not None else None
-        self._meanings = {
-            GROUP_METADATA_TOPIC: self._group_meaning,
-            TRANSACTION_STATE_TOPIC: _transaction_meaning,
-            SHARE_STATE_TOPIC: self._share_meaning,
-        }.get(topic or "")
+        self._meaning = None
+        if selection.has_meanings and partition is not None:
+            self._meaning = meanings_in(partition.topic, selection.bytes_style)
 
     def rows(self, advance: Advance) -> Iterator[Row]:
         selection = self._selection
@@ -174,7 +158,7 @@ class _Log:
         control = control_of(record) if header is not None and header.is_control else None
         if control is not None:
             return fields | {"control": control.name, "coordinator_epoch": control.coordinator_epoch}
-        meaning = self._meanings(record) if self._meanings is not None else None
+        meaning = None if self._meaning is None else self._meaning(record)
         if meaning is not None:
             return fields | meaning
         return fields | {
@@ -182,62 +166,6 @@ class _Log:
             "value": show_bytes(record.value, style),
             "headers": [[show_bytes(name, style), show_bytes(value, style)] for name, value in record.headers],
         }
-
-    def _group_meaning(self, record: Record) -> Fields | None:
-        """What a record of `__consumer_offsets` says; None if it is of a type, or a version, that is not known."""
-        try:
-            match decode(record.key, record.value):
-                case OffsetRecord() as found:
-                    value: object = _offset_fields(found.value) if found.value else None
-                    names = {"group": found.group_id, "topic": found.topic, "partition": found.partition}
-                    return {"group_record": {"type": "offset", **names, "value": value}}
-                case GroupRecord() as found:
-                    value = show_message(found.value, self._selection.bytes_style) if found.value else None
-                    return {"group_record": {"type": "group", "group": found.group_id, "value": value}}
-        except ProtocolError:
-            pass
-        return None
-
-    def _share_meaning(self, record: Record) -> Fields | None:
-        """What a record of `__share_group_state` says; None if it is of a type, or a version, that is not known."""
-        try:
-            found = decode_share(record.key, record.value)
-        except ProtocolError:
-            return None
-        if found is None:
-            return None
-        key = found.key
-        names = {"group": key.group_id, "topic_id": format_topic_id(key.topic_id), "partition": key.partition}
-        if found.value is None:
-            return {"share_record": {"type": "snapshot", **names, "value": None}}
-        kind = "snapshot" if isinstance(found.value, ShareSnapshotValue) else "update"
-        return {"share_record": {"type": kind, **names, "value": show_message(found.value, self._selection.bytes_style)}}
-
-
-def _transaction_meaning(record: Record) -> Fields | None:
-    """What a record of `__transaction_state` says; None if it is of a version that is not known."""
-    try:
-        found = decode_transaction(record.key, record.value)
-    except ProtocolError:
-        return None
-    if found is None:
-        return None
-    value = None if found.value is None else _transaction_fields(found.value)
-    return {"transaction_record": {"transactional_id": found.transactional_id, "value": value}}
-
-
-def _transaction_fields(transaction: Transaction) -> Fields:
-    fields = asdict(transaction)
-    # The id is the record's key, and the epoch before the last is not in the log.
-    del fields["transactional_id"], fields["last_producer_epoch"]
-    return fields | {"state": transaction.state.title, "partitions": [str(each) for each in sorted(transaction.partitions)]}
-
-
-def _offset_fields(committed: CommittedOffset) -> Fields:
-    fields = asdict(committed)
-    # Where the record is, its row says already.
-    del fields["record_offset"]
-    return fields
 
 
 def _has_records(batch: StoredBatch) -> bool:

@@ -31,8 +31,12 @@ def show_bytes(data: bytes | None, style: BytesStyle) -> str | None:
 
 
 def show_message(message: Message, style: BytesStyle) -> dict[str, object]:
-    """The fields of a message of the protocol by name."""
-    return {name: _show_field(name, getattr(message, name), style) for name in message.field_defaults}
+    """The fields of a message of the protocol by name; -1 where that is how the message says that there is nothing is None."""
+    shown = {}
+    for name, default in message.field_defaults.items():
+        value = getattr(message, name)
+        shown[name] = None if value == default == -1 else _show_field(name, value, style)
+    return shown
 
 
 def _show_field(name: str, value: object, style: BytesStyle) -> object:

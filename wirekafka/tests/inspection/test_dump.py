@@ -7,13 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from wirekafka.coordinator.records import CommittedOffset, GroupMetadataValue, GroupRecord, MemberMetadata, OffsetRecord, encode
-from wirekafka.coordinator.share.in_flight import RecordState, StateBatch
-from wirekafka.coordinator.share.records import ShareKey, ShareSnapshotValue, ShareStateRecord, ShareUpdateValue, to_values
-from wirekafka.coordinator.share.records import encode as encode_share
-from wirekafka.coordinator.transactions.records import TransactionRecord
-from wirekafka.coordinator.transactions.records import encode as encode_transaction
-from wirekafka.coordinator.transactions.transaction import Transaction, TransactionState
 from wirekafka.inspection.dump import Row, Selection, dump_file, files_to_dump
 from wirekafka.inspection.files import DamageError
 from wirekafka.inspection.text import BytesStyle
@@ -26,7 +19,7 @@ from wirekafka.log.checkpoint import (
 )
 from wirekafka.log.epochs import FILE_NAME as EPOCHS_FILE
 from wirekafka.log.transaction_index import ENTRY as TRANSACTION_ENTRY
-from wirekafka.names import TopicPartition, format_topic_id
+from wirekafka.names import format_topic_id
 from wirekafka.tests.inspection.folders import BATCHES, PARTITION, SEGMENTS, TOPIC_ID, make_data, overwrite, rows_of, segment_file
 from wirekafka.tests.log.logs import NOW_MS
 from wirekafka.wire.batch import Record, build_batch
@@ -148,90 +141,6 @@ def test_dump_of_a_torn_log_shows_what_is_before(folder: Path) -> None:
     with pytest.raises(DamageError) as caught:
         next(rows)
     assert caught.value.offset == BATCHES - 1
-
-
-def test_dump_of_the_offsets_topic_shows_what_its_records_mean(tmp_path: Path) -> None:
-    member = MemberMetadata(member_id="m", client_id="c", subscription=b"\0\1")
-    records = [
-        OffsetRecord("group", "topic", 3, CommittedOffset(42, None, "note", NOW_MS)),
-        OffsetRecord("group", "topic", 4, None),
-        GroupRecord("group", GroupMetadataValue(protocol_type="consumer", generation=7, members=[member])),
-    ]
-    keyed = [Record(*encode(record), timestamp=NOW_MS) for record in records]
-    path = log_of(tmp_path, build_batch([*keyed, Record(b"\0\x63", b"", timestamp=NOW_MS)]), topic="__consumer_offsets")
-    offset, tombstone, group, unknown = fields_of(path, RECORDS)
-    assert offset["group_record"] == {
-        "type": "offset",
-        "group": "group",
-        "topic": "topic",
-        "partition": 3,
-        "value": {
-            "offset": 42,
-            "leader_epoch": None,
-            "metadata": "note",
-            "commit_timestamp_ms": NOW_MS,
-            "expire_timestamp_ms": None,
-        },
-    }
-    assert tombstone["group_record"]["value"] is None
-    assert group["group_record"]["value"]["generation"] == 7
-    assert group["group_record"]["value"]["members"][0]["subscription"] == "\0\1"
-    assert unknown["key"] == "\0c"
-    raw = Selection(has_batches=False, has_records=True, has_meanings=False)
-    assert all("group_record" not in fields for fields in fields_of(path, raw))
-
-
-def test_dump_of_transactions_shows_what_the_records_mean(tmp_path: Path) -> None:
-    partitions = frozenset({TopicPartition("t", 1), TopicPartition("t", 0)})
-    transaction = Transaction("x", 7, 3, TransactionState.ONGOING, 60_000, NOW_MS, partitions, NOW_MS - 5, client_version=2)
-    records = [TransactionRecord("x", transaction), TransactionRecord("y", None)]
-    keyed = [Record(*encode_transaction(record), timestamp=NOW_MS) for record in records]
-    path = log_of(tmp_path, build_batch([*keyed, Record(b"\0\x63", b"", timestamp=NOW_MS)]), topic="__transaction_state")
-    open_, gone, unknown = fields_of(path, RECORDS)
-    assert open_["transaction_record"] == {
-        "transactional_id": "x",
-        "value": {
-            "producer_id": 7,
-            "producer_epoch": 3,
-            "state": "Ongoing",
-            "timeout_ms": 60_000,
-            "update_timestamp_ms": NOW_MS,
-            "partitions": ["t-0", "t-1"],
-            "start_timestamp_ms": NOW_MS - 5,
-            "previous_producer_id": None,
-            "next_producer_id": None,
-            "client_version": 2,
-        },
-    }
-    assert gone["transaction_record"] == {"transactional_id": "y", "value": None}
-    assert unknown["key"] == "\0c"
-    raw = Selection(has_batches=False, has_records=True, has_meanings=False)
-    assert all("transaction_record" not in fields for fields in fields_of(path, raw))
-
-
-def test_dump_of_the_state_of_share_groups_shows_what_the_records_mean(tmp_path: Path) -> None:
-    key = ShareKey("g", TOPIC_ID, 3)
-    batches = to_values([StateBatch(5, 7, RecordState.ACKNOWLEDGED, 1)])
-    update = ShareUpdateValue(snapshot_epoch=1, leader_epoch=2, start_offset=4, delivery_complete_count=3, state_batches=batches)
-    values = [ShareSnapshotValue(start_offset=4), update, None]
-    keyed = [Record(*encode_share(ShareStateRecord(key, value)), timestamp=NOW_MS) for value in values]
-    path = log_of(tmp_path, build_batch([*keyed, Record(b"\0\x63", b"", timestamp=NOW_MS)]), topic="__share_group_state")
-    snapshot, changed, gone, unknown = fields_of(path, RECORDS)
-    names = {"group": "g", "topic_id": format_topic_id(TOPIC_ID), "partition": 3}
-    assert snapshot["share_record"]["type"] == "snapshot"
-    assert changed["share_record"] == {
-        "type": "update",
-        **names,
-        "value": {
-            "snapshot_epoch": 1,
-            "leader_epoch": 2,
-            "start_offset": 4,
-            "delivery_complete_count": 3,
-            "state_batches": [{"first_offset": 5, "last_offset": 7, "delivery_state": 2, "delivery_count": 1}],
-        },
-    }
-    assert gone["share_record"] == {"type": "snapshot", **names, "value": None}
-    assert unknown["key"] == "\0c"
 
 
 def test_dump_of_the_indexes_shows_their_entries(folder: Path) -> None:
