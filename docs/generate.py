@@ -14,6 +14,7 @@ from pathlib import Path
 
 import click
 
+from wirekafka import clock
 from wirekafka.api.registry import all_apis
 from wirekafka.config.documentation import configuration_page
 from wirekafka.log import compaction
@@ -40,7 +41,7 @@ class Entry(NamedTuple):
 
 '''
 HEADING = "Differs from Apache Kafka"
-MODULES = {"Compaction": compaction}
+MODULES = {"Compaction": compaction, "Timeouts": clock}
 """What is no API and differs, by the heading of its section."""
 
 

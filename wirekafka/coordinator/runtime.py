@@ -26,7 +26,15 @@ from wirekafka.cluster.partition import Partition
 from wirekafka.cluster.topics import Topic, Topics
 from wirekafka.config import BrokerConfig
 from wirekafka.coordinator.coordinator import GroupCoordinator
-from wirekafka.coordinator.effects import Effects, SetTimer, TimerEvent, TimerKey, WritingProducer, append_error
+from wirekafka.coordinator.effects import (
+    Effects,
+    InitialJoinExpired,
+    SetTimer,
+    TimerEvent,
+    TimerKey,
+    WritingProducer,
+    append_error,
+)
 from wirekafka.coordinator.loading import Loader
 from wirekafka.coordinator.records import CoordinatorRecord
 from wirekafka.coordinator.requests import (
@@ -308,7 +316,10 @@ class GroupRuntime:
             ):
                 return
             armed.timer.cancel()
-        timer = self._clock.call_later(change.delay_ms, partial(self._on_timer, change.key, change.event))
+        # Nobody can come too late for the first wait of a new group; whatever else is due takes something from a client.
+        is_wait = isinstance(change.event, InitialJoinExpired)
+        set_timer = self._clock.call_later if is_wait else self._clock.expire_later
+        timer = set_timer(change.delay_ms, partial(self._on_timer, change.key, change.event))
         self._timers[change.key] = _Armed(timer, change.event)
 
     def _on_timer(self, key: TimerKey, event: TimerEvent) -> None:

@@ -7,7 +7,7 @@ import trio
 import trio.testing
 from structlog.testing import capture_logs
 
-from wirekafka.clock import Clock
+from wirekafka.clock import GRACE_SECONDS, LEAST_CANCELLED, Clock
 
 
 def run(play: Callable[[Clock], Awaitable[None]]) -> None:
@@ -19,6 +19,23 @@ def run(play: Callable[[Clock], Awaitable[None]]) -> None:
             nursery.cancel_scope.cancel()
 
     trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
+
+
+def stand_still(seconds: float) -> None:
+    """What a stopped process sees of the time."""
+    mock_clock = trio.lowlevel.current_clock()
+    assert isinstance(mock_clock, trio.testing.MockClock)
+    mock_clock.jump(seconds)
+
+
+class Fired(list[float]):
+    """When something fired, in seconds since the test began."""
+
+    def __init__(self) -> None:
+        self.start = trio.current_time()
+
+    def note(self) -> None:
+        self.append(round(trio.current_time() - self.start, 6))
 
 
 def test_timers_fire_in_order_at_their_times() -> None:
@@ -84,5 +101,114 @@ def test_timer_that_fails_does_not_stop_the_others() -> None:
             await trio.sleep(1)
         assert fired
         assert lines[0]["event"] == "a timer failed"
+
+    run(play)
+
+
+def test_cancelled_timers_leave_the_heap_before_their_time() -> None:
+    async def play(clock: Clock) -> None:
+        fired: list[int] = []
+        kept = [clock.call_later(1000 + number, lambda number=number: fired.append(number)) for number in range(10)]
+        for _ in range(10_000):
+            clock.call_later(1_000_000_000, lambda: None).cancel()
+            assert len(clock._timers) <= len(kept) + LEAST_CANCELLED
+        await trio.sleep(2)
+        assert fired == list(range(10))
+
+    run(play)
+
+
+def test_timers_that_a_timer_cancels_do_not_fire() -> None:
+    async def play(clock: Clock) -> None:
+        fired: list[int] = []
+        timers = [clock.call_later(1000, lambda number=number: fired.append(number)) for number in range(3 * LEAST_CANCELLED)]
+        clock.call_later(999, lambda: [timer.cancel() for timer in timers[1:]])
+        await trio.sleep(2)
+        assert fired == [0]
+        assert not clock._timers
+
+    run(play)
+
+
+@pytest.mark.parametrize("delay_ms", [100, 1000, 10_000])
+def test_expiry_comes_at_its_time(delay_ms: int) -> None:
+    async def play(clock: Clock) -> None:
+        fired = Fired()
+        clock.expire_later(delay_ms, fired.note)
+        await trio.sleep(20)
+        assert fired == [delay_ms / 1000]
+
+    run(play)
+
+
+def test_expiry_that_is_postponed_comes_once_at_its_last_time() -> None:
+    async def play(clock: Clock) -> None:
+        fired = Fired()
+        timer = clock.expire_later(10_000, fired.note)
+        for _ in range(20):
+            await trio.sleep(3)
+            assert clock.postpone(timer, 10_000)
+            assert len(clock._timers) == 1
+        await trio.sleep(20)
+        assert fired == [70]
+
+    run(play)
+
+
+@pytest.mark.parametrize(
+    "stopped_s",
+    # For long; just past the end of the session; and until just before it, with what came meanwhile still to be read.
+    [600, 9.001, 8.999],
+)
+def test_who_is_heard_of_right_after_a_standstill_does_not_expire(stopped_s: float) -> None:
+    async def play(clock: Clock) -> None:
+        fired, others = Fired(), Fired()
+        timer = clock.expire_later(10_000, fired.note)
+        clock.call_later(2000, others.note)
+        await trio.sleep(1)
+        stand_still(stopped_s)
+        await trio.sleep(GRACE_SECONDS * 0.9)
+        assert (fired, others) == ([], [1 + stopped_s])
+        assert clock.postpone(timer, 10_000)
+        await trio.sleep(20)
+        assert fired == [pytest.approx(1 + stopped_s + GRACE_SECONDS * 0.9 + 10)]
+
+    run(play)
+
+
+def test_who_is_not_heard_of_after_a_standstill_expires_a_grace_later() -> None:
+    async def play(clock: Clock) -> None:
+        fired = Fired()
+        for delay_ms in (5000, 50_500, 52_000):
+            clock.expire_later(delay_ms, fired.note)
+        stand_still(50)
+        await trio.sleep(10)
+        assert fired == [51, 51, 52]
+
+    run(play)
+
+
+def test_expiry_is_put_off_once_however_often_time_is_lost() -> None:
+    async def play(clock: Clock) -> None:
+        fired = Fired()
+        clock.expire_later(1000, fired.note)
+        for _ in range(10):
+            stand_still(1.5)
+            await trio.sleep(0.1)
+        assert fired == [3.1]
+
+    run(play)
+
+
+def test_every_standstill_gives_a_grace_to_who_was_heard_of_since_the_last() -> None:
+    async def play(clock: Clock) -> None:
+        fired = Fired()
+        timer = clock.expire_later(1000, fired.note)
+        for _ in range(10):
+            stand_still(60)
+            await trio.sleep(0.1)
+            assert clock.postpone(timer, 1000)
+        await trio.sleep(10)
+        assert fired == [602]
 
     run(play)

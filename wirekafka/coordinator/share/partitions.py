@@ -174,7 +174,7 @@ class SharePartitions:
     def acquired(self, loaded: LoadedPartition, lock_duration_ms: int) -> None:
         """Somebody has acquired records: their lock runs out some time."""
         if loaded.timer is None or not loaded.timer.is_due_later:
-            loaded.timer = self._clock.call_later(lock_duration_ms, lambda: self._expire_locks(loaded))
+            loaded.timer = self._clock.expire_later(lock_duration_ms, lambda: self._expire_locks(loaded))
 
     def write_if_possible(self, loaded: LoadedPartition, change: StateChange) -> None:
         """Writes a change that holds anyway; without it, a restart delivers some records once more often."""
@@ -205,7 +205,7 @@ class SharePartitions:
         deadline_ms = loaded.share.next_deadline_ms
         if deadline_ms is not None:
             delay_ms = max(deadline_ms - now_ms, 1)
-            loaded.timer = self._clock.call_later(delay_ms, lambda: self._expire_locks(loaded))
+            loaded.timer = self._clock.expire_later(delay_ms, lambda: self._expire_locks(loaded))
         if change is not None:
             log.info("Took records back from consumers that had them for too long", share_partition=str(loaded.key))
             self.write_if_possible(loaded, change)

@@ -101,7 +101,7 @@ class TransactionRuntime:
             for transactional_id in prepared:
                 self._carry_out(transactional_id, self.partition_of(transactional_id))
         self._topics.on_delete.append(self._on_topic_deleted)
-        self._clock.call_later(self._abort_interval_ms, self._abort_timed_out)
+        self._clock.expire_later(self._abort_interval_ms, self._abort_timed_out)
         self._clock.call_later(self._expiration_interval_ms, self._expire)
 
     def _load_partition(self, partition: Partition) -> None:
@@ -383,7 +383,7 @@ class TransactionRuntime:
                 log.warning("Cannot abort a transaction that timed out", transactional_id=transactional_id, error=str(error))
             else:
                 log.info("Aborted a transaction that timed out", transactional_id=transactional_id)
-        self._clock.call_later(self._abort_interval_ms, self._abort_timed_out)
+        self._clock.expire_later(self._abort_interval_ms, self._abort_timed_out)
 
     def _expire(self) -> None:
         by_partition: dict[int, list[TransactionRecord]] = {}

@@ -141,6 +141,22 @@ def test_member_lives_as_long_as_its_heartbeats_come() -> None:
     run(play)
 
 
+def test_member_whose_heartbeat_waited_while_the_broker_stood_still_lives_on() -> None:
+    async def play(stage: Stage) -> None:
+        joined = await stage.join_alone()
+        mock_clock = trio.lowlevel.current_clock()
+        assert isinstance(mock_clock, trio.testing.MockClock)
+        mock_clock.jump(60)
+        await trio.sleep(0.5)
+        assert stage.runtime.heartbeat(HeartbeatRequest("g", joined.member_id, 1)) is ErrorCode.NONE
+        await trio.sleep(9.9)
+        assert stage.state() == "Stable"
+        await trio.sleep(0.2)
+        assert stage.state() == "Empty"
+
+    run(play)
+
+
 def test_heartbeats_leave_one_timer_each_member() -> None:
     async def play(stage: Stage) -> None:
         joined = await stage.join_alone()
