@@ -17,13 +17,13 @@ Source: GroupMetadataManager.consumerGroupDescribe, ConsumerGroup.asDescribedGro
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Annotated
 
 from wirekafka.api.registry import Call, serves
 from wirekafka.cluster.operations import GROUP_OPERATIONS, NOT_ASKED
 from wirekafka.coordinator.consumer.requests import DescribedConsumer
-from wirekafka.errors import ErrorCode, KafkaError
+from wirekafka.errors import KafkaError
 from wirekafka.names import ZERO_TOPIC_ID
 from wirekafka.wire.types import Bool, Int8, Int16, Int32, Message, NullableString, String, Uuid, nullable, since
 
@@ -83,15 +83,11 @@ CLASSIC_MEMBER, CONSUMER_MEMBER = 0, 1
 @serves(69, ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse, versions=range(2), flexible_since=0)
 def consumer_group_describe(broker: Broker, call: Call[ConsumerGroupDescribeRequest]) -> ConsumerGroupDescribeResponse:
     """Describes each of the groups."""
-    groups = [_described(broker, group_id) for group_id in call.request.group_ids]
-    if call.request.include_authorized_operations:
-        for group in groups:
-            if group.error_code == ErrorCode.NONE:
-                group.authorized_operations = GROUP_OPERATIONS
-    return ConsumerGroupDescribeResponse(groups=groups)
+    operations = GROUP_OPERATIONS if call.request.include_authorized_operations else NOT_ASKED
+    return ConsumerGroupDescribeResponse(groups=[_described(broker, name, operations) for name in call.request.group_ids])
 
 
-def _described(broker: Broker, group_id: str) -> DescribedConsumerGroup:
+def _described(broker: Broker, group_id: str, operations: int) -> DescribedConsumerGroup:
     try:
         found = broker.consumer_groups.describe(group_id)
     except KafkaError as error:
@@ -103,6 +99,7 @@ def _described(broker: Broker, group_id: str) -> DescribedConsumerGroup:
         assignment_epoch=found.assignment_epoch,
         assignor_name=found.assignor,
         members=[_member(broker, member) for member in found.members],
+        authorized_operations=operations,
     )
 
 
@@ -116,16 +113,17 @@ def _member(broker: Broker, member: DescribedConsumer) -> DescribedConsumerGroup
         client_host=member.client_host,
         subscribed_topic_names=member.subscribed_topic_names,
         subscribed_topic_regex=member.subscribed_topic_regex,
-        assignment=_assignment(broker, member.assignment),
-        target_assignment=_assignment(broker, member.target),
+        assignment=assignment_of(broker, member.assignment),
+        target_assignment=assignment_of(broker, member.target),
         member_type=CLASSIC_MEMBER if member.is_classic else CONSUMER_MEMBER,
     )
 
 
-def _assignment(broker: Broker, partitions: Mapping[bytes, list[int]]) -> DescribedAssignment:
+def assignment_of(broker: Broker, partitions: Mapping[bytes, Collection[int]]) -> DescribedAssignment:
+    """Partitions with the names of their topics, but for topics that are no more."""
     topics = []
     for topic_id, indexes in partitions.items():
         topic = broker.topics.find_by_id(topic_id)
         if topic is not None:
-            topics.append(DescribedTopicPartitions(topic_id=topic_id, topic_name=topic.name, partitions=indexes))
+            topics.append(DescribedTopicPartitions(topic_id=topic_id, topic_name=topic.name, partitions=sorted(indexes)))
     return DescribedAssignment(topic_partitions=topics)

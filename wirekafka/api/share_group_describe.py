@@ -17,11 +17,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
+from wirekafka.api.consumer_group_describe import DescribedAssignment, assignment_of
 from wirekafka.api.registry import Call, serves
 from wirekafka.cluster.operations import GROUP_OPERATIONS, NOT_ASKED
 from wirekafka.errors import ErrorCode, KafkaError
-from wirekafka.names import ZERO_TOPIC_ID
-from wirekafka.wire.types import Bool, Int16, Int32, Message, NullableString, String, Uuid, nullable
+from wirekafka.wire.types import Bool, Int16, Int32, Message, NullableString, String, nullable
 
 if TYPE_CHECKING:
     from wirekafka.broker import Broker
@@ -33,16 +33,6 @@ class ShareGroupDescribeRequest(Message):
     include_authorized_operations: Bool = False
 
 
-class TopicPartitions(Message):
-    topic_id: Uuid = ZERO_TOPIC_ID
-    topic_name: String = ""
-    partitions: list[Int32] = []
-
-
-class Assignment(Message):
-    topic_partitions: list[TopicPartitions] = []
-
-
 class Member(Message):
     member_id: String = ""
     rack_id: Annotated[NullableString, nullable(0)] = None
@@ -50,7 +40,7 @@ class Member(Message):
     client_id: String = ""
     client_host: String = ""
     subscribed_topic_names: list[String] = []
-    assignment: Assignment = Assignment()
+    assignment: DescribedAssignment = DescribedAssignment()
 
 
 class DescribedGroup(Message):
@@ -73,15 +63,11 @@ class ShareGroupDescribeResponse(Message):
 @serves(77, ShareGroupDescribeRequest, ShareGroupDescribeResponse, versions=range(1, 2), flexible_since=0)
 def share_group_describe(broker: Broker, call: Call[ShareGroupDescribeRequest]) -> ShareGroupDescribeResponse:
     """Describes each of the groups."""
-    groups = [_described(broker, group_id) for group_id in call.request.group_ids]
-    if call.request.include_authorized_operations:
-        for group in groups:
-            if group.error_code == ErrorCode.NONE:
-                group.authorized_operations = GROUP_OPERATIONS
-    return ShareGroupDescribeResponse(groups=groups)
+    operations = GROUP_OPERATIONS if call.request.include_authorized_operations else NOT_ASKED
+    return ShareGroupDescribeResponse(groups=[_described(broker, name, operations) for name in call.request.group_ids])
 
 
-def _described(broker: Broker, group_id: str) -> DescribedGroup:
+def _described(broker: Broker, group_id: str, operations: int) -> DescribedGroup:
     if not group_id:
         return DescribedGroup(error_code=ErrorCode.INVALID_GROUP_ID)
     try:
@@ -95,15 +81,11 @@ def _described(broker: Broker, group_id: str) -> DescribedGroup:
         assignment_epoch=found.assignment_epoch,
         assignor_name=broker.share_groups.assignor,
         members=[_member(broker, member) for member in found.members],
+        authorized_operations=operations,
     )
 
 
 def _member(broker: Broker, member: ShareMember) -> Member:
-    topics = []
-    for topic_id, partitions in member.assigned.items():
-        topic = broker.topics.find_by_id(topic_id)
-        if topic is not None:
-            topics.append(TopicPartitions(topic_id=topic_id, topic_name=topic.name, partitions=sorted(partitions)))
     return Member(
         member_id=member.member_id,
         rack_id=member.rack_id,
@@ -111,5 +93,5 @@ def _member(broker: Broker, member: ShareMember) -> Member:
         client_id=member.client_id,
         client_host=member.client_host,
         subscribed_topic_names=sorted(member.subscribed_topic_names),
-        assignment=Assignment(topic_partitions=topics),
+        assignment=assignment_of(broker, member.assigned),
     )

@@ -188,7 +188,6 @@ def _described(group: ConsumerGroup, member: ConsumerMember) -> DescribedConsume
     for owned in (member.assigned, member.pending_revocation):
         for topic_id, partitions in owned.items():
             has.setdefault(topic_id, set()).update(partitions)
-    target = group.targets.get(member.member_id, {})
     return DescribedConsumer(
         member.member_id,
         member.member_epoch,
@@ -198,8 +197,8 @@ def _described(group: ConsumerGroup, member: ConsumerMember) -> DescribedConsume
         member.client_host,
         sorted(member.subscribed_topic_names),
         member.subscribed_topic_regex,
-        {topic_id: sorted(partitions) for topic_id, partitions in has.items()},
-        {topic_id: sorted(partitions) for topic_id, partitions in target.items()},
+        has,
+        group.targets.get(member.member_id, {}),
         member.is_classic,
     )
 

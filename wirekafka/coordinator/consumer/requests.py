@@ -69,8 +69,8 @@ class DescribedConsumer:
     client_host: str
     subscribed_topic_names: list[str]
     subscribed_topic_regex: str
-    assignment: Mapping[bytes, list[int]]
-    target: Mapping[bytes, list[int]]
+    assignment: Mapping[bytes, Collection[int]]
+    target: Mapping[bytes, Collection[int]]
     is_classic: bool
 
 

@@ -9,6 +9,7 @@ from wirekafka.api.delete_groups import DeleteGroupsRequest
 from wirekafka.api.describe_groups import DescribeGroupsRequest
 from wirekafka.api.list_groups import ListGroupsRequest
 from wirekafka.api.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+from wirekafka.cluster.operations import NOT_ASKED
 from wirekafka.errors import ErrorCode
 from wirekafka.names import GROUP_METADATA_TOPIC
 from wirekafka.tests.api.data_plane import Caller
@@ -157,8 +158,37 @@ def test_describe_tells_epochs_and_assignments(tmp_path: Path, version: int) -> 
         assert member.member_type == (1 if version >= 1 else -1)
         expected = [ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.INVALID_GROUP_ID]
         assert [group.error_code for group in others] == expected
+        assert {group.authorized_operations for group in others} == {NOT_ASKED}
+        (found,) = caller.ask(ConsumerGroupDescribeRequest(group_ids=["g"]), version).groups
+        assert found.authorized_operations == NOT_ASKED
 
     run(body, tmp_path)
+
+
+def test_describe_leaves_out_topics_that_are_no_more(tmp_path: Path) -> None:
+    async def body(caller: Caller) -> None:
+        beat(caller)
+        flights = caller.broker.topics.find("flights")
+        assert flights is not None
+        caller.broker.topics.delete(flights)
+        (found,) = caller.ask(ConsumerGroupDescribeRequest(group_ids=["g"]), 1).groups
+        (member,) = found.members
+        assert member.assignment.topic_partitions == member.target_assignment.topic_partitions == []
+
+    run(body, tmp_path)
+
+
+def test_describe_tells_what_a_member_has_still_to_give_up(tmp_path: Path) -> None:
+    async def body(caller: Caller) -> None:
+        first = beat(caller)
+        beat(caller, member="n")
+        assert assigned(caller, beat(caller, first.member_epoch)) == [0, 1]
+        (found,) = caller.ask(ConsumerGroupDescribeRequest(group_ids=["g"]), 1).groups
+        member = next(member for member in found.members if member.member_id == "m")
+        assert member.assignment.topic_partitions[0].partitions == [0, 1, 2, 3]
+        assert member.target_assignment.topic_partitions[0].partitions == [0, 1]
+
+    run(body, tmp_path, group_consumer_assignment_interval_ms="0")
 
 
 def test_consumer_group_is_listed_and_deleted_like_others(tmp_path: Path) -> None:
