@@ -116,7 +116,7 @@ def serve(
     configure_logging(log_level)
     overrides = {} if properties else {"listeners": DEFAULT_LISTENER, "log.dirs": DEFAULT_DATA_DIR}
     overrides |= _parse_settings(settings)
-    if data_dir:
+    if data_dir is not None:
         overrides["log.dirs"] = data_dir
     if listen:
         overrides |= _listeners(listen)
@@ -203,13 +203,17 @@ def _advertised(address: str, properties: Path | None, overrides: dict[str, str]
 
 
 def _published(address: str | None) -> Address | None:
+    from wirekafka.config.endpoints import UNROUTABLE_HOSTS
     from wirekafka.server.listener import Address
 
     if address is None:
         return None
     _check_address("--published", address)
     host, _, port = address.rpartition(":")
-    return Address(host.strip("[]"), int(port))
+    found = Address(host.strip("[]"), int(port))
+    if found.host in UNROUTABLE_HOSTS or not 0 < found.port < 65536:
+        _fail(f"--published {address}: accepted is an address that clients can connect to, such as localhost:9092", ASKED_WRONG)
+    return found
 
 
 def _take_all_files() -> None:
@@ -227,7 +231,7 @@ def _run(config: BrokerConfig, stop: _Stop, published: Address | None) -> int:
 
     from wirekafka.config import ConfigError
     from wirekafka.errors import KafkaError
-    from wirekafka.log.manager import DirectoryLockedError
+    from wirekafka.log.directory import DirectoryLockedError
     from wirekafka.server.listener import ListenError
 
     _take_all_files()
@@ -241,9 +245,18 @@ def _run(config: BrokerConfig, stop: _Stop, published: Address | None) -> int:
             _fail(str(cause), ASKED_WRONG)
         if not isinstance(cause, (ListenError, DirectoryLockedError, KafkaError, OSError)):
             raise
-        click.echo(f"wirekafka: {cause.message if isinstance(cause, KafkaError) else cause}", err=True)
+        message = cause.message if isinstance(cause, KafkaError) else _told(cause) if isinstance(cause, OSError) else str(cause)
+        click.echo(f"wirekafka: {message}", err=True)
         return COULD_NOT_RUN
     return 0
+
+
+def _told(error: OSError) -> str:
+    """What the operating system has refused."""
+    if error.filename is None:
+        return str(error)
+    is_no_directory = isinstance(error, (FileExistsError, NotADirectoryError))
+    return f"Cannot use {error.filename}: {'not a directory' if is_no_directory else error.strerror}"
 
 
 async def _serve(config: BrokerConfig, stop: _Stop, published: Address | None) -> None:

@@ -116,7 +116,8 @@ def items_like(pattern: str, accepted: str) -> Check:
 
 def nonempty_list() -> Check:
     """A list with at least one item, none of them twice."""
-    return Check("with at least one item", lambda value: isinstance(value, list) and 0 < len(value) == len(set(value)))
+    accepted = "with at least one item, none of them twice"
+    return Check(accepted, lambda value: isinstance(value, list) and 0 < len(value) == len(set(value)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,12 +15,13 @@ import os
 import re
 import threading
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from struct import Struct
 
 import structlog
 
+from wirekafka.config import ConfigError
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.log.checkpoint import (
     CLEAN_SHUTDOWN,
@@ -150,8 +151,10 @@ class DataDirectory:
         except MalformedFileError as error:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{path}: {error}") from None
         if self.meta.node_id != node_id:
+            owner = self.meta.node_id
             raise KafkaError(
-                ErrorCode.INVALID_CONFIG, f"node.id is {node_id}, and {self.path} belongs to broker {self.meta.node_id}"
+                ErrorCode.INVALID_CONFIG,
+                f"node.id is {node_id}, and {self.path} belongs to broker {owner}: set node.id={owner}, or use another directory",
             )
         if cluster_id not in (None, self.meta.cluster_id):
             raise KafkaError(
@@ -267,6 +270,20 @@ class DataDirectory:
         Durability: on disk.
         """
         self.checkpoint(file, offsets)()
+
+
+def check_paths_differ(paths: Iterable[str]) -> None:
+    """Whether no two lead to one directory: its second lock would only be told that somebody has it.
+
+    Raises:
+        ConfigError: two do.
+    """
+    found: dict[str, str] = {}
+    for path in paths:
+        real_path = os.path.realpath(path)
+        if real_path in found:
+            raise ConfigError("log.dirs", f"{found[real_path]},{path}", "directories of which no two are the same")
+        found[real_path] = path
 
 
 def partition_of_folder(name: str) -> TopicPartition | None:

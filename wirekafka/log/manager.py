@@ -35,7 +35,7 @@ from wirekafka.log.checkpoint import (
     write_partition_metadata,
 )
 from wirekafka.log.cleaner import Cleaner
-from wirekafka.log.directory import DataDirectory, DirectoryLockedError, is_lost
+from wirekafka.log.directory import DataDirectory, check_paths_differ, is_lost
 from wirekafka.log.epochs import LeaderEpochs
 from wirekafka.log.flush import Flush
 from wirekafka.log.log import Log
@@ -50,8 +50,6 @@ from wirekafka.log.storage import Folder, HandlePool, Storage
 from wirekafka.log.stored import StoredLog
 from wirekafka.log.upkeep import Upkeep
 from wirekafka.names import TopicPartition
-
-__all__ = ["DirectoryLockedError", "LogManager"]
 
 log = structlog.get_logger(__name__)
 
@@ -122,7 +120,7 @@ class LogManager:
             config_of: the settings of a topic; the broker's defaults if not given.
 
         Raises:
-            DirectoryLockedError: another broker holds one of them.
+            ConfigError, DirectoryLockedError: two of them are the same; another broker holds one.
             KafkaError: a directory belongs to another broker or cluster, or a partition is in two of them.
             OSError: the first directory, which holds the list of topics, cannot be made or read; others are offline then.
 
@@ -138,6 +136,7 @@ class LogManager:
         return manager
 
     def _lock(self) -> None:
+        check_paths_differ(directory.path for directory in self.directories)
         listeners = ", ".join(map(str, self._config.listeners))
         cluster_id = None
         for directory in self.directories:

@@ -10,10 +10,11 @@ import trio
 import trio.testing
 
 from wirekafka.clock import Clock
-from wirekafka.config import BrokerConfig, LogConfig
+from wirekafka.config import BrokerConfig, ConfigError, LogConfig
 from wirekafka.errors import ErrorCode, KafkaError
+from wirekafka.log.directory import DirectoryLockedError
 from wirekafka.log.log import Log
-from wirekafka.log.manager import DirectoryLockedError, LogManager
+from wirekafka.log.manager import LogManager
 from wirekafka.names import TopicPartition
 from wirekafka.tests.log.faults import FaultyStorage
 from wirekafka.tests.log.logs import NOW_MS, all_records, append, fill, idempotent
@@ -134,7 +135,18 @@ def test_directory_of_another_broker_is_refused(tmp_path: Path) -> None:
             await Setting(tmp_path, node_id="2").open()
 
         assert caught.value.code == ErrorCode.INVALID_CONFIG
-        assert "belongs to broker 1" in str(caught.value)
+        assert "belongs to broker 1: set node.id=1" in str(caught.value)
+
+    run(main)
+
+
+def test_directory_that_is_named_twice_is_refused_as_such(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").symlink_to(tmp_path / "a")
+
+    async def main() -> None:
+        with pytest.raises(ConfigError, match="no two are the same"):
+            await Setting(tmp_path, log_dirs=f"{tmp_path}/a,{tmp_path}/b").open()
 
     run(main)
 

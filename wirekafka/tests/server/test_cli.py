@@ -167,6 +167,13 @@ def test_address_in_use_is_one_line(tmp_path: Path) -> None:
         (["--listen", "localhost:99999"], ["99999"]),
         (["--advertise", "kafka"], ["--advertise", "kafka", "HOST:PORT"]),
         (["--advertise", "0.0.0.0:9092"], ["advertised.listeners", "0.0.0.0:9092"]),
+        (["--published", "kafka"], ["--published", "kafka", "HOST:PORT"]),
+        (["--published", ":9092"], ["--published", ":9092", "clients can connect to"]),
+        (["--published", "0.0.0.0:9092"], ["--published", "0.0.0.0:9092", "clients can connect to"]),
+        (["--published", "localhost:0"], ["--published", "localhost:0", "clients can connect to"]),
+        (["--published", "localhost:65536"], ["--published", "localhost:65536", "clients can connect to"]),
+        (["--data-dir", ""], ["log.dirs", "at least one item"]),
+        (["--data-dir", "twice,twice"], ["log.dirs", "none of them twice"]),
         (["--set", "listeners=SSL://:9093"], ["listeners", "SSL", "PLAINTEXT"]),
         (["absent.properties"], ["absent.properties", "does not exist"]),
         (["--nonsense"], ["--nonsense"]),
@@ -198,8 +205,14 @@ def test_data_directory_that_cannot_be_made_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     refused = run(tmp_path, "serve", "--listen", "127.0.0.1:0", "--data-dir", "file/below")
     assert refused.returncode == 1
-    assert len(refused.stderr.splitlines()) == 1
-    assert "file/below" in refused.stderr
+    assert refused.stderr == f"wirekafka: Cannot use {tmp_path}/file/below: not a directory\n"
+
+
+def test_data_directory_that_is_a_file_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    refused = run(tmp_path, "serve", "--listen", "127.0.0.1:0", "--data-dir", "file")
+    assert refused.returncode == 1
+    assert refused.stderr == f"wirekafka: Cannot use {tmp_path}/file: not a directory\n"
 
 
 def test_log_level_silences_what_is_below_it(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from wirekafka.api.create_topics import CreatableTopic, CreateTopicsRequest
 from wirekafka.api.fetch import FetchPartition, FetchRequest, FetchTopic
 from wirekafka.api.registry import Client, all_apis
 from wirekafka.config import BrokerConfig
-from wirekafka.log.manager import DirectoryLockedError
+from wirekafka.log.directory import DirectoryLockedError
 from wirekafka.server.listener import ListenError
 from wirekafka.server.running import RunningBroker, open_broker
 from wirekafka.wire.codec import decode, encode
