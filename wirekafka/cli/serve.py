@@ -128,6 +128,8 @@ def serve(
         _fail(str(error), ASKED_WRONG)
     except OSError as error:
         _fail(f"Cannot read {properties}: {error.strerror}", ASKED_WRONG)
+    if listen and not advertise:
+        _note_what_is_advertised(config)
     sys.exit(_run(config, stop, _published(published)))
 
 
@@ -200,6 +202,17 @@ def _advertised(address: str, properties: Path | None, overrides: dict[str, str]
     controllers = {name.strip().upper() for name in given.get("controller.listener.names", "").split(",")}
     names = [listener.partition("://")[0].strip() for listener in listeners]
     return ",".join(f"{name}://{address}" for name in names if name.upper() not in controllers)
+
+
+def _note_what_is_advertised(config: BrokerConfig) -> None:
+    """Says so where `--listen` moved the broker, and a server.properties tells clients where it was."""
+    import structlog
+
+    ports = {listener.port for listener in config.listeners}
+    elsewhere = [str(each) for each in config.advertised_listeners.values() if each.port and each.port not in ports]
+    if elsewhere:
+        log = structlog.get_logger(__name__)
+        log.warning("Clients are told advertised.listeners, not what --listen says; see --advertise", advertised=elsewhere)
 
 
 def _published(address: str | None) -> Address | None:

@@ -201,6 +201,14 @@ def test_server_properties_are_read_and_arguments_go_before_them(tmp_path: Path)
         assert "Listeners for controllers are not opened" in broker.errors.read_text()
 
 
+@pytest.mark.parametrize(("advertise", "is_said"), [([], True), (["--advertise", "kafka.example:1234"], False)])
+def test_listen_beside_other_advertised_listeners_is_said(tmp_path: Path, advertise: list[str], *, is_said: bool) -> None:
+    (tmp_path / "server.properties").write_text("advertised.listeners=PLAINTEXT://localhost:9092\n")
+    with serving(tmp_path, "server.properties", "--listen", "127.0.0.1:0", "--data-dir", "data", *advertise) as broker:
+        broker.addresses()
+        assert ("PLAINTEXT://localhost:9092" in broker.errors.read_text()) == is_said
+
+
 def test_data_directory_that_cannot_be_made_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     refused = run(tmp_path, "serve", "--listen", "127.0.0.1:0", "--data-dir", "file/below")
