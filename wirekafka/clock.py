@@ -189,4 +189,4 @@ class Clock:
 
 
 def _lead(delay_ms: float) -> float:
-    return min(GRACE_SECONDS, delay_ms / 2000)
+    return min(GRACE_SECONDS, max(delay_ms, 0.0) / 2000)

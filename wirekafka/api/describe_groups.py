@@ -3,6 +3,7 @@
 Behaviour:
     A stable group is described with its protocol, and its members with metadata and assignment for it; in a rebalance
     there is no protocol and no metadata. A group that does not exist is Dead, and so is one of another type than the classic.
+    One that is named twice is described once, lest a small request makes a response of any size.
 
 Versions:
     0. The description. 1: `throttle_time_ms`. 2: as 1 (KIP-219).
@@ -12,7 +13,7 @@ Versions:
     6. A group that does not exist is GROUP_ID_NOT_FOUND, with a message (KIP-1043); until then it is Dead without an error.
 
 Differs from Apache Kafka:
-    Nothing.
+    A group that is named twice is described once.
 
 Source: GroupMetadataManager.describeGroups, KafkaApis.handleDescribeGroupsRequest, AclEntry.supportedOperations.
 """
@@ -64,7 +65,7 @@ class DescribeGroupsResponse(Message):
 @serves(15, DescribeGroupsRequest, DescribeGroupsResponse, versions=range(7), flexible_since=5)
 def describe_groups(broker: Broker, call: Call[DescribeGroupsRequest]) -> DescribeGroupsResponse:
     """Describes each of the groups; only a client of version 6 can be told that one does not exist."""
-    groups = [_described(broker, group_id, call.version >= 6) for group_id in call.request.groups]
+    groups = [_described(broker, group_id, call.version >= 6) for group_id in dict.fromkeys(call.request.groups)]
     if call.request.include_authorized_operations:
         for group in groups:
             if group.error_code == ErrorCode.NONE:

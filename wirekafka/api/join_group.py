@@ -27,6 +27,8 @@ Differs from Apache Kafka:
     A JoinGroup that the same member sends while one of its own is parked answers the parked one with REBALANCE_IN_PROGRESS;
     Apache Kafka never answers it.
     A group is not created for a JoinGroup without protocols.
+    A client that comes back under the name of a static member with an id that MEMBER_ID_REQUIRED gave it is told
+    INVALID_REQUEST; there UNKNOWN_SERVER_ERROR.
     On a full disk the error is COORDINATOR_NOT_AVAILABLE, for this broker stays the coordinator; Apache Kafka, which gives the
     directory up, says NOT_COORDINATOR. Clients look the coordinator up and try again on either.
 

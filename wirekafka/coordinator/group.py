@@ -138,6 +138,8 @@ class ClassicGroup:
         """
         if value.members and value.protocol is None:
             raise ProtocolError(f"the record of group {group_id} has members but no protocol")
+        if _has_twice(value):
+            raise ProtocolError(f"the record of group {group_id} names a member twice")
         group = cls(group_id, partition)
         for loaded in value.members:
             group.add(_member_of_record(loaded, value.protocol or ""), value.protocol_type)
@@ -441,6 +443,13 @@ def empty_record(group: ClassicGroup) -> GroupMetadataValue:
 def _names(protocols: Protocols) -> Iterable[str]:
     """Each protocol once, in order."""
     return dict(protocols).keys()
+
+
+def _has_twice(value: GroupMetadataValue) -> bool:
+    """Whether two of a record's members have the same id, or the same instance id."""
+    member_ids = [member.member_id for member in value.members]
+    instance_ids = [member.group_instance_id for member in value.members if member.group_instance_id is not None]
+    return any(len(set(ids)) < len(ids) for ids in (member_ids, instance_ids))
 
 
 def _member_of_record(loaded: MemberMetadata, protocol_name: str) -> Member:

@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 import structlog
 
-from wirekafka.coordinator.effects import Effects, SessionExpired, append_error, join_timer, session_timer
+from wirekafka.coordinator.effects import Effects, SessionExpired, append_error, join_timer, session_timer, sync_timer
 from wirekafka.coordinator.group import ClassicGroup, GroupState, Member, classic_group, empty_record
 from wirekafka.coordinator.group_types import CONSUMER, AnyGroup, ClassicMembers
 from wirekafka.coordinator.rebalance import Rebalancer, join_result
@@ -148,6 +148,8 @@ class Membership:
             return out
         member = group.members[request.member_id]
         group.pending_sync_members.pop(request.member_id, None)
+        if not group.pending_sync_members:
+            out.cancel_timer(sync_timer(group.group_id))
         if group.state is GroupState.STABLE:
             out.reply(pending, SyncResult(ErrorCode.NONE, group.protocol_type, group.protocol_name, member.assignment))
             return out

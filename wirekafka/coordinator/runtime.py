@@ -380,10 +380,11 @@ class GroupRuntime:
         return topic.partitions[index]
 
     def _expire(self) -> None:
+        # First, lest what goes wrong once keeps offsets for ever.
+        self._clock.call_later(self._check_interval_ms, self._expire)
         for index, effects in self.coordinator.expire(self._clock.now_ms()):
             if self._run(index, effects) is None:
                 log.info("Offsets expired, or groups without any", partition=index, tombstones=len(effects.records))
-        self._clock.call_later(self._check_interval_ms, self._expire)
 
     def _on_topic_deleted(self, topic: Topic) -> None:
         if topic.name != GROUP_METADATA_TOPIC:

@@ -58,3 +58,12 @@ def test_describe_groups_in_a_rebalance_shows_no_protocol(tmp_path: Path) -> Non
         assert (simple.group_state, simple.protocol_type, simple.members) == ("Empty", "", [])
 
     run(body, tmp_path)
+
+
+def test_describe_groups_of_a_group_that_is_named_twice_describes_it_once(tmp_path: Path) -> None:
+    async def body(caller: Caller) -> None:
+        await join_alone(caller)
+        groups = caller.ask(DescribeGroupsRequest(groups=["g", "nobody", "g", "nobody", "g"]), 5).groups
+        assert [(group.group_id, len(group.members)) for group in groups] == [("g", 1), ("nobody", 0)]
+
+    run(body, tmp_path)

@@ -99,3 +99,14 @@ def test_group_of_a_record_takes_the_session_timeout_where_an_old_record_has_no_
 def test_group_of_a_record_with_members_but_no_protocol_is_refused() -> None:
     with pytest.raises(ProtocolError):
         ClassicGroup.of_record("g", 0, GroupMetadataValue(members=[MemberMetadata(member_id="a")]))
+
+
+@pytest.mark.parametrize(
+    ("first", "second"), [(("a", None), ("a", None)), (("a", "one"), ("b", "one")), (("a", "one"), ("a", "two"))]
+)
+def test_group_of_a_record_that_names_a_member_twice_is_refused(
+    first: tuple[str, str | None], second: tuple[str, str | None]
+) -> None:
+    members = [MemberMetadata(member_id=member_id, group_instance_id=instance) for member_id, instance in (first, second)]
+    with pytest.raises(ProtocolError):
+        ClassicGroup.of_record("g", 0, GroupMetadataValue(protocol="range", members=members))

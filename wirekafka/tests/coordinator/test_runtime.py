@@ -261,6 +261,27 @@ def test_offsets_expire_when_they_are_looked_for() -> None:
     run(play, **{"offsets.retention.minutes": "10", "offsets.retention.check.interval.ms": "660000"})
 
 
+def test_offsets_expire_again_after_something_has_gone_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def play(stage: Stage) -> None:
+        stage.commit(5)
+        with monkeypatch.context() as broken, capture_logs() as lines:
+            broken.setattr(stage.runtime.coordinator, "expire", lambda now_ms: 1 // 0)
+            await trio.sleep(601)
+        assert [line["event"] for line in lines] == ["a timer failed"]
+        await trio.sleep(601)
+        assert stage.offsets() == {}
+
+    run(play, **{"offsets.retention.minutes": "1"})
+
+
+def test_group_whose_members_have_all_got_their_assignment_waits_for_nothing_but_their_sessions() -> None:
+    async def play(stage: Stage) -> None:
+        joined = await stage.join_alone()
+        assert [(key.purpose, key.member_id) for key in stage.runtime._timers] == [("session", joined.member_id)]
+
+    run(play)
+
+
 def test_offsets_of_a_deleted_topic_are_gone_for_good() -> None:
     async def play(stage: Stage) -> None:
         stage.commit(5)
