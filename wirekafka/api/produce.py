@@ -38,30 +38,31 @@ appendToLocalLog; ProduceRequest.validateRecords.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
-from wirekafka.api.registry import Call, serves
+from wirekafka.api.produce_rules import (
+    ACKS_ALL,
+    FIRST_FLEXIBLE_VERSION,
+    FIRST_VERSION_WITH_BATCHES,
+    FIRST_VERSION_WITH_TOPIC_IDS,
+    check_batch,
+    check_in_sync_replicas,
+    find_partition,
+    is_transactional,
+    without_transactional_id,
+)
+from wirekafka.api.produce_shortcut import NO_OFFSETS, ProduceShortcut, head_size_of
+from wirekafka.api.produce_transactions import Refused, check_transaction
+from wirekafka.api.registry import Call, Encode, serves
 from wirekafka.errors import ErrorCode, KafkaError, ProtocolError
-from wirekafka.names import ZERO_TOPIC_ID, TopicPartition, format_topic_id
-from wirekafka.wire.batch import ATTRIBUTES_OFFSET, HEADER_SIZE, MAGIC, MAGIC_OFFSET, TRANSACTIONAL_MASK, BatchHeader
-from wirekafka.wire.compression import Compression
+from wirekafka.names import ZERO_TOPIC_ID, format_topic_id
 from wirekafka.wire.types import Int16, Int32, Int64, Message, NullableString, Records, String, Uuid, nullable, since, tag, until
 
 if TYPE_CHECKING:
     from wirekafka.broker import Broker
-    from wirekafka.cluster.partition import Partition
     from wirekafka.cluster.topics import Topic
 
-FIRST_VERSION_WITH_BATCHES = 3
-FIRST_VERSION_WITH_ZSTD = 7
-FIRST_VERSION_WITH_ABORTABLE_ERROR = 11
-FIRST_VERSION_THAT_ADDS_PARTITIONS = 12
-FIRST_VERSION_WITH_TOPIC_IDS = 13
-
-_FLAGS_AT = ATTRIBUTES_OFFSET + 1
-"""The byte of a batch's attributes that says whether it is transactional."""
-
-ACKS_ALL = -1
 MOST_FAILURES_TOLD = 3
 
 
@@ -123,7 +124,43 @@ class ProduceResponse(Message):
     node_endpoints: Annotated[list[NodeEndpoint], tag(0, since=10)] = []
 
 
-@serves(0, ProduceRequest, ProduceResponse, versions=range(14), flexible_since=9)
+def _make_shortcut(
+    broker: Broker, call: Call[ProduceRequest], frame: memoryview, encode: Encode
+) -> tuple[int, ProduceShortcut] | None:
+    """The size of the request's head, and how further requests that have it are answered; None if there is no short way.
+
+    Args:
+        encode: frames an answer of the request's version.
+    """
+    head_size = head_size_of(call, frame)
+    if not head_size:
+        return None
+    [data] = call.request.topic_data
+    name, topic_id, index = data.name, data.topic_id, data.partition_data[0].index
+    is_by_id = call.version >= FIRST_VERSION_WITH_TOPIC_IDS
+
+    def frame_answer(correlation_id: int, answer: PartitionProduceResponse) -> bytes:
+        topic = TopicProduceResponse(name=name, topic_id=topic_id, partition_responses=[answer])
+        framed = encode(correlation_id, ProduceResponse(responses=[topic]))
+        assert isinstance(framed, bytes), "nothing in it is a region of a file"
+        return framed
+
+    base_offset, append_time_ms, log_start_offset = NO_OFFSETS
+    success = PartitionProduceResponse(
+        index=index, base_offset=base_offset, log_append_time_ms=append_time_ms, log_start_offset=log_start_offset
+    )
+    return head_size, ProduceShortcut(
+        head_size,
+        is_flexible=call.version >= FIRST_FLEXIBLE_VERSION,
+        is_acks_all=call.request.acks == ACKS_ALL,
+        find_topic=partial(broker.topics.find_by_id, topic_id) if is_by_id else partial(broker.topics.find, name),
+        index=index,
+        success=frame_answer(0, success),
+        failure=lambda correlation_id, *why: frame_answer(correlation_id, _failure(index, *why)),
+    )
+
+
+@serves(0, ProduceRequest, ProduceResponse, versions=range(14), flexible_since=FIRST_FLEXIBLE_VERSION, shortcut=_make_shortcut)
 def produce(broker: Broker, call: Call[ProduceRequest]) -> ProduceResponse | None:
     """Appends what can be appended, and says of each partition how it went.
 
@@ -136,7 +173,7 @@ def produce(broker: Broker, call: Call[ProduceRequest]) -> ProduceResponse | Non
     refused: Refused = {}
     if request.transactional_id is not None and refusal is None:
         try:
-            refused = _check_transaction(broker, call, request.transactional_id)
+            refused = check_transaction(broker, call, request.transactional_id)
         except KafkaError as error:
             refusal = error
     broker.purgatory.hold()
@@ -161,81 +198,6 @@ def _refusal(call: Call[ProduceRequest]) -> KafkaError | None:
     return None
 
 
-Refused = dict["Partition", KafkaError]
-"""Partitions to which the request's transaction must not write, and why."""
-
-
-def _check_transaction(broker: Broker, call: Call[ProduceRequest], transactional_id: str) -> Refused:
-    """Asks the transaction coordinator for the partitions in which the request would begin a transaction.
-
-    Raises:
-        KafkaError: INVALID_PRODUCER_ID_MAPPING, the batches are of several producers.
-    """
-    batches = _transactional_batches(broker, call)
-    if not batches:
-        return {}
-    identities = {(header.producer_id, header.producer_epoch) for header in batches.values()}
-    if len(identities) > 1:
-        raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING, "transactional records of more than one producer")
-    adds = call.version >= FIRST_VERSION_THAT_ADDS_PARTITIONS
-    refused: Refused = {}
-    asked: dict[TopicPartition, Partition] = {}
-    for partition, header in batches.items():
-        try:
-            if partition.log.producers.begin_transaction(header, must_be_zero=adds, now_ms=call.now_ms):
-                asked[partition.topic_partition] = partition
-        except KafkaError as error:
-            refused[partition] = error
-    if asked:
-        [(producer_id, producer_epoch)] = identities
-        knows_abortable = call.version >= FIRST_VERSION_WITH_ABORTABLE_ERROR
-        errors = broker.transactions.check_produce(
-            transactional_id, producer_id, producer_epoch, list(asked), adds=adds, knows_abortable=knows_abortable
-        )
-        refused |= {asked[name]: _as_producer_knows_it(code, adds=adds) for name, code in errors.items()}
-        for name, code in errors.items():
-            if code is ErrorCode.INVALID_PRODUCER_ID_MAPPING:
-                # Whoever makes up producer ids leaves nothing behind.
-                asked[name].log.producers.forget_beginning(producer_id)
-    return refused
-
-
-def _transactional_batches(broker: Broker, call: Call[ProduceRequest]) -> dict[Partition, BatchHeader]:
-    """The transactional batches of the request, as far as nothing else speaks against them."""
-    is_by_id = call.version >= FIRST_VERSION_WITH_TOPIC_IDS
-    batches = {}
-    for data in call.request.topic_data:
-        topic = broker.topics.find_by_id(data.topic_id) if is_by_id else broker.topics.find(data.name)
-        for each in data.partition_data:
-            try:
-                partition = _find_partition(call, topic, each.index)
-                _check_batch(call, each.records)
-            except KafkaError:
-                continue
-            assert each.records is not None, "a batch that was checked"
-            header = BatchHeader(each.records)
-            if header.is_transactional and header.has_producer_id:
-                batches[partition] = header
-    return batches
-
-
-def _as_producer_knows_it(code: ErrorCode, *, adds: bool) -> KafkaError:
-    """The coordinator's error as a producer expects it of Produce.
-
-    Those after which it is to try again become NOT_ENOUGH_REPLICAS, which all producers do try again, and without asking for
-    metadata first.
-
-    Source: ReplicaManager.handleProduceAppend.
-    """
-    if code is ErrorCode.INVALID_TXN_STATE:
-        return KafkaError(code, "the partition was not added to the transaction")
-    retriable = {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR}
-    if code in retriable or (code is ErrorCode.CONCURRENT_TRANSACTIONS and not adds):
-        reason = f"whether the partition belongs to the transaction is not known: {code.name}"
-        return KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, reason)
-    return KafkaError(code)
-
-
 def _append(
     call: Call[ProduceRequest],
     topic: Topic | None,
@@ -249,17 +211,17 @@ def _append(
     try:
         if refusal is not None:
             raise refusal
-        partition = _find_partition(call, topic, index)
+        partition = find_partition(call, topic, index)
         if call.version >= FIRST_VERSION_WITH_BATCHES:
-            _check_batch(call, data.records)
+            check_batch(call, data.records)
             if refused and partition in refused:
                 raise refused[partition]
         elif not data.records:
             return PartitionProduceResponse(index=index, base_offset=-1, log_start_offset=partition.log.log_start_offset)
-        elif _is_transactional(data.records):
-            raise _without_transactional_id()
+        elif is_transactional(data.records):
+            raise without_transactional_id()
         if call.request.acks == ACKS_ALL:
-            _check_in_sync_replicas(partition)
+            check_in_sync_replicas(partition)
         log_start_offset = partition.log.log_start_offset
         info = partition.append(data.records, now_ms=call.now_ms)
     except KafkaError as error:
@@ -271,61 +233,6 @@ def _append(
         log_append_time_ms=-1 if append_time is None else append_time,
         log_start_offset=info.log_start_offset,
     )
-
-
-def _find_partition(call: Call[ProduceRequest], topic: Topic | None, index: int) -> Partition:
-    if topic is None:
-        is_by_id = call.version >= FIRST_VERSION_WITH_TOPIC_IDS
-        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID if is_by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    if not 0 <= index < len(topic.partitions):
-        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    if topic.is_internal:
-        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"cannot append to internal topic {topic.name}")
-    return topic.partitions[index]
-
-
-def _check_batch(call: Call[ProduceRequest], records: memoryview | None) -> None:
-    """Checks what depends on the version: that the records are a batch, and in a codec that it knows.
-
-    Raises:
-        KafkaError: INVALID_RECORD, UNSUPPORTED_COMPRESSION_TYPE; TRANSACTIONAL_ID_AUTHORIZATION_FAILED, they belong to a
-            transaction that the request does not name.
-
-    Source: ProduceRequest.validateRecords; KIP-98.
-    """
-    version = call.version
-    if records is None or len(records) < HEADER_SIZE:
-        raise KafkaError(ErrorCode.INVALID_RECORD, f"Produce {version} needs a record batch for each partition")
-    if records[MAGIC_OFFSET] != MAGIC:
-        raise KafkaError(ErrorCode.INVALID_RECORD, f"Produce {version} brings batches of magic 2, not {records[MAGIC_OFFSET]}")
-    if version < FIRST_VERSION_WITH_ZSTD and BatchHeader(records).compression is Compression.ZSTD:
-        raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"Produce {version} cannot bring zstd")
-    if records[_FLAGS_AT] & TRANSACTIONAL_MASK and call.request.transactional_id is None:
-        raise _without_transactional_id()
-
-
-def _is_transactional(records: memoryview) -> bool:
-    return len(records) >= HEADER_SIZE and records[MAGIC_OFFSET] == MAGIC and bool(records[_FLAGS_AT] & TRANSACTIONAL_MASK)
-
-
-def _without_transactional_id() -> KafkaError:
-    return KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "transactional records without a transactional id")
-
-
-def _check_in_sync_replicas(partition: Partition) -> None:
-    """Checks that enough replicas are in sync for acks=all.
-
-    Raises:
-        KafkaError: NOT_ENOUGH_REPLICAS.
-
-    A partition that has fewer replicas than `min.insync.replicas` is asked for all it has.
-
-    Source: Partition.appendRecordsToLeader, effectiveMinIsr.
-    """
-    least = min(partition.log.config.min_insync_replicas, len(partition.replicas))
-    if len(partition.in_sync_replicas) < least:
-        count = len(partition.in_sync_replicas)
-        raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, f"{count} in sync, min.insync.replicas is {least}")
 
 
 def _failure(index: int, error: KafkaError, log_start_offset: int) -> PartitionProduceResponse:

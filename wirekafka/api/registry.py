@@ -14,12 +14,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib import import_module
 from pkgutil import iter_modules
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from wirekafka.api.index import INDEX
 from wirekafka.config import ConfigError
 from wirekafka.pending import Pending
-from wirekafka.wire.codec import Reader, Writer, reader, writer
+from wirekafka.wire.codec import Piece, Reader, Writer, reader, writer
 from wirekafka.wire.types import Message
 
 if TYPE_CHECKING:
@@ -42,6 +42,7 @@ class Client:
         software_name, software_version: what it called itself in ApiVersions, once it did.
         principal: who it is, `User:ANONYMOUS` where nobody asks.
         on_close: what is to be done when the connection ends, by what it is for; None while there is nothing.
+        head_size: how much of a request a shortcut is found by, going by an earlier one; 0 if there was none.
     """
 
     host: str
@@ -53,6 +54,7 @@ class Client:
     software_version: str | None = None
     principal: str = "User:ANONYMOUS"
     on_close: dict[object, Callable[[], object]] | None = None
+    head_size: int = 0
 
     def closed(self) -> None:
         """The connection has ended."""
@@ -86,6 +88,21 @@ Response = Message | Pending[Any] | None
 Handler = Callable[["Broker", Call[Any]], Response]
 
 
+Encode = Callable[[int, Message], bytes | list[Piece]]
+"""Frames a response of a version, with a correlation id before it."""
+
+
+class Shortcut(Protocol):
+    """How requests are answered that begin with the same bytes as an earlier one, correlation id left out."""
+
+    def answer(self, frame: memoryview, correlation_id: int, now_ms: int) -> bytes | None:
+        """The framed response; None if the handler is to have the request, and nothing has happened."""
+
+
+MakeShortcut = Callable[["Broker", Call[Any], memoryview, Encode], "tuple[int, Shortcut] | None"]
+"""From a request and its frame: how many bytes others must share with it, and their shortcut; None if there is none."""
+
+
 @dataclass(slots=True)
 class Api:
     """One API as this broker serves it.
@@ -95,6 +112,7 @@ class Api:
         name: Kafka's name, such as `OffsetForLeaderEpoch`.
         versions: the versions served, oldest to newest without a gap.
         flexible_since: the first version with compact lengths and tagged fields (KIP-482); None if there is none.
+        make_shortcut: makes shortcuts for requests that come again and again; None if it has none.
     """
 
     key: int
@@ -105,6 +123,7 @@ class Api:
     flexible_since: int | None
     handler: Handler
     doc: str
+    make_shortcut: MakeShortcut | None = None
     _readers: dict[int, Reader] = field(default_factory=dict)
     _writers: dict[int, Writer] = field(default_factory=dict)
 
@@ -154,7 +173,13 @@ def all_apis() -> list[Api]:
 
 
 def serves(
-    key: int, request: type[Message], response: type[Message], *, versions: range, flexible_since: int | None
+    key: int,
+    request: type[Message],
+    response: type[Message],
+    *,
+    versions: range,
+    flexible_since: int | None,
+    shortcut: MakeShortcut | None = None,
 ) -> Callable[[Handler], Handler]:
     """Enters the decorated handler into the table of APIs.
 
@@ -162,13 +187,14 @@ def serves(
         key: Kafka's API key; a second handler for it is a bug.
         versions: oldest to newest, `range(first, last + 1)`.
         flexible_since: the first flexible version, None if none is.
+        shortcut: makes shortcuts past the handler; see `Shortcut`.
     """
 
     def enter(handler: Handler) -> Handler:
         assert key not in APIS, f"API {key} has two handlers"
         name = request.__name__.removesuffix("Request")
         doc = sys.modules[handler.__module__].__doc__ or ""
-        APIS[key] = Api(key, name, request, response, versions, flexible_since, handler, doc)
+        APIS[key] = Api(key, name, request, response, versions, flexible_since, handler, doc, shortcut)
         return handler
 
     return enter

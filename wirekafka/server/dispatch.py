@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from wirekafka.api.api_versions import unsupported_version
-from wirekafka.api.registry import API_VERSIONS_KEY, Api, Call, Client, find_api, served_versions
+from wirekafka.api.registry import API_VERSIONS_KEY, Api, Call, Client, Shortcut, find_api, served_versions
 from wirekafka.errors import ErrorCode, KafkaError, ProtocolError
 from wirekafka.pending import Pending
 from wirekafka.server.connection import RepeatedError
@@ -36,19 +36,27 @@ Answer = bytes | list[Piece] | None
 TOLD_LIMIT = 1000
 """So many refusals and failures are remembered, so that each is logged once."""
 
+SHORTCUT_LIMIT = 4096
+"""So many shortcuts a version has, of 1 KiB each."""
+
 UNSERVED = {
     17: "SaslHandshake",
-    24: "AddPartitionsToTxn",
-    25: "AddOffsetsToTxn",
-    26: "EndTxn",
-    28: "TxnOffsetCommit",
     29: "DescribeAcls",
     30: "CreateAcls",
     31: "DeleteAcls",
     36: "SaslAuthenticate",
-    68: "ConsumerGroupHeartbeat",
+    38: "CreateDelegationToken",
+    48: "DescribeClientQuotas",
+    49: "AlterClientQuotas",
+    50: "DescribeUserScramCredentials",
+    51: "AlterUserScramCredentials",
+    71: "GetTelemetrySubscriptions",
+    74: "ListClientMetricsResources",
 }
 """The names of what clients ask for most that is not here, for the log."""
+
+_HEAD_AT = 8
+"""Where a request's head begins that others may share: behind the correlation id."""
 
 _HEADER = struct.Struct(">Iih")
 """API key and version in one number, as routes are found by it; correlation id; length of the client id.
@@ -61,12 +69,24 @@ _FLEXIBLE_RESPONSE_HEADER = struct.Struct(">iix")
 class Route:
     """One version of one API, with what its requests need at hand."""
 
-    __slots__ = ("api", "handler", "has_tagged_header", "read", "response_header", "version", "write")
+    __slots__ = (
+        "api",
+        "handler",
+        "has_tagged_header",
+        "make_shortcut",
+        "read",
+        "response_header",
+        "shortcuts",
+        "version",
+        "write",
+    )
 
     def __init__(self, api: Api, version: int) -> None:
         self.api = api
         self.version = version
         self.handler = api.handler
+        self.make_shortcut = api.make_shortcut
+        self.shortcuts: dict[bytes, Shortcut] = {}
         self.read = api.request_reader(version)
         self.write = api.response_writer(version)
         self.has_tagged_header = api.is_flexible(version)
@@ -130,6 +150,15 @@ class Dispatcher:
             if isinstance(found, bytes):
                 return found
             route = found
+        if route.shortcuts:
+            shortcut = route.shortcuts.get(frame[_HEAD_AT : client.head_size].tobytes())
+            if shortcut is not None:
+                try:
+                    answer = shortcut.answer(frame, correlation_id, now_ms)
+                except Exception as error:
+                    return self._failure(route, correlation_id, error)
+                if answer is not None:
+                    return answer
         try:
             size = len(frame)
             pos = 10
@@ -149,7 +178,10 @@ class Dispatcher:
         except (struct.error, IndexError, UnicodeDecodeError, ProtocolError) as error:
             raise ProtocolError(f"a broken {route} request: {error}") from None
         try:
-            response = route.handler(self._broker, Call(request, route.version, client_id, client, now_ms))
+            call = Call(request, route.version, client_id, client, now_ms)
+            response = route.handler(self._broker, call)
+            if route.make_shortcut is not None:
+                self._remember(route, call, frame)
             if response is None:
                 return None
             if isinstance(response, Pending):
@@ -157,6 +189,18 @@ class Dispatcher:
             return route.encode(correlation_id, response)
         except Exception as error:
             return self._failure(route, correlation_id, error)
+
+    def _remember(self, route: Route, call: Call[Any], frame: memoryview) -> None:
+        """Keeps the short way for requests that are like this one, if there is one; the oldest goes for it when they are many."""
+        assert route.make_shortcut is not None
+        made = route.make_shortcut(self._broker, call, frame, route.encode)
+        if made is None:
+            return
+        call.client.head_size, shortcut = made
+        head = frame[_HEAD_AT : call.client.head_size].tobytes()
+        if head not in route.shortcuts and len(route.shortcuts) == SHORTCUT_LIMIT:
+            del route.shortcuts[next(iter(route.shortcuts))]
+        route.shortcuts[head] = shortcut
 
     def _encode_late(self, route: Route, correlation_id: int, response: Message | None) -> Answer | ProtocolError:
         """Encodes a reply that was pending; what goes wrong is returned, for the one who gave the reply has no part in it."""
