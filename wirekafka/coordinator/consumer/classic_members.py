@@ -18,9 +18,9 @@ import structlog
 
 from wirekafka.coordinator.consumer.embedded import (
     Subscription,
+    assignment_version,
     partitions_of,
     read_subscription,
-    version_of_metadata,
     write_assignment,
 )
 from wirekafka.coordinator.consumer.group import CONSUMER_PROTOCOL_TYPE, ConsumerGroup
@@ -176,7 +176,7 @@ class ConsumerGroupsClassicMembers:
             return out
         out.cancel_timer(sync_timer(group.group_id, member.member_id))
         renew_session(group.group_id, member.member_id, classic.session_timeout_ms, out)
-        version = version_of_metadata(classic.protocols[0][1])
+        version = assignment_version(classic.protocols[0][1])
         assignment = write_assignment(member.assigned, self._groups.image, version)
         out.reply(pending, SyncResult(ErrorCode.NONE, request.protocol_type, request.protocol_name, assignment))
         return out

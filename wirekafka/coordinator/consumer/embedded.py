@@ -60,6 +60,17 @@ def version_of_metadata(metadata: bytes) -> int:
     return min(version, NEWEST_VERSION)
 
 
+def assignment_version(metadata: bytes) -> int:
+    """The version in which a member is given its assignment: its own; the first one, if its metadata cannot be read.
+
+    A group goes by the metadata for one of the protocols that its members name; nobody has looked at the others.
+    """
+    try:
+        return version_of_metadata(metadata)
+    except ProtocolError:
+        return 0
+
+
 def read_subscription(metadata: bytes) -> Subscription:
     """To what a member subscribes.
 
@@ -70,7 +81,7 @@ def read_subscription(metadata: bytes) -> Subscription:
 
 
 def read_assignment(assignment: bytes, image: TopicImage) -> tuple[Partitions, bool]:
-    """The partitions of those topics that exist, and whether the assignor has added something of its own.
+    """Those of the partitions that exist, and whether the assignor has added something of its own.
 
     Raises:
         ProtocolError: it is no consumer's assignment.
@@ -82,12 +93,16 @@ def read_assignment(assignment: bytes, image: TopicImage) -> tuple[Partitions, b
 
 
 def partitions_of(topics: Sequence[EmbeddedTopic], image: TopicImage) -> Partitions:
-    """The partitions of those topics that exist, by the topics' ids."""
+    """Those of the partitions that exist, by the topics' ids."""
     partitions: Partitions = {}
     for named in topics:
         topic = image.find(named.topic)
-        if topic is not None and named.partitions:
-            partitions[topic.topic_id] = frozenset(named.partitions)
+        if topic is None:
+            continue
+        count = len(topic.partitions)
+        found = frozenset(index for index in named.partitions if 0 <= index < count)
+        if found:
+            partitions[topic.topic_id] = partitions.get(topic.topic_id, frozenset()) | found
     return partitions
 
 

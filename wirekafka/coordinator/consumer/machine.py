@@ -1,29 +1,57 @@
 """The consumer protocol as a whole: its groups, what members ask of them, what happens when a timer is due.
 
-Source: GroupMetadataManager (consumerGroupFenceMemberOperation, scheduleConsumerGroupRebalanceTimeout).
+Theory of operation: a member that has not done in time what it had to is removed. If the log does not take that, the timer that
+was due is due again soon, and looks anew whether there is still reason to.
+
+Source: GroupMetadataManager (consumerGroupFenceMemberOperation, scheduleConsumerGroupRebalanceTimeout), CoordinatorRuntime (its
+timer, which tries again after 500 ms).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import assert_never
 
 import structlog
 
 from wirekafka.coordinator.consumer.classic_members import ConsumerGroupsClassicMembers
 from wirekafka.coordinator.consumer.groups import ConsumerGroups
 from wirekafka.coordinator.consumer.heartbeats import Heartbeats
+from wirekafka.coordinator.consumer.member import ConsumerMember
 from wirekafka.coordinator.consumer.migration import Migration
 from wirekafka.coordinator.consumer.settings import ConsumerSettings, GroupTimes
-from wirekafka.coordinator.consumer.timers import ClassicJoinExpired, ClassicSyncExpired, MemberExpired, RevocationExpired
+from wirekafka.coordinator.consumer.timers import (
+    ClassicJoinExpired,
+    ClassicSyncExpired,
+    MemberExpired,
+    RevocationExpired,
+    join_timer,
+    revocation_timer,
+    session_timer,
+    sync_timer,
+)
 from wirekafka.coordinator.coordinator import GroupCoordinator
 from wirekafka.coordinator.effects import Effects
 from wirekafka.coordinator.group_types import CONSUMER
 from wirekafka.coordinator.modern.topics import MetadataHashes, TopicImage
+from wirekafka.errors import ErrorCode
 
 log = structlog.get_logger(__name__)
 
+RETRY_MS = 500
+"""How soon a member is removed again whose removal the log did not take."""
+
+Expired = MemberExpired | RevocationExpired | ClassicJoinExpired | ClassicSyncExpired
+
+_TIMERS = {
+    MemberExpired: session_timer,
+    RevocationExpired: revocation_timer,
+    ClassicJoinExpired: join_timer,
+    ClassicSyncExpired: sync_timer,
+}
 _REASONS = {
     MemberExpired: "its session has expired",
+    RevocationExpired: "it has not given its partitions up within its rebalance timeout",
     ClassicJoinExpired: "it has not joined again within its rebalance timeout",
     ClassicSyncExpired: "it has not asked for its assignment within its rebalance timeout",
 }
@@ -50,29 +78,37 @@ class ConsumerMachine:
         self.groups = ConsumerGroups(table, settings, times_of, image, hashes, coordinator.partition_of, coordinator.forget)
         self._migration = Migration(table, self.groups, coordinator.rebalancer)
         self.heartbeats = Heartbeats(self.groups, self._migration, new_id)
-        self.groups.timers.update(
-            {
-                MemberExpired: self._fence,
-                ClassicJoinExpired: self._fence,
-                ClassicSyncExpired: self._fence,
-                RevocationExpired: self._on_revocation_expired,
-            }
-        )
+        self.groups.timers.update(dict.fromkeys(_TIMERS, self._on_expired))
         coordinator.add_kind(self.groups)
         coordinator.membership.others[CONSUMER] = ConsumerGroupsClassicMembers(self.groups, self._migration, new_id)
 
-    def _fence(self, event: MemberExpired | ClassicJoinExpired | ClassicSyncExpired, now_ms: int, out: Effects) -> None:
-        """A member that has not done in time what it had to is removed."""
+    def _on_expired(self, event: Expired, now_ms: int, out: Effects) -> None:
         group = self.groups.find(event.group_id)
         member = None if group is None else group.members.get(event.member_id)
-        if group is not None and member is not None:
-            log.info("Member is removed", group=event.group_id, member=event.member_id, reason=_REASONS[type(event)])
-            self._migration.remove_members(group, [member], now_ms, out)
+        if group is None or member is None or not _is_due(event, member):
+            return
+        log.info("Member is removed", group=event.group_id, member=event.member_id, reason=_REASONS[type(event)])
+        self._migration.remove_members(group, [member], now_ms, out)
+        remove = out.then
+        assert remove is not None, "a member that is removed has something to be done when it is"
 
-    def _on_revocation_expired(self, event: RevocationExpired, now_ms: int, out: Effects) -> None:
-        group = self.groups.find(event.group_id)
-        member = None if group is None else group.members.get(event.member_id)
-        if group is not None and member is not None and member.member_epoch == event.member_epoch:
-            reason = "it has not given its partitions up within its rebalance timeout"
-            log.info("Member is removed", group=event.group_id, member=event.member_id, reason=reason)
-            self._migration.remove_members(group, [member], now_ms, out)
+        def decided(error: ErrorCode | None, now_ms: int) -> Effects:
+            after = remove(error, now_ms)
+            if error is not None:
+                after.set_timer_if_absent(_TIMERS[type(event)](event.group_id, event.member_id), RETRY_MS, event)
+            return after
+
+        out.then = decided
+
+
+def _is_due(event: Expired, member: ConsumerMember) -> bool:
+    """Whether the member has still not done what it had to."""
+    match event:
+        case MemberExpired():
+            return True
+        case RevocationExpired():
+            return member.member_epoch == event.member_epoch
+        case ClassicJoinExpired() | ClassicSyncExpired():
+            return member.is_classic
+        case _:
+            assert_never(event)

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 
 import structlog
 
-from wirekafka.coordinator.consumer.embedded import read_assignment, read_subscription, version_of_metadata, write_assignment
+from wirekafka.coordinator.consumer.embedded import assignment_version, read_assignment, read_subscription, write_assignment
 from wirekafka.coordinator.consumer.group import ConsumerGroup
 from wirekafka.coordinator.consumer.groups import ConsumerGroups
 from wirekafka.coordinator.consumer.member import ClassicMembership, ConsumerMember, with_epoch
@@ -30,7 +30,7 @@ from wirekafka.coordinator.consumer.records import (
     TargetEpochRecord,
     TargetRecord,
 )
-from wirekafka.coordinator.consumer.timers import MemberExpired, cancel_all, renew_session, session_timer
+from wirekafka.coordinator.consumer.timers import cancel_all, renew_session
 from wirekafka.coordinator.effects import Effects
 from wirekafka.coordinator.effects import join_timer as classic_join_timer
 from wirekafka.coordinator.effects import session_timer as classic_session_timer
@@ -45,9 +45,6 @@ from wirekafka.coordinator.requests import JoinResult, SyncResult
 from wirekafka.errors import ErrorCode, KafkaError, ProtocolError
 
 log = structlog.get_logger(__name__)
-
-RETRY_MS = 500
-"""How soon a member is removed again whose removal the log did not take (CoordinatorRuntime's own back-off)."""
 
 
 class Migration:
@@ -77,8 +74,6 @@ class Migration:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a consumer group.")
         if known.is_empty:
             out.records += known.tombstones()
-            for member_id in known.pending_members:
-                out.cancel_timer(classic_session_timer(group_id, member_id))
             return self._groups.new_group(group_id)
         self._check_upgrade(known)
         return self._upgrade(known, out)
@@ -133,7 +128,7 @@ class Migration:
 
     def _members_of(self, classic: ClassicGroup) -> tuple[list[ConsumerMember], dict[str, Partitions]]:
         """The members as consumer members, with the partitions that the last rebalance gave them."""
-        protocol_name = classic.protocol_name or classic.select_protocol()
+        protocol_name = _protocol_of(classic)
         members, targets = [], {}
         for member in classic.members.values():
             partitions, is_custom = read_assignment(member.assignment, self._groups.image)
@@ -156,6 +151,9 @@ class Migration:
                     classic=ClassicMembership(member.session_timeout_ms, member.protocols),
                 )
             )
+        places = [(topic, index) for target in targets.values() for topic, indexes in target.items() for index in indexes]
+        if len(set(places)) < len(places):
+            raise _no_upgrade(classic, "two of its members have the same partition")
         return members, targets
 
     def remove_members(self, group: ConsumerGroup, leaving: Sequence[ConsumerMember], now_ms: int, out: Effects) -> None:
@@ -184,11 +182,9 @@ class Migration:
 
         def decided(error: ErrorCode | None, now_ms: int) -> Effects:
             after = Effects()
-            for member_id in gone:
-                if error is None:
+            if error is None:
+                for member_id in gone:
                     cancel_all(group.group_id, member_id, after)
-                else:
-                    _retry_removal(group, member_id, after)
             return after
 
         out.then = decided
@@ -254,9 +250,6 @@ class Migration:
             after = Effects()
             if error is None:
                 self._begin_classic(group, classic, reason, now_ms, after)
-            else:
-                for member_id in group.members.keys() - classic.members.keys():
-                    _retry_removal(group, member_id, after)
             return after
 
         out.then = decided
@@ -301,9 +294,16 @@ class Migration:
         for known in classic.members.values():
             is_new = renamed is not None and known.member_id == renamed[1]
             target = group.targets.get(renamed[0] if renamed is not None and is_new else known.member_id, {})
-            version = version_of_metadata(known.metadata(classic.protocol_name))
+            version = assignment_version(known.metadata(classic.protocol_name))
             known.assignment = write_assignment(target, self._groups.image, version)
         return classic
+
+
+def _protocol_of(classic: ClassicGroup) -> str:
+    """The one in which members are understood: the group's, unless it is in a rebalance to which somebody came without it."""
+    name = classic.protocol_name
+    is_supported = name is not None and classic.supported_protocols[name] == len(classic.members)
+    return name if name is not None and is_supported else classic.select_protocol()
 
 
 def _records_of(classic: ClassicGroup, members: Sequence[ConsumerMember], targets: dict[str, Partitions]) -> list[ConsumerRecord]:
@@ -314,12 +314,6 @@ def _records_of(classic: ClassicGroup, members: Sequence[ConsumerMember], target
         TargetEpochRecord(group_id, epoch),
         *(CurrentRecord(group_id, member.member_id, member) for member in members),
     ]
-
-
-def _retry_removal(group: ConsumerGroup, member_id: str, out: Effects) -> None:
-    """A member that could not be removed, for the log did not take it, must not stay for ever."""
-    event = MemberExpired(group.group_id, member_id)
-    out.set_timer_if_absent(session_timer(group.group_id, member_id), RETRY_MS, event)
 
 
 def _no_upgrade(group: ClassicGroup, reason: str) -> KafkaError:

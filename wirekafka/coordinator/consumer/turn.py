@@ -37,7 +37,9 @@ from wirekafka.coordinator.modern.topics import MetadataHashes, Partitions
 log = structlog.get_logger(__name__)
 
 RECORDS_AT_ONCE = 1000
-"""How many records stay together in one batch. More are only ever targets, which nobody goes by before their epoch is there."""
+"""How many records stay together in one batch. More are targets, which nobody goes by before their epoch is there, or the members
+of a classic group that is converted: whose record a crash has kept from the log joins again.
+"""
 
 
 class Turn:
@@ -127,7 +129,9 @@ class Turn:
 
     def _resolve(self, regex: str, found: ResolvedRegex | None) -> None:
         self._out.records.append(RegexRecord(self._group.group_id, regex, found))
-        self._resolved = {name: known for name, known in self._resolved.items() if name != regex}
+        if self._resolved is self._group.resolved:
+            self._resolved = dict(self._resolved)
+        self._resolved.pop(regex, None)
         if found is not None:
             self._resolved[regex] = found
 
@@ -153,9 +157,14 @@ class Turn:
         return {*names, *_topics_of(self._resolved.values())}
 
     def _have_regex_topics_changed(self) -> bool:
-        """Whether members that subscribe by an expression have other topics now, be they new or gone."""
+        """Whether members that subscribe by an expression have other topics now, be they new or gone.
+
+        An expression may have come without its topics, for Apache Kafka writes them down later.
+        """
         before = self._group.resolved
-        return any(before[regex].topics != found.topics for regex, found in self._resolved.items() if regex in before)
+        return any(
+            found.topics != (before[regex].topics if regex in before else set()) for regex, found in self._resolved.items()
+        )
 
     def update_target(self) -> None:
         """Computes everybody's target for the group's epoch, unless there is one, or the last was computed just now."""
@@ -191,7 +200,7 @@ class Turn:
     def _may_assign(self) -> bool:
         """Whether it is long enough since the last time, so that members that come together are assigned together (KIP-1263)."""
         last_ms = self._group.assignment_timestamp_ms
-        return not last_ms or self._now_ms >= last_ms + self._interval_ms
+        return not last_ms or not self._interval_ms or self._now_ms >= last_ms + self._interval_ms
 
     def _assignor(self) -> str:
         """The one that most members ask for."""
