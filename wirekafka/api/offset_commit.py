@@ -6,6 +6,8 @@ Behaviour:
     UNKNOWN_TOPIC_ID, OFFSET_METADATA_TOO_LARGE (`offset.metadata.max.bytes`). What concerns the group stands in every
     partition: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS (after JoinGroup and before
     SyncGroup), COORDINATOR_NOT_AVAILABLE when the disk is full. An answer without an error means that the offset is in the log.
+    A member of a group of the consumer protocol commits with its member epoch, or an older one if it has had the partitions
+    since then (KIP-1251); else STALE_MEMBER_EPOCH. UNSUPPORTED_VERSION, if it does so before version 9.
 
 Versions:
     0. Offsets without a member.

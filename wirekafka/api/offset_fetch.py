@@ -5,6 +5,8 @@ Behaviour:
     All partitions that the group has offsets for are given if no topics are named.
     Who requires stable offsets is told UNSTABLE_OFFSET_COMMIT for a partition whose offset an open transaction is about to
     change, and asks again.
+    Who names a member and its epoch is held to them, in a group of the consumer protocol: UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH,
+    for a member that speaks the classic protocol ILLEGAL_GENERATION; the error is the group's.
 
 Versions:
     0. A partition without an offset is UNKNOWN_TOPIC_OR_PARTITION.
@@ -20,6 +22,7 @@ Versions:
 
 Differs from Apache Kafka:
     Version 0 reads what all others do; Apache Kafka had it in ZooKeeper.
+    An epoch without a member is UNKNOWN_MEMBER_ID; there it is UNKNOWN_SERVER_ERROR.
 
 Source: OffsetMetadataManager.fetchOffsets and fetchAllOffsets, KafkaApis.handleOffsetFetchRequest, OffsetFetchResponse.
 """
