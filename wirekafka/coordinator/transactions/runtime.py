@@ -19,10 +19,17 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import structlog
 
+from wirekafka.cluster.features import TRANSACTION_VERSION
 from wirekafka.coordinator.effects import append_error
 from wirekafka.coordinator.runtime import java_string_hash
 from wirekafka.coordinator.transactions.coordinator import Step, TransactionCoordinator
-from wirekafka.coordinator.transactions.records import TransactionRecord, decode, encode
+from wirekafka.coordinator.transactions.records import (
+    OLD_VALUE_VERSION,
+    VALUE_VERSION,
+    TransactionRecord,
+    decode,
+    encode,
+)
 from wirekafka.coordinator.transactions.requests import InitRequest, Marker, ProducerIdentity, TransactionFilter
 from wirekafka.coordinator.transactions.settings import TransactionSettings
 from wirekafka.coordinator.transactions.transaction import TRANSACTIONS_V2, Transaction
@@ -36,6 +43,7 @@ if TYPE_CHECKING:
     from wirekafka.cluster.partition import Partition
     from wirekafka.cluster.topics import Topic, Topics
     from wirekafka.config import BrokerConfig
+    from wirekafka.log.log import Log
 
 T = TypeVar("T")
 
@@ -78,7 +86,7 @@ class TransactionRuntime:
         self._expiration_interval_ms = config.integer("transaction.remove.expired.transaction.cleanup.interval.ms")
         self._configured_partition_count = config.integer("transaction.state.log.num.partitions")
         self._partition_count = self._configured_partition_count
-        self._coordinator = TransactionCoordinator(TransactionSettings.of(config), take_producer_id)
+        self._coordinator = TransactionCoordinator(TransactionSettings.of(config), take_producer_id, self._finalized_version)
         self._retry: Timer | None = None
         self._stuck: set[str] = set()
         self._failing: set[int] = set()
@@ -107,16 +115,14 @@ class TransactionRuntime:
     def _load_partition(self, partition: Partition) -> None:
         """Brings the transactions of one partition back; those of one that is offline are not available."""
         name = str(partition.topic_partition)
-        if partition.is_offline:
+        try:
+            partition.check_online()
+            latest = _latest_records(partition.log)
+        except KafkaError:
+            if not partition.is_offline:
+                raise
             log.error("Transactions are not available: their partition is offline", partition=name)
             return
-        latest: dict[bytes | None, bytes | None] = {}
-        for batch in partition.log.batches(partition.log.log_start_offset):
-            if BatchHeader(batch).is_control:
-                # Whoever names this partition in a transaction gets a marker here.
-                continue
-            for record in iterate_records(batch):
-                latest[record.key] = record.value
         for key, value in latest.items():
             try:
                 decoded = decode(key, value)
@@ -295,7 +301,8 @@ class TransactionRuntime:
         """
         now_ms = self._clock.now_ms()
         try:
-            batch = build_keyed_batch([encode(record) for record in records], timestamp=now_ms)
+            version = VALUE_VERSION if self._finalized_version() else OLD_VALUE_VERSION
+            batch = build_keyed_batch([encode(record, version) for record in records], timestamp=now_ms)
             self._partition(index).append(memoryview(batch), now_ms=now_ms, origin=Origin.COORDINATOR)
         except KafkaError as error:
             if index not in self._failing:
@@ -307,6 +314,9 @@ class TransactionRuntime:
             log.info("Transactions can be stored again", partition=index)
         for record in records:
             self._coordinator.replay(record)
+
+    def _finalized_version(self) -> int:
+        return self._topics.features.level(TRANSACTION_VERSION)
 
     def _partition(self, index: int) -> Partition:
         topic = self._topics.find(TRANSACTION_STATE_TOPIC) or self._topics.create_internal(TRANSACTION_STATE_TOPIC)
@@ -407,3 +417,19 @@ class TransactionRuntime:
             self._coordinator.unload()
             self._stuck.clear()
             self._partition_count = self._configured_partition_count
+
+
+def _latest_records(partition_log: Log) -> dict[bytes | None, bytes | None]:
+    """The last value of each key.
+
+    Raises:
+        KafkaError: a batch cannot be read.
+    """
+    latest: dict[bytes | None, bytes | None] = {}
+    for batch in partition_log.batches(partition_log.log_start_offset):
+        if BatchHeader(batch).is_control:
+            # Whoever names this partition in a transaction gets a marker here.
+            continue
+        for record in iterate_records(batch):
+            latest[record.key] = record.value
+    return latest

@@ -20,7 +20,7 @@ from wirekafka.coordinator.requests import CommitRequest, PartitionCommit
 from wirekafka.coordinator.transactions.requests import InitRequest, ProducerIdentity
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.names import TRANSACTION_STATE_TOPIC, TopicPartition
-from wirekafka.wire.batch import Record, build_batch, iterate_records
+from wirekafka.wire.batch import LENGTH_OFFSET, Record, build_batch, iterate_records
 
 T0 = TopicPartition("t", 0)
 WALL_SECONDS = 1_700_000_000
@@ -258,7 +258,35 @@ def test_ids_of_an_offline_partition_are_not_available(tmp_path: Path, monkeypat
                 ask()
 
     run(tmp_path, first)
+    check_online = Partition.check_online
+
+    def check(partition: Partition) -> None:
+        if partition.is_offline:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "a test")
+        check_online(partition)
+
     monkeypatch.setattr(Partition, "is_offline", property(lambda self: self.topic == TRANSACTION_STATE_TOPIC))
+    monkeypatch.setattr(Partition, "check_online", check)
+    run(tmp_path, second)
+
+
+def test_a_partition_that_turns_out_to_be_damaged_keeps_no_broker_from_starting(tmp_path: Path) -> None:
+    async def first(broker: Broker) -> None:
+        begin(broker)
+        begin(broker, "y")
+        topic = broker.topics.find(TRANSACTION_STATE_TOPIC)
+        assert topic is not None
+        topic.partitions[broker.transactions.partition_of("x")].log.roll()
+
+    async def second(broker: Broker) -> None:
+        assert not broker.transactions.is_available("x")
+        assert state_of(broker, "y") == "Ongoing"
+
+    run(tmp_path, first)
+    (damaged,) = (path for path in tmp_path.glob(f"{TRANSACTION_STATE_TOPIC}-*/*.log") if b"\0\0\0\1x" in path.read_bytes())
+    with damaged.open("r+b") as file:
+        file.seek(LENGTH_OFFSET)
+        file.write(b"\0\0\0\1")
     run(tmp_path, second)
 
 
