@@ -55,8 +55,6 @@ def end_txn(broker: Broker, call: Call[EndTxnRequest]) -> EndTxnResponse:
     request = call.request
     producer = ProducerIdentity(request.producer_id, request.producer_epoch)
     client_version = TRANSACTIONS_V2 if call.version >= FIRST_VERSION_OF_TRANSACTIONS_V2 else 0
-    # Who waits for records of several partitions gets the transaction in one answer.
-    broker.purgatory.hold()
     # Who waits for several of its partitions gets them in one answer.
     broker.purgatory.hold()
     try:
