@@ -19,6 +19,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated
 
 from wirekafka.api.registry import Call, serves
+from wirekafka.cluster.features import SHARE_VERSION
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.names import ZERO_TOPIC_ID
 from wirekafka.wire.types import Int16, Int32, Int64, Message, NullableString, String, Uuid, nullable
@@ -64,6 +65,7 @@ class AlterShareGroupOffsetsResponse(Message):
 @serves(91, AlterShareGroupOffsetsRequest, AlterShareGroupOffsetsResponse, versions=range(1), flexible_since=0)
 def alter_share_group_offsets(broker: Broker, call: Call[AlterShareGroupOffsetsRequest]) -> AlterShareGroupOffsetsResponse:
     """Sets the offsets of one group."""
+    broker.topics.features.require(SHARE_VERSION)
     request = call.request
     if not request.group_id:
         raise KafkaError(ErrorCode.INVALID_GROUP_ID)

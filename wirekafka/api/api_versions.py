@@ -16,8 +16,8 @@ Versions:
     4. Supported features whose range begins at 0 are listed too (KIP-1022); before, they are left out.
 
 Differs from Apache Kafka:
-    The features are those of `wirekafka.cluster.features`: there is no metadata.version or kraft.version, for there are no
-    controllers.
+    There is no kraft.version, for there are no controllers, no eligible.leader.replicas.version, for no partition has followers,
+    and no streams.version. The one metadata.version that is supported is 30, that of 4.3.
     Produce is served from version 0, so that librdkafka goes on compressing (KAFKA-18659).
 
 Source: kafka.server.ApiVersionManager; org.apache.kafka.common.requests.ApiVersionsRequest.
@@ -29,7 +29,6 @@ import re
 from typing import TYPE_CHECKING, Annotated
 
 from wirekafka.api.registry import API_VERSIONS_KEY, Call, served_versions, serves
-from wirekafka.cluster.features import FINALIZED_EPOCH, served_features
 from wirekafka.errors import ErrorCode
 from wirekafka.wire.types import Bool, Int16, Int32, Int64, Message, String, since, tag
 
@@ -85,19 +84,18 @@ def api_versions(broker: Broker, call: Call[ApiVersionsRequest]) -> ApiVersionsR
         if not (_SOFTWARE.fullmatch(name) and _SOFTWARE.fullmatch(version)):
             return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
         call.client.software_name, call.client.software_version = name, version
-    served = served_versions(broker.config)
-    features = served_features(served)
+    features = broker.topics.features
     return ApiVersionsResponse(
-        api_keys=[_range_of(key, versions) for key, versions in served.items()],
+        api_keys=[_range_of(key, versions) for key, versions in served_versions(broker.config).items()],
         supported_features=[
-            SupportedFeatureKey(name=name, min_version=versions.least, max_version=versions.most)
-            for name, versions in features.items()
-            if versions.least or call.version >= FIRST_VERSION_WITH_FEATURES_FROM_0
+            SupportedFeatureKey(name=name, min_version=levels.least, max_version=levels.most)
+            for name, levels in features.supported.items()
+            if levels.least or call.version >= FIRST_VERSION_WITH_FEATURES_FROM_0
         ],
-        finalized_features_epoch=FINALIZED_EPOCH,
+        finalized_features_epoch=features.epoch,
         finalized_features=[
-            FinalizedFeatureKey(name=name, min_version_level=versions.most, max_version_level=versions.most)
-            for name, versions in features.items()
+            FinalizedFeatureKey(name=name, min_version_level=level, max_version_level=level)
+            for name, level in features.finalized.items()
         ],
     )
 

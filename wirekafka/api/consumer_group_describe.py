@@ -3,7 +3,8 @@
 Behaviour:
     A group is described with its epochs, and each member with what it may be reading and what it is to have. Partitions of
     topics that are no more are left out. A group that does not exist, or is of another type, is GROUP_ID_NOT_FOUND; an empty id
-    is INVALID_GROUP_ID. UNSUPPORTED_VERSION if `group.coordinator.rebalance.protocols` is without `consumer`.
+    is INVALID_GROUP_ID. UNSUPPORTED_VERSION if `group.coordinator.rebalance.protocols` is without `consumer`, or the feature
+    group.version is switched off.
 
 Versions:
     0. The description, and what the client may do to the group, if it asks: everything, as in Apache Kafka without an authorizer.

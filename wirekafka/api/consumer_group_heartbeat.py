@@ -12,7 +12,7 @@ Behaviour:
     cannot become a consumer group; GROUP_MAX_SIZE_REACHED (`group.consumer.max.size`); UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH;
     of static members UNRELEASED_INSTANCE_ID, whose name another has, and FENCED_INSTANCE_ID, from whom another has taken it;
     COORDINATOR_NOT_AVAILABLE when the disk is full. UNSUPPORTED_VERSION if `group.coordinator.rebalance.protocols` is without
-    `consumer`.
+    `consumer`, or the feature group.version is switched off.
 
 Versions:
     0. Members are named by the broker, unless they name themselves.

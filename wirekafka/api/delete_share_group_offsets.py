@@ -19,6 +19,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated
 
 from wirekafka.api.registry import Call, serves
+from wirekafka.cluster.features import SHARE_VERSION
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.names import ZERO_TOPIC_ID
 from wirekafka.wire.types import Int16, Int32, Message, NullableString, String, Uuid, nullable
@@ -53,6 +54,7 @@ class DeleteShareGroupOffsetsResponse(Message):
 @serves(92, DeleteShareGroupOffsetsRequest, DeleteShareGroupOffsetsResponse, versions=range(1), flexible_since=0)
 def delete_share_group_offsets(broker: Broker, call: Call[DeleteShareGroupOffsetsRequest]) -> DeleteShareGroupOffsetsResponse:
     """Deletes what one group knows of each of the topics."""
+    broker.topics.features.require(SHARE_VERSION)
     request = call.request
     if not request.group_id:
         raise KafkaError(ErrorCode.INVALID_GROUP_ID)

@@ -19,6 +19,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated
 
 from wirekafka.api.registry import Call, serves
+from wirekafka.cluster.features import SHARE_VERSION
+from wirekafka.errors import ErrorCode
 from wirekafka.names import ZERO_TOPIC_ID
 from wirekafka.wire.types import Int16, Int32, Int64, Message, NullableString, String, Uuid, nullable, since
 
@@ -78,6 +80,8 @@ def describe_share_group_offsets(
 
 
 def _described(broker: Broker, asked: DescribeShareGroupOffsetsRequestGroup) -> DescribeShareGroupOffsetsResponseGroup:
+    if not broker.topics.features.level(SHARE_VERSION):
+        return DescribeShareGroupOffsetsResponseGroup(group_id=asked.group_id, error_code=ErrorCode.UNSUPPORTED_VERSION)
     wanted = None if asked.topics is None else {topic.topic_name: topic.partitions for topic in asked.topics}
     topics = []
     for name, offsets in broker.share_groups.describe_offsets(asked.group_id, wanted).items():

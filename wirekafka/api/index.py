@@ -53,6 +53,7 @@ INDEX = {
     45: Entry("AlterPartitionReassignments", "alter_partition_reassignments", 0, 1),
     46: Entry("ListPartitionReassignments", "list_partition_reassignments", 0, 0),
     47: Entry("OffsetDelete", "offset_delete", 0, 0),
+    57: Entry("UpdateFeatures", "update_features", 0, 2),
     60: Entry("DescribeCluster", "describe_cluster", 0, 2),
     61: Entry("DescribeProducers", "describe_producers", 0, 0),
     65: Entry("DescribeTransactions", "describe_transactions", 0, 0),

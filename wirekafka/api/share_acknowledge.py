@@ -25,6 +25,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated, Protocol
 
 from wirekafka.api.registry import Call, serves
+from wirekafka.cluster.features import SHARE_VERSION
 from wirekafka.coordinator.share.sessions import FINAL_EPOCH, INITIAL_EPOCH, PartitionKey, SessionKey
 from wirekafka.coordinator.share.share_partition import Acknowledgement, AcknowledgeType
 from wirekafka.errors import ErrorCode, KafkaError
@@ -98,6 +99,7 @@ class ShareAcknowledgeResponse(Message):
 @serves(79, ShareAcknowledgeRequest, ShareAcknowledgeResponse, versions=range(1, 3), flexible_since=0)
 def share_acknowledge(broker: Broker, call: Call[ShareAcknowledgeRequest]) -> ShareAcknowledgeResponse:
     """Takes the member's word, partition by partition."""
+    broker.topics.features.require(SHARE_VERSION)
     request = call.request
     key = session_key(request.group_id, request.member_id)
     _check_epoch(broker, key, request.share_session_epoch)

@@ -37,6 +37,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from wirekafka.api.registry import Call, serves
 from wirekafka.api.share_acknowledge import FIRST_VERSION_WITH_RENEWAL, acknowledge_all, session_key
+from wirekafka.cluster.features import SHARE_VERSION
 from wirekafka.coordinator.share.acquisition import AcquireMode
 from wirekafka.coordinator.share.fetching import Fetched, FetchResult, FetchWish
 from wirekafka.coordinator.share.records import ShareKey
@@ -145,6 +146,7 @@ class ShareFetchResponse(Message):
 @serves(78, ShareFetchRequest, ShareFetchResponse, versions=range(1, 3), flexible_since=0)
 def share_fetch(broker: Broker, call: Call[ShareFetchRequest]) -> ShareFetchResponse | Pending[Any]:
     """Takes what the member says of records that it has, and gives it more."""
+    broker.topics.features.require(SHARE_VERSION)
     request = call.request
     key = session_key(request.group_id, request.member_id)
     if request.share_acquire_mode not in AcquireMode.__members__.values():

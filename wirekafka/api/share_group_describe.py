@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from wirekafka.api.consumer_group_describe import DescribedAssignment, assignment_of
 from wirekafka.api.registry import Call, serves
+from wirekafka.cluster.features import SHARE_VERSION
 from wirekafka.cluster.operations import GROUP_OPERATIONS, NOT_ASKED
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.wire.types import Bool, Int16, Int32, Message, NullableString, String, nullable
@@ -68,9 +69,10 @@ def share_group_describe(broker: Broker, call: Call[ShareGroupDescribeRequest]) 
 
 
 def _described(broker: Broker, group_id: str, operations: int) -> DescribedGroup:
-    if not group_id:
-        return DescribedGroup(error_code=ErrorCode.INVALID_GROUP_ID)
     try:
+        broker.topics.features.require(SHARE_VERSION)
+        if not group_id:
+            return DescribedGroup(error_code=ErrorCode.INVALID_GROUP_ID)
         found = broker.share_groups.describe(group_id)
     except KafkaError as error:
         return DescribedGroup(group_id=group_id, error_code=error.code, error_message=error.message)

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from wirekafka.api.registry import Call, serves
 from wirekafka.api.share_acknowledge import LONGEST_MEMBER_ID
+from wirekafka.cluster.features import SHARE_VERSION
 from wirekafka.coordinator.share.requests import JOIN_EPOCH, LEAVE_EPOCH, ShareHeartbeat
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.names import ZERO_TOPIC_ID
@@ -63,6 +64,7 @@ class ShareGroupHeartbeatResponse(Message):
 @serves(76, ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse, versions=range(1, 2), flexible_since=0)
 def share_group_heartbeat(broker: Broker, call: Call[ShareGroupHeartbeatRequest]) -> ShareGroupHeartbeatResponse:
     """Takes one member's heartbeat."""
+    broker.topics.features.require(SHARE_VERSION)
     request = call.request
     _check(request)
     result = broker.share_groups.heartbeat(

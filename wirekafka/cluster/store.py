@@ -1,8 +1,8 @@
-"""What the broker must know before it opens a partition, on disk: topics, and the settings of topics, brokers and groups.
+"""What the broker must know before it opens a partition, on disk: topics, the settings of topics, brokers and groups, features.
 
-Theory of operation: a journal of JSON lines in the first data directory, each line the whole new state of one topic, or of one
-broker's or group's settings. A change is one appended line, so a thousand topics cost a thousand lines; the file is rewritten
-when most of its lines are out of date.
+Theory of operation: a journal of JSON lines in the first data directory, each line the whole new state of one topic, of one
+broker's or group's settings, or of the features. A change is one appended line, so a thousand topics cost a thousand lines; the
+file is rewritten when most of its lines are out of date.
 
 Rules of this file:
     A change is on disk before the call that made it returns, and before anybody hears of it.
@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -52,6 +52,8 @@ class MetadataStore:
         deleted: ids of deleted topics whose folders may still be there.
         broker_configs: dynamic settings by broker id, those of all brokers under "".
         group_configs: the settings of groups that have any, by group id.
+        feature_levels: the levels of features that were ever changed, by name.
+        features_epoch: how often levels of features have been changed.
         is_sync_put_off: inside `together`.
     """
 
@@ -60,6 +62,8 @@ class MetadataStore:
         self.deleted: set[bytes] = set()
         self.broker_configs: dict[str, dict[str, str]] = {}
         self.group_configs: dict[str, dict[str, str]] = {}
+        self.feature_levels: dict[str, int] = {}
+        self.features_epoch = 0
         self._path = os.path.join(folder, FILE_NAME)
         self._storage = storage
         self._fd = -1
@@ -141,6 +145,15 @@ class MetadataStore:
         self._set_group_configs(group_id, configs)
         self._rewrite_if_due()
 
+    def put_features(self, levels: Mapping[str, int], epoch: int) -> None:
+        """Makes these the levels of features, all at once.
+
+        Durability, Raises: as `put_topic`.
+        """
+        self._append({"features": dict(levels), "epoch": epoch})
+        self.feature_levels, self.features_epoch = dict(levels), epoch
+        self._rewrite_if_due()
+
     @contextmanager
     def together(self) -> Iterator[None]:
         """Waits for the disk once, at the end, for all changes made inside.
@@ -191,6 +204,9 @@ class MetadataStore:
         elif "group" in change:
             configs = {str(name): str(value) for name, value in change["configs"].items()}
             self._set_group_configs(change["group"], configs)
+        elif "features" in change:
+            self.feature_levels = {str(name): int(level) for name, level in change["features"].items()}
+            self.features_epoch = int(change["epoch"])
         else:
             self.broker_configs[change["broker"]] = {str(name): str(value) for name, value in change["configs"].items()}
 
@@ -243,6 +259,8 @@ class MetadataStore:
                 yield {"broker": broker, "configs": configs}
         for group_id, configs in self.group_configs.items():
             yield {"group": group_id, "configs": configs}
+        if self.feature_levels:
+            yield {"features": self.feature_levels, "epoch": self.features_epoch}
         for name, stored in self.topics.items():
             yield _topic_line(name, stored)
 

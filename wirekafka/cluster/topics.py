@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from wirekafka.cluster.features import Features
 from wirekafka.cluster.group_configs import GroupConfigs
 from wirekafka.cluster.internal_topics import INTERNAL
 from wirekafka.cluster.partition import Partition
@@ -71,6 +72,7 @@ class Topics:
 
     Attributes:
         group_configs: what groups set themselves, which is kept beside the topics.
+        features: the features and their levels, which are kept there too.
         on_delete: called with each topic that is deleted, after its name is free.
         on_change: called with each topic that is created or has got more partitions.
     """
@@ -85,6 +87,7 @@ class Topics:
         self._by_id: dict[bytes, Topic] = {}
         self._by_collision_key: dict[str, str] = {}
         self.group_configs = GroupConfigs(config, store)
+        self.features = Features(config, store)
         # Most topics have no settings of their own: they share one, which is also 80 us less for each of them at start.
         self._default_config: LogConfig | None = None
 

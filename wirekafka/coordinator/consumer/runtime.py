@@ -10,6 +10,7 @@ import uuid
 from collections.abc import Callable
 
 from wirekafka.clock import Clock
+from wirekafka.cluster.features import GROUP_VERSION
 from wirekafka.cluster.topics import Topics
 from wirekafka.config import BrokerConfig
 from wirekafka.coordinator.consumer.machine import ConsumerMachine
@@ -46,7 +47,8 @@ class ConsumerGroupRuntime:
     ) -> None:
         self._clock = clock
         self._groups = groups
-        self._is_served = CONSUMER in config.items("group.coordinator.rebalance.protocols")
+        self._features = topics.features
+        self._is_allowed = CONSUMER in config.items("group.coordinator.rebalance.protocols")
 
         def times_of(group_id: str) -> GroupTimes:
             return GroupTimes.of(topics.group_configs.resolve(group_id))
@@ -58,8 +60,8 @@ class ConsumerGroupRuntime:
         """ConsumerGroupHeartbeat: see `Heartbeats.heartbeat`.
 
         Raises:
-            KafkaError: as that; UNSUPPORTED_VERSION, if the broker is configured to do without consumer groups; or what an
-                append ended with: the member is where it was then.
+            KafkaError: as that; UNSUPPORTED_VERSION, if the broker is configured to do without consumer groups or the feature
+                group.version is switched off; or what an append ended with: the member is where it was then.
         """
         self._check_served()
         result, effects = self._machine.heartbeats.heartbeat(request, self._clock.now_ms())
@@ -80,5 +82,6 @@ class ConsumerGroupRuntime:
         return self._machine.groups.describe(group_id)
 
     def _check_served(self) -> None:
-        if not self._is_served:
+        if not self._is_allowed:
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
+        self._features.require(GROUP_VERSION)

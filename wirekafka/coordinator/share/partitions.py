@@ -188,6 +188,11 @@ class SharePartitions:
         for loaded in tuple(self._by_group.get(group_id, {}).values()):
             self.unload(loaded)
 
+    def unload_all(self) -> None:
+        """Drops those of every group: there are to be no share groups any more."""
+        for group_id in tuple(self._by_group):
+            self.unload_group(group_id)
+
     def unload(self, loaded: LoadedPartition) -> None:
         """Drops one; who waits for it looks again."""
         of_group = self._by_group[loaded.key.group_id]

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from wirekafka.cluster.features import SHARE_VERSION
 from wirekafka.coordinator.effects import Effects, append_error
 from wirekafka.coordinator.share.fetching import ShareFetches
 from wirekafka.coordinator.share.group_records import InitializedTopics, StatePartitionsRecord
@@ -85,6 +86,7 @@ class ShareGroupRuntime:
             coordinator.forget,
         )
         coordinator.add_kind(self._share_groups)
+        topics.features.on_change.append(self._on_features_changed)
 
     def load(self) -> None:
         """Brings the state of share partitions back; to be called once, on the loop, before the broker listens.
@@ -140,8 +142,12 @@ class ShareGroupRuntime:
         """Ends a member's session, if it has one: what it has goes back."""
         session = self.sessions.remove(key)
         if session is not None:
-            for topic_id, index in session.partitions:
-                self.partitions.release(ShareKey(key.group_id, topic_id, index), key.member_id)
+            self._release(session)
+
+    def _release(self, session: ShareSession) -> None:
+        group_id, member_id = session.key
+        for topic_id, index in session.partitions:
+            self.partitions.release(ShareKey(group_id, topic_id, index), member_id)
 
     def on_disconnect(self, session: ShareSession) -> None:
         """The connection of a session has ended, and so does the session; a group without any is let go of."""
@@ -221,6 +227,16 @@ class ShareGroupRuntime:
         if group is not None and group.is_empty:
             self.states.delete(_keys(group_id, group.initialized))
             self.partitions.unload_group(group_id)
+
+    def _on_features_changed(self) -> None:
+        """If the feature is switched off, all sessions end; who waits for records is answered.
+
+        Source: SharePartitionManager.onShareVersionToggle.
+        """
+        if not self._topics.features.level(SHARE_VERSION):
+            for session in self.sessions.clear():
+                self._release(session)
+            self.partitions.unload_all()
 
     def _offset(self, group_id: str, name: str, index: int) -> ShareOffset:
         topic = self._topics.find(name)

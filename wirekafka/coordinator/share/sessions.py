@@ -141,6 +141,13 @@ class ShareSessions:
                 del self._member_counts[key.group_id]
         return session
 
+    def clear(self) -> list[ShareSession]:
+        """Ends all sessions; returns them."""
+        sessions = list(self._by_key.values())
+        self._by_key.clear()
+        self._member_counts.clear()
+        return sessions
+
     def has_members(self, group_id: str) -> bool:
         """Whether anybody of the group has a session."""
         return group_id in self._member_counts

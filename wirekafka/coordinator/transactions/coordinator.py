@@ -7,7 +7,8 @@ carries steps out does so at once after a step that prepares, at the start for w
 failed.
 
 Rules of this file: no I/O, no clock: time comes in as `now_ms`, new producer ids as a function.
-    Invariant: replaying the log gives the same transactions as the live coordinator has, but for their `last_producer_epoch`.
+    Invariant: replaying the log gives the same transactions as the live coordinator has, but for their `last_producer_epoch`,
+        and for what records of version 0 have no place for.
     Invariant: `_unmarked` has the prepared transactions, and no others.
     A step that is refused, or whose record cannot be appended, changes nothing.
 
@@ -64,15 +65,22 @@ class TransactionCoordinator:
 
     Args:
         take_producer_id: a producer id that nobody has; it may raise what ends the step.
+        finalized_version: the level of the feature transaction.version, by which goes what no client asked for.
 
     Attributes:
         transactions: by transactional id.
     """
 
-    def __init__(self, settings: TransactionSettings, take_producer_id: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        settings: TransactionSettings,
+        take_producer_id: Callable[[], int],
+        finalized_version: Callable[[], int] = lambda: TRANSACTIONS_V2,
+    ) -> None:
         self.transactions: dict[str, Transaction] = {}
         self._settings = settings
         self._take_producer_id = take_producer_id
+        self._finalized_version = finalized_version
         self._unmarked: dict[str, set[TopicPartition]] = {}
 
     def replay(self, record: TransactionRecord) -> None:
@@ -263,8 +271,10 @@ class TransactionCoordinator:
     def _fence(self, known: Transaction, now_ms: int) -> TransactionRecord:
         """Aborts an open transaction under a higher epoch than its producer has.
 
-        Source: TransactionMetadata.prepareFenceProducerEpoch; this side always speaks transactions v2.
+        Source: TransactionCoordinator.handleInitProducerId, abortTimedOutTransactions.
         """
+        if self._finalized_version() < TRANSACTIONS_V2:
+            return _record(known.fenced_v1(now_ms))
         return _record(self._prepared_v2(known, False, TRANSACTIONS_V2, now_ms))
 
     def markers(self, transactional_id: str) -> list[Marker]:

@@ -2,7 +2,8 @@
 
 A key and a value each begin with a version of two bytes. A value of None is a tombstone: the id is forgotten.
 
-Rules of this file: written is version 1 of the value, whose tagged fields transactions v2 needs; read are 0 and 1.
+Rules of this file: written is version 1 of the value, whose tagged fields transactions v2 needs, or version 0, which has none of
+them, where transaction.version is 0; read are both.
 
 Source: TransactionLogKey.json, TransactionLogValue.json, org.apache.kafka.coordinator.transaction.TransactionLog.
 """
@@ -23,6 +24,7 @@ from wirekafka.wire.types import Int8, Int16, Int32, Int64, Message, String, nul
 
 KEY_VERSION = 0
 VALUE_VERSION = 1
+OLD_VALUE_VERSION = 0
 FIRST_FLEXIBLE_VERSION = 1
 
 _VERSION = struct.Struct(">h")
@@ -73,10 +75,13 @@ class TransactionRecord:
     value: Transaction | None
 
 
-def encode(record: TransactionRecord) -> tuple[bytes, bytes | None]:
+def encode(record: TransactionRecord, version: int = VALUE_VERSION) -> tuple[bytes, bytes | None]:
     """The key and the value of a record; by hand, for each transaction writes three."""
     name = record.transactional_id.encode()
-    return _KEY_HEAD.pack(KEY_VERSION, len(name)) + name, None if record.value is None else _encode_value(record.value)
+    key = _KEY_HEAD.pack(KEY_VERSION, len(name)) + name
+    if record.value is None:
+        return key, None
+    return key, _encode_old_value(record.value) if version == OLD_VALUE_VERSION else _encode_value(record.value)
 
 
 def _encode_value(transaction: Transaction) -> bytes:
@@ -96,10 +101,33 @@ def _encode_value(transaction: Transaction) -> bytes:
     return b"".join((head, partitions, times, unsigned_varint(len(tags)), *tags))
 
 
-def _encode_partitions(partitions: Iterable[TopicPartition]) -> bytes:
+def _encode_old_value(transaction: Transaction) -> bytes:
+    start_ms = transaction.start_timestamp_ms
+    value = TransactionLogValue(
+        producer_id=transaction.producer_id,
+        producer_epoch=transaction.producer_epoch,
+        transaction_timeout_ms=transaction.timeout_ms,
+        transaction_status=transaction.state,
+        transaction_partitions=None
+        if transaction.state is EMPTY
+        else [
+            PartitionsSchema(topic=topic, partition_ids=indexes) for topic, indexes in _by_topic(transaction.partitions).items()
+        ],
+        transaction_last_update_timestamp_ms=transaction.update_timestamp_ms,
+        transaction_start_timestamp_ms=NO_TIMESTAMP if start_ms is None else start_ms,
+    )
+    return _VERSION.pack(OLD_VALUE_VERSION) + codec.encode(value, OLD_VALUE_VERSION, flexible=False)
+
+
+def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
     topics: dict[str, list[int]] = {}
     for topic, index in sorted(partitions):
         topics.setdefault(topic, []).append(index)
+    return topics
+
+
+def _encode_partitions(partitions: Iterable[TopicPartition]) -> bytes:
+    topics = _by_topic(partitions)
     pieces = [unsigned_varint(len(topics) + 1)]
     for topic, indexes in topics.items():
         name = topic.encode()

@@ -161,6 +161,16 @@ class Transaction:
             after.start_timestamp_ms = now_ms
         return after
 
+    def fenced_v1(self, now_ms: int) -> Transaction:
+        """The open transaction is aborted under a higher epoch than its producer has, as before transactions v2.
+
+        Source: TransactionMetadata.prepareFenceProducerEpoch.
+        """
+        after = self.prepared(PREPARE_ABORT, client_version=0, now_ms=now_ms)
+        after.producer_epoch = min(self.producer_epoch + 1, MOST_EPOCH)
+        after.last_producer_epoch = None
+        return after
+
     def completed(self, now_ms: int) -> Transaction:
         """All markers are written; the next transaction may begin, under the new producer id where the epoch was exhausted."""
         after = self._next(COMPLETE_COMMIT if self.state is PREPARE_COMMIT else COMPLETE_ABORT, now_ms)

@@ -7,13 +7,21 @@ import pytest
 
 from wirekafka.api.api_versions import ApiVersionsRequest, ApiVersionsResponse, api_versions, unsupported_version
 from wirekafka.api.registry import Call, all_apis, served_versions
+from wirekafka.cluster.features import Features
+from wirekafka.cluster.store import MetadataStore
 from wirekafka.config import BrokerConfig, ConfigError
 from wirekafka.errors import ErrorCode
+from wirekafka.log.storage import Storage
 from wirekafka.tests.server.frames import client
 
 
-def broker_that_hides(text: str = "") -> Any:
-    return SimpleNamespace(config=BrokerConfig.load(None, {"wirekafka.api.versions.max": text}))
+def broker_that_hides(text: str = "", **levels: int) -> Any:
+    """A broker without data; the levels of features, with `_` for `.`, are as they were left."""
+    config = BrokerConfig.load(None, {"wirekafka.api.versions.max": text})
+    store = MetadataStore("", Storage())
+    store.feature_levels = {name.replace("_", "."): level for name, level in levels.items()}
+    store.features_epoch = len(levels)
+    return SimpleNamespace(config=config, topics=SimpleNamespace(features=Features(config, store)))
 
 
 def ask(version: int, name: str = "", software_version: str = "") -> tuple[ApiVersionsResponse, Call[ApiVersionsRequest]]:
@@ -53,30 +61,51 @@ def test_produce_is_reported_from_version_0() -> None:
     assert response.api_keys[0].min_version == 0
 
 
+def features_of(broker: Any) -> ApiVersionsResponse:
+    request = ApiVersionsRequest(client_software_name="a", client_software_version="1")
+    return api_versions(broker, Call(request, 4, "test", client(), 0))
+
+
 def test_features_are_supported_and_finalized_at_their_newest_version() -> None:
-    response, _ = ask(4, "librdkafka", "2.16.0")
+    response = features_of(broker_that_hides())
     supported = {each.name: (each.min_version, each.max_version) for each in response.supported_features}
-    assert supported["transaction.version"] == (0, 2)
+    assert supported == {
+        "group.version": (0, 1),
+        "metadata.version": (30, 30),
+        "share.version": (0, 1),
+        "transaction.version": (0, 2),
+    }
     assert {each.name: (each.min_version_level, each.max_version_level) for each in response.finalized_features} == {
         name: (most, most) for name, (_, most) in supported.items()
     }
     assert response.finalized_features_epoch == 0
 
 
+def test_features_are_finalized_as_they_were_changed() -> None:
+    response = features_of(broker_that_hides(transaction_version=1, group_version=0))
+    assert {each.name: (each.min_version_level, each.max_version_level) for each in response.finalized_features} == {
+        "metadata.version": (30, 30),
+        "share.version": (1, 1),
+        "transaction.version": (1, 1),
+    }
+    assert [each.name for each in response.supported_features if each.name == "group.version"]
+    assert response.finalized_features_epoch == 2
+
+
 @pytest.mark.parametrize("hidden", ["Produce:11", "EndTxn:4", "TxnOffsetCommit:none"])
 def test_features_that_need_hidden_versions_are_not_there(hidden: str) -> None:
-    call = Call(ApiVersionsRequest(client_software_name="a", client_software_version="1"), 4, "test", client(), 0)
-    hides = f"{hidden},ConsumerGroupHeartbeat:none"
-    features = {each.name: each.max_version_level for each in api_versions(broker_that_hides(hides), call).finalized_features}
+    response = features_of(broker_that_hides(f"{hidden},ConsumerGroupHeartbeat:none,DescribeLogDirs:4"))
+    features = {each.name: each.max_version_level for each in response.finalized_features}
     assert features["transaction.version"] == 1
     assert "group.version" not in features
+    assert "metadata.version" not in features
     assert features["share.version"] == 1
 
 
 def test_supported_features_from_0_are_kept_from_clients_of_version_3() -> None:
     """Those clients take a range that begins at 0 for a broken response (KIP-1022)."""
     response, _ = ask(3, "librdkafka", "2.16.0")
-    assert response.supported_features == []
+    assert [each.name for each in response.supported_features] == ["metadata.version"]
     assert [each.name for each in response.finalized_features if each.name == "transaction.version"]
 
 

@@ -50,6 +50,20 @@ def test_store_has_after_reopening_what_was_put(tmp_path: Path) -> None:
     assert again.broker_configs == {"": {"log.retention.ms": "7"}}
 
 
+def test_store_has_the_latest_levels_of_features(tmp_path: Path) -> None:
+    store = reopen(tmp_path)
+    assert (store.feature_levels, store.features_epoch) == ({}, 0)
+    store.put_features({"transaction.version": 1}, 1)
+    store.put_features({"transaction.version": 0, "group.version": 1}, 2)
+    again = reopen(tmp_path)
+    assert (again.feature_levels, again.features_epoch) == ({"transaction.version": 0, "group.version": 1}, 2)
+    again.put_topic("a", ID, 3, {})
+    again.delete_topic("a")
+    again.forget_deleted()
+    rewritten = reopen(tmp_path)
+    assert (rewritten.feature_levels, rewritten.features_epoch) == (again.feature_levels, 2)
+
+
 def test_store_forgets_deleted_topics_for_good(tmp_path: Path) -> None:
     store = reopen(tmp_path)
     store.put_topic("a", ID, 3, {})

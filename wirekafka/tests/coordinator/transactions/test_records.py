@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from wirekafka.coordinator.transactions.records import TransactionRecord, decode, encode
@@ -42,6 +44,21 @@ BY_OLDER_KAFKA = {
 @pytest.mark.parametrize(("data", "transaction"), BY_KAFKA.items())
 def test_record_is_written_as_kafka_does(data: str, transaction: Transaction) -> None:
     assert encode(TransactionRecord("tx1", transaction)) == (KEY, bytes.fromhex(data))
+
+
+@pytest.mark.parametrize(("data", "transaction"), BY_OLDER_KAFKA.items())
+def test_record_of_the_older_version_is_written_as_kafka_does(data: str, transaction: Transaction) -> None:
+    known_later = replace(transaction, previous_producer_id=7, next_producer_id=8, client_version=2)
+    for each in (transaction, known_later):
+        assert encode(TransactionRecord("tx1", each), 0) == (KEY, bytes.fromhex(data))
+    assert encode(TransactionRecord("tx1", None), 0) == (KEY, None)
+
+
+def test_partitions_are_written_by_topic_in_the_older_version_too() -> None:
+    partitions = frozenset(TopicPartition(topic, index) for topic in "ab" for index in range(3))
+    transaction = Transaction("x", 1, 0, TransactionState.ONGOING, 1, 2, partitions, 3)
+    key, value = encode(TransactionRecord("x", transaction), 0)
+    assert decode(key, value) == TransactionRecord("x", transaction)
 
 
 @pytest.mark.parametrize(("data", "transaction"), (BY_KAFKA | BY_OLDER_KAFKA).items())
