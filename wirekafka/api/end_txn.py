@@ -14,6 +14,8 @@ Versions:
 
 Differs from Apache Kafka:
     The answer comes once the markers are written; there, once the decision is.
+    A request of version 5 under one epoch less than that of a transaction which an older client has ended is PRODUCER_FENCED;
+    there it is taken for one that comes again, and told the epoch of who has fenced it.
 
 Source: KafkaApis.handleEndTxnRequest, TransactionCoordinator.endTransaction and endTransactionWithTV1.
 """

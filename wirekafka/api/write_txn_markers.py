@@ -6,7 +6,8 @@ Behaviour:
     transaction too; the partitions of `__consumer_offsets` get it by way of the group coordinator, which takes the offsets
     over or drops them. An epoch below the producer's gives INVALID_PRODUCER_EPOCH, a coordinator epoch below that of the last
     marker TRANSACTION_COORDINATOR_FENCED, a partition that does not exist UNKNOWN_TOPIC_OR_PARTITION.
-    Markers of one producer are answered together.
+    A marker without a producer id or an epoch, which nobody has, is an UNKNOWN_SERVER_ERROR. Markers of one producer are
+    answered together.
 
 Versions:
     0: as it is (KIP-98). 1: flexible. 2: `transaction_version`: with 2 the marker's epoch is above that of the transaction's
@@ -14,6 +15,7 @@ Versions:
 
 Differs from Apache Kafka:
     Version 0, which Kafka 4 has dropped, is served.
+    A partition whose directory has failed is a KAFKA_STORAGE_ERROR; there it is UNKNOWN_TOPIC_OR_PARTITION.
 
 Source: KafkaApis.handleWriteTxnMarkersRequest, WriteTxnMarkersResponse.
 """
@@ -25,7 +27,7 @@ from typing import TYPE_CHECKING, Annotated
 from wirekafka.api.registry import Call, serves
 from wirekafka.coordinator.transactions.requests import Marker
 from wirekafka.errors import ErrorCode, KafkaError
-from wirekafka.names import TopicPartition
+from wirekafka.names import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPartition
 from wirekafka.wire.types import Bool, Int8, Int16, Int32, Int64, Message, String, since
 
 if TYPE_CHECKING:
@@ -94,6 +96,8 @@ def _write(
     broker: Broker, call: Call[WriteTxnMarkersRequest], asked: WritableTxnMarker, topic_partition: TopicPartition
 ) -> ErrorCode:
     marker = Marker(topic_partition, asked.producer_id, asked.producer_epoch, asked.transaction_result, asked.transaction_version)
+    if marker.producer_id == NO_PRODUCER_ID or marker.producer_epoch == NO_PRODUCER_EPOCH:
+        return ErrorCode.UNKNOWN_SERVER_ERROR
     try:
         broker.markers.write(marker, coordinator_epoch=asked.coordinator_epoch, now_ms=call.now_ms)
     except KafkaError as error:

@@ -94,6 +94,19 @@ def test_markers_that_do_not_fit_are_refused_each_for_itself(tmp_path: Path) -> 
     run(body, tmp_path)
 
 
+@pytest.mark.parametrize(("producer_id", "epoch"), [(-1, 0), (7, -1), (-1, -1)])
+def test_a_marker_of_nobody_is_not_written(tmp_path: Path, producer_id: int, epoch: int) -> None:
+    async def body(caller: Caller) -> None:
+        caller.broker.topics.create("flights", 1)
+        topics = [WritableTxnMarkerTopic(name="flights", partition_indexes=[0])]
+        nobodys = WritableTxnMarker(producer_id=producer_id, producer_epoch=epoch, topics=topics)
+        assert write(caller, nobodys) == {(producer_id, "flights", 0): ErrorCode.UNKNOWN_SERVER_ERROR}
+        assert log_of(caller).log_end_offset == 0
+        assert not list(log_of(caller).producers)
+
+    run(body, tmp_path)
+
+
 def test_markers_of_one_producer_are_answered_together(tmp_path: Path) -> None:
     async def body(caller: Caller) -> None:
         caller.broker.topics.create("flights", 2)
