@@ -1,7 +1,7 @@
 import pytest
 
 from wirekafka.config import BrokerConfig, ConfigError, GroupConfig
-from wirekafka.config.group_table import GROUP_SETTINGS, check_group, duration_ms
+from wirekafka.config.group_table import GROUP_BOUNDS, GROUP_SETTINGS, check_group, duration_ms
 
 
 @pytest.mark.parametrize(
@@ -77,3 +77,20 @@ def test_group_settings_are_those_of_kafka_that_are_honoured() -> None:
         "share.renew.acknowledge.enable",
         "share.session.timeout.ms",
     }
+
+
+@pytest.mark.parametrize("name", GROUP_BOUNDS)
+def test_group_has_its_own_setting_or_else_the_brokers_within_bounds(name: str) -> None:
+    bounds = GROUP_BOUNDS[name]
+    default = BrokerConfig().integer(bounds.synonym)
+    broker = BrokerConfig({bounds.synonym: str(default + 1)})
+    assert GroupConfig(broker, {}).integer(name) == default + 1
+    assert GroupConfig(broker, {name: str(default + 2)}).integer(name) == default + 2
+    least, most = broker.integer(bounds.least), broker.integer(bounds.most)
+    assert GroupConfig(broker, {name: str(most + 1)}).integer(name) == most
+    assert GroupConfig(broker, {name: str(max(least - 1, 1))}).integer(name) == max(least, 1)
+    with pytest.raises(ConfigError, match=f"less than or equal to {bounds.most}"):
+        check_group(broker, {name: str(most + 1)})
+    if least > 1:
+        with pytest.raises(ConfigError, match=f"greater than or equal to {bounds.least}"):
+            check_group(broker, {name: str(least - 1)})

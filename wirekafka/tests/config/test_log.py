@@ -1,6 +1,7 @@
 import pytest
 
 from wirekafka.config import BrokerConfig, ConfigError, LogConfig
+from wirekafka.config.broker_table import BROKER_SETTINGS
 
 BROKER = BrokerConfig()
 
@@ -81,3 +82,42 @@ def test_log_config_of_a_wrong_override_is_refused(name: str, value: str, messag
 
 def test_log_config_accepts_defaults_of_what_is_not_supported() -> None:
     LogConfig.of(BROKER, {"remote.storage.enable": "false", "unclean.leader.election.enable": "false"})
+
+
+@pytest.mark.parametrize(
+    ("name", "broker_name", "value"),
+    [
+        ("cleanup.policy", "log.cleanup.policy", "compact"),
+        ("compression.type", "compression.type", "lz4"),
+        ("compression.gzip.level", "compression.gzip.level", "9"),
+        ("compression.lz4.level", "compression.lz4.level", "17"),
+        ("compression.zstd.level", "compression.zstd.level", "22"),
+        ("delete.retention.ms", "log.cleaner.delete.retention.ms", "5"),
+        ("file.delete.delay.ms", "log.segment.delete.delay.ms", "5"),
+        ("flush.messages", "log.flush.interval.messages", "5"),
+        ("flush.ms", "log.flush.interval.ms", "5"),
+        ("flush.ms", "log.flush.scheduler.interval.ms", "5"),
+        ("index.interval.bytes", "log.index.interval.bytes", "5"),
+        ("max.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms", "5"),
+        ("max.message.bytes", "message.max.bytes", "5"),
+        ("message.timestamp.after.max.ms", "log.message.timestamp.after.max.ms", "5"),
+        ("message.timestamp.before.max.ms", "log.message.timestamp.before.max.ms", "5"),
+        ("message.timestamp.type", "log.message.timestamp.type", "LogAppendTime"),
+        ("min.cleanable.dirty.ratio", "log.cleaner.min.cleanable.ratio", "0.25"),
+        ("min.compaction.lag.ms", "log.cleaner.min.compaction.lag.ms", "5"),
+        ("min.insync.replicas", "min.insync.replicas", "5"),
+        ("preallocate", "log.preallocate", "true"),
+        ("retention.bytes", "log.retention.bytes", "5"),
+        ("retention.ms", "log.retention.ms", "5"),
+        ("segment.bytes", "log.segment.bytes", "2097152"),
+        ("segment.index.bytes", "log.index.size.max.bytes", "5"),
+        ("segment.jitter.ms", "log.roll.jitter.ms", "5"),
+        ("segment.ms", "log.roll.ms", "5"),
+    ],
+)
+def test_log_config_has_what_the_topic_sets_or_else_the_broker(name: str, broker_name: str, value: str) -> None:
+    of_the_topic = LogConfig.of(BROKER, {name: value})
+    assert of_the_topic != LogConfig.of(BROKER)
+    assert of_the_topic == LogConfig.of(BrokerConfig({broker_name: value}))
+    field = "is_compacted" if name == "cleanup.policy" else name.replace(".", "_")
+    assert getattr(of_the_topic, field) in (BROKER_SETTINGS[broker_name].parse(value), True)
