@@ -17,10 +17,11 @@ Differs from Apache Kafka:
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 from wirekafka.api.registry import Call, serves
-from wirekafka.cluster.config_resources import Change, Operation, check_changes, find_resource
+from wirekafka.cluster.config_resources import Change, Operation, apply_changes, check_changes, find_resource
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.wire.types import Bool, Int8, Int16, Int32, Message, NullableString, String, nullable
 
@@ -59,35 +60,46 @@ class AlterConfigsResponse(Message):
 @serves(33, AlterConfigsRequest, AlterConfigsResponse, versions=range(3), flexible_since=2)
 def alter_configs(broker: Broker, call: Call[AlterConfigsRequest]) -> AlterConfigsResponse:
     """Answers one AlterConfigs request."""
-    request = call.request
-    times = Counter((resource.resource_type, resource.resource_name) for resource in request.resources)
+    wanted = [
+        WantedChanges(each.resource_type, each.resource_name, [Change(it.name, Operation.SET, it.value) for it in each.configs])
+        for each in call.request.resources
+    ]
     return AlterConfigsResponse(
-        responses=[
-            _result(broker, resource, request.validate_only, times[resource.resource_type, resource.resource_name])
-            for resource in request.resources
-        ]
+        responses=alter_each(broker, wanted, keeps_others=False, validate_only=call.request.validate_only)
     )
 
 
-def _result(broker: Broker, resource: AlterConfigsResource, validate_only: bool, times: int) -> AlterConfigsResourceResponse:
-    response = AlterConfigsResourceResponse(
-        error_message=None, resource_type=resource.resource_type, resource_name=resource.resource_name
-    )
-    try:
-        if times > 1:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
-        _alter(broker, resource, validate_only)
-    except KafkaError as error:
-        response.error_code = error.code
-        response.error_message = error.message
-    return response
+class WantedChanges(NamedTuple):
+    """What a request wants of the settings of one resource."""
+
+    resource_type: int
+    resource_name: str
+    changes: list[Change]
 
 
-def _alter(broker: Broker, resource: AlterConfigsResource, validate_only: bool) -> None:
-    check_changes(Change(config.name, Operation.SET, config.value) for config in resource.configs)
-    target = find_resource(broker.topics, broker.node_id, resource.resource_type, resource.resource_name)
-    configs = {config.name: config.value for config in resource.configs if config.value is not None}
-    if validate_only:
-        target.check(configs)
-    else:
-        target.replace(configs)
+def alter_each(
+    broker: Broker, wanted: Sequence[WantedChanges], *, keeps_others: bool, validate_only: bool
+) -> list[AlterConfigsResourceResponse]:
+    """Changes the settings of each resource, or finds out whether they could be changed; what is wrong is in its response.
+
+    Args:
+        keeps_others: what is not named stays as it is, and does not go back to its default.
+    """
+    times = Counter((each.resource_type, each.resource_name) for each in wanted)
+    responses = []
+    for type_, name, changes in wanted:
+        response = AlterConfigsResourceResponse(error_message=None, resource_type=type_, resource_name=name)
+        responses.append(response)
+        try:
+            if times[type_, name] > 1:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
+            check_changes(changes)
+            target = find_resource(broker.topics, broker.node_id, type_, name)
+            configs = apply_changes(target, changes, keeps_others=keeps_others)
+            if validate_only:
+                target.check(configs)
+            else:
+                target.replace(configs)
+        except KafkaError as error:
+            response.error_code, response.error_message = error.code, error.message
+    return responses

@@ -17,13 +17,12 @@ Differs from Apache Kafka:
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import TYPE_CHECKING, Annotated
 
+from wirekafka.api.alter_configs import AlterConfigsResourceResponse, WantedChanges, alter_each
 from wirekafka.api.registry import Call, serves
-from wirekafka.cluster.config_resources import Change, apply_changes, check_changes, find_resource
-from wirekafka.errors import ErrorCode, KafkaError
-from wirekafka.wire.types import Bool, Int8, Int16, Int32, Message, NullableString, String, nullable
+from wirekafka.cluster.config_resources import Change
+from wirekafka.wire.types import Bool, Int8, Int32, Message, NullableString, String, nullable
 
 if TYPE_CHECKING:
     from wirekafka.broker import Broker
@@ -46,13 +45,6 @@ class IncrementalAlterConfigsRequest(Message):
     validate_only: Bool = False
 
 
-class AlterConfigsResourceResponse(Message):
-    error_code: Int16 = 0
-    error_message: Annotated[NullableString, nullable(0)] = ""
-    resource_type: Int8 = 0
-    resource_name: String = ""
-
-
 class IncrementalAlterConfigsResponse(Message):
     throttle_time_ms: Int32 = 0
     responses: list[AlterConfigsResourceResponse] = []
@@ -61,36 +53,12 @@ class IncrementalAlterConfigsResponse(Message):
 @serves(44, IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse, versions=range(2), flexible_since=1)
 def incremental_alter_configs(broker: Broker, call: Call[IncrementalAlterConfigsRequest]) -> IncrementalAlterConfigsResponse:
     """Answers one IncrementalAlterConfigs request."""
-    request = call.request
-    times = Counter((resource.resource_type, resource.resource_name) for resource in request.resources)
+    wanted = [
+        WantedChanges(
+            each.resource_type, each.resource_name, [Change(it.name, it.config_operation, it.value) for it in each.configs]
+        )
+        for each in call.request.resources
+    ]
     return IncrementalAlterConfigsResponse(
-        responses=[
-            _result(broker, resource, request.validate_only, times[resource.resource_type, resource.resource_name])
-            for resource in request.resources
-        ]
+        responses=alter_each(broker, wanted, keeps_others=True, validate_only=call.request.validate_only)
     )
-
-
-def _result(broker: Broker, resource: AlterConfigsResource, validate_only: bool, times: int) -> AlterConfigsResourceResponse:
-    response = AlterConfigsResourceResponse(
-        error_message=None, resource_type=resource.resource_type, resource_name=resource.resource_name
-    )
-    try:
-        if times > 1:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
-        _alter(broker, resource, validate_only)
-    except KafkaError as error:
-        response.error_code = error.code
-        response.error_message = error.message
-    return response
-
-
-def _alter(broker: Broker, resource: AlterConfigsResource, validate_only: bool) -> None:
-    changes = [Change(config.name, config.config_operation, config.value) for config in resource.configs]
-    check_changes(changes)
-    target = find_resource(broker.topics, broker.node_id, resource.resource_type, resource.resource_name)
-    configs = apply_changes(target, changes)
-    if validate_only:
-        target.check(configs)
-    else:
-        target.replace(configs)

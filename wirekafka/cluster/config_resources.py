@@ -1,8 +1,8 @@
 """What has settings that clients can change while the broker runs: a topic, this broker, all brokers, or a group.
 
-Theory of operation: a resource has settings of its own, as text. AlterConfigs replaces them all; IncrementalAlterConfigs
-computes the new ones from the old ones and a list of operations. Either way `check` judges the outcome as a whole, and
-`replace` writes it down and makes it hold.
+Theory of operation: a resource has settings of its own, as text. The new ones are computed by a list of operations, from none
+at all for AlterConfigs, from the old ones for IncrementalAlterConfigs. Then `check` judges the outcome as a whole, and `replace`
+writes it down and makes it hold.
 
 Source: kafka.server.ConfigAdminManager, org.apache.kafka.controller.ConfigurationControlManager (rules and their errors).
 """
@@ -241,13 +241,16 @@ def check_changes(changes: Iterable[Change]) -> None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {', '.join(nulls)}")
 
 
-def apply_changes(resource: ConfigResource, changes: Iterable[Change]) -> dict[str, str]:
+def apply_changes(resource: ConfigResource, changes: Iterable[Change], *, keeps_others: bool) -> dict[str, str]:
     """The settings that the resource would have itself after the changes.
+
+    Args:
+        keeps_others: it would still have those that are not named.
 
     Raises:
         KafkaError: INVALID_CONFIG for APPEND or SUBTRACT on what is no list; INVALID_REQUEST for an unknown operation.
     """
-    configs = resource.own
+    configs = resource.own if keeps_others else {}
     for name, operation, value in changes:
         if operation == Operation.DELETE:
             configs.pop(name, None)
