@@ -122,7 +122,7 @@ class TransactionIndex:
         """Drops the transactions whose markers are at `offset` or behind it.
 
         Raises:
-            OSError: it is as it was.
+            OSError: the file could not be read, and it is as it was; or not be written, which the next `save` tries again.
         """
         if self.count:
             kept = [entry for entry in self if entry.last_offset < offset]
