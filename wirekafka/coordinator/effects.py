@@ -51,7 +51,6 @@ class SyncExpired:
     """Members that have not sent SyncGroup within the rebalance timeout are to be removed."""
 
     group_id: str
-    generation_id: int
 
 
 class TimerEvent(Protocol):

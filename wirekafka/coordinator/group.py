@@ -103,9 +103,9 @@ class ClassicGroup:
         protocol_name: the protocol chosen for this generation.
         state_timestamp_ms: when it came into its state; None if an old record does not say.
         pending_members: ids given out by MEMBER_ID_REQUIRED to clients that have not come back yet.
-        pending_sync_members: members that have not sent SyncGroup in this generation.
+        pending_sync_members: members that have not sent SyncGroup in this generation; of no account while the next is prepared.
         subscribed_topics: of all members; None if that is not known.
-        has_new_member: a member came while the group waits for its first ones, so it may wait longer.
+        has_new_member: a member came; if that was while the group waits for its first ones, it may wait longer.
         awaiting_join_count: the number of members parked in JoinGroup.
     """
 

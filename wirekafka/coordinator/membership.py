@@ -326,8 +326,7 @@ class Membership:
             protocols=request.protocols,
             is_new=True,
         )
-        if group.state is GroupState.PREPARING_REBALANCE and group.previous_state is GroupState.EMPTY:
-            group.has_new_member = True
+        group.has_new_member = True
         group.add(member, request.protocol_type)
         group.park_join(member, pending)
         self._rebalancer.renew_session(group, member, out, NEW_MEMBER_JOIN_TIMEOUT_MS)
@@ -441,8 +440,6 @@ class Membership:
 
         def decided(error: ErrorCode | None, now_ms: int) -> Effects:
             after = Effects()
-            if group.state is not GroupState.COMPLETING_REBALANCE or group.generation_id != request.generation_id:
-                return after
             if error is not None:
                 self._rebalancer.refuse_sync(group, append_error(error), after)
                 reason = f"the assignment could not be stored: {error.name}"

@@ -62,7 +62,6 @@ class Rebalancer:
         """
         if group.state is GroupState.COMPLETING_REBALANCE:
             self.refuse_sync(group, ErrorCode.REBALANCE_IN_PROGRESS, out)
-        group.pending_sync_members.clear()
         out.cancel_timer(sync_timer(group.group_id))
         is_initial = group.state is GroupState.EMPTY
         group.transition_to(GroupState.PREPARING_REBALANCE, now_ms)
@@ -161,7 +160,7 @@ class Rebalancer:
     def on_initial_join_expired(self, event: InitialJoinExpired, now_ms: int, out: Effects) -> None:
         """Waits another round for a new group's members if one came in this round; otherwise goes on."""
         group = classic_group(self._groups, event.group_id)
-        if group is None or group.state is not GroupState.PREPARING_REBALANCE:
+        if group is None:
             return
         if not group.has_new_member or event.remaining_ms == 0:
             self.complete_join(group, now_ms, out)
@@ -174,13 +173,13 @@ class Rebalancer:
     def on_join_expired(self, event: JoinExpired, now_ms: int, out: Effects) -> None:
         """The rebalance timeout is over."""
         group = classic_group(self._groups, event.group_id)
-        if group is not None and group.state is GroupState.PREPARING_REBALANCE:
+        if group is not None:
             self.complete_join(group, now_ms, out)
 
     def on_sync_expired(self, event: SyncExpired, now_ms: int, out: Effects) -> None:
         """Removes the members that have not asked for their assignment in time."""
         group = classic_group(self._groups, event.group_id)
-        if group is None or group.generation_id != event.generation_id or not group.pending_sync_members:
+        if group is None or not group.pending_sync_members:
             return
         late = list(group.pending_sync_members)
         for member_id in late:
@@ -209,8 +208,7 @@ class Rebalancer:
             self.renew_session(group, member, out)
             member.is_new = False
             group.pending_sync_members[member.member_id] = None
-        event = SyncExpired(group.group_id, group.generation_id)
-        out.set_timer(sync_timer(group.group_id), group.rebalance_timeout_ms, event)
+        out.set_timer(sync_timer(group.group_id), group.rebalance_timeout_ms, SyncExpired(group.group_id))
         log.info(
             "Generation begins",
             group=group.group_id,

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import random
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -105,6 +106,46 @@ def test_timer_that_fails_does_not_stop_the_others() -> None:
     run(play)
 
 
+def test_timer_that_is_set_later_and_due_earlier_fires_earlier() -> None:
+    async def play(clock: Clock) -> None:
+        fired = Fired()
+        await trio.sleep(1)
+        for delay_ms in (5000, 3000, 4000, 2000):
+            clock.call_later(delay_ms, fired.note)
+            await trio.testing.wait_all_tasks_blocked()
+        await trio.sleep(10)
+        assert fired == [3, 4, 5, 6]
+
+    run(play)
+
+
+def test_timers_that_are_left_when_others_are_cancelled_fire_in_order() -> None:
+    async def play(clock: Clock) -> None:
+        fired: list[int] = []
+        chance = random.Random(1)
+        delays = [chance.randrange(1, 10_000) for _ in range(1000)]
+        timers = [clock.call_later(delay_ms, lambda delay_ms=delay_ms: fired.append(delay_ms)) for delay_ms in delays]
+        kept = set(chance.sample(range(1000), 100))
+        for number, timer in enumerate(timers):
+            if number not in kept:
+                timer.cancel()
+        await trio.sleep(20)
+        assert fired == sorted(delays[number] for number in kept)
+        assert (clock._timers, clock._cancelled_count) == ([], 0)
+
+    run(play)
+
+
+def test_timer_that_was_cancelled_and_whose_time_has_come_is_not_counted_any_more() -> None:
+    async def play(clock: Clock) -> None:
+        for _ in range(LEAST_CANCELLED - 1):
+            clock.call_later(1000, lambda: None).cancel()
+        await trio.sleep(2)
+        assert (clock._timers, clock._cancelled_count) == ([], 0)
+
+    run(play)
+
+
 def test_cancelled_timers_leave_the_heap_before_their_time() -> None:
     async def play(clock: Clock) -> None:
         fired: list[int] = []
@@ -162,16 +203,29 @@ def test_expiry_that_is_postponed_comes_once_at_its_last_time() -> None:
 )
 def test_who_is_heard_of_right_after_a_standstill_does_not_expire(stopped_s: float) -> None:
     async def play(clock: Clock) -> None:
-        fired, others = Fired(), Fired()
+        fired = Fired()
         timer = clock.expire_later(10_000, fired.note)
-        clock.call_later(2000, others.note)
+        fired.start += 5
+        await trio.sleep(5)
+        assert clock.postpone(timer, 10_000)
         await trio.sleep(1)
         stand_still(stopped_s)
         await trio.sleep(GRACE_SECONDS * 0.9)
-        assert (fired, others) == ([], [1 + stopped_s])
+        assert not fired
         assert clock.postpone(timer, 10_000)
         await trio.sleep(20)
         assert fired == [pytest.approx(1 + stopped_s + GRACE_SECONDS * 0.9 + 10)]
+
+    run(play)
+
+
+def test_timer_that_takes_nothing_from_anybody_fires_right_after_a_standstill() -> None:
+    async def play(clock: Clock) -> None:
+        fired = Fired()
+        clock.call_later(2000, fired.note)
+        stand_still(60)
+        await trio.sleep(1)
+        assert fired == [60]
 
     run(play)
 

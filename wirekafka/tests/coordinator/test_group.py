@@ -110,3 +110,10 @@ def test_group_of_a_record_that_names_a_member_twice_is_refused(
     members = [MemberMetadata(member_id=member_id, group_instance_id=instance) for member_id, instance in (first, second)]
     with pytest.raises(ProtocolError):
         ClassicGroup.of_record("g", 0, GroupMetadataValue(protocol="range", members=members))
+
+
+@pytest.mark.parametrize("leader", [None, "gone"])
+def test_group_of_a_record_whose_leader_is_no_member_is_led_by_the_first(leader: str | None) -> None:
+    members = [MemberMetadata(member_id="a"), MemberMetadata(member_id="b")]
+    group = ClassicGroup.of_record("g", 0, GroupMetadataValue(protocol="range", leader=leader, members=members))
+    assert group.leader == "a"

@@ -157,6 +157,18 @@ def test_member_whose_heartbeat_waited_while_the_broker_stood_still_lives_on() -
     run(play)
 
 
+def test_first_members_of_a_group_do_not_wait_longer_because_the_broker_stood_still() -> None:
+    async def play(stage: Stage) -> None:
+        joining = stage.join()
+        mock_clock = trio.lowlevel.current_clock()
+        assert isinstance(mock_clock, trio.testing.MockClock)
+        mock_clock.jump(60)
+        await trio.testing.wait_all_tasks_blocked()
+        assert joining.is_done
+
+    run(play, **{"group.initial.rebalance.delay.ms": "3000"})
+
+
 def test_heartbeats_leave_one_timer_each_member() -> None:
     async def play(stage: Stage) -> None:
         joined = await stage.join_alone()
