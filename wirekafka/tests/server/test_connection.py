@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from wirekafka.errors import ProtocolError
 from wirekafka.pending import Pending
 from wirekafka.server import connection as module
-from wirekafka.server.connection import FRAMES_PER_TURN, SHARED_BYTES, Connection, ReceiveBuffers
+from wirekafka.server.connection import FRAMES_PER_TURN, LEAST_BUFFER_BYTES, SHARED_BYTES, Connection, ReceiveBuffers
 from wirekafka.tests.server.frames import EchoDispatcher, client, frame
 
 
@@ -96,6 +96,18 @@ def test_large_frame_in_pieces_arrives_whole_in_a_writable_buffer() -> None:
     assert wire.dispatcher.frames == [payload] * 3
     assert seen == [False] * 3
     assert wire.connection.held_bytes == 0
+
+
+def test_behind_a_large_frame_only_the_head_of_the_next_one_goes_into_the_shared_buffer() -> None:
+    wire = Wire(1 << 24)
+    assert len(wire.connection.space()) == SHARED_BYTES
+    wire.arrive(frame(bytes(2 * SHARED_BYTES)))
+    assert len(wire.connection.space()) == LEAST_BUFFER_BYTES
+    wire.arrive(frame(b"a small payload"))
+    assert len(wire.connection.space()) == SHARED_BYTES
+    for byte in frame(b"in pieces, in a buffer of its own"):
+        wire.arrive(bytes([byte]))
+    assert len(wire.connection.space()) == SHARED_BYTES
 
 
 def test_memory_grows_with_what_arrived_not_with_what_is_announced() -> None:
