@@ -53,6 +53,9 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(__name__)
 
+RETRY_MS = 500
+"""How soon a member is removed again whose removal the log did not take."""
+
 
 @dataclass(frozen=True, slots=True)
 class ShareMemberExpired:
@@ -293,9 +296,22 @@ class ShareGroups:
             self._remove(group, member, out)
 
     def _remove(self, group: ShareGroup, member: ShareMember, out: Effects) -> None:
-        """A member goes: the next heartbeat of another gives its partitions to those who stay."""
+        """A member goes: the next heartbeat of another gives its partitions to those who stay.
+
+        One of which the log cannot say so is there until it can: partitions that only it has are nobody else's.
+        """
         group_id, member_id = group.group_id, member.member_id
-        out.cancel_timer(session_timer(group_id, member_id))
+        timer = session_timer(group_id, member_id)
+
+        def decided(error: ErrorCode | None, now_ms: int) -> Effects:
+            after = Effects()
+            if error is None:
+                after.cancel_timer(timer)
+            else:
+                after.set_timer_if_absent(timer, RETRY_MS, ShareMemberExpired(group_id, member_id))
+            return after
+
+        out.then = decided
         names = group.names_with(member, None)
         out.records += [
             ShareCurrentRecord(group_id, member_id, None),
