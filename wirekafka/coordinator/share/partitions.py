@@ -14,7 +14,7 @@ Source: kafka.server.share.SharePartitionManager, SharePartitionCache, SharePart
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
 import structlog
@@ -22,7 +22,7 @@ import structlog
 from wirekafka.config.group_table import BY_DURATION, duration_ms
 from wirekafka.coordinator.share.acquisition import Limits
 from wirekafka.coordinator.share.records import ShareKey
-from wirekafka.coordinator.share.share_partition import Acknowledgement, SharePartition, StateChange
+from wirekafka.coordinator.share.share_partition import Acknowledgement, AcknowledgeType, SharePartition, StateChange
 from wirekafka.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ class SharePartitions:
         if change is not None:
             self.write_if_possible(loaded, change)
 
-    def acknowledge(self, key: ShareKey, member_id: str, acknowledgements: Iterable[Acknowledgement]) -> None:
+    def acknowledge(self, key: ShareKey, member_id: str, acknowledgements: Sequence[Acknowledgement]) -> None:
         """Takes a consumer's word for records that it has.
 
         Raises:
@@ -151,16 +151,18 @@ class SharePartitions:
         if loaded is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         share = loaded.share
+        limits = self.limits(key.group_id)
         mark = share.mark()
-        change = share.acknowledge(member_id, acknowledgements, self.limits(key.group_id), self._clock.monotonic_ms())
-        if change is None:
-            return
-        try:
-            self._states.write(key, change, loaded.partition.leader_epoch)
-        except KafkaError:
-            share.restore(mark)
-            raise
-        loaded.wake()
+        change = share.acknowledge(member_id, acknowledgements, limits, self._clock.monotonic_ms())
+        if change is not None:
+            try:
+                self._states.write(key, change, loaded.partition.leader_epoch)
+            except KafkaError:
+                share.restore(mark)
+                raise
+            loaded.wake()
+        if any(AcknowledgeType.RENEW in each.types for each in acknowledgements):
+            self.acquired(loaded, limits.lock_duration_ms)
 
     def release(self, key: ShareKey, member_id: str) -> None:
         """Takes back what a consumer has, for it is gone."""
@@ -172,9 +174,12 @@ class SharePartitions:
                 loaded.wake()
 
     def acquired(self, loaded: LoadedPartition, lock_duration_ms: int) -> None:
-        """Somebody has acquired records: their lock runs out some time."""
-        if loaded.timer is None or not loaded.timer.is_due_later:
-            loaded.timer = self._clock.expire_later(lock_duration_ms, lambda: self._expire_locks(loaded))
+        """Somebody has acquired records, or renewed a lock: it runs out some time, before older ones if the setting was lowered."""
+        if loaded.timer is not None and loaded.timer.is_due_later:
+            if loaded.timer.due * 1000 <= self._clock.monotonic_ms() + lock_duration_ms + 1:
+                return
+            loaded.timer.cancel()
+        loaded.timer = self._clock.expire_later(lock_duration_ms, lambda: self._expire_locks(loaded))
 
     def write_if_possible(self, loaded: LoadedPartition, change: StateChange) -> None:
         """Writes a change that holds anyway; without it, a restart delivers some records once more often."""

@@ -148,6 +148,27 @@ def test_renewed_lock_lasts_longer(tmp_path: Path) -> None:
     run(body, tmp_path)
 
 
+@pytest.mark.parametrize("is_renewed", [False, True], ids=["new lock", "renewed lock"])
+def test_lock_that_is_shorter_than_those_before_runs_out_in_its_own_time(tmp_path: Path, is_renewed: bool) -> None:
+    async def body(caller: Caller) -> None:
+        append(caller, b"a", b"-")
+        first, second, third = Member(caller, "m"), Member(caller, "n"), Member(caller, "o")
+        await first.fetch(0)
+        caller.broker.topics.group_configs.alter("g", {"share.record.lock.duration.ms": "15000"})
+        await trio.sleep(1)
+        if is_renewed:
+            first.acknowledge((0, 0, 1, [RENEW, ACCEPT]), is_renew_ack=True)
+            expected = (0, 0, 2)
+        else:
+            append(caller, b"b")
+            assert acquired(await second.fetch(0)) == {0: [(2, 2, 1)]}
+            expected = (2, 2, 2)
+        assert acquired(await third.fetch(0, max_wait_ms=60_000)) == {0: [expected]}
+        assert trio.current_time() == pytest.approx(16, abs=0.01)
+
+    run(body, tmp_path)
+
+
 def test_acknowledgements_in_a_fetch_are_taken_before_it(tmp_path: Path) -> None:
     async def body(caller: Caller) -> None:
         append(caller, b"a", b"b", b"c")
