@@ -7,15 +7,16 @@ from collections.abc import Mapping
 
 import pytest
 
-from wirekafka.coordinator.consumer.embedded import write_assignment
+from wirekafka.coordinator.consumer.embedded import Subscription, write_assignment
 from wirekafka.coordinator.consumer.member import ConsumerMember
 from wirekafka.coordinator.consumer.requests import ConsumerHeartbeat, ConsumerHeartbeatResult
-from wirekafka.coordinator.consumer.settings import GroupTimes
+from wirekafka.coordinator.consumer.settings import ConsumerSettings, GroupTimes
 from wirekafka.coordinator.group import ClassicGroup
 from wirekafka.coordinator.requests import JoinRequest, JoinResult, LeavingMember, SyncRequest, SyncResult
 from wirekafka.coordinator.settings import GroupSettings
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.tests.coordinator.consumer.world import ConsumerWorld, subscription
+from wirekafka.wire import codec
 
 GROUP = "g"
 SUBSCRIPTION = subscription(["a"])
@@ -25,8 +26,8 @@ Protocols = list[tuple[str, bytes]]
 class Stage(ConsumerWorld):
     """A topic `a` of four partitions, and classic members that are given whatever is asked for."""
 
-    def __init__(self) -> None:
-        super().__init__(GroupSettings(initial_rebalance_delay_ms=0), times=GroupTimes(assignment_interval_ms=0))
+    def __init__(self, settings: ConsumerSettings | None = None) -> None:
+        super().__init__(GroupSettings(initial_rebalance_delay_ms=0), settings, GroupTimes(assignment_interval_ms=0))
         self.image.put("a", 4)
         topic = self.image.find("a")
         assert topic is not None
@@ -96,6 +97,34 @@ def test_group_is_converted_while_its_members_change_their_protocols() -> None:
     assert group.protocol_name == "range"
     stage.beat()
     assert stage.consumer_members()[member].subscribed_topic_names == {"a"}
+
+
+def test_group_that_is_too_large_for_the_other_protocol_keeps_its_own() -> None:
+    stage = Stage(ConsumerSettings(max_size=1))
+    stage.classic_group([("range", SUBSCRIPTION)], [("range", SUBSCRIPTION)])
+    with pytest.raises(KafkaError) as raised:
+        stage.beat()
+    assert raised.value.code is ErrorCode.GROUP_ID_NOT_FOUND
+    assert "exceeds the consumer group maximum size" in (raised.value.message or "")
+
+    stage = Stage(ConsumerSettings(classic_max_size=1))
+    members = stage.classic_group([("range", SUBSCRIPTION)], [("range", SUBSCRIPTION)])
+    stage.give(members, {})
+    stage.beat()
+    stage.beat(epoch=-1)
+    assert list(stage.consumer_members()) == members
+
+
+def test_classic_members_are_converted_with_all_that_they_have_said() -> None:
+    stage = Stage()
+    told = Subscription(topics=["a", "b"], rack_id="r")
+    (member_id,) = stage.classic_group([("range", (3).to_bytes(2, "big") + codec.encode(told, 3, False))])
+    stage.beat()
+    member = stage.consumer_members()[member_id]
+    assert (member.rack_id, member.client_id, member.client_host, member.rebalance_timeout_ms) == ("r", "c", "/::1", 20_000)
+    assert (member.subscribed_topic_names, member.member_epoch, member.previous_member_epoch) == ({"a", "b"}, 1, 1)
+    assert member.classic is not None
+    assert member.classic.session_timeout_ms == 10_000
 
 
 UNREADABLE_FIRST: Protocols = [("mine", b""), ("range", SUBSCRIPTION)]

@@ -311,6 +311,13 @@ class ConsumerGroups(RuleBasedStateMachine):
         assert group.targets.keys() <= group.members.keys()
 
     @invariant()
+    def hash_is_that_of_what_members_read(self) -> None:
+        group = self.group
+        if group is not None and not group.is_refresh_due:
+            topics = group.topic_names.keys() | group.regex_topics.keys()
+            assert group.metadata_hash == self.world.image.hashes.of_topics(topics)
+
+    @invariant()
     def every_member_has_a_session(self) -> None:
         if self.group is not None:
             assert all(session_timer(GROUP, member_id) in self.world.timers for member_id in self.group.members)

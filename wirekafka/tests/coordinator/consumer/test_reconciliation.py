@@ -67,8 +67,14 @@ def test_member_gives_up_a_topic_it_no_longer_reads_before_there_is_a_new_target
     told = reconcile(MEMBER, same, has_subscription_changed=True)
     assert (told.state, told.assigned, told.pending_revocation) == (MemberState.UNREVOKED_PARTITIONS, {}, MEMBER.assigned)
     gone = target({A: frozenset({0, 1})}, subscribed=(B,), epoch=BEFORE, owned={})
-    assert reconcile(MEMBER, gone, has_subscription_changed=True).assigned == {}
+    assert reconcile(MEMBER, gone, has_subscription_changed=True) == replace(MEMBER, previous_member_epoch=BEFORE, assigned={})
     assert reconcile(MEMBER, target({}, epoch=BEFORE), has_subscription_changed=True) is MEMBER
+
+
+def test_member_that_is_giving_up_already_gives_up_what_it_no_longer_reads_along_with_it() -> None:
+    told = reconcile(MEMBER, target({A: frozenset({1})}))
+    more = reconcile(told, target({A: frozenset({1})}, subscribed=(B,)), has_subscription_changed=True)
+    assert (more.state, more.assigned, more.pending_revocation) == (MemberState.UNREVOKED_PARTITIONS, {}, MEMBER.assigned)
 
 
 def test_member_is_not_given_a_topic_of_its_target_to_which_it_does_not_subscribe() -> None:
