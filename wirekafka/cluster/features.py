@@ -43,7 +43,10 @@ _NEEDS: dict[str, dict[int, dict[str, int]]] = {
     # 1: the coordinator writes flexible records. 2: transactions v2, an epoch for each transaction (KIP-890).
     TRANSACTION_VERSION: {0: {}, 1: {}, 2: {"Produce": 12, "EndTxn": 5, "TxnOffsetCommit": 5}},
 }
-"""What each level of a feature asks of the APIs, in the order of the levels: a version that must be served."""
+"""What each level of a feature asks of the APIs, in the order of the levels: a version that must be served.
+
+Invariant: what a level asks, those above it ask too.
+"""
 
 
 class UpgradeType(IntEnum):
@@ -170,11 +173,11 @@ def supported_features(config: BrokerConfig) -> Mapping[str, Levels]:
     hidden = dict(item.split(":") for item in config.items("wirekafka.api.versions.max"))
     features = {}
     for name, levels in _NEEDS.items():
-        served = []
-        for level, needs in levels.items():
-            if any(_is_hidden(hidden.get(api), version) for api, version in needs.items()):
-                break
-            served.append(level)
+        served = [
+            level
+            for level, needs in levels.items()
+            if not any(_is_hidden(hidden.get(api), version) for api, version in needs.items())
+        ]
         if served and served[-1]:
             features[name] = Levels(served[0], served[-1])
     return features

@@ -140,6 +140,10 @@ def test_levels_that_need_what_is_hidden_cannot_be_had(tmp_path: Path) -> None:
     update(open_features(tmp_path), (TRANSACTION_VERSION, 2, UP))
     features = open_features(tmp_path, "EndTxn:4,ShareGroupHeartbeat:none,DescribeLogDirs:4,ConsumerGroupHeartbeat:0")
     assert features.finalized == {GROUP_VERSION: 1, TRANSACTION_VERSION: 1}
+    assert {name: str(levels) for name, levels in features.supported.items()} == {
+        GROUP_VERSION: "0-1",
+        TRANSACTION_VERSION: "0-1",
+    }
     assert features.level(SHARE_VERSION) == features.level(METADATA_VERSION) == 0
     refusal = update(features, (TRANSACTION_VERSION, 2, UP))
     assert refusal == "Invalid update version 2 for feature transaction.version. Local controller 5 only supports versions 0-1"
