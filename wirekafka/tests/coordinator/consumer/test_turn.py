@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from wirekafka.coordinator.consumer.member import ConsumerMember
+from wirekafka.coordinator.consumer.records import MemberRecord
 from wirekafka.coordinator.consumer.requests import ConsumerHeartbeat
 from wirekafka.coordinator.consumer.settings import ConsumerSettings, GroupTimes
 from wirekafka.coordinator.consumer.turn import RECORDS_AT_ONCE
@@ -75,9 +79,14 @@ def test_records_are_one_batch_unless_they_are_too_many() -> None:
     stage = Stage()
     assert stage.steps_of(stage.joins("m", "a")).is_atomic
     stage.image.put("a", 2 * RECORDS_AT_ONCE)
-    for number in range(RECORDS_AT_ONCE):
-        request = stage.joins(f"m{number}", "a")
-        stage.run(Effects(records=stage.steps_of(request).records[:1]))
+    reader = ConsumerMember("", subscribed_topic_names=frozenset("a"))
+    stage.run(
+        Effects(
+            records=[
+                MemberRecord("g", f"m{number}", replace(reader, member_id=f"m{number}")) for number in range(RECORDS_AT_ONCE)
+            ]
+        )
+    )
     effects = stage.steps_of(stage.joins("m", "a"))
     assert len(effects.records) > RECORDS_AT_ONCE
     assert not effects.is_atomic
