@@ -59,7 +59,7 @@ class Client:
     def closed(self) -> None:
         """The connection has ended."""
         callbacks, self.on_close = self.on_close, None
-        for callback in (callbacks or {}).values():
+        for callback in tuple((callbacks or {}).values()):
             callback()
 
 

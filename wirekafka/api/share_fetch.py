@@ -3,8 +3,9 @@
 Behaviour:
     A session remembers the partitions: epoch 0 opens one with those that the request names, any other continues it and names
     what is new and what is forgotten, -1 ends it. A session ends with its connection as well; then, and at epoch -1, what the
-    member has goes back. `group.share.max.share.sessions` limits how many there are: beyond it the answer is
-    SHARE_SESSION_LIMIT_REACHED, after `max_wait_ms`.
+    member has goes back; one that is opened anew leaves the member what it has.
+    `group.share.max.share.sessions` limits how many there are: beyond it the answer is SHARE_SESSION_LIMIT_REACHED, after
+    `max_wait_ms`.
     Acknowledgements in the request are taken first, as by ShareAcknowledge; their errors are in the answer beside the records.
     Records come in whole batches as they were stored, sent from the file; `acquired_records` says which of them the member has
     now, and for the how-manieth time they are delivered. It has them for `acquisition_lock_timeout_ms`. In the order of the
@@ -32,7 +33,6 @@ Source: KafkaApis.handleShareFetchRequest, SharePartitionManager.newContext, Sha
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 from wirekafka.api.registry import Call, serves
@@ -232,12 +232,9 @@ def _session(broker: Broker, call: Call[ShareFetchRequest], key: SessionKey) -> 
     if request.share_session_epoch == INITIAL_EPOCH:
         if _with_acknowledgements(request):
             raise KafkaError(ErrorCode.INVALID_REQUEST)
-        broker.share_groups.close_session(key)
-        session = sessions.open(key, named)
         if call.client.on_close is None:
             call.client.on_close = {}
-        call.client.on_close[key] = partial(broker.share_groups.on_disconnect, session)
-        return session
+        return broker.share_groups.open_session(key, named, call.client.on_close)
     session = sessions.proceed(key, request.share_session_epoch)
     forgotten = [(topic.topic_id, index) for topic in request.forgotten_topics_data for index in topic.partitions]
     session.update(named, forgotten)

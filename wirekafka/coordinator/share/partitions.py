@@ -174,7 +174,7 @@ class SharePartitions:
                 loaded.wake()
 
     def acquired(self, loaded: LoadedPartition, lock_duration_ms: int) -> None:
-        """Somebody has acquired records, or renewed a lock: it runs out some time, before older ones if the setting was lowered."""
+        """Somebody has acquired records, or renewed a lock: it runs out some time, before others if the setting was lowered."""
         if loaded.timer is not None and loaded.timer.is_due_later:
             if loaded.timer.due * 1000 <= self._clock.monotonic_ms() + lock_duration_ms + 1:
                 return
@@ -192,11 +192,6 @@ class SharePartitions:
         """Drops all of a group's: nobody has a session, or their state was set anew."""
         for loaded in tuple(self._by_group.get(group_id, {}).values()):
             self.unload(loaded)
-
-    def unload_all(self) -> None:
-        """Drops those of every group: there are to be no share groups any more."""
-        for group_id in tuple(self._by_group):
-            self.unload_group(group_id)
 
     def unload(self, loaded: LoadedPartition) -> None:
         """Drops one; who waits for it looks again."""

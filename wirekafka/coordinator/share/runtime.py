@@ -15,6 +15,7 @@ deleteShareGroupOffsets), SharePartitionManager of Apache Kafka 4.3.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 import structlog
@@ -26,14 +27,8 @@ from wirekafka.coordinator.share.group_records import InitializedTopics, StatePa
 from wirekafka.coordinator.share.groups import ShareGroups
 from wirekafka.coordinator.share.partitions import SharePartitions
 from wirekafka.coordinator.share.records import ShareKey
-from wirekafka.coordinator.share.requests import (
-    LEAVE_EPOCH,
-    DescribedShareGroup,
-    ShareHeartbeat,
-    ShareHeartbeatResult,
-    ShareOffset,
-)
-from wirekafka.coordinator.share.sessions import PartitionKey, SessionKey, ShareSession, ShareSessions
+from wirekafka.coordinator.share.requests import DescribedShareGroup, ShareHeartbeat, ShareHeartbeatResult, ShareOffset
+from wirekafka.coordinator.share.sessions import OnClose, PartitionKey, SessionKey, ShareSession, ShareSessions
 from wirekafka.coordinator.share.share_partition import Acknowledgement
 from wirekafka.coordinator.share.state_log import ShareStateLog
 from wirekafka.errors import KafkaError
@@ -113,8 +108,6 @@ class ShareGroupRuntime:
             self.states.initialize(start_offsets, state_epoch=group.group_epoch + 1)
         result, effects = self._share_groups.heartbeat(request, missing, self._clock.now_ms())
         self._run(request.group_id, effects)
-        if request.member_epoch == LEAVE_EPOCH:
-            self.close_session(SessionKey(request.group_id, request.member_id))
         return result
 
     def describe(self, group_id: str) -> DescribedShareGroup:
@@ -138,23 +131,27 @@ class ShareGroupRuntime:
                 errors[topic_id, index] = error
         return errors
 
+    def open_session(self, key: SessionKey, partitions: Iterable[PartitionKey], on_close: OnClose) -> ShareSession:
+        """A new session of a member, which keeps what it had in the former one; it ends with its connection.
+
+        Args:
+            on_close: what is to be done when that ends.
+
+        Raises:
+            KafkaError: SHARE_SESSION_LIMIT_REACHED.
+        """
+        session = self.sessions.open(key, partitions, on_close)
+        session.end_with_connection(partial(self.close_session, key))
+        return session
+
     def close_session(self, key: SessionKey) -> None:
-        """Ends a member's session, if it has one: what it has goes back."""
+        """Ends a member's session, if it has one: what it has goes back. A group without any is let go of."""
         session = self.sessions.remove(key)
         if session is not None:
-            self._release(session)
-
-    def _release(self, session: ShareSession) -> None:
-        group_id, member_id = session.key
-        for topic_id, index in session.partitions:
-            self.partitions.release(ShareKey(group_id, topic_id, index), member_id)
-
-    def on_disconnect(self, session: ShareSession) -> None:
-        """The connection of a session has ended, and so does the session; a group without any is let go of."""
-        if self.sessions.find(session.key) is session:
-            self.close_session(session.key)
-        if not self.sessions.has_members(session.key.group_id):
-            self.partitions.unload_group(session.key.group_id)
+            for topic_id, index in session.partitions:
+                self.partitions.release(ShareKey(key.group_id, topic_id, index), key.member_id)
+            if not self.sessions.has_members(key.group_id):
+                self.partitions.unload_group(key.group_id)
 
     def describe_offsets(self, group_id: str, wanted: Mapping[str, list[int]] | None) -> dict[str, list[ShareOffset]]:
         """Where a group is, in the partitions of topics by name; None for all that it ever was assigned.
@@ -234,9 +231,8 @@ class ShareGroupRuntime:
         Source: SharePartitionManager.onShareVersionToggle.
         """
         if not self._topics.features.level(SHARE_VERSION):
-            for session in self.sessions.clear():
-                self._release(session)
-            self.partitions.unload_all()
+            for key in self.sessions.owners():
+                self.close_session(key)
 
     def _offset(self, group_id: str, name: str, index: int) -> ShareOffset:
         topic = self._topics.find(name)

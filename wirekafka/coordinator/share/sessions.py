@@ -1,8 +1,8 @@
 """Share sessions: which partitions a member of a share group fetches, remembered from one request to the next.
 
 A session belongs to a member, and to the connection on which it was opened: when that ends, so does the session, and what the
-member has goes back. Its epoch grows with each request, so that one which comes twice, or from a member that is not in step,
-is refused.
+member has goes back. One that is opened in the place of another leaves the member what it has. Its epoch grows with each
+request, so that one which comes twice, or from a member that is not in step, is refused.
 
 Source: ShareSession, ShareSessionCache, SharePartitionManager.newContext and acknowledgeSessionUpdate; KIP-932.
 """
@@ -10,7 +10,7 @@ Source: ShareSession, ShareSessionCache, SharePartitionManager.newContext and ac
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from wirekafka.errors import ErrorCode, KafkaError
@@ -30,6 +30,9 @@ class SessionKey(NamedTuple):
 PartitionKey = tuple[bytes, int]
 """A topic's id and the index of a partition."""
 
+OnClose = dict[object, Callable[[], object]]
+"""What is to be done when a connection ends, by what it is for."""
+
 
 class ShareSession:
     """What one member fetches.
@@ -40,12 +43,21 @@ class ShareSession:
             are no records: it is new, or the last answer was an error.
     """
 
-    __slots__ = ("epoch", "key", "partitions")
+    __slots__ = ("_on_close", "epoch", "key", "partitions")
 
-    def __init__(self, key: SessionKey, partitions: Iterable[PartitionKey]) -> None:
+    def __init__(self, key: SessionKey, partitions: Iterable[PartitionKey], on_close: OnClose) -> None:
         self.key = key
+        self._on_close = on_close
         self.epoch = INITIAL_EPOCH + 1
         self.partitions: dict[PartitionKey, bool] = dict.fromkeys(partitions, False)
+
+    def end_with_connection(self, end: Callable[[], object]) -> None:
+        """Has `end` called when its connection ends, unless it has ended before."""
+        self._on_close[self] = end
+
+    def detach(self) -> None:
+        """It has ended: its connection forgets it."""
+        self._on_close.pop(self, None)
 
     def update(self, added: Iterable[PartitionKey], forgotten: Iterable[PartitionKey]) -> None:
         """Takes over what a request says of its partitions."""
@@ -107,8 +119,11 @@ class ShareSessions:
         """The session of a member, if it has one."""
         return self._by_key.get(key)
 
-    def open(self, key: SessionKey, partitions: Iterable[PartitionKey]) -> ShareSession:
+    def open(self, key: SessionKey, partitions: Iterable[PartitionKey], on_close: OnClose) -> ShareSession:
         """A new session, in the place of the member's former one.
+
+        Args:
+            on_close: that of its connection.
 
         Raises:
             KafkaError: SHARE_SESSION_LIMIT_REACHED.
@@ -116,7 +131,7 @@ class ShareSessions:
         self.remove(key)
         if len(self._by_key) >= self._most:
             raise KafkaError(ErrorCode.SHARE_SESSION_LIMIT_REACHED)
-        session = self._by_key[key] = ShareSession(key, partitions)
+        session = self._by_key[key] = ShareSession(key, partitions, on_close)
         self._member_counts[key.group_id] += 1
         return session
 
@@ -136,17 +151,15 @@ class ShareSessions:
         """Ends a session; returns it, None if there was none."""
         session = self._by_key.pop(key, None)
         if session is not None:
+            session.detach()
             self._member_counts[key.group_id] -= 1
             if not self._member_counts[key.group_id]:
                 del self._member_counts[key.group_id]
         return session
 
-    def clear(self) -> list[ShareSession]:
-        """Ends all sessions; returns them."""
-        sessions = list(self._by_key.values())
-        self._by_key.clear()
-        self._member_counts.clear()
-        return sessions
+    def owners(self) -> tuple[SessionKey, ...]:
+        """Whose sessions there are."""
+        return tuple(self._by_key)
 
     def has_members(self, group_id: str) -> bool:
         """Whether anybody of the group has a session."""

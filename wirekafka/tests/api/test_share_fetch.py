@@ -7,6 +7,7 @@ import pytest
 import trio
 
 from wirekafka.api import share_fetch as fetching
+from wirekafka.coordinator.share.records import ShareKey
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.pending import Pending
 from wirekafka.tests.api.data_plane import Caller, values_of, wait_for
@@ -393,6 +394,60 @@ def test_fetch_of_a_session_that_was_opened_anew_gets_nothing(tmp_path: Path) ->
         append(caller, b"a")
         assert (await wait_for(pending)).error_code == ErrorCode.INVALID_SHARE_SESSION_EPOCH
         assert acquired(await wait_for(later)) == {0: [(0, 0, 1)]}
+
+    run(body, tmp_path)
+
+
+def test_session_that_is_opened_anew_leaves_the_member_what_it_has(tmp_path: Path) -> None:
+    async def body(caller: Caller) -> None:
+        append(caller, b"a", b"b")
+        member = Member(caller)
+        await member.fetch(0)
+        member.session_epoch = 0
+        assert acquired(await member.fetch(0)) == {}
+        assert errors(member.acknowledge((0, 0, 0, [ACCEPT]))) == {0: 0}
+        assert acquired(await Member(caller, "n").fetch(0)) == {}
+        member.disconnect()
+        assert acquired(await Member(caller, "o").fetch(0)) == {0: [(1, 1, 2)]}
+
+    run(body, tmp_path)
+
+
+def test_connection_whose_session_was_opened_anew_on_another_ends_nothing(tmp_path: Path) -> None:
+    async def body(caller: Caller) -> None:
+        append(caller, b"a")
+        old, new = Member(caller, "m"), Member(caller, "m", joins=False)
+        await old.fetch(0)
+        await new.fetch(0)
+        old.disconnect()
+        assert errors(new.acknowledge((0, 0, 0, [ACCEPT]))) == {0: 0}
+
+    run(body, tmp_path)
+
+
+def test_member_that_leaves_its_group_goes_on_with_its_session(tmp_path: Path) -> None:
+    async def body(caller: Caller) -> None:
+        append(caller, b"a")
+        member = Member(caller)
+        await member.fetch(0)
+        member.member_epoch = -1
+        member.heartbeat()
+        assert errors(member.acknowledge((0, 0, 0, [ACCEPT]))) == {0: 0}
+
+    run(body, tmp_path)
+
+
+def test_connection_keeps_nothing_of_sessions_that_have_ended(tmp_path: Path) -> None:
+    async def body(caller: Caller) -> None:
+        append(caller, b"a")
+        first, second = Member(caller, "m"), Member(caller, "n")
+        second.client = first.client
+        for member in (first, second, first):
+            member.session_epoch = 0
+            await member.fetch(0)
+            await member.fetch(epoch=-1)
+        assert first.client.on_close == {}
+        assert caller.broker.share_groups.partitions.find(ShareKey("g", topic_id(caller), 0)) is None, "the last has ended"
 
     run(body, tmp_path)
 
