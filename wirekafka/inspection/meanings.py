@@ -40,7 +40,7 @@ from wirekafka.wire.types import Message
 Fields = dict[str, Any]
 
 
-class _Kind(NamedTuple):
+class RecordKind(NamedTuple):
     """A kind of records.
 
     Attributes:
@@ -55,40 +55,40 @@ class _Kind(NamedTuple):
     flexible_since: int = 0
 
 
-_OFFSET = _Kind("offset_commit", OffsetCommitKey, OffsetCommitValue, FLEXIBLE_VALUE_VERSION, FLEXIBLE_VALUE_VERSION)
-_GROUP = _Kind("group_metadata", GroupMetadataKey, GroupMetadataValue, FLEXIBLE_VALUE_VERSION, FLEXIBLE_VALUE_VERSION)
+_OFFSET = RecordKind("offset_commit", OffsetCommitKey, OffsetCommitValue, FLEXIBLE_VALUE_VERSION, FLEXIBLE_VALUE_VERSION)
+_GROUP = RecordKind("group_metadata", GroupMetadataKey, GroupMetadataValue, FLEXIBLE_VALUE_VERSION, FLEXIBLE_VALUE_VERSION)
 
 _GROUP_KINDS = {
     0: _OFFSET._replace(name="legacy_offset_commit"),
     1: _OFFSET,
     2: _GROUP,
-    3: _Kind("consumer_group_metadata", GroupKey, consumer.GroupEpochValue),
-    4: _Kind("consumer_group_partition_metadata", GroupKey, unserved.PartitionMetadataValue),
-    5: _Kind("consumer_group_member_metadata", MemberKey, consumer.MemberValue),
-    6: _Kind("consumer_group_target_assignment_metadata", GroupKey, TargetEpochValue),
-    7: _Kind("consumer_group_target_assignment_member", MemberKey, TargetValue),
-    8: _Kind("consumer_group_current_member_assignment", MemberKey, consumer.CurrentValue),
-    10: _Kind("share_group_member_metadata", MemberKey, share_group.MemberValue),
-    11: _Kind("share_group_metadata", GroupKey, share_group.GroupEpochValue),
-    12: _Kind("share_group_target_assignment_metadata", GroupKey, TargetEpochValue),
-    13: _Kind("share_group_target_assignment_member", MemberKey, TargetValue),
-    14: _Kind("share_group_current_member_assignment", MemberKey, share_group.CurrentValue),
-    15: _Kind("share_group_state_partition_metadata", GroupKey, share_group.StatePartitionsValue),
-    16: _Kind("consumer_group_regular_expression", consumer.RegexKey, consumer.RegexValue),
-    17: _Kind("streams_group_metadata", GroupKey, unserved.StreamsGroupValue),
-    19: _Kind("streams_group_member_metadata", MemberKey, unserved.StreamsMemberValue),
-    20: _Kind("streams_group_target_assignment_metadata", GroupKey, TargetEpochValue),
-    21: _Kind("streams_group_target_assignment_member", MemberKey, unserved.StreamsTargetValue),
-    22: _Kind("streams_group_current_member_assignment", MemberKey, unserved.StreamsCurrentValue),
-    23: _Kind("streams_group_topology", GroupKey, unserved.TopologyValue),
+    3: RecordKind("consumer_group_metadata", GroupKey, consumer.GroupEpochValue),
+    4: RecordKind("consumer_group_partition_metadata", GroupKey, unserved.PartitionMetadataValue),
+    5: RecordKind("consumer_group_member_metadata", MemberKey, consumer.MemberValue),
+    6: RecordKind("consumer_group_target_assignment_metadata", GroupKey, TargetEpochValue),
+    7: RecordKind("consumer_group_target_assignment_member", MemberKey, TargetValue),
+    8: RecordKind("consumer_group_current_member_assignment", MemberKey, consumer.CurrentValue),
+    10: RecordKind("share_group_member_metadata", MemberKey, share_group.MemberValue),
+    11: RecordKind("share_group_metadata", GroupKey, share_group.GroupEpochValue),
+    12: RecordKind("share_group_target_assignment_metadata", GroupKey, TargetEpochValue),
+    13: RecordKind("share_group_target_assignment_member", MemberKey, TargetValue),
+    14: RecordKind("share_group_current_member_assignment", MemberKey, share_group.CurrentValue),
+    15: RecordKind("share_group_state_partition_metadata", GroupKey, share_group.StatePartitionsValue),
+    16: RecordKind("consumer_group_regular_expression", consumer.RegexKey, consumer.RegexValue),
+    17: RecordKind("streams_group_metadata", GroupKey, unserved.StreamsGroupValue),
+    19: RecordKind("streams_group_member_metadata", MemberKey, unserved.StreamsMemberValue),
+    20: RecordKind("streams_group_target_assignment_metadata", GroupKey, TargetEpochValue),
+    21: RecordKind("streams_group_target_assignment_member", MemberKey, unserved.StreamsTargetValue),
+    22: RecordKind("streams_group_current_member_assignment", MemberKey, unserved.StreamsCurrentValue),
+    23: RecordKind("streams_group_topology", GroupKey, unserved.TopologyValue),
 }
-_TRANSACTION_KINDS = {0: _Kind("transaction_log", TransactionLogKey, TransactionLogValue, newest=1, flexible_since=1)}
+_TRANSACTION_KINDS = {0: RecordKind("transaction_log", TransactionLogKey, TransactionLogValue, newest=1, flexible_since=1)}
 _SHARE_KINDS = {
-    0: _Kind("share_snapshot", SharePartitionKey, ShareSnapshotValue),
-    1: _Kind("share_update", SharePartitionKey, ShareUpdateValue),
+    0: RecordKind("share_snapshot", SharePartitionKey, ShareSnapshotValue),
+    1: RecordKind("share_update", SharePartitionKey, ShareUpdateValue),
 }
 
-_TOPICS: Mapping[str, tuple[str, Mapping[int, _Kind]]] = {
+INTERNAL_TOPICS: Mapping[str, tuple[str, Mapping[int, RecordKind]]] = {
     GROUP_METADATA_TOPIC: ("group_record", _GROUP_KINDS),
     TRANSACTION_STATE_TOPIC: ("transaction_record", _TRANSACTION_KINDS),
     SHARE_STATE_TOPIC: ("share_record", _SHARE_KINDS),
@@ -98,7 +98,7 @@ _TOPICS: Mapping[str, tuple[str, Mapping[int, _Kind]]] = {
 
 def meanings_in(topic: str, style: BytesStyle) -> Callable[[Record], Fields | None] | None:
     """What tells the meaning of a record of a topic, or None for a record that it does not know; None for a topic of clients."""
-    known = _TOPICS.get(topic)
+    known = INTERNAL_TOPICS.get(topic)
     if known is None:
         return None
     name, kinds = known
@@ -113,7 +113,7 @@ def meanings_in(topic: str, style: BytesStyle) -> Callable[[Record], Fields | No
     return meaning
 
 
-def _read(record: Record, kinds: Mapping[int, _Kind], style: BytesStyle) -> Fields | None:
+def _read(record: Record, kinds: Mapping[int, RecordKind], style: BytesStyle) -> Fields | None:
     if record.key is None:
         return None
     version = version_of(record.key)
@@ -125,7 +125,7 @@ def _read(record: Record, kinds: Mapping[int, _Kind], style: BytesStyle) -> Fiel
     return {"type": kind.name, **names, "value": _read_value(kind, record.value, style)}
 
 
-def _read_value(kind: _Kind, data: bytes | None, style: BytesStyle) -> Fields | None:
+def _read_value(kind: RecordKind, data: bytes | None, style: BytesStyle) -> Fields | None:
     if data is None:
         return None
     value = read(kind.value, version_of(data), data, newest=kind.newest, flexible_since=kind.flexible_since)
