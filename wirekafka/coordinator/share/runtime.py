@@ -148,10 +148,14 @@ class ShareGroupRuntime:
         """Ends a member's session, if it has one: what it has goes back. A group without any is let go of."""
         session = self.sessions.remove(key)
         if session is not None:
-            for topic_id, index in session.partitions:
-                self.partitions.release(ShareKey(key.group_id, topic_id, index), key.member_id)
-            if not self.sessions.has_members(key.group_id):
-                self.partitions.unload_group(key.group_id)
+            self._let_go(session)
+
+    def _let_go(self, session: ShareSession) -> None:
+        group_id, member_id = session.key
+        for topic_id, index in session.partitions:
+            self.partitions.release(ShareKey(group_id, topic_id, index), member_id)
+        if not self.sessions.has_members(group_id):
+            self.partitions.unload_group(group_id)
 
     def describe_offsets(self, group_id: str, wanted: Mapping[str, list[int]] | None) -> dict[str, list[ShareOffset]]:
         """Where a group is, in the partitions of topics by name; None for all that it ever was assigned.
@@ -231,8 +235,8 @@ class ShareGroupRuntime:
         Source: SharePartitionManager.onShareVersionToggle.
         """
         if not self._topics.features.level(SHARE_VERSION):
-            for key in self.sessions.owners():
-                self.close_session(key)
+            for session in self.sessions.clear():
+                self._let_go(session)
 
     def _offset(self, group_id: str, name: str, index: int) -> ShareOffset:
         topic = self._topics.find(name)

@@ -157,9 +157,9 @@ class ShareSessions:
                 del self._member_counts[key.group_id]
         return session
 
-    def owners(self) -> tuple[SessionKey, ...]:
-        """Whose sessions there are."""
-        return tuple(self._by_key)
+    def clear(self) -> list[ShareSession]:
+        """Ends all sessions; returns them."""
+        return [session for session in map(self.remove, tuple(self._by_key)) if session is not None]
 
     def has_members(self, group_id: str) -> bool:
         """Whether anybody of the group has a session."""
