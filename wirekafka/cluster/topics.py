@@ -104,6 +104,7 @@ class Topics:
         topics._adopt(logs.discover())
         for name, stored in topics._store.topics.items():
             topic = Topic(name, stored.topic_id, stored.overrides, topics._log_config(stored.overrides))
+            topics._note_lost_folders(name, stored.partition_count)
             topics._open_partitions(topic, stored.partition_count, is_new=False)
             topics._enter(topic)
         logs.on_offline.append(topics._on_offline)
@@ -363,6 +364,12 @@ class Topics:
             partition.log.update_config(topic.log_config)
             topic.partitions.append(partition)
             topic.described = None
+
+    def _note_lost_folders(self, topic: str, partition_count: int) -> None:
+        """Says which partitions begin anew: somebody took their folders away, or the last broker crashed as it made them."""
+        lost = [index for index in range(partition_count) if self._logs.get(TopicPartition(topic, index)) is None]
+        if lost and self._logs.is_complete:
+            log.warning("Partitions begin anew, empty: their folders are not there", topic=topic, partitions=lost)
 
     def _on_offline(self, logs: Iterable[Log]) -> None:
         gone = set(logs)

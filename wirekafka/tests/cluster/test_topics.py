@@ -1,6 +1,7 @@
 from pathlib import Path
 
 import pytest
+import structlog.testing
 
 from wirekafka.cluster.topics import Topic, Topics, check_assignment
 from wirekafka.errors import ErrorCode, KafkaError
@@ -42,9 +43,20 @@ def test_topics_survive_a_restart(tmp_path: Path) -> None:
     assert again.partitions[0].log.config.is_compacted
 
 
-def test_topics_lost_folders_come_back_empty(tmp_path: Path) -> None:
+def test_topics_lost_folders_come_back_empty_and_are_named(tmp_path: Path) -> None:
     open_topics(tmp_path).create("a", 2)
-    assert len(found(open_topics(tmp_path, MemoryLogs()), "a").partitions) == 2
+    with structlog.testing.capture_logs() as logs:
+        assert len(found(open_topics(tmp_path, MemoryLogs()), "a").partitions) == 2
+    warnings = [line for line in logs if line["log_level"] == "warning"]
+    assert [(line["topic"], line["partitions"]) for line in warnings] == [("a", [0, 1])]
+
+
+def test_topics_folders_that_are_all_there_are_not_spoken_of(tmp_path: Path) -> None:
+    logs = MemoryLogs()
+    open_topics(tmp_path, logs).create("a", 2)
+    with structlog.testing.capture_logs() as lines:
+        open_topics(tmp_path, logs)
+    assert [line for line in lines if line["log_level"] == "warning"] == []
 
 
 @pytest.mark.parametrize(
