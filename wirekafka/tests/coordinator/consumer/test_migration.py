@@ -115,10 +115,20 @@ def test_group_that_is_too_large_for_the_other_protocol_keeps_its_own() -> None:
     assert list(stage.consumer_members()) == members
 
 
+IN_A_RACK: Protocols = [("range", (3).to_bytes(2, "big") + codec.encode(Subscription(topics=["a", "b"], rack_id="r"), 3, False))]
+
+
+def test_classic_member_of_a_consumer_group_keeps_the_rack_that_it_named() -> None:
+    stage = Stage()
+    stage.beat()
+    for protocols in (IN_A_RACK, [("range", SUBSCRIPTION)]):
+        stage.classic("c", protocols)
+        assert stage.consumer_members()["c"].rack_id == "r"
+
+
 def test_classic_members_are_converted_with_all_that_they_have_said() -> None:
     stage = Stage()
-    told = Subscription(topics=["a", "b"], rack_id="r")
-    (member_id,) = stage.classic_group([("range", (3).to_bytes(2, "big") + codec.encode(told, 3, False))])
+    (member_id,) = stage.classic_group(IN_A_RACK)
     stage.beat()
     member = stage.consumer_members()[member_id]
     assert (member.rack_id, member.client_id, member.client_host, member.rebalance_timeout_ms) == ("r", "c", "/::1", 20_000)
