@@ -18,6 +18,8 @@ Versions:
 Differs from Apache Kafka:
     Of several features that cannot be changed, the first of the request is told of; there any.
     There is one metadata.version, 30. There lower ones are supported, but from 30 on it goes back to none of them.
+    The features that ApiVersions does not have cannot be had, so `kafka-features.sh upgrade --release-version` is refused: it
+    asks for all that Apache Kafka has.
 
 Source: org.apache.kafka.controller.QuorumController.updateFeatures, FeatureControlManager.
 """
