@@ -114,7 +114,8 @@ def serve(
     from wirekafka.server.logging import configure_logging
 
     configure_logging(log_level)
-    overrides = {} if properties else {"listeners": DEFAULT_LISTENER, "log.dirs": DEFAULT_DATA_DIR}
+    # log.dir, not log.dirs: it holds unless either is set.
+    overrides = {} if properties else {"listeners": DEFAULT_LISTENER, "log.dir": DEFAULT_DATA_DIR}
     overrides |= _parse_settings(settings)
     if data_dir is not None:
         overrides["log.dirs"] = data_dir

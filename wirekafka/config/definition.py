@@ -115,9 +115,9 @@ def items_like(pattern: str, accepted: str) -> Check:
 
 
 def nonempty_list() -> Check:
-    """A list with at least one item, none of them twice."""
-    accepted = "with at least one item, none of them twice"
-    return Check(accepted, lambda value: isinstance(value, list) and 0 < len(value) == len(set(value)))
+    """A list with at least one item, none of them empty or twice (KIP-1161)."""
+    accepted = "with at least one item, none of them empty or twice"
+    return Check(accepted, lambda value: isinstance(value, list) and 0 < len(value) == len(set(value)) and "" not in value)
 
 
 @dataclass(frozen=True, slots=True)

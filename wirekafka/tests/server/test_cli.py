@@ -173,7 +173,7 @@ def test_address_in_use_is_one_line(tmp_path: Path) -> None:
         (["--published", "localhost:0"], ["--published", "localhost:0", "clients can connect to"]),
         (["--published", "localhost:65536"], ["--published", "localhost:65536", "clients can connect to"]),
         (["--data-dir", ""], ["log.dirs", "at least one item"]),
-        (["--data-dir", "twice,twice"], ["log.dirs", "none of them twice"]),
+        (["--data-dir", "twice,twice"], ["log.dirs", "none of them empty or twice"]),
         (["--set", "listeners=SSL://:9093"], ["listeners", "SSL", "PLAINTEXT"]),
         (["absent.properties"], ["absent.properties", "does not exist"]),
         (["--nonsense"], ["--nonsense"]),
@@ -221,6 +221,13 @@ def test_data_directory_that_is_a_file_is_one_line(tmp_path: Path) -> None:
     refused = run(tmp_path, "serve", "--listen", "127.0.0.1:0", "--data-dir", "file")
     assert refused.returncode == 1
     assert refused.stderr == f"wirekafka: Cannot use {tmp_path}/file: not a directory\n"
+
+
+@pytest.mark.parametrize("setting", ["log.dir", "log.dirs"])
+def test_data_directory_can_be_set_by_each_of_kafkas_names(tmp_path: Path, setting: str) -> None:
+    with serving(tmp_path, "--listen", "127.0.0.1:0", "--set", f"{setting}=records") as broker:
+        assert f"data in {tmp_path}/records (" in broker.ready_line()
+        assert not (tmp_path / "data").exists()
 
 
 def test_log_level_silences_what_is_below_it(tmp_path: Path) -> None:
