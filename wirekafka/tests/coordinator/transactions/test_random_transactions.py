@@ -17,7 +17,13 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from wirekafka.coordinator.transactions.records import TransactionRecord
 from wirekafka.coordinator.transactions.requests import InitRequest, Marker, ProducerIdentity
 from wirekafka.coordinator.transactions.settings import TransactionSettings
-from wirekafka.coordinator.transactions.transaction import EXHAUSTED_EPOCH, PREPARED, TRANSITIONS, TransactionState
+from wirekafka.coordinator.transactions.transaction import (
+    EXHAUSTED_EPOCH,
+    PREPARED,
+    TRANSITIONS,
+    Transaction,
+    TransactionState,
+)
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.names import TopicPartition
 from wirekafka.tests.coordinator.transactions.world import World
@@ -319,10 +325,11 @@ class Transactions(RuleBasedStateMachine):
         copy.log = self.world.log
         copy.broken = set(PARTITIONS)
         copy.reload()
-        assert copy.coordinator.transactions == {
-            name: replace(known, last_producer_epoch=None) for name, known in live.transactions.items()
-        }
+        assert self.as_written(copy.coordinator.transactions) == self.as_written(live.transactions)
         assert set(copy.coordinator.prepared) == set(live.prepared)
+
+    def as_written(self, transactions: dict[str, Transaction]) -> dict[str, Transaction]:
+        return {name: replace(known, last_producer_epoch=None) for name, known in transactions.items()}
 
     @invariant()
     def nothing_is_both_committed_and_aborted_or_twice(self) -> None:
@@ -349,3 +356,22 @@ class Transactions(RuleBasedStateMachine):
 
 Transactions.TestCase.settings = settings(max_examples=200, stateful_step_count=60, deadline=None, derandomize=True)
 TestRandomTransactions = Transactions.TestCase
+
+
+class ChangingLevels(Transactions):
+    """The same while somebody changes transaction.version, of which clients hear late or never."""
+
+    @rule(level=st.sampled_from([0, 1, 2]))
+    def set_level(self, level: int) -> None:
+        self.world.level = level
+
+    def as_written(self, transactions: dict[str, Transaction]) -> dict[str, Transaction]:
+        """Without what records of version 0 have no place for."""
+        return {
+            name: replace(known, last_producer_epoch=None, previous_producer_id=None, next_producer_id=None, client_version=0)
+            for name, known in transactions.items()
+        }
+
+
+ChangingLevels.TestCase.settings = Transactions.TestCase.settings
+TestChangingLevels = ChangingLevels.TestCase

@@ -11,7 +11,13 @@ from itertools import count
 from typing import TypeVar
 
 from wirekafka.coordinator.transactions.coordinator import Step, TransactionCoordinator
-from wirekafka.coordinator.transactions.records import TransactionRecord, decode, encode
+from wirekafka.coordinator.transactions.records import (
+    OLD_VALUE_VERSION,
+    VALUE_VERSION,
+    TransactionRecord,
+    decode,
+    encode,
+)
 from wirekafka.coordinator.transactions.requests import Marker
 from wirekafka.coordinator.transactions.settings import TransactionSettings
 from wirekafka.coordinator.transactions.transaction import Transaction
@@ -27,6 +33,7 @@ class World:
     """Attributes:
     is_disk_full: nothing can be appended to the coordinator's log.
     broken: the partitions that take no markers just now.
+    level: of transaction.version.
     markers: all that were written, in order.
     """
 
@@ -36,13 +43,14 @@ class World:
         self.log: list[tuple[bytes, bytes | None]] = []
         self.is_disk_full = False
         self.broken: set[TopicPartition] = set()
+        self.level = 2
         self.markers: list[Marker] = []
         self.story: list[str] = []
         self._producer_ids = count(1)
         self.coordinator = self._new_coordinator()
 
     def _new_coordinator(self) -> TransactionCoordinator:
-        return TransactionCoordinator(self.settings, lambda: next(self._producer_ids))
+        return TransactionCoordinator(self.settings, lambda: next(self._producer_ids), lambda: self.level)
 
     def run(self, step: Step[T]) -> T:
         if step.record is not None:
@@ -56,7 +64,7 @@ class World:
         self.story.append(f"append{' fails' if self.is_disk_full else ''}: {self._record(record)}")
         if self.is_disk_full:
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        self.log.append(encode(record))
+        self.log.append(encode(record, VALUE_VERSION if self.level else OLD_VALUE_VERSION))
         self.coordinator.replay(record)
 
     def carry_out(self, transactional_id: str) -> None:
