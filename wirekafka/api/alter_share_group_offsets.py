@@ -9,7 +9,8 @@ Versions:
     0: as described (KIP-932).
 
 Differs from Apache Kafka:
-    Nothing.
+    A partition below 0 does not exist, as others; there it is UNKNOWN_SERVER_ERROR. A group does not come to be by partitions
+    none of which exists; there it does if one of their topics exists.
 
 Source: GroupCoordinatorService.alterShareGroupOffsets, GroupMetadataManager.alterShareGroupOffsets.
 """
@@ -68,7 +69,7 @@ def alter_share_group_offsets(broker: Broker, call: Call[AlterShareGroupOffsetsR
     broker.topics.features.require(SHARE_VERSION)
     request = call.request
     if not request.group_id:
-        raise KafkaError(ErrorCode.INVALID_GROUP_ID)
+        raise KafkaError(ErrorCode.INVALID_GROUP_ID, "The group id is invalid.")
     start_offsets: dict[str, dict[int, int]] = {}
     responses = []
     for asked in request.topics:
@@ -78,11 +79,13 @@ def alter_share_group_offsets(broker: Broker, call: Call[AlterShareGroupOffsetsR
         if topic is not None:
             response.topic_id = topic.topic_id
         for partition in asked.partitions:
-            index = partition.partition_index
-            error = ErrorCode.NONE if 0 <= index < count else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            response.partitions.append(AlterShareGroupOffsetsResponsePartition(partition_index=index, error_code=error))
-            if error is ErrorCode.NONE:
-                start_offsets.setdefault(asked.topic_name, {})[index] = partition.start_offset
+            data = AlterShareGroupOffsetsResponsePartition(partition_index=partition.partition_index)
+            response.partitions.append(data)
+            if 0 <= data.partition_index < count:
+                start_offsets.setdefault(asked.topic_name, {})[data.partition_index] = partition.start_offset
+            else:
+                data.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                data.error_message = "This server does not host this topic-partition."
         responses.append(response)
     broker.share_groups.alter_offsets(request.group_id, start_offsets)
     return AlterShareGroupOffsetsResponse(responses=responses)

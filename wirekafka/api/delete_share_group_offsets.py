@@ -57,7 +57,7 @@ def delete_share_group_offsets(broker: Broker, call: Call[DeleteShareGroupOffset
     broker.topics.features.require(SHARE_VERSION)
     request = call.request
     if not request.group_id:
-        raise KafkaError(ErrorCode.INVALID_GROUP_ID)
+        raise KafkaError(ErrorCode.INVALID_GROUP_ID, "The group id is invalid.")
     broker.share_groups.check_can_delete(request.group_id)
     return DeleteShareGroupOffsetsResponse(
         responses=[_deleted(broker, request.group_id, topic.topic_name) for topic in request.topics]

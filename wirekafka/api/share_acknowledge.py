@@ -22,7 +22,7 @@ Source: KafkaApis.handleShareAcknowledgeRequest, validateAcknowledgementBatches.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Annotated, Protocol
+from typing import TYPE_CHECKING, Annotated
 
 from wirekafka.api.registry import Call, serves
 from wirekafka.cluster.features import SHARE_VERSION
@@ -40,6 +40,8 @@ LONGEST_MEMBER_ID = 36
 
 
 class AcknowledgementBatch(Message):
+    """What is said of a range of records. This and the two that follow are those of ShareFetch, too."""
+
     first_offset: Int64 = 0
     last_offset: Int64 = 0
     acknowledge_types: list[Int8] = []
@@ -127,10 +129,8 @@ def session_key(group_id: str | None, member_id: str | None) -> SessionKey:
     Raises:
         KafkaError: INVALID_REQUEST.
     """
-    if group_id is None:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "Invalid group id in the request.")
-    if not member_id or len(member_id) > LONGEST_MEMBER_ID:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "Invalid member id in the request.")
+    if group_id is None or not member_id or len(member_id) > LONGEST_MEMBER_ID:
+        raise KafkaError(ErrorCode.INVALID_REQUEST)
     return SessionKey(group_id, member_id)
 
 
@@ -151,62 +151,45 @@ def _check_epoch(broker: Broker, key: SessionKey, epoch: int) -> None:
         sessions.proceed(key, epoch)
 
 
-class SaidBatch(Protocol):
-    """A range of acknowledgements, in this request or in ShareFetch."""
-
-    first_offset: int
-    last_offset: int
-    acknowledge_types: list[int]
-
-
-class SaidPartition(Protocol):
-    """What is said of one partition."""
-
-    partition_index: int
-
-    @property
-    def acknowledgement_batches(self) -> Iterable[SaidBatch]:
-        """The ranges."""
-
-
-class SaidTopic(Protocol):
-    """What is said of one topic."""
-
-    topic_id: bytes
-
-    @property
-    def partitions(self) -> Iterable[SaidPartition]:
-        """What is said of its partitions."""
-
-
 def acknowledge_all(
-    broker: Broker, key: SessionKey, topics: Iterable[SaidTopic], *, is_renewal: bool
+    broker: Broker, key: SessionKey, topics: Iterable[AcknowledgeTopic], *, is_renewal: bool
 ) -> dict[PartitionKey, KafkaError | None]:
     """Takes acknowledgements; for each partition that is named, what is wrong with them, None if nothing is.
 
+    Of a partition that is named twice, the last that is said counts. Those of which nothing is said are told of only beside
+    others that could be carried out, as Kafka does.
+
     Args:
         is_renewal: records may be asked for longer.
+
+    Source: KafkaApis.handleAcknowledgements.
     """
-    errors: dict[PartitionKey, KafkaError | None] = {}
-    sound: dict[PartitionKey, list[Acknowledgement]] = {}
-    for topic in topics:
-        found = broker.topics.find_by_id(topic.topic_id)
-        for partition in topic.partitions:
-            name = topic.topic_id, partition.partition_index
-            errors[name] = None
-            said = [
-                Acknowledgement(batch.first_offset, batch.last_offset, batch.acknowledge_types)
-                for batch in partition.acknowledgement_batches
-            ]
-            if found is None:
-                errors[name] = KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
-            elif not _are_sound(said, is_renewal=is_renewal):
-                errors[name] = KafkaError(ErrorCode.INVALID_REQUEST)
-            elif not 0 <= partition.partition_index < len(found.partitions):
-                errors[name] = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-            elif said:
-                sound[name] = said
+    said = {
+        (topic.topic_id, partition.partition_index): [
+            Acknowledgement(batch.first_offset, batch.last_offset, batch.acknowledge_types)
+            for batch in partition.acknowledgement_batches
+        ]
+        for topic in topics
+        for partition in topic.partitions
+    }
+    errors = {name: _refusal(broker, name, words, is_renewal=is_renewal) for name, words in said.items()}
+    sound = {name: words for name, words in said.items() if words and errors[name] is None}
+    if not sound:
+        return {name: error for name, error in errors.items() if error is not None}
     return errors | broker.share_groups.acknowledge(key, sound)
+
+
+def _refusal(broker: Broker, name: PartitionKey, said: list[Acknowledgement], *, is_renewal: bool) -> KafkaError | None:
+    """What is wrong with acknowledgements, whoever has the records."""
+    topic_id, index = name
+    topic = broker.topics.find_by_id(topic_id)
+    if topic is None:
+        return KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
+    if not _are_sound(said, is_renewal=is_renewal):
+        return KafkaError(ErrorCode.INVALID_REQUEST)
+    if not 0 <= index < len(topic.partitions):
+        return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    return None
 
 
 def _are_sound(said: list[Acknowledgement], *, is_renewal: bool) -> bool:

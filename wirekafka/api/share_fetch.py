@@ -36,7 +36,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated, Any
 
 from wirekafka.api.registry import Call, serves
-from wirekafka.api.share_acknowledge import FIRST_VERSION_WITH_RENEWAL, acknowledge_all, session_key
+from wirekafka.api.share_acknowledge import (
+    FIRST_VERSION_WITH_RENEWAL,
+    AcknowledgeTopic,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
+    acknowledge_all,
+    session_key,
+)
 from wirekafka.cluster.features import SHARE_VERSION
 from wirekafka.coordinator.share.acquisition import AcquireMode
 from wirekafka.coordinator.share.fetching import Fetched, FetchResult, FetchWish
@@ -54,7 +61,6 @@ from wirekafka.wire.types import (
     Message,
     NullableString,
     Records,
-    String,
     Uuid,
     nullable,
     since,
@@ -62,22 +68,6 @@ from wirekafka.wire.types import (
 
 if TYPE_CHECKING:
     from wirekafka.broker import Broker
-
-
-class AcknowledgementBatch(Message):
-    first_offset: Int64 = 0
-    last_offset: Int64 = 0
-    acknowledge_types: list[Int8] = []
-
-
-class FetchPartition(Message):
-    partition_index: Int32 = 0
-    acknowledgement_batches: list[AcknowledgementBatch] = []
-
-
-class FetchTopic(Message):
-    topic_id: Uuid = ZERO_TOPIC_ID
-    partitions: list[FetchPartition] = []
 
 
 class ForgottenTopic(Message):
@@ -96,13 +86,8 @@ class ShareFetchRequest(Message):
     batch_size: Int32 = 0
     share_acquire_mode: Annotated[Int8, since(2)] = 0
     is_renew_ack: Annotated[Bool, since(2)] = False
-    topics: list[FetchTopic] = []
+    topics: list[AcknowledgeTopic] = []
     forgotten_topics_data: list[ForgottenTopic] = []
-
-
-class LeaderIdAndEpoch(Message):
-    leader_id: Int32 = 0
-    leader_epoch: Int32 = 0
 
 
 class AcquiredRecords(Message):
@@ -127,13 +112,6 @@ class ShareFetchableTopicResponse(Message):
     partitions: list[PartitionData] = []
 
 
-class NodeEndpoint(Message):
-    node_id: Int32 = 0
-    host: String = ""
-    port: Int32 = 0
-    rack: Annotated[NullableString, nullable(0)] = None
-
-
 class ShareFetchResponse(Message):
     throttle_time_ms: Int32 = 0
     error_code: Int16 = 0
@@ -151,17 +129,18 @@ def share_fetch(broker: Broker, call: Call[ShareFetchRequest]) -> ShareFetchResp
     key = session_key(request.group_id, request.member_id)
     if request.share_acquire_mode not in AcquireMode.__members__.values():
         # Kafka's answer to it: it stumbles over the number.
-        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"Unknown share acquire mode id: {request.share_acquire_mode}")
+        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
     is_renewal = call.version >= FIRST_VERSION_WITH_RENEWAL and request.is_renew_ack
-    if is_renewal:
-        _check_renewal(request)
+    if is_renewal and (request.max_wait_ms or request.min_bytes or request.max_bytes or request.max_records):
+        # Who renews locks fetches nothing.
+        raise KafkaError(ErrorCode.INVALID_REQUEST)
     try:
         session = _session(broker, call, key)
     except KafkaError as error:
         if error.code is ErrorCode.SHARE_SESSION_LIMIT_REACHED:
             return _answered_later(broker, request.max_wait_ms, error)
         raise
-    errors = acknowledge_all(broker, key, _with_acknowledgements(request), is_renewal=is_renewal)
+    errors = acknowledge_all(broker, key, request.topics, is_renewal=is_renewal) if _says_something(request) else {}
     if session is None:
         broker.share_groups.close_session(key)
         return _response(broker, key, {}, errors)
@@ -197,26 +176,6 @@ def share_fetch(broker: Broker, call: Call[ShareFetchRequest]) -> ShareFetchResp
     return broker.share_groups.fetches.fetch(wish).map(answer)
 
 
-def _check_renewal(request: ShareFetchRequest) -> None:
-    """A request that renews fetches nothing.
-
-    Raises:
-        KafkaError: INVALID_REQUEST.
-    """
-    wrong = [
-        f"{name} must be set to 0"
-        for name, value in (
-            ("maxBytes", request.max_bytes),
-            ("minBytes", request.min_bytes),
-            ("maxRecords", request.max_records),
-            ("maxWaitMs", request.max_wait_ms),
-        )
-        if value
-    ]
-    if wrong:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{', '.join(wrong)}, if isRenewAck is true.")
-
-
 def _session(broker: Broker, call: Call[ShareFetchRequest], key: SessionKey) -> ShareSession | None:
     """The member's session, moved on; None for one that is to end.
 
@@ -230,7 +189,7 @@ def _session(broker: Broker, call: Call[ShareFetchRequest], key: SessionKey) -> 
         sessions.get(key)
         return None
     if request.share_session_epoch == INITIAL_EPOCH:
-        if _with_acknowledgements(request):
+        if _says_something(request):
             raise KafkaError(ErrorCode.INVALID_REQUEST)
         if call.client.on_close is None:
             call.client.on_close = {}
@@ -241,16 +200,9 @@ def _session(broker: Broker, call: Call[ShareFetchRequest], key: SessionKey) -> 
     return session
 
 
-def _with_acknowledgements(request: ShareFetchRequest) -> list[FetchTopic]:
-    """The part of the request that says something of records."""
-    said = [
-        FetchTopic(
-            topic_id=topic.topic_id,
-            partitions=[partition for partition in topic.partitions if partition.acknowledgement_batches],
-        )
-        for topic in request.topics
-    ]
-    return [topic for topic in said if topic.partitions]
+def _says_something(request: ShareFetchRequest) -> bool:
+    """Whether a request acknowledges records."""
+    return any(partition.acknowledgement_batches for topic in request.topics for partition in topic.partitions)
 
 
 def _answered_later(broker: Broker, delay_ms: int, error: KafkaError) -> Pending[Any]:
@@ -295,7 +247,7 @@ def _response(
                 for first, last, count in fetched.acquired
             ]
             if fetched.error is not None:
-                data.error_code, data.error_message = fetched.error.code, fetched.error.message
+                data.error_code = fetched.error.code
                 data.current_leader = LeaderIdAndEpoch(leader_id=-1, leader_epoch=-1)
         if refusal is not None:
             data.acknowledge_error_code, data.acknowledge_error_message = refusal.code, refusal.message

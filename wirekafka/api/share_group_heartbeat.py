@@ -100,10 +100,10 @@ def _check(request: ShareGroupHeartbeatRequest) -> None:
     Raises:
         KafkaError: INVALID_REQUEST.
     """
-    wrong = None
     if not request.member_id or len(request.member_id) > LONGEST_MEMBER_ID:
-        wrong = "Invalid member id in the request."
-    elif not request.member_id.strip():
+        raise KafkaError(ErrorCode.INVALID_REQUEST)
+    wrong = None
+    if not request.member_id.strip():
         wrong = "MemberId can't be empty."
     elif not request.group_id.strip():
         wrong = "GroupId can't be empty."

@@ -133,7 +133,7 @@ class ShareGroup:
             KafkaError: NON_EMPTY_GROUP.
         """
         if self.members:
-            raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
+            raise KafkaError(ErrorCode.NON_EMPTY_GROUP, "The group is not empty.")
 
     def is_subscribed_to(self, topic: str) -> bool:
         """Whether members may be reading the topic."""

@@ -149,7 +149,7 @@ class SharePartitions:
         """
         loaded = self.find(key)
         if loaded is None:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
         share = loaded.share
         limits = self.limits(key.group_id)
         mark = share.mark()

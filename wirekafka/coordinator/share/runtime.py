@@ -173,13 +173,15 @@ class ShareGroupRuntime:
         return offsets
 
     def alter_offsets(self, group_id: str, start_offsets: Mapping[str, Mapping[int, int]]) -> None:
-        """Makes a group without members go on elsewhere, in partitions that exist.
+        """Makes a group without members go on elsewhere, in partitions that exist; without any, only checks the group.
 
         Raises:
             KafkaError: GROUP_ID_NOT_FOUND for a group of another type; NON_EMPTY_GROUP; what an append ended with.
         """
         group = self._share_groups.group_or_new(group_id)
         group.check_delete()
+        if not start_offsets:
+            return
         keys: dict[ShareKey, int | None] = {}
         initialized = dict(group.initialized)
         for name, offsets in start_offsets.items():

@@ -75,14 +75,7 @@ class Member:
     def fetch_request(
         self, *partitions: int, said: tuple[Said, ...] = (), forget: tuple[int, ...] = (), **fields: Any
     ) -> fetching.ShareFetchRequest:
-        by_partition: dict[int, list[Any]] = {index: [] for index in partitions}
-        for index, first, last, types in said:
-            ranges = fetching.AcknowledgementBatch(first_offset=first, last_offset=last, acknowledge_types=types)
-            by_partition.setdefault(index, []).append(ranges)
-        named = [
-            fetching.FetchPartition(partition_index=index, acknowledgement_batches=ranges)
-            for index, ranges in by_partition.items()
-        ]
+        topics = [self.topic(*partitions, said=said)] if partitions or said else []
         forgotten = [fetching.ForgottenTopic(topic_id=topic_id(self.caller), partitions=list(forget))] if forget else []
         settings = {"max_wait_ms": 0, "min_bytes": 1, "max_bytes": MIB, "max_records": 500, "batch_size": 500} | fields
         epoch = settings.pop("epoch", self.session_epoch)
@@ -90,7 +83,7 @@ class Member:
             group_id=settings.pop("group_id", "g"),
             member_id=settings.pop("member_id", self.member_id),
             share_session_epoch=epoch,
-            topics=[fetching.FetchTopic(topic_id=topic_id(self.caller), partitions=named)] if named else [],
+            topics=topics,
             forgotten_topics_data=forgotten,
             **settings,
         )
@@ -101,9 +94,9 @@ class Member:
         self.session_epoch += 1
         return await wait_for(response) if isinstance(response, Pending) else response
 
-    def acknowledge(self, *said: Said, version: int = 2, **fields: Any) -> Any:
-        """The response to acknowledgements, the next of its session."""
-        by_partition: dict[int, list[Any]] = {}
+    def topic(self, *partitions: int, said: tuple[Said, ...] = ()) -> acknowledging.AcknowledgeTopic:
+        """The topic in a request, with partitions of which nothing is said, and others."""
+        by_partition: dict[int, list[acknowledging.AcknowledgementBatch]] = {index: [] for index in partitions}
         for index, first, last, types in said:
             ranges = acknowledging.AcknowledgementBatch(first_offset=first, last_offset=last, acknowledge_types=types)
             by_partition.setdefault(index, []).append(ranges)
@@ -111,11 +104,17 @@ class Member:
             acknowledging.AcknowledgePartition(partition_index=index, acknowledgement_batches=ranges)
             for index, ranges in by_partition.items()
         ]
+        return acknowledging.AcknowledgeTopic(topic_id=topic_id(self.caller), partitions=named)
+
+    def acknowledge(self, *said: Said, beside: tuple[int, ...] = (), version: int = 2, **fields: Any) -> Any:
+        """The response to acknowledgements, the next of its session; `beside` them, these are named."""
+        topic = self.topic(*beside, said=said)
+        topic.topic_id = fields.pop("id", topic.topic_id)
         request = acknowledging.ShareAcknowledgeRequest(
             group_id=fields.pop("group_id", "g"),
             member_id=fields.pop("member_id", self.member_id),
             share_session_epoch=fields.pop("epoch", self.session_epoch),
-            topics=[acknowledging.AcknowledgeTopic(topic_id=fields.pop("id", topic_id(self.caller)), partitions=named)],
+            topics=fields.pop("topics", [topic]),
             **fields,
         )
         response = self.ask(request, version)

@@ -54,6 +54,30 @@ def test_acknowledgement_that_cannot_be_is_refused(tmp_path: Path, said: tuple[S
     run(body, tmp_path)
 
 
+def test_partition_of_which_nothing_is_said_is_told_of_beside_others_only(tmp_path: Path) -> None:
+    async def body(caller: Caller) -> None:
+        append(caller, b"a")
+        member = Member(caller)
+        await member.fetch(0)
+        assert errors(member.acknowledge(beside=(0, 1))) == {}
+        assert errors(member.acknowledge(beside=(0, 9))) == {9: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+        assert errors(member.acknowledge((0, 0, 0, [ACCEPT]), beside=(1,))) == {0: 0, 1: 0}
+
+    run(body, tmp_path)
+
+
+def test_last_that_is_said_of_a_partition_counts(tmp_path: Path) -> None:
+    async def body(caller: Caller) -> None:
+        append(caller, b"a", b"b")
+        member = Member(caller)
+        await member.fetch(0)
+        sound, wrong = member.topic(said=((0, 0, 0, [ACCEPT]),)), member.topic(said=((0, 1, 1, [7]),))
+        assert errors(member.acknowledge(topics=[sound, wrong])) == {0: ErrorCode.INVALID_REQUEST}
+        assert errors(member.acknowledge(topics=[wrong, sound])) == {0: 0}, "nothing was taken of the former"
+
+    run(body, tmp_path)
+
+
 def test_acknowledgement_for_a_topic_that_there_is_not_is_refused(tmp_path: Path) -> None:
     async def body(caller: Caller) -> None:
         member = Member(caller)
@@ -82,7 +106,7 @@ def test_acknowledgement_of_no_session_is_refused(tmp_path: Path, fields: dict[s
         await member.fetch(0)
         with pytest.raises(KafkaError) as raised:
             member.acknowledge((0, 0, 0, [ACCEPT]), **fields)
-        assert raised.value.code is code
+        assert (raised.value.code, raised.value.message) == (code, None), "as in Kafka, without a message"
 
     run(body, tmp_path)
 

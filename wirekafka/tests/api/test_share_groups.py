@@ -57,26 +57,28 @@ def test_heartbeat_answers_the_first_with_an_assignment(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "code"),
+    ("fields", "code", "message"),
     [
-        ({"member_id": ""}, ErrorCode.INVALID_REQUEST),
-        ({"member_id": "m" * 37}, ErrorCode.INVALID_REQUEST),
-        ({"member_id": "  "}, ErrorCode.INVALID_REQUEST),
-        ({"group_id": ""}, ErrorCode.INVALID_REQUEST),
-        ({"rack_id": ""}, ErrorCode.INVALID_REQUEST),
-        ({"subscribed_topic_names": None}, ErrorCode.INVALID_REQUEST),
-        ({"subscribed_topic_names": []}, ErrorCode.INVALID_REQUEST),
-        ({"member_epoch": -2}, ErrorCode.INVALID_REQUEST),
-        ({"member_epoch": 4}, ErrorCode.GROUP_ID_NOT_FOUND),
-        ({"member_epoch": -1}, ErrorCode.GROUP_ID_NOT_FOUND),
+        ({"member_id": ""}, ErrorCode.INVALID_REQUEST, None),
+        ({"member_id": "m" * 37}, ErrorCode.INVALID_REQUEST, None),
+        ({"member_id": "  "}, ErrorCode.INVALID_REQUEST, "MemberId can't be empty."),
+        ({"group_id": ""}, ErrorCode.INVALID_REQUEST, "GroupId can't be empty."),
+        ({"rack_id": ""}, ErrorCode.INVALID_REQUEST, "RackId can't be empty."),
+        ({"subscribed_topic_names": None}, ErrorCode.INVALID_REQUEST, "SubscribedTopicNames must be set in first request."),
+        ({"subscribed_topic_names": []}, ErrorCode.INVALID_REQUEST, "SubscribedTopicNames must be set in first request."),
+        ({"member_epoch": -2}, ErrorCode.INVALID_REQUEST, "MemberEpoch is invalid."),
+        ({"member_epoch": 4}, ErrorCode.GROUP_ID_NOT_FOUND, "Group g not found."),
+        ({"member_epoch": -1}, ErrorCode.GROUP_ID_NOT_FOUND, "Group g not found."),
     ],
 )
-def test_heartbeat_that_cannot_be_is_refused(tmp_path: Path, fields: dict[str, Any], code: ErrorCode) -> None:
+def test_heartbeat_that_cannot_be_is_refused(
+    tmp_path: Path, fields: dict[str, Any], code: ErrorCode, message: str | None
+) -> None:
     async def body(caller: Caller) -> None:
         sound = {"group_id": "g", "member_id": "m", "member_epoch": 0, "subscribed_topic_names": ["flights"]}
         with pytest.raises(KafkaError) as raised:
             caller.ask(ShareGroupHeartbeatRequest(**(sound | fields)), 1)
-        assert raised.value.code is code
+        assert (raised.value.code, raised.value.message) == (code, message)
 
     run(body, tmp_path)
 
@@ -136,7 +138,7 @@ def test_offsets_are_set_once_the_group_is_empty(tmp_path: Path) -> None:
         member.acknowledge((0, 0, 2, [ACCEPT]))
         with pytest.raises(KafkaError) as raised:
             alter(caller)
-        assert raised.value.code is ErrorCode.NON_EMPTY_GROUP
+        assert (raised.value.code, raised.value.message) == (ErrorCode.NON_EMPTY_GROUP, "The group is not empty.")
         member.member_epoch = -1
         member.heartbeat()
         response = alter(caller, offset=1)
@@ -160,7 +162,10 @@ def test_group_comes_to_be_by_its_offsets(tmp_path: Path) -> None:
 def test_offset_of_a_partition_that_there_is_not_is_refused_for_itself(tmp_path: Path, topic: str, partition: int) -> None:
     async def body(caller: Caller) -> None:
         (response,) = alter(caller, topic, partition).responses
-        assert response.partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        (refused,) = response.partitions
+        assert refused.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert refused.error_message == "This server does not host this topic-partition."
+        assert caller.ask(ListGroupsRequest(), 5).groups == [], "nor is there a group by now"
 
     run(body, tmp_path)
 
