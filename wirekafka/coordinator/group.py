@@ -400,7 +400,6 @@ class ClassicGroup:
         self.generation_id = self.generation_id + 1 if self.generation_id < 0x7FFFFFFF else 1
         self.protocol_name = self.select_protocol() if self.members else None
         self.update_subscribed_topics()
-        self.pending_sync_members.clear()
         self.transition_to(GroupState.COMPLETING_REBALANCE if self.members else GroupState.EMPTY, now_ms)
 
     def update_subscribed_topics(self) -> None:

@@ -1,6 +1,8 @@
 import pytest
 
-from wirekafka.coordinator.records import GroupRecord, OffsetRecord
+from wirekafka.coordinator.effects import Effects, WritingProducer
+from wirekafka.coordinator.group import ClassicGroup
+from wirekafka.coordinator.records import CoordinatorRecord, GroupRecord, OffsetRecord
 from wirekafka.coordinator.requests import CommitRequest, PartitionCommit
 from wirekafka.coordinator.settings import GroupSettings
 from wirekafka.errors import ErrorCode, KafkaError
@@ -101,3 +103,58 @@ def test_group_tombstone_before_its_offsets_leaves_a_simple_group() -> None:
     assert world.coordinator.groups["g"].protocol_type is None
     world.coordinator.replay(OffsetRecord("g", "t", 0, None), 11)
     assert not world.coordinator.offsets.of_group("g")
+
+
+def commit_in_transaction(world: World, partition: int, producer_id: int = 9, group: str = "g") -> None:
+    request = CommitRequest(group, [PartitionCommit("t", partition, 5)])
+    _, effects = world.coordinator.offsets.commit_in_transaction(request, WritingProducer(producer_id, 0), world.now_ms)
+    world.run(effects)
+
+
+def tombstones_of(steps: list[tuple[int, Effects]]) -> list[CoordinatorRecord]:
+    return [record for _, effects in steps for record in effects.records]
+
+
+def test_nothing_is_left_of_offsets_that_are_deleted() -> None:
+    world = World()
+    commit(world, CommitRequest("g", [PartitionCommit("t", 0, 5), PartitionCommit("u", 1, 5)]))
+    commit_in_transaction(world, 0)
+    commit_in_transaction(world, 1)
+    for topic, partition in (("t", 0), ("u", 1), ("t", 1)):
+        _, effects = world.coordinator.offsets.delete("g", [(topic, partition)])
+        world.run(effects)
+    assert not world.coordinator.offsets.pending
+    assert not world.coordinator.offsets._by_group
+
+
+def test_group_with_offsets_of_an_open_transaction_does_not_expire_with_its_others() -> None:
+    world = World(GroupSettings(offsets_retention_ms=1000))
+    commit(world, CommitRequest("g", [PartitionCommit("t", 0, 5)]))
+    commit_in_transaction(world, 1)
+    assert tombstones_of(world.coordinator.expire(world.now_ms + 1000)) == [OffsetRecord("g", "t", 0, None)]
+    world.end_transaction(9, is_commit=False)
+    gone: list[CoordinatorRecord] = [OffsetRecord("g", "t", 0, None), GroupRecord("g", None)]
+    assert tombstones_of(world.coordinator.expire(world.now_ms + 1000)) == gone
+
+
+def test_offset_that_is_committed_and_pending_gets_one_tombstone_when_its_topic_goes() -> None:
+    world = World()
+    commit(world, CommitRequest("g", [PartitionCommit("t", 0, 5)]))
+    commit_in_transaction(world, 0)
+    commit_in_transaction(world, 1)
+    gone: list[CoordinatorRecord] = [OffsetRecord("g", "t", partition, None) for partition in (0, 1)]
+    assert tombstones_of(world.coordinator.forget_topic("t")) == gone
+    assert world.coordinator.delete_group("g").records == [*gone, GroupRecord("g", None)]
+
+
+def test_transactional_commit_of_a_stale_member_epoch_is_told_in_terms_that_producers_know() -> None:
+    class Stale(ClassicGroup):
+        def check_commit(self, request: CommitRequest, *, is_transactional: bool) -> None:
+            raise KafkaError(ErrorCode.STALE_MEMBER_EPOCH)
+
+    world = World()
+    world.coordinator.groups["g"] = Stale("g")
+    with pytest.raises(KafkaError, match="ILLEGAL_GENERATION"):
+        commit_in_transaction(world, 0)
+    with pytest.raises(KafkaError, match="STALE_MEMBER_EPOCH"):
+        commit(world, CommitRequest("g", [PartitionCommit("t", 0, 5)]))

@@ -56,6 +56,7 @@ def test_first_rebalance_goes_on_while_members_come_but_no_longer_than_they_want
         if not first.is_done:
             world.join(make_join(rebalance_timeout_ms=rebalance_timeout_ms))
     assert world.now_ms == START_MS + ends_ms
+    assert "timer join g in 0 ms" not in world.story
 
 
 def test_first_rebalance_after_a_group_was_empty_waits_for_nobody_who_came_before() -> None:

@@ -11,6 +11,7 @@ from structlog.testing import capture_logs
 from wirekafka.clock import Clock
 from wirekafka.cluster.topics import Topics
 from wirekafka.config import BrokerConfig
+from wirekafka.coordinator.coordinator import GroupCoordinator
 from wirekafka.coordinator.effects import WritingProducer
 from wirekafka.coordinator.records import CommittedOffset, GroupRecord, OffsetRecord, encode
 from wirekafka.coordinator.requests import (
@@ -382,6 +383,26 @@ def test_offsets_of_a_transaction_count_once_it_has_committed() -> None:
         log.append(transactional(3))
         log.append_marker(9, 0, is_commit=True)
         assert stage.restarted().offsets() == {"t": {0: 3}}
+
+    run(play)
+
+
+def test_last_records_of_keys_are_replayed_in_the_order_of_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    def of(topic: str, offset: int) -> Record:
+        return Record(*encode(OffsetRecord("g", topic, 0, CommittedOffset(offset, None, "", 0))), (), 0)
+
+    def transactional(*records: Record) -> bytearray:
+        return build_batch(list(records), producer_id=9, producer_epoch=0, base_sequence=0, is_transactional=True)
+
+    async def play(stage: Stage) -> None:
+        log = stage.topics.create_internal("").partitions[0].log
+        log.append(build_batch([of("a", 1), of("b", 2), of("c", 3), of("a", 4)]))
+        log.append(transactional(of("b", 5)))
+        log.append_marker(9, 0, is_commit=True)
+        replayed: list[int] = []
+        monkeypatch.setattr(GroupCoordinator, "replay", lambda self, record, offset, producer_id: replayed.append(offset))
+        stage.restarted()
+        assert replayed == [2, 3, 4]
 
     run(play)
 
