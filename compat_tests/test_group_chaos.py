@@ -5,6 +5,7 @@ harness/ownership.py. `--chaos-seconds=60` goes on for a minute a case; without 
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -144,15 +145,21 @@ def swap(herd: Herd, protocol: str) -> None:
     [("range", [CONFLUENT, JAVA]), ("cooperative-sticky", [JAVA])],
     ids=["range", "cooperative-sticky"],
 )
-def test_a_group_changes_its_protocol_and_back_member_by_member(herd: Herd, assignor: str, libraries: Sequence[Library]) -> None:
+def test_a_group_changes_its_protocol_and_back_member_by_member(
+    request: pytest.FixtureRequest, herd: Herd, assignor: str, libraries: Sequence[Library]
+) -> None:
     for library in libraries:
         herd.add(library, CLASSIC, 4 // len(libraries), assignor=assignor)
     with under_load(herd):
         assert group_type(herd.broker, herd.group) == CLASSIC
-        swap(herd, CONSUMER)
-        assert group_type(herd.broker, herd.group) == CONSUMER
-        swap(herd, CLASSIC)
-        assert group_type(herd.broker, herd.group) == CLASSIC
+        until = time.monotonic() + (request.config.getoption("--chaos-seconds") or 0)
+        while True:
+            swap(herd, CONSUMER)
+            assert group_type(herd.broker, herd.group) == CONSUMER
+            swap(herd, CLASSIC)
+            assert group_type(herd.broker, herd.group) == CLASSIC
+            if time.monotonic() >= until:
+                break
 
 
 def told(*lines: str) -> Ownership:
