@@ -273,6 +273,58 @@ def test_what_was_done_outlives_the_broker(
     assert [(record.offset, record.delivery_count) for record in again] == [(0, 2), (5, 2), (6, 2), (7, 2), (8, 2)]
 
 
+class Chaos:
+    """Workers of a share group that are killed and started again, over a broker that is.
+
+    Attributes:
+        values: everything that was produced: `good`, `bad` and `slow` ones.
+        workers: all that there ever were.
+        restarts: how often the broker was killed.
+    """
+
+    def __init__(self, broker: Broker, proxy: CuttingProxy, topic: str, folder: Path) -> None:
+        self._broker, self._proxy, self._topic, self._folder = broker, proxy, topic, folder
+        self._chance = random.Random(932)
+        self.values: list[str] = []
+        self.workers: list[Worker] = []
+        self.restarts = 0
+        self._working = [self._start_worker(), self._start_worker()]
+
+    def _start_worker(self) -> Worker:
+        log = self._folder / f"worker-{len(self.workers)}.log"
+        self.workers.append(Worker(log, self._proxy.bootstrap, self._topic, self._topic))
+        return self.workers[-1]
+
+    def produce_more(self) -> None:
+        count = len(self.values)
+        new = [f"{kind}-{count + number}" for number in range(50) for kind in ("good", "bad", "slow")]
+        for partition in range(2):
+            settings = {"linger.ms": 0, "batch.num.messages": 10}
+            produce(self._broker, self._topic, new[partition::2], partition, **settings)
+        self.values.extend(new)
+
+    def strike(self) -> None:
+        """Kills the broker, or a worker, and starts it again."""
+        time.sleep(self._chance.uniform(0.5, 3))
+        if self._chance.random() < 1 / 3:
+            self._broker.kill()
+            self._broker.start()
+            self._proxy.upstream = self._broker.address
+            self.restarts += 1
+        else:
+            victim = self._chance.randrange(2)
+            self._working[victim].kill()
+            self._working[victim] = self._start_worker()
+
+    def said(self, kind: str) -> set[str]:
+        """The values that workers accepted, or rejected."""
+        return {value for worker in self.workers for value in worker.of_kind(kind)}
+
+    def stop(self) -> None:
+        for worker in self.workers:
+            worker.kill()
+
+
 def test_workers_and_broker_are_killed_and_every_record_is_done_with(
     make_broker: Callable[..., Broker],
     proxy: CuttingProxy,
@@ -285,60 +337,34 @@ def test_workers_and_broker_are_killed_and_every_record_is_done_with(
     proxy.upstream = broker.address
     create_topic(broker.bootstrap, topic, 2)
     configure(broker.bootstrap, topic, share_auto_offset_reset="earliest", share_delivery_count_limit=10)
-    values: list[str] = []
-
-    def produce_more() -> None:
-        new = [f"{kind}-{len(values) + number}" for number in range(50) for kind in ("good", "bad", "slow")]
-        for partition in range(2):
-            produce(broker, topic, new[partition::2], partition, **{"linger.ms": 0, "batch.num.messages": 10})
-        values.extend(new)
-
-    chance = random.Random(932)
-    workers: list[Worker] = []
-
-    def start_worker() -> None:
-        workers.append(Worker(tmp_path / f"worker-{len(workers)}.log", proxy.bootstrap, topic, topic))
-
-    def said(kind: str) -> set[str]:
-        return {value for worker in workers for value in worker.of_kind(kind)}
-
-    start_worker()
-    start_worker()
-    working = [0, 1]
-    restarts = 0
     deadline = time.monotonic() + chaos_seconds
+    chaos = Chaos(broker, proxy, topic, tmp_path)
     try:
-        produce_more()
-        wait_until(lambda: said("ACCEPT"), timeout_s=60, what="the workers have begun")
-        while time.monotonic() < deadline or restarts == 0:
-            produce_more()
-            time.sleep(chance.uniform(0.5, 3))
-            if chance.random() < 1 / 3:
-                broker.kill()
-                broker.start()
-                proxy.upstream = broker.address
-                restarts += 1
-            else:
-                victim = chance.randrange(2)
-                workers[working[victim]].kill()
-                working[victim] = len(workers)
-                start_worker()
-        good = {value for value in values if not value.startswith("bad")}
-        bad = set(values) - good
-        wait_until(lambda: said("ACCEPT") >= good, timeout_s=90, what="every record is accepted")
-        wait_until(lambda: said("REJECT") >= bad, timeout_s=90, what="every bad record is rejected")
+        chaos.produce_more()
+        wait_until(lambda: chaos.said("ACCEPT"), timeout_s=60, what="the workers have begun")
+        while time.monotonic() < deadline or chaos.restarts == 0:
+            chaos.produce_more()
+            chaos.strike()
+        good = {value for value in chaos.values if not value.startswith("bad")}
+        bad = set(chaos.values) - good
+        wait_until(lambda: chaos.said("ACCEPT") >= good, timeout_s=90, what="every record is accepted")
+        wait_until(lambda: chaos.said("REJECT") >= bad, timeout_s=90, what="every bad record is rejected")
         done = time.monotonic()
         time.sleep(LOCK_MS / 1000 + 1)
-        assert not [worker for worker in workers if worker.last_record_s > done], "nothing comes again"
+        assert not [worker for worker in chaos.workers if worker.last_record_s > done], "nothing comes again"
     finally:
-        for worker in workers:
-            worker.kill()
-    for worker in workers:
-        over: set[str] = set()
-        for kind, *rest in worker.lines:
-            if kind in ("REJECT", "ACCEPT"):
-                over.add(rest[-1])
-            assert not (kind == "record" and rest[-1] in over), f"{rest} was done with, and came again"
+        chaos.stop()
+    for worker in chaos.workers:
+        assert_nothing_comes_again(worker)
+
+
+def assert_nothing_comes_again(worker: Worker) -> None:
+    """Of what a worker was done with."""
+    over: set[str] = set()
+    for kind, *rest in worker.lines:
+        if kind in ("REJECT", "ACCEPT"):
+            over.add(rest[-1])
+        assert not (kind == "record" and rest[-1] in over), f"{rest} was done with, and came again"
 
 
 def test_console_share_consumer_reads_and_accepts(broker: Broker, members: ShareClient, configure: Configure, topic: str) -> None:

@@ -332,8 +332,9 @@ def test_disk_that_is_full_leaves_the_records_with_the_member(tmp_path: Path) ->
         await member.fetch(0)
         states: Any = caller.broker.share_groups.states
         write, states.write = states.write, refuse
-        assert errors(member.acknowledge((0, 0, 0, [ACCEPT]))) == {0: ErrorCode.COORDINATOR_NOT_AVAILABLE}
+        assert errors(member.acknowledge((0, 0, 0, [RELEASE]))) == {0: ErrorCode.COORDINATOR_NOT_AVAILABLE}
         states.write = write
+        assert acquired(await Member(caller, "n").fetch(0)) == {}
         assert errors(member.acknowledge((0, 0, 0, [ACCEPT]))) == {0: 0}
 
     def refuse(*_: object) -> None:
