@@ -8,11 +8,11 @@ Source: TopicRegexResolver, GroupMetadataManager.maybeUpdateRegularExpressions, 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection
 
 from wirekafka.coordinator.consumer.member import ResolvedRegex
 from wirekafka.coordinator.modern.topics import TopicImage
-from wirekafka.coordinator.patterns import compile_pattern
+from wirekafka.coordinator.patterns import compile_pattern, matches_of
 from wirekafka.errors import ErrorCode, KafkaError
 
 MIN_REFRESH_INTERVAL_MS = 10_000
@@ -32,15 +32,9 @@ def check_regex(regex: str) -> None:
         raise KafkaError(ErrorCode.INVALID_REGULAR_EXPRESSION, message) from error
 
 
-def resolve(regexes: Iterable[str], image: TopicImage, now_ms: int) -> dict[str, ResolvedRegex]:
+def resolve(regexes: Collection[str], image: TopicImage, now_ms: int) -> dict[str, ResolvedRegex]:
     """The topics that match each of the expressions; none for one that cannot be compiled, which an older log may have."""
-    names = [topic.name for topic in image]
-    return {regex: ResolvedRegex(_matching(regex, names), image.version, now_ms) for regex in regexes}
-
-
-def _matching(regex: str, names: list[str]) -> frozenset[str]:
-    try:
-        pattern = compile_pattern(regex)
-    except ValueError:
-        return frozenset()
-    return frozenset(name for name in names if pattern.fullmatch(name) is not None)
+    if not regexes:
+        return {}
+    matches = matches_of(sorted(regexes), [topic.name for topic in image])
+    return {regex: ResolvedRegex(frozenset(names), image.version, now_ms) for regex, names in matches.items()}

@@ -113,7 +113,7 @@ class Turn:
             if new and new not in regexes:
                 check_regex(new)
         due = wanted if self._is_lookup_due() else wanted - self._resolved.keys()
-        for regex, found in resolve(sorted(due), self._group.image, self._now_ms).items():
+        for regex, found in resolve(due, self._group.image, self._now_ms).items():
             self._resolve(regex, found)
         return old != new
 
