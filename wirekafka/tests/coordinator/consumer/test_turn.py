@@ -75,6 +75,18 @@ def test_member_that_calls_from_elsewhere_is_written_down_anew() -> None:
         assert (member.client_id, member.client_host) == (client_id, client_host)
 
 
+def test_nothing_is_due_any_more_once_the_log_is_gone() -> None:
+    stage = Stage()
+    epoch = stage.heartbeat(stage.joins("m", "a")).member_epoch
+    stage.heartbeat(stage.joins("n", "a"))
+    topic = stage.image.find("a")
+    assert topic is not None
+    stage.heartbeat(ConsumerHeartbeat("g", "m", epoch, "c", "/::1", owned={topic.topic_id: [0, 1, 2, 3]}))
+    assert len(stage.timers) == 3
+    stage.run(stage.coordinator.unload())
+    assert stage.timers == {}
+
+
 def test_records_are_one_batch_unless_they_are_too_many() -> None:
     stage = Stage()
     assert stage.steps_of(stage.joins("m", "a")).is_atomic
