@@ -164,13 +164,14 @@ def test_a_group_changes_its_protocol_and_back_member_by_member(
 
 def told(*lines: str) -> Ownership:
     """What members have told, each line a second after the one before."""
-    ownership = Ownership(grace_s=0.5)
+    ownership = Ownership(grace_s=1.5, silence_s=2.5)
     for second, line in enumerate(lines):
         member, kind, *fields = line.split()
         ownership.take([Event(float(second), member, kind, tuple(fields))])
     return ownership
 
 
+PAUSE = "c left"
 SOUND = ("a assigned 1 0", "a read 0:0:4", "a committed 0:5", "a revoked 0", "b assigned 2 0", "b read 0:5:9")
 
 
@@ -181,7 +182,11 @@ SOUND = ("a assigned 1 0", "a read 0:0:4", "a committed 0:5", "a revoked 0", "b 
         ((*SOUND[:3], *SOUND[4:]), "two owners"),
         ((*SOUND[:3], "a lost 0", *SOUND[4:]), None),
         ((*SOUND[:2], "b assigned 2 0", "a committed 0:5", "a lost 0"), "two owners"),
-        ((*SOUND[:3], "a killed", *SOUND[4:]), None),
+        ((*SOUND[:3], *SOUND[4:], SOUND[3]), "two owners"),
+        ((*SOUND[:3], "a killed", *SOUND[4:]), "two owners"),
+        ((*SOUND[:3], "a killed", PAUSE, *SOUND[4:]), None),
+        ((*SOUND[:3], PAUSE, PAUSE, "a killed", *SOUND[4:]), None),
+        ((*SOUND[:3], PAUSE, PAUSE, *SOUND[4:], SOUND[3]), None),
         ((*SOUND[:4], "b assigned 1 0", SOUND[5]), "older epoch"),
         ((*SOUND[:5], "b read 0:6:9"), "nobody processed offsets 5 to 5"),
         (SOUND[:5], "nobody processed offsets 5 to 9"),

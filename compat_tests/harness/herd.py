@@ -228,7 +228,8 @@ class Herd:
         self.refresh()
         # A quarter of a session, for on a busy machine the last heartbeat of who was killed may be some time ago. A broker that
         # takes a closed connection for the end of a session is found out all the same.
-        ownership = Ownership(self.session_ms / 4000)
+        session_s = self.session_ms / 1000
+        ownership = Ownership(session_s / 4, session_s / 2)
         ownership.take(self.log)
         return ownership
 

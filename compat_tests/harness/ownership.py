@@ -2,7 +2,8 @@
 
 - No partition has two owners at once. Ownership is what the members' own callbacks say. That of a killed member lasts as long as
   its session does, for its broker cannot know. A member that was evicted and notices later owns up to its last commit that was
-  taken: what it read after that is refused, and read again by the next.
+  taken: what it read after that is refused, and read again by the next. And nobody owns for sure what it has had no word about
+  for half a session: on a busy machine a member may be evicted for its silence, and be killed, or leave, before it notices.
 - The epochs of a partition's owners grow: generations of a classic group, member epochs of the consumer protocol.
 - Every record is processed at least once.
 - No acknowledged commit is lost: whoever takes a partition over does not begin before what was committed.
@@ -69,6 +70,7 @@ class Ownership:
 
     Attributes:
         grace_s: so long after it was killed a member's session lasts at least.
+        silence_s: so long after the broker's last word to it a member's session lasts at least.
         intervals: by partition, in the order of their starts.
         read: by partition, the ranges of offsets processed.
         commits: by partition, when which next offset was acknowledged.
@@ -76,12 +78,14 @@ class Ownership:
     """
 
     grace_s: float
+    silence_s: float
     intervals: dict[int, list[Interval]] = field(default_factory=lambda: defaultdict(list))
     read: dict[int, list[tuple[int, int]]] = field(default_factory=lambda: defaultdict(list))
     commits: dict[int, list[tuple[float, int]]] = field(default_factory=lambda: defaultdict(list))
     problems: list[str] = field(default_factory=list)
     _open: dict[str, dict[int, Interval]] = field(default_factory=lambda: defaultdict(dict))
     _gone: set[str] = field(default_factory=set)
+    _heard_s: dict[str, float] = field(default_factory=dict)
 
     def take(self, events: Iterable[Event]) -> None:
         """Takes further events in."""
@@ -89,6 +93,7 @@ class Ownership:
             getattr(self, f"_{event.kind}")(event)
 
     def _assigned(self, event: Event) -> None:
+        self._heard_s[event.member] = event.time_s
         for partition in event.partitions():
             if partition not in self._open[event.member]:
                 interval = Interval(partition, event.member, int(event.fields[0]), event.time_s)
@@ -99,7 +104,7 @@ class Ownership:
         for partition in partitions:
             interval = self._open[event.member].pop(partition, None)
             if interval is not None:
-                interval.end_s = end_s
+                interval.end_s = min(end_s, self._heard_s[event.member] + self.silence_s)
                 interval.is_lost |= is_lost
 
     def _revoked(self, event: Event) -> None:
@@ -130,6 +135,7 @@ class Ownership:
             self.read[partition].append((first, last))
 
     def _committed(self, event: Event) -> None:
+        self._heard_s[event.member] = event.time_s
         for item in event.fields[0].split(","):
             partition, offset = map(int, item.split(":"))
             self.commits[partition].append((event.time_s, offset))
