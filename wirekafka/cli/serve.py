@@ -194,15 +194,13 @@ def _listeners(addresses: tuple[str, ...]) -> dict[str, str]:
 
 
 def _advertised(address: str, properties: Path | None, overrides: dict[str, str]) -> str:
-    """The address for every listener that clients use, as Kafka's advertised.listeners."""
+    """The address for every listener, as Kafka's advertised.listeners."""
     from wirekafka.config.properties import parse_properties
 
     _check_address("--advertise", address)
     given = (parse_properties(properties.read_bytes()) if properties else {}) | overrides
     listeners = given.get("listeners", DEFAULT_LISTENER).split(",")
-    controllers = {name.strip().upper() for name in given.get("controller.listener.names", "").split(",")}
-    names = [listener.partition("://")[0].strip() for listener in listeners]
-    return ",".join(f"{name}://{address}" for name in names if name.upper() not in controllers)
+    return ",".join(f"{listener.partition('://')[0].strip()}://{address}" for listener in listeners)
 
 
 def _note_what_is_advertised(config: BrokerConfig) -> None:

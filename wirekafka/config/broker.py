@@ -140,7 +140,7 @@ class BrokerConfig:
     def node_id(self) -> int:
         """The broker's id: node.id, or its older name broker.id."""
         broker_id = self.integer("broker.id")
-        return broker_id if "node.id" not in self._static and broker_id >= 0 else self.integer("node.id")
+        return broker_id if broker_id >= 0 else self.integer("node.id")
 
     @property
     def rack(self) -> str | None:
@@ -284,13 +284,20 @@ def _check_order(lower: str, upper: str, values: Mapping[str, Value]) -> None:
     assert isinstance(least, int)
     assert isinstance(most, int)
     if least > most:
-        raise _refusal(lower, values, f"at most the value of {upper}")
+        raise _refusal_of_pair(lower, upper, values, "at most", "at least")
 
 
 def _check_less(lower: str, upper: str, values: Mapping[str, Value]) -> None:
     if values[lower] == values[upper]:
-        raise _refusal(lower, values, f"less than the value of {upper}")
+        raise _refusal_of_pair(lower, upper, values, "less than", "more than")
     _check_order(lower, upper, values)
+
+
+def _refusal_of_pair(lower: str, upper: str, values: Mapping[str, Value], below: str, above: str) -> ConfigError:
+    """Names the setting that somebody has set; if both were, the one that is to be less."""
+    if values[lower] == BROKER_SETTINGS[lower].default:
+        return _refusal(upper, values, f"{above} the value of {lower}, {values[lower]}")
+    return _refusal(lower, values, f"{below} the value of {upper}, {values[upper]}")
 
 
 def _refusal(name: str, values: Mapping[str, Value], accepted: str) -> ConfigError:

@@ -51,6 +51,15 @@ def test_topics_lost_folders_come_back_empty_and_are_named(tmp_path: Path) -> No
     assert [(line["topic"], line["partitions"]) for line in warnings] == [("a", [0, 1])]
 
 
+def test_topics_folders_that_may_be_in_a_directory_that_failed_are_not_called_gone(tmp_path: Path) -> None:
+    open_topics(tmp_path).create("a", 2)
+    incomplete = MemoryLogs()
+    incomplete.is_complete = False
+    with structlog.testing.capture_logs() as lines:
+        open_topics(tmp_path, incomplete)
+    assert [line for line in lines if line["log_level"] == "warning"] == []
+
+
 def test_topics_folders_that_are_all_there_are_not_spoken_of(tmp_path: Path) -> None:
     logs = MemoryLogs()
     open_topics(tmp_path, logs).create("a", 2)

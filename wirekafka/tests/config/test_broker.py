@@ -62,6 +62,8 @@ def test_load_overrides_go_before_the_file(tmp_path: Path) -> None:
         ("log.cleanup.policy", "compact,keep", "of compact, delete"),
         ("log.cleaner.min.cleanable.ratio", "half", "a number, from 0 to 1"),
         ("log.retention.hours", "0", "-1 for no limit, or at least 1"),
+        ("log.retention.minutes", "0", "-1 for no limit, or at least 1"),
+        ("log.retention.hours", "-2147483649", "an integer"),
         ("authorizer.class.name", "org.example.Authorizer", "not supported yet"),
         ("listener.name.lan.ssl.keystore.location", "/k", "not supported yet"),
         ("remote.log.storage.system.enable", "true", "not supported yet"),
@@ -76,6 +78,8 @@ def test_load_overrides_go_before_the_file(tmp_path: Path) -> None:
         ("listeners", "PLAINTEXT://:1,PLAINTEXT://:2", "one address for each listener name"),
         ("controller.listener.names", "PLAINTEXT", "at least one listener"),
         ("advertised.listeners", "PLAINTEXT://0.0.0.0:9092", "that clients can connect to"),
+        ("advertised.listeners", "PLAINTEXT://[::]:9092", "that clients can connect to"),
+        ("advertised.listeners", "PLAINTEXT://:9092", "that clients can connect to"),
         ("advertised.listeners", "LAN://host:9092", "no such listener"),
         ("listener.security.protocol.map", "PLAINTEXT", "NAME:PROTOCOL"),
         ("max.connections.per.ip.overrides", "127.0.0.1", "ADDRESS:NUMBER"),
@@ -84,6 +88,8 @@ def test_load_overrides_go_before_the_file(tmp_path: Path) -> None:
         ("max.connections.per.ip", "0", "only together"),
         ("group.min.session.timeout.ms", "99999999", "at most the value of group.max.session.timeout.ms"),
         ("log.cleaner.dedupe.buffer.size", "1", "more than 1048576"),
+        ("group.share.max.share.sessions", "199", r"at least the value of group\.share\.max\.size, 200"),
+        ("group.share.session.timeout.ms", "60001", r"at most the value of group\.share\.max\.session\.timeout\.ms, 60000"),
         ("log.cleaner.io.buffer.load.factor", "NaN", "a number, more than 0, at most 1"),
         ("log.cleaner.io.buffer.load.factor", "0", "a number, more than 0, at most 1"),
         ("log.cleaner.io.buffer.load.factor", "1.1", "a number, more than 0, at most 1"),
@@ -158,3 +164,27 @@ def test_max_connections_overrides_are_numbers_by_address() -> None:
 @pytest.mark.parametrize("text", ["1048576", "1048576.0", "+1048576", "1.048576E6", ".1048576e7", "1048576d"])
 def test_load_of_a_number_takes_what_java_writes(text: str) -> None:
     assert load(log_cleaner_io_max_bytes_per_second=text).number("log.cleaner.io.max.bytes.per.second") == 1048576
+
+
+@pytest.mark.parametrize("text", ["-2147483648", "2147483647"])
+def test_load_of_an_integer_takes_all_that_java_holds(text: str) -> None:
+    assert load(log_retention_hours=text).integer("log.retention.hours") == int(text)
+
+
+def test_load_gives_each_cleaner_thread_its_share_of_memory() -> None:
+    load(log_cleaner_threads="127")
+    with pytest.raises(ConfigError, match=r"log\.cleaner\.dedupe\.buffer\.size"):
+        load(log_cleaner_threads="128")
+
+
+def test_load_of_a_heartbeat_as_long_as_the_session_names_the_one_that_was_set() -> None:
+    heartbeats = {"group_consumer_max_heartbeat_interval_ms": "45000", "group_consumer_heartbeat_interval_ms": "45000"}
+    with pytest.raises(
+        ConfigError, match=r"heartbeat\.interval\.ms; accepted: less than the value of .*session\.timeout\.ms, 45000"
+    ):
+        load(**heartbeats)
+    sessions = {"group_share_min_session_timeout_ms": "5000", "group_share_session_timeout_ms": "5000"}
+    with pytest.raises(
+        ConfigError, match=r"session\.timeout\.ms; accepted: more than the value of .*heartbeat\.interval\.ms, 5000"
+    ):
+        load(**sessions)

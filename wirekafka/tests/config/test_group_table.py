@@ -94,3 +94,12 @@ def test_group_has_its_own_setting_or_else_the_brokers_within_bounds(name: str) 
     if least > 1:
         with pytest.raises(ConfigError, match=f"greater than or equal to {bounds.least}"):
             check_group(broker, {name: str(least - 1)})
+
+
+@pytest.mark.parametrize("kind", ["consumer", "share"])
+def test_group_session_must_last_longer_than_its_heartbeats_are_apart(kind: str) -> None:
+    bounds = {f"group.{kind}.max.heartbeat.interval.ms": "45000"}
+    names = {f"{kind}.session.timeout.ms": "45000", f"{kind}.heartbeat.interval.ms": "45000"}
+    with pytest.raises(ConfigError, match="must be greater than"):
+        check_group(BrokerConfig(bounds), names)
+    check_group(BrokerConfig(bounds), names | {f"{kind}.heartbeat.interval.ms": "44999"})

@@ -2,6 +2,7 @@ import pytest
 
 from wirekafka.config import BrokerConfig, ConfigError, LogConfig
 from wirekafka.config.broker_table import BROKER_SETTINGS
+from wirekafka.config.log import topic_values
 
 BROKER = BrokerConfig()
 
@@ -35,6 +36,7 @@ def test_log_config_milliseconds_go_before_hours() -> None:
 @pytest.mark.parametrize("settings", [{"log.retention.ms": "-1"}, {"log.retention.hours": "-1"}])
 def test_log_config_of_negative_retention_keeps_forever(settings: dict[str, str]) -> None:
     assert LogConfig.of(BrokerConfig(settings)).retention_ms is None
+    assert topic_values(BrokerConfig(settings), {})["retention.ms"] == -1
 
 
 def test_log_config_overrides_go_before_the_broker() -> None:
