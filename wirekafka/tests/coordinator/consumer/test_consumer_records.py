@@ -1,3 +1,5 @@
+import struct
+
 import pytest
 
 from wirekafka.coordinator.consumer.member import ClassicMembership, ConsumerMember, MemberState, ResolvedRegex
@@ -86,12 +88,13 @@ def test_classic_member_is_written_as_apache_kafka_writes_it() -> None:
     assert MemberRecord("g", "m", said).encode()[1] == value
 
 
-def test_partitions_without_epochs_were_assigned_at_the_members_own() -> None:
-    value = b"\0\0" + b"\0\0\0\5\0\0\0\4\0" + b"\2" + A + b"\2\0\0\0\1\0" + b"\1" + b"\0"
+@pytest.mark.parametrize(("member_epoch", "epoch"), [(5, 5), (-2, 0)])
+def test_partitions_without_epochs_were_assigned_at_the_members_own(member_epoch: int, epoch: int) -> None:
+    value = b"\0\0" + struct.pack(">iib", member_epoch, 4, 0) + b"\2" + A + b"\2\0\0\0\1\0" + b"\1" + b"\0"
     record = decode(b"\0\x08\0\1g\0\1m", value, CONSUMER_DECODERS)
     assert isinstance(record, CurrentRecord)
     assert record.member is not None
-    assert record.member.assigned == {A: {1: 5}}
+    assert record.member.assigned == {A: {1: epoch}}
 
 
 def test_state_of_a_later_release_is_unknown() -> None:
