@@ -28,6 +28,15 @@ def test_partitions_are_added_in_every_version(tmp_path: Path, version: int) -> 
     run(body, tmp_path)
 
 
+def test_a_request_without_partitions_opens_a_transaction_too(tmp_path: Path) -> None:
+    async def body(caller: Caller) -> None:
+        initialize(caller)
+        assert add(caller, (0, 0)) == {}
+        assert caller.broker.transactions.describe("x")[0].state.title == "Ongoing"
+
+    run(body, tmp_path)
+
+
 @pytest.mark.parametrize("version", [3, 4])
 def test_none_is_added_if_one_does_not_exist(tmp_path: Path, version: int) -> None:
     async def body(caller: Caller) -> None:

@@ -2,8 +2,12 @@ from __future__ import annotations
 
 import pytest
 
+from wirekafka.coordinator.transactions.coordinator import TransactionCoordinator
+from wirekafka.coordinator.transactions.records import TransactionRecord
+from wirekafka.coordinator.transactions.settings import TransactionSettings
 from wirekafka.coordinator.transactions.transaction import (
     EXHAUSTED_EPOCH,
+    NEVER_TIMES_OUT_MS,
     TRANSITIONS,
     Transaction,
     TransactionState,
@@ -57,6 +61,19 @@ def test_transition_leaves_the_former_state_as_it_was() -> None:
 def test_open_transaction_times_out_after_its_timeout(now_ms: int, is_late: bool) -> None:
     assert transaction(TransactionState.ONGOING, start_timestamp_ms=50).has_timed_out(now_ms) is is_late
     assert not transaction(TransactionState.COMPLETE_COMMIT, start_timestamp_ms=50).has_timed_out(now_ms)
+
+
+def test_transaction_of_a_two_phase_commit_never_times_out() -> None:
+    waiting = Transaction("x", 7, 3, TransactionState.ONGOING, NEVER_TIMES_OUT_MS, 50, start_timestamp_ms=50)
+    assert not waiting.has_timed_out(50 + NEVER_TIMES_OUT_MS + 1)
+
+
+@pytest.mark.parametrize(("next_producer_id", "greatest"), [(None, 7), (9, 9)])
+def test_a_producer_id_that_is_about_to_be_had_is_taken(next_producer_id: int | None, greatest: int) -> None:
+    coordinator = TransactionCoordinator(TransactionSettings(), lambda: 0)
+    assert coordinator.greatest_producer_id == -1
+    coordinator.replay(TransactionRecord("x", transaction(TransactionState.PREPARE_ABORT, next_producer_id=next_producer_id)))
+    assert coordinator.greatest_producer_id == greatest
 
 
 @pytest.mark.parametrize("state", TransactionState)
