@@ -160,14 +160,12 @@ def bounds_of(first_offset: int, last_offset: int, log_batches: Sequence[LogBatc
     yield first_offset, last_offset
 
 
-def without(acquired: Iterable[Acquired], aborted: Sequence[LogBatch]) -> Iterator[Acquired]:
-    """What was acquired, but for the offsets of the batches."""
+def without(acquired: Iterable[Acquired], gone: list[Range]) -> Iterator[Acquired]:
+    """What was acquired, but for the ranges, which are in order."""
     for first_offset, last_offset, delivery_count in acquired:
-        for batch in aborted:
-            if batch.last_offset < first_offset or batch.base_offset > last_offset:
-                continue
-            if batch.base_offset > first_offset:
-                yield Acquired(first_offset, batch.base_offset - 1, delivery_count)
-            first_offset = batch.last_offset + 1
+        for hole in overlapping(gone, first_offset, last_offset):
+            if hole.first_offset > first_offset:
+                yield Acquired(first_offset, hole.first_offset - 1, delivery_count)
+            first_offset = hole.last_offset + 1
         if first_offset <= last_offset:
             yield Acquired(first_offset, last_offset, delivery_count)

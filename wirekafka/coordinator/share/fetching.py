@@ -13,6 +13,7 @@ Source: kafka.server.share.DelayedShareFetch, ShareFetchUtils; PartitionMaxBytes
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
@@ -20,6 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import structlog
 
 from wirekafka.coordinator.share.acquisition import Acquired, AcquireMode, Limits, LogBatch, Wish
+from wirekafka.coordinator.share.in_flight import Range, overlapping
 from wirekafka.coordinator.share.partitions import LoadedPartition, SharePartitions
 from wirekafka.coordinator.share.records import ShareKey
 from wirekafka.errors import ErrorCode, KafkaError
@@ -31,7 +33,6 @@ if TYPE_CHECKING:
     from wirekafka.clock import Clock, Timer
     from wirekafka.cluster.partition import Partition
     from wirekafka.cluster.purgatory import Purgatory
-    from wirekafka.log.transaction_index import AbortedTransaction
 
 log = structlog.get_logger(__name__)
 
@@ -225,8 +226,14 @@ class ShareFetches:
             return []
         source = partition.log
         end_offset = source.last_stable_offset
-        transactions = source.aborted_in_read(reading.fetch_offset, len(reading.region), end_offset)
-        return [batch.offsets for batch in batches if batch.may_be_aborted and _is_aborted(batch, transactions)]
+        by_producer: defaultdict[int, list[Range]] = defaultdict(list)
+        for transaction in source.aborted_in_read(reading.fetch_offset, len(reading.region), end_offset):
+            by_producer[transaction.producer_id].append(Range(transaction.first_offset, transaction.last_offset))
+        return [
+            batch.offsets
+            for batch in batches
+            if batch.may_be_aborted and overlapping(by_producer[batch.producer_id], *batch.offsets)
+        ]
 
 
 class DelayedShareFetch:
@@ -338,11 +345,3 @@ def _cut(region: FileRegion | bytes, batches: list[_Batch], acquired: Sequence[A
     if isinstance(region, FileRegion):
         return FileRegion(region.file, region.position + start, stop - start)
     return region[start:stop]
-
-
-def _is_aborted(batch: _Batch, transactions: list[AbortedTransaction]) -> bool:
-    return any(
-        transaction.producer_id == batch.producer_id
-        and transaction.first_offset <= batch.offsets.base_offset <= transaction.last_offset
-        for transaction in transactions
-    )

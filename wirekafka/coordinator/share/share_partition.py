@@ -186,7 +186,8 @@ class SharePartition:
             return [], None
         changes: list[StateBatch] = []
         base_offset = max(log_batches[0].base_offset, self.start_offset)
-        self._archive(fetch_offset, base_offset - 1, RecordState.AVAILABLE, changes)
+        if fetch_offset < base_offset:
+            self._archive([Range(fetch_offset, base_offset - 1)], RecordState.AVAILABLE, changes)
         self._archive_exhausted(base_offset, last_offset, limits, changes)
         deadline_ms = now_ms + limits.lock_duration_ms
         acquired, has_room = self._acquire_again(wish, base_offset, last_offset, max_records, limits, deadline_ms)
@@ -196,9 +197,9 @@ class SharePartition:
             room = max_records - count
             acquired += self._acquire_new(wish, first_new_offset, last_offset, room, log_batches, deadline_ms)
         if aborted:
-            for batch in aborted:
-                self._archive(batch.base_offset, batch.last_offset, RecordState.ACQUIRED, changes)
-            acquired = list(without(acquired, aborted))
+            gone = [Range(*batch) for batch in aborted]
+            self._archive(gone, RecordState.ACQUIRED, changes)
+            acquired = list(without(acquired, gone))
         return acquired, self._change(changes)
 
     def acknowledge(
@@ -275,25 +276,26 @@ class SharePartition:
         self, wish: Wish, base_offset: int, last_offset: int, max_records: int, limits: Limits, deadline_ms: int
     ) -> tuple[list[Acquired], bool]:
         """Gives records that are available in flight; False with them if the consumer is to get nothing else."""
-        acquired: list[Acquired] = []
+        takings: list[list[Range]] = []
         count = 0
+        has_room = True
         for batch in overlapping(self._batches, base_offset, last_offset):
-            if count >= max_records:
-                return acquired, False
             lot = Lot(batch, base_offset, last_offset, limits)
-            if lot.is_throttled and count:
-                return acquired, False
-            if wish.mode is AcquireMode.RECORD_LIMIT:
-                taken = lot.take(max_records - count)
-            else:
-                taken = lot.take(None)
+            if count >= max_records or (lot.is_throttled and count):
+                has_room = False
+                break
+            taken = lot.take(max_records - count if wish.mode is AcquireMode.RECORD_LIMIT else None)
             if taken:
-                self._batches = rewrite(self._batches, taken, lambda run, _: run.acquired(wish.member_id, deadline_ms))
-                acquired += in_lots(self._batches, taken)
+                takings.append(taken)
                 count += sum(last_offset - first_offset + 1 for first_offset, last_offset, _ in taken)
                 if lot.is_throttled:
-                    return acquired, False
-        return acquired, True
+                    has_room = False
+                    break
+        if takings:
+            # All at once: a step for each batch would copy all of them as often as there are batches.
+            ranges = [each for taken in takings for each in taken]
+            self._batches = rewrite(self._batches, ranges, lambda run, _: run.acquired(wish.member_id, deadline_ms))
+        return [each for taken in takings for each in in_lots(self._batches, taken)], has_room
 
     def _acquire_new(
         self,
@@ -363,14 +365,13 @@ class SharePartition:
             self._batches = rewrite(self._batches, everything, take_back)
         return self._change(changes)
 
-    def _archive(self, first_offset: int, last_offset: int, state: RecordState, changes: list[StateBatch]) -> None:
-        """Gives up the records of a range that are in this state: the log does not have them, or nobody is to see them."""
+    def _archive(self, ranges: list[Range], state: RecordState, changes: list[StateBatch]) -> None:
+        """Gives up the records of ranges that are in this state: the log does not have them, or nobody is to see them."""
 
         def give_up(run: Run, _: int) -> Run:
             return _settled(run, RecordState.ARCHIVED, changes) if run.state is state else run
 
-        if self._batches and first_offset <= last_offset:
-            self._batches = rewrite(self._batches, [Range(first_offset, last_offset)], give_up)
+        self._batches = rewrite(self._batches, ranges, give_up)
 
     def _archive_exhausted(self, first_offset: int, last_offset: int, limits: Limits, changes: list[StateBatch]) -> None:
         """Gives up what was delivered as often as it may be: the limit was higher when it was released."""
