@@ -74,7 +74,8 @@ class MetadataHashes:
 
     def of_topics(self, names: Iterable[str]) -> int:
         """The hash over those of the topics that exist; 0 if none does."""
-        hashes = [self._of_topic(name) for name in sorted(names, key=_java_order) if self._image.find(name) is not None]
+        # In the order that Java has for strings too, since a topic's name is ASCII.
+        hashes = [self._of_topic(name) for name in sorted(names) if self._image.find(name) is not None]
         return _xxh3(b"".join(struct.pack("<q", value) for value in hashes)) if hashes else 0
 
     def _of_topic(self, name: str) -> int:
@@ -115,8 +116,3 @@ def _string(text: str) -> bytes:
 
 def _java_length(text: str) -> int:
     return len(text.encode("utf-16-le", "surrogatepass")) // 2
-
-
-def _java_order(text: str) -> bytes:
-    """The key by which Java sorts strings: their UTF-16 code units."""
-    return text.encode("utf-16-be", "surrogatepass")
