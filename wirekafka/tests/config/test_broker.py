@@ -179,12 +179,8 @@ def test_load_gives_each_cleaner_thread_its_share_of_memory() -> None:
 
 def test_load_of_a_heartbeat_as_long_as_the_session_names_the_one_that_was_set() -> None:
     heartbeats = {"group_consumer_max_heartbeat_interval_ms": "45000", "group_consumer_heartbeat_interval_ms": "45000"}
-    with pytest.raises(
-        ConfigError, match=r"heartbeat\.interval\.ms; accepted: less than the value of .*session\.timeout\.ms, 45000"
-    ):
+    with pytest.raises(ConfigError, match=r"heartbeat\.interval\.ms; .* less than the value of .*session\.timeout\.ms, 45000"):
         load(**heartbeats)
     sessions = {"group_share_min_session_timeout_ms": "5000", "group_share_session_timeout_ms": "5000"}
-    with pytest.raises(
-        ConfigError, match=r"session\.timeout\.ms; accepted: more than the value of .*heartbeat\.interval\.ms, 5000"
-    ):
+    with pytest.raises(ConfigError, match=r"session\.timeout\.ms; .* more than the value of .*heartbeat\.interval\.ms, 5000"):
         load(**sessions)

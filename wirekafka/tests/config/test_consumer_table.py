@@ -6,9 +6,9 @@ from wirekafka.config import BrokerConfig, ConfigError
 @pytest.mark.parametrize(
     ("settings", "name"),
     [
-        ({"group.consumer.session.timeout.ms": "44999"}, "group.consumer.min.session.timeout.ms"),
+        ({"group.consumer.session.timeout.ms": "44999"}, "group.consumer.session.timeout.ms"),
         ({"group.consumer.session.timeout.ms": "60001"}, "group.consumer.session.timeout.ms"),
-        ({"group.consumer.heartbeat.interval.ms": "4999"}, "group.consumer.min.heartbeat.interval.ms"),
+        ({"group.consumer.heartbeat.interval.ms": "4999"}, "group.consumer.heartbeat.interval.ms"),
         (
             {"group.consumer.heartbeat.interval.ms": "45000", "group.consumer.max.heartbeat.interval.ms": "45000"},
             "group.consumer.heartbeat.interval.ms",
