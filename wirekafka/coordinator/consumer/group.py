@@ -56,7 +56,7 @@ class ConsumerGroup:
         assignment_epoch: the epoch for which `targets` were computed.
         assignment_timestamp_ms: when they were; 0 if never, or by an older Kafka.
         targets: what each member is to have.
-        resolved: the topics that match the members' regular expressions, as far as they were looked for.
+        resolved: the topics that match the members' regular expressions, as far as they were looked for, the oldest look first.
         has_partition_metadata: there is a record of it by an older Kafka.
         refreshed: the revision of the topics that were compared with the metadata hash last, and the group epoch which that
             came to; if the group did not reach it, they are compared again.

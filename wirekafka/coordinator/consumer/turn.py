@@ -102,8 +102,8 @@ class Turn:
             KafkaError: INVALID_REGULAR_EXPRESSION.
         """
         old, new = self._member.subscribed_topic_regex, self.updated.subscribed_topic_regex
-        regexes = self._group.regexes
-        if old == new and not regexes:
+        regexes, is_lookup_due = self._group.regexes, self._is_lookup_due()
+        if old == new and not is_lookup_due and len(regexes) == len(self._group.resolved):
             return False
         wanted = {*regexes, new} - {""}
         if old != new:
@@ -112,20 +112,20 @@ class Turn:
                 self._resolve(old, None)
             if new and new not in regexes:
                 check_regex(new)
-        due = wanted if self._is_lookup_due() else wanted - self._resolved.keys()
+        due = wanted if is_lookup_due else wanted - self._resolved.keys()
         for regex, found in resolve(due, self._group.image, self._now_ms).items():
             self._resolve(regex, found)
         return old != new
 
     def _is_lookup_due(self) -> bool:
-        known = self._group.resolved.values()
-        if not known:
+        """Whether to look up all expressions: the one that was looked up longest ago, which is the first, says when."""
+        oldest = next(iter(self._group.resolved.values()), None)
+        if oldest is None:
             return False
-        since_ms = self._now_ms - min(found.timestamp_ms for found in known)
+        since_ms = self._now_ms - oldest.timestamp_ms
         if since_ms <= MIN_REFRESH_INTERVAL_MS:
             return False
-        has_new_topics = min(found.version for found in known) < self._group.image.version
-        return has_new_topics or since_ms > self._settings.regex_refresh_interval_ms
+        return oldest.version < self._group.image.version or since_ms > self._settings.regex_refresh_interval_ms
 
     def _resolve(self, regex: str, found: ResolvedRegex | None) -> None:
         self._out.records.append(RegexRecord(self._group.group_id, regex, found))
