@@ -134,7 +134,7 @@ def test_consumer_commits_and_fetches_with_its_epoch(tmp_path: Path) -> None:
         assert commit(caller, 8, member_id="m", generation_id_or_member_epoch=epoch) == ErrorCode.UNSUPPORTED_VERSION
         assert fetch("m", epoch) == fetch(None, -1) == ErrorCode.NONE
         assert fetch("m", epoch - 1) == ErrorCode.STALE_MEMBER_EPOCH
-        assert fetch("x", epoch) == ErrorCode.UNKNOWN_MEMBER_ID
+        assert fetch("x", epoch) == fetch(None, epoch) == fetch("", -1) == ErrorCode.UNKNOWN_MEMBER_ID
 
     run(body, tmp_path)
 

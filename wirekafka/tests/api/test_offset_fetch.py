@@ -9,6 +9,7 @@ from wirekafka.api.offset_fetch import (
     OffsetFetchRequestTopic,
     OffsetFetchRequestTopics,
 )
+from wirekafka.coordinator.requests import CommitRequest, PartitionCommit
 from wirekafka.errors import ErrorCode
 from wirekafka.names import ZERO_TOPIC_ID, new_topic_id
 from wirekafka.tests.api.data_plane import Caller
@@ -93,5 +94,20 @@ def test_offset_fetch_of_an_unknown_topic_id_is_an_error(tmp_path: Path) -> None
         assert [(found.error_code, found.committed_offset) for found in topic.partitions] == [
             (ErrorCode.UNKNOWN_TOPIC_ID, -1)
         ] * 2
+
+    run(body, tmp_path)
+
+
+def test_offset_fetch_of_all_leaves_out_topics_without_an_id(tmp_path: Path) -> None:
+    async def body(caller: Caller) -> None:
+        commit(caller)
+        # A broker that had the topic has left it in the log.
+        left = CommitRequest("g", [PartitionCommit("gone", 0, 7, None, "", None)])
+        assert caller.broker.groups.commit_offsets(left) == [ErrorCode.NONE]
+        wanted = OffsetFetchRequestGroup(group_id="g", topics=None)
+        for version, names in ((9, {"flights", "gone"}), (10, {""})):
+            (answered,) = caller.ask(OffsetFetchRequest(groups=[wanted]), version).groups
+            assert {topic.name for topic in answered.topics} == names
+            assert len(answered.topics) == len(names)
 
     run(body, tmp_path)
