@@ -3,7 +3,8 @@
 Behaviour:
     The start offset is that of the first record that the group is not done with; the lag is how many records there are from there
     on, but for those that it is done with. Both are -1 for a partition that the group never came to, or that does not exist, and
-    for a group that does not exist. Without topics (null), all partitions are told that the group was ever assigned.
+    for a group that does not exist. A partition that is offline is LEADER_NOT_AVAILABLE. Without topics (null), all partitions
+    are told that the group was ever assigned.
 
 Versions:
     0: as described (KIP-932). 1: the lag (KIP-1226).
@@ -26,6 +27,7 @@ from wirekafka.wire.types import Int16, Int32, Int64, Message, NullableString, S
 
 if TYPE_CHECKING:
     from wirekafka.broker import Broker
+    from wirekafka.coordinator.share.requests import ShareOffset
 
 NOT_KNOWN = -1
 
@@ -86,15 +88,18 @@ def _described(broker: Broker, asked: DescribeShareGroupOffsetsRequestGroup) -> 
     topics = []
     for name, offsets in broker.share_groups.describe_offsets(asked.group_id, wanted).items():
         topic = broker.topics.find(name)
-        partitions = [
-            DescribeShareGroupOffsetsResponsePartition(
-                partition_index=each.partition,
-                start_offset=NOT_KNOWN if each.start_offset is None else each.start_offset,
-                leader_epoch=each.leader_epoch,
-                lag=NOT_KNOWN if each.lag is None else each.lag,
-            )
-            for each in offsets
-        ]
         topic_id = ZERO_TOPIC_ID if topic is None else topic.topic_id
+        partitions = [_partition(offset) for offset in offsets]
         topics.append(DescribeShareGroupOffsetsResponseTopic(topic_name=name, topic_id=topic_id, partitions=partitions))
     return DescribeShareGroupOffsetsResponseGroup(group_id=asked.group_id, topics=topics)
+
+
+def _partition(offset: ShareOffset) -> DescribeShareGroupOffsetsResponsePartition:
+    described = DescribeShareGroupOffsetsResponsePartition(partition_index=offset.partition)
+    if offset.error is not None:
+        described.error_code, described.error_message = offset.error.code, offset.error.message
+        return described
+    described.start_offset = NOT_KNOWN if offset.start_offset is None else offset.start_offset
+    described.leader_epoch = offset.leader_epoch
+    described.lag = NOT_KNOWN if offset.lag is None else offset.lag
+    return described

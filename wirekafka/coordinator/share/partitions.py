@@ -102,8 +102,8 @@ class SharePartitions:
 
         Raises:
             KafkaError: UNKNOWN_TOPIC_OR_PARTITION; NOT_LEADER_OR_FOLLOWER while the broker closes; KAFKA_STORAGE_ERROR;
-                UNKNOWN_SERVER_ERROR if the group was never assigned it; what an append ended with, if where the group begins
-                cannot be written down.
+                COORDINATOR_NOT_AVAILABLE if its state is in a partition that is offline; UNKNOWN_SERVER_ERROR if the group was
+                never assigned it; what an append ended with, if where the group begins cannot be written down.
         """
         loaded = self.find(key)
         if loaded is not None and not loaded.partition.is_gone:
@@ -118,6 +118,8 @@ class SharePartitions:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "The broker is closing.")
         partition.check_online()
         state = self._states.get(key)
+        if state is None and not self._states.is_available(key):
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         if state is None:
             # Kafka's answer to it, too: the coordinator's INVALID_REQUEST is none of those that the broker passes on.
             message = "Read operation on uninitialized share partition not allowed."
@@ -192,6 +194,12 @@ class SharePartitions:
         """Drops all of a group's: nobody has a session, or their state was set anew."""
         for loaded in tuple(self._by_group.get(group_id, {}).values()):
             self.unload(loaded)
+
+    def unload_topic(self, topic_id: bytes) -> None:
+        """Drops those of a topic that is gone."""
+        for loaded in [each for of_group in self._by_group.values() for each in of_group.values()]:
+            if loaded.key.topic_id == topic_id:
+                self.unload(loaded)
 
     def unload(self, loaded: LoadedPartition) -> None:
         """Drops one; who waits for it looks again."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from wirekafka.coordinator.modern.topics import Partitions
 from wirekafka.coordinator.share.group_records import ShareMember
+from wirekafka.errors import KafkaError
 
 JOIN_EPOCH = 0
 LEAVE_EPOCH = -1
@@ -64,9 +65,11 @@ class ShareOffset:
     Attributes:
         start_offset: None if that is not known: the group never came to it.
         lag: how many records are not done with yet; None if that is not known.
+        error: why nobody can say; of the rest only the partition counts then.
     """
 
     partition: int
     start_offset: int | None = None
     leader_epoch: int = 0
     lag: int | None = None
+    error: KafkaError | None = None

@@ -31,7 +31,7 @@ from wirekafka.coordinator.share.requests import DescribedShareGroup, ShareHeart
 from wirekafka.coordinator.share.sessions import OnClose, PartitionKey, SessionKey, ShareSession, ShareSessions
 from wirekafka.coordinator.share.share_partition import Acknowledgement
 from wirekafka.coordinator.share.state_log import ShareStateLog
-from wirekafka.errors import KafkaError
+from wirekafka.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from wirekafka.clock import Clock
@@ -249,6 +249,9 @@ class ShareGroupRuntime:
             return ShareOffset(index)
         lag = None
         if state.delivery_complete_count is not None:
+            if topic.partitions[index].is_offline:
+                message = "There is no leader for this topic-partition."
+                return ShareOffset(index, error=KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, message))
             lag = topic.partitions[index].log.high_watermark - state.start_offset - state.delivery_complete_count
         return ShareOffset(index, state.start_offset, state.leader_epoch, lag)
 
@@ -257,6 +260,7 @@ class ShareGroupRuntime:
         self._run(group.group_id, Effects(records=[StatePartitionsRecord(group.group_id, left)]))
 
     def _on_topic_deleted(self, topic: Topic) -> None:
+        self.partitions.unload_topic(topic.topic_id)
         for group in self._share_groups.all():
             if topic.topic_id in group.initialized:
                 self._forget_topic_if_possible(group, topic.topic_id)
