@@ -17,7 +17,8 @@ import click
 from wirekafka import clock
 from wirekafka.api.registry import all_apis
 from wirekafka.config.documentation import configuration_page
-from wirekafka.log import compaction
+from wirekafka.coordinator.share import share_partition
+from wirekafka.log import compaction, validation
 
 ROOT = Path(__file__).resolve().parent.parent
 BEGIN, END = "<!-- apis: written by docs/generate.py -->", "<!-- end of apis -->"
@@ -41,7 +42,7 @@ class Entry(NamedTuple):
 
 '''
 HEADING = "Differs from Apache Kafka"
-MODULES = {"Compaction": compaction, "Timeouts": clock}
+MODULES = {"Records": validation, "Share partitions": share_partition, "Compaction": compaction, "Timeouts": clock}
 """What is no API and differs, by the heading of its section."""
 
 
@@ -57,7 +58,7 @@ def differences_of(name: str, doc: str) -> str | None:
     if found is None:
         raise click.ClickException(f"the docstring of {name} has no section {HEADING!r}")
     text = textwrap.dedent(found.group(1)).strip()
-    return None if text.rstrip(".").lower() in {"", "nothing", "no difference", "none"} else text
+    return None if text.rstrip(".").lower() in {"", "nothing", "no difference", "none"} else text[0].upper() + text[1:]
 
 
 def differences_page() -> str:
