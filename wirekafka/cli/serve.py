@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import os
+import select
 import signal
 import sys
 import time
@@ -103,6 +104,8 @@ def serve(
     Without SERVER.PROPERTIES it listens on 127.0.0.1:9092 and keeps its data in ./data. With it, the settings are Kafka's own,
     and so are the defaults.
     """
+    if not hasattr(select, "epoll"):
+        _fail("a broker runs on Linux; on another system run it in a container, see docs/docker.md", COULD_NOT_RUN)
     stop = _Stop()
     # What imports make stays: looking through it again and again would be a tenth of the time to start.
     gc.disable()

@@ -237,5 +237,16 @@ def test_log_level_silences_what_is_below_it(tmp_path: Path) -> None:
         assert broker.errors.read_text() == ""
 
 
+def test_system_without_epoll_is_told_where_a_broker_runs(tmp_path: Path) -> None:
+    program = "import select; del select.epoll; from wirekafka.cli import main; main(['serve'])"
+    refused = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, cwd=tmp_path, timeout=30, check=False
+    )
+    assert refused.returncode == 1
+    assert refused.stderr.splitlines() == [
+        "wirekafka: a broker runs on Linux; on another system run it in a container, see docs/docker.md"
+    ]
+
+
 def test_version_is_printed(tmp_path: Path) -> None:
     assert run(tmp_path, "--version").stdout == f"wirekafka {__version__}\n"
