@@ -115,6 +115,7 @@ def test_a_stuck_transaction_goes_with_the_topic_that_held_it(tmp_path: Path, mo
             assert topic is not None
             broker.topics.delete(topic)
         await trio.sleep(1)
+        assert broker.topics.find(TRANSACTION_STATE_TOPIC) is None
         assert topic_of(broker)[0].log.log_end_offset == 0
         commit(broker)
         assert state_of(broker) == "CompleteCommit"
