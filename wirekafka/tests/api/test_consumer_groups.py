@@ -54,7 +54,10 @@ def test_consumers_share_by_giving_up_first(tmp_path: Path) -> None:
         told = beat(caller, first.member_epoch)
         assert assigned(caller, told) == [0, 1]
         assert beat(caller, second.member_epoch, member="n").assignment is None
-        has = [HeartbeatTopicPartitions(topic_id=told.assignment.topic_partitions[0].topic_id, partitions=[0, 1])]
+        topic_id = told.assignment.topic_partitions[0].topic_id
+        has = [HeartbeatTopicPartitions(topic_id=topic_id, partitions=some) for some in ([2, 3], [0, 1])]
+        assert beat(caller, told.member_epoch, topic_partitions=has).member_epoch == told.member_epoch
+        has = [HeartbeatTopicPartitions(topic_id=topic_id, partitions=[0, 1])]
         assert beat(caller, told.member_epoch, topic_partitions=has).member_epoch == second.member_epoch
         assert assigned(caller, beat(caller, second.member_epoch, member="n")) == [2, 3]
 
