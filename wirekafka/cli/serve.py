@@ -260,18 +260,29 @@ def _run(config: BrokerConfig, stop: _Stop, published: Address | None) -> int:
             _fail(str(cause), ASKED_WRONG)
         if not isinstance(cause, (ListenError, DirectoryLockedError, KafkaError, OSError)):
             raise
-        message = cause.message if isinstance(cause, KafkaError) else _told(cause) if isinstance(cause, OSError) else str(cause)
-        click.echo(f"wirekafka: {message}", err=True)
+        click.echo(f"wirekafka: {_told(cause)}", err=True)
         return COULD_NOT_RUN
     return 0
 
 
-def _told(error: OSError) -> str:
-    """What the operating system has refused."""
-    if error.filename is None:
-        return str(error)
-    is_no_directory = isinstance(error, (FileExistsError, NotADirectoryError))
-    return f"Cannot use {error.filename}: {'not a directory' if is_no_directory else error.strerror}"
+def _told(cause: Exception) -> str:
+    """Why a broker cannot run, and what would change that."""
+    from wirekafka.errors import KafkaError
+    from wirekafka.log.directory import DirectoryLockedError
+    from wirekafka.server.listener import ListenError
+
+    match cause:
+        case ListenError():
+            return f"{cause}; --listen HOST:PORT names another address, port 0 a free port"
+        case DirectoryLockedError():
+            return f"{cause}; --data-dir DIR names another directory"
+        case KafkaError():
+            return cause.message or str(cause)
+        case FileExistsError() | NotADirectoryError():
+            return f"Cannot use {cause.filename}: not a directory"
+        case OSError() if cause.filename is not None:
+            return f"Cannot use {cause.filename}: {cause.strerror}"
+    return str(cause)
 
 
 async def _serve(config: BrokerConfig, stop: _Stop, published: Address | None) -> None:
