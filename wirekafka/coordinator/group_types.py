@@ -150,7 +150,7 @@ class ClassicMembers(Protocol):
         """A SyncGroup for a group of this type."""
 
     def heartbeat(self, group: Any, request: HeartbeatRequest, now_ms: int) -> tuple[ErrorCode, Effects]:
-        """A Heartbeat for a group of this type."""
+        """A Heartbeat for a group of this type; it sets timers, and nothing else."""
 
     def leave(self, group: Any, leaving: list[LeavingMember], now_ms: int) -> tuple[LeaveResult, Effects]:
         """A LeaveGroup for a group of this type."""

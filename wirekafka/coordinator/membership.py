@@ -160,7 +160,7 @@ class Membership:
         return out
 
     def heartbeat(self, request: HeartbeatRequest, now_ms: int) -> tuple[ErrorCode, Effects]:
-        """Keeps a session alive; REBALANCE_IN_PROGRESS tells the member to join again.
+        """Keeps a session alive, by timers alone; REBALANCE_IN_PROGRESS tells the member to join again.
 
         The other errors are INVALID_GROUP_ID, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION.
         """

@@ -157,10 +157,7 @@ class GroupRuntime:
     def heartbeat(self, request: HeartbeatRequest) -> ErrorCode:
         """Heartbeat: see `Membership.heartbeat`."""
         error, effects = self.coordinator.membership.heartbeat(request, self._clock.now_ms())
-        if effects.records or effects.replies:
-            self.run(request.group_id, effects)
-        else:
-            self._apply_timers(effects)
+        self._apply_timers(effects)
         return error
 
     def leave(self, group_id: str, leaving: list[LeavingMember]) -> LeaveResult:

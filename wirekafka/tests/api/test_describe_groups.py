@@ -2,6 +2,7 @@ from pathlib import Path
 
 import pytest
 
+from wirekafka.api.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from wirekafka.api.describe_groups import DescribeGroupsRequest
 from wirekafka.errors import ErrorCode
 from wirekafka.tests.api.data_plane import Caller
@@ -65,5 +66,17 @@ def test_describe_groups_of_a_group_that_is_named_twice_describes_it_once(tmp_pa
         await join_alone(caller)
         groups = caller.ask(DescribeGroupsRequest(groups=["g", "nobody", "g", "nobody", "g"]), 5).groups
         assert [(group.group_id, len(group.members)) for group in groups] == [("g", 1), ("nobody", 0)]
+
+    run(body, tmp_path)
+
+
+def test_describe_groups_of_a_group_of_another_type_says_so(tmp_path: Path) -> None:
+    async def body(caller: Caller) -> None:
+        request = ConsumerGroupHeartbeatRequest(group_id="g", member_id="m", rebalance_timeout_ms=20_000)
+        request.subscribed_topic_names, request.topic_partitions = ["flights"], []
+        assert caller.ask(request, 1).error_code == ErrorCode.NONE
+        (group,) = caller.ask(DescribeGroupsRequest(groups=["g"]), 6).groups
+        assert (group.error_code, group.group_state) == (ErrorCode.GROUP_ID_NOT_FOUND, "Dead")
+        assert group.error_message == "Group g is not a classic group."
 
     run(body, tmp_path)

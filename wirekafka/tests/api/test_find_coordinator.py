@@ -58,3 +58,12 @@ def test_find_coordinator_of_a_share_partition_is_this_broker(tmp_path: Path) ->
         assert (found.error_code, found.node_id, found.port) == (0, caller.broker.node_id, 9092)
 
     run(body, tmp_path)
+
+
+def test_find_coordinator_of_a_share_partition_is_refused_before_there_were_any(tmp_path: Path) -> None:
+    async def body(caller: Caller) -> None:
+        key = f"group:{format_topic_id(new_topic_id())}:7"
+        (found,) = caller.ask(FindCoordinatorRequest(key_type=2, coordinator_keys=[key]), 5).coordinators
+        assert (found.error_code, found.node_id) == (ErrorCode.INVALID_REQUEST, -1)
+
+    run(body, tmp_path)

@@ -1,6 +1,7 @@
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from wirekafka.coordinator.group import ClassicGroup
 from wirekafka.errors import ErrorCode
@@ -60,5 +61,15 @@ def test_join_group_of_a_static_leader_that_is_back_needs_no_assignment(tmp_path
         assert joined.skip_assignment is (version >= 9)
         assert joined.leader == (joined.member_id if version >= 9 else former)
         assert len(joined.members) == (1 if version >= 9 else 0)
+
+    run(body, tmp_path)
+
+
+def test_join_group_writes_the_reason_of_who_joins_to_the_log(tmp_path: Path) -> None:
+    async def body(caller: Caller) -> None:
+        with capture_logs() as lines:
+            join(caller, 8, instance="one", reason="something to do " + "x" * 1000)
+        (line,) = [line for line in lines if line["event"] == "Preparing a rebalance"]
+        assert line["reason"].endswith(": something to do " + "x" * 239)
 
     run(body, tmp_path)

@@ -1,6 +1,7 @@
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from wirekafka.api.leave_group import LeaveGroupRequest, MemberIdentity
 from wirekafka.errors import ErrorCode
@@ -33,5 +34,17 @@ def test_leave_group_of_several_members_answers_for_each(tmp_path: Path, version
         ]
         refused = caller.ask(LeaveGroupRequest(group_id="", members=leaving), version)
         assert (refused.error_code, refused.members) == (ErrorCode.INVALID_GROUP_ID, [])
+
+    run(body, tmp_path)
+
+
+def test_leave_group_writes_the_reason_of_who_leaves_to_the_log(tmp_path: Path) -> None:
+    async def body(caller: Caller) -> None:
+        member = await join_alone(caller)
+        leaving = [MemberIdentity(member_id=member, reason="no more to do " + "x" * 1000)]
+        with capture_logs() as lines:
+            caller.ask(LeaveGroupRequest(group_id="g", members=leaving), 5)
+        (line,) = [line for line in lines if line["event"] == "Member leaves"]
+        assert line["reason"] == "no more to do " + "x" * 241
 
     run(body, tmp_path)

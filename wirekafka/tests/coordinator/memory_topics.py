@@ -38,6 +38,7 @@ class MemoryLog:
 class MemoryPartition:
     def __init__(self, topics: MemoryTopics, index: int) -> None:
         self.log = MemoryLog(index)
+        self.topic_partition = self.log.topic_partition
         self._topics = topics
         self.is_offline = False
 

@@ -12,6 +12,7 @@ from wirekafka.coordinator.records import (
     encode,
 )
 from wirekafka.errors import ProtocolError
+from wirekafka.wire import codec
 
 OFFSET = CommittedOffset(offset=5, leader_epoch=3, metadata="hi", commit_timestamp_ms=1000)
 GROUP = GroupMetadataValue(
@@ -125,6 +126,7 @@ def test_record_of_another_kind_of_group_is_none() -> None:
         (b"\0\2" + text("g"), b"\0\5"),
         (b"\0\2" + text("g"), b"\0"),
         (b"\0\2" + text("g"), b"\0\3\0\x08consumer"),
+        (b"\0\2" + text("g"), b"\0\5" + codec.encode(GROUP, 4, True)),
     ],
 )
 def test_record_that_is_broken_is_refused(key: bytes | None, value: bytes | None) -> None:

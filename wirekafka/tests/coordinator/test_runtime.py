@@ -12,7 +12,7 @@ from wirekafka.clock import Clock
 from wirekafka.cluster.topics import Topics
 from wirekafka.config import BrokerConfig
 from wirekafka.coordinator.coordinator import GroupCoordinator
-from wirekafka.coordinator.effects import WritingProducer
+from wirekafka.coordinator.effects import Effects, SessionExpired, WritingProducer, session_timer
 from wirekafka.coordinator.records import CommittedOffset, GroupRecord, OffsetRecord, encode
 from wirekafka.coordinator.requests import (
     CommitRequest,
@@ -24,6 +24,7 @@ from wirekafka.coordinator.requests import (
     SyncRequest,
 )
 from wirekafka.coordinator.runtime import GroupRuntime, java_string_hash
+from wirekafka.coordinator.settings import GroupSettings
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.names import GROUP_METADATA_TOPIC
 from wirekafka.pending import Pending
@@ -233,7 +234,12 @@ def test_commit_on_a_full_disk_is_refused_and_changes_nothing() -> None:
     [
         (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_COORDINATOR),
         (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.UNKNOWN_SERVER_ERROR),
+        (ErrorCode.RECORD_LIST_TOO_LARGE, ErrorCode.UNKNOWN_SERVER_ERROR),
+        (ErrorCode.INVALID_FETCH_SIZE, ErrorCode.UNKNOWN_SERVER_ERROR),
+        (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.COORDINATOR_NOT_AVAILABLE),
         (ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        (ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.COORDINATOR_NOT_AVAILABLE),
         (ErrorCode.INVALID_TIMESTAMP, ErrorCode.INVALID_TIMESTAMP),
     ],
 )
@@ -510,3 +516,74 @@ def test_group_whose_name_no_record_can_hold_does_not_come_to_be() -> None:
         assert stage.offsets() == {"t": {0: 1}}
 
     run(play)
+
+
+def test_timer_that_is_set_again_fires_once_at_its_last_time() -> None:
+    key, event = session_timer("g", "m"), SessionExpired("g", "m")
+
+    async def play(stage: Stage) -> None:
+        expired: list[float] = []
+        stage.runtime.coordinator._on_timer[SessionExpired] = lambda event, now_ms, out: expired.append(trio.current_time())
+        start = trio.current_time()
+        effects = Effects()
+        for delay_ms in (10_000, 20_000, 5000):
+            effects.set_timer(key, delay_ms, event)
+        effects.set_timer_if_absent(key, 1000, event)
+        stage.runtime.run("g", effects)
+        with capture_logs() as lines:
+            await trio.sleep(30)
+        assert [time - start for time in expired] == pytest.approx([5])
+        assert not lines
+        assert not stage.runtime._timers
+
+    run(play)
+
+
+def test_partitions_are_as_many_as_configured_again_once_their_topic_is_deleted() -> None:
+    async def play(stage: Stage) -> None:
+        stage.topics.partition_count = 7
+        stage.topics.create_internal(GROUP_METADATA_TOPIC)
+        again = stage.restarted()
+        again.topics.partition_count = 50
+        again.topics.delete(GROUP_METADATA_TOPIC)
+        again.commit(1, "hello")
+        assert again.topics.partitions_in_use == [99162322 % 50]
+
+    run(play)
+
+
+def test_log_that_cannot_be_read_keeps_the_broker_from_starting_but_an_offline_partition_does_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def play(stage: Stage) -> None:
+        stage.commit(5)
+        assert stage.topics.topic is not None
+        partition = stage.topics.topic.partitions[stage.runtime.partition_of("g")]
+
+        def break_down(from_offset: int) -> Any:
+            partition.is_offline = is_offline
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)
+
+        monkeypatch.setattr(partition.log, "batches", break_down)
+        is_offline = False
+        with pytest.raises(KafkaError, match="KAFKA_STORAGE_ERROR"):
+            stage.restarted()
+        is_offline = True
+        again = stage.restarted()
+        assert not again.runtime.is_available("g")
+        assert again.runtime.is_available("another")
+
+    run(play)
+
+
+def test_settings_are_the_brokers() -> None:
+    settings = {
+        "group.initial.rebalance.delay.ms": 1,
+        "group.min.session.timeout.ms": 2,
+        "group.max.session.timeout.ms": 3,
+        "group.max.size": 4,
+        "offset.metadata.max.bytes": 5,
+        "offsets.retention.minutes": 6,
+    }
+    config = BrokerConfig({name: str(value) for name, value in settings.items()})
+    assert GroupSettings.of(config) == GroupSettings(1, 2, 3, 4, 5, 360_000)

@@ -1,0 +1,70 @@
+import gc
+
+from wirekafka.pending import Pending
+
+
+def test_reply_reaches_who_asked_before_it_was_there_and_who_asks_after() -> None:
+    heard: list[int] = []
+    early: Pending[int] = Pending()
+    early.then(heard.append)
+    assert not early.is_done
+    assert early.complete(1)
+    late: Pending[int] = Pending()
+    assert late.complete(2)
+    late.then(heard.append)
+    assert heard == [1, 2]
+
+
+def test_reply_is_given_once() -> None:
+    heard: list[int] = []
+    pending: Pending[int] = Pending()
+    pending.then(heard.append)
+    assert pending.complete(1)
+    assert not pending.complete(2)
+    assert heard == [1]
+
+
+def test_reply_that_nobody_waits_for_any_more_is_dropped_and_let_go_of_once() -> None:
+    heard: list[int] = []
+    abandoned: list[str] = []
+    pending: Pending[int] = Pending(on_abandon=lambda: abandoned.append("gone"))
+    pending.then(heard.append)
+    pending.abandon()
+    pending.abandon()
+    assert not pending.complete(1)
+    assert (heard, abandoned) == ([], ["gone"])
+
+
+def test_reply_that_was_given_cannot_be_abandoned() -> None:
+    abandoned: list[str] = []
+    pending: Pending[int] = Pending(on_abandon=lambda: abandoned.append("gone"))
+    pending.complete(1)
+    pending.abandon()
+    assert not abandoned
+
+
+def test_mapped_reply_is_made_from_the_first_and_abandons_it() -> None:
+    heard: list[str] = []
+    first: Pending[int] = Pending()
+    first.map(str).then(heard.append)
+    first.complete(7)
+    assert heard == ["7"]
+    abandoned: list[str] = []
+    second: Pending[int] = Pending(on_abandon=lambda: abandoned.append("gone"))
+    second.map(str).abandon()
+    assert abandoned == ["gone"]
+    assert not second.complete(7)
+
+
+def test_reply_that_was_given_leaves_no_work_for_the_garbage_collector() -> None:
+    gc.collect()
+    gc.disable()
+    try:
+        pending: Pending[int] = Pending()
+        mapped = pending.map(str)
+        mapped.then(len)
+        pending.complete(7)
+        del pending, mapped
+        assert gc.collect() == 0
+    finally:
+        gc.enable()
