@@ -49,6 +49,15 @@ def test_expressions_are_looked_up_again_after_a_long_time_though_no_topic_has_c
         assert ("append: regex a|b matches a b" in stage.story) is is_looked_up
 
 
+def test_topics_of_an_expression_count_no_longer_than_somebody_has_it() -> None:
+    stage = Stage()
+    for regex, topics in [("a", ["a"]), ("b", ["b"]), ("a|b", ["a", "b"]), ("", [])]:
+        stage.heartbeat(stage.joins("m", regex=regex))
+        group = stage.consumer_group("g")
+        assert group is not None
+        assert group.metadata_hash == stage.image.hashes.of_topics(topics)
+
+
 def test_member_that_changes_its_mind_about_the_assignor_is_counted_once() -> None:
     stage = Stage()
     for member_id in "mno":
