@@ -141,8 +141,8 @@ SAID = {
 CONSUMER_RECORDS: list[tuple[int, CoordinatorRecord, dict[str, Any]]] = [
     (
         3,
-        consumer.GroupEpochRecord("g", 7, -5),
-        {"type": "consumer_group_metadata", **GROUP, "value": {"epoch": 7, "metadata_hash": -5}},
+        consumer.GroupEpochRecord("g", 7, -1),
+        {"type": "consumer_group_metadata", **GROUP, "value": {"epoch": 7, "metadata_hash": -1}},
     ),
     (
         5,
