@@ -11,6 +11,7 @@ Versions:
 
 Differs from Apache Kafka:
     The start offset is what it is now; there it is what was written down last, some acknowledgements ago.
+    A partition that does not exist is told like one that is not known; Kafka 4.3.1 looks for it until the client gives up.
 
 Source: KafkaApis.handleDescribeShareGroupOffsetsRequest, GroupCoordinatorService.describeShareGroupOffsets.
 """

@@ -26,7 +26,7 @@ Differs from Apache Kafka:
     restart in between does not make a group that begins at the latest record miss any.
     A share.auto.offset.reset by_duration after which there are no records begins at the end; Kafka answers OFFSET_NOT_AVAILABLE
     until there are some.
-    Topics of which none is known are UNKNOWN_TOPIC_ID each; Kafka 4.3.1 then answers the whole request UNKNOWN_SERVER_ERROR.
+    A topic that is not known is UNKNOWN_TOPIC_ID for itself; Kafka 4.3.1 then answers the whole request UNKNOWN_SERVER_ERROR.
 
 Source: KafkaApis.handleShareFetchRequest, SharePartitionManager.newContext, ShareSessionContext.
 """

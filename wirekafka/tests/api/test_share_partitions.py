@@ -9,10 +9,11 @@ import pytest
 import trio
 
 from wirekafka.api import describe_share_group_offsets as describing
+from wirekafka.cluster.partition import Partition
 from wirekafka.coordinator.share.in_flight import RecordState, StateBatch
 from wirekafka.coordinator.share.records import ShareKey
 from wirekafka.coordinator.share.share_partition import StateChange
-from wirekafka.errors import ErrorCode
+from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.names import SHARE_STATE_TOPIC
 from wirekafka.tests.api.data_plane import NOW_MS, Caller, wait_for
 from wirekafka.tests.api.sharing import ACCEPT, RELEASE, Member, acquired, append, errors, partitions_of, run, topic_id
@@ -171,6 +172,40 @@ def test_fetch_that_may_have_less_than_it_wants_at_least_gets_that(tmp_path: Pat
     run(body, tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("failure", "code"),
+    [
+        (KafkaError(ErrorCode.KAFKA_STORAGE_ERROR), ErrorCode.KAFKA_STORAGE_ERROR),
+        (RuntimeError("a bug"), ErrorCode.UNKNOWN_SERVER_ERROR),
+    ],
+    ids=["failing disk", "bug"],
+)
+def test_read_that_fails_is_told_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failure: Exception, code: ErrorCode
+) -> None:
+    async def body(caller: Caller) -> None:
+        append(caller, b"a")
+
+        def fail(*_: object, **__: object) -> None:
+            raise failure
+
+        monkeypatch.setattr(Partition, "read", fail)
+        found = partitions_of(await Member(caller).fetch(0, 1, max_wait_ms=10_000))
+        assert found[0].error_code == code
+        assert trio.current_time() == 0
+
+    run(body, tmp_path)
+
+
+def test_fetch_of_partitions_that_all_fail_does_not_wait(tmp_path: Path) -> None:
+    async def body(caller: Caller) -> None:
+        found = partitions_of(await Member(caller, joins=False).fetch(0, max_wait_ms=10_000))
+        assert found[0].error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+        assert trio.current_time() == 0
+
+    run(body, tmp_path)
+
+
 class Writer:
     """A transactional producer, as the log sees it."""
 
@@ -195,7 +230,7 @@ def test_reader_of_committed_records_passes_over_those_of_aborted_transactions_a
         caller.broker.topics.group_configs.alter(
             "g", {"share.auto.offset.reset": "earliest", "share.isolation.level": "read_committed"}
         )
-        aborting, committing = Writer(caller, 1), Writer(caller, 2)
+        aborting, committing = Writer(caller, 7), Writer(caller, 8)
         aborting.send(b"0")
         committing.send(b"1")
         aborting.send(b"2")
