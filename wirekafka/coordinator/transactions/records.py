@@ -35,6 +35,7 @@ _TAGGED_INT64 = struct.Struct(">BBq")
 _TAGGED_INT16 = struct.Struct(">BBh")
 _PREVIOUS_PRODUCER_ID, _NEXT_PRODUCER_ID, _CLIENT_VERSION = 0, 1, 2
 _NULL = b"\0"
+_NO_PARTITIONS = b"\1"
 _NO_TAGS = b"\0"
 
 
@@ -126,7 +127,9 @@ def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
     return topics
 
 
-def _encode_partitions(partitions: Iterable[TopicPartition]) -> bytes:
+def _encode_partitions(partitions: frozenset[TopicPartition]) -> bytes:
+    if not partitions:
+        return _NO_PARTITIONS
     topics = _by_topic(partitions)
     pieces = [unsigned_varint(len(topics) + 1)]
     for topic, indexes in topics.items():

@@ -107,7 +107,7 @@ class TransactionRuntime:
             if self._coordinator.transactions:
                 log.info("Loaded transactions", ids=len(self._coordinator.transactions), to_complete=len(prepared))
             for transactional_id in prepared:
-                self._carry_out(transactional_id, self.partition_of(transactional_id))
+                self._carry_out(transactional_id, self.partition_of(transactional_id), self._clock.now_ms())
         self._topics.on_delete.append(self._on_topic_deleted)
         self._clock.expire_later(self._abort_interval_ms, self._abort_timed_out)
         self._clock.call_later(self._expiration_interval_ms, self._expire)
@@ -159,7 +159,8 @@ class TransactionRuntime:
             KafkaError: as there; or what the append ended with: nothing has changed then.
         """
         self._check_available(request.transactional_id)
-        producer = self._run(self._coordinator.init_producer_id(request, self._clock.now_ms()))
+        now_ms = self._clock.now_ms()
+        producer = self._run(self._coordinator.init_producer_id(request, now_ms), now_ms)
         log.debug("Initialized a transactional producer", transactional_id=request.transactional_id, producer=producer)
         return producer
 
@@ -181,11 +182,10 @@ class TransactionRuntime:
         """
         self._check_available(transactional_id)
         now_ms = self._clock.now_ms()
-        self._run(
-            self._coordinator.add_partitions(
-                transactional_id, producer, frozenset(partitions), client_version=client_version, now_ms=now_ms
-            )
+        step = self._coordinator.add_partitions(
+            transactional_id, producer, frozenset(partitions), client_version=client_version, now_ms=now_ms
         )
+        self._run(step, now_ms)
 
     def verify_partitions(
         self, transactional_id: str, producer: ProducerIdentity, partitions: Iterable[TopicPartition]
@@ -248,9 +248,10 @@ class TransactionRuntime:
         """
         self._check_available(transactional_id)
         now_ms = self._clock.now_ms()
-        return self._run(
-            self._coordinator.end(transactional_id, producer, is_commit=is_commit, client_version=client_version, now_ms=now_ms)
+        step = self._coordinator.end(
+            transactional_id, producer, is_commit=is_commit, client_version=client_version, now_ms=now_ms
         )
+        return self._run(step, now_ms)
 
     def describe(self, transactional_id: str) -> tuple[Transaction, list[TopicPartition]]:
         """DescribeTransactions: see `TransactionCoordinator.describe`.
@@ -278,7 +279,7 @@ class TransactionRuntime:
         if transactional_id not in self._coordinator.transactions and not self.is_available(transactional_id):
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
-    def _run(self, step: Step[T]) -> T:
+    def _run(self, step: Step[T], now_ms: int) -> T:
         """Carries a step out.
 
         Raises:
@@ -287,19 +288,18 @@ class TransactionRuntime:
         record = step.record
         if record is not None:
             index = self.partition_of(record.transactional_id)
-            self._append(index, [record])
-            self._carry_out(record.transactional_id, index)
+            self._append(index, [record], now_ms)
+            self._carry_out(record.transactional_id, index, now_ms)
         if step.error:
             raise KafkaError(step.error)
         return step.result
 
-    def _append(self, index: int, records: list[TransactionRecord]) -> None:
+    def _append(self, index: int, records: list[TransactionRecord], now_ms: int) -> None:
         """Appends records of one partition, and replays them.
 
         Raises:
             KafkaError: as `append_error` says; nothing has changed then.
         """
-        now_ms = self._clock.now_ms()
         try:
             version = VALUE_VERSION if self._finalized_version() else OLD_VALUE_VERSION
             batch = build_keyed_batch([encode(record, version) for record in records], timestamp=now_ms)
@@ -322,22 +322,22 @@ class TransactionRuntime:
         topic = self._topics.find(TRANSACTION_STATE_TOPIC) or self._topics.create_internal(TRANSACTION_STATE_TOPIC)
         return topic.partitions[index]
 
-    def _carry_out(self, transactional_id: str, index: int) -> None:
+    def _carry_out(self, transactional_id: str, index: int, now_ms: int) -> None:
         """Writes the markers that a prepared transaction misses and completes it, or sees to it that it is tried again."""
         coordinator = self._coordinator
         if not coordinator.is_prepared(transactional_id):
             return
         try:
-            self._write_markers(transactional_id, self._partition(index).leader_epoch)
-            step = coordinator.complete(transactional_id, self._clock.now_ms())
+            self._write_markers(transactional_id, self._partition(index).leader_epoch, now_ms)
+            step = coordinator.complete(transactional_id, now_ms)
             assert step.record is not None
-            self._append(index, [step.record])
+            self._append(index, [step.record], now_ms)
         except KafkaError as error:
             self._try_again(transactional_id, error)
         else:
             self._stuck.discard(transactional_id)
 
-    def _write_markers(self, transactional_id: str, coordinator_epoch: int) -> None:
+    def _write_markers(self, transactional_id: str, coordinator_epoch: int, now_ms: int) -> None:
         """Writes what markers are missing, as many as can be.
 
         Raises:
@@ -346,7 +346,7 @@ class TransactionRuntime:
         failure = None
         for marker in self._coordinator.markers(transactional_id):
             try:
-                self._write(transactional_id, marker, coordinator_epoch)
+                self._write(transactional_id, marker, coordinator_epoch, now_ms)
             except KafkaError as error:
                 failure = error
             else:
@@ -361,14 +361,14 @@ class TransactionRuntime:
         if self._retry is None:
             self._retry = self._clock.call_later(RETRY_MS, self._carry_out_all)
 
-    def _write(self, transactional_id: str, marker: Marker, coordinator_epoch: int) -> None:
+    def _write(self, transactional_id: str, marker: Marker, coordinator_epoch: int, now_ms: int) -> None:
         """Writes a marker, if it is needed.
 
         Raises:
             KafkaError: it could not be written, but may be later.
         """
         try:
-            self._markers.write(marker, coordinator_epoch=coordinator_epoch, now_ms=self._clock.now_ms())
+            self._markers.write(marker, coordinator_epoch=coordinator_epoch, now_ms=now_ms)
         except KafkaError as error:
             if error.code not in _NEEDS_NO_MARKER:
                 raise
@@ -382,13 +382,13 @@ class TransactionRuntime:
     def _carry_out_all(self) -> None:
         self._retry = None
         for transactional_id in self._coordinator.prepared:
-            self._carry_out(transactional_id, self.partition_of(transactional_id))
+            self._carry_out(transactional_id, self.partition_of(transactional_id), self._clock.now_ms())
 
     def _abort_timed_out(self) -> None:
         now_ms = self._clock.now_ms()
         for transactional_id in self._coordinator.timed_out(now_ms):
             try:
-                self._run(self._coordinator.abort_timed_out(transactional_id, now_ms))
+                self._run(self._coordinator.abort_timed_out(transactional_id, now_ms), now_ms)
             except KafkaError as error:
                 log.warning("Cannot abort a transaction that timed out", transactional_id=transactional_id, error=str(error))
             else:
@@ -397,16 +397,17 @@ class TransactionRuntime:
 
     def _expire(self) -> None:
         by_partition: dict[int, list[TransactionRecord]] = {}
-        for record in self._coordinator.expired(self._clock.now_ms()):
+        now_ms = self._clock.now_ms()
+        for record in self._coordinator.expired(now_ms):
             by_partition.setdefault(self.partition_of(record.transactional_id), []).append(record)
         for index, records in by_partition.items():
-            self._forget(index, records)
+            self._forget(index, records, now_ms)
         self._clock.call_later(self._expiration_interval_ms, self._expire)
 
-    def _forget(self, index: int, records: list[TransactionRecord]) -> None:
+    def _forget(self, index: int, records: list[TransactionRecord], now_ms: int) -> None:
         try:
             for start in range(0, len(records), RECORDS_IN_BATCH):
-                self._append(index, records[start : start + RECORDS_IN_BATCH])
+                self._append(index, records[start : start + RECORDS_IN_BATCH], now_ms)
         except KafkaError:
             return
         log.info("Transactional ids expired", partition=index, ids=len(records))
