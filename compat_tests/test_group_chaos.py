@@ -64,8 +64,9 @@ def under_load(herd: Herd) -> Iterator[None]:
         yield
         herd.start(herd.places)
         herd.wait_until_shared(PARTITIONS)
+        load.finish()
+        herd.wait_until_read(load)
         end_offsets = load.finish()
-        herd.wait_until_read(end_offsets)
     except AssertionError as error:
         raise AssertionError(f"{error}; {herd}; {herd.judge().faults({})}") from None
     finally:
