@@ -114,6 +114,12 @@ def init_during_a_transaction(stage: Stage) -> list[str]:
     return [producer.init(keeps_id=True), producer.commit()]
 
 
+def init_with_an_epoch_that_was_during_a_transaction(stage: Stage) -> list[str]:
+    """Whose turn it was before ends the transaction of who came after, and gets nothing by it."""
+    old, new = stage.ready(), stage.open()
+    return [old.init(keeps_id=True), new.commit(), old.init(keeps_id=True)]
+
+
 def end_of_nothing(stage: Stage) -> list[str]:
     return [stage.ready("-a").commit(), stage.ready("-b").abort()]
 
@@ -155,6 +161,15 @@ def end_again_with_the_epoch_that_the_end_gave(stage: Stage) -> list[str]:
 def add_of_partitions_that_are_not(stage: Stage) -> list[str]:
     producer = stage.ready()
     return [producer.add(stage.topic, [0, 7]), producer.add("no-such-topic"), producer.add(stage.topic, [0, 1])]
+
+
+def add_of_no_partition(stage: Stage) -> list[str]:
+    """It opens a transaction all the same."""
+    producer = stage.ready()
+    own = {"transactional_id": stage.topic, "producer_id": producer.producer_id, "producer_epoch": producer.epoch}
+    ask(stage.connection, "add_partitions_to_txn", 3, topics=[], **own)
+    state = ask(stage.connection, "describe_transactions", 0, transactional_ids=[stage.topic]).transaction_states[0]
+    return [state.transaction_state, producer.commit()]
 
 
 def add_with_wrong_epochs(stage: Stage) -> list[str]:
@@ -368,6 +383,18 @@ def markers_with_wrong_epochs(stage: Stage) -> list[str]:
     return codes
 
 
+def markers_of_nobody(stage: Stage) -> list[str]:
+    places = [{"name": stage.topic, "partition_indexes": [0]}]
+
+    def written(producer_id: int, producer_epoch: int) -> str:
+        values = {"producer_id": producer_id, "producer_epoch": producer_epoch, "topics": places, "coordinator_epoch": 0}
+        answer = ask(stage.connection, "write_txn_markers", 1, markers=[{**values, "transaction_result": False}])
+        return name_of(answer.markers[0].topics[0].partitions[0].error_code)
+
+    stage.open()
+    return [written(-1, 0), written(987_654, -1), written(-1, -1)]
+
+
 def descriptions_of_what_is_not_there(stage: Stage) -> list[str]:
     described = ask(stage.connection, "describe_transactions", 0, transactional_ids=["nobody's", ""]).transaction_states
     asked = [{"name": "no-such-topic", "partition_indexes": [0]}, {"name": stage.topic, "partition_indexes": [7]}]
@@ -396,6 +423,10 @@ EXPECTED: dict[Case, str | tuple[str, str]] = {
     init_with_the_epoch_it_has: "NONE",
     init_with_an_epoch_that_was: "PRODUCER_FENCED, INVALID_PRODUCER_EPOCH",
     init_with_an_epoch_to_come: "PRODUCER_FENCED",
+    init_with_an_epoch_that_was_during_a_transaction: (
+        "PRODUCER_FENCED, PRODUCER_FENCED, PRODUCER_FENCED",
+        "PRODUCER_FENCED, INVALID_TXN_STATE, PRODUCER_FENCED",
+    ),
     init_during_a_transaction: "NONE, INVALID_TXN_STATE",
     end_of_nothing: ("INVALID_TXN_STATE, INVALID_TXN_STATE", "INVALID_TXN_STATE, NONE"),
     end_of_an_id_that_nobody_has: "INVALID_PRODUCER_ID_MAPPING, INVALID_PRODUCER_ID_MAPPING",
@@ -407,6 +438,7 @@ EXPECTED: dict[Case, str | tuple[str, str]] = {
         "NONE, INVALID_TXN_STATE, NONE, INVALID_TXN_STATE",
     ),
     add_of_partitions_that_are_not: "OPERATION_NOT_ATTEMPTED UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_OR_PARTITION, NONE NONE",
+    add_of_no_partition: "Ongoing, NONE",
     add_with_wrong_epochs: (
         "PRODUCER_FENCED, PRODUCER_FENCED, PRODUCER_FENCED, INVALID_PRODUCER_ID_MAPPING, INVALID_PRODUCER_ID_MAPPING"
     ),
@@ -442,6 +474,7 @@ EXPECTED: dict[Case, str | tuple[str, str]] = {
     markers_with_wrong_epochs: (
         "INVALID_PRODUCER_EPOCH, UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_OR_PARTITION, NONE, TRANSACTION_COORDINATOR_FENCED"
     ),
+    markers_of_nobody: "UNKNOWN_SERVER_ERROR, UNKNOWN_SERVER_ERROR, UNKNOWN_SERVER_ERROR",
     descriptions_of_what_is_not_there: (
         "TRANSACTIONAL_ID_NOT_FOUND, INVALID_REQUEST, UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_OR_PARTITION, NONE, Nowhere"
     ),
