@@ -262,6 +262,17 @@ def state_versions(agent: Agent, bootstrap: str, transactional_id: str) -> set[i
     return {record.value[1] for record in records if record.key == key and record.value}
 
 
+def transact(agent: Agent, bootstrap: str, topic: str) -> None:
+    """Three transactions of one record each, of which the second is aborted."""
+    producer = agent.open_transactions(bootstrap, topic)
+    for ending in (producer.commit, producer.abort, producer.commit):
+        producer.begin()
+        producer.send(topic, ending.__name__, partition=0)
+        producer.flush()
+        ending()
+    producer.close()
+
+
 @pytest.mark.parametrize(("level", "epochs", "record_version"), [(2, 3, 1), (1, 0, 1), (0, 0, 0)])
 def test_java_producer_speaks_the_transactions_of_the_level(
     features: Features,
@@ -276,18 +287,22 @@ def test_java_producer_speaks_the_transactions_of_the_level(
     """With transactions v2 each end raises the producer's epoch; before, none does."""
     features.set("transaction.version", level)
     create_topic(featured_broker.bootstrap, topic)
-    java = agent(JAVA)
-    producer = java.open_transactions(featured_broker.bootstrap, topic)
-    for ending in (producer.commit, producer.abort, producer.commit):
-        producer.begin()
-        producer.send(topic, ending.__name__, partition=0)
-        producer.flush()
-        ending()
-    producer.close()
+    transact(agent(JAVA), featured_broker.bootstrap, topic)
     records = agent(CONFLUENT).read(featured_broker.bootstrap, topic, 0, isolation="read_committed", until="end")
     assert [record.value for record in records] == [b"commit", b"commit"]
     wait_until(lambda: epoch_of(connection, topic) == epochs, timeout_s=10, what=f"the producer's epoch is {epochs}")
     assert state_versions(agent(CONFLUENT), featured_broker.bootstrap, topic) == {record_version}
+
+
+@pytest.mark.wirekafka_only("hides the newer versions of its APIs")
+def test_java_producer_speaks_older_transactions_where_what_v2_needs_is_hidden(
+    make_broker: Callable[..., Broker], agent: Callable[[Client], Agent], topic: str
+) -> None:
+    broker = make_broker({"wirekafka.api.versions.max": "EndTxn:4"})
+    create_topic(broker.bootstrap, topic)
+    transact(agent(JAVA), broker.bootstrap, topic)
+    with RawConnection(broker.address) as connection:
+        assert epoch_of(connection, topic) == 0
 
 
 @pytest.mark.parametrize("level", [0, 1])
