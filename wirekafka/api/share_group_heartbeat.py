@@ -6,6 +6,7 @@ Behaviour:
     topics. Partitions may be assigned to several members. A member that is not heard of for share.session.timeout.ms is removed.
     UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH: the member has to join again. GROUP_ID_NOT_FOUND: there is no such group, or it is
     not a share group. GROUP_MAX_SIZE_REACHED beyond group.share.max.size. INVALID_REQUEST for what cannot be.
+    While the feature share.version is switched off, this and all other APIs of share groups answer UNSUPPORTED_VERSION.
 
 Versions:
     1: as described (KIP-932).

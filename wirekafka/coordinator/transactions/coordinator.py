@@ -75,7 +75,7 @@ class TransactionCoordinator:
         self,
         settings: TransactionSettings,
         take_producer_id: Callable[[], int],
-        finalized_version: Callable[[], int] = lambda: TRANSACTIONS_V2,
+        finalized_version: Callable[[], int],
     ) -> None:
         self.transactions: dict[str, Transaction] = {}
         self._settings = settings

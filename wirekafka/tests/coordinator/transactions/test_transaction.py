@@ -70,7 +70,7 @@ def test_transaction_of_a_two_phase_commit_never_times_out() -> None:
 
 @pytest.mark.parametrize(("next_producer_id", "greatest"), [(None, 7), (9, 9)])
 def test_a_producer_id_that_is_about_to_be_had_is_taken(next_producer_id: int | None, greatest: int) -> None:
-    coordinator = TransactionCoordinator(TransactionSettings(), lambda: 0)
+    coordinator = TransactionCoordinator(TransactionSettings(), lambda: 0, lambda: 2)
     assert coordinator.greatest_producer_id == -1
     coordinator.replay(TransactionRecord("x", transaction(TransactionState.PREPARE_ABORT, next_producer_id=next_producer_id)))
     assert coordinator.greatest_producer_id == greatest
