@@ -253,6 +253,23 @@ def a_vote(flow: Flow) -> list[str]:
     return sorted(join.result() for join in joins)
 
 
+def a_rebalance_is_interrupted(flow: Flow) -> list[str]:
+    flow.both()
+    joins = [flow.join("a"), flow.join("b")]
+    told = [*(join.result() for join in joins), flow.described()]
+    flow.join("c")
+    return [*told, flow.described()]
+
+
+def a_client_that_is_given_an_id_does_not_come_back(flow: Flow) -> list[str]:
+    flow.both()
+    told = [flow.join("c", version=4, session_ms=700).result()]
+    began = time.monotonic()
+    joins = [flow.join("a"), flow.join("b")]
+    # Those who are there wait for it, until its session is over.
+    return [*told, *(join.result() for join in joins), str(0.3 < time.monotonic() - began < REBALANCE_MS / 1000)]
+
+
 def a_static_member_is_back(flow: Flow) -> list[str]:
     joins = [flow.join("a"), flow.join("b", instance="two")]
     told = [join.result() for join in joins]
@@ -335,6 +352,12 @@ EXPECTED: dict[Case, str] = {
     a_leader_asks_again: "b: REBALANCE_IN_PROGRESS; b: 2 range led by a; a: 2 range led by a, of 2",
     who_missed_the_answer_asks_again: (
         "a: 1 range led by a, of 2; b: 1 range led by a; a: 1 range led by a, of 2; b: 1 range led by a; a: NONE 1; b: NONE 2"
+    ),
+    a_rebalance_is_interrupted: (
+        "a: 2 range led by a, of 2; b: 2 range led by a; CompletingRebalance - a=1 b=2; PreparingRebalance - None= a= b="
+    ),
+    a_client_that_is_given_an_id_does_not_come_back: (
+        "c: MEMBER_ID_REQUIRED; a: 2 range led by a, of 2; b: 2 range led by a; True"
     ),
     a_vote: "a: 1 y led by a, of 3; b: 1 y led by a; c: 1 y led by a",
     a_static_member_is_back: (
