@@ -26,6 +26,7 @@ Differs from Apache Kafka:
     restart in between does not make a group that begins at the latest record miss any.
     A share.auto.offset.reset by_duration after which there are no records begins at the end; Kafka answers OFFSET_NOT_AVAILABLE
     until there are some.
+    If __share_group_state is deleted, groups begin anew; there what they were assigned is UNKNOWN_SERVER_ERROR from then on.
     A topic that is not known is UNKNOWN_TOPIC_ID for itself; Kafka 4.3.1 then answers the whole request UNKNOWN_SERVER_ERROR.
 
 Source: KafkaApis.handleShareFetchRequest, SharePartitionManager.newContext, ShareSessionContext.

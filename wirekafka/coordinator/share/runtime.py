@@ -32,6 +32,7 @@ from wirekafka.coordinator.share.sessions import OnClose, PartitionKey, SessionK
 from wirekafka.coordinator.share.share_partition import Acknowledgement
 from wirekafka.coordinator.share.state_log import ShareStateLog
 from wirekafka.errors import ErrorCode, KafkaError
+from wirekafka.names import SHARE_STATE_TOPIC
 
 if TYPE_CHECKING:
     from wirekafka.clock import Clock
@@ -92,8 +93,7 @@ class ShareGroupRuntime:
         self.states.load()
         self._topics.on_delete.append(self._on_topic_deleted)
         for group in self._share_groups.all():
-            for topic_id in [each for each in group.initialized if self._topics.find_by_id(each) is None]:
-                self._forget_topic_if_possible(group, topic_id)
+            self._forget_lost(group)
 
     def heartbeat(self, request: ShareHeartbeat) -> ShareHeartbeatResult:
         """ShareGroupHeartbeat: see `ShareGroups.heartbeat`.
@@ -261,16 +261,35 @@ class ShareGroupRuntime:
 
     def _on_topic_deleted(self, topic: Topic) -> None:
         self.partitions.unload_topic(topic.topic_id)
+        is_state = topic.name == SHARE_STATE_TOPIC
         for group in self._share_groups.all():
-            if topic.topic_id in group.initialized:
-                self._forget_topic_if_possible(group, topic.topic_id)
+            if is_state:
+                self.partitions.unload_group(group.group_id)
+            if is_state or topic.topic_id in group.initialized:
+                self._forget_lost(group)
 
-    def _forget_topic_if_possible(self, group: ShareGroup, topic_id: bytes) -> None:
-        """A topic is gone; if that cannot be written now, it is at the next start."""
+    def _forget_lost(self, group: ShareGroup) -> None:
+        """Partitions that are gone, or whose state is: for those that come back, or are there, it is to be made anew.
+
+        If that cannot be written now, it is at the next start.
+        """
+        left: InitializedTopics = {}
+        for topic_id, (name, partitions) in group.initialized.items():
+            kept = frozenset(each for each in partitions if self._has_state(ShareKey(group.group_id, topic_id, each)))
+            if kept:
+                left[topic_id] = name, kept
+        if left == group.initialized:
+            return
         try:
-            self._forget_topic(group, topic_id)
+            self._run(group.group_id, Effects(records=[StatePartitionsRecord(group.group_id, left)]))
         except KafkaError as error:
-            log.error("A group does not forget a topic that is gone", group=group.group_id, error=str(error))
+            log.error("A group does not forget partitions that are gone", group=group.group_id, error=str(error))
+
+    def _has_state(self, key: ShareKey) -> bool:
+        """Whether there is state of a share partition, as far as anybody can say."""
+        if self._topics.find_by_id(key.topic_id) is None:
+            return False
+        return self.states.get(key) is not None or not self.states.is_available(key)
 
     def _run(self, group_id: str, effects: Effects) -> None:
         error = self._groups.run(group_id, effects)

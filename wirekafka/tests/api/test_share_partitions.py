@@ -10,6 +10,7 @@ import trio
 
 from wirekafka.api import describe_share_group_offsets as describing
 from wirekafka.cluster.partition import Partition
+from wirekafka.coordinator.share.group import ShareGroup
 from wirekafka.coordinator.share.in_flight import RecordState, StateBatch
 from wirekafka.coordinator.share.records import ShareKey
 from wirekafka.coordinator.share.share_partition import StateChange
@@ -91,7 +92,8 @@ def test_topic_that_is_deleted_is_let_go_of(tmp_path: Path) -> None:
     async def body(caller: Caller) -> None:
         append(caller, b"a")
         key = key_of(caller)
-        await Member(caller).fetch(0)
+        member = Member(caller)
+        await member.fetch(0)
         loaded = caller.broker.share_groups.partitions.find(key)
         assert loaded is not None
         topic = caller.broker.topics.find("flights")
@@ -100,6 +102,63 @@ def test_topic_that_is_deleted_is_let_go_of(tmp_path: Path) -> None:
         assert caller.broker.share_groups.partitions.find(key) is None
         assert loaded.timer is not None
         assert not loaded.timer.is_due_later, "nobody looks at its locks any more"
+        member.disconnect()
+
+    run(body, tmp_path)
+
+
+def test_topic_of_the_state_that_is_deleted_makes_groups_begin_anew(tmp_path: Path) -> None:
+    async def body(caller: Caller) -> None:
+        append(caller, b"a", b"b")
+        member = Member(caller)
+        await member.fetch(0)
+        assert errors(member.acknowledge((0, 0, 0, [ACCEPT]))) == {0: 0}
+        topic = caller.broker.topics.find(SHARE_STATE_TOPIC)
+        assert topic is not None
+        caller.broker.topics.delete(topic)
+        assert errors(member.acknowledge((0, 1, 1, [ACCEPT]))) == {0: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+        member.heartbeat()
+        assert acquired(await member.fetch()) == {0: [(0, 1, 1)]}
+        member.disconnect()
+
+    run(body, tmp_path)
+
+
+def initialized(caller: Caller) -> dict[str, list[int]]:
+    """The partitions of which the group says that there is state."""
+    group = caller.broker.groups.coordinator.groups["g"]
+    assert isinstance(group, ShareGroup)
+    return {name: sorted(partitions) for name, partitions in group.initialized.values()}
+
+
+def test_state_that_is_lost_while_the_broker_is_away_is_made_anew(tmp_path: Path) -> None:
+    async def before(caller: Caller) -> None:
+        Member(caller)
+        caller.broker.share_groups.states.delete([key_of(caller, 1)])
+        assert initialized(caller) == {"flights": [0, 1]}
+
+    async def after(caller: Caller) -> None:
+        assert initialized(caller) == {"flights": [0]}
+        member = Member(caller)
+        assert initialized(caller) == {"flights": [0, 1]}
+        append(caller, b"a", partition=1)
+        assert acquired(await member.fetch(1)) == {1: [(0, 0, 1)]}
+
+    run(before, tmp_path)
+    run(after, tmp_path)
+
+
+def test_state_that_is_offline_is_not_taken_for_lost(tmp_path: Path) -> None:
+    async def body(caller: Caller) -> None:
+        other = caller.broker.topics.create("other", 1)
+        Member(caller).heartbeat(subscribed_topic_names=["flights", "other"])
+        assert initialized(caller) == {"flights": [0, 1], "other": [0]}
+        for index in range(2):
+            partition_of(caller, index, SHARE_STATE_TOPIC).log.take_offline("lost")
+        states: Any = caller.broker.share_groups.states
+        states._states.by_key.clear()  # as if it had been offline at the start
+        caller.broker.topics.delete(other)
+        assert initialized(caller) == {"flights": [0, 1]}
 
     run(body, tmp_path)
 
