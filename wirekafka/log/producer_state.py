@@ -119,7 +119,7 @@ class Producers:
                 transaction; TRANSACTION_COORDINATOR_FENCED, of a marker.
         """
         producer_id = batch.producer_id
-        if producer_id == NO_PRODUCER_ID:
+        if producer_id <= NO_PRODUCER_ID:
             return None
         producer = self.find(producer_id) or Producer(producer_id)
         if ending is not None:
@@ -202,7 +202,7 @@ class Producers:
             The transaction that it aborts, if it does.
         """
         self.end_offset = batch.last_offset + 1
-        if batch.producer_id == NO_PRODUCER_ID or batch.producer_epoch < 0:
+        if not batch.has_producer_id:
             return None
         producer = self.find(batch.producer_id) or Producer(batch.producer_id)
         if marker is not None:

@@ -224,3 +224,57 @@ def test_expire_spares_open_transactions() -> None:
 
     assert producers.expire(TIME + 1000, 1000) == 1
     assert [producer.producer_id for producer in producers] == [7]
+
+
+def written(batch: BatchHeader) -> list[Producers]:
+    """A state after the batch, and one of a log that has it."""
+    live, replayed = Producers(0), Producers(0)
+    write(live, batch)
+    replayed.replay(batch)
+    return [live, replayed]
+
+
+def test_batch_without_a_producer_is_nobodys_live_and_replayed() -> None:
+    for producers in (state for producer_id in (-1, -2) for state in written(header(0, producer_id=producer_id))):
+        assert not list(producers)
+        assert producers.end_offset == 1
+
+
+def test_producer_without_an_epoch_is_known_live_and_replayed() -> None:
+    for producers in written(header(0, epoch=-1)):
+        assert [(producer.epoch, producer.last_sequence) for producer in producers] == [(-1, 0)]
+
+
+def test_producer_whose_batches_are_of_an_older_epoch_comes_back_without_any() -> None:
+    producers = Producers(0)
+    producers.replay(header(0, is_transactional=True))
+    producers.replay(header(-1, offset=1, epoch=1, is_transactional=True, is_control=True), EndMarker(True, 0))
+    again = Producers(0)
+
+    again.read_snapshot(producers.write_snapshot(), 2)
+
+    [producer] = again
+    assert (producer.epoch, producer.batches, producer.last_offset) == (1, (), None)
+
+
+def beginning(producers: Producers, batch: BatchHeader, *, must_be_zero: bool = False) -> None:
+    producers.begin_transaction(batch, must_be_zero=must_be_zero, now_ms=TIME)
+
+
+def test_producer_that_is_known_goes_on_where_it_was_in_transactions_v2() -> None:
+    producers = Producers(0)
+    producers.replay(header(0, is_transactional=True))
+    producers.replay(header(-1, offset=1, is_transactional=True, is_control=True), EndMarker(True, 0))
+    following = header(1, offset=2, is_transactional=True)
+
+    beginning(producers, following, must_be_zero=True)
+
+    write(producers, following)
+
+
+def test_what_was_expected_of_a_transaction_goes_with_the_log() -> None:
+    producers = Producers(0)
+    beginning(producers, header(0, is_transactional=True))
+    producers.clear(10)
+
+    write(producers, header(5, offset=10, is_transactional=True))
