@@ -176,8 +176,10 @@ class Client:
         def revoked(consumer: Consumer, partitions: list[TopicPartition]) -> None:
             answer("revoked", ",".join(str(place.partition) for place in partitions))
             if is_incremental:
+                # Asked now, for a consumer that is closing may be gone once it has given everything up.
+                left = [place.partition for place in consumer.assignment() if place not in partitions]
                 consumer.incremental_unassign(partitions)
-                answer_assigned([place.partition for place in consumer.assignment()])
+                answer_assigned(left)
 
         consumer.subscribe(topic.split(","), on_assign=assigned, on_revoke=revoked)
         left = int(options.get("limit", 1 << 60))
