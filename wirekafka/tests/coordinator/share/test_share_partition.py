@@ -171,6 +171,16 @@ def test_record_delivered_often_comes_in_ever_smaller_company_and_the_last_time_
     assert (change.start_offset, share.start_offset) == (1, 1)
 
 
+def test_record_in_its_last_delivery_does_not_come_with_those_before_it() -> None:
+    share, log = SharePartition(0), log_of(3)
+    release_all(share, 2, log)
+    for _ in range(2):
+        share.acquire(Wish("m", 10, 10), 2, [LogBatch(2, 2)], LIMITS, 0)
+        share.release("m", LIMITS)
+    assert acquire(share, log) == [Acquired(0, 1, 3)]
+    assert acquire(share, log) == [Acquired(2, 2, 5)]
+
+
 def test_limit_that_was_lowered_gives_up_what_was_delivered_as_often() -> None:
     share, log = SharePartition(0), log_of(4)
     release_all(share, 3, log)

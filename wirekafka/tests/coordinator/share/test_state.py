@@ -140,3 +140,13 @@ def test_state_set_anew_forgets_what_was() -> None:
     assert (state.start_offset, state.batches, state.snapshot_epoch) == (0, [], 1)
     states.replay(ShareStateRecord(KEY, None))
     assert states.by_key == {}
+
+
+def test_update_that_says_nothing_of_the_start_leaves_it() -> None:
+    states = ShareStates()
+    states.replay(states.initialize(KEY, 1, 5, 0))
+    states.replay(
+        ShareStateRecord(KEY, ShareUpdateValue(start_offset=-1, leader_epoch=-1, state_batches=to_values([batch(7, 8)])))
+    )
+    state = states.by_key[KEY]
+    assert (state.start_offset, state.leader_epoch, state.batches) == (5, 0, [batch(7, 8)])

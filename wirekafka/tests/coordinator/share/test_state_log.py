@@ -217,3 +217,12 @@ def test_records_that_cannot_be_read_are_passed_over(tmp_path: Path) -> None:
 
     run(before, tmp_path)
     run(after, tmp_path)
+
+
+def test_state_is_in_the_partition_in_which_apache_kafka_looks_for_it(tmp_path: Path) -> None:
+    async def body(stage: Stage) -> None:
+        keys = [ShareKey("g", bytes(range(16)), index) for index in range(3)]
+        assert [str(key) for key in keys][:1] == ["g:AAECAwQFBgcICQoLDA0ODw:0"]
+        assert [stage.states.partition_of(key) for key in keys] == [19, 18, 17], "by String.hashCode, which is below 0 here"
+
+    run(body, tmp_path, share_coordinator_state_topic_num_partitions="50")
