@@ -125,6 +125,19 @@ def test_a_transaction_that_takes_too_long_is_aborted(tmp_path: Path) -> None:
     run(tmp_path, body)
 
 
+def test_a_transaction_that_its_producer_ends_right_after_the_broker_stood_still_is_not_aborted(tmp_path: Path) -> None:
+    async def body(broker: Broker) -> None:
+        producer = begin(broker)
+        mock_clock = trio.lowlevel.current_clock()
+        assert isinstance(mock_clock, trio.testing.MockClock)
+        mock_clock.jump(600)
+        await trio.sleep(0.9)
+        broker.transactions.end("x", producer, is_commit=True, client_version=2)
+        assert state_of(broker) == "CompleteCommit"
+
+    run(tmp_path, body)
+
+
 def test_a_timed_out_transaction_is_tried_again_while_its_abort_cannot_be_stored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
