@@ -68,6 +68,7 @@ def test_index_answers_from_what_is_not_saved_too(tmp_path: Path) -> None:
         (BASE, BASE + 11, [1], True),
         (BASE, BASE + 12, [1], True),
         (BASE, BASE + 30, [1, 2, 3], True),
+        (BASE, BASE + 31, [1, 2, 3], True),
         (BASE, BASE + 99, [1, 2, 3], False),
         (BASE + 10, BASE + 99, [1, 2, 3], False),
         (BASE + 11, BASE + 99, [2, 3], False),
@@ -218,3 +219,13 @@ def test_reading_a_file_that_has_shrunk_is_an_error(tmp_path: Path) -> None:
 
     with pytest.raises(BadTransactionIndexError):
         index.overlapping(BASE, BASE + 99)
+
+
+@pytest.mark.parametrize("offset", [BASE + 2000, BASE + 2003, BASE + 2005, BASE + 2006, BASE + 2009])
+def test_transaction_that_has_begun_before_is_found_among_many(tmp_path: Path, offset: int) -> None:
+    index = index_of(tmp_path, *(entry(number) for number in range(1, 300)))
+
+    found, is_complete = index.overlapping(offset, offset + 7)
+
+    assert found == [each for each in index if each.last_offset >= offset and each.first_offset < offset + 7]
+    assert is_complete
