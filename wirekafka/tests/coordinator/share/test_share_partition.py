@@ -181,6 +181,14 @@ def test_record_in_its_last_delivery_does_not_come_with_those_before_it() -> Non
     assert acquire(share, log) == [Acquired(2, 2, 5)]
 
 
+def test_records_of_a_batch_are_told_apart_by_how_often_they_came() -> None:
+    share, log = SharePartition(0), log_of(4)
+    release_all(share, 1, log)
+    share.acquire(Wish("m", 10, 10), 2, [LogBatch(2, 3)], LIMITS, 0)
+    share.release("m", LIMITS)
+    assert acquire(share, log) == [Acquired(0, 1, 2), Acquired(2, 3, 3)]
+
+
 def test_limit_that_was_lowered_gives_up_what_was_delivered_as_often() -> None:
     share, log = SharePartition(0), log_of(4)
     release_all(share, 3, log)
