@@ -35,7 +35,6 @@ from wirekafka.wire.types import Bool, Int8, Int16, Int32, Int64, Message, Nulla
 if TYPE_CHECKING:
     from wirekafka.broker import Broker
 
-FIRST_VERSION_WITH_RENEWAL = 2
 LONGEST_MEMBER_ID = 36
 
 
@@ -105,8 +104,7 @@ def share_acknowledge(broker: Broker, call: Call[ShareAcknowledgeRequest]) -> Sh
     request = call.request
     key = session_key(request.group_id, request.member_id)
     _check_epoch(broker, key, request.share_session_epoch)
-    is_renewal = call.version >= FIRST_VERSION_WITH_RENEWAL and request.is_renew_ack
-    errors = acknowledge_all(broker, key, request.topics, is_renewal=is_renewal)
+    errors = acknowledge_all(broker, key, request.topics, is_renewal=request.is_renew_ack)
     if request.share_session_epoch == FINAL_EPOCH:
         broker.share_groups.close_session(key)
     by_topic: dict[bytes, ShareAcknowledgeTopicResponse] = {}

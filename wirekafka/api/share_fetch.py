@@ -38,7 +38,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from wirekafka.api.registry import Call, serves
 from wirekafka.api.share_acknowledge import (
-    FIRST_VERSION_WITH_RENEWAL,
     AcknowledgeTopic,
     LeaderIdAndEpoch,
     NodeEndpoint,
@@ -131,8 +130,7 @@ def share_fetch(broker: Broker, call: Call[ShareFetchRequest]) -> ShareFetchResp
     if request.share_acquire_mode not in AcquireMode.__members__.values():
         # Kafka's answer to it: it stumbles over the number.
         raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
-    is_renewal = call.version >= FIRST_VERSION_WITH_RENEWAL and request.is_renew_ack
-    if is_renewal and (request.max_wait_ms or request.min_bytes or request.max_bytes or request.max_records):
+    if request.is_renew_ack and (request.max_wait_ms or request.min_bytes or request.max_bytes or request.max_records):
         # Who renews locks fetches nothing.
         raise KafkaError(ErrorCode.INVALID_REQUEST)
     try:
@@ -141,11 +139,10 @@ def share_fetch(broker: Broker, call: Call[ShareFetchRequest]) -> ShareFetchResp
         if error.code is ErrorCode.SHARE_SESSION_LIMIT_REACHED:
             return _answered_later(broker, request.max_wait_ms, error)
         raise
-    errors = acknowledge_all(broker, key, request.topics, is_renewal=is_renewal) if _says_something(request) else {}
+    errors = acknowledge_all(broker, key, request.topics, is_renewal=request.is_renew_ack) if _says_something(request) else {}
     if session is None:
         broker.share_groups.close_session(key)
-        return _response(broker, key, {}, errors)
-    if is_renewal:
+    if session is None or request.is_renew_ack:
         return _response(broker, key, {}, errors)
     epoch = session.epoch
     is_new = request.share_session_epoch == INITIAL_EPOCH

@@ -210,6 +210,15 @@ def test_partitions_share_what_a_fetch_may_have(tmp_path: Path) -> None:
     run(body, tmp_path)
 
 
+def test_broker_limits_what_a_fetch_may_have(tmp_path: Path) -> None:
+    async def body(caller: Caller) -> None:
+        for _ in range(4):
+            append(caller, b"v" * 600)
+        assert acquired(await Member(caller).fetch(0)) == {0: [(0, 0, 1)]}
+
+    run(body, tmp_path, fetch_max_bytes="1024")
+
+
 @pytest.mark.parametrize("fields", [{"max_records": 0}, {"max_bytes": 0}])
 def test_fetch_that_wants_nothing_does_not_wait(tmp_path: Path, fields: dict[str, int]) -> None:
     async def body(caller: Caller) -> None:
