@@ -115,4 +115,5 @@ def main(
             json_path.write_text(json.dumps({"machine": facts, "figures": results}, indent=2) + "\n")
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -248,14 +248,13 @@ def _run(config: BrokerConfig, stop: _Stop, published: Address | None) -> int:
     from wirekafka.errors import KafkaError
     from wirekafka.log.directory import DirectoryLockedError
     from wirekafka.server.listener import ListenError
+    from wirekafka.server.running import only_cause
 
     _take_all_files()
     try:
         trio.run(_serve, config, stop, published)
     except BaseException as error:
-        cause = error
-        while isinstance(cause, BaseExceptionGroup) and len(cause.exceptions) == 1:
-            cause = cause.exceptions[0]
+        cause = only_cause(error)
         if isinstance(cause, ConfigError):
             _fail(str(cause), ASKED_WRONG)
         if not isinstance(cause, (ListenError, DirectoryLockedError, KafkaError, OSError)):

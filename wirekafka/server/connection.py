@@ -55,7 +55,8 @@ LEAST_FRAME_BYTES = 10
 TLS_HANDSHAKE = 0x1603
 """How a TLS client begins, read as the upper half of a size (RFC 8446, 5.1)."""
 
-HTTP_METHODS = frozenset({b"GET ", b"HEAD", b"POST", b"PUT "})
+HTTP_METHODS = frozenset({b"GET ", b"HEAD", b"POST", b"PUT ", b"PRI "})
+"""The last is how HTTP/2 begins (RFC 9113, 3.4)."""
 
 _SIZE = struct.Struct(">i")
 
@@ -209,7 +210,7 @@ class Connection:
                 break
             (size,) = _SIZE.unpack_from(buffer, pos)
             if not LEAST_FRAME_BYTES <= size <= self._max_request_bytes:
-                raise ProtocolError(self._refusal_of(size))
+                raise self._dispatcher.refusal(client, self._refusal_of(size))
             stop = pos + 4 + size
             if stop > end:
                 self._frame_end = stop

@@ -251,14 +251,17 @@ class Dispatcher:
         else:
             reason = f"{api.name} {version} is not served, only {served[0]} to {served[-1]}"
         reason = f"{reason} (client id {header.client_id!r})"
-        is_new = self._is_new(client.host, reason)
         if api is None or served is None or key != API_VERSIONS_KEY:
-            raise (ProtocolError if is_new else RepeatedError)(reason)
-        if is_new:
+            raise self.refusal(client, reason)
+        if self._is_new(client.host, reason):
             log.info("Client told which versions are served", client=f"{client.host}:{client.port}", reason=reason)
         answer = Route(api, 0).encode(header.correlation_id, unsupported_version(served))
         assert isinstance(answer, bytes)
         return answer
+
+    def refusal(self, client: Client, reason: str) -> ProtocolError:
+        """The error that ends a connection; a `RepeatedError` if a client of the same host was refused for the same reason."""
+        return (ProtocolError if self._is_new(client.host, reason) else RepeatedError)(reason)
 
     def _is_new(self, *what: object) -> bool:
         """Whether this has not been said before."""

@@ -54,6 +54,8 @@ async def open_broker(
     Args:
         published: what clients reach that come in through a published port of this container.
 
+    What is raised in the block reaches the caller as it is, not in a group.
+
     Raises:
         ConfigError: settings contradict each other, or name an API that there is not.
         ListenError: an address cannot be listened on.
@@ -64,6 +66,7 @@ async def open_broker(
     """
     served_versions(config)
     broker = await Broker.open(config, clock or Clock())
+    failure: BaseException | None = None
     try:
         with _bound(config, published) as listeners:
             addresses = [listener.address for listener in listeners]
@@ -76,11 +79,22 @@ async def open_broker(
                 background.cancel_scope.cancel()
         if broker.logs.all_failed.is_set():
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "all data directories have failed")
+    except BaseExceptionGroup as group:
+        failure = only_cause(group)
     finally:
         with trio.CancelScope(shield=True, deadline=trio.current_time() + CLOSE_SECONDS) as scope:
             await broker.close()
         if scope.cancelled_caught:
             log.warning("Closing took too long: the logs will be recovered at the next start")
+    if failure is not None:
+        raise failure
+
+
+def only_cause(error: BaseException) -> BaseException:
+    """What the groups around it hold that nurseries make; of several failures, the group that holds them."""
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error
 
 
 async def _stop_without_directories(broker: Broker, scope: trio.CancelScope) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from wirekafka.api.registry import Client
+from wirekafka.errors import ProtocolError
 from wirekafka.pending import Pending
 
 
@@ -55,6 +56,10 @@ class EchoDispatcher:
             self.pendings.append(pending)
             return pending
         return self.answer(data)
+
+    @staticmethod
+    def refusal(client: Client, reason: str) -> ProtocolError:
+        return ProtocolError(reason)
 
     def complete(self, index: int = 0) -> None:
         """Gives the reply to the request that has waited longest."""

@@ -12,7 +12,14 @@ from hypothesis import strategies as st
 from wirekafka.errors import ProtocolError
 from wirekafka.pending import Pending
 from wirekafka.server import connection as module
-from wirekafka.server.connection import FRAMES_PER_TURN, LEAST_BUFFER_BYTES, SHARED_BYTES, Connection, ReceiveBuffers
+from wirekafka.server.connection import (
+    FRAMES_PER_TURN,
+    LEAST_BUFFER_BYTES,
+    SHARED_BYTES,
+    Connection,
+    ReceiveBuffers,
+    RepeatedError,
+)
 from wirekafka.tests.server.frames import EchoDispatcher, client, frame
 
 
@@ -141,6 +148,7 @@ def test_spare_buffer_is_used_again_and_let_go() -> None:
         ((1 << 20) + 1, "larger than socket.request.max.bytes=1048576"),
         (2**31 - 1, "larger than socket.request.max.bytes=1048576"),
         (0x47455420, "the client speaks HTTP"),
+        (0x50524920, "the client speaks HTTP"),
         (0x16030100, "the client speaks TLS, and this listener is PLAINTEXT"),
     ],
 )
@@ -154,6 +162,17 @@ def test_frame_of_impossible_size_ends_the_connection_with_one_line(size: int, r
     assert lines[0]["client"] == "192.0.2.7:40000"
     assert reason in lines[0]["reason"]
     assert wire.connection.held_bytes == 0
+
+
+@pytest.mark.parametrize(("error", "level"), [(ProtocolError, "warning"), (RepeatedError, "debug")])
+def test_greeting_of_another_protocol_is_told_as_the_dispatcher_says(
+    monkeypatch: pytest.MonkeyPatch, error: type[ProtocolError], level: str
+) -> None:
+    wire = Wire()
+    monkeypatch.setattr(wire.dispatcher, "refusal", lambda client, reason: error(reason))
+    with structlog.testing.capture_logs() as lines:
+        wire.arrive(b"GET / HTTP/1.1")
+    assert [line["log_level"] for line in lines] == [level]
 
 
 def test_protocol_error_ends_the_connection_after_the_answers_before_it() -> None:

@@ -204,6 +204,20 @@ def test_loopback_told_to_a_client_elsewhere_is_logged_once_for_each(tmp_path: P
     trio.run(main)
 
 
+def test_failure_in_the_block_reaches_the_caller_as_it_is(tmp_path: Path) -> None:
+    failure = LookupError("what a test found")
+
+    async def main() -> None:
+        async with open_broker(config(tmp_path)):
+            raise failure from ValueError("its cause")
+
+    with pytest.raises(LookupError) as caught:
+        trio.run(main)
+    assert caught.value is failure
+    assert isinstance(failure.__cause__, ValueError)
+    assert (tmp_path / ".kafka_cleanshutdown").exists()
+
+
 def test_cancelled_at_any_time_the_broker_lets_go_of_everything(tmp_path: Path) -> None:
     """Cancelled after each number of scheduler passes that opening takes; the next broker opens the same directory."""
 
