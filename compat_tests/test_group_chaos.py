@@ -188,6 +188,7 @@ SOUND = ("a assigned 1 0", "a read 0:0:4", "a committed 0:5", "a revoked 0", "b 
         ((*SOUND[:3], "a killed", PAUSE, *SOUND[4:]), None),
         ((*SOUND[:3], PAUSE, PAUSE, "a killed", *SOUND[4:]), None),
         ((*SOUND[:3], PAUSE, PAUSE, *SOUND[4:], SOUND[3]), None),
+        ((*SOUND[:3], "a closing", "a assigned 2 0", "b assigned 3 0", SOUND[5]), None),
         ((*SOUND[:4], "b assigned 1 0", SOUND[5]), "older epoch"),
         ((*SOUND[:5], "b read 0:6:9"), "nobody processed offsets 5 to 5"),
         (SOUND[:5], "nobody processed offsets 5 to 9"),

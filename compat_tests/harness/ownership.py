@@ -84,6 +84,7 @@ class Ownership:
     commits: dict[int, list[tuple[float, int]]] = field(default_factory=lambda: defaultdict(list))
     problems: list[str] = field(default_factory=list)
     _open: dict[str, dict[int, Interval]] = field(default_factory=lambda: defaultdict(dict))
+    _closing_ones: set[str] = field(default_factory=set)
     _gone: set[str] = field(default_factory=set)
     _heard_s: dict[str, float] = field(default_factory=dict)
 
@@ -93,6 +94,8 @@ class Ownership:
             getattr(self, f"_{event.kind}")(event)
 
     def _assigned(self, event: Event) -> None:
+        if event.member in self._closing_ones:
+            return  # aiokafka rebalances beside the program, which has stopped reading
         self._heard_s[event.member] = event.time_s
         for partition in event.partitions():
             if partition not in self._open[event.member]:
@@ -114,6 +117,7 @@ class Ownership:
         self._end(event, event.partitions(), event.time_s, is_lost=True)
 
     def _closing(self, event: Event) -> None:
+        self._closing_ones.add(event.member)
         self._end(event, list(self._open[event.member]), event.time_s)
 
     def _left(self, event: Event) -> None:
