@@ -45,6 +45,7 @@ def txn_commit(
     topic: str = "flights",
     group: str = "g",
     metadata: str | None = None,
+    transactional_id: str = "worker",
     **fields: Any,
 ) -> int:
     """The error of committing one offset."""
@@ -52,7 +53,7 @@ def txn_commit(
         partition_index=partition, committed_offset=offset, committed_leader_epoch=4, committed_metadata=metadata
     )
     request = TxnOffsetCommitRequest(
-        transactional_id="worker",
+        transactional_id=transactional_id,
         group_id=group,
         producer_id=producer.producer_id,
         producer_epoch=producer.producer_epoch,
@@ -136,6 +137,18 @@ def test_txn_offset_commit_of_a_fenced_producer_is_refused(tmp_path: Path) -> No
         assert txn_commit(caller, old, 5) == ErrorCode.INVALID_PRODUCER_EPOCH
         assert not caller.broker.groups.is_unstable("g", "flights", 1)
         assert txn_commit(caller, ProducerIdentity(old.producer_id + 7, 0), 5) == ErrorCode.INVALID_PRODUCER_ID_MAPPING
+
+    run(body, tmp_path)
+
+
+def test_txn_offset_commit_into_what_is_open_in_the_log_needs_no_more_of_the_transaction(tmp_path: Path) -> None:
+    async def body(caller: Caller) -> None:
+        producer = init(caller.broker)
+        assert txn_commit(caller, producer, 5, transactional_id="other") == ErrorCode.INVALID_PRODUCER_ID_MAPPING
+        assert txn_commit(caller, producer, 5) == ErrorCode.NONE
+        assert txn_commit(caller, producer, 5, transactional_id="other") == ErrorCode.NONE
+        end(caller.broker, producer)
+        assert txn_commit(caller, producer, 5, transactional_id="other") == ErrorCode.INVALID_PRODUCER_ID_MAPPING
 
     run(body, tmp_path)
 
