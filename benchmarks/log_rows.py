@@ -35,7 +35,7 @@ from wirekafka.log.checkpoint import (
 )
 from wirekafka.log.compaction import Compaction, Judge
 from wirekafka.log.recovery import Loader
-from wirekafka.log.segment import file_name
+from wirekafka.log.segment_files import file_name
 from wirekafka.log.storage import Folder, HandlePool, Storage
 from wirekafka.names import TopicPartition
 from wirekafka.wire.batch import Record, build_batch

@@ -42,7 +42,8 @@ from wirekafka.log.places import BadBatchError, batches_in
 from wirekafka.log.record_slices import heads_in
 from wirekafka.log.recovery import CLEANED_SUFFIX
 from wirekafka.log.rewriting import emptied, rewritten
-from wirekafka.log.segment import LOG_SUFFIX, MOST_RELATIVE_OFFSET, Segment, file_name
+from wirekafka.log.segment import MOST_RELATIVE_OFFSET, Segment
+from wirekafka.log.segment_files import LOG_SUFFIX, file_name
 from wirekafka.log.storage import FileHandle, Folder, HandlePool
 from wirekafka.log.transaction_index import AbortedTransaction, TransactionIndex
 from wirekafka.names import NO_TIMESTAMP

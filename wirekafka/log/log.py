@@ -29,7 +29,8 @@ from wirekafka.log.producer_snapshot import CorruptSnapshotError
 from wirekafka.log.producer_state import Ending
 from wirekafka.log.recovery import SNAPSHOT_SUFFIX, Loaded, replay
 from wirekafka.log.retention import BEFORE_START, count_before_start, count_expired
-from wirekafka.log.segment import Segment, file_name
+from wirekafka.log.segment import Segment
+from wirekafka.log.segment_files import file_name
 from wirekafka.log.segments import Segments
 from wirekafka.log.services import AppendInfo, LogServices
 from wirekafka.log.storage import Folder

@@ -34,7 +34,8 @@ from wirekafka.log.directory import FUTURE_FOLDER_SUFFIX, DataDirectory
 from wirekafka.log.epochs import FILE_NAME as EPOCHS_FILE
 from wirekafka.log.log import Log
 from wirekafka.log.recovery import SNAPSHOT_SUFFIX
-from wirekafka.log.segment import INDEX_SUFFIX, SEGMENT_SUFFIXES, TIME_INDEX_SUFFIX, Segment, file_name
+from wirekafka.log.segment import Segment
+from wirekafka.log.segment_files import INDEX_SUFFIX, SEGMENT_SUFFIXES, TIME_INDEX_SUFFIX, file_name
 from wirekafka.log.storage import FileHandle, Folder
 from wirekafka.log.transaction_index import SUFFIX as TRANSACTION_INDEX_SUFFIX
 from wirekafka.names import TopicPartition

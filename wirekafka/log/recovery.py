@@ -32,15 +32,8 @@ from wirekafka.log.epochs import LeaderEpochs
 from wirekafka.log.places import BadBatchError, BatchPlace
 from wirekafka.log.producer_snapshot import CorruptSnapshotError
 from wirekafka.log.producer_state import Producers
-from wirekafka.log.segment import (
-    DELETED_SUFFIX,
-    INDEX_SUFFIX,
-    LOG_SUFFIX,
-    MOST_RELATIVE_OFFSET,
-    TIME_INDEX_SUFFIX,
-    Segment,
-    file_name,
-)
+from wirekafka.log.segment import MOST_RELATIVE_OFFSET, Segment
+from wirekafka.log.segment_files import DELETED_SUFFIX, INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, file_name
 from wirekafka.log.soundness import count_records, has_sound_batch, has_sound_tail, sound_batches
 from wirekafka.log.storage import Folder, HandlePool
 from wirekafka.log.transaction_index import SUFFIX as TRANSACTION_INDEX_SUFFIX

@@ -25,17 +25,11 @@ import structlog
 from wirekafka.config import LogConfig
 from wirekafka.log.index import OffsetIndex, ShortIndexError, TimeIndex
 from wirekafka.log.places import BadBatchError, BatchPlace, batches_in, places_in
+from wirekafka.log.segment_files import INDEX_SUFFIX, LOG_SUFFIX, SEGMENT_SUFFIXES, TIME_INDEX_SUFFIX, file_name
 from wirekafka.log.storage import Bytes, FileHandle, FileRegion, Folder, HandlePool
-from wirekafka.log.transaction_index import SUFFIX as TRANSACTION_INDEX_SUFFIX
 from wirekafka.log.transaction_index import TransactionIndex
 from wirekafka.names import NO_TIMESTAMP
 from wirekafka.wire.batch import BatchHeader
-
-LOG_SUFFIX = ".log"
-INDEX_SUFFIX = ".index"
-TIME_INDEX_SUFFIX = ".timeindex"
-DELETED_SUFFIX = ".deleted"
-SEGMENT_SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
 
 MOST_RELATIVE_OFFSET = 0x7FFF_FFFF
 OFFSET_ENTRY_BYTES = OffsetIndex.entry.size
@@ -48,11 +42,6 @@ _MENDED_INTERVAL_BYTES = 4096
 """Between two entries of an index that is made anew: the default of `index.interval.bytes`."""
 
 log = structlog.get_logger(__name__)
-
-
-def file_name(base_offset: int, suffix: str) -> str:
-    """The name of a segment's file: its base offset in 20 digits, so that names sort as offsets do."""
-    return f"{base_offset:020d}{suffix}"
 
 
 class Segment:

@@ -19,7 +19,8 @@ from contextlib import suppress
 
 from wirekafka.log.places import BatchPlace
 from wirekafka.log.recovery import SNAPSHOT_SUFFIX, SWAP_SUFFIX
-from wirekafka.log.segment import DELETED_SUFFIX, Segment, file_name
+from wirekafka.log.segment import Segment
+from wirekafka.log.segment_files import DELETED_SUFFIX, file_name
 from wirekafka.log.storage import FileRegion, Folder
 from wirekafka.log.transaction_index import AbortedTransaction
 

@@ -16,7 +16,7 @@ from wirekafka.inspection.dump import Row, Selection, dump_file
 from wirekafka.inspection.files import DamageError
 from wirekafka.inspection.verification import Verification, verify
 from wirekafka.log.checkpoint import PARTITION_METADATA, RECOVERY_POINTS, write_offsets, write_partition_metadata
-from wirekafka.log.segment import file_name
+from wirekafka.log.segment_files import file_name
 from wirekafka.names import TopicPartition
 from wirekafka.tests.log.logs import NOW_MS, World, append, batch, close, config_with, idempotent
 from wirekafka.wire.batch import BatchHeader, Record, build_batch

@@ -1,0 +1,242 @@
+"""What is found in a log: batches by their offsets, and offsets by the times of records."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from wirekafka.errors import ErrorCode, KafkaError
+from wirekafka.log.storage import FileRegion
+from wirekafka.tests.log.logs import (
+    NOW_MS,
+    World,
+    append,
+    batch,
+    config_with,
+    fill,
+    read,
+    records_of,
+)
+from wirekafka.wire.batch import Compression, read_batch_header
+
+SMALL = config_with(segment_bytes=2000, index_interval_bytes=300)
+
+
+# Reading
+
+
+def test_read_begins_with_the_batch_that_holds_the_offset(tmp_path: Path) -> None:
+    log = World().open_log(tmp_path)
+    append(log, batch(b"a", b"b", b"c"))
+    append(log, batch(b"d"))
+
+    assert [record.offset for record in records_of(read(log, 1))] == [0, 1, 2, 3]
+    assert [record.offset for record in records_of(read(log, 3))] == [3]
+
+
+def test_read_at_the_end_is_empty(tmp_path: Path) -> None:
+    log = World().open_log(tmp_path)
+    append(log, b"a")
+
+    assert read(log, 1) == b""
+
+
+@pytest.mark.parametrize("offset", [-1, 1, 5])
+def test_read_out_of_range_is_refused(tmp_path: Path, offset: int) -> None:
+    log = World().open_log(tmp_path)
+    fill(log, 4)
+    log.delete_records(2)
+
+    with pytest.raises(KafkaError) as caught:
+        read(log, offset)
+
+    assert caught.value.code == ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+def test_read_is_a_region_that_outlives_its_segment(tmp_path: Path) -> None:
+    world = World()
+    log = world.open_log(tmp_path, SMALL)
+    fill(log, 30)
+    region = log.read(0, max_bytes=1000, end_offset=30, min_one_batch=True)
+    assert isinstance(region, FileRegion)
+    before = region.read()
+
+    log.delete_records(30)
+    world.pass_delays()
+
+    assert not (tmp_path / "00000000000000000000.log").exists()
+    assert region.read() == before
+    assert len(region) == len(before) == 1000
+
+
+def test_read_is_cut_at_max_bytes_anywhere(tmp_path: Path) -> None:
+    log = World().open_log(tmp_path)
+    fill(log, 3)
+
+    assert len(read(log, 0, 250)) == 250
+
+
+def test_read_first_batch_is_whole_even_if_it_is_larger_than_max_bytes(tmp_path: Path) -> None:
+    log = World().open_log(tmp_path)
+    append(log, bytes(1000))
+    append(log, b"b")
+
+    whole = read(log, 0, 10)
+
+    assert [record.offset for record in records_of(whole)] == [0]
+    assert read(log, 0, 10, min_one_batch=False) == b""
+    assert read(log, 0, 0, min_one_batch=False) == b""
+
+
+@pytest.mark.parametrize(("end_offset", "expected"), [(0, []), (1, []), (2, []), (3, [0, 1, 2]), (4, [0, 1, 2, 3])])
+def test_read_gives_no_batch_that_reaches_the_end_offset(tmp_path: Path, end_offset: int, expected: list[int]) -> None:
+    log = World().open_log(tmp_path)
+    append(log, batch(b"a", b"b", b"c"))
+    append(log, batch(b"d"))
+    append(log, batch(b"e"))
+
+    assert [record.offset for record in records_of(read(log, 0, end_offset=end_offset))] == expected
+
+
+def test_read_end_offset_in_a_later_segment_bounds_nothing(tmp_path: Path) -> None:
+    log = World().open_log(tmp_path, SMALL)
+    fill(log, 40)
+    second = log.segments.items[1].base_offset
+
+    records = records_of(read(log, 0, end_offset=second + 1))
+
+    assert records[-1].offset == second - 1
+
+
+def test_read_after_the_end_of_what_was_read_looks_nothing_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = World().open_log(tmp_path, config_with(index_interval_bytes=300))
+    fill(log, 10)
+    read(log, 0)
+    append(log, b"new")
+    monkeypatch.setattr(type(log.segments), "find", None)
+
+    assert [record.offset for record in records_of(read(log, 10))] == [10]
+
+
+def test_read_of_a_reader_that_waits_at_the_end_looks_nothing_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = World().open_log(tmp_path)
+    fill(log, 10)
+    read(log, 10)
+    append(log, b"new")
+    monkeypatch.setattr(type(log.segments), "find", None)
+
+    assert [record.offset for record in records_of(read(log, 10))] == [10]
+
+
+def test_read_of_a_reader_that_waited_across_a_roll_finds_the_new_segment(tmp_path: Path) -> None:
+    log = World().open_log(tmp_path)
+    fill(log, 10)
+    read(log, 10)
+    log.roll()
+    append(log, b"new")
+
+    assert [record.offset for record in records_of(read(log, 10))] == [10]
+
+
+def test_read_from_any_offset_reads_few_bytes_to_find_it(tmp_path: Path) -> None:
+    class Counting(World):
+        bytes_read = 0
+
+    world = Counting()
+    log = world.open_log(tmp_path)
+    fill(log, 2000)
+    log.roll()
+    original = type(world.storage).read
+
+    def counted(self: object, fd: int, size: int, position: int) -> bytes:
+        world.bytes_read += size
+        return original(fd=fd, size=size, position=position, self=self)  # type: ignore[call-arg]
+
+    type(world.storage).read = counted  # type: ignore[method-assign]
+    try:
+        for offset in range(0, 2000, 37):
+            world.bytes_read = 0
+            log.read(offset, max_bytes=1 << 20, end_offset=2000, min_one_batch=True)
+            assert world.bytes_read < 9000
+    finally:
+        type(world.storage).read = original  # type: ignore[method-assign]
+
+
+def test_batches_are_whole_and_begin_where_asked(tmp_path: Path) -> None:
+    log = World().open_log(tmp_path, SMALL)
+    fill(log, 30)
+
+    found = [read_batch_header(data).base_offset for data in log.batches(17)]
+
+    assert found == list(range(17, 30))
+
+
+# Timestamps
+
+
+def test_offset_for_timestamp_is_right_to_the_record(tmp_path: Path) -> None:
+    log = World().open_log(tmp_path)
+    append(log, batch(b"a", b"b", b"c", timestamps=[10, 30, 20]))
+    append(log, batch(b"d", b"e", timestamps=[25, 40]), leader_epoch=2)
+
+    assert log.offset_for_timestamp(0) == (0, 10, 0)
+    assert log.offset_for_timestamp(11) == (1, 30, 0)
+    assert log.offset_for_timestamp(30) == (1, 30, 0)
+    assert log.offset_for_timestamp(31) == (4, 40, 2)
+    assert log.offset_for_timestamp(41) is None
+
+
+def test_offset_for_timestamp_looks_into_compressed_batches(tmp_path: Path) -> None:
+    log = World().open_log(tmp_path)
+    append(log, batch(b"a", b"b", timestamps=[10, 20], compression=Compression.GZIP))
+
+    assert log.offset_for_timestamp(15) == (1, 20, 0)
+
+
+def test_offset_for_timestamp_skips_what_is_before_the_log_start(tmp_path: Path) -> None:
+    log = World().open_log(tmp_path)
+    append(log, batch(b"a", b"b", b"c", timestamps=[30, 20, 10]))
+    append(log, batch(b"d", timestamp=35))
+    log.delete_records(1)
+
+    assert log.offset_for_timestamp(25) == (3, 35, 0)
+    assert log.offset_for_timestamp(15) == (1, 20, 0)
+
+
+def test_offset_for_timestamp_agrees_with_a_scan_over_many_segments(tmp_path: Path) -> None:
+    log = World().open_log(tmp_path, SMALL)
+    times = [(number * 37) % 101 + number for number in range(120)]
+    for time in times:
+        append(log, batch(bytes(100), timestamp=time))
+
+    for target in range(0, 230, 3):
+        expected = next((offset for offset, time in enumerate(times) if time >= target), None)
+        found = log.offset_for_timestamp(target)
+        assert (found.offset if found else None) == expected
+
+
+def test_offset_of_max_timestamp_is_the_first_record_that_has_it(tmp_path: Path) -> None:
+    log = World().open_log(tmp_path, SMALL)
+    fill(log, 20)
+    append(log, batch(b"a", b"b", b"c", timestamps=[NOW_MS + 99, NOW_MS + 500, NOW_MS + 500]))
+    fill(log, 20)
+    append(log, batch(b"d", timestamp=NOW_MS + 500))
+
+    assert log.offset_of_max_timestamp() == (21, NOW_MS + 500, 0)
+
+
+def test_offset_of_max_timestamp_before_the_log_start_is_not_found(tmp_path: Path) -> None:
+    log = World().open_log(tmp_path)
+    append(log, batch(b"a", b"b", b"c", timestamps=[90, 20, 10]))
+    append(log, batch(b"d", timestamp=15))
+    log.delete_records(1)
+
+    assert log.offset_of_max_timestamp() == (1, 20, 0)
+
+
+def test_offset_of_max_timestamp_without_timestamps_is_none(tmp_path: Path) -> None:
+    log = World().open_log(tmp_path)
+    append(log, batch(b"a", timestamp=-1))
+
+    assert log.offset_of_max_timestamp() is None
