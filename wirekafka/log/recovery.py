@@ -285,7 +285,9 @@ class Loader:
             file_size = segment.size
             self._rebuild(segment, epochs, producers)
             if segment.size < file_size:
-                if not self.has_lost_power and self._has_more(segments, number, file_size):
+                # What was synced does not go with the machine's power.
+                was_synced = self.is_clean or segment.next_offset() < self.recovery_point
+                if (was_synced or not self.has_lost_power) and self._has_more(segments, number, file_size):
                     self._refuse_damage(segment, "there are sound batches behind it")
                 self._cut(segments, number, file_size)
                 break

@@ -117,6 +117,23 @@ def test_writes_lost_in_the_midst_are_cut_after_the_machine_has_ended(tmp_path: 
 
 
 @pytest.mark.parametrize("is_clean", [True, False])
+def test_damage_of_what_was_synced_is_not_the_work_of_the_machines_end(tmp_path: Path, is_clean: bool) -> None:
+    log = World().open_log(tmp_path)
+    fill(log, 10)
+    at = positions(log)[4]
+    end_offset = log.log_end_offset
+    close(log)
+    file = log_files(tmp_path)[0]
+    damage(file, at + 8)
+    before = file.read_bytes()
+
+    with pytest.raises(BadBatchError, match=f"byte {at}"):
+        World().open_log(tmp_path, recovery_point=end_offset, is_clean=is_clean, has_lost_power=True)
+
+    assert file.read_bytes() == before
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
 def test_damage_before_the_recovery_point_is_found_when_an_index_is_made_anew(tmp_path: Path, is_clean: bool) -> None:
     log = World().open_log(tmp_path, SMALL_SEGMENTS)
     fill(log, 30)
