@@ -12,6 +12,7 @@ import click
 from benchmarks import load, machine, report
 from benchmarks.brokers import open_broker
 from benchmarks.consumer_rows import CONSUMER_ROWS
+from benchmarks.floor_rows import FLOOR_ROWS
 from benchmarks.group_rows import GROUP_ROWS
 from benchmarks.log_rows import LOG_ROWS, LogRow
 from benchmarks.rows import RESTING, ROWS, Figures, Row, Timing
@@ -19,7 +20,8 @@ from benchmarks.transaction_rows import TRANSACTION_ROWS
 from compat_tests.harness import jars
 from compat_tests.harness.broker import running
 
-NAMES = [row.name for row in (*RESTING, *ROWS, *TRANSACTION_ROWS, *LOG_ROWS, *GROUP_ROWS, *CONSUMER_ROWS)]
+OWN_ROWS = (*FLOOR_ROWS, *LOG_ROWS, *GROUP_ROWS, *CONSUMER_ROWS)
+NAMES = [row.name for row in (*RESTING, *ROWS, *TRANSACTION_ROWS, *OWN_ROWS)]
 
 Results = dict[str, dict[str, dict[str, list[float]]]]
 
@@ -94,8 +96,7 @@ def main(
     timing = Timing(warmup, seconds)
     results: Results = defaultdict(lambda: defaultdict(lambda: defaultdict(list)))
     resting, loaded, of_log = (
-        tuple(row for row in rows if not names or row.name in names)
-        for rows in (RESTING, (*ROWS, *TRANSACTION_ROWS), (*LOG_ROWS, *GROUP_ROWS, *CONSUMER_ROWS))
+        tuple(row for row in rows if not names or row.name in names) for rows in (RESTING, (*ROWS, *TRANSACTION_ROWS), OWN_ROWS)
     )
     try:
         load.program()

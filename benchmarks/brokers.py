@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Protocol
 
 import psutil
 
@@ -23,6 +24,7 @@ __all__ = [
     "Broker",
     "MeasuredKafka",
     "MeasuredWirekafka",
+    "Server",
     "await_metadata",
     "cpu_seconds",
     "open_broker",
@@ -95,7 +97,17 @@ def open_broker(kind: str, directory: Path) -> MeasuredWirekafka | MeasuredKafka
     return broker
 
 
-def cpu_seconds(broker: Broker) -> float:
+class Server(Protocol):
+    """What is measured: a process, and where it is reached."""
+
+    @property
+    def bootstrap(self) -> str: ...
+
+    @property
+    def pid(self) -> int: ...
+
+
+def cpu_seconds(broker: Server) -> float:
     """CPU time of the broker's process so far, user and system."""
     times = psutil.Process(broker.pid).cpu_times()
     return times.user + times.system

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from benchmarks.brokers import Broker, cpu_seconds
+from benchmarks.brokers import Server, cpu_seconds
 from compat_tests.harness.jars import CACHE, made_once
 
 SOURCES = Path(__file__).resolve().parent / "load"
@@ -61,13 +61,13 @@ def program() -> Path:
     return made_once(CACHE / f"load-{digest}", build) / "load"
 
 
-def start(broker: Broker, command: str, **options: object) -> subprocess.Popen[str]:
+def start(broker: Server, command: str, **options: object) -> subprocess.Popen[str]:
     """Starts one command of the load program against the broker."""
     arguments = [f"{name}={value}" for name, value in {"bootstrap": broker.bootstrap, **options}.items()]
     return subprocess.Popen([str(program()), command, *arguments], stdout=subprocess.PIPE, text=True)
 
 
-def run(broker: Broker, command: str, **options: object) -> None:
+def run(broker: Server, command: str, **options: object) -> None:
     """Runs a command that measures nothing, to its end.
 
     Raises:
@@ -79,7 +79,7 @@ def run(broker: Broker, command: str, **options: object) -> None:
         raise LoadError(f"load {command} ended with {process.returncode}")
 
 
-def measure(broker: Broker, command: str, **options: object) -> Measured:
+def measure(broker: Server, command: str, **options: object) -> Measured:
     """Runs a command and samples the broker at the beginning and the end of the measured time.
 
     Raises:

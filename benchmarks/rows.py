@@ -61,7 +61,12 @@ class Row:
     run: Callable[[AnyBroker, Timing], Figures]
 
 
-def _throughput(measured: load.Measured) -> Figures:
+BATCHES_OF_9000 = {"connections": 1, "in_flight": 5, "records": 9000}
+"""Options of the load's requests: batches of 1 MB, the largest that brokers take."""
+
+
+def throughput(measured: load.Measured) -> Figures:
+    """Records a second, and what a million of them cost on both sides."""
     millions = measured.counted["records"] / 1e6
     return {
         "rate": measured.per_second("records") / 1e6,
@@ -70,7 +75,8 @@ def _throughput(measured: load.Measured) -> Figures:
     }
 
 
-def _throughput_figures(rate: float | None = None, cpu: float | None = None) -> dict[str, Figure]:
+def throughput_figures(rate: float | None = None, cpu: float | None = None) -> dict[str, Figure]:
+    """The figures of `throughput`, with the ratios that are asked."""
     return {
         "rate": Figure("million records/s", asked_ratio=rate),
         "cpu": Figure("broker CPU s a million", asked_ratio=cpu),
@@ -86,7 +92,7 @@ def create_topic(broker: AnyBroker, topic: str, partitions: int = 1) -> None:
 
 def _produce(broker: AnyBroker, timing: Timing, *, topic: str, partitions: int, **options: object) -> Figures:
     load.run(broker, "create", topic=topic, partitions=partitions)
-    return _throughput(load.measure(broker, "produce", topic=topic, partitions=partitions, **options, **timing.options()))
+    return throughput(load.measure(broker, "produce", topic=topic, partitions=partitions, **options, **timing.options()))
 
 
 def produce(broker: AnyBroker, timing: Timing) -> Figures:
@@ -95,20 +101,19 @@ def produce(broker: AnyBroker, timing: Timing) -> Figures:
 
 def produce_batches(broker: AnyBroker, timing: Timing) -> Figures:
     create_topic(broker, "batches")
-    options = {"topic": "batches", "connections": 1, "in_flight": 5, "records": 9000}
-    return _throughput(load.measure(broker, "requests", **options, **timing.options()))
+    return throughput(load.measure(broker, "requests", topic="batches", **BATCHES_OF_9000, **timing.options()))
 
 
 def produce_500_batches(broker: AnyBroker, timing: Timing) -> Figures:
     create_topic(broker, "many-batches", 500)
     options = {"topic": "many-batches", "partitions": 500, "connections": 4, "in_flight": 5, "records": 100}
-    return _throughput(load.measure(broker, "requests", **options, **timing.options()))
+    return throughput(load.measure(broker, "requests", **options, **timing.options()))
 
 
 def fetch(broker: AnyBroker, timing: Timing) -> Figures:
     load.run(broker, "create", topic="read", partitions=1)
     load.run(broker, "produce", topic="read", count=5_000_000)
-    return _throughput(load.measure(broker, "fetch", topic="read", **timing.options()))
+    return throughput(load.measure(broker, "fetch", topic="read", **timing.options()))
 
 
 def produce_500(broker: AnyBroker, timing: Timing) -> Figures:
@@ -222,9 +227,9 @@ RESTING = (
 )
 
 ROWS = (
-    Row("produce", "Produce 100 B, 1 partition, acks=1", _throughput_figures(1.5, 0.25), produce),
-    Row("fetch", "Fetch of the same", _throughput_figures(1.0, 0.3), fetch),
-    Row("produce-500", "Produce 100 B over 500 partitions", _throughput_figures(2.0, 0.25), produce_500),
+    Row("produce", "Produce 100 B, 1 partition, acks=1", throughput_figures(1.5, 0.25), produce),
+    Row("fetch", "Fetch of the same", throughput_figures(1.0, 0.3), fetch),
+    Row("produce-500", "Produce 100 B over 500 partitions", throughput_figures(2.0, 0.25), produce_500),
     Row(
         "requests-20x5",
         "One-record Produce requests, 20 connections x 5 in flight",
@@ -244,9 +249,9 @@ ROWS = (
         {"p50": Figure("p50 ms"), "p99": Figure("p99 ms"), "max": Figure("max ms")},
         fairness,
     ),
-    Row("produce-batches", "Produce 100 B in batches of 9,000 made beforehand", _throughput_figures(), produce_batches),
-    Row("produce-500-batches", "The same over 500 partitions, in batches of 100", _throughput_figures(), produce_500_batches),
-    Row("produce-1k", "Produce 1 KiB over 12 partitions, acks=all", _throughput_figures(), produce_1k),
-    Row("produce-lz4", "Produce 100 B, lz4", _throughput_figures(), produce_lz4),
+    Row("produce-batches", "Produce 100 B in batches of 9,000 made beforehand", throughput_figures(), produce_batches),
+    Row("produce-500-batches", "The same over 500 partitions, in batches of 100", throughput_figures(), produce_500_batches),
+    Row("produce-1k", "Produce 1 KiB over 12 partitions, acks=all", throughput_figures(), produce_1k),
+    Row("produce-lz4", "Produce 100 B, lz4", throughput_figures(), produce_lz4),
     Row("memory", "Memory after all that", {"rss": Figure("MiB", asked_ratio=0.2)}, memory),
 )
