@@ -385,6 +385,8 @@ class TransactionRuntime:
             self._carry_out(transactional_id, self.partition_of(transactional_id), self._clock.now_ms())
 
     def _abort_timed_out(self) -> None:
+        # First, lest what goes wrong once leaves transactions open for ever.
+        self._clock.expire_later(self._abort_interval_ms, self._abort_timed_out)
         now_ms = self._clock.now_ms()
         for transactional_id in self._coordinator.timed_out(now_ms):
             try:
@@ -393,16 +395,15 @@ class TransactionRuntime:
                 log.warning("Cannot abort a transaction that timed out", transactional_id=transactional_id, error=str(error))
             else:
                 log.info("Aborted a transaction that timed out", transactional_id=transactional_id)
-        self._clock.expire_later(self._abort_interval_ms, self._abort_timed_out)
 
     def _expire(self) -> None:
+        self._clock.call_later(self._expiration_interval_ms, self._expire)
         by_partition: dict[int, list[TransactionRecord]] = {}
         now_ms = self._clock.now_ms()
         for record in self._coordinator.expired(now_ms):
             by_partition.setdefault(self.partition_of(record.transactional_id), []).append(record)
         for index, records in by_partition.items():
             self._forget(index, records, now_ms)
-        self._clock.call_later(self._expiration_interval_ms, self._expire)
 
     def _forget(self, index: int, records: list[TransactionRecord], now_ms: int) -> None:
         try:

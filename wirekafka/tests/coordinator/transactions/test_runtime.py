@@ -17,6 +17,7 @@ from wirekafka.cluster.partition import Partition
 from wirekafka.cluster.producer_ids import FILE_NAME
 from wirekafka.config import BrokerConfig
 from wirekafka.coordinator.requests import CommitRequest, PartitionCommit
+from wirekafka.coordinator.transactions.coordinator import TransactionCoordinator
 from wirekafka.coordinator.transactions.requests import InitRequest, ProducerIdentity
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.names import TRANSACTION_STATE_TOPIC, TopicPartition
@@ -151,6 +152,30 @@ def test_a_timed_out_transaction_is_tried_again_while_its_abort_cannot_be_stored
         assert state_of(broker) == "CompleteAbort"
 
     run(tmp_path, body)
+
+
+def test_transactions_time_out_and_ids_expire_again_after_something_has_gone_wrong(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def body(broker: Broker) -> None:
+        begin(broker, timeout_ms=5000)
+        broker.transactions.init_producer_id(InitRequest("unused", 1000))
+        with monkeypatch.context() as patch, capture_logs() as logs:
+            for name in ("timed_out", "expired"):
+                patch.setattr(TransactionCoordinator, name, lambda self, now_ms: 1 // 0)
+            await trio.sleep(61)
+        assert "a timer failed" in {entry["event"] for entry in logs}
+        assert state_of(broker) == "Ongoing"
+        await trio.sleep(61)
+        assert state_of(broker) == "CompleteAbort"
+        with pytest.raises(KafkaError, match="TRANSACTIONAL_ID_NOT_FOUND"):
+            broker.transactions.describe("unused")
+
+    settings = {
+        "transactional_id_expiration_ms": "60000",
+        "transaction_remove_expired_transaction_cleanup_interval_ms": "60000",
+    }
+    run(tmp_path, body, **settings)
 
 
 def test_transactional_ids_that_are_not_used_expire(tmp_path: Path) -> None:
