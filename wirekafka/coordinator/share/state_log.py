@@ -27,7 +27,7 @@ from wirekafka.coordinator.share.state import ShareState, ShareStates
 from wirekafka.errors import KafkaError, ProtocolError
 from wirekafka.log.validation import Origin
 from wirekafka.names import SHARE_STATE_TOPIC
-from wirekafka.wire.batch import Record, build_batch, iterate_records
+from wirekafka.wire.batch import BatchHeader, Record, build_batch, iterate_records
 from wirekafka.wire.compression import Compression
 
 if TYPE_CHECKING:
@@ -123,10 +123,18 @@ class ShareStateLog:
     def _load_partition(self, partition: Partition) -> None:
         """Brings the states in one partition back; those of one that is offline are not available."""
         name = str(partition.topic_partition)
-        if partition.is_offline:
+        try:
+            partition.check_online()
+            batches = list(partition.log.batches(partition.log.log_start_offset))
+        except KafkaError:
+            if not partition.is_offline:
+                raise
             log.error("The state of share groups is not available: its partition is offline", partition=name)
             return
-        for batch in partition.log.batches(partition.log.log_start_offset):
+        for batch in batches:
+            if BatchHeader(batch).is_control:
+                # Whoever names this partition in a transaction gets a marker here.
+                continue
             for record in iterate_records(batch):
                 try:
                     decoded = decode(record.key, record.value)

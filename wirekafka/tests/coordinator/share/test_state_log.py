@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import trio
 import trio.testing
+from structlog.testing import capture_logs
 
 from wirekafka.broker import Broker
 from wirekafka.clock import Clock
@@ -21,7 +22,7 @@ from wirekafka.coordinator.share.share_partition import StateChange
 from wirekafka.coordinator.share.state_log import ShareStateLog
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.names import SHARE_STATE_TOPIC
-from wirekafka.wire.batch import Record, build_batch
+from wirekafka.wire.batch import LENGTH_OFFSET, Record, build_batch
 
 WALL_SECONDS = 1_700_000_000
 PRUNE_SECONDS, COLD_SECONDS = 300, 300
@@ -216,6 +217,42 @@ def test_records_that_cannot_be_read_are_passed_over(tmp_path: Path) -> None:
         assert stage.known == {0: (5, [])}
 
     run(before, tmp_path)
+    run(after, tmp_path)
+
+
+def test_markers_among_the_states_mean_nothing(tmp_path: Path) -> None:
+    async def before(stage: Stage) -> None:
+        stage.states.initialize({stage.keys[0]: 5}, state_epoch=1)
+        topic = stage.broker.topics.find(SHARE_STATE_TOPIC)
+        assert topic is not None
+        topic.partitions[0].write_marker(7, 0, coordinator_epoch=0, is_commit=True, now_ms=0, transaction_version=0)
+
+    async def after(stage: Stage) -> None:
+        assert stage.known == {0: (5, [])}
+
+    run(before, tmp_path)
+    with capture_logs() as logs:
+        run(after, tmp_path)
+    assert not [entry for entry in logs if entry["log_level"] == "error"]
+
+
+def test_a_log_that_turns_out_to_be_damaged_keeps_no_broker_from_starting(tmp_path: Path) -> None:
+    async def before(stage: Stage) -> None:
+        stage.states.initialize({stage.keys[0]: 5}, state_epoch=1)
+        stage.log.roll()
+        stage.write(0, 7)
+        stage.log.roll()
+
+    async def after(stage: Stage) -> None:
+        assert stage.known == {}
+        with pytest.raises(KafkaError):
+            stage.states.initialize({stage.keys[0]: 5}, state_epoch=1)
+
+    run(before, tmp_path)
+    second = sorted((tmp_path / f"{SHARE_STATE_TOPIC}-0").glob("*.log"))[1]
+    with second.open("r+b") as file:
+        file.seek(LENGTH_OFFSET)
+        file.write(b"\0\0\0\1")
     run(after, tmp_path)
 
 
