@@ -17,7 +17,8 @@ from __future__ import annotations
 import heapq
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import islice
+from dataclasses import dataclass, field
+from itertools import chain, islice
 from typing import NamedTuple
 
 from wirekafka.coordinator.modern.topics import Partitions
@@ -145,6 +146,44 @@ def _with_partitions(target: Partitions, added: Iterable[tuple[bytes, int]]) -> 
     return grown
 
 
+@dataclass(slots=True)
+class _Readers:
+    """The members that subscribe to a topic; one object for all topics that have the same ones.
+
+    Attributes:
+        indexes: of the members.
+        least: a heap of their loads and indexes. Loads only grow while partitions are given out, so one that is out of date
+            is too small, and comes to the top.
+        even_at: how many partitions had been moved when nobody had to move any of theirs.
+    """
+
+    indexes: list[int]
+    least: list[tuple[int, int]] = field(default_factory=list)
+    even_at: int = -1
+
+
+def _readers_of_topics(members: Sequence[AssignedMember]) -> dict[bytes, _Readers]:
+    by_subscription: dict[frozenset[bytes], list[int]] = defaultdict(list)
+    for index, member in enumerate(members):
+        by_subscription[member.topic_ids].append(index)
+    subscriptions: dict[bytes, list[int]] = defaultdict(list)
+    for number, topic_ids in enumerate(by_subscription):
+        for topic_id in topic_ids:
+            subscriptions[topic_id].append(number)
+    if len(by_subscription) == len(members):
+        # The number of a subscription is that of its member, and hardly any two topics have the same ones.
+        return {topic_id: _Readers(numbers) for topic_id, numbers in subscriptions.items()}
+    subscribers = list(by_subscription.values())
+    known: dict[tuple[int, ...], _Readers] = {}
+    readers = {}
+    for topic_id, numbers in subscriptions.items():
+        key = tuple(numbers)
+        if key not in known:
+            known[key] = _Readers(list(chain.from_iterable(subscribers[number] for number in numbers)))
+        readers[topic_id] = known[key]
+    return readers
+
+
 class _Balancer:
     """Members that subscribe to different topics: what is free goes to the least loaded subscriber, then loads are evened out."""
 
@@ -152,18 +191,16 @@ class _Balancer:
         self._members = members
         self._counts = partition_counts
         self._loads = [0] * len(members)
-        self._subscribers: dict[bytes, list[int]] = defaultdict(list)
-        for index, member in enumerate(members):
-            for topic_id in member.topic_ids:
-                self._subscribers[topic_id].append(index)
+        self._moves = 0
+        self._readers = _readers_of_topics(members)
         # For each topic, the owner of each partition; None while it is free.
         self._owners: dict[bytes, list[int | None]] = {
-            topic_id: [None] * partition_counts[topic_id] for topic_id in self._subscribers
+            topic_id: [None] * partition_counts[topic_id] for topic_id in self._readers
         }
 
     def assign(self) -> dict[str, Partitions]:
         self._keep_targets()
-        topic_ids = sorted(self._subscribers, key=self._topic_order)
+        topic_ids = sorted(self._readers, key=self._topic_order)
         for topic_id in topic_ids:
             self._give_out(topic_id)
         for _ in range(MAX_BALANCING_PASSES):
@@ -182,33 +219,43 @@ class _Balancer:
 
     def _topic_order(self, topic_id: bytes) -> tuple[float, int, bytes]:
         """Topics with many partitions for few subscribers first: there is the least choice of whom to give them."""
-        readers = len(self._subscribers[topic_id])
+        readers = len(self._readers[topic_id].indexes)
         return -self._counts[topic_id] / readers, readers, topic_id
 
     def _give_out(self, topic_id: bytes) -> None:
         owners = self._owners[topic_id]
         if None not in owners:
             return
-        least = [(self._loads[index], index) for index in self._subscribers[topic_id]]
-        heapq.heapify(least)
+        readers, loads = self._readers[topic_id], self._loads
+        least = readers.least
+        if not least:
+            least += [(loads[index], index) for index in readers.indexes]
+            heapq.heapify(least)
         for partition, owner in enumerate(owners):
             if owner is None:
                 load, index = least[0]
+                while load != loads[index]:
+                    heapq.heapreplace(least, (loads[index], index))
+                    load, index = least[0]
                 owners[partition] = index
-                self._loads[index] = load + 1
+                loads[index] = load + 1
                 heapq.heapreplace(least, (load + 1, index))
 
     def _balance(self, topic_id: bytes) -> int:
         """Moves partitions of one topic from its most loaded to its least loaded subscribers; returns how many."""
-        readers, loads, owners = self._subscribers[topic_id], self._loads, self._owners[topic_id]
-        if len(readers) < 2 or max(loads[index] for index in readers) - min(loads[index] for index in readers) <= 1:
+        readers, loads, owners = self._readers[topic_id], self._loads, self._owners[topic_id]
+        if readers.even_at == self._moves:
+            return 0
+        theirs = [loads[index] for index in readers.indexes]
+        if max(theirs) - min(theirs) <= 1:
+            readers.even_at = self._moves
             return 0
         owned: dict[int, list[int]] = defaultdict(list)
         for partition, owner in enumerate(owners):
             assert owner is not None
             owned[owner].append(partition)
         most = [(-loads[index], index) for index in owned]
-        least = [(loads[index], index) for index in readers]
+        least = [(loads[index], index) for index in readers.indexes]
         heapq.heapify(most)
         heapq.heapify(least)
         moved = 0
@@ -228,6 +275,7 @@ class _Balancer:
             heapq.heapreplace(most, (-loads[giver], giver))
             heapq.heapreplace(least, (loads[taker], taker))
             moved += 1
+        self._moves += moved
         return moved
 
     def _targets(self) -> dict[str, Partitions]:

@@ -74,6 +74,18 @@ def test_uniform_evens_out_loads_of_members_with_different_topics() -> None:
     check(assigned, both + one, {A: 4, B: 2})
 
 
+def test_uniform_looks_again_at_loads_that_were_even_before_something_moved() -> None:
+    both = frozenset({A, B})
+    given_ = [
+        AssignedMember("m0", None, both, {B: frozenset({0, 1})}),
+        AssignedMember("m1", None, frozenset({A}), {}),
+        AssignedMember("m2", None, both, {A: frozenset({0})}),
+    ]
+    assigned = assign_uniformly(given_, {A: 1, B: 4})
+    assert [sum(map(len, target.values())) for target in assigned.values()] == [2, 1, 2]
+    check(assigned, given_, {A: 1, B: 4})
+
+
 def test_range_gives_partitions_of_equal_topics_to_the_same_members() -> None:
     assigned = assign_ranges(members("m2", "m1", topics=(A, B)), {A: 5, B: 5})
     assert shares(assigned, A) == shares(assigned, B) == {"m1": [0, 1, 2], "m2": [3, 4]}
