@@ -317,6 +317,11 @@ class TransactionCoordinator:
         """The transactional ids whose transactions have been open for too long."""
         return [known.transactional_id for known in self.transactions.values() if known.has_timed_out(now_ms)]
 
+    def has_timed_out(self, transactional_id: str, now_ms: int) -> bool:
+        """A transaction of that id is open, and has been for too long."""
+        known = self.transactions.get(transactional_id)
+        return known is not None and known.has_timed_out(now_ms)
+
     def abort_timed_out(self, transactional_id: str, now_ms: int) -> Step[None]:
         """Aborts a transaction that has been open for too long, and fences its producer.
 

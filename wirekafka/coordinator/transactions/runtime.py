@@ -15,6 +15,7 @@ org.apache.kafka.server.transaction.AddPartitionsToTxnManager.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import structlog
@@ -51,6 +52,10 @@ log = structlog.get_logger(__name__)
 
 RETRY_MS = 500
 """How long after a marker could not be written it is tried again."""
+
+MOST_ABORTED_AT_ONCE = 100
+"""How many transactions that timed out are aborted in one go, which takes some 10 ms; then clients have their turn."""
+ABORT_PAUSE_MS = 10
 
 RECORDS_IN_BATCH = 1000
 """How many tombstones go into one batch."""
@@ -387,8 +392,17 @@ class TransactionRuntime:
     def _abort_timed_out(self) -> None:
         # First, lest what goes wrong once leaves transactions open for ever.
         self._clock.expire_later(self._abort_interval_ms, self._abort_timed_out)
+        self._abort(self._coordinator.timed_out(self._clock.now_ms()))
+
+    def _abort(self, timed_out: list[str]) -> None:
+        """Aborts the first of these transactions and a little later the others, unless they have ended by then."""
+        others = timed_out[MOST_ABORTED_AT_ONCE:]
+        if others:
+            self._clock.call_later(ABORT_PAUSE_MS, partial(self._abort, others))
         now_ms = self._clock.now_ms()
-        for transactional_id in self._coordinator.timed_out(now_ms):
+        for transactional_id in timed_out[:MOST_ABORTED_AT_ONCE]:
+            if not self._coordinator.has_timed_out(transactional_id, now_ms):
+                continue
             try:
                 self._run(self._coordinator.abort_timed_out(transactional_id, now_ms), now_ms)
             except KafkaError as error:

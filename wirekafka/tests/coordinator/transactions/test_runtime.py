@@ -139,6 +139,23 @@ def test_a_transaction_that_its_producer_ends_right_after_the_broker_stood_still
     run(tmp_path, body)
 
 
+def test_many_transactions_that_take_too_long_are_aborted_in_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("wirekafka.coordinator.transactions.runtime.MOST_ABORTED_AT_ONCE", 2)
+
+    async def body(broker: Broker) -> None:
+        producers = {transactional_id: begin(broker, transactional_id, timeout_ms=5000) for transactional_id in "vwxyz"}
+        await trio.sleep(10.001)
+        assert [state_of(broker, each) for each in "vwxyz"] == ["CompleteAbort"] * 2 + ["Ongoing"] * 3
+        broker.transactions.end("x", producers["x"], is_commit=True, client_version=2)
+        await trio.sleep(1)
+        assert [state_of(broker, each) for each in "vwxyz"] == [*["CompleteAbort"] * 2, "CompleteCommit", *["CompleteAbort"] * 2]
+        begin(broker, "v", timeout_ms=5000)
+        await trio.sleep(20)
+        assert state_of(broker, "v") == "CompleteAbort"
+
+    run(tmp_path, body)
+
+
 def test_a_timed_out_transaction_is_tried_again_while_its_abort_cannot_be_stored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
