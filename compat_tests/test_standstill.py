@@ -8,8 +8,8 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -18,11 +18,10 @@ from compat_tests.harness import broker as brokers
 from compat_tests.harness.broker import CLASSES, WIREKAFKA, Broker
 from compat_tests.harness.herd import AIOKAFKA, CLASSIC, CONFLUENT, CONSUMER, JAVA, KAFKA_PYTHON, Herd, Library, Load
 from compat_tests.harness.topics import create_topic
-from compat_tests.harness.waiting import wait_until
 
 pytestmark = [pytest.mark.xdist_group("standstill"), pytest.mark.timeout(180)]
 
-MEMBERS, PARTITIONS, PER_SECOND = 4, 8, 200
+MEMBERS, PARTITIONS, PER_SECOND = 3, 6, 100
 SESSION_MS = 4000
 STANDSTILL_S = 9
 SETTINGS = {
@@ -42,11 +41,19 @@ def own_broker(broker_kind: str, tmp_path_factory: pytest.TempPathFactory) -> It
 
 
 @pytest.fixture
-def herd(own_broker: Broker, topic: str, tmp_path: Path) -> Iterator[Herd]:
-    create_topic(own_broker.bootstrap, topic, PARTITIONS)
-    herd = Herd(own_broker, topic, topic, tmp_path, session_ms=SESSION_MS)
-    yield herd
-    herd.close()
+def make_herd(own_broker: Broker, topic: str, tmp_path: Path) -> Iterator[Callable[[Library, str], Herd]]:
+    """Makes groups of members of one library, each with a topic of its own."""
+    with ExitStack() as stack:
+
+        def make(library: Library, protocol: str) -> Herd:
+            name = f"{topic}-{library}-{protocol}"
+            create_topic(own_broker.bootstrap, name, PARTITIONS)
+            herd = Herd(own_broker, name, name, tmp_path, session_ms=SESSION_MS)
+            stack.callback(herd.close)
+            herd.add(library, protocol, MEMBERS)
+            return herd
+
+        yield make
 
 
 @contextmanager
@@ -73,45 +80,48 @@ def changes(herd: Herd) -> list[str]:
     return [str(event) for event in herd.log if event.kind not in ("read", "committed", "refused")]
 
 
-def endure(herd: Herd, pids: Iterable[int]) -> None:
+def endure(herds: Sequence[Herd], pids: Callable[[], Iterable[int]]) -> None:
     """Lets the processes stand still under load; in the end all members have what they had, and have read everything."""
-    load = Load(herd.broker.bootstrap, herd.topic, PARTITIONS, PER_SECOND)
+    loads = [Load(herd.broker.bootstrap, herd.topic, PARTITIONS, PER_SECOND) for herd in herds]
     try:
-        herd.start(herd.places)
-        herd.wait_until_shared(PARTITIONS)
-        before = changes(herd)
-        with stopped(pids):
+        for herd in herds:
+            herd.start(herd.places)
+        for herd in herds:
+            herd.wait_until_shared(PARTITIONS)
+        before = [changes(herd) for herd in herds]
+        with stopped(pids()):
             time.sleep(STANDSTILL_S)
-        count = len(herd.log)
+        # So long that whoever was not heard of would be gone.
         time.sleep(SESSION_MS / 1000 * 1.5)
-        wait_until(lambda: herd.refresh() or len(herd.log) > count, timeout_s=20, what="records are read again")
-        end_offsets = load.finish()
-        herd.wait_until_read(load)
+        for herd, load in zip(herds, loads, strict=True):
+            load.finish()
+            herd.wait_until_read(load)
     finally:
-        load.finish()
-    assert changes(herd) == before, str(herd)
-    assert herd.judge().faults(end_offsets) == [], str(herd)
+        for load in loads:
+            load.finish()
+    for herd, load, known in zip(herds, loads, before, strict=True):
+        assert changes(herd) == known, str(herd)
+        assert herd.judge().faults(load.end_offsets) == [], str(herd)
 
 
 @pytest.mark.parametrize(
-    ("library", "protocol"),
+    "kinds",
     # librdkafka gives a membership of the classic protocol up by itself when it has heard nothing for the time of a session.
     [
-        pytest.param(KAFKA_PYTHON, CLASSIC, id="kafka-python"),
-        pytest.param(AIOKAFKA, CLASSIC, id="aiokafka"),
-        pytest.param(CONFLUENT, CONSUMER, id="confluent"),
-        pytest.param(JAVA, CLASSIC, id="java-classic", marks=pytest.mark.java),
-        pytest.param(JAVA, CONSUMER, id="java-consumer", marks=pytest.mark.java),
+        pytest.param([(KAFKA_PYTHON, CLASSIC), (AIOKAFKA, CLASSIC), (CONFLUENT, CONSUMER)], id="python"),
+        pytest.param([(JAVA, CLASSIC), (JAVA, CONSUMER)], id="java", marks=pytest.mark.java),
     ],
 )
-def test_members_outlive_a_broker_that_stands_still(herd: Herd, library: Library, protocol: str) -> None:
-    herd.add(library, protocol, MEMBERS)
-    endure(herd, [herd.broker.pid])
+def test_members_outlive_a_broker_that_stands_still(
+    own_broker: Broker, make_herd: Callable[[Library, str], Herd], kinds: Sequence[tuple[Library, str]]
+) -> None:
+    endure([make_herd(*kind) for kind in kinds], lambda: [own_broker.pid])
 
 
-def test_members_that_stand_still_along_with_their_broker_live_on(herd: Herd) -> None:
+def test_members_that_stand_still_along_with_their_broker_live_on(
+    own_broker: Broker, make_herd: Callable[[Library, str], Herd]
+) -> None:
     """As when somebody stops a job with everything in it, and continues it."""
-    places = herd.add(CONFLUENT, CONSUMER, MEMBERS)
-    herd.start(places)
-    herd.wait_until_shared(PARTITIONS)
-    endure(herd, [herd.broker.pid, *children_of(places[0].host.process.pid)])
+    herds = [make_herd(CONFLUENT, CONSUMER), make_herd(KAFKA_PYTHON, CLASSIC)]
+    hosts = [herd.places[0].host.process.pid for herd in herds]
+    endure(herds, lambda: [own_broker.pid, *(child for host in hosts for child in children_of(host))])
