@@ -60,8 +60,8 @@ def check_transaction(broker: Broker, call: Call[ProduceRequest], transactional_
         )
         refused |= {asked[name]: _as_producer_knows_it(code, adds=adds) for name, code in errors.items()}
         for name, code in errors.items():
-            if code is ErrorCode.INVALID_PRODUCER_ID_MAPPING:
-                # Whoever makes up producer ids leaves nothing behind.
+            if code in (ErrorCode.INVALID_PRODUCER_ID_MAPPING, ErrorCode.INVALID_REQUEST):
+                # Whoever makes up producer ids, with a transactional id or an empty one, leaves nothing behind.
                 asked[name].log.producers.forget_beginning(producer_id)
     return refused
 

@@ -104,6 +104,18 @@ def test_transactional_id_of_another_producer_is_refused(tmp_path: Path, version
     run(body, tmp_path)
 
 
+@pytest.mark.parametrize("version", [10, V1, V2])
+def test_empty_transactional_id_is_refused_and_leaves_nothing_behind(tmp_path: Path, version: int) -> None:
+    async def body(caller: Caller) -> None:
+        caller.broker.topics.create("flights", 1)
+        producer = Transactor(caller, version=version)
+        answers = producer.ask({0: producer.batch(b"a", sequence=0)}, transactional_id="")
+        assert answers[0].error_code == ErrorCode.INVALID_REQUEST
+        assert not partition_of(caller).log.producers._beginnings
+
+    run(body, tmp_path)
+
+
 @pytest.mark.parametrize("version", [1, 3, V1, 13])
 def test_transactional_batch_without_a_transactional_id_is_refused(tmp_path: Path, version: int) -> None:
     async def body(caller: Caller) -> None:
