@@ -17,8 +17,8 @@ Rules of this file:
 
 Differs from Apache Kafka:
     After the broker has stood still, as a process that is stopped and continued does, no session, rebalance, transaction or
-    lock on records runs out for a second, in which the requests that wait are handled. In Apache Kafka threads that read race
-    with the thread of the timers.
+    lock on records runs out for a second, in which the requests that wait are handled. In Apache Kafka the thread of the timers
+    races with those that read, and members are taken for dead.
 
 Source: org.apache.kafka.server.util.timer.SystemTimer.
 """
