@@ -109,8 +109,8 @@ def test_empty_transactional_id_is_refused_and_leaves_nothing_behind(tmp_path: P
     async def body(caller: Caller) -> None:
         caller.broker.topics.create("flights", 1)
         producer = Transactor(caller, version=version)
-        answers = producer.ask({0: producer.batch(b"a", sequence=0)}, transactional_id="")
-        assert answers[0].error_code == ErrorCode.INVALID_REQUEST
+        producer.transactional_id = ""
+        assert producer.send(b"a").error_code == ErrorCode.INVALID_REQUEST
         assert not partition_of(caller).log.producers._beginnings
 
     run(body, tmp_path)
