@@ -1,6 +1,7 @@
 """A world for the pure coordinator: time that is told, timers in a dict, a log that is a list of bytes, a disk that can fill.
 
-It does what `runtime` does, in the same order, and writes down what it was asked for. `test_runtime`, `test_timers` and `test_loading` hold the real one to it.
+It does what `runtime` does, in the same order, and writes down what it was asked for. `test_runtime`, `test_timers` and
+`test_loading` hold the real one to it.
 """
 
 from __future__ import annotations
