@@ -12,6 +12,7 @@ from wirekafka.api.delete_groups import DeleteGroupsRequest
 from wirekafka.api.list_groups import ListGroupsRequest
 from wirekafka.api.share_group_describe import ShareGroupDescribeRequest
 from wirekafka.api.share_group_heartbeat import ShareGroupHeartbeatRequest
+from wirekafka.coordinator.share.records import ShareKey
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.tests.api.data_plane import Caller
 from wirekafka.tests.api.sharing import ACCEPT, Member, acquired, append, run, topic_id
@@ -153,6 +154,8 @@ def test_group_comes_to_be_by_its_offsets(tmp_path: Path) -> None:
     async def body(caller: Caller) -> None:
         append(caller, b"a", b"b", b"c")
         alter(caller, offset=2)
+        alter(caller, partition=1, offset=0)
+        assert offsets(caller) == {"flights": [(0, 2, 1), (1, 0, 0)]}
         assert acquired(await Member(caller).fetch(0)) == {0: [(2, 2, 1)]}
 
     run(body, tmp_path)
@@ -220,7 +223,12 @@ def test_group_that_is_deleted_begins_anew_when_it_comes_back(tmp_path: Path) ->
         assert offsets(caller)["flights"][0] == (0, 1, 0)
         member.member_epoch = -1
         member.heartbeat()
+        key = ShareKey("g", topic_id(caller), 0)
+        state = caller.broker.share_groups.states.get(key)
+        assert state is not None
+        assert state.state_epoch == 2, "that of the group since which there is state"
         assert delete_group(caller) == 0
+        assert caller.broker.share_groups.states.get(key) is None
         assert delete_group(caller) == ErrorCode.GROUP_ID_NOT_FOUND
         assert acquired(await Member(caller, "n").fetch(0)) == {0: [(0, 0, 1)]}
 
