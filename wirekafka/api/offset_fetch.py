@@ -7,6 +7,7 @@ Behaviour:
     change, and asks again.
     Who names a member and its epoch is held to them, in a group of the consumer protocol: UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH,
     for a member that speaks the classic protocol ILLEGAL_GENERATION; the error is the group's.
+    A partition of a group that is named twice is answered once: its metadata are a thousand times as long as its name.
 
 Versions:
     0. A partition without an offset is UNKNOWN_TOPIC_OR_PARTITION.
@@ -23,13 +24,16 @@ Versions:
 Differs from Apache Kafka:
     Version 0 reads what all others do; Apache Kafka had it in ZooKeeper.
     An epoch without a member is UNKNOWN_MEMBER_ID; there it is UNKNOWN_SERVER_ERROR.
+    A partition that is named twice is answered once.
 
 Source: OffsetMetadataManager.fetchOffsets and fetchAllOffsets, KafkaApis.handleOffsetFetchRequest, OffsetFetchResponse.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar
 
 from wirekafka.api.registry import Call, serves
 from wirekafka.coordinator.requests import GroupOffsets
@@ -39,6 +43,8 @@ from wirekafka.wire.types import Bool, Int16, Int32, Int64, Message, NullableStr
 
 if TYPE_CHECKING:
     from wirekafka.broker import Broker
+
+NameOrId = TypeVar("NameOrId", str, bytes)
 
 
 class OffsetFetchRequestTopic(Message):
@@ -113,8 +119,11 @@ def offset_fetch(broker: Broker, call: Call[OffsetFetchRequest]) -> OffsetFetchR
     if call.version < 8:
         missing = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if call.version == 0 else ErrorCode.NONE
         return OffsetFetchResponse(topics=_topics_of_one_group(broker, request, missing))
+    told: defaultdict[str, Told] = defaultdict(set)
     return OffsetFetchResponse(
-        groups=[_group(broker, group, request.require_stable, call.version >= 10) for group in request.groups]
+        groups=[
+            _group(broker, group, request.require_stable, call.version >= 10, told[group.group_id]) for group in request.groups
+        ]
     )
 
 
@@ -125,27 +134,43 @@ def _topics_of_one_group(broker: Broker, request: OffsetFetchRequest, missing: E
             name=name,
             partitions=[OffsetFetchResponsePartition(**offsets.fields(name, index, missing)) for index in indexes],
         )
-        for name, indexes in _asked(request.topics, offsets.committed)
+        for name, indexes in _each_once(_asked(request.topics, offsets.committed), set())
     ]
 
 
-def _group(broker: Broker, group: OffsetFetchRequestGroup, require_stable: bool, has_topic_ids: bool) -> OffsetFetchResponseGroup:
+Told = set[tuple[str | bytes, int]]
+"""The partitions of a group that the response has said something about."""
+
+
+def _each_once(asked: Iterable[tuple[NameOrId, list[int]]], told: Told) -> list[tuple[NameOrId, list[int]]]:
+    """What is asked for, without partitions that were asked for before."""
+    found = []
+    for topic, indexes in asked:
+        new = [index for index in dict.fromkeys(indexes) if (topic, index) not in told]
+        told.update((topic, index) for index in new)
+        found.append((topic, new))
+    return found
+
+
+def _group(
+    broker: Broker, group: OffsetFetchRequestGroup, require_stable: bool, has_topic_ids: bool, told: Told
+) -> OffsetFetchResponseGroup:
     try:
         committed = broker.groups.fetch_offsets(group.group_id, group.member_id, group.member_epoch)
     except KafkaError as error:
         return OffsetFetchResponseGroup(group_id=group.group_id, error_code=error.code)
     offsets = _Offsets(broker, group.group_id, committed, require_stable)
-    topics = _topics_by_id(broker, group, offsets) if has_topic_ids else _topics_by_name(group, offsets)
+    topics = _topics_by_id(broker, group, offsets, told) if has_topic_ids else _topics_by_name(group, offsets, told)
     return OffsetFetchResponseGroup(group_id=group.group_id, topics=topics)
 
 
-def _topics_by_name(group: OffsetFetchRequestGroup, offsets: _Offsets) -> list[OffsetFetchResponseTopics]:
+def _topics_by_name(group: OffsetFetchRequestGroup, offsets: _Offsets, told: Told) -> list[OffsetFetchResponseTopics]:
     return [
         OffsetFetchResponseTopics(
             name=name,
             partitions=[OffsetFetchResponsePartitions(**offsets.fields(name, index)) for index in indexes],
         )
-        for name, indexes in _asked(group.topics, offsets.committed)
+        for name, indexes in _each_once(_asked(group.topics, offsets.committed), told)
     ]
 
 
@@ -158,7 +183,9 @@ def _asked(
     return [(topic.name, topic.partition_indexes) for topic in topics]
 
 
-def _topics_by_id(broker: Broker, group: OffsetFetchRequestGroup, offsets: _Offsets) -> list[OffsetFetchResponseTopics]:
+def _topics_by_id(
+    broker: Broker, group: OffsetFetchRequestGroup, offsets: _Offsets, told: Told
+) -> list[OffsetFetchResponseTopics]:
     committed = offsets.committed
     if group.topics is None:
         known = [topic for name in committed if (topic := broker.topics.find(name)) is not None]
@@ -166,7 +193,7 @@ def _topics_by_id(broker: Broker, group: OffsetFetchRequestGroup, offsets: _Offs
     else:
         asked = [(topic.topic_id, topic.partition_indexes) for topic in group.topics]
     answered = []
-    for topic_id, indexes in asked:
+    for topic_id, indexes in _each_once(asked, told):
         topic = broker.topics.find_by_id(topic_id)
         if topic is None:
             fields = [_missing(index, ErrorCode.UNKNOWN_TOPIC_ID) for index in indexes]

@@ -111,3 +111,27 @@ def test_offset_fetch_of_all_leaves_out_topics_without_an_id(tmp_path: Path) -> 
             assert len(answered.topics) == len(names)
 
     run(body, tmp_path)
+
+
+@pytest.mark.parametrize("version", range(11))
+def test_offset_fetch_answers_a_partition_once_however_often_it_is_named(tmp_path: Path, version: int) -> None:
+    async def body(caller: Caller) -> None:
+        commit(caller, committed_metadata="here")
+        assert [found.partition_index for found in fetch(caller, version, 1, 1, 0, 1)] == [1, 0]
+
+    run(body, tmp_path)
+
+
+@pytest.mark.parametrize("version", [8, 9, 10])
+def test_offset_fetch_answers_a_group_once_however_often_it_is_named(tmp_path: Path, version: int) -> None:
+    async def body(caller: Caller) -> None:
+        commit(caller)
+        every = OffsetFetchRequestGroup(group_id="g", topics=None)
+        one = OffsetFetchRequestTopics(name="flights", topic_id=flights_id(caller), partition_indexes=[0, 1])
+        some = OffsetFetchRequestGroup(group_id="g", topics=[one, one])
+        groups = caller.ask(OffsetFetchRequest(groups=[every, every, some]), version).groups
+        assert [group.group_id for group in groups] == ["g", "g", "g"]
+        answered = [[[each.partition_index for each in topic.partitions] for topic in group.topics] for group in groups]
+        assert answered == [[[1]], [[]], [[0], []]]
+
+    run(body, tmp_path)
