@@ -11,7 +11,7 @@ Versions:
     1. Which protocol a member speaks (KIP-1099).
 
 Differs from Apache Kafka:
-    Nothing.
+    A group that is named twice is described once.
 
 Source: GroupMetadataManager.consumerGroupDescribe, ConsumerGroup.asDescribedGroup, KafkaApis.handleConsumerGroupDescribe.
 """
@@ -85,7 +85,9 @@ CLASSIC_MEMBER, CONSUMER_MEMBER = 0, 1
 def consumer_group_describe(broker: Broker, call: Call[ConsumerGroupDescribeRequest]) -> ConsumerGroupDescribeResponse:
     """Describes each of the groups."""
     operations = GROUP_OPERATIONS if call.request.include_authorized_operations else NOT_ASKED
-    return ConsumerGroupDescribeResponse(groups=[_described(broker, name, operations) for name in call.request.group_ids])
+    return ConsumerGroupDescribeResponse(
+        groups=[_described(broker, name, operations) for name in dict.fromkeys(call.request.group_ids)]
+    )
 
 
 def _described(broker: Broker, group_id: str, operations: int) -> DescribedConsumerGroup:

@@ -13,6 +13,7 @@ Differs from Apache Kafka:
     A broker tells the settings that wirekafka honours, which are not all of Kafka's, and a default.replication.factor of 1
     whatever is set, for there is one broker.
     BROKER_LOGGER and CLIENT_METRICS are refused with INVALID_REQUEST.
+    A resource that is named twice is described once, as it is first asked for.
 """
 
 from __future__ import annotations
@@ -84,7 +85,10 @@ class DescribeConfigsResponse(Message):
 @serves(32, DescribeConfigsRequest, DescribeConfigsResponse, versions=range(5), flexible_since=4)
 def describe_configs(broker: Broker, call: Call[DescribeConfigsRequest]) -> DescribeConfigsResponse:
     """Answers one DescribeConfigs request."""
-    return DescribeConfigsResponse(results=[_result(broker, resource, call) for resource in call.request.resources])
+    asked: dict[tuple[int, str], DescribeConfigsResource] = {}
+    for resource in call.request.resources:
+        asked.setdefault((resource.resource_type, resource.resource_name), resource)
+    return DescribeConfigsResponse(results=[_result(broker, resource, call) for resource in asked.values()])
 
 
 def _result(broker: Broker, resource: DescribeConfigsResource, call: Call[DescribeConfigsRequest]) -> DescribeConfigsResult:

@@ -11,13 +11,14 @@ Versions:
     0: as it is.
 
 Differs from Apache Kafka:
-    Nothing.
+    A topic or partition that is named twice is described once.
 
 Source: KafkaApis.handleDescribeProducersRequest, UnifiedLog.activeProducers.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import TYPE_CHECKING, Annotated
 
 from wirekafka.api.registry import Call, serves
@@ -71,11 +72,13 @@ class DescribeProducersResponse(Message):
 @serves(61, DescribeProducersRequest, DescribeProducersResponse, versions=range(1), flexible_since=0)
 def describe_producers(broker: Broker, call: Call[DescribeProducersRequest]) -> DescribeProducersResponse:
     """Answers for each partition by itself."""
+    asked: defaultdict[str, dict[int, None]] = defaultdict(dict)
+    for each in call.request.topics:
+        asked[each.name].update(dict.fromkeys(each.partition_indexes))
     responses = []
-    for asked in call.request.topics:
-        topic = broker.topics.find(asked.name)
-        answers = [_describe(asked.name, topic, index) for index in asked.partition_indexes]
-        responses.append(TopicResponse(name=asked.name, partitions=answers))
+    for name, indexes in asked.items():
+        topic = broker.topics.find(name)
+        responses.append(TopicResponse(name=name, partitions=[_describe(name, topic, index) for index in indexes]))
     return DescribeProducersResponse(topics=responses)
 
 

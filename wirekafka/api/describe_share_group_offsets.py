@@ -12,6 +12,7 @@ Versions:
 Differs from Apache Kafka:
     The start offset is what it is now; there it is what was written down last, some acknowledgements ago.
     A partition that does not exist is told like one that is not known; Kafka 4.3.1 looks for it until the client gives up.
+    A group that is named twice is told once, as it is first asked for.
 
 Source: KafkaApis.handleDescribeShareGroupOffsetsRequest, GroupCoordinatorService.describeShareGroupOffsets.
 """
@@ -79,7 +80,10 @@ def describe_share_group_offsets(
     broker: Broker, call: Call[DescribeShareGroupOffsetsRequest]
 ) -> DescribeShareGroupOffsetsResponse:
     """Tells where each of the groups is."""
-    return DescribeShareGroupOffsetsResponse(groups=[_described(broker, group) for group in call.request.groups])
+    asked: dict[str, DescribeShareGroupOffsetsRequestGroup] = {}
+    for group in call.request.groups:
+        asked.setdefault(group.group_id, group)
+    return DescribeShareGroupOffsetsResponse(groups=[_described(broker, group) for group in asked.values()])
 
 
 def _described(broker: Broker, asked: DescribeShareGroupOffsetsRequestGroup) -> DescribeShareGroupOffsetsResponseGroup:

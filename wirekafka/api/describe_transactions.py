@@ -8,7 +8,7 @@ Versions:
     0: as it is (KIP-664).
 
 Differs from Apache Kafka:
-    Nothing.
+    An id that is named twice is described once.
 
 Source: KafkaApis.handleDescribeTransactionsRequest, TransactionCoordinator.handleDescribeTransactions.
 """
@@ -55,7 +55,9 @@ class DescribeTransactionsResponse(Message):
 def describe_transactions(broker: Broker, call: Call[DescribeTransactionsRequest]) -> DescribeTransactionsResponse:
     """Describes each id that is asked for."""
     return DescribeTransactionsResponse(
-        transaction_states=[_described(broker, transactional_id) for transactional_id in call.request.transactional_ids]
+        transaction_states=[
+            _described(broker, transactional_id) for transactional_id in dict.fromkeys(call.request.transactional_ids)
+        ]
     )
 
 

@@ -9,6 +9,7 @@ Versions:
 
 Differs from Apache Kafka:
     Version 0, of an early preview that Kafka 4 does not serve, is not served.
+    A group that is named twice is described once.
 
 Source: GroupCoordinatorService.shareGroupDescribe, ShareGroup.asDescribedGroup.
 """
@@ -65,7 +66,9 @@ class ShareGroupDescribeResponse(Message):
 def share_group_describe(broker: Broker, call: Call[ShareGroupDescribeRequest]) -> ShareGroupDescribeResponse:
     """Describes each of the groups."""
     operations = GROUP_OPERATIONS if call.request.include_authorized_operations else NOT_ASKED
-    return ShareGroupDescribeResponse(groups=[_described(broker, name, operations) for name in call.request.group_ids])
+    return ShareGroupDescribeResponse(
+        groups=[_described(broker, name, operations) for name in dict.fromkeys(call.request.group_ids)]
+    )
 
 
 def _described(broker: Broker, group_id: str, operations: int) -> DescribedGroup:
