@@ -59,6 +59,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.skip(reason="Kafka 4 has dropped the message formats 0 and 1"))
 
 
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Ends a run in which tests of one group could run beside each other: xdist knows a group by the end of its tests' names."""
+    if getattr(session.config.option, "loadgroup", False):
+        marked = [item for item in session.items if item.get_closest_marker("xdist_group") is not None]
+        lost = [item.nodeid for item in marked if "@" not in item.nodeid]
+        assert not lost, (
+            f"pytest {pytest.__version__} and this pytest-xdist keep no groups together, see pyproject.toml: {lost[0]}"
+        )
+
+
 def skip_or_fail(reason: str) -> None:
     """In CI nothing is skipped for want of a program."""
     if os.environ.get("CI"):
