@@ -48,10 +48,6 @@ def data_files(*directories: Path) -> list[str]:
     return [str(path) for path in found if "__cluster_metadata" not in str(path)]
 
 
-LEFT_BEHIND = re.compile(r"^\[[^]]*\] (?:WARN|ERROR) .*\(org\.apache\.kafka\.clients\.[\w.]+\)\n?", re.MULTILINE)
-"""What a client says that a tool left behind when it failed in this JVM: it goes on looking for a broker that has stopped."""
-
-
 def faults(jvm: Tools, files: Iterable[str]) -> list[str]:
     """What DumpLogSegments complains about.
 
@@ -63,7 +59,7 @@ def faults(jvm: Tools, files: Iterable[str]) -> list[str]:
     found = []
     for option, some in (("--deep-iteration", files), ("--index-sanity-check", indexes)):
         outcome = jvm.run(tools.DUMP_LOG, option, "--files", ",".join(some), timeout_s=120)
-        found += complaints(LEFT_BEHIND.sub("", outcome.err))
+        found += complaints(outcome.err)
         found += [line for line in outcome.out.splitlines() if re.search(r"(?i)isvalid: false|invalid bytes at the end", line)]
         if outcome.code != 0:
             found.append(f"exit code {outcome.code}")

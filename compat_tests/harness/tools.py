@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import re
 import subprocess
 import threading
 from dataclasses import dataclass
@@ -33,6 +34,10 @@ VERIFIABLE_PRODUCER = "org.apache.kafka.tools.VerifiableProducer"
 VERIFIABLE_CONSUMER = "org.apache.kafka.tools.VerifiableConsumer"
 
 
+LEFT_BEHIND = re.compile(r"^\[[^]]*\] (?:WARN|ERROR) .*\(org\.apache\.kafka\.clients\.[\w.]+\)\n?", re.MULTILINE)
+"""What a client says that a tool left behind when it failed in this JVM: it goes on looking for a broker that has stopped."""
+
+
 @dataclass(frozen=True)
 class Outcome:
     """What a tool left: its exit code and what it printed."""
@@ -56,7 +61,7 @@ class Tools:
             self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True)
 
     def run(self, tool: str, *arguments: str, timeout_s: float = 60) -> Outcome:
-        """Runs a tool and says how it ended."""
+        """Runs a tool and says how it ended; what clients log meanwhile is left out, for it may be those of earlier tools."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         words = [base64.b64encode(word.encode()).decode() for word in (tool, *arguments)]
@@ -70,7 +75,8 @@ class Tools:
             timer.cancel()
         assert line, f"{tool} {' '.join(arguments)} did not end within {timeout_s} s:\n{self.log.read_text()[-4000:]}"
         code, out, err = line.rstrip("\n").split("\t")
-        return Outcome(int(code), base64.b64decode(out).decode(), base64.b64decode(err).decode())
+        told = (LEFT_BEHIND.sub("", base64.b64decode(text).decode()) for text in (out, err))
+        return Outcome(int(code), *told)
 
     def check(self, tool: str, *arguments: str, timeout_s: float = 60) -> Outcome:
         """Runs a tool that has to succeed."""
