@@ -7,7 +7,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from wirekafka.config import BrokerConfig, LogConfig
+from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.log.log import Log
 from wirekafka.log.producer_state import Ending
 from wirekafka.log.recovery import Loader
@@ -208,3 +211,12 @@ def _entries(segment: Segment, name: str) -> list[tuple[int, int]]:
         return list(zip(index.keys, index.values, strict=True))
     data = segment.folder.read_file(index.name) or b""
     return list(index.entry.iter_unpack(data))
+
+
+def marker_refusal(log: Log, epoch: int, *, producer_id: int = 7, **fields: Any) -> ErrorCode:
+    """Why the end of a transaction is refused; the log is as it was."""
+    end_offset = log.log_end_offset
+    with pytest.raises(KafkaError) as caught:
+        end_transaction(log, producer_id, epoch, **fields)
+    assert log.log_end_offset == end_offset
+    return caught.value.code
