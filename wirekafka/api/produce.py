@@ -138,6 +138,9 @@ def _make_shortcut(
     [data] = call.request.topic_data
     name, topic_id, index = data.name, data.topic_id, data.partition_data[0].index
     is_by_id = call.version >= FIRST_VERSION_WITH_TOPIC_IDS
+    find_topic = partial(broker.topics.find_by_id, topic_id) if is_by_id else partial(broker.topics.find, name)
+    if find_topic() is None:
+        return None
 
     def frame_answer(correlation_id: int, answer: PartitionProduceResponse) -> bytes:
         topic = TopicProduceResponse(name=name, topic_id=topic_id, partition_responses=[answer])
@@ -153,7 +156,7 @@ def _make_shortcut(
         head_size,
         is_flexible=call.version >= FIRST_FLEXIBLE_VERSION,
         is_acks_all=call.request.acks == ACKS_ALL,
-        find_topic=partial(broker.topics.find_by_id, topic_id) if is_by_id else partial(broker.topics.find, name),
+        find_topic=find_topic,
         index=index,
         success=frame_answer(0, success),
         failure=lambda correlation_id, *why: frame_answer(correlation_id, _failure(index, *why)),

@@ -37,7 +37,10 @@ TOLD_LIMIT = 1000
 """So many refusals and failures are remembered, so that each is logged once."""
 
 SHORTCUT_LIMIT = 4096
-"""So many shortcuts a version has, of 1 KiB each."""
+"""So many shortcuts a version has, of 1 to 2 KiB each."""
+
+SHORTCUT_HEAD_BYTES = 512
+"""The longest head that is kept: a topic's name may have 249 bytes, a client id 32 KiB."""
 
 UNSERVED = {
     17: "SaslHandshake",
@@ -194,7 +197,7 @@ class Dispatcher:
         """Keeps the short way for requests that are like this one, if there is one; the oldest goes for it when they are many."""
         assert route.make_shortcut is not None
         made = route.make_shortcut(self._broker, call, frame, route.encode)
-        if made is None:
+        if made is None or made[0] > SHORTCUT_HEAD_BYTES:
             return
         call.client.head_size, shortcut = made
         head = frame[_HEAD_AT : call.client.head_size].tobytes()

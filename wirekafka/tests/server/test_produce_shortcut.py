@@ -300,15 +300,30 @@ def test_shortcuts_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(dispatch, "SHORTCUT_LIMIT", 3)
 
     def body(ways: BothWays) -> None:
-        by = client()
-        for topic in ["one", "two", "three", "four", "five", "four"]:
-            ways._ask(by, ways._frame(topic, batch(b"a"), 0, 1))
+        by, names = client(), ["one", "two", "three", "four", "five"]
+        for name in names:
+            ways.broker.topics.create(name, 1, {})
+        for name in [*names, "four"]:
+            ways._ask(by, ways._frame(name, batch(b"a"), 0, 1))
         shortcuts = ways.dispatcher._routes[12].shortcuts
         assert len(shortcuts) == 3
-        assert [name for name in (b"one", b"two", b"three", b"four", b"five") if any(name in head for head in shortcuts)] == [
-            b"three",
-            b"four",
-            b"five",
-        ]
+        kept = [name for name in names if any(name.encode() in head for head in shortcuts)]
+        assert kept == ["three", "four", "five"]
+
+    both_ways(tmp_path, 12, body)
+
+
+def test_what_a_stranger_makes_up_is_not_kept(tmp_path: Path) -> None:
+    def body(ways: BothWays) -> None:
+        shortcuts = ways.dispatcher._routes[12].shortcuts
+        kept = dict(shortcuts)
+        ways._ask(client(), ways._frame("no-such-topic", batch(b"a"), 0, 1))
+        framed = ways._frame(SHORT, batch(b"a"), 0, 1)
+        long_id = b"x" * dispatch.SHORTCUT_HEAD_BYTES
+        # Behind size, key, version and correlation id stands the client id, "test".
+        lengthened = framed[:12] + struct.pack(">h", len(long_id)) + long_id + framed[18:]
+        assert ways._ask(client(), struct.pack(">i", len(lengthened) - 4) + lengthened[4:]) is not None
+        assert shortcuts == kept
+        ways._ask(client(), ways._frame(ORDINARY, batch(b"a"), 0, 1))
 
     both_ways(tmp_path, 12, body)
