@@ -18,26 +18,22 @@ import os
 from collections.abc import Iterator
 from contextlib import suppress
 from copy import copy
-from struct import Struct
 
 import structlog
 
 from wirekafka.config import LogConfig
 from wirekafka.log.index import OffsetIndex, ShortIndexError, TimeIndex
-from wirekafka.log.places import BadBatchError, BatchPlace, batches_in, places_in
+from wirekafka.log.places import BadBatchError, BatchPlace, batches_in, places_in, read_place
 from wirekafka.log.segment_files import INDEX_SUFFIX, LOG_SUFFIX, SEGMENT_SUFFIXES, TIME_INDEX_SUFFIX, file_name
 from wirekafka.log.storage import Bytes, FileHandle, FileRegion, Folder, HandlePool
 from wirekafka.log.transaction_index import TransactionIndex
 from wirekafka.names import NO_TIMESTAMP
-from wirekafka.wire.batch import BatchHeader
+from wirekafka.wire.batch import HEADER_SIZE, BatchHeader
 
 MOST_RELATIVE_OFFSET = 0x7FFF_FFFF
 OFFSET_ENTRY_BYTES = OffsetIndex.entry.size
 TIME_ENTRY_BYTES = TimeIndex.entry.size
 
-_LENGTH = Struct(">i")
-_OVERHEAD = 12
-"""Bytes before those that a batch's length counts: its offset and the length itself."""
 _MENDED_INTERVAL_BYTES = 4096
 """Between two entries of an index that is made anew: the default of `index.interval.bytes`."""
 
@@ -404,10 +400,13 @@ class Segment:
             if not is_in_memory:
                 self.unload_indexes()
 
-    def size_of_batch_at(self, position: int) -> int:
-        """The size of the batch that begins there."""
-        (length,) = _LENGTH.unpack(self.folder.storage.read(self.file().fd, 4, position + 8))
-        return int(length) + _OVERHEAD
+    def place_at(self, position: int) -> BatchPlace | None:
+        """The batch that begins there, by its header alone; None if there is no header, or the batch ends behind the others."""
+        data = self.folder.storage.read((self.handle or self.file()).fd, HEADER_SIZE, position)
+        if len(data) < HEADER_SIZE:
+            return None
+        place = read_place(data, 0, position)
+        return place if place is not None and position + place.size_bytes <= self.size else None
 
     def places(self, position: int = 0) -> Iterator[BatchPlace]:
         """The batches from the one that begins at `position`, by their headers alone."""

@@ -1,7 +1,7 @@
 """The run of segments that makes up a log: finding records in it, and taking segments out of it.
 
-Theory of operation: an offset leads to a segment by bisection, and the segment leads to a position. Where a reader went on at
-the end of what it got, or waits at the end of the log, the position is remembered, so that the next read is no search.
+Theory of operation: an offset leads to a segment by bisection, and the segment leads to a position. Where a reader will go on
+behind what it got, or waits at the end of the log, the position is remembered, so that the next read is no search.
 
 Rules of this file:
     Invariant: there is always a segment; the last one is active.
@@ -25,7 +25,7 @@ from wirekafka.log.storage import FileRegion, Folder
 from wirekafka.log.transaction_index import AbortedTransaction
 
 _MOST_HINTS = 64
-"""Positions remembered for readers; one more and all are forgotten."""
+"""Positions remembered for readers; one more and the oldest is forgotten."""
 
 
 class Segments:
@@ -42,6 +42,7 @@ class Segments:
         self.folder = folder
         self.items = items
         self._hints: dict[int, tuple[Segment, int]] = {}
+        """Where the first batch begins whose last offset is this one or greater, or where it will."""
 
     def __len__(self) -> int:
         return len(self.items)
@@ -64,21 +65,46 @@ class Segments:
     def read(
         self, offset: int, *, max_bytes: int, end_offset: int, log_end_offset: int, min_one_batch: bool
     ) -> FileRegion | bytes:
-        """Batches from the one that holds `offset`; see `Log.read`."""
-        located = self._hints.get(offset) or self._locate(offset)
-        if located is None:
-            return b""
-        segment, position = located
+        """Batches from the one that holds `offset`; see `Log.read`.
+
+        Where a position is remembered, the batch there is looked at only if the bytes behind it are more than `max_bytes`, and
+        then its header alone; without that, damage shows to who reads the records.
+        """
+        place = None
+        hint = self._hints.get(offset)
+        if hint is not None:
+            segment, position = hint
+        else:
+            found = self.find(offset)
+            if found is None:
+                return b""
+            segment, place = found
+            position = place.position
         end_position = segment.size if end_offset >= log_end_offset else self._position_before(segment, end_offset)
         length = end_position - position
         if length <= 0:
             return b""
         if length > max_bytes:
-            first_bytes = min(segment.size_of_batch_at(position), length)
+            if place is None:
+                place = segment.place_at(position)
+                if place is None or place.last_offset < offset:
+                    # Something has changed the file; to find out what, the batch is looked for from the index on.
+                    self._hints.clear()
+                    return self.read(
+                        offset,
+                        max_bytes=max_bytes,
+                        end_offset=end_offset,
+                        log_end_offset=log_end_offset,
+                        min_one_batch=min_one_batch,
+                    )
+            first_bytes = min(place.size_bytes, length)
             if first_bytes > max_bytes and not min_one_batch:
                 # The Java client fails on an answer that holds no whole batch.
                 return b""
             length = max(max_bytes, first_bytes)
+            if 2 * first_bytes > length and position + first_bytes < segment.size:
+                # The next batch does not fit too, unless it is smaller; then this is of no use, and no harm.
+                self._remember(place.last_offset + 1, segment, position + first_bytes)
         if position + length == segment.size and segment is self.items[-1]:
             self.remember_end(log_end_offset)
         return segment.region(position, length)
@@ -90,8 +116,8 @@ class Segments:
 
     def _remember(self, offset: int, segment: Segment, position: int) -> None:
         hints = self._hints
-        if len(hints) >= _MOST_HINTS:
-            hints.clear()
+        if len(hints) >= _MOST_HINTS and offset not in hints:
+            del hints[next(iter(hints))]
         hints[offset] = (segment, position)
 
     def _locate(self, offset: int) -> tuple[Segment, int] | None:

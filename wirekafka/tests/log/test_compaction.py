@@ -367,3 +367,21 @@ def test_random_updates_leave_what_a_dict_says(tmp_path: Path, seed: int) -> Non
     assert content(log) == sorted((offset, key, value) for key, (offset, value) in expected.items())
     assert all(check_crc(data, 0, read_batch_header(data)) for data in log.batches())
     check_indexes(log)
+
+
+def test_readers_go_on_at_the_first_batch_that_is_left(tmp_path: Path) -> None:
+    log = World().open_log(tmp_path, COMPACT)
+    for number in range(30):
+        put(log, (f"{number if number % 3 == 1 else 'again'}", "x" * 50), ("other", "y"))
+    log.roll()
+    put(log, ("last", "1"))
+    found = log.segments.find
+    for offset in range(62):
+        read(log, offset, 10)
+
+    compact(log)
+    for offset in [*range(62), *range(61, -1, -1)]:
+        place = found(offset)
+        if place is not None:
+            assert read(log, offset, 10) == place[0].region(place[1].position, place[1].size_bytes).read()
+    assert len(content(log)) < 20

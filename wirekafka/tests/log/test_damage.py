@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -20,7 +21,19 @@ from wirekafka.log.manager import LogManager
 from wirekafka.log.opening import Opened
 from wirekafka.log.places import BadBatchError
 from wirekafka.names import TopicPartition
-from wirekafka.tests.log.logs import NOW_MS, World, all_records, append, batch, check_indexes, close, config_with, fill, read
+from wirekafka.tests.log.logs import (
+    NOW_MS,
+    World,
+    all_records,
+    append,
+    batch,
+    check_indexes,
+    close,
+    config_with,
+    fill,
+    read,
+    records_of,
+)
 
 BAD, GOOD = TopicPartition("bad", 0), TopicPartition("good", 0)
 SMALL_SEGMENTS = config_with(segment_bytes=2000, index_interval_bytes=200)
@@ -383,3 +396,46 @@ def test_recovery_says_how_far_it_is(tmp_path: Path, capsys: pytest.CaptureFixtu
 
     run(main)
     assert "Recovering the logs" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("at", "data"),
+    [
+        (8, b"\x7f\xff\xff\xff"),
+        (8, b"\x00\x00\x00\x01"),
+        (8, b"\xff\xff\xff\xff"),
+        (16, b"\x09"),
+        (23, b"\xff"),
+    ],
+)
+def test_batch_that_is_damaged_where_a_reader_goes_on_takes_the_log_offline(tmp_path: Path, at: int, data: bytes) -> None:
+    log = World().open_log(tmp_path)
+    fill(log, 10)
+    assert read(log, 3, 10)
+    damage(log_files(tmp_path)[0], positions(log)[4] + at, data)
+
+    with pytest.raises(KafkaError) as caught:
+        read(log, 4, 10)
+
+    assert caught.value.code == ErrorCode.KAFKA_STORAGE_ERROR
+    assert log.offline_reason is not None
+
+
+def test_batch_of_other_offsets_where_a_reader_goes_on_is_not_given(tmp_path: Path) -> None:
+    log = World().open_log(tmp_path)
+    fill(log, 10)
+    assert read(log, 3, 10)
+    damage(log_files(tmp_path)[0], positions(log)[4], bytes(8))
+
+    assert records_of(read(log, 4, 10))[0].offset == 5
+
+
+def test_file_that_ends_where_a_reader_goes_on_takes_the_log_offline(tmp_path: Path) -> None:
+    log = World().open_log(tmp_path)
+    fill(log, 10)
+    assert read(log, 8, 10)
+    os.truncate(log_files(tmp_path)[0], positions(log)[9] + 5)
+
+    with pytest.raises(KafkaError):
+        read(log, 9, 10)
+    assert log.offline_reason is not None

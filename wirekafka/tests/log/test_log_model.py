@@ -186,6 +186,9 @@ class LogMachine(RuleBasedStateMachine):
         assert found
         assert found[0].offset <= offset
         assert [record.offset for record in found] == list(range(found[0].offset, found[-1].offset + 1))
+        next_offset = found[-1].offset + 1
+        if next_offset < self.end_offset:
+            assert records_of(read(self.log, next_offset, max_bytes))[0].offset == next_offset
 
 
 TestLogModel = LogMachine.TestCase

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from wirekafka.errors import ErrorCode, KafkaError
-from wirekafka.log.storage import FileRegion
+from wirekafka.log.log import Log
+from wirekafka.log.storage import FileRegion, Storage
 from wirekafka.tests.log.logs import (
     NOW_MS,
     World,
@@ -161,6 +162,84 @@ def test_read_from_any_offset_reads_few_bytes_to_find_it(tmp_path: Path) -> None
             assert world.bytes_read < 9000
     finally:
         type(world.storage).read = original  # type: ignore[method-assign]
+
+
+class CountingStorage(Storage):
+    """Counts what is read."""
+
+    reads = 0
+
+    def read(self, fd: int, size: int, position: int) -> bytes:
+        self.reads += 1
+        return super().read(fd, size, position)
+
+
+def walk(log: Log, max_bytes: int, offset: int = 0) -> list[int]:
+    """The offsets that a consumer gets which asks behind what it got, up to the end."""
+    found = []
+    while offset < log.log_end_offset:
+        records = records_of(read(log, offset, max_bytes))
+        found += [record.offset for record in records if record.offset >= offset]
+        assert found[-1] >= offset, "records are passed over, or given again"
+        offset = found[-1] + 1
+    return found
+
+
+@pytest.mark.parametrize(("max_bytes", "reads"), [(0, 17), (100, 17), (250, 16), (330, 16)])
+def test_read_of_batch_after_batch_looks_up_the_first_only(tmp_path: Path, max_bytes: int, reads: int) -> None:
+    storage = CountingStorage()
+    log = World(storage).open_log(tmp_path, config_with(index_interval_bytes=300))
+    fill(log, 20)
+    assert walk(log, max_bytes, 3) == list(range(3, 20))
+    assert storage.reads == reads, "one each, and none for what is all there is"
+
+
+def test_read_of_batches_of_which_many_fit_remembers_none(tmp_path: Path) -> None:
+    log = World().open_log(tmp_path)
+    fill(log, 20)
+    read(log, 0, 500)
+    assert not log.segments._hints
+
+
+def test_read_goes_on_in_the_next_segment(tmp_path: Path) -> None:
+    log = World().open_log(tmp_path, SMALL)
+    fill(log, 40)
+
+    for max_bytes in (1, 100, 200, 300, 1000):
+        assert walk(log, max_bytes) == list(range(40))
+
+
+def test_read_after_a_batch_that_is_larger_than_what_is_stable_finds_the_next(tmp_path: Path) -> None:
+    log = World().open_log(tmp_path)
+    fill(log, 3)
+
+    assert [record.offset for record in records_of(read(log, 0, 10, end_offset=1))] == [0]
+    assert read(log, 1, 10, end_offset=1) == b""
+    assert [record.offset for record in records_of(read(log, 1, 10, end_offset=2))] == [1]
+
+
+def test_read_behind_what_was_cut_off_finds_what_came_instead(tmp_path: Path) -> None:
+    log = World().open_log(tmp_path)
+    three = batch(b"a", b"b", b"c")
+    [one] = [found for found in (batch(bytes(size)) for size in range(40)) if len(found) == len(three)]
+    for _ in range(10):
+        append(log, memoryview(bytearray(one)))
+    assert walk(log, 10) == list(range(10))
+    log.truncate(4)
+    append(log, memoryview(bytearray(three)))
+    append(log, memoryview(bytearray(three)))
+
+    assert [record.offset for record in records_of(read(log, 5, 10))] == [4, 5, 6]
+    assert [record.offset for record in records_of(read(log, 8, 10))] == [7, 8, 9]
+
+
+def test_positions_that_are_remembered_are_few_and_the_last(tmp_path: Path) -> None:
+    log = World().open_log(tmp_path)
+    fill(log, 200)
+    walk(log, 10)
+    walk(log, 10, 190)
+
+    assert list(log.segments._hints) == list(range(137, 201))
 
 
 def test_batches_are_whole_and_begin_where_asked(tmp_path: Path) -> None:
