@@ -32,27 +32,27 @@ Differs from Apache Kafka:
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any
 
-import structlog
-
+from wirekafka.api.fetch_reading import (
+    FIRST_VERSION_WITH_TOPIC_IDS,
+    FetchableTopicResponse,
+    FetchResponse,
+    PartitionData,
+    Reading,
+    failure_of,
+)
 from wirekafka.api.registry import Call, serves
-from wirekafka.cluster.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION_ID, Asked, FetchSession, SessionPartition
-from wirekafka.cluster.partition import Partition
-from wirekafka.cluster.purgatory import DelayedFetch
+from wirekafka.cluster.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION_ID, FetchSession, SessionPartition
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.names import ZERO_TOPIC_ID
 from wirekafka.pending import Pending
-from wirekafka.wire.legacy import down_convert
 from wirekafka.wire.types import (
     Int8,
-    Int16,
     Int32,
     Int64,
     Message,
     NullableString,
-    Records,
     String,
     Uuid,
     nullable,
@@ -63,18 +63,6 @@ from wirekafka.wire.types import (
 
 if TYPE_CHECKING:
     from wirekafka.broker import Broker
-
-log = structlog.get_logger(__name__)
-
-FIRST_VERSION_OF_MAGIC_1 = 2
-FIRST_VERSION_THAT_GIVES_A_BATCH = 3
-FIRST_VERSION_WITH_BATCHES = 4
-FIRST_VERSION_WITH_STORAGE_ERROR = 6
-FIRST_VERSION_WITH_ZSTD = 10
-FIRST_VERSION_WITH_TOPIC_IDS = 13
-FIRST_VERSION_WITH_LEADERS = 16
-
-READ_COMMITTED = 1
 
 
 class ReplicaState(Message):
@@ -120,61 +108,6 @@ class FetchRequest(Message):
     rack_id: Annotated[String, since(11)] = ""
 
 
-class EpochEndOffset(Message):
-    epoch: Int32 = -1
-    end_offset: Int64 = -1
-
-
-class LeaderIdAndEpoch(Message):
-    leader_id: Int32 = -1
-    leader_epoch: Int32 = -1
-
-
-class SnapshotId(Message):
-    end_offset: Int64 = -1
-    epoch: Int32 = -1
-
-
-class AbortedTransaction(Message):
-    producer_id: Int64 = 0
-    first_offset: Int64 = 0
-
-
-class PartitionData(Message):
-    partition_index: Int32 = 0
-    error_code: Int16 = 0
-    high_watermark: Int64 = 0
-    last_stable_offset: Annotated[Int64, since(4)] = -1
-    log_start_offset: Annotated[Int64, since(5)] = -1
-    diverging_epoch: Annotated[EpochEndOffset | None, tag(0, since=12)] = None
-    current_leader: Annotated[LeaderIdAndEpoch | None, tag(1, since=12)] = None
-    snapshot_id: Annotated[SnapshotId | None, tag(2, since=12)] = None
-    aborted_transactions: Annotated[list[AbortedTransaction] | None, since(4), nullable(4)] = []
-    preferred_read_replica: Annotated[Int32, since(11)] = -1
-    records: Annotated[Records, nullable(0)] = None
-
-
-class FetchableTopicResponse(Message):
-    topic: Annotated[String, until(12)] = ""
-    topic_id: Annotated[Uuid, since(13)] = ZERO_TOPIC_ID
-    partitions: list[PartitionData] = []
-
-
-class NodeEndpoint(Message):
-    node_id: Int32 = 0
-    host: String = ""
-    port: Int32 = 0
-    rack: Annotated[NullableString, nullable(16)] = None
-
-
-class FetchResponse(Message):
-    throttle_time_ms: Annotated[Int32, since(1)] = 0
-    error_code: Annotated[Int16, since(7)] = 0
-    session_id: Annotated[Int32, since(7)] = 0
-    responses: list[FetchableTopicResponse] = []
-    node_endpoints: Annotated[list[NodeEndpoint], tag(0, since=16)] = []
-
-
 @serves(1, FetchRequest, FetchResponse, versions=range(19), flexible_since=12)
 def fetch(broker: Broker, call: Call[FetchRequest]) -> FetchResponse | Pending[Any]:
     """Reads now, or waits until there is enough to read."""
@@ -191,13 +124,13 @@ def fetch(broker: Broker, call: Call[FetchRequest]) -> FetchResponse | Pending[A
 def _fetch_all(broker: Broker, call: Call[FetchRequest]) -> FetchResponse | Pending[Any]:
     """A full fetch: of the partitions that the request names, with or without a session to come."""
     request = call.request
-    reading = _Reading(broker, call)
+    reading = Reading(broker, call)
     responses = _read_all(broker, call, reading)
     if reading.is_enough or not request.topics:
         return _full_answer(broker, call, responses, reading)
 
     def answer() -> FetchResponse:
-        again = _Reading(broker, call)
+        again = Reading(broker, call)
         return _full_answer(broker, call, _read_all(broker, call, again), again)
 
     delayed = reading.delay(answer)
@@ -206,7 +139,7 @@ def _fetch_all(broker: Broker, call: Call[FetchRequest]) -> FetchResponse | Pend
     return delayed.pending
 
 
-def _read_all(broker: Broker, call: Call[FetchRequest], reading: _Reading) -> list[FetchableTopicResponse]:
+def _read_all(broker: Broker, call: Call[FetchRequest], reading: Reading) -> list[FetchableTopicResponse]:
     responses = []
     uses_topic_ids = call.version >= FIRST_VERSION_WITH_TOPIC_IDS
     for asked_topic in call.request.topics:
@@ -229,7 +162,7 @@ def _read_all(broker: Broker, call: Call[FetchRequest], reading: _Reading) -> li
 
 
 def _full_answer(
-    broker: Broker, call: Call[FetchRequest], responses: list[FetchableTopicResponse], reading: _Reading
+    broker: Broker, call: Call[FetchRequest], responses: list[FetchableTopicResponse], reading: Reading
 ) -> FetchResponse:
     session_id = NO_SESSION_ID
     if call.request.session_epoch == INITIAL_EPOCH:
@@ -279,7 +212,7 @@ def _fetch_news(broker: Broker, call: Call[FetchRequest]) -> FetchResponse | Pen
 
 
 def _read_session(broker: Broker, call: Call[FetchRequest], session: FetchSession) -> FetchResponse | Pending[Any]:
-    reading = _Reading(broker, call)
+    reading = Reading(broker, call)
     news = _read_dirty(broker, session, reading)
     if reading.is_enough:
         return _tell(session, news, reading)
@@ -289,7 +222,7 @@ def _read_session(broker: Broker, call: Call[FetchRequest], session: FetchSessio
         session.waiting = None
         if session.epoch != epoch:
             return FetchResponse(error_code=ErrorCode.INVALID_FETCH_SESSION_EPOCH, session_id=session.session_id)
-        again = _Reading(broker, call)
+        again = Reading(broker, call)
         return _tell(session, _read_dirty(broker, session, again), again)
 
     delayed = reading.delay(answer)
@@ -300,7 +233,7 @@ def _read_session(broker: Broker, call: Call[FetchRequest], session: FetchSessio
 News = list[tuple[SessionPartition, PartitionData]]
 
 
-def _read_dirty(broker: Broker, session: FetchSession, reading: _Reading) -> News:
+def _read_dirty(broker: Broker, session: FetchSession, reading: Reading) -> News:
     news: News = []
     for entry in tuple(session.dirty):
         try:
@@ -313,7 +246,7 @@ def _read_dirty(broker: Broker, session: FetchSession, reading: _Reading) -> New
     return news
 
 
-def _tell(session: FetchSession, news: News, reading: _Reading) -> FetchResponse:
+def _tell(session: FetchSession, news: News, reading: Reading) -> FetchResponse:
     """The answer of a session: its news, by topic as long as one follows itself."""
     responses: list[FetchableTopicResponse] = []
     last: FetchableTopicResponse | None = None
@@ -336,160 +269,8 @@ def _refuse_replica(request: FetchRequest) -> FetchResponse:
         FetchableTopicResponse(
             topic=topic.topic,
             topic_id=topic.topic_id,
-            partitions=[_failure(asked.partition, ErrorCode.NOT_LEADER_OR_FOLLOWER) for asked in topic.partitions],
+            partitions=[failure_of(asked.partition, ErrorCode.NOT_LEADER_OR_FOLLOWER) for asked in topic.partitions],
         )
         for topic in request.topics
     ]
     return FetchResponse(responses=responses)
-
-
-def _failure(index: int, code: ErrorCode) -> PartitionData:
-    return PartitionData(partition_index=index, error_code=code, high_watermark=-1, records=b"")
-
-
-class _Reading:
-    """One pass over the partitions of a fetch: what its limits leave, and what it has found.
-
-    The first partition that has records gives at least one batch, whatever the limits say (KIP-74), so that a consumer gets
-    past a batch that is larger than they are. Up to version 2 there was no such rule: each partition gives as many bytes
-    as it may, the last message cut off if need be, from which a client sees that it must ask for more.
-
-    Attributes:
-        found_bytes: the bytes of each partition that has some.
-        watched: the partitions that were read, in case the fetch must wait.
-        must_answer: an error or a diverging epoch, with which there is no waiting.
-        node_endpoints: where the leaders are that the answer names (KIP-951).
-    """
-
-    __slots__ = (
-        "_broker", "_call", "_left_bytes", "_min_bytes", "_must_give_a_batch", "_only_stable", "_sum_bytes",
-        "found_bytes", "must_answer", "node_endpoints", "watched",
-    )  # fmt: skip
-
-    def __init__(self, broker: Broker, call: Call[FetchRequest]) -> None:
-        request = call.request
-        self._broker = broker
-        self._call = call
-        self._left_bytes = min(request.max_bytes, broker.config.integer("fetch.max.bytes"))
-        self._min_bytes = min(request.min_bytes, self._left_bytes)
-        self._must_give_a_batch = call.version >= FIRST_VERSION_THAT_GIVES_A_BATCH
-        self._only_stable = request.isolation_level == READ_COMMITTED
-        self._sum_bytes = 0
-        self.found_bytes: dict[Partition, int] = {}
-        self.watched: list[tuple[Partition, Asked]] = []
-        self.must_answer = False
-        self.node_endpoints: list[NodeEndpoint] = []
-
-    @property
-    def is_enough(self) -> bool:
-        """Whether the fetch is answered at once."""
-        return self.must_answer or self._sum_bytes >= self._min_bytes or self._call.request.max_wait_ms <= 0
-
-    def delay(self, answer: Callable[[], FetchResponse]) -> DelayedFetch:
-        """The fetch that waits for what this reading did not find."""
-
-        def answer_whatever_happens() -> FetchResponse:
-            try:
-                return answer()
-            except Exception:
-                log.exception("a delayed fetch failed", client=self._call.client.host)
-                return FetchResponse(error_code=ErrorCode.UNKNOWN_SERVER_ERROR)
-
-        return DelayedFetch(
-            self._broker.purgatory,
-            max_wait_ms=self._call.request.max_wait_ms,
-            missing_bytes=self._min_bytes - self._sum_bytes,
-            counted_bytes=self.found_bytes,
-            answer=answer_whatever_happens,
-            only_stable=self._only_stable,
-        )
-
-    def read(self, partition: Partition, asked: Asked) -> PartitionData:
-        """What one partition has for this fetch, within what the limits leave."""
-        try:
-            if asked.current_leader_epoch >= 0:
-                partition.check_leader_epoch(asked.current_leader_epoch)
-            source = partition.log
-            if source.offline_reason is not None:
-                partition.check_online()
-            diverging_epoch = None
-            if asked.last_fetched_epoch >= 0:
-                diverging_epoch = partition.find_divergence(asked.last_fetched_epoch, asked.fetch_offset)
-            records: Any = b""
-            if diverging_epoch is not None:
-                self.must_answer = True
-            elif asked.fetch_offset != source.high_watermark:
-                records = self._take(partition, asked)
-            aborted = partition.aborted_in_read(asked.fetch_offset, len(records)) if self._only_stable else None
-        except KafkaError as error:
-            return self.refuse(asked.partition, error.code, partition)
-        self.watched.append((partition, asked))
-        data = PartitionData(
-            partition_index=asked.partition,
-            high_watermark=source.high_watermark,
-            last_stable_offset=source.last_stable_offset,
-            log_start_offset=source.log_start_offset,
-            records=records,
-        )
-        data.aborted_transactions = None
-        if aborted is not None:
-            data.aborted_transactions = [AbortedTransaction(producer_id=each, first_offset=first) for each, first in aborted]
-        if diverging_epoch is not None:
-            data.diverging_epoch = EpochEndOffset(epoch=diverging_epoch[0], end_offset=diverging_epoch[1])
-        return data
-
-    def _take(self, partition: Partition, asked: Asked) -> Any:
-        """Takes records off the limits, converted for a client that knows message sets only.
-
-        Raises:
-            KafkaError: OFFSET_OUT_OF_RANGE, KAFKA_STORAGE_ERROR, UNSUPPORTED_COMPRESSION_TYPE.
-        """
-        version = self._call.version
-        if version < FIRST_VERSION_WITH_ZSTD and partition.log.config.compression_type == "zstd":
-            raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
-        max_bytes = min(asked.partition_max_bytes, self._left_bytes)
-        must_give_a_batch = self._must_give_a_batch or version < FIRST_VERSION_THAT_GIVES_A_BATCH
-        records = partition.read(
-            asked.fetch_offset, max_bytes=max(0, max_bytes), min_one_batch=must_give_a_batch, only_stable=self._only_stable
-        )
-        size_bytes = len(records)
-        if size_bytes:
-            self._must_give_a_batch = False
-            self._left_bytes = max(0, self._left_bytes - size_bytes)
-            self._sum_bytes += size_bytes
-            self.found_bytes[partition] = size_bytes
-            if version < FIRST_VERSION_WITH_BATCHES:
-                return _message_set(records, asked, version)
-        return records
-
-    def refuse(self, index: int, code: ErrorCode, partition: Partition | None = None) -> PartitionData:
-        """What a partition that cannot be read gives; the fetch does not wait then."""
-        self.must_answer = True
-        version = self._call.version
-        if code is ErrorCode.KAFKA_STORAGE_ERROR and version < FIRST_VERSION_WITH_STORAGE_ERROR:
-            # A client that does not know the error would not retry (KafkaApis.maybeDownConvertStorageError).
-            code = ErrorCode.NOT_LEADER_OR_FOLLOWER
-        data = _failure(index, code)
-        if code is ErrorCode.FENCED_LEADER_EPOCH and partition is not None and version >= FIRST_VERSION_WITH_LEADERS:
-            data.current_leader = LeaderIdAndEpoch(leader_id=partition.leader, leader_epoch=partition.leader_epoch)
-            if not self.node_endpoints:
-                host, port = self._broker.advertised_address(self._call.client)
-                self.node_endpoints = [NodeEndpoint(node_id=self._broker.node_id, host=host, port=port)]
-        return data
-
-
-def _message_set(records: Any, asked: Asked, version: int) -> bytes:
-    """Batches as a client of before 2017 reads them.
-
-    Up to version 2 the bytes end where the limit says, in the middle of a message if need be: a client that gets not one
-    whole message knows that it must ask for more.
-
-    Raises:
-        KafkaError: UNSUPPORTED_COMPRESSION_TYPE, for zstd.
-    """
-    batches = records if isinstance(records, bytes) else records.read()
-    magic = 1 if version >= FIRST_VERSION_OF_MAGIC_1 else 0
-    messages = down_convert(batches, magic, asked.fetch_offset)
-    if version < FIRST_VERSION_THAT_GIVES_A_BATCH:
-        return messages[: max(0, asked.partition_max_bytes)]
-    return messages
