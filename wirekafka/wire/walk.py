@@ -46,21 +46,36 @@ def count_records(buf: Buffer, expected_count: int) -> int:
 
     Args:
         buf: the records.
-        expected_count: how many there are supposed to be. If they are not large, the buffer is copied first: slices with a
-            stride take 1 ns an item of bytes, 13 of a memoryview.
+        expected_count: how many there are supposed to be, from which it is seen whether they are large.
 
     Raises:
         KafkaError: INVALID_RECORD, they do not.
     """
-    if expected_count > RUN_BEGINS_AFTER and expected_count * RUN_MOST_BYTES > len(buf):
-        buf = bytes(buf)
+    start = 0
+    limit = len(buf)
+    if expected_count > RUN_BEGINS_AFTER and expected_count * RUN_MOST_BYTES > limit and isinstance(buf, memoryview):
+        buf, start = _under(buf)
+        limit += start
     try:
-        count, pos = step_over(buf, 0, len(buf))
+        count, pos = step_over(buf, start, limit)
     except IndexError:
         _refuse("a record's length ends behind the batch")
-    if pos != len(buf):
-        _refuse(f"the last record ends {pos - len(buf)} bytes behind the batch")
+    if pos != limit:
+        _refuse(f"the last record ends {pos - limit} bytes behind the batch")
     return count
+
+
+def _under(view: memoryview) -> tuple[Buffer, int]:
+    """What a view looks into, and where it begins there: slices with a stride take 1 ns an item of bytes, 13 of a view.
+
+    Only the address of a view says where it begins. To copy a megabyte instead takes as long as to walk over its records.
+    """
+    whole = view.obj
+    if not isinstance(whole, bytearray) or not view.contiguous or not view:
+        return bytes(view), 0
+    from ctypes import addressof, c_char  # not at the start, which it would slow by 3 ms
+
+    return whole, addressof(c_char.from_buffer(view)) - addressof(c_char.from_buffer(whole))
 
 
 def count_records_in(chunks: Iterable[Buffer], *, limit_bytes: int) -> int:

@@ -56,6 +56,30 @@ def test_walk_counts_runs_of_any_length(count: int) -> None:
     assert count_records(body, count) == count
 
 
+@given(runs_of_sizes, st.integers(0, 300), st.binary(max_size=300))
+def test_walk_of_a_view_keeps_to_the_view(runs: list[tuple[int, int]], before: int, behind: bytes) -> None:
+    body, count = body_of(runs)
+    frame = memoryview(bytearray(bytes(before) + body + behind))
+    assert count_records(frame[before : before + len(body)], count) == count
+    frame.release()
+
+
+@given(runs_of_sizes, st.integers(0, 1 << 20))
+def test_torn_records_are_refused_wherever_they_lie(runs: list[tuple[int, int]], cut: int) -> None:
+    body, count = body_of(runs)
+    cut %= len(body)
+    whole = bytearray(body)
+    for buf in (memoryview(whole)[:cut], memoryview(body)[:cut]):
+        try:
+            found = count_records(buf, count)
+        except KafkaError as error:
+            assert error.code == ErrorCode.INVALID_RECORD  # noqa: PT017
+        else:
+            assert found < count, "cut between two records"
+        buf.release()
+    whole += b"nobody holds it any more, or this would fail"
+
+
 @given(runs_of_sizes, st.integers(0, 1 << 20))
 def test_torn_records_are_refused(runs: list[tuple[int, int]], cut: int) -> None:
     body, count = body_of(runs)
