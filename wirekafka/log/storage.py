@@ -178,7 +178,7 @@ class FileRegion:
     Attributes:
         file: keeps the descriptor open for as long as the region is wanted.
         position: where the run begins in the file.
-        length: its bytes; a region is never empty.
+        length: its bytes; a region is never empty, until who sends it piece by piece has sent the last.
     """
 
     __slots__ = ("file", "length", "position")

@@ -30,6 +30,7 @@ import trio
 
 from wirekafka.log.storage import FileRegion
 from wirekafka.server.connection import LEAST_BUFFER_BYTES, Connection, ReceiveBuffers
+from wirekafka.server.idle import Idle
 
 if TYPE_CHECKING:
     from wirekafka.api.registry import Client
@@ -71,7 +72,10 @@ _INPUT = select.EPOLLIN | _HANG_UP
 def next_bytes(output: deque[Any]) -> bytes | memoryview | None:
     """Takes the bytes that come next off the output, neighbours and small regions joined; None before a large region."""
     piece = output[0]
-    if len(output) == 1 and not isinstance(piece, FileRegion):
+    if isinstance(piece, FileRegion):
+        if piece.length >= SENDFILE_BYTES:
+            return None
+    elif len(output) == 1:
         output.popleft()
         return piece  # type: ignore[no-any-return]
     run: list[Any] = []
@@ -80,13 +84,11 @@ def next_bytes(output: deque[Any]) -> bytes | memoryview | None:
         piece = output[0]
         size += len(piece)
         if isinstance(piece, FileRegion):
-            if len(piece) >= SENDFILE_BYTES:
+            if piece.length >= SENDFILE_BYTES:
                 break
             piece = read_region(piece)
         run.append(piece)
         output.popleft()
-    if not run:
-        return None
     return run[0] if len(run) == 1 else b"".join(run)
 
 
@@ -135,6 +137,7 @@ class EpollDriver:
         self._buffers = ReceiveBuffers()
         self._on_close = on_close
         self._epoll = select.epoll()
+        self._idle = Idle(self._epoll)
         self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._epoll.register(self._wake_fd, select.EPOLLIN)
         self._links: dict[int, _Link] = {}
@@ -166,8 +169,10 @@ class EpollDriver:
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._sweep)
+                await self._idle.begin()
                 await self._serve_all()
         finally:
+            self._idle.end()
             self._close_all()
 
     async def _serve_all(self) -> None:
@@ -196,7 +201,7 @@ class EpollDriver:
         """Lets the other tasks run until something has happened."""
         self._is_asleep = True
         try:
-            await trio.lowlevel.wait_readable(self._epoll.fileno())
+            await self._idle.sleep()
         finally:
             self._is_asleep = False
 
@@ -296,7 +301,10 @@ class EpollDriver:
                     return False
                 data = next_bytes(output)
                 if data is None:
-                    budget -= self._send_region(link, output)
+                    region = output[0]
+                    budget -= self._send_region(link.fd, region, budget)
+                    if not region.length:
+                        output.popleft()
                     continue
                 more = socket.MSG_MORE if output else 0
                 try:
@@ -312,16 +320,25 @@ class EpollDriver:
         return True
 
     @staticmethod
-    def _send_region(link: _Link, output: deque[Any]) -> int:
-        region: FileRegion = output[0]
-        sent = os.sendfile(link.fd, region.file.fd, region.position, region.length)
-        if sent == 0:
-            raise OSError(f"{region!r} is not there any more")
-        if sent == region.length:
-            output.popleft()
-        else:
-            output[0] = FileRegion(region.file, region.position + sent, region.length - sent)
-        return sent
+    def _send_region(fd: int, region: FileRegion, most_bytes: int) -> int:
+        """Sends of a region until the socket refuses or takes no more of so many bytes; the region is what is left then.
+
+        Returns:
+            How many bytes were sent.
+
+        Raises:
+            BlockingIOError: the socket refuses.
+            OSError: the file is shorter than the region by now.
+        """
+        file_fd, sendfile, left = region.file.fd, os.sendfile, most_bytes
+        while left > 0 and region.length:
+            sent = sendfile(fd, file_fd, region.position, min(region.length, left))
+            if sent == 0:
+                raise OSError(f"{region!r} is not there any more")
+            region.position += sent
+            region.length -= sent
+            left -= sent
+        return most_bytes - left
 
     def wake(self, link: _Link) -> None:
         """Something outside a turn has work for the connection."""

@@ -22,7 +22,7 @@ from wirekafka.errors import ProtocolError
 from wirekafka.log.storage import FileHandle, FileRegion
 from wirekafka.server import drivers
 from wirekafka.server.connection import FRAMES_PER_TURN, ReceiveBuffers
-from wirekafka.server.drivers import LINGER_AFTER_SLEEPS, SENDFILE_BYTES, EpollDriver, serve_stream
+from wirekafka.server.drivers import LINGER_AFTER_SLEEPS, SEND_PER_TURN_BYTES, SENDFILE_BYTES, EpollDriver, serve_stream
 from wirekafka.tests.server.frames import EchoDispatcher, client, frame
 
 Test = Callable[["Bench"], Awaitable[None]]
@@ -326,6 +326,37 @@ def test_region_of_a_file_is_sent_among_bytes(kind: str, size: int, tmp_path: Pa
             assert await receive(stream, len(expected)) == expected
 
     run(kind, test)
+
+
+def test_turn_sends_so_much_of_a_region_and_no_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "00000000000000000000.log"
+    path.write_bytes(b"")
+    size, most_at_once = 5 * SEND_PER_TURN_BYTES // 2, SEND_PER_TURN_BYTES * 3 // 4
+    asked = []
+
+    def take(_: int, __: int, position: int, count: int) -> int:
+        asked.append((position, count))
+        return min(count, most_at_once)
+
+    monkeypatch.setattr(drivers.os, "sendfile", take)
+
+    async def test(bench: Bench) -> None:
+        file = FileHandle(os.open(path, os.O_RDONLY))
+        bench.dispatcher.answer = lambda payload: [FileRegion(file, 50, size), b"end"]
+        stream = await bench.connect()
+        await stream.send_all(frame(b"some request"))
+        assert await receive(stream, 3) == b"end"
+        turns = [SEND_PER_TURN_BYTES, SEND_PER_TURN_BYTES, size - 2 * SEND_PER_TURN_BYTES]
+        expected, position = [], 50
+        for turn in turns:
+            while turn:
+                expected.append((position, turn))
+                sent = min(turn, most_at_once)
+                position += sent
+                turn -= sent
+        assert asked == expected
+
+    run("epoll", test)
 
 
 @pytest.mark.parametrize("size", [100, 100_000])
