@@ -104,6 +104,9 @@ class Reading:
     as it may, the last message cut off if need be, from which a client sees that it must ask for more.
 
     Attributes:
+        left_bytes: the most that may still be read, but for a first batch.
+        min_bytes: with fewer the fetch waits.
+        only_stable: nothing is read of transactions that are open.
         found_bytes: the bytes of each partition that has some.
         watched: the partitions that were read, in case the fetch must wait.
         must_answer: an error or a diverging epoch, with which there is no waiting.
@@ -111,18 +114,18 @@ class Reading:
     """
 
     __slots__ = (
-        "_broker", "_call", "_left_bytes", "_min_bytes", "_must_give_a_batch", "_only_stable", "_sum_bytes",
-        "found_bytes", "must_answer", "node_endpoints", "watched",
+        "_broker", "_call", "_must_give_a_batch", "_sum_bytes",
+        "found_bytes", "left_bytes", "min_bytes", "must_answer", "node_endpoints", "only_stable", "watched",
     )  # fmt: skip
 
     def __init__(self, broker: Broker, call: Call[FetchRequest]) -> None:
         request = call.request
         self._broker = broker
         self._call = call
-        self._left_bytes = min(request.max_bytes, broker.config.integer("fetch.max.bytes"))
-        self._min_bytes = min(request.min_bytes, self._left_bytes)
+        self.left_bytes = min(request.max_bytes, broker.config.integer("fetch.max.bytes"))
+        self.min_bytes = min(request.min_bytes, self.left_bytes)
         self._must_give_a_batch = call.version >= FIRST_VERSION_THAT_GIVES_A_BATCH
-        self._only_stable = request.isolation_level == READ_COMMITTED
+        self.only_stable = request.isolation_level == READ_COMMITTED
         self._sum_bytes = 0
         self.found_bytes: dict[Partition, int] = {}
         self.watched: list[tuple[Partition, Asked]] = []
@@ -132,7 +135,7 @@ class Reading:
     @property
     def is_enough(self) -> bool:
         """Whether the fetch is answered at once."""
-        return self.must_answer or self._sum_bytes >= self._min_bytes or self._call.request.max_wait_ms <= 0
+        return self.must_answer or self._sum_bytes >= self.min_bytes or self._call.request.max_wait_ms <= 0
 
     def delay(self, answer: Callable[[], FetchResponse]) -> DelayedFetch:
         """The fetch that waits for what this reading did not find."""
@@ -147,10 +150,10 @@ class Reading:
         return DelayedFetch(
             self._broker.purgatory,
             max_wait_ms=self._call.request.max_wait_ms,
-            missing_bytes=self._min_bytes - self._sum_bytes,
+            missing_bytes=self.min_bytes - self._sum_bytes,
             counted_bytes=self.found_bytes,
             answer=answer_whatever_happens,
-            only_stable=self._only_stable,
+            only_stable=self.only_stable,
         )
 
     def read(self, partition: Partition, asked: Asked) -> PartitionData:
@@ -169,7 +172,7 @@ class Reading:
                 self.must_answer = True
             elif asked.fetch_offset != source.high_watermark:
                 records = self._take(partition, asked)
-            aborted = partition.aborted_in_read(asked.fetch_offset, len(records)) if self._only_stable else None
+            aborted = partition.aborted_in_read(asked.fetch_offset, len(records)) if self.only_stable else None
         except KafkaError as error:
             return self.refuse(asked.partition, error.code, partition)
         self.watched.append((partition, asked))
@@ -196,15 +199,15 @@ class Reading:
         version = self._call.version
         if version < FIRST_VERSION_WITH_ZSTD and partition.log.config.compression_type == "zstd":
             raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
-        max_bytes = min(asked.partition_max_bytes, self._left_bytes)
+        max_bytes = min(asked.partition_max_bytes, self.left_bytes)
         must_give_a_batch = self._must_give_a_batch or version < FIRST_VERSION_THAT_GIVES_A_BATCH
         records = partition.read(
-            asked.fetch_offset, max_bytes=max(0, max_bytes), min_one_batch=must_give_a_batch, only_stable=self._only_stable
+            asked.fetch_offset, max_bytes=max(0, max_bytes), min_one_batch=must_give_a_batch, only_stable=self.only_stable
         )
         size_bytes = len(records)
         if size_bytes:
             self._must_give_a_batch = False
-            self._left_bytes = max(0, self._left_bytes - size_bytes)
+            self.left_bytes = max(0, self.left_bytes - size_bytes)
             self._sum_bytes += size_bytes
             self.found_bytes[partition] = size_bytes
             if version < FIRST_VERSION_WITH_BATCHES:

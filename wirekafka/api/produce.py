@@ -38,7 +38,6 @@ appendToLocalLog; ProduceRequest.validateRecords.
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 from wirekafka.api.produce_rules import (
@@ -52,9 +51,10 @@ from wirekafka.api.produce_rules import (
     is_transactional,
     without_transactional_id,
 )
-from wirekafka.api.produce_shortcut import NO_OFFSETS, ProduceShortcut, head_size_of
+from wirekafka.api.produce_shortcut import ProduceShortcut, head_size_of
 from wirekafka.api.produce_transactions import Refused, check_transaction
 from wirekafka.api.registry import Call, Encode, serves
+from wirekafka.api.shortcuts import NO_OFFSETS, finder_of_topic
 from wirekafka.errors import ErrorCode, KafkaError, ProtocolError
 from wirekafka.names import ZERO_TOPIC_ID, format_topic_id
 from wirekafka.wire.types import Int16, Int32, Int64, Message, NullableString, Records, String, Uuid, nullable, since, tag, until
@@ -137,8 +137,7 @@ def _make_shortcut(
         return None
     [data] = call.request.topic_data
     name, topic_id, index = data.name, data.topic_id, data.partition_data[0].index
-    is_by_id = call.version >= FIRST_VERSION_WITH_TOPIC_IDS
-    find_topic = partial(broker.topics.find_by_id, topic_id) if is_by_id else partial(broker.topics.find, name)
+    find_topic = finder_of_topic(broker, name, topic_id, is_by_id=call.version >= FIRST_VERSION_WITH_TOPIC_IDS)
     if find_topic() is None:
         return None
 

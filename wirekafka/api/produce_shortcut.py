@@ -23,6 +23,7 @@ from wirekafka.api.produce_rules import (
     check_in_sync_replicas,
 )
 from wirekafka.api.registry import Call
+from wirekafka.api.shortcuts import NO_OFFSETS
 from wirekafka.errors import KafkaError
 from wirekafka.names import NO_TIMESTAMP
 from wirekafka.wire.batch import HEADER_SIZE, MAGIC, MAGIC_OFFSET, TRANSACTIONAL_MASK
@@ -31,10 +32,6 @@ from wirekafka.wire.codec import read_unsigned_varint, unsigned_varint
 if TYPE_CHECKING:
     from wirekafka.api.produce import ProduceRequest
     from wirekafka.cluster.topics import Topic
-
-NO_OFFSETS = (-0x5A5A5A5A5A5A5A5B,) * 3
-"""What stands in an answer where each request has its own base offset, append time and log start offset; a name of a topic
-cannot hold these bytes, and an id is too short for them."""
 
 _OFFSETS = struct.Struct(">qqq")
 _INT32 = struct.Struct(">i")

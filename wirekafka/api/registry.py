@@ -95,7 +95,7 @@ Encode = Callable[[int, Message], bytes | list[Piece]]
 class Shortcut(Protocol):
     """How requests are answered that begin with the same bytes as an earlier one, correlation id left out."""
 
-    def answer(self, frame: memoryview, correlation_id: int, now_ms: int) -> bytes | None:
+    def answer(self, frame: memoryview, correlation_id: int, now_ms: int) -> bytes | list[Piece] | None:
         """The framed response; None if the handler is to have the request, and nothing has happened."""
 
 

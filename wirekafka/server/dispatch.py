@@ -183,12 +183,12 @@ class Dispatcher:
         try:
             call = Call(request, route.version, client_id, client, now_ms)
             response = route.handler(self._broker, call)
+            if isinstance(response, Pending):
+                return response.map(partial(self._encode_late, route, correlation_id))
             if route.make_shortcut is not None:
                 self._remember(route, call, frame)
             if response is None:
                 return None
-            if isinstance(response, Pending):
-                return response.map(partial(self._encode_late, route, correlation_id))
             return route.encode(correlation_id, response)
         except Exception as error:
             return self._failure(route, correlation_id, error)
