@@ -299,18 +299,12 @@ def test_epoch_that_was_fetched_last_may_diverge(tmp_path: Path, version: int) -
         ways.append(b"a")
         ways.partition.leader_epoch = 5
         ways.append(b"b")
-        for epochs, is_short in [
-            ((-1, 5), True),
-            ((5, 5), True),
-            ((5, 0), False),
-            ((-1, 0), False),
-            ((-1, 4), False),
-            ((-1, 9), False),
-        ]:
+        short, ordinary = [(-1, 5), (5, 5)], [(5, 0), (-1, 0), (-1, 4), (-1, 9), (5, 6), (5, 7)]
+        for epochs in short + ordinary:
             asked = dict(zip(("current_leader_epoch", "last_fetched_epoch"), epochs, strict=True))
             ways.ask(0, is_short=False, asked=asked)
             for offset in (0, 1):
-                ways.ask(offset, is_short=is_short, asked=asked)
+                ways.ask(offset, is_short=epochs in short, asked=asked)
             ways.ask(3, is_short=False, asked=asked)
         ways.partition.leader_epoch = 6
         assert ways.ask(1, is_short=False, asked={"last_fetched_epoch": 5}) is not None
@@ -329,11 +323,12 @@ def test_open_transaction_ends_what_is_stable(tmp_path: Path, version: int) -> N
         ways.append(b"d")
         data = ways.ask(0, is_short=True)
         assert (data.high_watermark, data.last_stable_offset, data.aborted_transactions) == (4, 2, [])
+        for is_short in (False, True):
+            assert ways.ask(2, is_short=is_short, isolation_level=0).records
         assert ways.ask(2, is_short=False) is None
         ways.end_transaction(is_commit=True)
         ways.check_pending()
         assert ways.ask(2, is_short=True).last_stable_offset == 5
-        assert ways.ask(2, isolation_level=0).aborted_transactions is None
 
     both_ways(tmp_path, version, body)
 
@@ -426,11 +421,12 @@ def test_what_is_not_a_consumer_of_one_partition_has_no_shortcut(tmp_path: Path,
     both_ways(tmp_path, version, body)
 
 
-@pytest.mark.parametrize("version", [7, 12, 18])
-def test_fetch_that_opens_a_session_has_no_shortcut(tmp_path: Path, version: int) -> None:
+@pytest.mark.parametrize(("version", "session_epoch"), [(0, -1), (2, -1), (3, -1), (7, 0), (12, 0), (18, 0)])
+def test_fetch_of_message_sets_or_with_a_session_has_no_shortcut(tmp_path: Path, version: int, session_epoch: int) -> None:
     def body(ways: BothWays) -> None:
         ways.append(b"a")
-        ways.short.handle(memoryview(bytearray(ways.frame(0, session_epoch=0)))[4:], ways.client, NOW_MS)
+        framed = ways.frame(0, session_epoch=session_epoch)
+        assert ways.short.handle(memoryview(bytearray(framed))[4:], ways.client, NOW_MS)
         assert not ways.route.shortcuts
 
     both_ways(tmp_path, version, body)
