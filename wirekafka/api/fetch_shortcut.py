@@ -121,6 +121,10 @@ class FetchShortcut:
         self._behind_records = answer[records_at + len(MARKED_RECORDS) :]
         self._size = layout.size - 4 + len(self._behind_records)
 
+    def fits(self, frame: memoryview) -> bool:
+        """See `Shortcut`: it goes by head and tail."""
+        return frame[self._head_size + OFFSET_SIZE :] == self._tail
+
     def answer(self, frame: memoryview, correlation_id: int, now_ms: int) -> list[Piece] | None:
         """Reads, and returns the framed answer in pieces; None if the ordinary way must be gone.
 

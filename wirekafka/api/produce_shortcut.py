@@ -91,6 +91,10 @@ class ProduceShortcut:
         self._offsets_at = success.index(_OFFSETS.pack(*NO_OFFSETS))
         self._failure = failure
 
+    def fits(self, frame: memoryview) -> bool:
+        """See `Shortcut`: it goes by the head alone."""
+        return True
+
     def answer(self, frame: memoryview, correlation_id: int, now_ms: int) -> bytes | None:
         """Appends the batch and returns the framed answer; None if the ordinary way must be gone, and nothing has happened.
 

@@ -98,6 +98,9 @@ class Shortcut(Protocol):
     def answer(self, frame: memoryview, correlation_id: int, now_ms: int) -> bytes | list[Piece] | None:
         """The framed response; None if the handler is to have the request, and nothing has happened."""
 
+    def fits(self, frame: memoryview) -> bool:
+        """Whether another one that is made for this request would be the same; whatever it was that went the ordinary way."""
+
 
 MakeShortcut = Callable[["Broker", Call[Any], memoryview, Encode], "tuple[int, Shortcut] | None"]
 """From a request and its frame: how many bytes others must share with it, and their shortcut; None if there is none."""

@@ -153,6 +153,7 @@ class Dispatcher:
             if isinstance(found, bytes):
                 return found
             route = found
+        shortcut = None
         if route.shortcuts:
             shortcut = route.shortcuts.get(frame[_HEAD_AT : client.head_size].tobytes())
             if shortcut is not None:
@@ -185,7 +186,7 @@ class Dispatcher:
             response = route.handler(self._broker, call)
             if isinstance(response, Pending):
                 return response.map(partial(self._encode_late, route, correlation_id))
-            if route.make_shortcut is not None:
+            if route.make_shortcut is not None and (shortcut is None or not shortcut.fits(frame)):
                 self._remember(route, call, frame)
             if response is None:
                 return None

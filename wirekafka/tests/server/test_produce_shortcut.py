@@ -236,6 +236,9 @@ def test_partition_without_enough_replicas_is_told(tmp_path: Path, version: int)
         for name in (SHORT, ORDINARY):
             ways.broker.topics.find(name).partitions[0].in_sync_replicas = ()  # type: ignore[union-attr]
         assert ways.ask(batch(b"a"), acks=-1).error_code == ErrorCode.NOT_ENOUGH_REPLICAS
+        kept = dict(ways.dispatcher._routes[version].shortcuts)
+        ways._short(batch(b"a"), 0, -1)
+        assert ways.dispatcher._routes[version].shortcuts == kept, "it may go again"
         assert ways.ask(batch(b"a"), acks=1).error_code == 0
 
     both_ways(tmp_path, version, body)
