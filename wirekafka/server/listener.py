@@ -32,6 +32,9 @@ ACCEPTS_PER_TURN = 64
 
 EXHAUSTED_PAUSE_SECONDS = 0.1
 
+MOST_TURNED_AWAY = 1000
+"""So many hosts are remembered, so that each is logged once."""
+
 EVERY_INTERFACE = "0.0.0.0"  # noqa: S104
 
 
@@ -65,6 +68,7 @@ class ConnectionQuotas:
         self._most_of_host = config.max_connections_per_ip_overrides
         self._count = 0
         self._counts: Counter[str] = Counter()
+        self._turned_away: set[str] = set()
         self._room = trio.Event()
 
     @property
@@ -83,6 +87,16 @@ class ConnectionQuotas:
             return False
         self._count += 1
         self._counts[host] += 1
+        self._turned_away.discard(host)
+        return True
+
+    def is_first_refusal(self, host: str) -> bool:
+        """Whether the host is turned away for the first time since it was admitted."""
+        if host in self._turned_away:
+            return False
+        if len(self._turned_away) >= MOST_TURNED_AWAY:
+            self._turned_away.clear()
+        self._turned_away.add(host)
         return True
 
     def leave(self, client: Client) -> None:
@@ -161,7 +175,8 @@ class BoundListener:
     def _admit(self, accepted: socket.socket, peer: Sequence[str | int], driver: EpollDriver, quotas: ConnectionQuotas) -> None:
         host, port = plain_host(str(peer[0])), int(peer[1])
         if not quotas.admit(host):
-            log.warning("Connection refused: max.connections.per.ip is reached", client=host, listener=self.name)
+            write = log.warning if quotas.is_first_refusal(host) else log.debug
+            write("Connection refused: max.connections.per.ip is reached", client=host, listener=self.name)
             accepted.close()
             return
         accepted.setblocking(False)

@@ -145,9 +145,15 @@ def test_address_with_too_many_connections_is_turned_away() -> None:
                 ("127.0.0.1", "Connection refused"),
                 ("127.0.0.2", "Connection refused"),
             }
+            assert [line["log_level"] for line in lines] == ["warning", "debug", "warning"]
             quotas.leave(driver.added[0][1])
-            with socket.create_connection(address, source_address=("127.0.0.1", 0)):
+            with structlog.testing.capture_logs() as lines:
+                ours = [socket.create_connection(address, source_address=("127.0.0.1", 0)) for _ in range(2)]
                 await until_added(driver, 4)
+                await until_logged(lines, 1)
+                for each in ours:
+                    each.close()
+            assert [line["log_level"] for line in lines] == ["warning"]
 
     async def until_logged(lines: list[Any], count: int) -> None:
         while len(lines) < count:
