@@ -10,6 +10,7 @@ Versions:
 
 Differs from Apache Kafka:
     There are no quotas.
+    Internal topics cannot grow: INVALID_REQUEST. Kafka lets them, and groups and transactions are looked for elsewhere then.
 """
 
 from __future__ import annotations

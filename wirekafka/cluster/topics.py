@@ -245,7 +245,8 @@ class Topics:
         """Whether the topic can have that many partitions.
 
         Raises:
-            KafkaError: INVALID_PARTITIONS, if it has as many or more; POLICY_VIOLATION, if they are too many at once.
+            KafkaError: INVALID_PARTITIONS, if it has as many or more; POLICY_VIOLATION, if they are too many at once;
+                INVALID_REQUEST, if what is in an internal topic is found by how many partitions there are.
         """
         current_count = len(topic.partitions)
         if partition_count == current_count:
@@ -255,6 +256,9 @@ class Topics:
                 f"The topic {topic.name} currently has {current_count} partition(s); {partition_count} would not be an increase."
             )
             raise KafkaError(ErrorCode.INVALID_PARTITIONS, message)
+        if topic.is_internal:
+            message = f"The partitions of {topic.name} cannot be made more: what is in it is found by how many there are."
+            raise KafkaError(ErrorCode.INVALID_REQUEST, message)
         _check_size(partition_count - current_count)
 
     def add_partitions(self, topic: Topic, partition_count: int) -> None:

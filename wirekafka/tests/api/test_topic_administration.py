@@ -232,6 +232,19 @@ def test_create_partitions_with_a_wrong_assignment_is_refused(tmp_path: Path, as
     run(body, tmp_path)
 
 
+def test_internal_topic_keeps_its_partitions(tmp_path: Path) -> None:
+    async def body(caller: Caller) -> None:
+        topic = caller.broker.topics.create_internal(GROUP_METADATA_TOPIC)
+        count = len(topic.partitions)
+        for validate_only in (True, False):
+            asked = CreatePartitionsTopic(name=GROUP_METADATA_TOPIC, count=count + 1, assignments=None)
+            (result,) = caller.ask(CreatePartitionsRequest(topics=[asked], validate_only=validate_only), 3).results
+            assert result.error_code == ErrorCode.INVALID_REQUEST
+            assert len(topic.partitions) == count
+
+    run(body, tmp_path)
+
+
 def test_create_partitions_validate_only_and_duplicates_change_nothing(tmp_path: Path) -> None:
     async def body(caller: Caller) -> None:
         topic = caller.broker.topics.create("a", 1)
