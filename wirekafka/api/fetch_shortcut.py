@@ -33,6 +33,9 @@ FIRST_VERSION_WITH_LOG_START_OFFSET = 5
 MARKED_RECORDS = struct.pack(">qqq", *NO_OFFSETS)
 """What stands in an answer where each request has its own records."""
 
+MOST_FRAME_BYTES = 1024
+"""The longest request whose like are remembered, tail and all: a rack id may have 32 KiB."""
+
 OFFSET_SIZE = 8
 _OFFSET = struct.Struct(">q")
 
@@ -40,6 +43,8 @@ _OFFSET = struct.Struct(">q")
 def head_size_of(call: Call[FetchRequest], frame: memoryview) -> int:
     """How many bytes of the frame stand before the offset of its only partition; 0 if its like must go the ordinary way."""
     request = call.request
+    if len(frame) > MOST_FRAME_BYTES:
+        return 0
     if request.session_epoch != FINAL_EPOCH or request.session_id != NO_SESSION_ID or call.version < FIRST_VERSION_WITH_BATCHES:
         return 0
     if request.replica_id >= 0 or request.replica_state is not None or request.forgotten_topics_data:

@@ -37,7 +37,7 @@ TOLD_LIMIT = 1000
 """So many refusals and failures are remembered, so that each is logged once."""
 
 SHORTCUT_LIMIT = 4096
-"""So many shortcuts a version has, of 1 to 2 KiB each."""
+"""So many shortcuts are kept, of 1 to 2 KiB each."""
 
 SHORTCUT_HEAD_BYTES = 512
 """The longest head that is kept: a topic's name may have 249 bytes, a client id 32 KiB."""
@@ -130,13 +130,15 @@ class Dispatcher:
         max_request_bytes: the largest frame that is read.
     """
 
-    __slots__ = ("_broker", "_routes", "_served", "_told", "max_request_bytes", "now_ms")
+    __slots__ = ("_broker", "_remembered", "_routes", "_served", "_told", "max_request_bytes", "now_ms")
 
     def __init__(self, broker: Broker) -> None:
         self.now_ms: Callable[[], int] = broker.clock.now_ms
         self.max_request_bytes: int = broker.config.integer("socket.request.max.bytes")
         self._broker = broker
         self._routes: dict[int, Route] = {}
+        self._remembered: dict[tuple[Route, bytes], None] = {}
+        """What shortcuts the routes have, by their heads, the oldest first."""
         self._served = served_versions(broker.config)
         self._told: set[tuple[object, ...]] = set()
 
@@ -202,8 +204,11 @@ class Dispatcher:
             return
         call.client.head_size, shortcut = made
         head = frame[_HEAD_AT : call.client.head_size].tobytes()
-        if head not in route.shortcuts and len(route.shortcuts) == SHORTCUT_LIMIT:
-            del route.shortcuts[next(iter(route.shortcuts))]
+        remembered = self._remembered
+        if head not in route.shortcuts and len(remembered) == SHORTCUT_LIMIT:
+            oldest, its_head = next(iter(remembered))
+            del remembered[oldest, its_head], oldest.shortcuts[its_head]
+        remembered[route, head] = None
         route.shortcuts[head] = shortcut
 
     def _encode_late(self, route: Route, correlation_id: int, response: Message | None) -> Answer | ProtocolError:

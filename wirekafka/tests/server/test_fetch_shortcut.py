@@ -11,6 +11,7 @@ import pytest
 
 from wirekafka.api.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic, ReplicaState
 from wirekafka.api.fetch_reading import FetchResponse
+from wirekafka.api.fetch_shortcut import MOST_FRAME_BYTES
 from wirekafka.broker import Broker
 from wirekafka.cluster.partition import Partition
 from wirekafka.errors import ErrorCode, ProtocolError
@@ -477,6 +478,10 @@ def test_what_a_stranger_makes_up_is_not_kept(tmp_path: Path, version: int) -> N
         for framed in (ways.frame(0, topics=unknown), ways.frame(0, index=2), ways.frame(0, index=-1)):
             assert ways.ask_framed(framed) is not None
         assert not ways.route.shortcuts
+        ways.ask(0, rack_id="r" * MOST_FRAME_BYTES)
+        assert not ways.route.shortcuts
+        ways.ask(0, rack_id="r" * (MOST_FRAME_BYTES // 2))
+        assert ways.route.shortcuts
 
     both_ways(tmp_path, version, body)
 

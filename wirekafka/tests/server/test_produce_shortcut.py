@@ -312,6 +312,10 @@ def test_shortcuts_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         assert len(shortcuts) == 3
         kept = [name for name in names if any(name.encode() in head for head in shortcuts)]
         assert kept == ["three", "four", "five"]
+        ways.version = 11
+        for name in names[:2]:
+            ways._ask(by, ways._frame(name, batch(b"a"), 0, 1))
+        assert (len(shortcuts), len(ways.dispatcher._routes[11].shortcuts)) == (1, 2), "all versions share the limit"
 
     both_ways(tmp_path, 12, body)
 
