@@ -1,7 +1,7 @@
 """Who moves the bytes of a `Connection`: an epoll for all plain TCP connections, or a task over a stream.
 
 Theory of operation of the epoll driver: every connection is registered once, edge-triggered, in an epoll of the driver's own, and
-one trio task awaits that epoll's descriptor. A turn polls it without waiting and serves the connections that something has
+one trio task waits for it (`idle.py`). A turn polls it without waiting and serves the connections that something has
 happened to: one receive each, the complete frames in it, and, once all of them are as far, one send each. What is left to do
 stays in `_ready` for a later turn. So a request that needs no waiting never becomes a task; one task a connection costs 20 to
 40 us a request more, and lets one busy connection starve the others (200 connections, one request in flight each; 2026-11).
