@@ -100,13 +100,15 @@ def main(
     )
     try:
         load.program()
-        machine.touch_memory()
-        for _ in range(rounds):
-            for kind in kinds:
-                measure_broker(kind, resting, timing, directory, results)
-                measure_broker(kind, loaded, timing, directory, results)
-            if "wirekafka" in kinds:
-                measure_log(of_log, timing, directory, results)
+        with tempfile.TemporaryDirectory(prefix="page-cache-", dir=directory) as pages:
+            for _ in range(rounds):
+                for kind in kinds:
+                    machine.fill_page_cache(Path(pages))
+                    measure_broker(kind, resting, timing, directory, results)
+                    measure_broker(kind, loaded, timing, directory, results)
+                if "wirekafka" in kinds and of_log:
+                    machine.fill_page_cache(Path(pages))
+                    measure_log(of_log, timing, directory, results)
     except load.LoadError as error:
         raise click.ClickException(str(error)) from None
     finally:  # what was measured before something failed is shown too

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import mmap
+import os
 import platform
 import subprocess
 from importlib.metadata import version
@@ -10,6 +10,7 @@ from pathlib import Path
 
 import psutil
 
+from benchmarks import load
 from compat_tests.harness import jars
 
 
@@ -22,16 +23,27 @@ def facts(directory: Path) -> dict[str, str]:
         "system": f"{platform.freedesktop_os_release()['PRETTY_NAME']}, Linux {platform.release()}",
         "wirekafka": f"{version('wirekafka')} at {_commit()}, CPython {platform.python_version()}, trio {version('trio')}",
         "peer": f"Apache {jars.KAFKA}, {_java()}",
-        "load": f"librdkafka {_librdkafka()} and plain sockets, on the same machine",
+        "load": f"librdkafka {_librdkafka()} {_allocator()} and plain sockets, on the same machine",
     }
 
 
-def touch_memory() -> None:
-    """Uses half of the free memory once: a virtual machine's first touch costs its host's page faults, and the first broker's
-    page cache would pay for the second's (4 to 10 times the price of a write, 2026-11).
+def fill_page_cache(directory: Path) -> None:
+    """Fills the free memory with pages of a file that holds nothing, as that of a machine which has been up for long is filled.
+
+    What a broker writes needs pages. A virtual machine's free memory may have gone back to its host, a second or two after it
+    became free, and the host's page faults cost 4 to 10 times the price of a write: they hit whoever writes next, by chance
+    (the same row took 0.075 and 0.263 s of CPU a million, 2026-11). Pages that are taken from such a file cost next to nothing.
+
+    Args:
+        directory: keeps the files, which take no room on the disk, until all is measured; of no use on a tmpfs.
     """
-    populate = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE
-    mmap.mmap(-1, psutil.virtual_memory().available // 2, flags=populate).close()
+    path = directory / str(len(list(directory.iterdir())))
+    path.touch()
+    os.truncate(path, psutil.virtual_memory().free)
+    with path.open("rb", buffering=0) as file:
+        buffer = bytearray(1 << 20)
+        while file.readinto(buffer):
+            pass
 
 
 def _processor() -> str:
@@ -57,6 +69,10 @@ def _java() -> str:
 
 def _commit() -> str:
     return _first_line("git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty")
+
+
+def _allocator() -> str:
+    return "with jemalloc" if load.has_jemalloc() else "with the C library's malloc (libjemalloc-dev halves its cost)"
 
 
 def _librdkafka() -> str:
