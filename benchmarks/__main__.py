@@ -66,6 +66,13 @@ def note(kind: str, row: Row, figures: Figures, results: Results) -> None:
 )
 @click.option("--seconds", type=click.IntRange(1), default=5, show_default=True, help="How long a row measures.")
 @click.option("--warmup", type=click.IntRange(1), default=6, show_default=True, help="How long a row warms up before that.")
+@click.option(
+    "--free-memory",
+    "is_memory_free",
+    is_flag=True,
+    help="Leave free memory as it is, instead of filling it with page cache before each broker's turn: on a virtual machine "
+    "whose host takes free memory back, page faults then decide.",
+)
 @click.option("--quick", is_flag=True, help="One round of 2 seconds after 3 of warm-up: to see that it works, not to quote.")
 @click.option(
     "--json", "json_path", type=click.Path(dir_okay=False, path_type=Path), help="Also write every round's figures here."
@@ -82,6 +89,7 @@ def main(
     rounds: int,
     seconds: int,
     warmup: int,
+    is_memory_free: bool,
     quick: bool,
     json_path: Path | None,
     directory: Path,
@@ -92,7 +100,8 @@ def main(
         rounds, seconds, warmup = 1, 2, 3
     if "kafka" in kinds and (reason := jars.missing_program()) is not None:
         raise click.ClickException(f"Apache Kafka {reason}")
-    facts = machine.facts(directory)
+    facts = machine.facts(directory) | {"free memory": "left as it was" if is_memory_free else "filled with page cache"}
+    prepare = (lambda _: None) if is_memory_free else machine.fill_page_cache
     timing = Timing(warmup, seconds)
     results: Results = defaultdict(lambda: defaultdict(lambda: defaultdict(list)))
     resting, loaded, of_log = (
@@ -103,11 +112,11 @@ def main(
         with tempfile.TemporaryDirectory(prefix="page-cache-", dir=directory) as pages:
             for _ in range(rounds):
                 for kind in kinds:
-                    machine.fill_page_cache(Path(pages))
+                    prepare(Path(pages))
                     measure_broker(kind, resting, timing, directory, results)
                     measure_broker(kind, loaded, timing, directory, results)
                 if "wirekafka" in kinds and of_log:
-                    machine.fill_page_cache(Path(pages))
+                    prepare(Path(pages))
                     measure_log(of_log, timing, directory, results)
     except load.LoadError as error:
         raise click.ClickException(str(error)) from None
