@@ -3,13 +3,7 @@
 from __future__ import annotations
 
 import os
-import socket
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import structlog
@@ -17,125 +11,18 @@ import trio
 import trio.lowlevel
 import trio.testing
 
-from wirekafka.api.registry import Client
 from wirekafka.errors import ProtocolError
 from wirekafka.log.storage import FileHandle, FileRegion
 from wirekafka.server import drivers
-from wirekafka.server.connection import FRAMES_PER_TURN, ReceiveBuffers
-from wirekafka.server.drivers import LINGER_AFTER_SLEEPS, SEND_PER_TURN_BYTES, SENDFILE_BYTES, EpollDriver, serve_stream
-from wirekafka.tests.server.frames import EchoDispatcher, client, frame
-
-Test = Callable[["Bench"], Awaitable[None]]
-
-
-class Bench:
-    """A driver that serves, and the clients of a test.
-
-    Attributes:
-        closed: the clients whose connections the driver has closed.
-    """
-
-    def __init__(self, kind: str, nursery: trio.Nursery, **options: Any) -> None:
-        self.dispatcher = EchoDispatcher()
-        self.closed: list[Client] = []
-        self.nursery = nursery
-        self._buffers = ReceiveBuffers()
-        self._streams: list[trio.abc.HalfCloseableStream] = []
-        self.epoll: EpollDriver | None = None
-        if kind == "epoll":
-            options = {"max_idle_ms": None} | options
-            self.epoll = EpollDriver(self.dispatcher, on_close=self.closed.append, **options)  # type: ignore[arg-type]
-            nursery.start_soon(self.epoll.run)
-
-    async def connect(self, *, is_narrow: bool = False) -> trio.abc.HalfCloseableStream:
-        """A new client's end of a connection; a narrow one holds back who sends until the other end receives."""
-        stream = self._connect(is_narrow)
-        self._streams.append(stream)
-        return stream
-
-    async def close(self) -> None:
-        """Closes the clients' ends."""
-        for stream in self._streams:
-            await stream.aclose()
-
-    def _connect(self, is_narrow: bool) -> trio.abc.HalfCloseableStream:
-        who = client()
-        if self.epoll is None:
-            pair = trio.testing.lockstep_stream_pair if is_narrow else trio.testing.memory_stream_pair
-            near, far = pair()
-            self.nursery.start_soon(self._serve, far, who)
-            return near
-        with socket.create_server(("127.0.0.1", 0)) as server:
-            near_socket = socket.create_connection(server.getsockname())
-            far_socket, _ = server.accept()
-        far_socket.setblocking(False)
-        self.epoll.add(far_socket, who)
-        near_socket.setblocking(False)
-        return trio.SocketStream(trio.socket.from_stdlib_socket(near_socket))
-
-    async def _serve(self, stream: trio.abc.Stream, who: Client) -> None:
-        try:
-            await serve_stream(stream, who, self.dispatcher, self._buffers)  # type: ignore[arg-type]
-        finally:
-            self.closed.append(who)
-
-    async def until(self, condition: Callable[[], object]) -> None:
-        """Lets everyone run until the condition holds."""
-        with trio.fail_after(5):
-            while not condition():
-                await trio.lowlevel.checkpoint()
-
-
-@asynccontextmanager
-async def bench(kind: str, **options: Any) -> AsyncIterator[Bench]:
-    with trio.fail_after(1000):
-        async with trio.open_nursery() as nursery:
-            it = Bench(kind, nursery, **options)
-            yield it
-            nursery.cancel_scope.cancel()
-        await it.close()
-
-
-async def leave_waiting(it: Bench) -> list[trio.abc.HalfCloseableStream]:
-    """Three clients: one has sent nothing, one waits for a reply, one has sent half a request."""
-    streams = [await it.connect() for _ in range(3)]
-    await streams[1].send_all(frame(b"wait for it"))
-    await streams[2].send_all(frame(b"not all of it")[:9])
-    await it.until(lambda: it.dispatcher.pendings)
-    return streams
-
-
-async def receive(stream: trio.abc.ReceiveStream, size: int) -> bytes:
-    """Exactly so many bytes."""
-    data = b""
-    while len(data) < size:
-        chunk = await stream.receive_some(size - len(data))
-        assert chunk, f"the connection ended after {len(data)} of {size} bytes"
-        data += chunk
-    return data
-
-
-async def is_at_end(stream: trio.abc.ReceiveStream) -> bool:
-    """Whether the broker has closed the connection."""
-    try:
-        return await stream.receive_some(1) == b""
-    except trio.BrokenResourceError:
-        return True
+from wirekafka.server.connection import FRAMES_PER_TURN
+from wirekafka.server.drivers import SEND_PER_TURN_BYTES, SENDFILE_BYTES
+from wirekafka.tests.server.driver_bench import Bench, bench, is_at_end, leave_waiting, receive, run
+from wirekafka.tests.server.frames import frame
 
 
 @pytest.fixture(params=["epoll", "stream"])
 def kind(request: pytest.FixtureRequest) -> str:
     return str(request.param)
-
-
-def run(kind: str, test: Test, **options: Any) -> None:
-    """Runs the test on a bench."""
-
-    async def main() -> None:
-        async with bench(kind, **options) as it:
-            await test(it)
-
-    trio.run(main)
 
 
 def test_request_is_answered(kind: str) -> None:
@@ -431,93 +318,5 @@ def test_epoll_driver_lets_other_tasks_run_under_load(monkeypatch: pytest.Monkey
             await trio.lowlevel.checkpoint()
             turns += 1
         assert turns > 2000 // FRAMES_PER_TURN // 2
-
-    run("epoll", test)
-
-
-class Habits:
-    """What the epoll driver does while it has nothing to do, by a clock of the test's.
-
-    Attributes:
-        sleeps, lingers: how often it went to sleep, and put that off.
-        step: the seconds that pass each time somebody looks at the clock.
-    """
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, step: float) -> None:
-        self.sleeps = self.lingers = 0
-        self.step = step
-        self._now = 0.0
-        self._idle_times = 0
-        monkeypatch.setattr(drivers, "time", SimpleNamespace(perf_counter=self._clock))
-        self._sleep, self._linger = EpollDriver._sleep, EpollDriver._linger
-        monkeypatch.setattr(EpollDriver, "_sleep", lambda driver: self._go_to_sleep(driver))
-        monkeypatch.setattr(EpollDriver, "_linger", lambda driver, until: self._look(driver, until))
-
-    def _clock(self) -> float:
-        self._now += self.step
-        return self._now
-
-    async def _go_to_sleep(self, driver: EpollDriver) -> None:
-        self.sleeps += 1
-        self._idle_times += 1
-        await self._sleep(driver)
-
-    def _look(self, driver: EpollDriver, until: float) -> list[tuple[int, int]]:
-        self.lingers += 1
-        self._idle_times += 1
-        events = self._linger(driver, until)
-        if not events:
-            self._idle_times -= 1
-        return events
-
-    async def ask_one_by_one(self, bench: Bench, count: int) -> None:
-        """A client in a thread of its own, which asks when it has its answer and the driver has nothing to do."""
-        stream = await bench.connect()
-        assert isinstance(stream, trio.SocketStream)
-        fd = stream.socket.fileno()
-
-        def ask() -> None:
-            with socket.socket(fileno=os.dup(fd)) as asking:
-                asking.settimeout(10)
-                for asked in range(count):
-                    while self._idle_times <= asked:
-                        time.sleep(0)
-                    asking.sendall(frame(b"what is new"))
-                    assert asking.recv(100) == frame(b"WHAT IS NEW")
-            self.step = 1.0
-
-        await trio.to_thread.run_sync(ask)
-
-
-def test_epoll_driver_lingers_for_a_client_that_asks_again_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    habits = Habits(monkeypatch, step=0.0)
-
-    async def test(bench: Bench) -> None:
-        await habits.ask_one_by_one(bench, 20)
-        await bench.until(lambda: habits.sleeps == LINGER_AFTER_SLEEPS + 1)
-        assert habits.lingers == 20 - LINGER_AFTER_SLEEPS + 1, "the last one was in vain"
-
-    run("epoll", test)
-
-
-def test_epoll_driver_goes_to_sleep_where_a_client_takes_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    habits = Habits(monkeypatch, step=1.0)
-
-    async def test(bench: Bench) -> None:
-        await habits.ask_one_by_one(bench, 20)
-        assert habits.sleeps >= 20
-        assert not habits.lingers
-
-    run("epoll", test)
-
-
-def test_epoll_driver_that_lingered_in_vain_waits_for_short_sleeps_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    habits = Habits(monkeypatch, step=0.0)
-    monkeypatch.setattr(drivers, "LINGER_SECONDS", 0.0)
-
-    async def test(bench: Bench) -> None:
-        await habits.ask_one_by_one(bench, 3 * (LINGER_AFTER_SLEEPS + 1) - 1)
-        await bench.until(lambda: habits.sleeps == 3 * (LINGER_AFTER_SLEEPS + 1))
-        assert habits.lingers == 3
 
     run("epoll", test)

@@ -492,8 +492,7 @@ def test_answer_is_a_few_pieces_of_its_own(tmp_path: Path, version: int) -> None
         ways.append(b"a")
         ways.ask(0)
         first, second = (ways.short.handle(memoryview(bytearray(ways.frame(0)))[4:], ways.client, NOW_MS) for _ in range(2))
-        assert isinstance(first, list)
-        assert isinstance(second, list)
+        assert isinstance(first, list) and isinstance(second, list)  # noqa: PT018
         assert [type(piece) for piece in first] == [bytes, FileRegion] + [bytes] * ways.is_flexible
         assert all(map(len, first))
         assert first[1] is not second[1], "a driver changes what it has sent a part of"

@@ -1,0 +1,124 @@
+"""A driver that serves clients of a test, over an epoll or over streams."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import trio
+import trio.lowlevel
+import trio.testing
+
+from wirekafka.api.registry import Client
+from wirekafka.server.connection import ReceiveBuffers
+from wirekafka.server.drivers import EpollDriver, serve_stream
+from wirekafka.tests.server.frames import EchoDispatcher, client, frame
+
+Test = Callable[["Bench"], Awaitable[None]]
+
+
+class Bench:
+    """A driver that serves, and the clients of a test.
+
+    Attributes:
+        closed: the clients whose connections the driver has closed.
+    """
+
+    def __init__(self, kind: str, nursery: trio.Nursery, **options: Any) -> None:
+        self.dispatcher = EchoDispatcher()
+        self.closed: list[Client] = []
+        self.nursery = nursery
+        self._buffers = ReceiveBuffers()
+        self._streams: list[trio.abc.HalfCloseableStream] = []
+        self.epoll: EpollDriver | None = None
+        if kind == "epoll":
+            options = {"max_idle_ms": None} | options
+            self.epoll = EpollDriver(self.dispatcher, on_close=self.closed.append, **options)  # type: ignore[arg-type]
+            nursery.start_soon(self.epoll.run)
+
+    async def connect(self, *, is_narrow: bool = False) -> trio.abc.HalfCloseableStream:
+        """A new client's end of a connection; a narrow one holds back who sends until the other end receives."""
+        stream = self._connect(is_narrow)
+        self._streams.append(stream)
+        return stream
+
+    async def close(self) -> None:
+        """Closes the clients' ends."""
+        for stream in self._streams:
+            await stream.aclose()
+
+    def _connect(self, is_narrow: bool) -> trio.abc.HalfCloseableStream:
+        who = client()
+        if self.epoll is None:
+            pair = trio.testing.lockstep_stream_pair if is_narrow else trio.testing.memory_stream_pair
+            near, far = pair()
+            self.nursery.start_soon(self._serve, far, who)
+            return near
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            near_socket = socket.create_connection(server.getsockname())
+            far_socket, _ = server.accept()
+        far_socket.setblocking(False)
+        self.epoll.add(far_socket, who)
+        near_socket.setblocking(False)
+        return trio.SocketStream(trio.socket.from_stdlib_socket(near_socket))
+
+    async def _serve(self, stream: trio.abc.Stream, who: Client) -> None:
+        try:
+            await serve_stream(stream, who, self.dispatcher, self._buffers)  # type: ignore[arg-type]
+        finally:
+            self.closed.append(who)
+
+    async def until(self, condition: Callable[[], object]) -> None:
+        """Lets everyone run until the condition holds."""
+        with trio.fail_after(5):
+            while not condition():
+                await trio.lowlevel.checkpoint()
+
+
+@asynccontextmanager
+async def bench(kind: str, **options: Any) -> AsyncIterator[Bench]:
+    with trio.fail_after(1000):
+        async with trio.open_nursery() as nursery:
+            it = Bench(kind, nursery, **options)
+            yield it
+            nursery.cancel_scope.cancel()
+        await it.close()
+
+
+async def leave_waiting(it: Bench) -> list[trio.abc.HalfCloseableStream]:
+    """Three clients: one has sent nothing, one waits for a reply, one has sent half a request."""
+    streams = [await it.connect() for _ in range(3)]
+    await streams[1].send_all(frame(b"wait for it"))
+    await streams[2].send_all(frame(b"not all of it")[:9])
+    await it.until(lambda: it.dispatcher.pendings)
+    return streams
+
+
+async def receive(stream: trio.abc.ReceiveStream, size: int) -> bytes:
+    """Exactly so many bytes."""
+    data = b""
+    while len(data) < size:
+        chunk = await stream.receive_some(size - len(data))
+        assert chunk, f"the connection ended after {len(data)} of {size} bytes"
+        data += chunk
+    return data
+
+
+async def is_at_end(stream: trio.abc.ReceiveStream) -> bool:
+    """Whether the broker has closed the connection."""
+    try:
+        return await stream.receive_some(1) == b""
+    except trio.BrokenResourceError:
+        return True
+
+
+def run(kind: str, test: Test, **options: Any) -> None:
+    """Runs the test on a bench."""
+
+    async def main() -> None:
+        async with bench(kind, **options) as it:
+            await test(it)
+
+    trio.run(main)
