@@ -9,8 +9,6 @@ from types import SimpleNamespace
 
 import pytest
 import trio
-import trio.lowlevel
-import trio.testing
 
 from wirekafka.server import drivers
 from wirekafka.server.drivers import LINGER_AFTER_SLEEPS, EpollDriver
