@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import tempfile
 from collections import defaultdict
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import click
@@ -26,10 +28,13 @@ NAMES = [row.name for row in (*RESTING, *ROWS, *TRANSACTION_ROWS, *OWN_ROWS)]
 Results = dict[str, dict[str, dict[str, list[float]]]]
 
 
-def measure_broker(kind: str, rows: tuple[Row, ...], timing: Timing, directory: Path, results: Results) -> None:
-    """Starts one broker, runs the rows on it, and adds their figures to the results."""
+def measure_broker(
+    kind: str, rows: tuple[Row, ...], timing: Timing, directory: Path, results: Results, prepare: Callable[[], object]
+) -> None:
+    """Starts one broker, runs the rows on it, the machine prepared before each, and adds their figures to the results."""
     if not rows:
         return
+    prepare()
     with (
         tempfile.TemporaryDirectory(prefix=f"{kind}-", dir=directory) as place,
         running(broker := open_broker(kind, Path(place) / "broker")),
@@ -37,12 +42,16 @@ def measure_broker(kind: str, rows: tuple[Row, ...], timing: Timing, directory: 
         for row in rows:
             click.echo(f"{kind}: {row.title}", err=True)
             note(kind, row, row.run(broker, timing), results)
+            prepare()
 
 
-def measure_log(rows: tuple[LogRow, ...], timing: Timing, directory: Path, results: Results) -> None:
+def measure_log(
+    rows: tuple[LogRow, ...], timing: Timing, directory: Path, results: Results, prepare: Callable[[], object]
+) -> None:
     """Runs rows that start brokers of their own, and adds their figures to the results."""
     for row in rows:
         click.echo(f"wirekafka: {row.title}", err=True)
+        prepare()
         with tempfile.TemporaryDirectory(prefix="log-", dir=directory) as place:
             note("wirekafka", row, row.run(Path(place), timing), results)
 
@@ -70,7 +79,7 @@ def note(kind: str, row: Row, figures: Figures, results: Results) -> None:
     "--free-memory",
     "is_memory_free",
     is_flag=True,
-    help="Leave free memory as it is, instead of filling it with page cache before each broker's turn: on a virtual machine "
+    help="Leave free memory as it is, instead of filling it with page cache before each row: on a virtual machine "
     "whose host takes free memory back, page faults then decide.",
 )
 @click.option("--quick", is_flag=True, help="One round of 2 seconds after 3 of warm-up: to see that it works, not to quote.")
@@ -101,7 +110,6 @@ def main(
     if "kafka" in kinds and (reason := jars.missing_program()) is not None:
         raise click.ClickException(f"Apache Kafka {reason}")
     facts = machine.facts(directory) | {"free memory": "left as it was" if is_memory_free else "filled with page cache"}
-    prepare = (lambda _: None) if is_memory_free else machine.fill_page_cache
     timing = Timing(warmup, seconds)
     results: Results = defaultdict(lambda: defaultdict(lambda: defaultdict(list)))
     resting, loaded, of_log = (
@@ -110,14 +118,13 @@ def main(
     try:
         load.program()
         with tempfile.TemporaryDirectory(prefix="page-cache-", dir=directory) as pages:
+            prepare = (lambda: None) if is_memory_free else partial(machine.fill_page_cache, Path(pages))
             for _ in range(rounds):
                 for kind in kinds:
-                    prepare(Path(pages))
-                    measure_broker(kind, resting, timing, directory, results)
-                    measure_broker(kind, loaded, timing, directory, results)
-                if "wirekafka" in kinds and of_log:
-                    prepare(Path(pages))
-                    measure_log(of_log, timing, directory, results)
+                    measure_broker(kind, resting, timing, directory, results, prepare)
+                    measure_broker(kind, loaded, timing, directory, results, prepare)
+                if "wirekafka" in kinds:
+                    measure_log(of_log, timing, directory, results, prepare)
     except load.LoadError as error:
         raise click.ClickException(str(error)) from None
     finally:  # what was measured before something failed is shown too

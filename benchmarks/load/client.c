@@ -8,7 +8,7 @@
 #include <string.h>
 #include <time.h>
 
-#define BATCH 1000
+#define BATCH 100
 #define QUEUE 500000 /* messages */
 #define TEXT_OF(number) #number
 #define TEXT(number) TEXT_OF(number)
@@ -81,10 +81,10 @@ int command_create(void) {
 
 /* Hands the batch to librdkafka. Once its queue is full it is left alone until it is half empty: who tries again for each message
  * contends with the thread that sends, and both cost twice as much. */
-static long enqueue(rd_kafka_t *client, rd_kafka_topic_t *topic, rd_kafka_message_t *messages, int count) {
+static long enqueue(rd_kafka_t *client, rd_kafka_topic_t *topic, int partition, rd_kafka_message_t *messages, int count) {
     int left = count;
     while (left > 0) {
-        if (rd_kafka_produce_batch(topic, RD_KAFKA_PARTITION_UA, RD_KAFKA_MSG_F_PARTITION, messages, left) == left) break;
+        if (rd_kafka_produce_batch(topic, partition, 0, messages, left) == left) break;
         int refused = 0;
         for (int i = 0; i < left; i++) {
             if (!messages[i].err) continue;
@@ -111,11 +111,9 @@ int command_produce(void) {
     for (long i = 0; i < size; i++) payload[i] = "wirekafka beside Apache Kafka, "[i % 31];
     rd_kafka_message_t messages[BATCH];
     while (count ? sent < count : !has_begun || begun_s() < seconds) {
-        for (int i = 0; i < BATCH; i++) {
-            messages[i] = (rd_kafka_message_t){.payload = payload, .len = size, .partition = next};
-            next = next + 1 == partitions ? 0 : next + 1;
-        }
-        sent += enqueue(client, topic, messages, BATCH);
+        for (int i = 0; i < BATCH; i++) messages[i] = (rd_kafka_message_t){.payload = payload, .len = size};
+        sent += enqueue(client, topic, next, messages, BATCH);
+        next = next + 1 == partitions ? 0 : next + 1;
         if (!count && !has_begun && now_s() - started >= warmup_s) {
             has_begun = 1;
             delivered_before = sent - rd_kafka_outq_len(client);

@@ -31,6 +31,7 @@ long latency_count(void);
 int command_create(void);
 int command_produce(void);
 int command_fetch(void);
+int command_fetches(void);
 int command_floor(void);
 int command_latency(void);
 int command_requests(void);

@@ -1,6 +1,6 @@
 /* The load of the benchmark: one program, so that both brokers are asked the same in the same way.
  *
- * create, produce, fetch, latency and transactions are clients of librdkafka. requests writes Produce requests to plain sockets, where
+ * create, produce, fetch, latency and transactions are clients of librdkafka. requests and fetches speak over plain sockets, where
  * librdkafka would put several records into one request or cost more than the broker that is measured. floor is no load, but what such
  * requests cost at least.
  */
@@ -101,13 +101,13 @@ int main(int count, char **arguments) {
         int (*run)(void);
     } commands[] = {
         {"create", command_create},   {"produce", command_produce},   {"fetch", command_fetch},
-        {"latency", command_latency}, {"requests", command_requests}, {"transactions", command_transactions},
-        {"floor", command_floor},
+        {"latency", command_latency}, {"requests", command_requests}, {"fetches", command_fetches},
+        {"floor", command_floor},     {"transactions", command_transactions},
     };
     options = arguments + 2;
     option_count = count - 2;
     for (size_t i = 0; count > 1 && i < sizeof commands / sizeof *commands; i++)
         if (!strcmp(arguments[1], commands[i].name)) return commands[i].run();
-    fprintf(stderr, "usage: load create|produce|fetch|latency|requests|transactions|floor name=value...\n");
+    fprintf(stderr, "usage: load create|produce|fetch|latency|requests|fetches|transactions|floor name=value...\n");
     return 2;
 }

@@ -4,11 +4,9 @@
  * what it has left to send is a number of bytes and a place in the round. Answers come in the order of the requests: the oldest
  * time of sending belongs to the next answer.
  */
-#include "load.h"
+#include "wire.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
-#include <netinet/tcp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -41,43 +39,11 @@ static uint32_t crc32c(const unsigned char *bytes, size_t count) {
     return ~crc;
 }
 
-typedef struct {
-    char *bytes;
-    size_t count;
-} Buffer;
-
-static void put(Buffer *buffer, const void *bytes, size_t count) {
-    memcpy(buffer->bytes + buffer->count, bytes, count);
-    buffer->count += count;
-}
-
-static void put_number(Buffer *buffer, uint64_t value, int width) {
-    while (width--) buffer->bytes[buffer->count++] = (char)(value >> 8 * width);
-}
-
-static void put_string(Buffer *buffer, const char *text) {
-    put_number(buffer, strlen(text), 2);
-    put(buffer, text, strlen(text));
-}
-
-static void put_varint(Buffer *buffer, long value) {
-    unsigned long left = (unsigned long)value << 1;
-    for (; left >= 128; left >>= 7) buffer->bytes[buffer->count++] = (char)(left | 128);
-    buffer->bytes[buffer->count++] = (char)left;
-}
-
 static int varint_bytes(long value) {
     char bytes[10];
     Buffer buffer = {bytes, 0};
     put_varint(&buffer, value);
     return (int)buffer.count;
-}
-
-static void patch(Buffer *buffer, size_t at, uint32_t value) {
-    size_t count = buffer->count;
-    buffer->count = at;
-    put_number(buffer, value, 4);
-    buffer->count = count;
 }
 
 /* A record batch of magic 2: `records` of `size` bytes each, without keys. */
@@ -113,11 +79,7 @@ static void put_batch(Buffer *buffer, long records, long size, long now_ms) {
 
 static void put_request(Buffer *buffer, const char *topic, long partition, long records, long size, long now_ms) {
     size_t start = buffer->count;
-    put_number(buffer, 0, 4); /* frame size, below */
-    put_number(buffer, 0, 2); /* Produce */
-    put_number(buffer, 8, 2); /* version 8, the last before tagged fields */
-    put_number(buffer, 7, 4); /* correlation id */
-    put_string(buffer, "load");
+    put_header(buffer, 0, 8); /* Produce 8, the last version before tagged fields */
     put_number(buffer, -1, 2); /* no transactional id */
     put_number(buffer, number("acks", 1), 2);
     put_number(buffer, 30000, 4);
@@ -175,11 +137,9 @@ static long read_answers(Connection *connection, double now, int *is_empty) {
     size_t place = 0;
     long whole = 0;
     while (connection->held - place >= 4) {
-        uint32_t length;
-        memcpy(&length, connection->answers + place, 4);
-        length = ntohl(length) + 4;
+        size_t length = number_at(connection->answers + place, 4) + 4;
         if (connection->held - place < length) break;
-        int error = (int16_t)((unsigned char)connection->answers[place + error_at] << 8 | (unsigned char)connection->answers[place + error_at + 1]);
+        int error = (int16_t)number_at(connection->answers + place + error_at, 2);
         if (error) fail("the broker answered error %d", error);
         latency_add(now - connection->sent_s[connection->answered++ % in_flight]);
         place += length;
@@ -188,18 +148,6 @@ static long read_answers(Connection *connection, double now, int *is_empty) {
     memmove(connection->answers, connection->answers + place, connection->held - place);
     connection->held -= place;
     return whole;
-}
-
-static int connect_to(const char *bootstrap) {
-    char host[64];
-    int port, on = 1;
-    if (sscanf(bootstrap, "%63[^:]:%d", host, &port) != 2) fail("no HOST:PORT: %s", bootstrap);
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons(port)};
-    if (inet_pton(AF_INET, host, &address.sin_addr) != 1) fail("not an address: %s", host);
-    int fd = socket(AF_INET, SOCK_STREAM, 0);
-    if (connect(fd, (struct sockaddr *)&address, sizeof address)) fail("connect: %s", strerror(errno));
-    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    return fd;
 }
 
 static Connection *open_connections(int epoll, long count) {
@@ -216,16 +164,16 @@ static Connection *open_connections(int epoll, long count) {
 }
 
 /* requests topic= connections=N in_flight=N records=N size=BYTES partitions=N acks= seconds=S warmup=S: Produce requests a second.
- * The time of sending is when the request may go out, so a broker that does not read makes its own latencies worse. */
+ * With count=N instead of seconds: until so many records are there, unmeasured. The time of sending is when the request may go out, so a broker that does not read makes its own latencies worse. */
 int command_requests(void) {
-    long count = number("connections", 1), answered = 0, records = number("records", 1);
+    long connection_count = number("connections", 1), count = number("count", 0), answered = 0, records = number("records", 1);
     double warmup_s = number("warmup", 2), seconds = number("seconds", 5), started = now_s();
     int has_begun = 0, epoll = epoll_create1(0);
     in_flight = number("in_flight", 1);
     build_requests(option("topic", "load"), number("partitions", 1), records, number("size", 100));
-    Connection *connections = open_connections(epoll, count);
-    for (long i = 0; i < count; i++) release(connections + i, in_flight, now_s());
-    while (!has_begun || begun_s() < seconds) {
+    Connection *connections = open_connections(epoll, connection_count);
+    for (long i = 0; i < connection_count; i++) release(connections + i, in_flight, now_s());
+    while (count ? answered * records < count : !has_begun || begun_s() < seconds) {
         struct epoll_event events[256];
         int ready = epoll_wait(epoll, events, 256, 100);
         for (int i = 0; i < ready; i++) {
@@ -238,14 +186,15 @@ int command_requests(void) {
                 answered += whole;
             }
         }
-        if (!has_begun && now_s() - started >= warmup_s) {
+        if (!count && !has_begun && now_s() - started >= warmup_s) {
             has_begun = 1;
             latency_clear();
             answered = 0;
             begin();
         }
     }
-    end("\"requests\": %ld, \"records\": %ld, \"p50_ms\": %.3f, \"p99_ms\": %.3f, \"max_ms\": %.3f", answered, answered * records, latency_ms(0.5),
-        latency_ms(0.99), latency_ms(1));
+    if (!count)
+        end("\"requests\": %ld, \"records\": %ld, \"p50_ms\": %.3f, \"p99_ms\": %.3f, \"max_ms\": %.3f", answered, answered * records,
+            latency_ms(0.5), latency_ms(0.99), latency_ms(1));
     exit(0);
 }
