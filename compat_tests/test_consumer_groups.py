@@ -198,8 +198,7 @@ def test_a_consumer_subscribes_by_a_regular_expression(
 def test_consumers_of_all_libraries_share_one_group(broker: Broker, writer: Agent, consume: Join, topic: str) -> None:
     create_topic(broker.bootstrap, topic, 8)
     members = [consume(client, topic, topic) for client in (CONFLUENT, JAVA, CONFLUENT, JAVA)]
-    wait_until_assigned(members, 8)
-    assert all(member.assigned is not None and len(member.assigned) == 2 for member in members)
+    wait_until_assigned(members, 8, each=2)
     written = numbered(400, 8)
     writer.produce(broker.bootstrap, topic, written)
     wait_until_read(members, written)

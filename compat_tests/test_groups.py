@@ -39,15 +39,21 @@ def numbered(count: int, partition_count: int, first: int = 0) -> list[Record]:
     ]
 
 
-def wait_until_assigned(members: Iterable[Member], partition_count: int, *, timeout_s: float = 40) -> None:
-    """Waits until the members share all partitions, none without and none twice."""
+def wait_until_assigned(
+    members: Iterable[Member], partition_count: int, *, each: int | None = None, timeout_s: float = 40
+) -> None:
+    """Waits until the members share all partitions, none without and none twice; with `each`, until all have so many.
+
+    Partitions move one by one, and may be shared for a moment as they are not meant to be.
+    """
     members = list(members)
 
     def is_shared() -> bool:
         for member in members:
             member.refresh()
         shares = [member.assigned or [] for member in members]
-        return all(shares) and sorted(sum(shares, [])) == list(range(partition_count))
+        is_fair = each is None or all(len(share) == each for share in shares)
+        return is_fair and all(shares) and sorted(sum(shares, [])) == list(range(partition_count))
 
     try:
         wait_until(is_shared, timeout_s=timeout_s, what=f"{len(members)} members share {partition_count} partitions")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import re
 import time
 from collections import Counter
@@ -16,6 +15,7 @@ from compat_tests.harness import broker as brokers
 from compat_tests.harness import tools
 from compat_tests.harness.broker import CLASSES, Broker
 from compat_tests.harness.proxy import CuttingProxy
+from compat_tests.harness.share_chaos import Chaos, produce
 from compat_tests.harness.sharing import Refused, ShareClient, Shared, Worker
 from compat_tests.harness.tools import Tools, run_alone
 from compat_tests.harness.topics import create_topic
@@ -70,13 +70,6 @@ def configure(tools_jvm: Tools) -> Configure:
         tools_jvm.check(tools.CONFIGS, *entity, "--alter", "--add-config", text)
 
     return set_configs
-
-
-def produce(broker: Broker, topic: str, values: list[str], partition: int = 0, **settings: object) -> None:
-    producer = Producer({"bootstrap.servers": broker.bootstrap, **settings})
-    for value in values:
-        producer.produce(topic, value.encode(), partition=partition)
-    assert producer.flush(30) == 0
 
 
 def offsets(records: list[Shared]) -> list[int]:
@@ -273,63 +266,12 @@ def test_what_was_done_outlives_the_broker(
     assert [(record.offset, record.delivery_count) for record in again] == [(0, 2), (5, 2), (6, 2), (7, 2), (8, 2)]
 
 
-class Chaos:
-    """Workers of a share group that are killed and started again, over a broker that is.
-
-    Attributes:
-        values: everything that was produced: `good`, `bad` and `slow` ones.
-        workers: all that there ever were.
-        restarts: how often the broker was killed.
-    """
-
-    def __init__(self, broker: Broker, proxy: CuttingProxy, topic: str, folder: Path) -> None:
-        self._broker, self._proxy, self._topic, self._folder = broker, proxy, topic, folder
-        self._chance = random.Random(932)
-        self.values: list[str] = []
-        self.workers: list[Worker] = []
-        self.restarts = 0
-        self._working = [self._start_worker(), self._start_worker()]
-
-    def _start_worker(self) -> Worker:
-        log = self._folder / f"worker-{len(self.workers)}.log"
-        self.workers.append(Worker(log, self._proxy.bootstrap, self._topic, self._topic))
-        return self.workers[-1]
-
-    def produce_more(self) -> None:
-        count = len(self.values)
-        new = [f"{kind}-{count + number}" for number in range(50) for kind in ("good", "bad", "slow")]
-        for partition in range(2):
-            settings = {"linger.ms": 0, "batch.num.messages": 10}
-            produce(self._broker, self._topic, new[partition::2], partition, **settings)
-        self.values.extend(new)
-
-    def strike(self) -> None:
-        """Kills the broker, or a worker, and starts it again."""
-        time.sleep(self._chance.uniform(0.5, 3))
-        if self._chance.random() < 1 / 3:
-            self._broker.kill()
-            self._broker.start()
-            self._proxy.upstream = self._broker.address
-            self.restarts += 1
-        else:
-            victim = self._chance.randrange(2)
-            self._working[victim].kill()
-            self._working[victim] = self._start_worker()
-
-    def said(self, kind: str) -> set[str]:
-        """The values that workers accepted, or rejected."""
-        return {value for worker in self.workers for value in worker.of_kind(kind)}
-
-    def stop(self) -> None:
-        for worker in self.workers:
-            worker.kill()
-
-
 def test_workers_and_broker_are_killed_and_every_record_is_done_with(
     make_broker: Callable[..., Broker],
     proxy: CuttingProxy,
     configure: Configure,
     topic: str,
+    tools_jvm: Tools,
     tmp_path: Path,
     chaos_seconds: float,
 ) -> None:
@@ -345,11 +287,20 @@ def test_workers_and_broker_are_killed_and_every_record_is_done_with(
         while time.monotonic() < deadline or chaos.restarts == 0:
             chaos.produce_more()
             chaos.strike()
-        good = {value for value in chaos.values if not value.startswith("bad")}
-        bad = set(chaos.values) - good
-        wait_until(lambda: chaos.said("ACCEPT") >= good, timeout_s=90, what="every record is accepted")
-        wait_until(lambda: chaos.said("REJECT") >= bad, timeout_s=90, what="every bad record is rejected")
+        describe = ("--bootstrap-server", broker.bootstrap, "--group", topic, "--describe")
+
+        def is_done() -> bool:
+            lags = columns(tools_jvm.check(tools.SHARE_GROUPS, *describe).out)
+            return {row["PARTITION"]: row["LAG"] for row in lags} == {"0": "0", "1": "0"}
+
+        wait_until(is_done, timeout_s=90, what="every record is done with")
         done = time.monotonic()
+        assert chaos.said("record") == set(chaos.values), "every record was given to somebody"
+        bad = {value for value in chaos.values if value.startswith("bad")}
+        assert chaos.said("REJECT") <= bad
+        assert not chaos.said("ACCEPT") & bad
+        unsaid = set(chaos.values) - chaos.said("ACCEPT") - chaos.said("REJECT")
+        assert len(unsaid) <= chaos.most_unsaid, unsaid
         time.sleep(LOCK_MS / 1000 + 1)
         assert not [worker for worker in chaos.workers if worker.last_record_s > done], "nothing comes again"
     finally:
