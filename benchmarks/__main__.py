@@ -1,20 +1,20 @@
-"""`make bench`: each broker in turn, round after round, row after row; then the table."""
+"""`make bench`: round after round, row after row, each broker in turn; then the table."""
 
 from __future__ import annotations
 
 import json
 import tempfile
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
 import click
 
 from benchmarks import load, machine, report
-from benchmarks.brokers import open_broker
+from benchmarks.brokers import FLOOR, KINDS, delete_topics, open_broker
 from benchmarks.consumer_rows import CONSUMER_ROWS
-from benchmarks.floor_rows import FLOOR_ROWS
 from benchmarks.group_rows import GROUP_ROWS
 from benchmarks.log_rows import LOG_ROWS, LogRow
 from benchmarks.rows import RESTING, ROWS, Figures, Row, Timing
@@ -22,13 +22,13 @@ from benchmarks.transaction_rows import TRANSACTION_ROWS
 from compat_tests.harness import jars
 from compat_tests.harness.broker import running
 
-OWN_ROWS = (*FLOOR_ROWS, *LOG_ROWS, *GROUP_ROWS, *CONSUMER_ROWS)
+OWN_ROWS = (*LOG_ROWS, *GROUP_ROWS, *CONSUMER_ROWS)
 NAMES = [row.name for row in (*RESTING, *ROWS, *TRANSACTION_ROWS, *OWN_ROWS)]
 
 Results = dict[str, dict[str, dict[str, list[float]]]]
 
 
-def measure_broker(
+def measure_resting(
     kind: str, rows: tuple[Row, ...], timing: Timing, directory: Path, results: Results, prepare: Callable[[], object]
 ) -> None:
     """Starts one broker, runs the rows on it, the machine prepared before each, and adds their figures to the results."""
@@ -43,6 +43,33 @@ def measure_broker(
             click.echo(f"{kind}: {row.title}", err=True)
             note(kind, row, row.run(broker, timing), results)
             prepare()
+
+
+def measure_in_turn(
+    kinds: Sequence[str], rows: tuple[Row, ...], timing: Timing, directory: Path, results: Results, prepare: Callable[[], object]
+) -> None:
+    """Starts the brokers and runs each row on one after the other, so that what the machine does meanwhile hits them alike.
+
+    The machine is prepared before each, and topics are deleted after it. The floor is started anew for each row.
+    """
+    if not rows:
+        return
+    with tempfile.TemporaryDirectory(prefix="brokers-", dir=directory) as place, ExitStack() as started:
+        brokers = {kind: open_broker(kind, Path(place) / kind) for kind in kinds if kind != FLOOR}
+        for broker in brokers.values():
+            started.enter_context(running(broker))
+        for row in rows:
+            for kind in kinds:
+                if kind == FLOOR and not row.has_floor:
+                    continue
+                prepare()
+                click.echo(f"{kind}: {row.title}", err=True)
+                if kind != FLOOR:
+                    note(kind, row, row.run(brokers[kind], timing), results)
+                    delete_topics(brokers[kind])
+                    continue
+                with tempfile.TemporaryDirectory(dir=place) as files, running(floor := open_broker(FLOOR, Path(files) / FLOOR)):
+                    note(kind, row, row.run(floor, timing), results)
 
 
 def measure_log(
@@ -65,7 +92,15 @@ def note(kind: str, row: Row, figures: Figures, results: Results) -> None:
 
 @click.command()
 @click.option("--only", "names", multiple=True, type=click.Choice(NAMES), help="Run this row only; may be given several times.")
-@click.option("--broker", type=click.Choice(["wirekafka", "kafka", "both"]), default="both", show_default=True)
+@click.option(
+    "--broker",
+    "kinds",
+    multiple=True,
+    type=click.Choice(list(KINDS)),
+    default=list(KINDS),
+    show_default=True,
+    help="Measure this one only; may be given several times.",
+)
 @click.option(
     "--rounds",
     type=click.IntRange(1),
@@ -94,7 +129,7 @@ def note(kind: str, row: Row, figures: Figures, results: Results) -> None:
 )
 def main(
     names: tuple[str, ...],
-    broker: str,
+    kinds: tuple[str, ...],
     rounds: int,
     seconds: int,
     warmup: int,
@@ -103,8 +138,7 @@ def main(
     json_path: Path | None,
     directory: Path,
 ) -> None:
-    """Measures wirekafka and Apache Kafka alike and prints each figure and their ratio."""
-    kinds = ("wirekafka", "kafka") if broker == "both" else (broker,)
+    """Measures wirekafka and Apache Kafka alike, and beside them what costs least, and prints each figure and the ratio."""
     if quick:
         rounds, seconds, warmup = 1, 2, 3
     if "kafka" in kinds and (reason := jars.missing_program()) is not None:
@@ -118,11 +152,13 @@ def main(
     try:
         load.program()
         with tempfile.TemporaryDirectory(prefix="page-cache-", dir=directory) as pages:
-            prepare = (lambda: None) if is_memory_free else partial(machine.fill_page_cache, Path(pages))
+            prepare = partial(machine.settle, None if is_memory_free else Path(pages))
             for _ in range(rounds):
                 for kind in kinds:
-                    measure_broker(kind, resting, timing, directory, results, prepare)
-                    measure_broker(kind, loaded, timing, directory, results, prepare)
+                    if kind != FLOOR:
+                        measure_resting(kind, resting, timing, directory, results, prepare)
+                measure_in_turn(kinds, loaded, timing, directory, results, prepare)
+                kinds = kinds[::-1]  # who comes first may find the machine in another state
                 if "wirekafka" in kinds:
                     measure_log(of_log, timing, directory, results, prepare)
     except load.LoadError as error:

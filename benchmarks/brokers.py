@@ -1,4 +1,4 @@
-"""The two brokers as they are measured: default settings, Apache Kafka with the JVM flags of its own start script."""
+"""What is measured: both brokers with defaults, Apache Kafka with the JVM flags of its own start script, and the floor."""
 
 from __future__ import annotations
 
@@ -10,29 +10,17 @@ import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Protocol
 
-import psutil
-
+from benchmarks import load
 from compat_tests.harness import jars
 from compat_tests.harness.broker import ApacheKafka, Broker, Wirekafka
+from compat_tests.harness.waiting import wait_until
 
 PACKAGE = Path(__file__).resolve().parent.parent / "wirekafka"
 
-__all__ = [
-    "KINDS",
-    "Broker",
-    "MeasuredKafka",
-    "MeasuredWirekafka",
-    "Server",
-    "await_metadata",
-    "cpu_seconds",
-    "open_broker",
-    "resident_bytes",
-]
-
-SETTINGS = {"offsets.topic.replication.factor": "1", "log.retention.hours": "168"}
-"""What Apache Kafka's own config/server.properties sets and its code does not, where it matters here."""
+SETTINGS = {"offsets.topic.replication.factor": "1", "log.retention.hours": "168", "log.segment.delete.delay.ms": "100"}
+"""What Apache Kafka's own config/server.properties sets and its code does not, where it matters here; and a topic that was
+measured makes room for the next."""
 
 KAFKA_FLAGS = (
     "-Xmx1G",
@@ -86,10 +74,35 @@ class MeasuredKafka(ApacheKafka):
         super()._spawn(command, environment)
 
 
-KINDS: dict[str, type[MeasuredWirekafka | MeasuredKafka]] = {"wirekafka": MeasuredWirekafka, "kafka": MeasuredKafka}
+def delete_topics(broker: AnyBroker) -> None:
+    """Deletes all topics but internal ones, and waits until their files are gone."""
+    load.run(broker, "delete")
+    wait_until(
+        lambda: all(path.name.startswith("__") for path in broker.data_dir.iterdir() if path.is_dir()),
+        timeout_s=60,
+        what="the files of deleted topics are gone",
+    )
 
 
-def open_broker(kind: str, directory: Path) -> MeasuredWirekafka | MeasuredKafka:
+class Floor(Broker):
+    """The C program that does for the rows about bytes what no broker can do without, and nothing else (`load/floor.c`)."""
+
+    spawned_s = 0.0
+
+    def command(self) -> list[str]:
+        return [str(load.program()), "floor", f"directory={self.data_dir}"]
+
+    def start(self) -> None:
+        self._spawn(self.command())
+        self.bootstrap = f"127.0.0.1:{int(self._read_ready_line())}"
+
+
+AnyBroker = MeasuredWirekafka | MeasuredKafka | Floor
+FLOOR = "floor"
+KINDS: dict[str, type[AnyBroker]] = {"wirekafka": MeasuredWirekafka, "kafka": MeasuredKafka, FLOOR: Floor}
+
+
+def open_broker(kind: str, directory: Path) -> AnyBroker:
     """A broker that is not started yet, in an empty directory."""
     directory.mkdir(parents=True)
     broker = KINDS[kind](directory)
@@ -97,28 +110,7 @@ def open_broker(kind: str, directory: Path) -> MeasuredWirekafka | MeasuredKafka
     return broker
 
 
-class Server(Protocol):
-    """What is measured: a process, and where it is reached."""
-
-    @property
-    def bootstrap(self) -> str: ...
-
-    @property
-    def pid(self) -> int: ...
-
-
-def cpu_seconds(broker: Server) -> float:
-    """CPU time of the broker's process so far, user and system."""
-    times = psutil.Process(broker.pid).cpu_times()
-    return times.user + times.system
-
-
-def resident_bytes(broker: Broker) -> int:
-    """VmRSS: what the process holds in memory."""
-    return int(psutil.Process(broker.pid).memory_info().rss)
-
-
-def await_metadata(broker: MeasuredWirekafka | MeasuredKafka) -> float:
+def await_metadata(broker: AnyBroker) -> float:
     """Asks for Metadata on a new connection; milliseconds from the start of the process to the answer."""
     with socket.create_connection(broker.address, timeout=30) as connection:
         ask_metadata(connection)

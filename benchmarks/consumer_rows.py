@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.brokers import MeasuredWirekafka, cpu_seconds
+from benchmarks.brokers import MeasuredWirekafka
 from benchmarks.log_rows import LogRow
+from benchmarks.processes import cpu_seconds
 from benchmarks.rows import Figure, Figures, Timing
 from compat_tests.harness.broker import running
 from compat_tests.harness.raw import RawConnection, framed

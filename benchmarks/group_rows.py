@@ -14,8 +14,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.brokers import MeasuredWirekafka, await_metadata, cpu_seconds, resident_bytes
+from benchmarks.brokers import MeasuredWirekafka, await_metadata
 from benchmarks.log_rows import LogRow
+from benchmarks.processes import cpu_seconds, resident_bytes
 from benchmarks.rows import Figure, Figures, Timing
 from compat_tests.harness.broker import running
 from compat_tests.harness.raw import RawConnection, framed

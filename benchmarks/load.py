@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from benchmarks.brokers import Server, cpu_seconds
+from benchmarks.processes import Server, cpu_seconds
 from compat_tests.harness.jars import CACHE, made_once
 
 SOURCES = Path(__file__).resolve().parent / "load"

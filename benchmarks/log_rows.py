@@ -17,7 +17,8 @@ from pathlib import Path
 import psutil
 
 from benchmarks import load
-from benchmarks.brokers import MeasuredWirekafka, await_metadata, cpu_seconds, resident_bytes
+from benchmarks.brokers import MeasuredWirekafka, await_metadata
+from benchmarks.processes import cpu_seconds, resident_bytes
 from benchmarks.rows import Figure, Figures, Row, Timing
 from compat_tests.harness.broker import running
 from compat_tests.harness.raw import RawConnection

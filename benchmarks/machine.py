@@ -29,6 +29,17 @@ def facts(directory: Path) -> dict[str, str]:
     }
 
 
+def settle(directory: Path | None) -> None:
+    """Brings the machine into the state from which every row begins: nothing is left to be written, and memory is filled.
+
+    Args:
+        directory: for `fill_page_cache`; None to leave memory as it is.
+    """
+    os.sync()
+    if directory is not None:
+        fill_page_cache(directory)
+
+
 def fill_page_cache(directory: Path) -> None:
     """Fills the free memory with pages of a file that holds nothing, as that of a machine which has been up for long is filled.
 

@@ -9,12 +9,11 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.brokers import KINDS
 from benchmarks.rows import Figure, Row
 
 Results = Mapping[str, Mapping[str, Mapping[str, Sequence[float]]]]
 """By row, broker and figure: one number a round."""
-
-BROKERS = ("wirekafka", "kafka")
 
 
 def _number(value: float) -> str:
@@ -31,10 +30,10 @@ def _shown(rounds: Sequence[float] | None) -> str:
     return middle if len(rounds) == 1 else f"{middle} ({_number(min(rounds))} to {_number(max(rounds))})"
 
 
-def _ratio(wirekafka: Sequence[float] | None, kafka: Sequence[float] | None) -> str:
-    if not wirekafka or not kafka or not median(kafka):
+def _ratio(ours: Sequence[float] | None, kafka: Sequence[float] | None) -> str:
+    if not ours or not kafka or not median(kafka):
         return "-"
-    return _number(median(wirekafka) / median(kafka))
+    return _number(median(ours) / median(kafka))
 
 
 def _asked(figure: Figure) -> str:
@@ -47,12 +46,13 @@ def _asked(figure: Figure) -> str:
 
 def figures_table(rows: Sequence[Row], results: Results) -> Table:
     """Every figure of the rows that ran."""
-    table = Table("", "figure", "wirekafka", "Apache Kafka", "ratio", "asked", box=box.MARKDOWN)
+    table = Table("", "figure", "wirekafka", "Apache Kafka", "ratio", "asked", "floor", "floor / Kafka", box=box.MARKDOWN)
     for row in rows:
         for place, (name, figure) in enumerate(row.figures.items()):
-            ours, theirs = (results.get(row.name, {}).get(broker, {}).get(name) for broker in BROKERS)
+            ours, theirs, least = (results.get(row.name, {}).get(kind, {}).get(name) for kind in KINDS)
             title = "" if place else row.title
-            table.add_row(title, figure.unit, _shown(ours), _shown(theirs), _ratio(ours, theirs), _asked(figure))
+            compared = _ratio(ours, theirs), _asked(figure), _shown(least), _ratio(least, theirs)
+            table.add_row(title, figure.unit, _shown(ours), _shown(theirs), *compared)
     return table
 
 
@@ -66,7 +66,7 @@ def facts_table(facts: Mapping[str, str]) -> Table:
 
 def print_report(facts: Mapping[str, str], rows: Sequence[Row], results: Results) -> None:
     """Both tables, in Markdown, as wide as they are."""
-    console = Console(width=180)
+    console = Console(width=220)
     console.print(facts_table(facts))
     console.print()
     console.print(figures_table(rows, results))

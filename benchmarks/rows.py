@@ -13,12 +13,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from benchmarks import load
-from benchmarks.brokers import MeasuredKafka, MeasuredWirekafka, ask_metadata, await_metadata, resident_bytes
+from benchmarks.brokers import AnyBroker, ask_metadata, await_metadata
+from benchmarks.processes import resident_bytes
 
 IDLE_CONNECTIONS = 1000
 PARTITIONS = 2000
 
-AnyBroker = MeasuredWirekafka | MeasuredKafka
 Figures = dict[str, float]
 
 
@@ -61,12 +61,13 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One row: its name for `--only`, its title, its figures, and the function that measures them."""
+    """One row: its name for `--only`, its title, its figures, the function that measures, and whether the floor can do it."""
 
     name: str
     title: str
     figures: dict[str, Figure]
     run: Callable[[AnyBroker, Timing], Figures]
+    has_floor: bool = False
 
 
 BATCHES_OF_9000 = {"connections": 1, "in_flight": 5, "records": 9000}
@@ -124,7 +125,7 @@ def produce_500_batches(broker: AnyBroker, timing: Timing) -> Figures:
 def fetch(broker: AnyBroker, timing: Timing) -> Figures:
     load.run(broker, "create", topic="read", partitions=1)
     load.run(broker, "produce", topic="read", count=READ_RECORDS)
-    return throughput(load.measure(broker, "fetch", topic="read", **timing.options()))
+    return throughput(load.measure(broker, "fetch", topic="read", wait_ms=1, **timing.options()))
 
 
 def fetch_batches(broker: AnyBroker, timing: Timing) -> Figures:
@@ -244,9 +245,9 @@ RESTING = (
 )
 
 ROWS = (
-    Row("produce", "Produce 100 B, 1 partition, acks=1", throughput_figures(1.5, 0.25), produce),
-    Row("fetch", "Fetch of the same", throughput_figures(1.0, 0.3), fetch),
-    Row("produce-500", "Produce 100 B over 500 partitions", throughput_figures(2.0, 0.25), produce_500),
+    Row("produce", "Produce 100 B, 1 partition, acks=1", throughput_figures(1.5, 0.25), produce, has_floor=True),
+    Row("fetch", "Fetch of the same", throughput_figures(1.0, 0.3), fetch, has_floor=True),
+    Row("produce-500", "Produce 100 B over 500 partitions", throughput_figures(2.0, 0.25), produce_500, has_floor=True),
     Row(
         "requests-20x5",
         "One-record Produce requests, 20 connections x 5 in flight",
@@ -266,15 +267,28 @@ ROWS = (
         {"p50": Figure("p50 ms"), "p99": Figure("p99 ms"), "max": Figure("max ms")},
         fairness,
     ),
-    Row("produce-batches", "Produce 100 B in batches of 9,000 made beforehand", throughput_figures(1.5, 0.25), produce_batches),
-    Row("fetch-batches", "Fetch of the same, without looking at records", throughput_figures(1.0, 0.3), fetch_batches),
+    Row(
+        "produce-batches",
+        "Produce 100 B in batches of 9,000 made beforehand",
+        throughput_figures(1.5, 0.25),
+        produce_batches,
+        has_floor=True,
+    ),
+    Row(
+        "fetch-batches",
+        "Fetch of the same, without looking at records",
+        throughput_figures(1.0, 0.3),
+        fetch_batches,
+        has_floor=True,
+    ),
     Row(
         "produce-500-batches",
         "Produce 100 B over 500 partitions, in batches of 1,000 made beforehand",
         throughput_figures(2.0, 0.25),
         produce_500_batches,
+        has_floor=True,
     ),
     Row("produce-1k", "Produce 1 KiB over 12 partitions, acks=all", throughput_figures(), produce_1k),
-    Row("produce-lz4", "Produce 100 B, lz4", throughput_figures(), produce_lz4),
+    Row("produce-lz4", "Produce 100 B, lz4", throughput_figures(), produce_lz4, has_floor=True),
     Row("memory", "Memory after all that", {"rss": Figure("MiB", asked_ratio=0.2)}, memory),
 )

@@ -12,8 +12,9 @@ from collections.abc import Callable
 from typing import Any
 
 from benchmarks import load
-from benchmarks.brokers import cpu_seconds
-from benchmarks.rows import AnyBroker, Figure, Figures, Row, Timing, create_topic
+from benchmarks.brokers import AnyBroker
+from benchmarks.processes import cpu_seconds
+from benchmarks.rows import Figure, Figures, Row, Timing, create_topic
 from compat_tests.harness.raw import RawConnection
 from wirekafka.api.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from wirekafka.api.end_txn import EndTxnRequest

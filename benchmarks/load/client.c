@@ -1,4 +1,4 @@
-/* create, produce, fetch, latency, transactions: what a client of librdkafka asks of a broker, as cheaply as that library can. */
+/* create, delete, produce, fetch, latency, transactions: what a client of librdkafka asks of a broker, as cheaply as that library can. */
 #include "load.h"
 
 #include <librdkafka/rdkafka.h>
@@ -41,6 +41,7 @@ static rd_kafka_t *open_named_client(rd_kafka_type_t type, const char *transacti
     } else {
         set(conf, "queued.min.messages", option("queued", "200000"));
         set(conf, "enable.partition.eof", "true");
+        set(conf, "fetch.wait.max.ms", option("wait_ms", "500"));
     }
     rd_kafka_t *client = rd_kafka_new(type, conf, reason, sizeof reason);
     if (!client) fail("%s", reason);
@@ -77,6 +78,23 @@ int command_create(void) {
         if (led < partitions) nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL);
     }
     exit(0); /* destroying a client takes its time, and nobody waits for it */
+}
+
+/* delete: all topics but internal ones are going when this returns. */
+int command_delete(void) {
+    rd_kafka_t *client = open_client(RD_KAFKA_PRODUCER);
+    const rd_kafka_metadata_t *metadata;
+    if (rd_kafka_metadata(client, 1, NULL, &metadata, 60000)) fail("no metadata");
+    rd_kafka_DeleteTopic_t *topics[metadata->topic_cnt + 1];
+    size_t count = 0;
+    for (int i = 0; i < metadata->topic_cnt; i++)
+        if (strncmp(metadata->topics[i].topic, "__", 2)) topics[count++] = rd_kafka_DeleteTopic_new(metadata->topics[i].topic);
+    if (!count) exit(0);
+    rd_kafka_queue_t *queue = rd_kafka_queue_new(client);
+    rd_kafka_DeleteTopics(client, topics, count, NULL, queue);
+    rd_kafka_event_t *event = rd_kafka_queue_poll(queue, 60000);
+    if (!event || rd_kafka_event_error(event)) fail("not deleted: %s", event ? rd_kafka_event_error_string(event) : "timeout");
+    exit(0);
 }
 
 /* Hands the batch to librdkafka. Once its queue is full it is left alone until it is half empty: who tries again for each message
@@ -136,7 +154,8 @@ static void on_record(rd_kafka_message_t *message, void *opaque) {
     else fetched++;
 }
 
-/* fetch topic=NAME seconds=S warmup=S: records a second out of partition 0, again from its start whenever its end is reached. */
+/* fetch topic=NAME wait_ms=MS seconds=S warmup=S: records a second out of partition 0, again from its start whenever its end is
+ * reached, after the broker has waited there. */
 int command_fetch(void) {
     rd_kafka_t *client = open_client(RD_KAFKA_CONSUMER);
     rd_kafka_topic_t *topic = open_topic(client);

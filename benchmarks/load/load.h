@@ -29,6 +29,7 @@ double latency_ms(double quantile);
 long latency_count(void);
 
 int command_create(void);
+int command_delete(void);
 int command_produce(void);
 int command_fetch(void);
 int command_fetches(void);

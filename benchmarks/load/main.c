@@ -1,8 +1,8 @@
 /* The load of the benchmark: one program, so that both brokers are asked the same in the same way.
  *
- * create, produce, fetch, latency and transactions are clients of librdkafka. requests and fetches speak over plain sockets, where
- * librdkafka would put several records into one request or cost more than the broker that is measured. floor is no load, but what such
- * requests cost at least.
+ * create, delete, produce, fetch, latency and transactions are clients of librdkafka. requests and fetches speak over plain sockets, where
+ * librdkafka would put several records into one request or cost more than the broker that is measured. floor is no load, but what it
+ * costs at least.
  */
 #include "load.h"
 
@@ -100,14 +100,14 @@ int main(int count, char **arguments) {
         const char *name;
         int (*run)(void);
     } commands[] = {
-        {"create", command_create},   {"produce", command_produce},   {"fetch", command_fetch},
-        {"latency", command_latency}, {"requests", command_requests}, {"fetches", command_fetches},
-        {"floor", command_floor},     {"transactions", command_transactions},
+        {"create", command_create},     {"delete", command_delete},   {"produce", command_produce},
+        {"fetch", command_fetch},       {"latency", command_latency}, {"transactions", command_transactions},
+        {"requests", command_requests}, {"fetches", command_fetches}, {"floor", command_floor},
     };
     options = arguments + 2;
     option_count = count - 2;
     for (size_t i = 0; count > 1 && i < sizeof commands / sizeof *commands; i++)
         if (!strcmp(arguments[1], commands[i].name)) return commands[i].run();
-    fprintf(stderr, "usage: load create|produce|fetch|latency|requests|fetches|transactions|floor name=value...\n");
+    fprintf(stderr, "usage: load create|delete|produce|fetch|latency|requests|fetches|transactions|floor name=value...\n");
     return 2;
 }
