@@ -17,7 +17,7 @@ from wirekafka.config.other_keys import accepted_of_refused, reason_without_effe
 from wirekafka.config.topic_table import TOPIC_SETTINGS, TOPIC_SYNONYMS
 
 ROOT = Path(__file__).parents[3]
-OUR_DEFAULTS = {"node.id", "controller.listener.names", "socket.receive.buffer.bytes"}
+OUR_DEFAULTS = {"node.id", "controller.listener.names", "socket.receive.buffer.bytes", "socket.send.buffer.bytes"}
 
 
 @dataclass

@@ -11,7 +11,7 @@ import pytest
 import trio
 
 from wirekafka.server import drivers
-from wirekafka.server.drivers import LINGER_AFTER_SLEEPS, EpollDriver
+from wirekafka.server.drivers import BULK_BYTES, LINGER_AFTER_SLEEPS, EpollDriver
 from wirekafka.tests.server.driver_bench import Bench, run
 from wirekafka.tests.server.frames import frame
 
@@ -51,7 +51,7 @@ class Habits:
             self._idle_times -= 1
         return events
 
-    async def ask_one_by_one(self, bench: Bench, count: int) -> None:
+    async def ask_one_by_one(self, bench: Bench, count: int, payload: bytes = b"what is new") -> None:
         """A client in a thread of its own, which asks when it has its answer and the driver has nothing to do."""
         stream = await bench.connect()
         assert isinstance(stream, trio.SocketStream)
@@ -60,14 +60,38 @@ class Habits:
         def ask() -> None:
             with socket.socket(fileno=os.dup(fd)) as asking:
                 asking.settimeout(10)
+                answer = frame(payload.upper())
                 for asked in range(count):
                     while self._idle_times <= asked:
                         time.sleep(0)
-                    asking.sendall(frame(b"what is new"))
-                    assert asking.recv(100) == frame(b"WHAT IS NEW")
+                    asking.sendall(frame(payload))
+                    received = b""
+                    while len(received) < len(answer):
+                        received += asking.recv(len(answer))
+                    assert received == answer
             self.step = 1.0
 
         await trio.to_thread.run_sync(ask)
+
+    async def read_slowly(self, bench: Bench, size: int) -> None:
+        """A client that asks once, and takes some of the answer whenever the driver has nothing to do, or a moment has passed."""
+        stream = await bench.connect()
+        assert isinstance(stream, trio.SocketStream)
+        await stream.send_all(frame(b"what is new"))
+        fd = stream.socket.fileno()
+
+        def read() -> None:
+            left, times = size, 0
+            with socket.socket(fileno=os.dup(fd)) as reading:
+                reading.settimeout(10)
+                while left:
+                    until = time.monotonic() + 0.01
+                    while self._idle_times <= times and time.monotonic() < until:
+                        time.sleep(0)
+                    times = self._idle_times
+                    left -= len(reading.recv(1 << 20))
+
+        await trio.to_thread.run_sync(read)
 
 
 def test_epoll_driver_lingers_for_a_client_that_asks_again_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -87,6 +111,30 @@ def test_epoll_driver_goes_to_sleep_where_a_client_takes_its_time(monkeypatch: p
     async def test(bench: Bench) -> None:
         await habits.ask_one_by_one(bench, 20)
         assert habits.sleeps >= 20
+        assert not habits.lingers
+
+    run("epoll", test)
+
+
+def test_epoll_driver_does_not_linger_for_large_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+    habits = Habits(monkeypatch, step=0.0)
+
+    async def test(bench: Bench) -> None:
+        await habits.ask_one_by_one(bench, 20, b"what is new" * BULK_BYTES)
+        assert habits.sleeps >= 20
+        assert not habits.lingers
+
+    run("epoll", test)
+
+
+def test_epoll_driver_does_not_linger_where_a_large_response_goes_out_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    habits = Habits(monkeypatch, step=0.0)
+    answer = bytes(64 << 20)
+
+    async def test(bench: Bench) -> None:
+        bench.dispatcher.answer = lambda payload: answer
+        await habits.read_slowly(bench, len(answer))
+        assert habits.sleeps > 2 * LINGER_AFTER_SLEEPS
         assert not habits.lingers
 
     run("epoll", test)
