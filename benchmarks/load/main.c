@@ -1,8 +1,8 @@
 /* The load of the benchmark: one program, so that both brokers are asked the same in the same way.
  *
- * create, delete, produce, fetch, latency and transactions are clients of librdkafka. requests and fetches speak over plain sockets, where
- * librdkafka would put several records into one request or cost more than the broker that is measured. floor is no load, but what it
- * costs at least.
+ * create, delete, produce, fetch, latency and transactions are clients of librdkafka. requests and fetches speak over plain sockets,
+ * where librdkafka would put several records into one request or cost more than the broker that is measured. floor is no load, but
+ * a server: the least that such requests can cost.
  */
 #include "load.h"
 

@@ -55,7 +55,7 @@ has nothing to do, or much, never does so."""
 
 BULK_BYTES = 1 << 12
 """Behind a receive of more, and while a socket takes no more of a response, sleeps are not put off: what comes next is the rest
-of something large, and comes again and again. To look for that took 10 to 20 % of the CPU of large batches and of Fetch
+of something large, and comes again and again. To look for that took up to a fifth of the CPU of large batches and of Fetch
 (2026-11)."""
 
 SEND_PER_TURN_BYTES = 1 << 21
