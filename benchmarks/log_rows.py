@@ -23,7 +23,7 @@ from benchmarks.rows import Figure, Figures, Row, Timing
 from compat_tests.harness.broker import running
 from compat_tests.harness.raw import RawConnection
 from compat_tests.harness.waiting import wait_until
-from wirekafka.api.fetch import FetchPartition, FetchRequest, FetchTopic
+from wirekafka.api.fetch.messages import FetchPartition, FetchRequest, FetchTopic
 from wirekafka.api.incremental_alter_configs import AlterableConfig, AlterConfigsResource, IncrementalAlterConfigsRequest
 from wirekafka.config import BrokerConfig, LogConfig
 from wirekafka.log.checkpoint import (
@@ -34,7 +34,7 @@ from wirekafka.log.checkpoint import (
     write_offsets,
     write_partition_metadata,
 )
-from wirekafka.log.compaction import Compaction, Judge
+from wirekafka.log.compaction.passes import Compaction, RecordFilter
 from wirekafka.log.recovery import Loader
 from wirekafka.log.segment_files import file_name
 from wirekafka.log.storage import Folder, HandlePool, Storage
@@ -215,7 +215,7 @@ def _compact(path: Path, value_bytes: int, is_varied: bool) -> float:
     )
     before = time.process_time()
     offsets = work.build_map()
-    judge = Judge(work, offsets)
+    judge = RecordFilter(work, offsets)
     for group in work.groups(offsets):
         work.rewrite(group, judge, loader.pool)
     seconds = time.process_time() - before

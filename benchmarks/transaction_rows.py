@@ -20,7 +20,7 @@ from wirekafka.api.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPa
 from wirekafka.api.end_txn import EndTxnRequest
 from wirekafka.api.find_coordinator import FindCoordinatorRequest
 from wirekafka.api.init_producer_id import InitProducerIdRequest
-from wirekafka.api.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from wirekafka.api.produce.messages import PartitionProduceData, ProduceRequest, TopicProduceData
 from wirekafka.errors import ErrorCode
 from wirekafka.wire.batch import Record, build_batch
 from wirekafka.wire.types import Message

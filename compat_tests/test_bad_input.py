@@ -19,9 +19,9 @@ from compat_tests.harness.topics import create_topic
 from compat_tests.harness.waiting import wait_until
 from wirekafka.api.api_versions import ApiVersionsRequest
 from wirekafka.api.create_topics import CreatableTopic, CreateTopicsRequest
-from wirekafka.api.fetch import FetchPartition, FetchRequest, FetchTopic
+from wirekafka.api.fetch.messages import FetchPartition, FetchRequest, FetchTopic
 from wirekafka.api.metadata import MetadataRequest, MetadataRequestTopic
-from wirekafka.api.produce import PartitionProduceData, PartitionProduceResponse, ProduceRequest, TopicProduceData
+from wirekafka.api.produce.messages import PartitionProduceData, PartitionProduceResponse, ProduceRequest, TopicProduceData
 from wirekafka.api.registry import APIS
 from wirekafka.errors import ErrorCode
 from wirekafka.wire.batch import Record, build_batch

@@ -14,9 +14,9 @@ import pytest
 
 from compat_tests.harness import tools
 from compat_tests.harness.tools import Tools
-from wirekafka.coordinator.records import versioned
+from wirekafka.coordinator.groups.records import versioned
 from wirekafka.coordinator.transactions.transaction import STATES_BY_TITLE
-from wirekafka.inspection.meanings import INTERNAL_TOPICS, RecordKind
+from wirekafka.inspection.record_decoders import INTERNAL_TOPICS, RecordKind
 from wirekafka.names import GROUP_METADATA_TOPIC, SHARE_STATE_TOPIC, TRANSACTION_STATE_TOPIC
 from wirekafka.tests.api.test_messages import full_message
 from wirekafka.wire.batch import Record, build_batch

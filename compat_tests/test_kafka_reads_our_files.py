@@ -30,9 +30,9 @@ from compat_tests.harness.tools import Tools
 from compat_tests.harness.topics import create_topic
 from compat_tests.harness.waiting import wait_until
 from compat_tests.test_files import data_files, faults
-from wirekafka.api.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from wirekafka.api.produce.messages import PartitionProduceData, ProduceRequest, TopicProduceData
 from wirekafka.log.checkpoint import CLEANER_OFFSETS, PARTITION_METADATA, read_offsets
-from wirekafka.log.places import batches_in
+from wirekafka.log.positions import batches_in
 from wirekafka.log.storage import FileHandle, Storage
 from wirekafka.log.transaction_index import ENTRY as TRANSACTION_ENTRY
 from wirekafka.names import TopicPartition as Partition

@@ -17,8 +17,9 @@ import click
 from wirekafka import clock
 from wirekafka.api.registry import all_apis
 from wirekafka.config.documentation import configuration_page
-from wirekafka.coordinator.share import share_partition
-from wirekafka.log import compaction, validation
+from wirekafka.coordinator.share_delivery import share_partition
+from wirekafka.log import validation
+from wirekafka.log.compaction import passes
 
 ROOT = Path(__file__).resolve().parent.parent
 BEGIN, END = "<!-- apis: written by docs/generate.py -->", "<!-- end of apis -->"
@@ -42,7 +43,7 @@ class Entry(NamedTuple):
 
 '''
 HEADING = "Differs from Apache Kafka"
-MODULES = {"Records": validation, "Share partitions": share_partition, "Compaction": compaction, "Timeouts": clock}
+MODULES = {"Records": validation, "Share partitions": share_partition, "Compaction": passes, "Timeouts": clock}
 """What is no API and differs, by the heading of its section."""
 
 
@@ -84,7 +85,7 @@ def index_page() -> str:
     """wirekafka/api/index.py."""
     rows = []
     for api in all_apis():
-        module = api.handler.__module__.rpartition(".")[2]
+        module = api.handler.__module__.removeprefix("wirekafka.api.")
         rows.append(f'    {api.key}: Entry("{api.name}", "{module}", {api.versions[0]}, {api.versions[-1]}),')
     return f'''{INDEX_HEAD}
 INDEX = {{

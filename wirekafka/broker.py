@@ -18,20 +18,20 @@ import structlog
 import trio
 
 from wirekafka.clock import Clock
-from wirekafka.cluster import producer_ids
-from wirekafka.cluster.fetch_sessions import FetchSessions
-from wirekafka.cluster.producer_ids import ProducerIds
-from wirekafka.cluster.purgatory import Purgatory
-from wirekafka.cluster.topics import Topics
 from wirekafka.config import BrokerConfig
 from wirekafka.log.manager import LogManager
+from wirekafka.metadata import producer_ids
+from wirekafka.metadata.producer_ids import ProducerIds
+from wirekafka.metadata.topics import Topics
 from wirekafka.names import GROUP_METADATA_TOPIC, SHARE_STATE_TOPIC, TRANSACTION_STATE_TOPIC
+from wirekafka.replication.fetch_sessions import FetchSessions
+from wirekafka.replication.purgatory import Purgatory
 
 if TYPE_CHECKING:
-    from wirekafka.coordinator.consumer.runtime import ConsumerGroupRuntime
-    from wirekafka.coordinator.modern.live_topics import LiveTopics
-    from wirekafka.coordinator.runtime import GroupRuntime
-    from wirekafka.coordinator.share.runtime import ShareGroupRuntime
+    from wirekafka.coordinator.groups.consumer.runtime import ConsumerGroupRuntime
+    from wirekafka.coordinator.groups.modern.live_topics import LiveTopics
+    from wirekafka.coordinator.groups.runtime import GroupRuntime
+    from wirekafka.coordinator.share_delivery.runtime import ShareGroupRuntime
     from wirekafka.coordinator.transactions.markers import MarkerWriter
     from wirekafka.coordinator.transactions.runtime import TransactionRuntime
 
@@ -114,7 +114,7 @@ class Broker:
     @cached_property
     def groups(self) -> GroupRuntime:
         """The group coordinator: what groups of every type have in common, and the classic ones."""
-        from wirekafka.coordinator.runtime import GroupRuntime
+        from wirekafka.coordinator.groups.runtime import GroupRuntime
 
         made = GroupRuntime(self.config, self.clock, self.topics)
         if self._is_loaded:
@@ -124,21 +124,21 @@ class Broker:
     @cached_property
     def live_topics(self) -> LiveTopics:
         """The topics as the group coordinator sees them."""
-        from wirekafka.coordinator.modern.live_topics import LiveTopics
+        from wirekafka.coordinator.groups.modern.live_topics import LiveTopics
 
         return LiveTopics(self.topics, self.config.rack, self.clock.now_ms)
 
     @cached_property
     def consumer_groups(self) -> ConsumerGroupRuntime:
         """The groups of the consumer protocol."""
-        from wirekafka.coordinator.consumer.runtime import ConsumerGroupRuntime
+        from wirekafka.coordinator.groups.consumer.runtime import ConsumerGroupRuntime
 
         return ConsumerGroupRuntime(self.config, self.clock, self.groups, self.topics, self.live_topics)
 
     @cached_property
     def share_groups(self) -> ShareGroupRuntime:
         """The share groups, and what they fetch."""
-        from wirekafka.coordinator.share.runtime import ShareGroupRuntime
+        from wirekafka.coordinator.share_delivery.runtime import ShareGroupRuntime
 
         made = ShareGroupRuntime(self.config, self.clock, self.topics, self.live_topics, self.groups, self.purgatory)
         if self._is_loaded:

@@ -21,8 +21,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 from wirekafka.api.registry import Call, serves
-from wirekafka.cluster.config_resources import Change, Operation, apply_changes, check_changes, find_resource
 from wirekafka.errors import ErrorCode, KafkaError
+from wirekafka.metadata.config_resources import Change, Operation, apply_changes, check_changes, find_resource
 from wirekafka.wire.types import Bool, Int8, Int16, Int32, Message, NullableString, String, nullable
 
 if TYPE_CHECKING:

@@ -20,8 +20,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated
 
 from wirekafka.api.registry import Call, serves
-from wirekafka.cluster.features import SHARE_VERSION
 from wirekafka.errors import ErrorCode, KafkaError
+from wirekafka.metadata.features import SHARE_VERSION
 from wirekafka.names import ZERO_TOPIC_ID
 from wirekafka.wire.types import Int16, Int32, Int64, Message, NullableString, String, Uuid, nullable
 

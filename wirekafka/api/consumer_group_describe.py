@@ -22,9 +22,9 @@ from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Annotated
 
 from wirekafka.api.registry import Call, serves
-from wirekafka.cluster.operations import GROUP_OPERATIONS, NOT_ASKED
-from wirekafka.coordinator.consumer.requests import DescribedConsumer
+from wirekafka.coordinator.groups.consumer.requests import DescribedConsumer
 from wirekafka.errors import KafkaError
+from wirekafka.metadata.operations import GROUP_OPERATIONS, NOT_ASKED
 from wirekafka.names import ZERO_TOPIC_ID
 from wirekafka.wire.types import Bool, Int8, Int16, Int32, Message, NullableString, String, Uuid, nullable, since
 

@@ -36,8 +36,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated
 
 from wirekafka.api.registry import Call, serves
-from wirekafka.coordinator.consumer.requests import ConsumerHeartbeat
-from wirekafka.coordinator.modern.topics import Partitions
+from wirekafka.coordinator.groups.consumer.requests import ConsumerHeartbeat
+from wirekafka.coordinator.groups.modern.topics import Partitions
 from wirekafka.errors import KafkaError
 from wirekafka.names import ZERO_TOPIC_ID
 from wirekafka.wire.types import Int16, Int32, Message, NullableString, String, Uuid, nullable, since

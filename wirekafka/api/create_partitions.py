@@ -19,8 +19,8 @@ from collections import Counter
 from typing import TYPE_CHECKING, Annotated
 
 from wirekafka.api.registry import Call, serves
-from wirekafka.cluster.topics import check_assignment
 from wirekafka.errors import ErrorCode, KafkaError
+from wirekafka.metadata.topics import check_assignment
 from wirekafka.wire.types import Bool, Int16, Int32, Message, NullableString, String, nullable
 
 if TYPE_CHECKING:

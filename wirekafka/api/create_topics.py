@@ -22,10 +22,10 @@ from collections import Counter
 from typing import TYPE_CHECKING, Annotated
 
 from wirekafka.api.registry import Call, serves
-from wirekafka.cluster.described_configs import describe_topic_settings
-from wirekafka.cluster.topics import check_assignment
 from wirekafka.config import BrokerConfig
 from wirekafka.errors import ErrorCode, KafkaError
+from wirekafka.metadata.described_configs import describe_topic_settings
+from wirekafka.metadata.topics import check_assignment
 from wirekafka.names import CLUSTER_METADATA_TOPIC, ZERO_TOPIC_ID
 from wirekafka.wire.types import Bool, Int8, Int16, Int32, Message, NullableString, String, Uuid, nullable, since, tag
 

@@ -20,8 +20,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
 
 from wirekafka.api.registry import Call, serves
-from wirekafka.cluster.topics import Topic
 from wirekafka.errors import ErrorCode, KafkaError
+from wirekafka.metadata.topics import Topic
 from wirekafka.names import ZERO_TOPIC_ID
 from wirekafka.wire.types import Int16, Int32, Message, NullableString, String, Uuid, nullable, since, until
 

@@ -17,8 +17,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated
 
 from wirekafka.api.registry import Call, serves
-from wirekafka.cluster.operations import CLUSTER_OPERATIONS, NOT_ASKED
 from wirekafka.errors import ErrorCode
+from wirekafka.metadata.operations import CLUSTER_OPERATIONS, NOT_ASKED
 from wirekafka.wire.types import Bool, Int8, Int16, Int32, Message, NullableString, String, nullable, since
 
 if TYPE_CHECKING:

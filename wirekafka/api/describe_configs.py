@@ -21,16 +21,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated
 
 from wirekafka.api.registry import Call, serves
-from wirekafka.cluster.config_resources import ResourceType, check_broker_name, find_topic
-from wirekafka.cluster.described_configs import (
+from wirekafka.config import ConfigSource
+from wirekafka.errors import ErrorCode, KafkaError
+from wirekafka.metadata.config_resources import ResourceType, check_broker_name, find_topic
+from wirekafka.metadata.described_configs import (
     DescribedSetting,
     describe_broker_settings,
     describe_default_settings,
     describe_group_settings,
     describe_topic_settings,
 )
-from wirekafka.config import ConfigSource
-from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.wire.types import Bool, Int8, Int16, Int32, Message, NullableString, String, nullable, since, until
 
 if TYPE_CHECKING:

@@ -23,9 +23,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated
 
 from wirekafka.api.registry import Call, serves
-from wirekafka.cluster.operations import GROUP_OPERATIONS
-from wirekafka.coordinator.group_types import DEAD
+from wirekafka.coordinator.groups.types import DEAD
 from wirekafka.errors import ErrorCode
+from wirekafka.metadata.operations import GROUP_OPERATIONS
 from wirekafka.wire.types import Bool, Bytes, Int16, Int32, Message, NullableString, String, nullable, since
 
 if TYPE_CHECKING:

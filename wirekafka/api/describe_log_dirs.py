@@ -22,8 +22,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
 
 from wirekafka.api.registry import Call, serves
-from wirekafka.cluster.partition import Partition
 from wirekafka.errors import ErrorCode
+from wirekafka.replication.partition import Partition
 from wirekafka.wire.types import Bool, Int16, Int32, Int64, Message, String, nullable, since
 
 if TYPE_CHECKING:

@@ -22,14 +22,14 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Annotated
 
 from wirekafka.api.registry import Call, serves
-from wirekafka.cluster.topic_names import check_topic_name
 from wirekafka.errors import ErrorCode, KafkaError
+from wirekafka.metadata.topic_names import check_topic_name
 from wirekafka.wire.types import Int16, Int32, Int64, Message, NullableString, String, nullable
 
 if TYPE_CHECKING:
     from wirekafka.broker import Broker
-    from wirekafka.cluster.topics import Topic
     from wirekafka.log.producer import Producer
+    from wirekafka.metadata.topics import Topic
 
 NO_OFFSET = -1
 

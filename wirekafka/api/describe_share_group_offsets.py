@@ -22,14 +22,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated
 
 from wirekafka.api.registry import Call, serves
-from wirekafka.cluster.features import SHARE_VERSION
 from wirekafka.errors import ErrorCode
+from wirekafka.metadata.features import SHARE_VERSION
 from wirekafka.names import ZERO_TOPIC_ID
 from wirekafka.wire.types import Int16, Int32, Int64, Message, NullableString, String, Uuid, nullable, since
 
 if TYPE_CHECKING:
     from wirekafka.broker import Broker
-    from wirekafka.coordinator.share.requests import ShareOffset
+    from wirekafka.coordinator.groups.share.requests import ShareOffset
 
 NOT_KNOWN = -1
 

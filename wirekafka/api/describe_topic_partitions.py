@@ -18,11 +18,11 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated
 
 from wirekafka.api.registry import Call, serves
-from wirekafka.cluster.operations import TOPIC_OPERATIONS
-from wirekafka.cluster.partition import Partition
-from wirekafka.cluster.topic_names import is_valid_topic_name
 from wirekafka.errors import ErrorCode
+from wirekafka.metadata.operations import TOPIC_OPERATIONS
+from wirekafka.metadata.topic_names import is_valid_topic_name
 from wirekafka.names import INTERNAL_TOPICS, NO_LEADER_ID, ZERO_TOPIC_ID
+from wirekafka.replication.partition import Partition
 from wirekafka.wire.types import Bool, Int16, Int32, Message, NullableString, String, Uuid, nullable
 
 if TYPE_CHECKING:

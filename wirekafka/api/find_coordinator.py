@@ -22,7 +22,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated
 
 from wirekafka.api.registry import Call, serves
-from wirekafka.coordinator.share.records import ShareKey
+from wirekafka.coordinator.share_state.records import ShareKey
 from wirekafka.errors import ErrorCode
 from wirekafka.wire.types import Int8, Int16, Int32, Message, NullableString, String, nullable, since, until
 

@@ -20,7 +20,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated
 
 from wirekafka.api.registry import Call, serves
-from wirekafka.coordinator import requests
+from wirekafka.coordinator.groups import requests
 from wirekafka.wire.types import Int16, Int32, Message, NullableString, String, nullable, since
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from wirekafka.api.alter_configs import AlterConfigsResourceResponse, WantedChanges, alter_each
 from wirekafka.api.registry import Call, serves
-from wirekafka.cluster.config_resources import Change
+from wirekafka.metadata.config_resources import Change
 from wirekafka.wire.types import Bool, Int8, Int32, Message, NullableString, String, nullable
 
 if TYPE_CHECKING:

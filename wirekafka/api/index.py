@@ -18,8 +18,8 @@ class Entry(NamedTuple):
 
 
 INDEX = {
-    0: Entry("Produce", "produce", 0, 13),
-    1: Entry("Fetch", "fetch", 0, 18),
+    0: Entry("Produce", "produce.handler", 0, 13),
+    1: Entry("Fetch", "fetch.handler", 0, 18),
     2: Entry("ListOffsets", "list_offsets", 0, 11),
     3: Entry("Metadata", "metadata", 0, 13),
     8: Entry("OffsetCommit", "offset_commit", 0, 10),

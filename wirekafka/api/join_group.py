@@ -40,7 +40,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated
 
 from wirekafka.api.registry import Call, serves
-from wirekafka.coordinator.requests import JoinRequest, JoinResult
+from wirekafka.coordinator.groups.requests import JoinRequest, JoinResult
 from wirekafka.pending import Pending
 from wirekafka.wire.types import Bool, Bytes, Int16, Int32, Message, NullableString, String, nullable, since
 

@@ -21,7 +21,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated
 
 from wirekafka.api.registry import Call, serves
-from wirekafka.coordinator.requests import LeavingMember
+from wirekafka.coordinator.groups.requests import LeavingMember
 from wirekafka.wire.types import Int16, Int32, Message, NullableString, String, nullable, since, until
 
 if TYPE_CHECKING:

@@ -19,8 +19,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated
 
 from wirekafka.api.registry import Call, serves
-from wirekafka.cluster.config_resources import ResourceType
 from wirekafka.errors import ErrorCode, KafkaError
+from wirekafka.metadata.config_resources import ResourceType
 from wirekafka.wire.types import Int8, Int16, Int32, Message, String, since
 
 if TYPE_CHECKING:

@@ -36,7 +36,7 @@ from wirekafka.wire.types import Int8, Int16, Int32, Int64, Message, String, sin
 
 if TYPE_CHECKING:
     from wirekafka.broker import Broker
-    from wirekafka.cluster.partition import Partition
+    from wirekafka.replication.partition import Partition
 
 READ_COMMITTED = 1
 

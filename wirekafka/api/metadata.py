@@ -24,12 +24,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated, cast
 
 from wirekafka.api.registry import Call, serves
-from wirekafka.cluster.operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
-from wirekafka.cluster.partition import Partition
-from wirekafka.cluster.topic_names import is_valid_topic_name
-from wirekafka.cluster.topics import Topic
 from wirekafka.errors import ErrorCode, KafkaError
+from wirekafka.metadata.operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
+from wirekafka.metadata.topic_names import is_valid_topic_name
+from wirekafka.metadata.topics import Topic
 from wirekafka.names import INTERNAL_TOPICS, NO_LEADER_ID, ZERO_TOPIC_ID
+from wirekafka.replication.partition import Partition
 from wirekafka.wire.types import Bool, Int16, Int32, Message, NullableString, String, Uuid, nullable, since, until
 
 if TYPE_CHECKING:

@@ -34,7 +34,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated
 
 from wirekafka.api.registry import Call, serves
-from wirekafka.coordinator.requests import CommitRequest, PartitionCommit
+from wirekafka.coordinator.groups.requests import CommitRequest, PartitionCommit
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.names import ZERO_TOPIC_ID
 from wirekafka.wire.types import Int16, Int32, Int64, Message, NullableString, String, Uuid, nullable, since, until

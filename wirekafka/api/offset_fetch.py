@@ -36,7 +36,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar
 
 from wirekafka.api.registry import Call, serves
-from wirekafka.coordinator.requests import GroupOffsets
+from wirekafka.coordinator.groups.requests import GroupOffsets
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.names import NO_LEADER_EPOCH, ZERO_TOPIC_ID
 from wirekafka.wire.types import Bool, Int16, Int32, Int64, Message, NullableString, String, Uuid, nullable, since, until

@@ -25,7 +25,7 @@ from wirekafka.wire.types import Int16, Int32, Int64, Message, String, since
 
 if TYPE_CHECKING:
     from wirekafka.broker import Broker
-    from wirekafka.cluster.partition import Partition
+    from wirekafka.replication.partition import Partition
 
 
 class OffsetForLeaderPartition(Message):

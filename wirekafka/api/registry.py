@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib import import_module
-from pkgutil import iter_modules
+from pkgutil import walk_packages
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from wirekafka.api.index import INDEX
@@ -170,8 +170,8 @@ def find_api(key: int) -> Api | None:
 def all_apis() -> list[Api]:
     """Every API that is served, by key, from the modules themselves."""
     package = import_module("wirekafka.api")
-    for module in iter_modules(package.__path__):
-        import_module(f"wirekafka.api.{module.name}")
+    for module in walk_packages(package.__path__, "wirekafka.api."):
+        import_module(module.name)
     return [api for _, api in sorted(APIS.items())]
 
 

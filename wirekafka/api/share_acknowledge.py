@@ -25,10 +25,10 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated
 
 from wirekafka.api.registry import Call, serves
-from wirekafka.cluster.features import SHARE_VERSION
-from wirekafka.coordinator.share.sessions import FINAL_EPOCH, INITIAL_EPOCH, PartitionKey, SessionKey
-from wirekafka.coordinator.share.share_partition import Acknowledgement, AcknowledgeType
+from wirekafka.coordinator.share_delivery.sessions import FINAL_EPOCH, INITIAL_EPOCH, PartitionKey, SessionKey
+from wirekafka.coordinator.share_delivery.share_partition import Acknowledgement, AcknowledgeType
 from wirekafka.errors import ErrorCode, KafkaError
+from wirekafka.metadata.features import SHARE_VERSION
 from wirekafka.names import ZERO_TOPIC_ID
 from wirekafka.wire.types import Bool, Int8, Int16, Int32, Int64, Message, NullableString, String, Uuid, nullable, since
 

@@ -44,12 +44,12 @@ from wirekafka.api.share_acknowledge import (
     acknowledge_all,
     session_key,
 )
-from wirekafka.cluster.features import SHARE_VERSION
-from wirekafka.coordinator.share.acquisition import AcquireMode
-from wirekafka.coordinator.share.fetching import Fetched, FetchResult, FetchWish
-from wirekafka.coordinator.share.records import ShareKey
-from wirekafka.coordinator.share.sessions import FINAL_EPOCH, INITIAL_EPOCH, PartitionKey, SessionKey, ShareSession
+from wirekafka.coordinator.share_delivery.acquisition import AcquireMode
+from wirekafka.coordinator.share_delivery.fetching import Fetched, FetchResult, FetchWish
+from wirekafka.coordinator.share_delivery.sessions import FINAL_EPOCH, INITIAL_EPOCH, PartitionKey, SessionKey, ShareSession
+from wirekafka.coordinator.share_state.records import ShareKey
 from wirekafka.errors import ErrorCode, KafkaError
+from wirekafka.metadata.features import SHARE_VERSION
 from wirekafka.names import ZERO_TOPIC_ID
 from wirekafka.pending import Pending
 from wirekafka.wire.types import (

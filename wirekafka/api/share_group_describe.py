@@ -20,14 +20,14 @@ from typing import TYPE_CHECKING, Annotated
 
 from wirekafka.api.consumer_group_describe import DescribedAssignment, assignment_of
 from wirekafka.api.registry import Call, serves
-from wirekafka.cluster.features import SHARE_VERSION
-from wirekafka.cluster.operations import GROUP_OPERATIONS, NOT_ASKED
 from wirekafka.errors import ErrorCode, KafkaError
+from wirekafka.metadata.features import SHARE_VERSION
+from wirekafka.metadata.operations import GROUP_OPERATIONS, NOT_ASKED
 from wirekafka.wire.types import Bool, Int16, Int32, Message, NullableString, String, nullable
 
 if TYPE_CHECKING:
     from wirekafka.broker import Broker
-    from wirekafka.coordinator.share.group_records import ShareMember
+    from wirekafka.coordinator.groups.share.records import ShareMember
 
 
 class ShareGroupDescribeRequest(Message):

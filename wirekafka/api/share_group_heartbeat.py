@@ -25,9 +25,9 @@ from typing import TYPE_CHECKING, Annotated
 
 from wirekafka.api.registry import Call, serves
 from wirekafka.api.share_acknowledge import LONGEST_MEMBER_ID
-from wirekafka.cluster.features import SHARE_VERSION
-from wirekafka.coordinator.share.requests import JOIN_EPOCH, LEAVE_EPOCH, ShareHeartbeat
+from wirekafka.coordinator.groups.share.requests import JOIN_EPOCH, LEAVE_EPOCH, ShareHeartbeat
 from wirekafka.errors import ErrorCode, KafkaError
+from wirekafka.metadata.features import SHARE_VERSION
 from wirekafka.names import ZERO_TOPIC_ID
 from wirekafka.wire.types import Int16, Int32, Message, NullableString, String, Uuid, nullable
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from wirekafka.broker import Broker
-    from wirekafka.cluster.topics import Topic
+    from wirekafka.metadata.topics import Topic
 
 NO_OFFSETS = (-0x5A5A5A5A5A5A5A5B,) * 3
 """What stands in an answer where each request has three numbers of its own, such as offsets; a name of a topic cannot hold

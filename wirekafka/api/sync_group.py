@@ -27,7 +27,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated
 
 from wirekafka.api.registry import Call, serves
-from wirekafka.coordinator.requests import SyncRequest, SyncResult
+from wirekafka.coordinator.groups.requests import SyncRequest, SyncResult
 from wirekafka.errors import ErrorCode
 from wirekafka.pending import Pending
 from wirekafka.wire.types import Bytes, Int16, Int32, Message, NullableString, String, nullable, since

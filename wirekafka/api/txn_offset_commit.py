@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from wirekafka.api.registry import Call, serves
 from wirekafka.coordinator.effects import WritingProducer
-from wirekafka.coordinator.requests import CommitRequest, PartitionCommit
+from wirekafka.coordinator.groups.requests import CommitRequest, PartitionCommit
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.names import GROUP_METADATA_TOPIC, NO_LEADER_EPOCH, TopicPartition
 from wirekafka.wire.types import Int16, Int32, Int64, Message, NullableString, String, nullable, since

@@ -29,8 +29,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated
 
 from wirekafka.api.registry import Call, serves
-from wirekafka.cluster.features import FeatureUpdate, UpgradeType
 from wirekafka.errors import ErrorCode, KafkaError
+from wirekafka.metadata.features import FeatureUpdate, UpgradeType
 from wirekafka.wire.types import Bool, Int8, Int16, Int32, Message, NullableString, String, nullable, since, until
 
 if TYPE_CHECKING:

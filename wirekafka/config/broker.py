@@ -28,9 +28,9 @@ from wirekafka.config.endpoints import (
     parse_listeners,
     parse_protocols,
 )
-from wirekafka.config.other_keys import accepted_of_refused, is_secret, reason_without_effect
 from wirekafka.config.properties import parse_properties
 from wirekafka.config.share_table import SHARE_ORDER
+from wirekafka.config.unsupported_settings import accepted_of_refused, is_secret, reason_without_effect
 
 log = structlog.get_logger(__name__)
 

@@ -8,8 +8,8 @@ from itertools import groupby
 from wirekafka.config.broker_table import BROKER_SETTINGS
 from wirekafka.config.definition import Setting
 from wirekafka.config.group_table import GROUP_BOUNDS, GROUP_SETTINGS
-from wirekafka.config.other_keys import REFUSED_UNLESS, WITHOUT_EFFECT
 from wirekafka.config.topic_table import TOPIC_SETTINGS, TOPIC_SYNONYMS
+from wirekafka.config.unsupported_settings import REFUSED_UNLESS, WITHOUT_EFFECT
 
 _INTRODUCTION = """\
 # Configuration

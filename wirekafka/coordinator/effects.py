@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
-from wirekafka.coordinator.records import CoordinatorRecord
+from wirekafka.coordinator.groups.records import CoordinatorRecord
 from wirekafka.errors import ErrorCode
 from wirekafka.pending import Pending
 

@@ -18,7 +18,7 @@ from crc32c import crc32c
 
 from wirekafka.errors import KafkaError
 from wirekafka.inspection.files import Advance, DamageError, DataFile
-from wirekafka.log.places import BatchPlace, read_place
+from wirekafka.log.positions import BatchPosition, read_place
 from wirekafka.wire.batch import (
     ATTRIBUTES_OFFSET,
     CRC_OFFSET,
@@ -65,7 +65,7 @@ class StoredBatch:
         data: all of its bytes.
     """
 
-    place: BatchPlace
+    place: BatchPosition
     header: BatchHeader | None
     data: memoryview
 
@@ -152,7 +152,7 @@ def scan(
         position += place.size_bytes
 
 
-def _place(file: DataFile, head: memoryview, position: int, next_offset: int) -> BatchPlace:
+def _place(file: DataFile, head: memoryview, position: int, next_offset: int) -> BatchPosition:
     left = len(head) if len(head) < HEADER_SIZE else file.size - position
     padded = bytes(head).ljust(HEADER_SIZE, b"\0")
     place = read_place(padded, 0, position) if left >= _LEAST_BYTES else None
@@ -166,7 +166,7 @@ def _place(file: DataFile, head: memoryview, position: int, next_offset: int) ->
     raise DamageError(file.path, reason, position=position, offset=next_offset)
 
 
-def _read_from(file: DataFile, place: BatchPlace) -> bytes:
+def _read_from(file: DataFile, place: BatchPosition) -> bytes:
     """A chunk that begins with the batch, and holds it whole."""
     if place.size_bytes > CHUNK_BYTES:
         _check_in_pieces(file, place)
@@ -178,7 +178,7 @@ def _read_from(file: DataFile, place: BatchPlace) -> bytes:
     return data
 
 
-def _check_in_pieces(file: DataFile, place: BatchPlace) -> None:
+def _check_in_pieces(file: DataFile, place: BatchPosition) -> None:
     head = file.read(HEADER_SIZE, place.position)
     is_legacy = head[MAGIC_OFFSET] != MAGIC
     (expected,) = _CHECKSUM.unpack_from(head, LEGACY_CRC_OFFSET if is_legacy else CRC_OFFSET)

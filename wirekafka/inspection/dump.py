@@ -27,7 +27,7 @@ from wirekafka.inspection.files import (
     partition_folders,
     read_whole,
 )
-from wirekafka.inspection.meanings import Fields, meanings_in
+from wirekafka.inspection.record_decoders import Fields, meanings_in
 from wirekafka.inspection.text import BytesStyle, show_bytes
 from wirekafka.log.checkpoint import (
     MalformedFileError,

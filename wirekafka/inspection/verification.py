@@ -21,7 +21,6 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from wirekafka.inspection.agreement import IndexCheck, MissingFile, OffsetIndexCheck, TimeIndexCheck, TransactionIndexCheck
 from wirekafka.inspection.batches import StoredBatch, check, scan
 from wirekafka.inspection.files import (
     OFFSET_CHECKPOINTS,
@@ -37,6 +36,7 @@ from wirekafka.inspection.files import (
     read_whole,
     size_of,
 )
+from wirekafka.inspection.index_checks import IndexCheck, MissingFile, OffsetIndexCheck, TimeIndexCheck, TransactionIndexCheck
 from wirekafka.log.checkpoint import (
     META_PROPERTIES,
     PARTITION_METADATA,

@@ -21,9 +21,10 @@ import structlog
 
 from wirekafka.config import LogConfig
 from wirekafka.errors import ErrorCode, KafkaError
+from wirekafka.log.context import AppendInfo, LogContext
 from wirekafka.log.epochs import FILE_NAME as EPOCHS_FILE
 from wirekafka.log.flush import Flush
-from wirekafka.log.places import BadBatchError
+from wirekafka.log.positions import BadBatchError
 from wirekafka.log.producer import BatchMemory
 from wirekafka.log.producer_snapshot import CorruptSnapshotError
 from wirekafka.log.producer_state import Ending
@@ -32,7 +33,6 @@ from wirekafka.log.retention import BEFORE_START, count_before_start, count_expi
 from wirekafka.log.segment import Segment
 from wirekafka.log.segment_files import file_name
 from wirekafka.log.segments import Segments
-from wirekafka.log.services import AppendInfo, LogServices
 from wirekafka.log.storage import Folder
 from wirekafka.log.stored import StoredLog
 from wirekafka.log.transaction_index import AbortedTransaction
@@ -52,14 +52,14 @@ class Log(StoredLog):
     __slots__ = ()
 
     def __init__(
-        self, topic_partition: TopicPartition, folder: Folder, config: LogConfig, services: LogServices, loaded: Loaded
+        self, topic_partition: TopicPartition, folder: Folder, config: LogConfig, services: LogContext, loaded: Loaded
     ) -> None:
         super().__init__(topic_partition, folder, config, services, loaded)
         self.segments.active.roll_jitter_ms = self._draw_jitter()
 
     @classmethod
     def offline(
-        cls, topic_partition: TopicPartition, folder: Folder, config: LogConfig, services: LogServices, left: Loaded, reason: str
+        cls, topic_partition: TopicPartition, folder: Folder, config: LogConfig, services: LogContext, left: Loaded, reason: str
     ) -> Log:
         """A log whose records cannot be reached; it keeps the offsets that the checkpoints have of it, and touches no file.
 
@@ -433,7 +433,7 @@ class Log(StoredLog):
 
     # Elsewhere
 
-    def go_on_in(self, folder: Folder, synced_offset: int) -> Folder:
+    def relocate(self, folder: Folder, synced_offset: int) -> Folder:
         """Goes on in another folder that holds the same; returns the former one.
 
         Args:

@@ -2,7 +2,7 @@
 
 Theory of operation: at the start each partition's folder becomes a log; after a clean shutdown that takes a few small reads,
 after a crash a thread reads what was not flushed. From then on everything happens on the broker's loop; what waits for the
-disk, or takes long, is in `wirekafka.log.upkeep`.
+disk, or takes long, is in `wirekafka.log.maintenance`.
 
 Rules of this file:
     A log is known by its name exactly as long as it can be used; its folder is renamed before its name is free.
@@ -34,21 +34,21 @@ from wirekafka.log.checkpoint import (
     RECOVERY_POINTS,
     write_partition_metadata,
 )
-from wirekafka.log.cleaner import Cleaner
+from wirekafka.log.compaction.cleaner import Cleaner
+from wirekafka.log.context import LogContext
 from wirekafka.log.directory import DataDirectory, check_paths_differ, is_lost
 from wirekafka.log.epochs import LeaderEpochs
 from wirekafka.log.flush import Flush
 from wirekafka.log.log import Log
+from wirekafka.log.maintenance import LogMaintenance
 from wirekafka.log.moves import Mover
 from wirekafka.log.opening import Opened, choose_copies, open_all
-from wirekafka.log.places import BadBatchError
+from wirekafka.log.positions import BadBatchError
 from wirekafka.log.producer_state import Producers
 from wirekafka.log.recovery import TRUNCATES_DAMAGE, Loaded, Loader
 from wirekafka.log.segment import Segment
-from wirekafka.log.services import LogServices
 from wirekafka.log.storage import Folder, HandlePool, Storage
 from wirekafka.log.stored import StoredLog
-from wirekafka.log.upkeep import Upkeep
 from wirekafka.names import TopicPartition
 
 log = structlog.get_logger(__name__)
@@ -90,16 +90,16 @@ class LogManager:
         self._logs: dict[TopicPartition, Log] = {}
         self._home: dict[TopicPartition, DataDirectory] = {}
         self._stale: set[DataDirectory] = set()
-        self._upkeep = Upkeep(self, config, clock)
+        self._maintenance = LogMaintenance(self, config, clock)
         self._cleaner = Cleaner(self, config, clock)
         self.mover = Mover(self, clock)
-        self._services = LogServices(
+        self._services = LogContext(
             pool=HandlePool(),
             now_ms=clock.now_ms,
             call_later=clock.call_later,
             random_below=random.randrange,
-            request_flush=self._upkeep.request_flush,
-            note_start_moved=self._upkeep.request_log_starts,
+            request_flush=self._maintenance.request_flush,
+            note_start_moved=self._maintenance.request_log_starts,
             note_disk_error=self._note_log_error,
         )
 
@@ -434,7 +434,7 @@ class LogManager:
         former = self._home[each.topic_partition]
         self._home[each.topic_partition] = directory
         self._stale.add(former)
-        self._upkeep.request_log_starts()
+        self._maintenance.request_log_starts()
         return former
 
     def note_stale(self, directory: DataDirectory) -> None:
@@ -445,7 +445,7 @@ class LogManager:
 
     def start(self, nursery: trio.Nursery) -> None:
         """Starts retention, flushes, checkpoints, compaction and moves."""
-        self._upkeep.start(nursery)
+        self._maintenance.start(nursery)
         self._cleaner.start(nursery)
         self.mover.start(nursery)
 

@@ -224,7 +224,7 @@ class Move:
             with suppress(OSError):
                 folder.move(f"{self.target.path}/{future_name(str(moved.topic_partition))}")
             raise
-        return moved.go_on_in(folder, synced_offset)
+        return moved.relocate(folder, synced_offset)
 
     def _remove_others(self) -> None:
         """Removes copies of what has gone meanwhile."""

@@ -41,7 +41,7 @@ class BatchMemory(NamedTuple):
         return self.last_offset - self.offset_delta
 
 
-class Beginning(NamedTuple):
+class VerificationState(NamedTuple):
     """What is expected of the first batch of a transaction, from when the coordinator is asked for it until it is written.
 
     Without it, a batch whose turn has not come could become the first of a producer that is not known here, while those
@@ -59,7 +59,7 @@ class Beginning(NamedTuple):
     must_be_zero: bool
     since_ms: int
 
-    def tried(self, epoch: int, sequence: int) -> Beginning:
+    def tried(self, epoch: int, sequence: int) -> VerificationState:
         """The same after another try.
 
         Source: VerificationStateEntry.maybeUpdateLowestSequenceAndEpoch.
@@ -151,7 +151,7 @@ class Producer:
                 f"producer {self.producer_id} sent sequence number {batch.base_sequence}, its last was {last_sequence}",
             )
 
-    def check_beginning(self, batch: BatchHeader, beginning: Beginning) -> None:
+    def check_beginning(self, batch: BatchHeader, beginning: VerificationState) -> None:
         """Checks that the batch can be the first of a transaction.
 
         Raises:

@@ -20,7 +20,7 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from wirekafka.log.producer import BatchMemory, Beginning, Producer
+from wirekafka.log.producer import BatchMemory, Producer, VerificationState
 from wirekafka.log.producer_snapshot import read_snapshot, write_snapshot
 from wirekafka.log.transaction_index import VERSION, AbortedTransaction
 from wirekafka.names import NO_PRODUCER_ID
@@ -53,7 +53,7 @@ class Producers:
     def __init__(self, end_offset: int) -> None:
         self._by_id: dict[int, Producer] | None = None
         self._open: OrderedDict[int, int] | None = None
-        self._beginnings: dict[int, Beginning] | None = None
+        self._beginnings: dict[int, VerificationState] | None = None
         self.first_unstable_offset: int | None = None
         self.end_offset = end_offset
         self.snapshot_offset: int | None = None
@@ -101,7 +101,7 @@ class Producers:
             self._beginnings = {}
         noted = self._beginnings.get(producer_id)
         if noted is None:
-            self._beginnings[producer_id] = Beginning(epoch, batch.base_sequence, must_be_zero, now_ms)
+            self._beginnings[producer_id] = VerificationState(epoch, batch.base_sequence, must_be_zero, now_ms)
         else:
             self._beginnings[producer_id] = noted.tried(epoch, batch.base_sequence)
         return True

@@ -29,7 +29,7 @@ import structlog
 from wirekafka.log.checkpoint import PARTITION_METADATA, MalformedFileError, read_partition_metadata
 from wirekafka.log.epochs import FILE_NAME as EPOCHS_FILE
 from wirekafka.log.epochs import LeaderEpochs
-from wirekafka.log.places import BadBatchError, BatchPlace
+from wirekafka.log.positions import BadBatchError, BatchPosition
 from wirekafka.log.producer_snapshot import CorruptSnapshotError
 from wirekafka.log.producer_state import Producers
 from wirekafka.log.segment import MOST_RELATIVE_OFFSET, Segment
@@ -474,7 +474,7 @@ def replay(producers: Producers, segments: list[Segment], end_offset: int) -> No
     producers.end_offset = end_offset
 
 
-def _replay(producers: Producers, place: BatchPlace, data: memoryview) -> AbortedTransaction | None:
+def _replay(producers: Producers, place: BatchPosition, data: memoryview) -> AbortedTransaction | None:
     """Takes in a batch, whose header is enough unless it is a control batch; returns the transaction that it aborts."""
     if data[MAGIC_OFFSET] != MAGIC:
         producers.end_offset = place.last_offset + 1

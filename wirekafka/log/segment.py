@@ -23,7 +23,7 @@ import structlog
 
 from wirekafka.config import LogConfig
 from wirekafka.log.index import OffsetIndex, ShortIndexError, TimeIndex
-from wirekafka.log.places import BadBatchError, BatchPlace, batches_in, places_in, read_place
+from wirekafka.log.positions import BadBatchError, BatchPosition, batches_in, places_in, read_place
 from wirekafka.log.segment_files import INDEX_SUFFIX, LOG_SUFFIX, SEGMENT_SUFFIXES, TIME_INDEX_SUFFIX, file_name
 from wirekafka.log.storage import Bytes, FileHandle, FileRegion, Folder, HandlePool
 from wirekafka.log.transaction_index import TransactionIndex
@@ -353,7 +353,7 @@ class Segment:
         """A run of its bytes."""
         return FileRegion(self.handle or self.file(), position, length)
 
-    def find(self, offset: int) -> BatchPlace | None:
+    def find(self, offset: int) -> BatchPosition | None:
         """The first batch whose last offset is `offset` or greater; None if there is none."""
         relative_offset = min(offset - self.base_offset, MOST_RELATIVE_OFFSET)
         try:
@@ -366,7 +366,7 @@ class Segment:
         self.mend_indexes()
         return self._find_from(self.offset_index.floor(relative_offset), offset)
 
-    def _find_from(self, entry: tuple[int, int] | None, offset: int) -> BatchPlace | None:
+    def _find_from(self, entry: tuple[int, int] | None, offset: int) -> BatchPosition | None:
         """The first batch from an entry of the offset index on whose last offset is `offset` or greater.
 
         Raises:
@@ -400,7 +400,7 @@ class Segment:
             if not is_in_memory:
                 self.unload_indexes()
 
-    def place_at(self, position: int) -> BatchPlace | None:
+    def place_at(self, position: int) -> BatchPosition | None:
         """The batch that begins there, by its header alone; None if there is no header, or the batch ends behind the others."""
         data = self.folder.storage.read((self.handle or self.file()).fd, HEADER_SIZE, position)
         if len(data) < HEADER_SIZE:
@@ -408,7 +408,7 @@ class Segment:
         place = read_place(data, 0, position)
         return place if place is not None and position + place.size_bytes <= self.size else None
 
-    def places(self, position: int = 0) -> Iterator[BatchPlace]:
+    def places(self, position: int = 0) -> Iterator[BatchPosition]:
         """The batches from the one that begins at `position`, by their headers alone."""
         try:
             yield from places_in(self.folder.storage, self.file(), position, self.size)

@@ -17,7 +17,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 
-from wirekafka.log.places import BatchPlace
+from wirekafka.log.positions import BatchPosition
 from wirekafka.log.recovery import SNAPSHOT_SUFFIX, SWAP_SUFFIX
 from wirekafka.log.segment import Segment
 from wirekafka.log.segment_files import DELETED_SUFFIX, file_name
@@ -125,7 +125,7 @@ class Segments:
         found = self.find(offset)
         return (found[0], found[1].position) if found is not None else None
 
-    def find(self, offset: int) -> tuple[Segment, BatchPlace] | None:
+    def find(self, offset: int) -> tuple[Segment, BatchPosition] | None:
         """The first batch whose last offset is `offset` or greater; compaction may have taken the one that held it."""
         for segment in self.items[self._number_of(offset) :]:
             place = segment.find(offset)

@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Iterator
 from struct import Struct
 
-from wirekafka.log.places import BatchPlace, read_place
+from wirekafka.log.positions import BatchPosition, read_place
 from wirekafka.log.segment import MOST_RELATIVE_OFFSET, Segment
 from wirekafka.names import NO_TIMESTAMP
 from wirekafka.wire.batch import HEADER_SIZE, BatchHeader, check_crc
@@ -23,7 +23,7 @@ _MOST_CANDIDATES = 10_000
 """Places looked at for a batch, among bytes that are none."""
 
 
-def sound_batches(segment: Segment, file_size: int) -> Iterator[tuple[BatchPlace, memoryview]]:
+def sound_batches(segment: Segment, file_size: int) -> Iterator[tuple[BatchPosition, memoryview]]:
     """The batches of a file up to the first that is torn, damaged or out of order."""
     fd = segment.file().fd
     read = segment.folder.storage.read

@@ -21,12 +21,12 @@ import structlog
 from wirekafka.config import LogConfig
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.log.checkpoint import PARTITION_METADATA
+from wirekafka.log.context import LogContext
 from wirekafka.log.epochs import FILE_NAME as EPOCHS_FILE
 from wirekafka.log.epochs import EpochEnd
-from wirekafka.log.places import BadBatchError
+from wirekafka.log.positions import BadBatchError
 from wirekafka.log.recovery import Loaded
 from wirekafka.log.segments import Segments
-from wirekafka.log.services import LogServices
 from wirekafka.log.storage import FileRegion, Folder
 from wirekafka.log.timestamps import TimestampAndOffset, find_max_timestamp, find_timestamp
 from wirekafka.log.transaction_index import AbortedTransaction
@@ -71,7 +71,7 @@ class StoredLog:
     )
 
     def __init__(
-        self, topic_partition: TopicPartition, folder: Folder, config: LogConfig, services: LogServices, loaded: Loaded
+        self, topic_partition: TopicPartition, folder: Folder, config: LogConfig, services: LogContext, loaded: Loaded
     ) -> None:
         self.topic_partition = topic_partition
         self.topic_id = loaded.topic_id

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from wirekafka.log.places import BatchPlace
+from wirekafka.log.positions import BatchPosition
 from wirekafka.log.segment import MOST_RELATIVE_OFFSET, Segment
 from wirekafka.names import NO_TIMESTAMP
 from wirekafka.wire.batch import MAGIC, MAGIC_OFFSET, iterate_records
@@ -78,12 +78,12 @@ def _find_in(segment: Segment, timestamp: int, start_offset: int) -> TimestampAn
     return None
 
 
-def _first_latest(segment: Segment, place: BatchPlace, start_offset: int) -> TimestampAndOffset | None:
+def _first_latest(segment: Segment, place: BatchPosition, start_offset: int) -> TimestampAndOffset | None:
     """The first record of a batch, from `start_offset` on, with the greatest timestamp of those."""
     return max(_timestamps(segment, place, start_offset), key=lambda found: found.timestamp, default=None)
 
 
-def _timestamps(segment: Segment, place: BatchPlace, start_offset: int) -> Iterator[TimestampAndOffset]:
+def _timestamps(segment: Segment, place: BatchPosition, start_offset: int) -> Iterator[TimestampAndOffset]:
     data = segment.folder.storage.read(segment.file().fd, place.size_bytes, place.position)
     epoch = place.leader_epoch if place.leader_epoch >= 0 else None
     if data[MAGIC_OFFSET] != MAGIC:

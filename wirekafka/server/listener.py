@@ -19,7 +19,7 @@ import structlog
 import trio
 
 from wirekafka.api.registry import Client
-from wirekafka.server.published import is_through_published_port, read_routes
+from wirekafka.server.published_ports import is_through_published_port, read_routes
 
 if TYPE_CHECKING:
     from wirekafka.config import BrokerConfig, Listener

@@ -15,8 +15,8 @@ from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.names import GROUP_METADATA_TOPIC
 
 if TYPE_CHECKING:
-    from wirekafka.cluster.topics import Topics
-    from wirekafka.coordinator.runtime import GroupRuntime
+    from wirekafka.coordinator.groups.runtime import GroupRuntime
+    from wirekafka.metadata.topics import Topics
 
 
 class MarkerWriter:

@@ -20,9 +20,8 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import structlog
 
-from wirekafka.cluster.features import TRANSACTION_VERSION
 from wirekafka.coordinator.effects import append_error
-from wirekafka.coordinator.runtime import java_string_hash
+from wirekafka.coordinator.groups.runtime import java_string_hash
 from wirekafka.coordinator.transactions.coordinator import Step, TransactionCoordinator
 from wirekafka.coordinator.transactions.records import (
     OLD_VALUE_VERSION,
@@ -36,15 +35,16 @@ from wirekafka.coordinator.transactions.settings import TransactionSettings
 from wirekafka.coordinator.transactions.transaction import TRANSACTIONS_V2, Transaction
 from wirekafka.errors import ErrorCode, KafkaError, ProtocolError
 from wirekafka.log.validation import Origin
+from wirekafka.metadata.features import TRANSACTION_VERSION
 from wirekafka.names import TRANSACTION_STATE_TOPIC, TopicPartition
 from wirekafka.wire.batch import BatchHeader, build_keyed_batch, iterate_records
 
 if TYPE_CHECKING:
     from wirekafka.clock import Clock, Timer
-    from wirekafka.cluster.partition import Partition
-    from wirekafka.cluster.topics import Topic, Topics
     from wirekafka.config import BrokerConfig
     from wirekafka.log.log import Log
+    from wirekafka.metadata.topics import Topic, Topics
+    from wirekafka.replication.partition import Partition
 
 T = TypeVar("T")
 

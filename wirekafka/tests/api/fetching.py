@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from wirekafka.api.fetch import FetchPartition, FetchRequest, FetchTopic
+from wirekafka.api.fetch.messages import FetchPartition, FetchRequest, FetchTopic
 from wirekafka.tests.api.data_plane import NOW_MS, Caller, values_of
 
 MIB = 1 << 20

@@ -7,11 +7,11 @@ import pytest
 
 from wirekafka.api.api_versions import ApiVersionsRequest, ApiVersionsResponse, api_versions, unsupported_version
 from wirekafka.api.registry import Call, all_apis, served_versions
-from wirekafka.cluster.features import Features
-from wirekafka.cluster.store import MetadataStore
 from wirekafka.config import BrokerConfig, ConfigError
 from wirekafka.errors import ErrorCode
 from wirekafka.log.storage import Storage
+from wirekafka.metadata.features import Features
+from wirekafka.metadata.store import MetadataStore
 from wirekafka.tests.server.frames import client
 
 

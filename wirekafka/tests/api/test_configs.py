@@ -9,12 +9,12 @@ from wirekafka.api import alter_configs, incremental_alter_configs
 from wirekafka.api.alter_configs import AlterConfigsRequest
 from wirekafka.api.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from wirekafka.api.incremental_alter_configs import IncrementalAlterConfigsRequest
-from wirekafka.cluster.config_resources import Operation
 from wirekafka.config import ConfigSource
 from wirekafka.config.broker_table import BROKER_SETTINGS
 from wirekafka.config.definition import Type
 from wirekafka.config.topic_table import TOPIC_SETTINGS
 from wirekafka.errors import ErrorCode
+from wirekafka.metadata.config_resources import Operation
 from wirekafka.tests.api.data_plane import Caller, run
 
 TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32

@@ -9,8 +9,8 @@ from wirekafka.api.delete_groups import DeleteGroupsRequest
 from wirekafka.api.describe_groups import DescribeGroupsRequest
 from wirekafka.api.list_groups import ListGroupsRequest
 from wirekafka.api.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
-from wirekafka.cluster.operations import NOT_ASKED
 from wirekafka.errors import ErrorCode
+from wirekafka.metadata.operations import NOT_ASKED
 from wirekafka.names import GROUP_METADATA_TOPIC
 from wirekafka.tests.api.data_plane import Caller
 from wirekafka.tests.api.group_client import commit, join_alone, run

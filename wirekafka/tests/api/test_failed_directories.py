@@ -14,11 +14,11 @@ import trio
 
 from wirekafka.api.describe_log_dirs import DescribeLogDirsRequest
 from wirekafka.api.describe_topic_partitions import DescribeTopicPartitionsRequest, TopicRequest
-from wirekafka.api.fetch import FetchPartition, FetchRequest, FetchTopic
+from wirekafka.api.fetch.messages import FetchPartition, FetchRequest, FetchTopic
 from wirekafka.api.find_coordinator import FindCoordinatorRequest
 from wirekafka.api.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from wirekafka.api.metadata import MetadataRequest, MetadataRequestTopic
-from wirekafka.api.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from wirekafka.api.produce.messages import PartitionProduceData, ProduceRequest, TopicProduceData
 from wirekafka.broker import Broker
 from wirekafka.config import BrokerConfig
 from wirekafka.errors import ErrorCode, KafkaError

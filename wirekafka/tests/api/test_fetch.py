@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import trio
 
-from wirekafka.api.fetch import FetchRequest, ReplicaState
+from wirekafka.api.fetch.messages import FetchRequest, ReplicaState
 from wirekafka.errors import ErrorCode
 from wirekafka.names import ZERO_TOPIC_ID
 from wirekafka.pending import Pending

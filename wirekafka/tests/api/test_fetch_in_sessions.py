@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from wirekafka.api.fetch import FetchPartition, FetchRequest, ForgottenTopic
+from wirekafka.api.fetch.messages import FetchPartition, FetchRequest, ForgottenTopic
 from wirekafka.errors import ErrorCode
 from wirekafka.pending import Pending
 from wirekafka.tests.api.data_plane import Caller, batch, run, wait_for

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from wirekafka.api.init_producer_id import InitProducerIdRequest
-from wirekafka.cluster.partition import Partition
 from wirekafka.errors import ErrorCode, KafkaError
+from wirekafka.replication.partition import Partition
 from wirekafka.tests.api.data_plane import Caller, run
 from wirekafka.tests.api.transactions import initialize
 

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from wirekafka.coordinator.group import ClassicGroup
+from wirekafka.coordinator.groups.classic.group import ClassicGroup
 from wirekafka.errors import ErrorCode
 from wirekafka.tests.api.data_plane import Caller
 from wirekafka.tests.api.group_client import answered, join, join_alone, run

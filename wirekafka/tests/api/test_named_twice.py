@@ -13,7 +13,7 @@ from wirekafka.api.describe_producers import DescribeProducersRequest, TopicRequ
 from wirekafka.api.describe_share_group_offsets import DescribeShareGroupOffsetsRequest, DescribeShareGroupOffsetsRequestGroup
 from wirekafka.api.describe_transactions import DescribeTransactionsRequest
 from wirekafka.api.share_group_describe import ShareGroupDescribeRequest
-from wirekafka.cluster.config_resources import ResourceType
+from wirekafka.metadata.config_resources import ResourceType
 from wirekafka.tests.api.data_plane import Caller, run
 from wirekafka.wire.types import Message
 

@@ -9,7 +9,7 @@ from wirekafka.api.offset_fetch import (
     OffsetFetchRequestTopic,
     OffsetFetchRequestTopics,
 )
-from wirekafka.coordinator.requests import CommitRequest, PartitionCommit
+from wirekafka.coordinator.groups.requests import CommitRequest, PartitionCommit
 from wirekafka.errors import ErrorCode
 from wirekafka.names import ZERO_TOPIC_ID, new_topic_id
 from wirekafka.tests.api.data_plane import Caller

@@ -14,8 +14,8 @@ from wirekafka.api.alter_partition_reassignments import (
 from wirekafka.api.elect_leaders import ElectionType, ElectLeadersRequest, TopicPartitions
 from wirekafka.api.list_config_resources import CLIENT_METRICS, ListConfigResourcesRequest
 from wirekafka.api.list_partition_reassignments import ListPartitionReassignmentsRequest, ListPartitionReassignmentsTopics
-from wirekafka.cluster.config_resources import ResourceType
 from wirekafka.errors import ErrorCode, KafkaError
+from wirekafka.metadata.config_resources import ResourceType
 from wirekafka.tests.api.data_plane import Caller, run
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from wirekafka.api.fetch import FetchPartition, FetchRequest, FetchTopic
-from wirekafka.api.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from wirekafka.api.fetch.messages import FetchPartition, FetchRequest, FetchTopic
+from wirekafka.api.produce.messages import PartitionProduceData, ProduceRequest, TopicProduceData
 from wirekafka.errors import ErrorCode, ProtocolError
 from wirekafka.tests.api.data_plane import NOW_MS, Caller, batch, run, values_of
 from wirekafka.wire.batch import Record, build_batch

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 import trio
 
-from wirekafka.coordinator.share.acquisition import Limits
-from wirekafka.coordinator.share.records import ShareKey
+from wirekafka.coordinator.share_delivery.acquisition import Limits
+from wirekafka.coordinator.share_state.records import ShareKey
 from wirekafka.errors import ErrorCode
 from wirekafka.pending import Pending
 from wirekafka.tests.api.data_plane import Caller

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import trio
 
-from wirekafka.coordinator.share.records import ShareKey
+from wirekafka.coordinator.share_state.records import ShareKey
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.pending import Pending
 from wirekafka.tests.api.data_plane import Caller, values_of, wait_for

@@ -12,7 +12,7 @@ from wirekafka.api.delete_groups import DeleteGroupsRequest
 from wirekafka.api.list_groups import ListGroupsRequest
 from wirekafka.api.share_group_describe import ShareGroupDescribeRequest
 from wirekafka.api.share_group_heartbeat import ShareGroupHeartbeatRequest
-from wirekafka.coordinator.share.records import ShareKey
+from wirekafka.coordinator.share_state.records import ShareKey
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.tests.api.data_plane import Caller
 from wirekafka.tests.api.sharing import ACCEPT, Member, acquired, append, run, topic_id

@@ -9,13 +9,13 @@ import pytest
 import trio
 
 from wirekafka.api import describe_share_group_offsets as describing
-from wirekafka.cluster.partition import Partition
-from wirekafka.coordinator.share.group import ShareGroup
-from wirekafka.coordinator.share.in_flight import RecordState, StateBatch
-from wirekafka.coordinator.share.records import ShareKey
-from wirekafka.coordinator.share.share_partition import StateChange
+from wirekafka.coordinator.groups.share.group import ShareGroup
+from wirekafka.coordinator.share_delivery.in_flight import RecordState, StateBatch
+from wirekafka.coordinator.share_delivery.share_partition import StateChange
+from wirekafka.coordinator.share_state.records import ShareKey
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.names import SHARE_STATE_TOPIC
+from wirekafka.replication.partition import Partition
 from wirekafka.tests.api.data_plane import NOW_MS, Caller, wait_for
 from wirekafka.tests.api.sharing import ACCEPT, RELEASE, Member, acquired, append, errors, partitions_of, run, topic_id
 

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from wirekafka.api.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from wirekafka.cluster.partition import Partition
+from wirekafka.api.produce.messages import PartitionProduceData, ProduceRequest, TopicProduceData
 from wirekafka.errors import ErrorCode, ProtocolError
+from wirekafka.replication.partition import Partition
 from wirekafka.tests.api.data_plane import Caller, batch
 from wirekafka.tests.api.transacting import V1, V2, Transactor, run
 

@@ -16,8 +16,8 @@ from wirekafka.api.describe_transactions import DescribeTransactionsRequest
 from wirekafka.api.init_producer_id import InitProducerIdRequest
 from wirekafka.api.share_group_describe import ShareGroupDescribeRequest
 from wirekafka.api.update_features import FeatureUpdateKey, UpdateFeaturesRequest
-from wirekafka.cluster.features import UpgradeType
 from wirekafka.errors import ErrorCode, KafkaError
+from wirekafka.metadata.features import UpgradeType
 from wirekafka.names import TRANSACTION_STATE_TOPIC
 from wirekafka.pending import Pending
 from wirekafka.tests.api import group_client, sharing, transacting
@@ -107,7 +107,7 @@ def test_a_disk_that_fails_is_not_said_to_be_a_feature_s_error(tmp_path: Path, m
         def refuse(*_: object) -> None:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "full")
 
-        monkeypatch.setattr("wirekafka.cluster.store.MetadataStore.put_features", refuse)
+        monkeypatch.setattr("wirekafka.metadata.store.MetadataStore.put_features", refuse)
         with pytest.raises(KafkaError, match="KAFKA_STORAGE_ERROR: full"):
             update(caller, "group.version", 0)
 

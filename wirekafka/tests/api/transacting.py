@@ -9,7 +9,7 @@ from typing import Any
 from wirekafka.api.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from wirekafka.api.end_txn import EndTxnRequest
 from wirekafka.api.init_producer_id import InitProducerIdRequest
-from wirekafka.api.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from wirekafka.api.produce.messages import PartitionProduceData, ProduceRequest, TopicProduceData
 from wirekafka.tests.api import data_plane
 from wirekafka.tests.api.data_plane import Caller, batch
 

@@ -13,8 +13,8 @@ from wirekafka.config.broker_table import BROKER_SETTINGS
 from wirekafka.config.definition import Setting, Type
 from wirekafka.config.documentation import configuration_page
 from wirekafka.config.group_table import GROUP_BOUNDS
-from wirekafka.config.other_keys import accepted_of_refused, reason_without_effect
 from wirekafka.config.topic_table import TOPIC_SETTINGS, TOPIC_SYNONYMS
+from wirekafka.config.unsupported_settings import accepted_of_refused, reason_without_effect
 
 ROOT = Path(__file__).parents[3]
 OUR_DEFAULTS = {"node.id", "controller.listener.names", "socket.receive.buffer.bytes", "socket.send.buffer.bytes"}

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from wirekafka.errors import ErrorCode, KafkaError
-from wirekafka.log.services import AppendInfo
+from wirekafka.log.context import AppendInfo
 from wirekafka.names import GROUP_METADATA_TOPIC, TopicPartition
 from wirekafka.wire.batch import BatchHeader, Record, build_batch, iterate_records, write_offsets
 

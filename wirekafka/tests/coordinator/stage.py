@@ -9,11 +9,11 @@ import trio
 import trio.testing
 
 from wirekafka.clock import Clock
-from wirekafka.cluster.topics import Topics
 from wirekafka.config import BrokerConfig
-from wirekafka.coordinator.requests import CommitRequest, JoinRequest, JoinResult, PartitionCommit, SyncRequest
-from wirekafka.coordinator.runtime import GroupRuntime
+from wirekafka.coordinator.groups.requests import CommitRequest, JoinRequest, JoinResult, PartitionCommit, SyncRequest
+from wirekafka.coordinator.groups.runtime import GroupRuntime
 from wirekafka.errors import ErrorCode
+from wirekafka.metadata.topics import Topics
 from wirekafka.pending import Pending
 from wirekafka.tests.coordinator.memory_topics import MemoryTopics
 

@@ -11,11 +11,11 @@ import pytest
 
 from wirekafka.config import BrokerConfig, LogConfig
 from wirekafka.errors import ErrorCode, KafkaError
+from wirekafka.log.context import AppendInfo, LogContext
 from wirekafka.log.log import Log
 from wirekafka.log.producer_state import Ending
 from wirekafka.log.recovery import Loader
 from wirekafka.log.segment import Segment
-from wirekafka.log.services import AppendInfo, LogServices
 from wirekafka.log.storage import FileRegion, Folder, HandlePool, Storage
 from wirekafka.names import TopicPartition
 from wirekafka.wire.batch import Record, build_batch, iterate_records
@@ -47,8 +47,8 @@ class World:
     later: list[tuple[float, Callable[[], object]]] = field(default_factory=list)
     flushes: list[Log] = field(default_factory=list)
 
-    def services(self) -> LogServices:
-        return LogServices(
+    def services(self) -> LogContext:
+        return LogContext(
             pool=self.pool,
             now_ms=lambda: self.now_ms,
             call_later=lambda delay_ms, callback: self.later.append((delay_ms, callback)),

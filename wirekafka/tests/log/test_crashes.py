@@ -20,14 +20,14 @@ import trio
 import trio.testing
 
 from wirekafka.clock import Clock
-from wirekafka.cluster.partition import Partition
-from wirekafka.cluster.topics import Topics
 from wirekafka.config import BrokerConfig
 from wirekafka.log.checkpoint import HIGH_WATERMARKS, LOG_START_OFFSETS, RECOVERY_POINTS
 from wirekafka.log.directory import LOCK_FILE
 from wirekafka.log.log import Log
 from wirekafka.log.manager import LogManager
 from wirekafka.log.storage import Storage
+from wirekafka.metadata.topics import Topics
+from wirekafka.replication.partition import Partition
 from wirekafka.tests.log.disk import Fate, Image, Link, RememberingStorage
 from wirekafka.tests.log.logs import NOW_MS, check_indexes
 from wirekafka.wire.batch import Record, build_batch, iterate_records

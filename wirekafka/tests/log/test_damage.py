@@ -19,7 +19,7 @@ from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.log.log import Log
 from wirekafka.log.manager import LogManager
 from wirekafka.log.opening import Opened
-from wirekafka.log.places import BadBatchError
+from wirekafka.log.positions import BadBatchError
 from wirekafka.names import TopicPartition
 from wirekafka.tests.log.logs import (
     NOW_MS,

@@ -10,12 +10,12 @@ import pytest
 import trio
 import trio.testing
 
-from wirekafka.cluster.partition import Partition
-from wirekafka.cluster.topics import Topics
 from wirekafka.log.directory import LOCK_FILE
 from wirekafka.log.log import Log
 from wirekafka.log.manager import LogManager
 from wirekafka.log.transaction_index import AbortedTransaction
+from wirekafka.metadata.topics import Topics
+from wirekafka.replication.partition import Partition
 from wirekafka.tests.log.disk import Fate, Image, Link, RememberingStorage
 from wirekafka.tests.log.logs import NOW_MS, transactional
 from wirekafka.tests.log.test_crashes import (

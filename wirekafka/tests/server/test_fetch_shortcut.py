@@ -9,14 +9,13 @@ from typing import Any
 
 import pytest
 
-from wirekafka.api.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic, ReplicaState
-from wirekafka.api.fetch_reading import FetchResponse
-from wirekafka.api.fetch_shortcut import MOST_FRAME_BYTES
+from wirekafka.api.fetch.messages import FetchPartition, FetchRequest, FetchResponse, FetchTopic, ForgottenTopic, ReplicaState
+from wirekafka.api.fetch.shortcut import MOST_FRAME_BYTES
 from wirekafka.broker import Broker
-from wirekafka.cluster.partition import Partition
 from wirekafka.errors import ErrorCode, ProtocolError
 from wirekafka.log.storage import FileRegion
 from wirekafka.pending import Pending
+from wirekafka.replication.partition import Partition
 from wirekafka.server import dispatch
 from wirekafka.server.dispatch import Dispatcher, Route
 from wirekafka.tests.api.data_plane import NOW_MS, Caller, batch, run

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from wirekafka.api.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from wirekafka.api.produce.messages import PartitionProduceData, ProduceRequest, TopicProduceData
 from wirekafka.broker import Broker
 from wirekafka.errors import ErrorCode, ProtocolError
 from wirekafka.server import dispatch

@@ -14,7 +14,7 @@ import trio
 import trio.lowlevel
 
 from wirekafka.api.create_topics import CreatableTopic, CreateTopicsRequest
-from wirekafka.api.fetch import FetchPartition, FetchRequest, FetchTopic
+from wirekafka.api.fetch.messages import FetchPartition, FetchRequest, FetchTopic
 from wirekafka.api.registry import Client, all_apis
 from wirekafka.config import BrokerConfig
 from wirekafka.log.directory import DirectoryLockedError

@@ -12,10 +12,10 @@ import trio
 from structlog.testing import capture_logs
 
 from wirekafka.broker import Broker
-from wirekafka.cluster.partition import Partition
 from wirekafka.coordinator.transactions.requests import InitRequest
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.names import TRANSACTION_STATE_TOPIC, TopicPartition
+from wirekafka.replication.partition import Partition
 from wirekafka.tests.coordinator.transactions.test_runtime import run, state_of
 
 STUCK = "A transaction is decided, but cannot be ended yet"

@@ -8,9 +8,9 @@ import pytest
 import trio
 
 from wirekafka.broker import Broker
-from wirekafka.cluster.features import TRANSACTION_VERSION, FeatureUpdate, UpgradeType
 from wirekafka.coordinator.transactions.requests import InitRequest, ProducerIdentity
 from wirekafka.errors import KafkaError
+from wirekafka.metadata.features import TRANSACTION_VERSION, FeatureUpdate, UpgradeType
 from wirekafka.tests.coordinator.transactions.test_runtime import T0, run, state_of
 
 

@@ -13,14 +13,14 @@ from structlog.testing import capture_logs
 
 from wirekafka.broker import Broker
 from wirekafka.clock import Clock
-from wirekafka.cluster.partition import Partition
-from wirekafka.cluster.producer_ids import FILE_NAME
 from wirekafka.config import BrokerConfig
-from wirekafka.coordinator.requests import CommitRequest, PartitionCommit
+from wirekafka.coordinator.groups.requests import CommitRequest, PartitionCommit
 from wirekafka.coordinator.transactions.coordinator import TransactionCoordinator
 from wirekafka.coordinator.transactions.requests import InitRequest, ProducerIdentity
 from wirekafka.errors import ErrorCode, KafkaError
+from wirekafka.metadata.producer_ids import FILE_NAME
 from wirekafka.names import TRANSACTION_STATE_TOPIC, TopicPartition
+from wirekafka.replication.partition import Partition
 from wirekafka.wire.batch import LENGTH_OFFSET, Record, build_batch, iterate_records
 
 T0 = TopicPartition("t", 0)

@@ -1,0 +1,1 @@
+"""Fetch: reads record batches from partitions."""

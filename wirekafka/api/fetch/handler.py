@@ -1,0 +1,262 @@
+"""Fetch: gives records from the offsets that a consumer names, or waits until there are enough.
+
+Behaviour:
+    The records of a partition are whole batches as they were stored, from the one that holds the offset up to the high
+    watermark, sent from the file. `max_bytes` (at most `fetch.max.bytes`) limits the answer, `partition_max_bytes` each
+    partition; the first batch of the first partition that has any is given whatever its size (KIP-74). With fewer than
+    `min_bytes` the fetch waits, for `max_wait_ms` at most (the cases are those of `cluster.purgatory.DelayedFetch`). An error
+    in one partition does not touch the others, but ends the waiting.
+    A session remembers what is fetched (KIP-227): epoch 0 opens one, -1 does without, any other epoch continues one and names
+    only what has changed; its answer leaves out partitions without news, and partitions that gave records go to the end of
+    the order. `max.incremental.fetch.session.cache.slots` limits how many there are.
+    Before version 4 clients know no record batches: what they fetch is converted to message sets of magic 0 or 1.
+    With `isolation_level` 1 (read_committed) a partition gives records up to its last stable offset, and
+    `aborted_transactions` names those whose records, up to their markers, the client is to leave out; only what lies before
+    that offset counts for `min_bytes`. Markers take an offset each and are among the records in either case.
+
+Versions:
+    0-1: message sets of magic 0; 1 adds `throttle_time_ms`. 2: magic 1.
+    3: `max_bytes`, and the first batch is given whatever its size (KIP-74). Up to 2 the last message may be cut off.
+    4: record batches, `isolation_level`, `last_stable_offset`, `aborted_transactions` (KIP-98).
+    5: `log_start_offset` (KIP-107). 6: KAFKA_STORAGE_ERROR is told as such (KIP-112). 7: sessions (KIP-227).
+    8: as 7. 9: `current_leader_epoch` (KIP-320). 10: zstd (KIP-110). 11: `rack_id` (KIP-392).
+    12: flexible; `last_fetched_epoch` and `diverging_epoch` (KIP-595). 13: topic ids (KIP-516). 14: as 13 (KIP-405).
+    15: `replica_state` (KIP-903). 16: leaders and their addresses in errors (KIP-951). 17: `replica_directory_id` (KIP-853).
+    18: `high_watermark` of a replica (KIP-1166).
+
+Differs from Apache Kafka:
+    There are no replicas: whoever fetches with a replica id gets NOT_LEADER_OR_FOLLOWER, and `rack_id` has no effect.
+    A session is told of a log start offset that retention moved with the next news of that partition, not at once.
+    Versions 0 to 3, which Kafka 4 has dropped, are served.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from wirekafka.api.fetch.fetch_pass import FIRST_VERSION_WITH_TOPIC_IDS, FIRST_VERSION_WITH_ZSTD, FetchPass, failure_of
+from wirekafka.api.fetch.messages import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
+from wirekafka.api.fetch.shortcut import FIRST_FLEXIBLE_VERSION, MARKED_RECORDS, OFFSET_SIZE, FetchShortcut, head_size_of
+from wirekafka.api.registry import Call, Encode, serves
+from wirekafka.api.shortcuts import NO_OFFSETS, finder_of_topic
+from wirekafka.errors import ErrorCode, KafkaError
+from wirekafka.pending import Pending
+from wirekafka.replication.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION_ID, FetchSession, SessionPartition
+
+if TYPE_CHECKING:
+    from wirekafka.broker import Broker
+
+
+def _make_shortcut(
+    broker: Broker, call: Call[FetchRequest], frame: memoryview, encode: Encode
+) -> tuple[int, FetchShortcut] | None:
+    """The size of the request's head, and how further requests that have it are answered; None if there is no short way.
+
+    Args:
+        encode: frames an answer of the request's version.
+    """
+    head_size = head_size_of(call, frame)
+    if not head_size:
+        return None
+    [asked_topic] = call.request.topics
+    [asked] = asked_topic.partitions
+    name, topic_id, index = asked_topic.topic, asked_topic.topic_id, asked.partition
+    find_topic = finder_of_topic(broker, name, topic_id, is_by_id=call.version >= FIRST_VERSION_WITH_TOPIC_IDS)
+    topic = find_topic()
+    # What was fetched last cannot diverge from the leader's history if it is of the leader's epoch.
+    epochs = {epoch for epoch in (asked.current_leader_epoch, asked.last_fetched_epoch) if epoch >= 0}
+    if topic is None or not 0 <= index < len(topic.partitions) or len(epochs) > 1:
+        return None
+    reading = FetchPass(broker, call)
+    high_watermark, last_stable_offset, log_start_offset = NO_OFFSETS
+    data = PartitionData(
+        partition_index=index,
+        high_watermark=high_watermark,
+        last_stable_offset=last_stable_offset,
+        log_start_offset=log_start_offset,
+        aborted_transactions=[] if reading.only_stable else None,
+        records=MARKED_RECORDS,
+    )
+    answer = encode(0, FetchResponse(responses=[FetchableTopicResponse(topic=name, topic_id=topic_id, partitions=[data])]))
+    assert isinstance(answer, bytes), "nothing in it is a region of a file"
+    return head_size, FetchShortcut(
+        head_size,
+        bytes(frame[head_size + OFFSET_SIZE :]),
+        version=call.version,
+        find_topic=find_topic,
+        index=index,
+        leader_epoch=epochs.pop() if epochs else None,
+        max_bytes=max(0, min(asked.partition_max_bytes, reading.left_bytes)),
+        least_bytes=max(1, reading.min_bytes) if call.request.max_wait_ms > 0 else 1,
+        only_stable=reading.only_stable,
+        knows_zstd=call.version >= FIRST_VERSION_WITH_ZSTD,
+        answer=answer,
+    )
+
+
+@serves(1, FetchRequest, FetchResponse, versions=range(19), flexible_since=FIRST_FLEXIBLE_VERSION, shortcut=_make_shortcut)
+def fetch(broker: Broker, call: Call[FetchRequest]) -> FetchResponse | Pending[Any]:
+    """Reads now, or waits until there is enough to read."""
+    request = call.request
+    if request.replica_id >= 0 or (request.replica_state is not None and request.replica_state.replica_id >= 0):
+        return _refuse_replica(request)
+    if request.session_epoch not in (INITIAL_EPOCH, FINAL_EPOCH):
+        return _fetch_news(broker, call)
+    if request.session_id != NO_SESSION_ID:
+        broker.fetch_sessions.remove(request.session_id)
+    return _fetch_all(broker, call)
+
+
+def _fetch_all(broker: Broker, call: Call[FetchRequest]) -> FetchResponse | Pending[Any]:
+    """A full fetch: of the partitions that the request names, with or without a session to come."""
+    request = call.request
+    reading = FetchPass(broker, call)
+    responses = _read_all(broker, call, reading)
+    if reading.is_enough or not request.topics:
+        return _full_answer(broker, call, responses, reading)
+
+    def answer() -> FetchResponse:
+        again = FetchPass(broker, call)
+        return _full_answer(broker, call, _read_all(broker, call, again), again)
+
+    delayed = reading.delay(answer)
+    for partition, asked in reading.watched:
+        delayed.watch(partition, asked.partition_max_bytes)
+    return delayed.pending
+
+
+def _read_all(broker: Broker, call: Call[FetchRequest], reading: FetchPass) -> list[FetchableTopicResponse]:
+    responses = []
+    uses_topic_ids = call.version >= FIRST_VERSION_WITH_TOPIC_IDS
+    for asked_topic in call.request.topics:
+        if uses_topic_ids:
+            topic = broker.topics.find_by_id(asked_topic.topic_id)
+        else:
+            topic = broker.topics.find(asked_topic.topic)
+        partitions = topic.partitions if topic is not None else ()
+        answers = []
+        for asked in asked_topic.partitions:
+            index = asked.partition
+            if 0 <= index < len(partitions):
+                answers.append(reading.read(partitions[index], asked))
+            elif topic is None and uses_topic_ids:
+                answers.append(reading.refuse(index, ErrorCode.UNKNOWN_TOPIC_ID))
+            else:
+                answers.append(reading.refuse(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+        responses.append(FetchableTopicResponse(topic=asked_topic.topic, topic_id=asked_topic.topic_id, partitions=answers))
+    return responses
+
+
+def _full_answer(
+    broker: Broker, call: Call[FetchRequest], responses: list[FetchableTopicResponse], reading: FetchPass
+) -> FetchResponse:
+    session_id = NO_SESSION_ID
+    if call.request.session_epoch == INITIAL_EPOCH:
+        session_id = _open_session(broker, call, responses)
+    return FetchResponse(session_id=session_id, responses=responses, node_endpoints=reading.node_endpoints)
+
+
+def _open_session(broker: Broker, call: Call[FetchRequest], responses: list[FetchableTopicResponse]) -> int:
+    """Remembers what was asked and told; returns the session's id, or none if there is no room for one."""
+    topics = call.request.topics
+    uses_topic_ids = call.version >= FIRST_VERSION_WITH_TOPIC_IDS
+    count = sum(len(topic.partitions) for topic in topics)
+    session = broker.fetch_sessions.create(count, uses_topic_ids=uses_topic_ids, now_ms=call.now_ms)
+    if session is None:
+        return NO_SESSION_ID
+    for topic, response in zip(topics, responses, strict=True):
+        for asked, data in zip(topic.partitions, response.partitions, strict=True):
+            entry = session.put(topic.topic, topic.topic_id, asked)
+            if not data.error_code:
+                entry.locate(broker.topics)
+            entry.told(_size(data.records), data.error_code, data.high_watermark, data.log_start_offset)
+    return session.session_id
+
+
+def _fetch_news(broker: Broker, call: Call[FetchRequest]) -> FetchResponse | Pending[Any]:
+    """An incremental fetch: of what a session remembers, changed by what the request names."""
+    request = call.request
+    sessions = broker.fetch_sessions
+    session = sessions.get(request.session_id)
+    if session is None:
+        return FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+    if session.epoch != request.session_epoch:
+        return FetchResponse(error_code=ErrorCode.INVALID_FETCH_SESSION_EPOCH)
+    if session.uses_topic_ids != (call.version >= FIRST_VERSION_WITH_TOPIC_IDS):
+        return FetchResponse(error_code=ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
+    for topic in request.topics:
+        for asked in topic.partitions:
+            session.put(topic.topic, topic.topic_id, asked)
+    for forgotten in request.forgotten_topics_data:
+        session.forget(forgotten.topic, forgotten.topic_id, forgotten.partitions)
+    if not session.partitions:
+        sessions.remove(session.session_id)
+        return FetchResponse()
+    sessions.touch(session, call.now_ms)
+    session.advance_epoch()
+    return _read_session(broker, call, session)
+
+
+def _read_session(broker: Broker, call: Call[FetchRequest], session: FetchSession) -> FetchResponse | Pending[Any]:
+    reading = FetchPass(broker, call)
+    news = _read_dirty(broker, session, reading)
+    if reading.is_enough:
+        return _tell(session, news, reading)
+    epoch = session.epoch
+
+    def answer() -> FetchResponse:
+        session.waiting = None
+        if session.epoch != epoch:
+            return FetchResponse(error_code=ErrorCode.INVALID_FETCH_SESSION_EPOCH, session_id=session.session_id)
+        again = FetchPass(broker, call)
+        return _tell(session, _read_dirty(broker, session, again), again)
+
+    delayed = reading.delay(answer)
+    session.wait(delayed)
+    return delayed.pending
+
+
+News = list[tuple[SessionPartition, PartitionData]]
+
+
+def _read_dirty(broker: Broker, session: FetchSession, reading: FetchPass) -> News:
+    news: News = []
+    for entry in tuple(session.dirty):
+        try:
+            data = reading.read(entry.locate(broker.topics), entry.asked)
+        except KafkaError as error:
+            data = reading.refuse(entry.asked.partition, error.code)
+        is_news = data.diverging_epoch is not None
+        if entry.settle(_size(data.records), data.error_code, data.high_watermark, data.log_start_offset) or is_news:
+            news.append((entry, data))
+    return news
+
+
+def _tell(session: FetchSession, news: News, reading: FetchPass) -> FetchResponse:
+    """The answer of a session: its news, by topic as long as one follows itself."""
+    responses: list[FetchableTopicResponse] = []
+    last: FetchableTopicResponse | None = None
+    for entry, data in news:
+        entry.told(_size(data.records), data.error_code, data.high_watermark, data.log_start_offset)
+        if last is None or last.topic != entry.topic or last.topic_id != entry.topic_id:
+            last = FetchableTopicResponse(topic=entry.topic, topic_id=entry.topic_id)
+            responses.append(last)
+        last.partitions.append(data)
+    return FetchResponse(session_id=session.session_id, responses=responses, node_endpoints=reading.node_endpoints)
+
+
+def _size(records: Any) -> int:
+    return 0 if records is None else len(records)
+
+
+def _refuse_replica(request: FetchRequest) -> FetchResponse:
+    """No other broker replicates from this one: whoever says that it is a replica is answered as an unknown one."""
+    responses = [
+        FetchableTopicResponse(
+            topic=topic.topic,
+            topic_id=topic.topic_id,
+            partitions=[failure_of(asked.partition, ErrorCode.NOT_LEADER_OR_FOLLOWER) for asked in topic.partitions],
+        )
+        for topic in request.topics
+    ]
+    return FetchResponse(responses=responses)

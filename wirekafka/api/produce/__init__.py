@@ -1,0 +1,1 @@
+"""Produce: appends record batches to partitions."""

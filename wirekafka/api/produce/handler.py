@@ -1,0 +1,216 @@
+"""Produce: appends record batches to partitions.
+
+Behaviour:
+    Each partition is validated, appended and answered for itself; one that fails does not touch the others. `acks` 0 gets no
+    answer, and an error closes the connection, so that the producer looks for the leader again; 1 and -1 are answered once
+    the records are in the log. Any other gives INVALID_REQUIRED_ACKS. With `acks` -1 and fewer in-sync replicas than
+    `min.insync.replicas` nothing is appended (NOT_ENOUGH_REPLICAS). Internal topics are refused with
+    INVALID_TOPIC_EXCEPTION.
+    From version 3 on a partition's records are one batch of magic 2 (INVALID_RECORD). Older versions bring message sets of
+    any magic, as Kafka takes them, which are converted up; zstd needs version 7 (UNSUPPORTED_COMPRESSION_TYPE).
+    A batch that an idempotent producer sends again is answered with its first offset and not appended.
+    The first batch of a transaction in a partition needs the transaction coordinator's consent: up to version 11 the partition
+    must have been added to the transaction (unless `transaction.partition.verification.enable` is false), from version 12 on
+    this request adds it. Without it the partition is refused, with INVALID_TXN_STATE, from version 11 on
+    TRANSACTION_ABORTABLE; with INVALID_PRODUCER_EPOCH where another has taken the transactional id over; with
+    INVALID_PRODUCER_ID_MAPPING; and with NOT_ENOUGH_REPLICAS, which all clients try again, while the coordinator cannot say.
+    A transactional batch without a transactional id gives TRANSACTIONAL_ID_AUTHORIZATION_FAILED, one of another producer
+    beside it INVALID_PRODUCER_ID_MAPPING for all of the request, a batch outside of its producer's open transaction
+    INVALID_TXN_STATE.
+
+Versions:
+    0: message sets. 1: `throttle_time_ms`. 2: `log_append_time_ms` (KIP-32). 3: `transactional_id`, record batches (KIP-98).
+    4: KAFKA_STORAGE_ERROR (KIP-112). 5: `log_start_offset` (KIP-107). 6: as 5. 7: zstd (KIP-110).
+    8: `record_errors`, `error_message` (KIP-467). 9: flexible. 10: `current_leader`, `node_endpoints` (KIP-951).
+    11: TRANSACTION_ABORTABLE. 12: adds the partitions to the transaction (KIP-890). 13: topic ids (KIP-516).
+
+Differs from Apache Kafka:
+    A transactional batch without a transactional id refuses its own partition, and not all of the request.
+    CONCURRENT_TRANSACTIONS is told at once, where Kafka asks the coordinator again for a tenth of a second: markers are written
+    before a transaction's end is answered, so only a failing disk leads to it.
+    `current_leader` and `node_endpoints` stay empty, for this broker leads all partitions.
+    `record_errors` name the first 10,000 records without a key, and those of the first 10,000 whose timestamp is out of bounds.
+    Versions 0 to 2, which Kafka 4 has dropped, are served.
+
+Source: KafkaApis.handleProduceRequest; ReplicaManager.handleProduceAppend, maybeSendPartitionsToTransactionCoordinator and
+appendToLocalLog; ProduceRequest.validateRecords.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from wirekafka.api.produce.messages import (
+    BatchIndexAndErrorMessage,
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+from wirekafka.api.produce.rules import (
+    ACKS_ALL,
+    FIRST_FLEXIBLE_VERSION,
+    FIRST_VERSION_WITH_BATCHES,
+    FIRST_VERSION_WITH_TOPIC_IDS,
+    check_batch,
+    check_in_sync_replicas,
+    find_partition,
+    is_transactional,
+    without_transactional_id,
+)
+from wirekafka.api.produce.shortcut import ProduceShortcut, head_size_of
+from wirekafka.api.produce.transactions import Refused, check_transaction
+from wirekafka.api.registry import Call, Encode, serves
+from wirekafka.api.shortcuts import NO_OFFSETS, finder_of_topic
+from wirekafka.errors import ErrorCode, KafkaError, ProtocolError
+from wirekafka.names import format_topic_id
+
+if TYPE_CHECKING:
+    from wirekafka.broker import Broker
+    from wirekafka.metadata.topics import Topic
+
+MOST_FAILURES_TOLD = 3
+
+
+def _make_shortcut(
+    broker: Broker, call: Call[ProduceRequest], frame: memoryview, encode: Encode
+) -> tuple[int, ProduceShortcut] | None:
+    """The size of the request's head, and how further requests that have it are answered; None if there is no short way.
+
+    Args:
+        encode: frames an answer of the request's version.
+    """
+    head_size = head_size_of(call, frame)
+    if not head_size:
+        return None
+    [data] = call.request.topic_data
+    name, topic_id, index = data.name, data.topic_id, data.partition_data[0].index
+    find_topic = finder_of_topic(broker, name, topic_id, is_by_id=call.version >= FIRST_VERSION_WITH_TOPIC_IDS)
+    if find_topic() is None:
+        return None
+
+    def frame_answer(correlation_id: int, answer: PartitionProduceResponse) -> bytes:
+        topic = TopicProduceResponse(name=name, topic_id=topic_id, partition_responses=[answer])
+        framed = encode(correlation_id, ProduceResponse(responses=[topic]))
+        assert isinstance(framed, bytes), "nothing in it is a region of a file"
+        return framed
+
+    base_offset, append_time_ms, log_start_offset = NO_OFFSETS
+    success = PartitionProduceResponse(
+        index=index, base_offset=base_offset, log_append_time_ms=append_time_ms, log_start_offset=log_start_offset
+    )
+    return head_size, ProduceShortcut(
+        head_size,
+        is_flexible=call.version >= FIRST_FLEXIBLE_VERSION,
+        is_acks_all=call.request.acks == ACKS_ALL,
+        find_topic=find_topic,
+        index=index,
+        success=frame_answer(0, success),
+        failure=lambda correlation_id, *why: frame_answer(correlation_id, _failure(index, *why)),
+    )
+
+
+@serves(0, ProduceRequest, ProduceResponse, versions=range(14), flexible_since=FIRST_FLEXIBLE_VERSION, shortcut=_make_shortcut)
+def produce(broker: Broker, call: Call[ProduceRequest]) -> ProduceResponse | None:
+    """Appends what can be appended, and says of each partition how it went.
+
+    Raises:
+        ProtocolError: an error where the producer wants no answer.
+    """
+    request = call.request
+    is_by_id = call.version >= FIRST_VERSION_WITH_TOPIC_IDS
+    refusal = _refusal(call)
+    refused: Refused = {}
+    if request.transactional_id is not None and refusal is None:
+        try:
+            refused = check_transaction(broker, call, request.transactional_id)
+        except KafkaError as error:
+            refusal = error
+    broker.purgatory.hold()
+    try:
+        responses = []
+        for data in request.topic_data:
+            topic = broker.topics.find_by_id(data.topic_id) if is_by_id else broker.topics.find(data.name)
+            answers = [_append(call, topic, partition, refusal, refused) for partition in data.partition_data]
+            responses.append(TopicProduceResponse(name=data.name, topic_id=data.topic_id, partition_responses=answers))
+    finally:
+        broker.purgatory.release()
+    if request.acks:
+        return ProduceResponse(responses=responses)
+    _close_on_error(responses)
+    return None
+
+
+def _refusal(call: Call[ProduceRequest]) -> KafkaError | None:
+    """Why nothing of the request is appended, None if nothing speaks against it."""
+    if not -1 <= call.request.acks <= 1:
+        return KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
+    return None
+
+
+def _append(
+    call: Call[ProduceRequest],
+    topic: Topic | None,
+    data: PartitionProduceData,
+    refusal: KafkaError | None,
+    refused: Refused,
+) -> PartitionProduceResponse:
+    """Appends the records of one partition, and answers for it."""
+    index = data.index
+    log_start_offset = -1
+    try:
+        if refusal is not None:
+            raise refusal
+        partition = find_partition(call, topic, index)
+        if call.version >= FIRST_VERSION_WITH_BATCHES:
+            check_batch(call, data.records)
+            if refused and partition in refused:
+                raise refused[partition]
+        elif not data.records:
+            return PartitionProduceResponse(index=index, base_offset=-1, log_start_offset=partition.log.log_start_offset)
+        elif is_transactional(data.records):
+            raise without_transactional_id()
+        if call.request.acks == ACKS_ALL:
+            check_in_sync_replicas(partition)
+        log_start_offset = partition.log.log_start_offset
+        info = partition.append(data.records, now_ms=call.now_ms)
+    except KafkaError as error:
+        return _failure(index, error, log_start_offset)
+    append_time = info.log_append_time_ms
+    return PartitionProduceResponse(
+        index=index,
+        base_offset=info.base_offset,
+        log_append_time_ms=-1 if append_time is None else append_time,
+        log_start_offset=info.log_start_offset,
+    )
+
+
+def _failure(index: int, error: KafkaError, log_start_offset: int) -> PartitionProduceResponse:
+    blamed = [
+        BatchIndexAndErrorMessage(batch_index=record, batch_index_error_message=error.message) for record in error.record_indexes
+    ]
+    return PartitionProduceResponse(
+        index=index,
+        error_code=error.code,
+        base_offset=-1,
+        log_start_offset=log_start_offset,
+        record_errors=blamed,
+        error_message=error.message,
+    )
+
+
+def _close_on_error(responses: list[TopicProduceResponse]) -> None:
+    """Ends the connection of a producer that wants no answer, if there is an error that it should learn of.
+
+    Raises:
+        ProtocolError: a partition failed.
+    """
+    failed = [
+        f"{response.name or format_topic_id(response.topic_id)}-{answer.index}: {ErrorCode(answer.error_code).name}"
+        for response in responses
+        for answer in response.partition_responses
+        if answer.error_code
+    ]
+    if failed:
+        raise ProtocolError(f"a Produce with acks=0 failed ({', '.join(failed[:MOST_FAILURES_TOLD])})")

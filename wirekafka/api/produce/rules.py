@@ -1,0 +1,92 @@
+"""What a partition of a Produce request has to be before anything is appended to it.
+
+Source: KafkaApis.handleProduceRequest; ProduceRequest.validateRecords; Partition.appendRecordsToLeader.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from wirekafka.api.registry import Call
+from wirekafka.errors import ErrorCode, KafkaError
+from wirekafka.wire.batch import ATTRIBUTES_OFFSET, HEADER_SIZE, MAGIC, MAGIC_OFFSET, TRANSACTIONAL_MASK, BatchHeader
+from wirekafka.wire.compression import Compression
+
+if TYPE_CHECKING:
+    from wirekafka.api.produce.messages import ProduceRequest
+    from wirekafka.metadata.topics import Topic
+    from wirekafka.replication.partition import Partition
+
+FIRST_VERSION_WITH_BATCHES = 3
+FIRST_VERSION_WITH_ZSTD = 7
+FIRST_FLEXIBLE_VERSION = 9
+FIRST_VERSION_WITH_ABORTABLE_ERROR = 11
+FIRST_VERSION_THAT_ADDS_PARTITIONS = 12
+FIRST_VERSION_WITH_TOPIC_IDS = 13
+
+ACKS_ALL = -1
+
+FLAGS_AT = ATTRIBUTES_OFFSET + 1
+"""The byte of a batch's attributes that says whether it is transactional."""
+
+
+def find_partition(call: Call[ProduceRequest], topic: Topic | None, index: int) -> Partition:
+    """The partition of a request.
+
+    Raises:
+        KafkaError: UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION; INVALID_TOPIC_EXCEPTION, only the broker writes to its topic.
+    """
+    if topic is None:
+        is_by_id = call.version >= FIRST_VERSION_WITH_TOPIC_IDS
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID if is_by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    if not 0 <= index < len(topic.partitions):
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    if topic.is_internal:
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"cannot append to internal topic {topic.name}")
+    return topic.partitions[index]
+
+
+def check_batch(call: Call[ProduceRequest], records: memoryview | None) -> None:
+    """Checks what depends on the version: that the records are a batch, and in a codec that it knows.
+
+    Raises:
+        KafkaError: INVALID_RECORD, UNSUPPORTED_COMPRESSION_TYPE; TRANSACTIONAL_ID_AUTHORIZATION_FAILED, they belong to a
+            transaction that the request does not name.
+
+    Source: ProduceRequest.validateRecords; KIP-98.
+    """
+    version = call.version
+    if records is None or len(records) < HEADER_SIZE:
+        raise KafkaError(ErrorCode.INVALID_RECORD, f"Produce {version} needs a record batch for each partition")
+    if records[MAGIC_OFFSET] != MAGIC:
+        raise KafkaError(ErrorCode.INVALID_RECORD, f"Produce {version} brings batches of magic 2, not {records[MAGIC_OFFSET]}")
+    if version < FIRST_VERSION_WITH_ZSTD and BatchHeader(records).compression is Compression.ZSTD:
+        raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"Produce {version} cannot bring zstd")
+    if records[FLAGS_AT] & TRANSACTIONAL_MASK and call.request.transactional_id is None:
+        raise without_transactional_id()
+
+
+def is_transactional(records: memoryview) -> bool:
+    """Whether the first batch belongs to a transaction; a message set of an old format does not."""
+    return len(records) >= HEADER_SIZE and records[MAGIC_OFFSET] == MAGIC and bool(records[FLAGS_AT] & TRANSACTIONAL_MASK)
+
+
+def without_transactional_id() -> KafkaError:
+    """Why a transactional batch is refused in a request that names no transactional id."""
+    return KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "transactional records without a transactional id")
+
+
+def check_in_sync_replicas(partition: Partition) -> None:
+    """Checks that enough replicas are in sync for acks=all.
+
+    Raises:
+        KafkaError: NOT_ENOUGH_REPLICAS.
+
+    A partition that has fewer replicas than `min.insync.replicas` is asked for all it has.
+
+    Source: Partition.appendRecordsToLeader, effectiveMinIsr.
+    """
+    least = min(partition.log.config.min_insync_replicas, len(partition.replicas))
+    if len(partition.in_sync_replicas) < least:
+        count = len(partition.in_sync_replicas)
+        raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, f"{count} in sync, min.insync.replicas is {least}")

@@ -1,0 +1,102 @@
+"""Whether a producer may write to the partitions of its transaction that a Produce request is the first to write to.
+
+Theory of operation: the log knows whether a transaction is open in it; only the first batch of one needs the transaction
+coordinator's consent, so most requests of a transaction do not come here further than `begin_transaction`.
+
+Source: ReplicaManager.handleProduceAppend and maybeSendPartitionsToTransactionCoordinator; KIP-890.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from wirekafka.api.produce.rules import (
+    FIRST_VERSION_THAT_ADDS_PARTITIONS,
+    FIRST_VERSION_WITH_ABORTABLE_ERROR,
+    FIRST_VERSION_WITH_TOPIC_IDS,
+    check_batch,
+    find_partition,
+)
+from wirekafka.api.registry import Call
+from wirekafka.errors import ErrorCode, KafkaError
+from wirekafka.names import TopicPartition
+from wirekafka.wire.batch import BatchHeader
+
+if TYPE_CHECKING:
+    from wirekafka.api.produce.messages import ProduceRequest
+    from wirekafka.broker import Broker
+    from wirekafka.replication.partition import Partition
+
+Refused = dict["Partition", KafkaError]
+"""Partitions to which the request's transaction must not write, and why."""
+
+
+def check_transaction(broker: Broker, call: Call[ProduceRequest], transactional_id: str) -> Refused:
+    """Asks the transaction coordinator for the partitions in which the request would begin a transaction.
+
+    Raises:
+        KafkaError: INVALID_PRODUCER_ID_MAPPING, the batches are of several producers.
+    """
+    batches = _transactional_batches(broker, call)
+    if not batches:
+        return {}
+    identities = {(header.producer_id, header.producer_epoch) for header in batches.values()}
+    if len(identities) > 1:
+        raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING, "transactional records of more than one producer")
+    adds = call.version >= FIRST_VERSION_THAT_ADDS_PARTITIONS
+    refused: Refused = {}
+    asked: dict[TopicPartition, Partition] = {}
+    for partition, header in batches.items():
+        try:
+            if partition.log.producers.begin_transaction(header, must_be_zero=adds, now_ms=call.now_ms):
+                asked[partition.topic_partition] = partition
+        except KafkaError as error:
+            refused[partition] = error
+    if asked:
+        [(producer_id, producer_epoch)] = identities
+        knows_abortable = call.version >= FIRST_VERSION_WITH_ABORTABLE_ERROR
+        errors = broker.transactions.check_produce(
+            transactional_id, producer_id, producer_epoch, list(asked), adds=adds, knows_abortable=knows_abortable
+        )
+        refused |= {asked[name]: _as_producer_knows_it(code, adds=adds) for name, code in errors.items()}
+        for name, code in errors.items():
+            if code in (ErrorCode.INVALID_PRODUCER_ID_MAPPING, ErrorCode.INVALID_REQUEST):
+                # Whoever makes up producer ids, with a transactional id or an empty one, leaves nothing behind.
+                asked[name].log.producers.forget_beginning(producer_id)
+    return refused
+
+
+def _transactional_batches(broker: Broker, call: Call[ProduceRequest]) -> dict[Partition, BatchHeader]:
+    """The transactional batches of the request, as far as nothing else speaks against them."""
+    is_by_id = call.version >= FIRST_VERSION_WITH_TOPIC_IDS
+    batches = {}
+    for data in call.request.topic_data:
+        topic = broker.topics.find_by_id(data.topic_id) if is_by_id else broker.topics.find(data.name)
+        for each in data.partition_data:
+            try:
+                partition = find_partition(call, topic, each.index)
+                check_batch(call, each.records)
+            except KafkaError:
+                continue
+            assert each.records is not None, "a batch that was checked"
+            header = BatchHeader(each.records)
+            if header.is_transactional and header.has_producer_id:
+                batches[partition] = header
+    return batches
+
+
+def _as_producer_knows_it(code: ErrorCode, *, adds: bool) -> KafkaError:
+    """The coordinator's error as a producer expects it of Produce.
+
+    Those after which it is to try again become NOT_ENOUGH_REPLICAS, which all producers do try again, and without asking for
+    metadata first.
+
+    Source: ReplicaManager.handleProduceAppend.
+    """
+    if code is ErrorCode.INVALID_TXN_STATE:
+        return KafkaError(code, "the partition was not added to the transaction")
+    retriable = {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR}
+    if code in retriable or (code is ErrorCode.CONCURRENT_TRANSACTIONS and not adds):
+        reason = f"whether the partition belongs to the transaction is not known: {code.name}"
+        return KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, reason)
+    return KafkaError(code)

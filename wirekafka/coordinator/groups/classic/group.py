@@ -1,0 +1,470 @@
+"""A group of the classic protocol: its members, its generation, its state; what may follow what.
+
+Theory of operation: a rebalance has two barriers. In PREPARING_REBALANCE members are parked in JoinGroup until all are there
+or the rebalance timeout is over; then the generation grows by one, a protocol is voted for, and JoinGroup is answered, with
+the list of all members to one of them, the leader. In COMPLETING_REBALANCE they are parked in SyncGroup until the leader
+brings everybody's assignment; once that is in the log the group is STABLE. A group without members is EMPTY, and stays for
+the sake of its offsets. A group that is deleted is just gone, so nobody sees Kafka's Dead but as the word for a group that
+does not exist.
+
+Rules of this file: no effects, no log records, no timers; `rebalance` and `membership` decide, a `ClassicGroup` keeps count.
+    Invariant: `static_members` maps the instance id of each static member in `members` to its id, and nothing else.
+    Invariant: `supported_protocols[name]` is the number of members that support it.
+    Invariant: no member id is in both `members` and `pending_members`; `pending_sync_members` is part of `members`.
+    Invariant: `leader` is in `members`, or None if there are none.
+Where Kafka takes whichever member its hash map yields, members are taken in the order in which they came.
+
+Source: ClassicGroup, ClassicGroupMember, ClassicGroupState; KIP-62, KIP-345, KIP-394.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+from wirekafka.coordinator.effects import SetTimer
+from wirekafka.coordinator.groups.classic.subscription import subscribed_topics
+from wirekafka.coordinator.groups.records import (
+    CommittedOffset,
+    CoordinatorRecord,
+    GroupMetadataValue,
+    GroupRecord,
+    MemberMetadata,
+)
+from wirekafka.coordinator.groups.requests import CommitRequest, JoinResult, Protocols, SyncResult
+from wirekafka.coordinator.groups.types import CLASSIC, Group
+from wirekafka.errors import ErrorCode, KafkaError, ProtocolError
+from wirekafka.names import NO_TIMESTAMP
+from wirekafka.pending import Pending
+
+
+class GroupState(Enum):
+    """A group's state, by the name that Kafka gives it in listings."""
+
+    EMPTY = "Empty"
+    PREPARING_REBALANCE = "PreparingRebalance"
+    COMPLETING_REBALANCE = "CompletingRebalance"
+    STABLE = "Stable"
+
+
+TRANSITIONS: dict[GroupState, frozenset[GroupState]] = {
+    GroupState.EMPTY: frozenset({GroupState.PREPARING_REBALANCE}),
+    GroupState.PREPARING_REBALANCE: frozenset({GroupState.COMPLETING_REBALANCE, GroupState.EMPTY}),
+    GroupState.COMPLETING_REBALANCE: frozenset({GroupState.STABLE, GroupState.PREPARING_REBALANCE}),
+    GroupState.STABLE: frozenset({GroupState.PREPARING_REBALANCE}),
+}
+"""What may follow each state."""
+
+CONSUMER_PROTOCOL_TYPE = "consumer"
+"""The protocol type of Kafka's consumers, whose metadata the coordinator reads for the topics."""
+
+
+@dataclass(slots=True, eq=False)
+class Member:
+    """A member of a group.
+
+    Attributes:
+        protocols: what it supports, best first, with its metadata for each.
+        awaiting_join, awaiting_sync: the request that is parked; None if none is.
+        is_new: it has joined and has had no answer yet: it does not know its id and cannot send heartbeats.
+        renewal: what renewed its session last, to be used again: a heartbeat is the most frequent thing that there is.
+    """
+
+    member_id: str
+    group_instance_id: str | None
+    client_id: str
+    client_host: str
+    rebalance_timeout_ms: int
+    session_timeout_ms: int
+    protocols: Protocols
+    assignment: bytes = b""
+    awaiting_join: Pending[JoinResult] | None = None
+    awaiting_sync: Pending[SyncResult] | None = None
+    is_new: bool = False
+    renewal: SetTimer | None = None
+
+    @property
+    def has_satisfied_heartbeat(self) -> bool:
+        """Whether what is parked shows that it lives; never so for a new member, whose JoinGroup is timed out."""
+        return not self.is_new and (self.awaiting_join is not None or self.awaiting_sync is not None)
+
+    def metadata(self, protocol_name: str | None) -> bytes:
+        """Its metadata for a protocol that it supports."""
+        return next(metadata for name, metadata in self.protocols if name == protocol_name)
+
+    def vote(self, candidates: Collection[str]) -> str:
+        """The first of its protocols that all members support."""
+        return next(name for name, _ in self.protocols if name in candidates)
+
+
+@dataclass(slots=True, eq=False)
+class ClassicGroup:
+    """A group; see the module's invariants.
+
+    Attributes:
+        partition: the partition of __consumer_offsets that holds it.
+        protocol_type: None until a first member has joined: the group is a simple one, of offsets only.
+        protocol_name: the protocol chosen for this generation.
+        state_timestamp_ms: when it came into its state; None if an old record does not say.
+        pending_members: ids given out by MEMBER_ID_REQUIRED to clients that have not come back yet.
+        pending_sync_members: members that have not sent SyncGroup in this generation; of no account while the next is prepared.
+        subscribed_topics: of all members; None if that is not known.
+        has_new_member: a member came; if that was while the group waits for its first ones, it may wait longer.
+        awaiting_join_count: the number of members parked in JoinGroup.
+    """
+
+    group_id: str
+    partition: int = 0
+    state: GroupState = GroupState.EMPTY
+    previous_state: GroupState = GroupState.EMPTY
+    state_timestamp_ms: int | None = None
+    protocol_type: str | None = None
+    protocol_name: str | None = None
+    generation_id: int = 0
+    leader: str | None = None
+    members: dict[str, Member] = field(default_factory=dict)
+    static_members: dict[str, str] = field(default_factory=dict)
+    pending_members: set[str] = field(default_factory=set)
+    pending_sync_members: dict[str, None] = field(default_factory=dict)
+    supported_protocols: Counter[str] = field(default_factory=Counter)
+    subscribed_topics: frozenset[str] | None = None
+    has_new_member: bool = False
+    awaiting_join_count: int = 0
+
+    @classmethod
+    def of_record(cls, group_id: str, partition: int, value: GroupMetadataValue) -> ClassicGroup:
+        """The group that a record describes: STABLE with the members that it names, EMPTY without.
+
+        Raises:
+            ProtocolError: no group can be like that.
+
+        Source: GroupMetadataManager.replay(GroupMetadataKey, GroupMetadataValue).
+        """
+        if value.members and value.protocol is None:
+            raise ProtocolError(f"the record of group {group_id} has members but no protocol")
+        if _has_twice(value):
+            raise ProtocolError(f"the record of group {group_id} names a member twice")
+        group = cls(group_id, partition)
+        for loaded in value.members:
+            group.add(_member_of_record(loaded, value.protocol or ""), value.protocol_type)
+        group.state = group.previous_state = GroupState.STABLE if value.members else GroupState.EMPTY
+        group.state_timestamp_ms = None if value.current_state_timestamp == NO_TIMESTAMP else value.current_state_timestamp
+        group.protocol_type = value.protocol_type or None
+        group.protocol_name = value.protocol
+        group.generation_id = value.generation
+        group.leader = value.leader if value.leader in group.members else next(iter(group.members), None)
+        group.update_subscribed_topics()
+        return group
+
+    def to_record(self, assignments: dict[str, bytes]) -> GroupMetadataValue:
+        """The record of the group as it will be once its members have these assignments."""
+        return GroupMetadataValue(
+            protocol_type=self.protocol_type or "",
+            generation=self.generation_id,
+            protocol=self.protocol_name,
+            leader=self.leader,
+            current_state_timestamp=NO_TIMESTAMP if self.state_timestamp_ms is None else self.state_timestamp_ms,
+            members=[
+                MemberMetadata(
+                    member_id=member.member_id,
+                    group_instance_id=member.group_instance_id,
+                    client_id=member.client_id,
+                    client_host=member.client_host,
+                    rebalance_timeout=member.rebalance_timeout_ms,
+                    session_timeout=member.session_timeout_ms,
+                    subscription=member.metadata(self.protocol_name),
+                    assignment=assignments.get(member.member_id, b""),
+                )
+                for member in self.members.values()
+            ],
+        )
+
+    @property
+    def group_type(self) -> str:
+        """Always `CLASSIC`."""
+        return CLASSIC
+
+    @property
+    def state_name(self) -> str:
+        """The state by Kafka's name for it."""
+        return self.state.value
+
+    @property
+    def listed_protocol_type(self) -> str:
+        """The protocol type; empty for a simple group."""
+        return self.protocol_type or ""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it is EMPTY."""
+        return self.state is GroupState.EMPTY
+
+    @property
+    def is_consumer_group(self) -> bool:
+        """Whether its members are Kafka consumers."""
+        return self.protocol_type == CONSUMER_PROTOCOL_TYPE
+
+    @property
+    def has_all_members_joined(self) -> bool:
+        """Whether nobody is missing: no member, and nobody who was given an id."""
+        return not self.pending_members and self.awaiting_join_count == len(self.members)
+
+    @property
+    def can_rebalance(self) -> bool:
+        """Whether a rebalance may begin now."""
+        return GroupState.PREPARING_REBALANCE in TRANSITIONS[self.state]
+
+    @property
+    def rebalance_timeout_ms(self) -> int:
+        """The longest that any member wants to be waited for."""
+        return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
+
+    def transition_to(self, state: GroupState, now_ms: int) -> None:
+        """Changes the state, if the table says so."""
+        assert state in TRANSITIONS[self.state], f"group {self.group_id} cannot go from {self.state} to {state}"
+        self.previous_state, self.state = self.state, state
+        self.state_timestamp_ms = now_ms
+
+    def add(self, member: Member, protocol_type: str) -> None:
+        """Makes it a member; the first one becomes the leader and settles the type of protocol."""
+        assert member.member_id not in self.members
+        if not self.members:
+            self.protocol_type = protocol_type
+        if member.group_instance_id is not None:
+            assert member.group_instance_id not in self.static_members
+            self.static_members[member.group_instance_id] = member.member_id
+        if self.leader is None:
+            self.leader = member.member_id
+        self.members[member.member_id] = member
+        self.supported_protocols.update(_names(member.protocols))
+        self.pending_members.discard(member.member_id)
+
+    def remove(self, member_id: str) -> None:
+        """Forgets a member or a pending one; if it led, the member that has been there longest leads."""
+        self.pending_members.discard(member_id)
+        self.pending_sync_members.pop(member_id, None)
+        member = self.members.pop(member_id, None)
+        if member is None:
+            return
+        assert member.awaiting_join is None, "what a member has parked is answered before it is removed"
+        self._count_out(member)
+        if member.group_instance_id is not None:
+            del self.static_members[member.group_instance_id]
+        if self.leader == member_id:
+            self.leader = next(iter(self.members), None)
+
+    def update(self, member: Member, protocols: Protocols, rebalance_timeout_ms: int, session_timeout_ms: int) -> None:
+        """Takes over what a member says of itself when it joins again."""
+        self._count_out(member)
+        member.protocols = protocols
+        self.supported_protocols.update(_names(protocols))
+        member.rebalance_timeout_ms = rebalance_timeout_ms
+        member.session_timeout_ms = session_timeout_ms
+
+    def replace_static(self, group_instance_id: str, new_member_id: str) -> Member:
+        """Gives a static member a new id: whoever holds the old one is fenced. It keeps its place, and leads if it led.
+
+        Returns:
+            The member, with nothing parked: what the old one had parked is for the caller to refuse.
+        """
+        old_member_id = self.static_members[group_instance_id]
+        member = self.members[old_member_id]
+        member.member_id = new_member_id
+        member.is_new = False
+        self.members = {known.member_id: known for known in self.members.values()}
+        self.static_members[group_instance_id] = new_member_id
+        self.pending_sync_members.pop(old_member_id, None)
+        if self.leader == old_member_id:
+            self.leader = new_member_id
+        return member
+
+    def check_member(self, member_id: str, group_instance_id: str | None) -> None:
+        """Checks that a request comes from a member.
+
+        Raises:
+            KafkaError: UNKNOWN_MEMBER_ID; FENCED_INSTANCE_ID if another client has taken over the static member's name.
+
+        Source: ClassicGroup.validateMember.
+        """
+        if group_instance_id is not None:
+            existing = self.static_members.get(group_instance_id)
+            if existing is None:
+                raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
+            if existing != member_id:
+                raise KafkaError(ErrorCode.FENCED_INSTANCE_ID)
+        if member_id not in self.members:
+            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
+
+    def check_commit(self, request: CommitRequest, *, is_transactional: bool) -> None:
+        """Checks that offsets may be committed by who asks.
+
+        A. From outside, without a generation, while the group is empty.
+        B. By a member in its generation, but not between JoinGroup and SyncGroup: there it is told to come again.
+        C. In a transaction by whoever names no member at all, for old producers know none (before KIP-447), and by a member
+           whatever the group's state.
+
+        Raises:
+            KafkaError: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS.
+
+        Source: ClassicGroup.validateOffsetCommit.
+        """
+        if request.generation_id < 0 and self.state is GroupState.EMPTY:
+            return
+        if request.generation_id < 0 and not request.member_id and request.group_instance_id is None:
+            if is_transactional:
+                return
+            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
+        self.check_member(request.member_id, request.group_instance_id)
+        if request.generation_id != self.generation_id:
+            raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
+        if self.state is GroupState.COMPLETING_REBALANCE and not is_transactional:
+            # The member's generation is right, so it has had the answer to JoinGroup and has yet to send SyncGroup.
+            raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)
+
+    def check_fetch(self, member_id: str | None, member_epoch: int) -> None:
+        """Anybody may read offsets, and be whoever they like."""
+
+    def check_offset_delete(self) -> None:
+        """Checks that what the members read is known.
+
+        Raises:
+            KafkaError: NON_EMPTY_GROUP.
+        """
+        if self.state is not GroupState.EMPTY and not self.is_consumer_group:
+            raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
+
+    def check_delete(self) -> None:
+        """Checks that nobody is in it.
+
+        Raises:
+            KafkaError: NON_EMPTY_GROUP.
+        """
+        if self.state is not GroupState.EMPTY:
+            raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
+
+    def tombstones(self) -> list[CoordinatorRecord]:
+        """What makes the log forget it, but for its offsets."""
+        return [GroupRecord(self.group_id, None)]
+
+    def offset_age_starts_ms(self, offset: CommittedOffset) -> int | None:
+        """When the retention of an offset that no member reads on from began; None: it does not expire (KIP-211).
+
+        A. A simple group: at the commit.
+        B. A group that has lost its members: when it lost them; if its record is too old to tell, at the commit.
+        C. A stable consumer group whose topics are known: at the commit, for this topic is none of them.
+        D. Any other: never.
+
+        Source: ClassicGroup.offsetExpirationCondition.
+        """
+        if self.protocol_type is None:
+            return offset.commit_timestamp_ms
+        if self.state is GroupState.EMPTY:
+            return offset.commit_timestamp_ms if self.state_timestamp_ms is None else self.state_timestamp_ms
+        if self.is_consumer_group and self.subscribed_topics is not None and self.state is GroupState.STABLE:
+            return offset.commit_timestamp_ms
+        return None
+
+    def supports(self, protocol_type: str, protocols: Protocols) -> bool:
+        """Whether a member with these protocols fits: one of them is supported by all who are there."""
+        if self.state is GroupState.EMPTY:
+            return bool(protocol_type and protocols)
+        return self.protocol_type == protocol_type and any(
+            self.supported_protocols[name] == len(self.members) for name in _names(protocols)
+        )
+
+    def elect_joined_leader(self) -> bool:
+        """Makes sure that the leader is one of those who have joined; False if nobody has.
+
+        Source: ClassicGroup.maybeElectNewJoinedLeader.
+        """
+        if self.leader is None:
+            return False
+        if self.members[self.leader].awaiting_join is not None:
+            return True
+        joined = next((member for member in self.members.values() if member.awaiting_join is not None), None)
+        if joined is None:
+            return False
+        self.leader = joined.member_id
+        return True
+
+    def park_join(self, member: Member, pending: Pending[JoinResult] | None) -> Pending[JoinResult] | None:
+        """Parks a member's JoinGroup, or with None takes it out; returns what was parked before."""
+        parked, member.awaiting_join = member.awaiting_join, pending
+        self.awaiting_join_count += (pending is not None) - (parked is not None)
+        return parked
+
+    def select_protocol(self) -> str:
+        """The protocol that most members prefer among those that all support; of equals, the one voted for first."""
+        candidates = {name for name, count in self.supported_protocols.items() if count == len(self.members)}
+        votes = Counter(member.vote(candidates) for member in self.members.values())
+        return max(votes, key=votes.__getitem__)
+
+    def start_generation(self, now_ms: int) -> None:
+        """Counts the generation up and chooses its protocol; without members the group is EMPTY."""
+        self.generation_id = self.generation_id + 1 if self.generation_id < 0x7FFFFFFF else 1
+        self.protocol_name = self.select_protocol() if self.members else None
+        self.update_subscribed_topics()
+        self.transition_to(GroupState.COMPLETING_REBALANCE if self.members else GroupState.EMPTY, now_ms)
+
+    def update_subscribed_topics(self) -> None:
+        """Reads from the members' metadata to which topics they subscribe.
+
+        Source: ClassicGroup.computeSubscribedTopics.
+        """
+        self.subscribed_topics = None
+        if not self.is_consumer_group:
+            return
+        if not self.members:
+            self.subscribed_topics = frozenset()
+        elif self.protocol_name is not None:
+            self.subscribed_topics = subscribed_topics(member.metadata(self.protocol_name) for member in self.members.values())
+
+    def is_subscribed_to(self, topic: str) -> bool:
+        """Whether members may be reading the topic; a consumer group whose subscriptions are not known may read any."""
+        return self.is_consumer_group if self.subscribed_topics is None else topic in self.subscribed_topics
+
+    def _count_out(self, member: Member) -> None:
+        self.supported_protocols.subtract(_names(member.protocols))
+        for name in _names(member.protocols):
+            if not self.supported_protocols[name]:
+                del self.supported_protocols[name]
+
+
+def classic_group(groups: Mapping[str, Group], group_id: str) -> ClassicGroup | None:
+    """The group of that id if it is a classic one."""
+    group = groups.get(group_id)
+    return group if isinstance(group, ClassicGroup) else None
+
+
+def empty_record(group: ClassicGroup) -> GroupMetadataValue:
+    """The record of a group that has had no members yet."""
+    return GroupMetadataValue(
+        current_state_timestamp=NO_TIMESTAMP if group.state_timestamp_ms is None else group.state_timestamp_ms
+    )
+
+
+def _names(protocols: Protocols) -> Iterable[str]:
+    """Each protocol once, in order."""
+    return dict(protocols).keys()
+
+
+def _has_twice(value: GroupMetadataValue) -> bool:
+    """Whether two of a record's members have the same id, or the same instance id."""
+    member_ids = [member.member_id for member in value.members]
+    instance_ids = [member.group_instance_id for member in value.members if member.group_instance_id is not None]
+    return any(len(set(ids)) < len(ids) for ids in (member_ids, instance_ids))
+
+
+def _member_of_record(loaded: MemberMetadata, protocol_name: str) -> Member:
+    return Member(
+        member_id=loaded.member_id,
+        group_instance_id=loaded.group_instance_id,
+        client_id=loaded.client_id,
+        client_host=loaded.client_host,
+        rebalance_timeout_ms=loaded.session_timeout if loaded.rebalance_timeout == -1 else loaded.rebalance_timeout,
+        session_timeout_ms=loaded.session_timeout,
+        protocols=[(protocol_name, loaded.subscription)],
+        assignment=loaded.assignment,
+    )

@@ -1,0 +1,497 @@
+"""How clients become, stay and cease to be members: JoinGroup, SyncGroup, Heartbeat, LeaveGroup.
+
+Rules of this file: an entry point looks the group up, checks, and hands over to `Rebalancer`; it never raises, for its
+answer may have to wait. JoinGroup and SyncGroup answer through the `Pending` they are given.
+
+Source: GroupMetadataManager (classicGroupJoin, classicGroupSync, classicGroupHeartbeat, classicGroupLeave),
+GroupCoordinatorService for what is checked before; KIP-345 (static members), KIP-394 (MEMBER_ID_REQUIRED),
+KIP-814 (static leaders that skip the assignment).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import structlog
+
+from wirekafka.coordinator.effects import Effects, SessionExpired, append_error, join_timer, session_timer, sync_timer
+from wirekafka.coordinator.groups.classic.group import ClassicGroup, GroupState, Member, classic_group, empty_record
+from wirekafka.coordinator.groups.classic.rebalance import Rebalancer, join_result
+from wirekafka.coordinator.groups.records import CoordinatorRecord, GroupRecord
+from wirekafka.coordinator.groups.requests import (
+    UNKNOWN_MEMBER_ID,
+    HeartbeatRequest,
+    JoinRequest,
+    JoinResult,
+    LeaveResult,
+    LeavingMember,
+    SyncRequest,
+    SyncResult,
+)
+from wirekafka.coordinator.groups.settings import NEW_MEMBER_JOIN_TIMEOUT_MS, GroupSettings
+from wirekafka.coordinator.groups.types import CONSUMER, ClassicMembers, Group
+from wirekafka.errors import ErrorCode, KafkaError
+from wirekafka.pending import Pending
+
+log = structlog.get_logger(__name__)
+
+MAX_MEMBER_ID_PREFIX = 255
+"""How much of a client's own id goes into its member id."""
+
+
+MOST_REASON = 255
+"""How much of a client's reason goes into the log; Kafka's own clients send no more (JoinGroupRequest.maybeTruncateReason)."""
+
+
+class Membership:
+    """Who belongs to which group.
+
+    Args:
+        groups: all groups, by id; shared with the rest of the coordinator.
+        create: makes a group and enters it into `groups`.
+        new_uuid: a random UUID in its usual form, different each time.
+
+    Attributes:
+        others: how groups of other types deal with members of the classic protocol; a type that is not here has none, and its
+            groups have no such members.
+    """
+
+    def __init__(
+        self,
+        groups: dict[str, Group],
+        settings: GroupSettings,
+        rebalancer: Rebalancer,
+        create: Callable[[str, int], ClassicGroup],
+        new_uuid: Callable[[], str],
+    ) -> None:
+        self._groups = groups
+        self._settings = settings
+        self._rebalancer = rebalancer
+        self._create = create
+        self._new_uuid = new_uuid
+        self.others: dict[str, ClassicMembers] = {}
+
+    def join(self, request: JoinRequest, pending: Pending[JoinResult], now_ms: int) -> Effects:
+        """Makes the client a member of the next generation, or says why not.
+
+        The answer's error is INVALID_GROUP_ID, INVALID_SESSION_TIMEOUT, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID,
+        MEMBER_ID_REQUIRED, INCONSISTENT_GROUP_PROTOCOL, GROUP_MAX_SIZE_REACHED, INVALID_REQUEST, or that of an append.
+        """
+        out = Effects()
+        error = self._check_join(request)
+        if error is not ErrorCode.NONE:
+            out.reply(pending, JoinResult(error, request.member_id))
+            return out
+        known = self._groups.get(request.group_id)
+        if known is None or isinstance(known, ClassicGroup):
+            return self._join_classic(request, known, pending, now_ms, [], out)
+        if known.group_type in self.others and not known.is_empty:
+            return self.others[known.group_type].join(known, request, pending, now_ms)
+        if known.group_type == CONSUMER:
+            # It has no members, so its id is free for a group of the classic protocol, which takes over its offsets.
+            return self._join_classic(request, None, pending, now_ms, known.tombstones(), out)
+        out.reply(pending, JoinResult(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, UNKNOWN_MEMBER_ID))
+        return out
+
+    def _join_classic(
+        self,
+        request: JoinRequest,
+        group: ClassicGroup | None,
+        pending: Pending[JoinResult],
+        now_ms: int,
+        tombstones: list[CoordinatorRecord],
+        out: Effects,
+    ) -> Effects:
+        """A JoinGroup for a classic group; None for one that comes to be by it.
+
+        Args:
+            tombstones: of the empty group of another type whose place it takes, if any.
+
+        Source: GroupMetadataManager.classicGroupJoinToClassicGroup, maybeDeleteEmptyConsumerGroup.
+        """
+        if group is None:
+            error = _check_first_join(request)
+            if error is not ErrorCode.NONE:
+                out.reply(pending, JoinResult(error, request.member_id))
+                return out
+        is_new_group = group is None
+        replaced = self._groups.get(request.group_id) if is_new_group else None
+        if group is None:
+            group = self._create(request.group_id, now_ms)
+        if not self._accepts(group, request.member_id):
+            group.remove(request.member_id)
+            out.reply(pending, JoinResult(ErrorCode.GROUP_MAX_SIZE_REACHED, UNKNOWN_MEMBER_ID))
+        elif not group.supports(request.protocol_type, request.protocols):
+            out.reply(pending, JoinResult(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, request.member_id))
+        elif request.member_id == UNKNOWN_MEMBER_ID:
+            self._join_new(request, group, pending, now_ms, out)
+        else:
+            self._join_known(request, group, pending, now_ms, out)
+        if is_new_group:
+            self._persist_new(group, replaced, tombstones, pending, out)
+        return out
+
+    def sync(self, request: SyncRequest, pending: Pending[SyncResult], now_ms: int) -> Effects:
+        """Gives the member its assignment once the leader has brought it and it is in the log.
+
+        The answer's error is INVALID_GROUP_ID, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION,
+        INCONSISTENT_GROUP_PROTOCOL, REBALANCE_IN_PROGRESS, or that of an append.
+        """
+        out = Effects()
+        other = self._groups.get(request.group_id)
+        if other is not None and other.group_type in self.others and not other.is_empty:
+            return self.others[other.group_type].sync(other, request, pending, now_ms)
+        try:
+            group = self._check_sync(request)
+        except KafkaError as error:
+            out.reply(pending, SyncResult(error.code))
+            return out
+        member = group.members[request.member_id]
+        group.pending_sync_members.pop(request.member_id, None)
+        if not group.pending_sync_members:
+            out.cancel_timer(sync_timer(group.group_id))
+        if group.state is GroupState.STABLE:
+            out.reply(pending, SyncResult(ErrorCode.NONE, group.protocol_type, group.protocol_name, member.assignment))
+            return out
+        self._rebalancer.answer_sync(member, SyncResult(ErrorCode.REBALANCE_IN_PROGRESS), out)
+        member.awaiting_sync = pending
+        if group.leader == request.member_id:
+            self._store_assignments(group, request, out)
+        return out
+
+    def heartbeat(self, request: HeartbeatRequest, now_ms: int) -> tuple[ErrorCode, Effects]:
+        """Keeps a session alive, by timers alone; REBALANCE_IN_PROGRESS tells the member to join again.
+
+        The other errors are INVALID_GROUP_ID, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION.
+        """
+        out = Effects()
+        other = self._groups.get(request.group_id)
+        if other is not None and other.group_type in self.others:
+            return self.others[other.group_type].heartbeat(other, request, now_ms)
+        try:
+            group = self._find(request.group_id)
+            group.check_member(request.member_id, request.group_instance_id)
+            _check_generation(group, request.generation_id)
+        except KafkaError as error:
+            return error.code, out
+        self._rebalancer.renew_session(group, group.members[request.member_id], out)
+        is_rebalancing = group.state is GroupState.PREPARING_REBALANCE
+        return ErrorCode.REBALANCE_IN_PROGRESS if is_rebalancing else ErrorCode.NONE, out
+
+    def leave(self, group_id: str, leaving: list[LeavingMember], now_ms: int) -> tuple[LeaveResult, Effects]:
+        """Removes members at once, by themselves or by an administrator.
+
+        The errors are INVALID_GROUP_ID for all, and for each member UNKNOWN_MEMBER_ID or FENCED_INSTANCE_ID.
+        """
+        out = Effects()
+        if not group_id:
+            return LeaveResult(ErrorCode.INVALID_GROUP_ID), out
+        other = self._groups.get(group_id)
+        if other is not None and other.group_type in self.others:
+            return self.others[other.group_type].leave(other, leaving, now_ms)
+        group = classic_group(self._groups, group_id)
+        if group is None:
+            return LeaveResult(ErrorCode.NONE, [ErrorCode.UNKNOWN_MEMBER_ID] * len(leaving)), out
+        results = [self._leave(group, member, out) for member in leaving]
+        if ErrorCode.NONE in results and group.state is not GroupState.EMPTY:
+            self._rebalancer.rebalance_or_complete(group, "members left", now_ms, out)
+        return LeaveResult(ErrorCode.NONE, results), out
+
+    def _find(self, group_id: str) -> ClassicGroup:
+        if not group_id:
+            raise KafkaError(ErrorCode.INVALID_GROUP_ID)
+        group = classic_group(self._groups, group_id)
+        if group is None:
+            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
+        return group
+
+    def _check_join(self, request: JoinRequest) -> ErrorCode:
+        if not request.group_id:
+            return ErrorCode.INVALID_GROUP_ID
+        if not self._settings.min_session_timeout_ms <= request.session_timeout_ms <= self._settings.max_session_timeout_ms:
+            return ErrorCode.INVALID_SESSION_TIMEOUT
+        return ErrorCode.NONE
+
+    def _accepts(self, group: ClassicGroup, member_id: str) -> bool:
+        """Whether the group has room; a member that is in already, or has joined already, keeps its place.
+
+        Source: GroupMetadataManager.acceptJoiningMember.
+        """
+        member = group.members.get(member_id)
+        match group.state:
+            case GroupState.EMPTY:
+                return True
+            case GroupState.PREPARING_REBALANCE:
+                # Counting who has joined instead of who is a member shrinks a group that came to be above its maximum.
+                has_joined = member is not None and member.awaiting_join is not None
+                return has_joined or group.awaiting_join_count < self._settings.max_size
+            case GroupState.COMPLETING_REBALANCE | GroupState.STABLE:
+                return member is not None or len(group.members) < self._settings.max_size
+
+    def _persist_new(
+        self,
+        group: ClassicGroup,
+        replaced: Group | None,
+        tombstones: list[CoordinatorRecord],
+        pending: Pending[JoinResult],
+        out: Effects,
+    ) -> None:
+        """A group exists once it is in the log; if it does not come to be, the client is told, and it is forgotten.
+
+        Args:
+            replaced: the empty group of another type in whose place it comes, with the tombstones that end it.
+        """
+        assert not out.records, "a group's first JoinGroup writes nothing else"
+        out.records += [*tombstones, GroupRecord(group.group_id, empty_record(group))]
+        out.is_replayed = False
+
+        def decided(error: ErrorCode | None, now_ms: int) -> Effects:
+            after = Effects()
+            if error is not None and self._groups.get(group.group_id) is group:
+                for member_id in [*group.members, *group.pending_members]:
+                    after.cancel_timer(session_timer(group.group_id, member_id))
+                after.cancel_timer(join_timer(group.group_id))
+                after.reply(pending, JoinResult(append_error(error), UNKNOWN_MEMBER_ID))
+                del self._groups[group.group_id]
+                if replaced is not None:
+                    self._groups[group.group_id] = replaced
+            return after
+
+        out.then = decided
+
+    def _join_new(
+        self, request: JoinRequest, group: ClassicGroup, pending: Pending[JoinResult], now_ms: int, out: Effects
+    ) -> None:
+        prefix = request.client_id if request.group_instance_id is None else request.group_instance_id
+        member_id = f"{prefix[:MAX_MEMBER_ID_PREFIX]}-{self._new_uuid()}"
+        if request.group_instance_id is not None and request.group_instance_id in group.static_members:
+            self._replace_static(request, group, member_id, pending, now_ms, out)
+        elif request.group_instance_id is None and request.is_member_id_required:
+            group.pending_members.add(member_id)
+            event = SessionExpired(group.group_id, member_id)
+            out.set_timer(session_timer(group.group_id, member_id), request.session_timeout_ms, event)
+            out.reply(pending, JoinResult(ErrorCode.MEMBER_ID_REQUIRED, member_id))
+        else:
+            self._add(request, group, member_id, pending, now_ms, out)
+
+    def _join_known(
+        self, request: JoinRequest, group: ClassicGroup, pending: Pending[JoinResult], now_ms: int, out: Effects
+    ) -> None:
+        if request.member_id in group.pending_members:
+            if request.group_instance_id is not None:
+                # Kafka's own is an IllegalStateException: only dynamic members are ever asked to come back.
+                out.reply(pending, JoinResult(ErrorCode.INVALID_REQUEST, request.member_id))
+            else:
+                self._add(request, group, request.member_id, pending, now_ms, out)
+            return
+        try:
+            group.check_member(request.member_id, request.group_instance_id)
+        except KafkaError as error:
+            out.reply(pending, JoinResult(error.code, request.member_id))
+            return
+        member = group.members[request.member_id]
+        if self._needs_rebalance(group, member, request):
+            self._update(request, group, member, pending, out)
+            reason = f"member {member.member_id} joins again: {_reason_of(request)}"
+            self._rebalancer.rebalance_or_complete(group, reason, now_ms, out)
+        else:
+            # It missed its answer, or it is a follower with nothing new: it is told what stands.
+            out.reply(pending, join_result(group, member))
+
+    def _needs_rebalance(self, group: ClassicGroup, member: Member, request: JoinRequest) -> bool:
+        """Whether a member's JoinGroup is more than a question for the generation that stands.
+
+        A leader that joins a stable group wants to assign anew, for instance because topics have more partitions now.
+        """
+        match group.state:
+            case GroupState.PREPARING_REBALANCE:
+                return True
+            case GroupState.COMPLETING_REBALANCE:
+                return member.protocols != request.protocols
+            case GroupState.STABLE:
+                return group.leader == member.member_id or member.protocols != request.protocols
+            case GroupState.EMPTY:
+                raise AssertionError("an empty group has no members")
+
+    def _add(
+        self, request: JoinRequest, group: ClassicGroup, member_id: str, pending: Pending[JoinResult], now_ms: int, out: Effects
+    ) -> None:
+        member = Member(
+            member_id=member_id,
+            group_instance_id=request.group_instance_id,
+            client_id=request.client_id,
+            client_host=request.client_host,
+            rebalance_timeout_ms=request.rebalance_timeout_ms,
+            session_timeout_ms=request.session_timeout_ms,
+            protocols=request.protocols,
+            is_new=True,
+        )
+        group.has_new_member = True
+        group.add(member, request.protocol_type)
+        group.park_join(member, pending)
+        self._rebalancer.renew_session(group, member, out, NEW_MEMBER_JOIN_TIMEOUT_MS)
+        reason = f"new member {member_id}: {_reason_of(request)}"
+        self._rebalancer.rebalance_or_complete(group, reason, now_ms, out)
+
+    def _update(
+        self, request: JoinRequest, group: ClassicGroup, member: Member, pending: Pending[JoinResult], out: Effects
+    ) -> None:
+        group.update(member, request.protocols, request.rebalance_timeout_ms, request.session_timeout_ms)
+        # A client that sends JoinGroup twice has given up the first one, whose connection may wait for an answer still.
+        self._rebalancer.answer_join(group, member, JoinResult(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id), out)
+        group.park_join(member, pending)
+
+    def _replace_static(
+        self,
+        request: JoinRequest,
+        group: ClassicGroup,
+        new_member_id: str,
+        pending: Pending[JoinResult],
+        now_ms: int,
+        out: Effects,
+    ) -> None:
+        """A static member is back without its id, as after a restart: it takes its own place, and whoever had it is fenced.
+
+        Source: GroupMetadataManager.updateStaticMemberThenRebalanceOrCompleteJoin.
+        """
+        instance_id = request.group_instance_id
+        assert instance_id is not None
+        old_member_id, old_leader = group.static_members[instance_id], group.leader
+        member = group.members[old_member_id]
+        before = (member.protocols, member.rebalance_timeout_ms, member.session_timeout_ms)
+        fenced = JoinResult(ErrorCode.FENCED_INSTANCE_ID, old_member_id)
+        self._rebalancer.answer_join(group, member, fenced, out)
+        self._rebalancer.answer_sync(member, SyncResult(ErrorCode.FENCED_INSTANCE_ID), out)
+        out.cancel_timer(session_timer(group.group_id, old_member_id))
+        group.replace_static(instance_id, new_member_id)
+        group.update(member, request.protocols, request.rebalance_timeout_ms, request.session_timeout_ms)
+        group.park_join(member, pending)
+        self._rebalancer.renew_session(group, member, out)
+        log.info("Static member is back", group=group.group_id, instance=instance_id, member=new_member_id, was=old_member_id)
+        if group.state is GroupState.STABLE and group.select_protocol() == group.protocol_name:
+            self._persist_static(request, group, member, old_member_id, old_leader, before, out)
+        elif group.state is GroupState.PREPARING_REBALANCE:
+            self._rebalancer.complete_join_if_all_joined(group, now_ms, out)
+        else:
+            reason = f"static member {instance_id} is back and changes the protocol or interrupts a rebalance"
+            self._rebalancer.prepare(group, reason, now_ms, out)
+
+    def _persist_static(
+        self,
+        request: JoinRequest,
+        group: ClassicGroup,
+        member: Member,
+        old_member_id: str,
+        old_leader: str | None,
+        before: tuple[list[tuple[str, bytes]], int, int],
+        out: Effects,
+    ) -> None:
+        """Nothing changes but the member's id: that is written, and no rebalance is needed."""
+        assignments = {known.member_id: known.assignment for known in group.members.values()}
+        out.records.append(GroupRecord(group.group_id, group.to_record(assignments)))
+        out.is_replayed = False
+
+        def decided(error: ErrorCode | None, now_ms: int) -> Effects:
+            after = Effects()
+            if error is not None:
+                self._restore_static(group, member, old_member_id, before, append_error(error), after)
+                return after
+            result = join_result(group, member)
+            if request.can_skip_assignment:
+                result.is_assignment_skipped = group.leader == member.member_id
+            else:
+                # Told that the old id leads, the leader does not take itself for one, and does not assign for nothing.
+                result.leader, result.members = old_leader or UNKNOWN_MEMBER_ID, []
+            self._rebalancer.answer_join(group, member, result, after)
+            return after
+
+        out.then = decided
+
+    def _restore_static(
+        self,
+        group: ClassicGroup,
+        member: Member,
+        old_member_id: str,
+        before: tuple[list[tuple[str, bytes]], int, int],
+        error: ErrorCode,
+        out: Effects,
+    ) -> None:
+        assert member.group_instance_id is not None
+        self._rebalancer.answer_join(group, member, JoinResult(error, UNKNOWN_MEMBER_ID), out)
+        out.cancel_timer(session_timer(group.group_id, member.member_id))
+        group.replace_static(member.group_instance_id, old_member_id)
+        group.update(member, *before)
+        self._rebalancer.renew_session(group, member, out)
+
+    def _check_sync(self, request: SyncRequest) -> ClassicGroup:
+        group = self._find(request.group_id)
+        group.check_member(request.member_id, request.group_instance_id)
+        _check_generation(group, request.generation_id)
+        if _differs(request.protocol_type, group.protocol_type) or _differs(request.protocol_name, group.protocol_name):
+            raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+        if group.state is GroupState.PREPARING_REBALANCE:
+            raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)
+        return group
+
+    def _store_assignments(self, group: ClassicGroup, request: SyncRequest, out: Effects) -> None:
+        """The leader has assigned: once that is in the log, the group is stable and every member gets its own."""
+        out.records.append(GroupRecord(group.group_id, group.to_record(request.assignments)))
+        out.is_replayed = False
+
+        def decided(error: ErrorCode | None, now_ms: int) -> Effects:
+            after = Effects()
+            if error is not None:
+                self._rebalancer.refuse_sync(group, append_error(error), after)
+                reason = f"the assignment could not be stored: {error.name}"
+                self._rebalancer.rebalance_or_complete(group, reason, now_ms, after)
+                return after
+            group.transition_to(GroupState.STABLE, now_ms)
+            for member in group.members.values():
+                member.assignment = request.assignments.get(member.member_id, b"")
+                result = SyncResult(ErrorCode.NONE, group.protocol_type, group.protocol_name, member.assignment)
+                if self._rebalancer.answer_sync(member, result, after):
+                    self._rebalancer.renew_session(group, member, after)
+            return after
+
+        out.then = decided
+
+    def _leave(self, group: ClassicGroup, leaving: LeavingMember, out: Effects) -> ErrorCode:
+        member_id = leaving.member_id
+        if member_id == UNKNOWN_MEMBER_ID:
+            static = group.static_members.get(leaving.group_instance_id) if leaving.group_instance_id is not None else None
+            if static is None:
+                return ErrorCode.UNKNOWN_MEMBER_ID
+            member_id = static
+        elif member_id not in group.pending_members:
+            try:
+                group.check_member(member_id, leaving.group_instance_id)
+            except KafkaError as error:
+                return error.code
+        out.cancel_timer(session_timer(group.group_id, member_id))
+        log.info("Member leaves", group=group.group_id, member=member_id, reason=(leaving.reason or "")[:MOST_REASON] or None)
+        if member_id in group.pending_members:
+            group.remove(member_id)
+        else:
+            self._rebalancer.remove_member(group, group.members[member_id], out)
+        return ErrorCode.NONE
+
+
+def _check_first_join(request: JoinRequest) -> ErrorCode:
+    if request.member_id != UNKNOWN_MEMBER_ID:
+        return ErrorCode.UNKNOWN_MEMBER_ID
+    if not (request.protocol_type and request.protocols):
+        return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    return ErrorCode.NONE
+
+
+def _reason_of(request: JoinRequest) -> str:
+    return (request.reason or "no reason given")[:MOST_REASON]
+
+
+def _check_generation(group: ClassicGroup, generation_id: int) -> None:
+    if generation_id != group.generation_id:
+        raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
+
+
+def _differs(asked: str | None, chosen: str | None) -> bool:
+    return asked is not None and chosen is not None and asked != chosen

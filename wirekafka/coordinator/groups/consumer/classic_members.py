@@ -1,0 +1,280 @@
+"""Members of the classic protocol in a consumer group: JoinGroup, SyncGroup, Heartbeat and LeaveGroup for them.
+
+Theory of operation: a classic member's JoinGroup is its turn, as a heartbeat is a consumer member's: it says to what it
+subscribes and what it has, and moves on to its target. It is answered at once, with its member epoch as the generation and
+without a list of members, so it leads nothing and assigns nothing. SyncGroup gives it what it may read. Its heartbeats tell it
+to join again when there is something for it, which it then has its rebalance timeout to do.
+
+Source: GroupMetadataManager (classicGroupJoinToConsumerGroup, classicGroupSyncToConsumerGroup,
+classicGroupHeartbeatToConsumerGroup, classicGroupLeaveToConsumerGroup) of Apache Kafka 4.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import structlog
+
+from wirekafka.coordinator.effects import Effects, append_error
+from wirekafka.coordinator.groups.consumer.consumer_protocol import (
+    Subscription,
+    assignment_version,
+    partitions_of,
+    read_subscription,
+    write_assignment,
+)
+from wirekafka.coordinator.groups.consumer.group import CONSUMER_PROTOCOL_TYPE, ConsumerGroup
+from wirekafka.coordinator.groups.consumer.groups import ConsumerGroups
+from wirekafka.coordinator.groups.consumer.heartbeats import check_static, replace_static
+from wirekafka.coordinator.groups.consumer.member import ClassicMembership, ConsumerMember, MemberState
+from wirekafka.coordinator.groups.consumer.migration import Migration
+from wirekafka.coordinator.groups.consumer.settings import MigrationPolicy
+from wirekafka.coordinator.groups.consumer.timers import (
+    ClassicJoinExpired,
+    ClassicSyncExpired,
+    join_timer,
+    renew_session,
+    sync_timer,
+)
+from wirekafka.coordinator.groups.requests import (
+    UNKNOWN_MEMBER_ID,
+    HeartbeatRequest,
+    JoinRequest,
+    JoinResult,
+    LeaveResult,
+    LeavingMember,
+    SyncRequest,
+    SyncResult,
+)
+from wirekafka.errors import ErrorCode, KafkaError, ProtocolError
+from wirekafka.pending import Pending
+
+log = structlog.get_logger(__name__)
+
+
+class ConsumerGroupsClassicMembers:
+    """The classic members of all consumer groups; a `ClassicMembers`.
+
+    Args:
+        new_id: a random id of a member, different each time.
+    """
+
+    def __init__(self, groups: ConsumerGroups, migration: Migration, new_id: Callable[[], str]) -> None:
+        self._groups = groups
+        self._migration = migration
+        self._new_id = new_id
+
+    def join(self, group: ConsumerGroup, request: JoinRequest, pending: Pending[JoinResult], now_ms: int) -> Effects:
+        """Makes the client a member of the group, or leads it on to its target.
+
+        The answer's error is INCONSISTENT_GROUP_PROTOCOL, GROUP_MAX_SIZE_REACHED, MEMBER_ID_REQUIRED, UNKNOWN_MEMBER_ID,
+        FENCED_INSTANCE_ID, UNKNOWN_SERVER_ERROR for metadata that is no consumer's, or that of an append.
+        """
+        out = Effects()
+        try:
+            self._join(group, request, pending, now_ms, out)
+        except KafkaError as error:
+            out = Effects()
+            out.reply(pending, JoinResult(error.code, request.member_id))
+        return out
+
+    def _join(self, group: ConsumerGroup, request: JoinRequest, pending: Pending[JoinResult], now_ms: int, out: Effects) -> None:
+        member_id = request.member_id or self._new_id()
+        self._check_join(group, request, member_id)
+        if request.is_member_id_required and request.member_id == UNKNOWN_MEMBER_ID and request.group_instance_id is None:
+            log.info("Client is to join again with an id", group=group.group_id, member=member_id)
+            out.reply(pending, JoinResult(ErrorCode.MEMBER_ID_REQUIRED, member_id))
+            return
+        replaced = group.static_member(request.group_instance_id)
+        member = self._member(group, request, member_id, out)
+        is_downgrade = self._migration.can_downgrade_with(group, replaced)
+        subscription = _subscription_of(request)
+        turn = self._groups.turn(group, member, _updated(member, request, subscription), now_ms, out)
+        has_changed = turn.say()
+        has_changed |= turn.update_regexes()
+        turn.update_epoch(has_subscription_changed=has_changed)
+        is_stale = is_downgrade and group.assignment_epoch < turn.group_epoch
+        if not is_downgrade:
+            turn.update_target()
+        if not is_stale:
+            owned = partitions_of(subscription.owned_partitions, self._groups.image)
+            turn.reconcile(owned, has_subscription_changed=has_changed)
+        updated = turn.updated
+        if is_downgrade:
+            assert replaced is not None
+            self._migration.downgrade_with(group, replaced, updated, is_stale=is_stale, now_ms=now_ms, out=out)
+        self._answer_join(group, request, updated, pending, out, is_downgrade=is_downgrade)
+
+    def _answer_join(
+        self,
+        group: ConsumerGroup,
+        request: JoinRequest,
+        member: ConsumerMember,
+        pending: Pending[JoinResult],
+        out: Effects,
+        *,
+        is_downgrade: bool,
+    ) -> None:
+        convert = out.then
+
+        def decided(error: ErrorCode | None, now_ms: int) -> Effects:
+            after = Effects() if convert is None else convert(error, now_ms)
+            if error is not None:
+                after.reply(pending, JoinResult(append_error(error), UNKNOWN_MEMBER_ID))
+                return after
+            after.cancel_timer(join_timer(group.group_id, member.member_id))
+            if not is_downgrade:
+                renew_session(group.group_id, member.member_id, request.session_timeout_ms, after)
+                event = ClassicSyncExpired(group.group_id, member.member_id)
+                after.set_timer(sync_timer(group.group_id, member.member_id), request.rebalance_timeout_ms, event)
+            protocol_name = request.protocols[0][0]
+            result = JoinResult(ErrorCode.NONE, member.member_id, member.member_epoch, CONSUMER_PROTOCOL_TYPE, protocol_name)
+            after.reply(pending, result)
+            return after
+
+        out.then = decided
+
+    def _check_join(self, group: ConsumerGroup, request: JoinRequest, member_id: str) -> None:
+        if self._groups.settings.migration_policy is MigrationPolicy.DISABLED:
+            log.info("Client cannot join with the classic protocol, for migration is disabled", group=group.group_id)
+            raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+        self._groups.check_room(group, member_id)
+        names = [name for name, _ in request.protocols]
+        is_supported = any(group.classic_protocols.get(name, 0) == group.classic_count for name in names)
+        if request.protocol_type != CONSUMER_PROTOCOL_TYPE or not is_supported:
+            raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+
+    def _member(self, group: ConsumerGroup, request: JoinRequest, member_id: str, out: Effects) -> ConsumerMember:
+        instance_id = request.group_instance_id
+        if instance_id is None:
+            log.info("Member joins", group=group.group_id, member=member_id, protocol="classic")
+            return group.members.get(member_id) or ConsumerMember(member_id)
+        known = group.static_member(instance_id)
+        if request.member_id != UNKNOWN_MEMBER_ID:
+            return check_static(known, instance_id, member_id)
+        log.info("Static member joins", group=group.group_id, member=member_id, instance=instance_id, protocol="classic")
+        return ConsumerMember(member_id) if known is None else replace_static(group, known, member_id, out)
+
+    def sync(self, group: ConsumerGroup, request: SyncRequest, pending: Pending[SyncResult], now_ms: int) -> Effects:
+        """Gives the member what it may read.
+
+        The answer's error is UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION, INCONSISTENT_GROUP_PROTOCOL,
+        REBALANCE_IN_PROGRESS.
+        """
+        out = Effects()
+        try:
+            member, classic = self._classic_member(group, request.member_id, request.group_instance_id)
+            _check_generation(member, request.generation_id)
+            _check_protocol(classic, request)
+        except KafkaError as error:
+            out.reply(pending, SyncResult(error.code))
+            return out
+        if group.assignment_epoch > member.member_epoch and member.state is not MemberState.UNREVOKED_PARTITIONS:
+            _expect_join(group, member, out)
+            out.reply(pending, SyncResult(ErrorCode.REBALANCE_IN_PROGRESS))
+            return out
+        out.cancel_timer(sync_timer(group.group_id, member.member_id))
+        renew_session(group.group_id, member.member_id, classic.session_timeout_ms, out)
+        version = assignment_version(classic.protocols[0][1])
+        assignment = write_assignment(member.assigned, self._groups.image, version)
+        out.reply(pending, SyncResult(ErrorCode.NONE, request.protocol_type, request.protocol_name, assignment))
+        return out
+
+    def heartbeat(self, group: ConsumerGroup, request: HeartbeatRequest, now_ms: int) -> tuple[ErrorCode, Effects]:
+        """Keeps a session alive; REBALANCE_IN_PROGRESS tells the member that there is something for it if it joins again.
+
+        The other errors are UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION.
+        """
+        out = Effects()
+        try:
+            member, classic = self._classic_member(group, request.member_id, request.group_instance_id)
+            _check_generation(member, request.generation_id)
+        except KafkaError as error:
+            return error.code, out
+        renew_session(group.group_id, member.member_id, classic.session_timeout_ms, out)
+        is_behind = member.member_epoch < group.assignment_epoch or member.state is MemberState.UNREVOKED_PARTITIONS
+        can_take = member.state is MemberState.UNRELEASED_PARTITIONS and not group.waits_for_partition(member)
+        if not (is_behind or can_take):
+            return ErrorCode.NONE, out
+        _expect_join(group, member, out)
+        return ErrorCode.REBALANCE_IN_PROGRESS, out
+
+    def leave(self, group: ConsumerGroup, leaving: list[LeavingMember], now_ms: int) -> tuple[LeaveResult, Effects]:
+        """Removes members of either protocol at once, by themselves or by an administrator.
+
+        The errors are, for each member, UNKNOWN_MEMBER_ID or FENCED_INSTANCE_ID.
+        """
+        out = Effects()
+        results: list[ErrorCode] = []
+        gone: dict[str, ConsumerMember] = {}
+        for asked in leaving:
+            try:
+                member = _leaving_member(group, asked)
+            except KafkaError as error:
+                results.append(error.code)
+                continue
+            log.info("Member leaves", group=group.group_id, member=member.member_id, reason=asked.reason)
+            gone[member.member_id] = member
+            results.append(ErrorCode.NONE)
+        self._migration.remove_members(group, list(gone.values()), now_ms, out)
+        return LeaveResult(ErrorCode.NONE, results), out
+
+    def _classic_member(
+        self, group: ConsumerGroup, member_id: str, instance_id: str | None
+    ) -> tuple[ConsumerMember, ClassicMembership]:
+        if instance_id is None:
+            member = group.member(member_id)
+        else:
+            member = check_static(group.static_member(instance_id), instance_id, member_id)
+        if member.classic is None:
+            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"Member {member_id} does not use the classic protocol.")
+        return member, member.classic
+
+
+def _subscription_of(request: JoinRequest) -> Subscription:
+    try:
+        return read_subscription(request.protocols[0][1])
+    except ProtocolError as error:
+        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error)) from None
+
+
+def _updated(member: ConsumerMember, request: JoinRequest, subscription: Subscription) -> ConsumerMember:
+    names = frozenset(subscription.topics)
+    return replace(
+        member,
+        instance_id=member.instance_id if request.group_instance_id is None else request.group_instance_id,
+        rack_id=subscription.rack_id or member.rack_id,
+        rebalance_timeout_ms=request.rebalance_timeout_ms,
+        subscribed_topic_names=member.subscribed_topic_names if names == member.subscribed_topic_names else names,
+        subscribed_topic_regex="",
+        client_id=request.client_id,
+        client_host=request.client_host,
+        classic=ClassicMembership(request.session_timeout_ms, request.protocols),
+    )
+
+
+def _check_generation(member: ConsumerMember, generation_id: int) -> None:
+    if member.member_epoch != generation_id:
+        raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
+
+
+def _check_protocol(classic: ClassicMembership, request: SyncRequest) -> None:
+    has_other_type = request.protocol_type is not None and request.protocol_type != CONSUMER_PROTOCOL_TYPE
+    if has_other_type or (request.protocol_name is not None and request.protocol_name != classic.protocols[0][0]):
+        raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+
+
+def _expect_join(group: ConsumerGroup, member: ConsumerMember, out: Effects) -> None:
+    """The member is told to join again, and has its rebalance timeout to do so, from the first time that it is told."""
+    event = ClassicJoinExpired(group.group_id, member.member_id)
+    out.set_timer_if_absent(join_timer(group.group_id, member.member_id), member.rebalance_timeout_ms, event)
+
+
+def _leaving_member(group: ConsumerGroup, asked: LeavingMember) -> ConsumerMember:
+    if asked.group_instance_id is None:
+        return group.member(asked.member_id)
+    known = group.static_member(asked.group_instance_id)
+    if known is not None and asked.member_id == UNKNOWN_MEMBER_ID:
+        return known
+    return check_static(known, asked.group_instance_id, asked.member_id)

@@ -1,0 +1,222 @@
+"""All consumer groups: how they come out of the log, and what the other parts of the coordinator need of them.
+
+Rule of this file: a group is in the coordinator's table of groups once the log has a record of it, and only then.
+
+Source: GroupMetadataManager (getOrMaybeCreatePersistedConsumerGroup, replay, onLoaded, consumerGroupDescribe).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from wirekafka.coordinator.effects import Effects
+from wirekafka.coordinator.groups.classic.group import ClassicGroup, GroupState
+from wirekafka.coordinator.groups.consumer.group import ConsumerGroup
+from wirekafka.coordinator.groups.consumer.heartbeat_step import HeartbeatStep
+from wirekafka.coordinator.groups.consumer.member import ConsumerMember, MemberState
+from wirekafka.coordinator.groups.consumer.records import (
+    CONSUMER_DECODERS,
+    ConsumerRecord,
+    CurrentRecord,
+    GroupEpochRecord,
+    MemberRecord,
+    PartitionMetadataRecord,
+    RegexRecord,
+    TargetEpochRecord,
+    TargetRecord,
+)
+from wirekafka.coordinator.groups.consumer.requests import DescribedConsumer, DescribedConsumerGroup
+from wirekafka.coordinator.groups.consumer.settings import ConsumerSettings, GroupTimes
+from wirekafka.coordinator.groups.consumer.timers import RevocationExpired, cancel_all, renew_session, revocation_timer
+from wirekafka.coordinator.groups.modern.topics import MetadataHashes, TopicImage
+from wirekafka.coordinator.groups.records import Decoder
+from wirekafka.coordinator.groups.types import CONSUMER, Group
+from wirekafka.errors import ErrorCode, KafkaError, ProtocolError
+
+
+class ConsumerGroups:
+    """The consumer groups among all groups; a `GroupType`.
+
+    Args:
+        groups: all groups, by id, of whatever type.
+        times_of: what a group of this id has set itself, or the broker for all.
+        partition_of: the partition of __consumer_offsets that holds a group of this id.
+        forget: takes a group whose end is in the log out of `groups`.
+
+    Attributes:
+        timers: what a timer of each class of events does; `machine` fills it in.
+    """
+
+    def __init__(
+        self,
+        groups: dict[str, Group],
+        settings: ConsumerSettings,
+        times_of: Callable[[str], GroupTimes],
+        image: TopicImage,
+        hashes: MetadataHashes,
+        partition_of: Callable[[str], int],
+        forget: Callable[[str], None],
+    ) -> None:
+        self.settings = settings
+        self.times_of = times_of
+        self.timers: dict[type[Any], Callable[[Any, int, Effects], None]] = {}
+        self.image = image
+        self._groups = groups
+        self._hashes = hashes
+        self._partition_of = partition_of
+        self._forget = forget
+
+    @property
+    def group_type(self) -> str:
+        """That of consumer groups."""
+        return CONSUMER
+
+    @property
+    def decoders(self) -> Mapping[int, Decoder]:
+        """How their records are read."""
+        return CONSUMER_DECODERS
+
+    @property
+    def replayers(self) -> Mapping[type[Any], Callable[[Any], None]]:
+        """What takes their records over."""
+        return dict.fromkeys(
+            (
+                *(CurrentRecord, GroupEpochRecord, MemberRecord, PartitionMetadataRecord),
+                *(RegexRecord, TargetEpochRecord, TargetRecord),
+            ),
+            self.replay,
+        )
+
+    def find(self, group_id: str) -> ConsumerGroup | None:
+        """The group of this id, if it is a consumer group."""
+        group = self._groups.get(group_id)
+        return group if isinstance(group, ConsumerGroup) else None
+
+    def group(self, group_id: str) -> ConsumerGroup:
+        """The consumer group of this id.
+
+        Raises:
+            KafkaError: GROUP_ID_NOT_FOUND.
+        """
+        group = self.find(group_id)
+        if group is None:
+            is_other = group_id in self._groups
+            message = f"Group {group_id} is not a consumer group." if is_other else f"Group {group_id} not found."
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, message)
+        return group
+
+    def new_group(self, group_id: str) -> ConsumerGroup:
+        """A group that is not in the log yet, nor in the table."""
+        return ConsumerGroup(group_id, self._partition_of(group_id), self.image)
+
+    def check_room(self, group: ConsumerGroup, member_id: str) -> None:
+        """Whether the group can have this member.
+
+        Raises:
+            KafkaError: GROUP_MAX_SIZE_REACHED.
+        """
+        if len(group.members) >= self.settings.max_size and member_id not in group.members:
+            message = f"The consumer group has reached its maximum capacity of {self.settings.max_size} members."
+            raise KafkaError(ErrorCode.GROUP_MAX_SIZE_REACHED, message)
+
+    def turn(
+        self, group: ConsumerGroup, member: ConsumerMember, updated: ConsumerMember, now_ms: int, out: Effects
+    ) -> HeartbeatStep:
+        """A member's turn."""
+        settings, hashes = self.settings, self._hashes
+        interval_ms = self.times_of(group.group_id).assignment_interval_ms
+        return HeartbeatStep(
+            group, member, updated, hashes=hashes, settings=settings, interval_ms=interval_ms, now_ms=now_ms, out=out
+        )
+
+    def metadata_hash(self, topics: set[str]) -> int:
+        """The hash over those of the topics that exist."""
+        return self._hashes.of_topics(topics)
+
+    def replay(self, record: ConsumerRecord) -> None:
+        """Takes over what a record of the log says.
+
+        Raises:
+            ProtocolError: the id is that of a group of another type.
+        """
+        group = self._groups.get(record.group_id)
+        if not isinstance(group, ConsumerGroup):
+            if _is_tombstone(record):
+                return
+            if group is not None and not _is_simple(group):
+                raise ProtocolError(f"a record of consumer group {record.group_id}, which is a {group.group_type} group")
+            group = self._groups[record.group_id] = self.new_group(record.group_id)
+        if isinstance(record, GroupEpochRecord) and record.epoch is None:
+            self._forget(record.group_id)
+        else:
+            group.apply(record)
+
+    def on_loaded(self, group: ConsumerGroup, now_ms: int, out: Effects) -> None:
+        """Gives the members found in the log a session to show up in, and time to give up what they have to.
+
+        Source: GroupMetadataManager.onLoaded.
+        """
+        times = self.times_of(group.group_id)
+        for member in group.members.values():
+            renew_session(group.group_id, member.member_id, times.session_timeout_ms, out)
+            if member.state is MemberState.UNREVOKED_PARTITIONS:
+                event = RevocationExpired(group.group_id, member.member_id, member.member_epoch)
+                out.set_timer(revocation_timer(group.group_id, member.member_id), member.rebalance_timeout_ms, event)
+
+    def on_unload(self, group: ConsumerGroup, out: Effects) -> None:
+        """The log is gone, and the group with it; nobody waits for an answer."""
+        for member_id in group.members:
+            cancel_all(group.group_id, member_id, out)
+
+    def describe(self, group_id: str) -> DescribedConsumerGroup:
+        """A group and its members.
+
+        Raises:
+            KafkaError: GROUP_ID_NOT_FOUND.
+        """
+        group = self.group(group_id)
+        preferred = max(group.assignors, key=group.assignors.__getitem__) if group.assignors else self.settings.assignors[0]
+        return DescribedConsumerGroup(
+            group_id,
+            group.state_name,
+            group.group_epoch,
+            group.assignment_epoch,
+            preferred,
+            [_described(group, member) for member in group.members.values()],
+        )
+
+
+def _described(group: ConsumerGroup, member: ConsumerMember) -> DescribedConsumer:
+    has: dict[bytes, set[int]] = {}
+    for owned in (member.assigned, member.pending_revocation):
+        for topic_id, partitions in owned.items():
+            has.setdefault(topic_id, set()).update(partitions)
+    return DescribedConsumer(
+        member.member_id,
+        member.member_epoch,
+        member.instance_id,
+        member.rack_id,
+        member.client_id,
+        member.client_host,
+        sorted(member.subscribed_topic_names),
+        member.subscribed_topic_regex,
+        has,
+        group.targets.get(member.member_id, {}),
+        member.is_classic,
+    )
+
+
+def _is_tombstone(record: ConsumerRecord) -> bool:
+    match record:
+        case CurrentRecord(member=None) | MemberRecord(member=None) | TargetRecord(target=None) | RegexRecord(resolved=None):
+            return True
+        case GroupEpochRecord(epoch=None) | TargetEpochRecord(epoch=None) | PartitionMetadataRecord(is_tombstone=True):
+            return True
+        case _:
+            return False
+
+
+def _is_simple(group: Group) -> bool:
+    """Whether it is there for its offsets only."""
+    return isinstance(group, ClassicGroup) and group.state is GroupState.EMPTY and group.protocol_type is None

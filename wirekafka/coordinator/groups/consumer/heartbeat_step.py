@@ -1,0 +1,268 @@
+"""One member's turn: what it says changes the group's epochs, the target, and what the member has of it.
+
+Theory of operation: a turn begins with the member as the group has it and as it says it is now. Each method is one step on
+the way; what it finds goes into the log and into the turn, never into the group, which learns of it when the log has it. So
+the steps of a turn look at what the group will be: the subscriptions with the member's new ones, the regular expressions with
+what was just looked up.
+
+Source: GroupMetadataManager (consumerGroupHeartbeat and what it calls), TargetAssignmentBuilder of Apache Kafka 4.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import structlog
+
+from wirekafka.coordinator.effects import Effects
+from wirekafka.coordinator.groups.consumer.group import ConsumerGroup
+from wirekafka.coordinator.groups.consumer.member import ConsumerMember, MemberState, ResolvedRegex
+from wirekafka.coordinator.groups.consumer.reconciliation import Owned, Target, reconcile
+from wirekafka.coordinator.groups.consumer.records import (
+    CurrentRecord,
+    GroupEpochRecord,
+    MemberRecord,
+    PartitionMetadataRecord,
+    RegexRecord,
+    TargetEpochRecord,
+    TargetRecord,
+)
+from wirekafka.coordinator.groups.consumer.regexes import MIN_REFRESH_INTERVAL_MS, check_regex, resolve
+from wirekafka.coordinator.groups.consumer.settings import ConsumerSettings
+from wirekafka.coordinator.groups.consumer.timers import RevocationExpired, revocation_timer
+from wirekafka.coordinator.groups.modern.assignors import ASSIGNORS, AssignedMember
+from wirekafka.coordinator.groups.modern.subscriptions import Counts, count_in, count_out
+from wirekafka.coordinator.groups.modern.topics import MetadataHashes, Partitions
+
+log = structlog.get_logger(__name__)
+
+RECORDS_AT_ONCE = 1000
+"""How many records stay together in one batch. More are targets, which nobody goes by before their epoch is there, or the members
+of a classic group that is converted: whose record a crash has kept from the log joins again.
+"""
+
+
+class HeartbeatStep:
+    """A member's turn.
+
+    Args:
+        member: as the group has it; a new one is not in the group yet.
+        updated: as it says it is now.
+        interval_ms: how long after an assignment of the group the next is computed.
+
+    Attributes:
+        updated: what has become of it so far.
+        target_epoch, target: what it is to have, once `update_target` has looked.
+    """
+
+    def __init__(
+        self,
+        group: ConsumerGroup,
+        member: ConsumerMember,
+        updated: ConsumerMember,
+        *,
+        hashes: MetadataHashes,
+        settings: ConsumerSettings,
+        interval_ms: int,
+        now_ms: int,
+        out: Effects,
+    ) -> None:
+        self.updated = updated
+        self.target_epoch = group.assignment_epoch
+        self.target: Partitions = group.target_of(updated)
+        self._group = group
+        self._member = member
+        self._hashes = hashes
+        self._settings = settings
+        self._interval_ms = interval_ms
+        self._now_ms = now_ms
+        self._out = out
+        self._group_epoch = group.group_epoch
+        self._resolved = group.resolved
+
+    @property
+    def group_epoch(self) -> int:
+        """That of the group after this turn."""
+        return self._group_epoch
+
+    def say(self) -> bool:
+        """Writes down what is new about the member; whether it is the names of the topics to which it subscribes."""
+        if self.updated == self._member:
+            return False
+        self._out.records.append(MemberRecord(self._group.group_id, self.updated.member_id, self.updated))
+        return self.updated.subscribed_topic_names != self._member.subscribed_topic_names
+
+    def update_regexes(self) -> bool:
+        """Looks up the topics of regular expressions, where that is due; whether the member's own expression is new.
+
+        A new expression is looked up at once; those of the whole group where topics have come, or after a long time, for
+        instance because the last look was at another broker.
+
+        Raises:
+            KafkaError: INVALID_REGULAR_EXPRESSION.
+        """
+        old, new = self._member.subscribed_topic_regex, self.updated.subscribed_topic_regex
+        regexes, is_lookup_due = self._group.regexes, self._is_lookup_due()
+        if old == new and not is_lookup_due and len(regexes) == len(self._group.resolved):
+            return False
+        wanted = {*regexes, new} - {""}
+        if old != new:
+            if old and regexes.get(old) == 1:
+                wanted.discard(old)
+                self._resolve(old, None)
+            if new and new not in regexes:
+                check_regex(new)
+        due = wanted if is_lookup_due else wanted - self._resolved.keys()
+        for regex, found in resolve(due, self._group.image, self._now_ms).items():
+            self._resolve(regex, found)
+        return old != new
+
+    def _is_lookup_due(self) -> bool:
+        """Whether to look up all expressions: the one that was looked up longest ago, which is the first, says when."""
+        oldest = next(iter(self._group.resolved.values()), None)
+        if oldest is None:
+            return False
+        since_ms = self._now_ms - oldest.timestamp_ms
+        if since_ms <= MIN_REFRESH_INTERVAL_MS:
+            return False
+        return oldest.version < self._group.image.version or since_ms > self._settings.regex_refresh_interval_ms
+
+    def _resolve(self, regex: str, found: ResolvedRegex | None) -> None:
+        self._out.records.append(RegexRecord(self._group.group_id, regex, found))
+        if self._resolved is self._group.resolved:
+            self._resolved = dict(self._resolved)
+        self._resolved.pop(regex, None)
+        if found is not None:
+            self._resolved[regex] = found
+
+    def update_epoch(self, *, has_subscription_changed: bool) -> None:
+        """Begins a new epoch of the group if the member subscribes anew, or if a topic of the group has changed."""
+        group = self._group
+        is_resolved_anew = self._resolved is not group.resolved
+        if not (has_subscription_changed or is_resolved_anew or group.is_refresh_due):
+            return
+        metadata_hash = self._hashes.of_topics(self._topics_of_all())
+        if has_subscription_changed or metadata_hash != group.metadata_hash or self._have_regex_topics_changed():
+            self._group_epoch += 1
+            self._out.records.append(GroupEpochRecord(group.group_id, self._group_epoch, metadata_hash))
+            log.info("Group epoch begins", group=group.group_id, epoch=self._group_epoch)
+        group.refreshed = (group.image.revision, self._group_epoch)
+        if group.has_partition_metadata:
+            self._out.records.append(PartitionMetadataRecord(group.group_id))
+
+    def _topics_of_all(self) -> set[str]:
+        names: Counts = dict(self._group.topic_names)
+        count_in(names, self.updated.subscribed_topic_names)
+        count_out(names, self._member.subscribed_topic_names)
+        return {*names, *_topics_of(self._resolved.values())}
+
+    def _have_regex_topics_changed(self) -> bool:
+        """Whether members that subscribe by an expression have other topics now, be they new or gone.
+
+        An expression may have come without its topics, for Apache Kafka writes them down later.
+        """
+        before = self._group.resolved
+        return any(
+            found.topics != (before[regex].topics if regex in before else set()) for regex, found in self._resolved.items()
+        )
+
+    def update_target(self) -> None:
+        """Computes everybody's target for the group's epoch, unless there is one, or the last was computed just now."""
+        group = self._group
+        if group.assignment_epoch >= self._group_epoch or not self._may_assign():
+            return
+        members = self._assigned_members()
+        image = group.image
+        topic_ids = set[bytes]().union(*{member.topic_ids for member in members})
+        topics = [image.find_by_id(topic_id) for topic_id in topic_ids]
+        counts = {topic.topic_id: len(topic.partitions) for topic in topics if topic is not None}
+        assignor = self._assignor()
+        targets = ASSIGNORS[assignor](members, counts)
+        changed = 0
+        for member in members:
+            target = targets[member.member_id]
+            is_new = member.member_id not in group.targets and member.target is target and not target
+            if is_new or target is not member.target:
+                self._out.records.append(TargetRecord(group.group_id, member.member_id, target))
+                changed += 1
+        self._out.records.append(TargetEpochRecord(group.group_id, self._group_epoch, self._now_ms))
+        self._out.is_atomic = len(self._out.records) <= RECORDS_AT_ONCE
+        self.target_epoch, self.target = self._group_epoch, targets[self.updated.member_id]
+        log.info(
+            "Assigned partitions",
+            group=group.group_id,
+            epoch=self._group_epoch,
+            assignor=assignor,
+            members=len(members),
+            changed=changed,
+        )
+
+    def _may_assign(self) -> bool:
+        """Whether it is long enough since the last time, so that members that come together are assigned together (KIP-1263)."""
+        last_ms = self._group.assignment_timestamp_ms
+        return not last_ms or not self._interval_ms or self._now_ms >= last_ms + self._interval_ms
+
+    def _assignor(self) -> str:
+        """The one that most members ask for."""
+        counts: Counts = dict(self._group.assignors)
+        if self.updated.server_assignor is not None:
+            count_in(counts, (self.updated.server_assignor,))
+        if self._member.server_assignor is not None:
+            count_out(counts, (self._member.server_assignor,))
+        known = {name: count for name, count in counts.items() if name in ASSIGNORS}
+        return max(known, key=known.__getitem__) if known else self._settings.assignors[0]
+
+    def _assigned_members(self) -> list[AssignedMember]:
+        group, updated = self._group, self.updated
+        replaced = group.static_member(updated.instance_id)
+        members = dict(group.members)
+        if replaced is not None and replaced.member_id != updated.member_id:
+            members = {updated.member_id if name == replaced.member_id else name: member for name, member in members.items()}
+        members[updated.member_id] = updated
+        by_subscription: dict[tuple[frozenset[str], str], frozenset[bytes]] = {}
+        assigned = []
+        for name, member in members.items():
+            key = (member.subscribed_topic_names, member.subscribed_topic_regex)
+            topic_ids = by_subscription.get(key)
+            if topic_ids is None:
+                topic_ids = by_subscription[key] = self._topic_ids_of(member)
+            target = self.target if member is updated else group.targets.get(name, {})
+            assigned.append(AssignedMember(name, member.instance_id, topic_ids, target))
+        return assigned
+
+    def reconcile(self, owned: Owned | None, *, has_subscription_changed: bool) -> None:
+        """Leads the member on to its target.
+
+        Raises:
+            KafkaError: FENCED_MEMBER_EPOCH.
+        """
+        member = self.updated
+        if not has_subscription_changed and member.is_reconciled_to(self.target_epoch):
+            return
+        target = Target(self.target_epoch, self.target, self._topic_ids_of(member), self._group.is_free, owned)
+        next_state = reconcile(member, target, has_subscription_changed=has_subscription_changed)
+        if next_state == member:
+            return
+        self.updated = next_state
+        group_id, member_id = self._group.group_id, member.member_id
+        self._out.records.append(CurrentRecord(group_id, member_id, next_state))
+        if next_state.is_classic:
+            return
+        timer = revocation_timer(group_id, member_id)
+        if next_state.state is MemberState.UNREVOKED_PARTITIONS:
+            event = RevocationExpired(group_id, member_id, next_state.member_epoch)
+            self._out.set_timer(timer, next_state.rebalance_timeout_ms, event)
+        else:
+            self._out.cancel_timer(timer)
+
+    def _topic_ids_of(self, member: ConsumerMember) -> frozenset[bytes]:
+        names: Iterable[str] = member.subscribed_topic_names
+        found = self._resolved.get(member.subscribed_topic_regex)
+        if found is not None:
+            names = member.subscribed_topic_names | found.topics
+        topics = (self._group.image.find(name) for name in names)
+        return frozenset(topic.topic_id for topic in topics if topic is not None)
+
+
+def _topics_of(resolved: Iterable[ResolvedRegex]) -> set[str]:
+    return set[str]().union(*(found.topics for found in resolved))

@@ -1,0 +1,124 @@
+"""A member of a consumer group, and what it has of its target.
+
+Rules of this file: a `ConsumerMember` is never changed: a step makes a new one, and what it says to the log brings that into
+the group. So a step that comes to nothing leaves nothing behind.
+
+Source: ConsumerGroupMember, MemberState, ResolvedRegularExpression of Apache Kafka 4.3.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+from wirekafka.coordinator.groups.modern.topics import Partitions
+from wirekafka.coordinator.groups.requests import Protocols
+
+JOIN_EPOCH = 0
+"""The epoch of a member that joins."""
+
+LEAVE_EPOCH = -1
+"""The epoch with which a member leaves for good."""
+
+STATIC_LEAVE_EPOCH = -2
+"""The epoch with which a static member leaves for a while, and the one it has until it is back."""
+
+OwnedPartitions = dict[bytes, dict[int, int]]
+"""The epoch at which each partition was assigned, by topic id and partition; never changed in place."""
+
+
+class MemberState(IntEnum):
+    """How far a member is on its way to its target, by the numbers of its record."""
+
+    STABLE = 0
+    """It has its target, or all of it there was when it was last heard of."""
+
+    UNREVOKED_PARTITIONS = 1
+    """It has still to give partitions up; until it has, it stays in its epoch."""
+
+    UNRELEASED_PARTITIONS = 2
+    """It waits for partitions that other members have still to give up."""
+
+    UNKNOWN = 127
+    """A state that a later release has written."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClassicMembership:
+    """What only a member has that speaks the classic protocol.
+
+    Attributes:
+        protocols: what it supports, best first, with its metadata for each.
+    """
+
+    session_timeout_ms: int
+    protocols: Protocols
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerMember:
+    """A member as its records describe it.
+
+    Attributes:
+        member_epoch: the epoch of the target to which it has been reconciled; `STATIC_LEAVE_EPOCH` while it is away.
+        previous_member_epoch: the one before, which a member that missed an answer still has.
+        subscribed_topic_regex: empty if it has none.
+        server_assignor: the assignor that it asks for; None if it leaves that to the group.
+        assigned: what it may read.
+        pending_revocation: what it has to give up, and may be reading still.
+        classic: None for a member of the consumer protocol.
+    """
+
+    member_id: str
+    member_epoch: int = JOIN_EPOCH
+    previous_member_epoch: int = -1
+    state: MemberState = MemberState.STABLE
+    instance_id: str | None = None
+    rack_id: str | None = None
+    rebalance_timeout_ms: int = -1
+    client_id: str = ""
+    client_host: str = ""
+    subscribed_topic_names: frozenset[str] = frozenset()
+    subscribed_topic_regex: str = ""
+    server_assignor: str | None = None
+    assigned: OwnedPartitions = field(default_factory=dict)
+    pending_revocation: OwnedPartitions = field(default_factory=dict)
+    classic: ClassicMembership | None = None
+
+    @property
+    def is_classic(self) -> bool:
+        """Whether it speaks the classic protocol."""
+        return self.classic is not None
+
+    def is_reconciled_to(self, assignment_epoch: int) -> bool:
+        """Whether there is nothing left to be done for it to have the target of this epoch."""
+        return self.state is MemberState.STABLE and self.member_epoch == assignment_epoch
+
+    def assignment_epoch(self, topic_id: bytes, partition: int) -> int | None:
+        """The epoch at which it got a partition that it still has; None if it has it not."""
+        epoch = self.assigned.get(topic_id, {}).get(partition)
+        return self.pending_revocation.get(topic_id, {}).get(partition) if epoch is None else epoch
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedRegex:
+    """The topics that match a regular expression.
+
+    Attributes:
+        version: of the `TopicImage` in which they were found.
+        timestamp_ms: when they were looked for.
+    """
+
+    topics: frozenset[str]
+    version: int
+    timestamp_ms: int
+
+
+def with_epoch(partitions: Partitions, epoch: int) -> OwnedPartitions:
+    """All of the partitions, assigned at the same epoch."""
+    return {topic_id: dict.fromkeys(indexes, epoch) for topic_id, indexes in partitions.items()}
+
+
+def without_epochs(owned: OwnedPartitions) -> Partitions:
+    """Just the partitions."""
+    return {topic_id: frozenset(epochs) for topic_id, epochs in owned.items()}

@@ -1,0 +1,342 @@
+"""How a classic group becomes a consumer group when its first consumer member joins, and a classic one when the last has left.
+
+Theory of operation: in between a group has members of both kinds. To a classic member the consumer group looks like its own
+group in a rebalance that never waits: it is told to join again whenever there is something for it, and its generation is its
+member epoch. On the way up members keep their ids, their partitions and their sessions; on the way down those that are left
+are the members of a stable group, which has to rebalance, for none of them has led it.
+
+Rule of this file: nothing is changed before it is in the log. What a conversion replaces is replaced in `Effects.then`.
+
+Source: GroupMetadataManager (validateOnlineUpgrade, convertToConsumerGroup, validateOnlineDowngradeWith*, convertToClassicGroup,
+consumerGroupFenceMembers), ConsumerGroup.fromClassicGroup, ClassicGroup.fromConsumerGroup of Apache Kafka 4.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import structlog
+
+from wirekafka.coordinator.effects import Effects
+from wirekafka.coordinator.effects import join_timer as classic_join_timer
+from wirekafka.coordinator.effects import session_timer as classic_session_timer
+from wirekafka.coordinator.effects import sync_timer as classic_sync_timer
+from wirekafka.coordinator.groups.classic.group import CONSUMER_PROTOCOL_TYPE, ClassicGroup, GroupState, Member
+from wirekafka.coordinator.groups.classic.rebalance import Rebalancer
+from wirekafka.coordinator.groups.consumer.consumer_protocol import (
+    assignment_version,
+    read_assignment,
+    read_subscription,
+    write_assignment,
+)
+from wirekafka.coordinator.groups.consumer.group import ConsumerGroup
+from wirekafka.coordinator.groups.consumer.groups import ConsumerGroups
+from wirekafka.coordinator.groups.consumer.member import ClassicMembership, ConsumerMember, with_epoch
+from wirekafka.coordinator.groups.consumer.records import (
+    ConsumerRecord,
+    CurrentRecord,
+    GroupEpochRecord,
+    MemberRecord,
+    RegexRecord,
+    TargetEpochRecord,
+    TargetRecord,
+)
+from wirekafka.coordinator.groups.consumer.timers import cancel_all, renew_session
+from wirekafka.coordinator.groups.modern.subscriptions import Counts, count_out
+from wirekafka.coordinator.groups.modern.topics import Partitions
+from wirekafka.coordinator.groups.records import GroupRecord
+from wirekafka.coordinator.groups.requests import JoinResult, SyncResult
+from wirekafka.coordinator.groups.types import Group
+from wirekafka.errors import ErrorCode, KafkaError, ProtocolError
+
+log = structlog.get_logger(__name__)
+
+
+class Migration:
+    """Conversions between the protocols, and what may bring them about: members that come and go.
+
+    Args:
+        table: all groups, by id, of whatever type.
+    """
+
+    def __init__(self, table: dict[str, Group], groups: ConsumerGroups, rebalancer: Rebalancer) -> None:
+        self._table = table
+        self._groups = groups
+        self._rebalancer = rebalancer
+
+    def consumer_group_for(self, group_id: str, out: Effects) -> ConsumerGroup:
+        """The group that a consumer member joins: as it is, a new one, or what a classic group is converted to.
+
+        Raises:
+            KafkaError: GROUP_ID_NOT_FOUND, if the id is that of a group which cannot be converted.
+        """
+        known = self._table.get(group_id)
+        if isinstance(known, ConsumerGroup):
+            return known
+        if known is None:
+            return self._groups.new_group(group_id)
+        if not isinstance(known, ClassicGroup):
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a consumer group.")
+        if known.is_empty:
+            out.records += known.tombstones()
+            return self._groups.new_group(group_id)
+        self._check_upgrade(known)
+        return self._upgrade(known, out)
+
+    def _check_upgrade(self, group: ClassicGroup) -> None:
+        settings = self._groups.settings
+        reason = None
+        if not settings.migration_policy.can_upgrade:
+            reason = "online upgrade is disabled"
+        elif not group.is_consumer_group:
+            reason = "the group does not use the consumer embedded protocol"
+        elif len(group.members) > settings.max_size:
+            reason = "the group size exceeds the consumer group maximum size"
+        if reason is not None:
+            raise _no_upgrade(group, reason)
+
+    def _upgrade(self, classic: ClassicGroup, out: Effects) -> ConsumerGroup:
+        try:
+            members, targets = self._members_of(classic)
+        except ProtocolError:
+            raise _no_upgrade(classic, "the embedded consumer protocol is malformed") from None
+        group = self._groups.new_group(classic.group_id)
+        records = _records_of(classic, members, targets)
+        for record in records:
+            group.apply(record)
+        metadata_hash = self._groups.metadata_hash(set(group.topic_names))
+        epoch = GroupEpochRecord(group.group_id, classic.generation_id, metadata_hash)
+        group.apply(epoch)
+        out.records += [*classic.tombstones(), *records, epoch]
+
+        def decided(error: ErrorCode | None, now_ms: int) -> Effects:
+            after = Effects()
+            if error is None:
+                self._end_classic(classic, group, after)
+            return after
+
+        out.then = decided
+        return group
+
+    def _end_classic(self, classic: ClassicGroup, group: ConsumerGroup, out: Effects) -> None:
+        """Whoever waits in the classic group is told to join again, and finds the consumer group."""
+        log.info("Converted a classic group to a consumer group", group=group.group_id, members=len(classic.members))
+        out.cancel_timer(classic_join_timer(classic.group_id))
+        out.cancel_timer(classic_sync_timer(classic.group_id))
+        for member_id in [*classic.members, *classic.pending_members]:
+            out.cancel_timer(classic_session_timer(classic.group_id, member_id))
+        for member in classic.members.values():
+            result = JoinResult(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id)
+            self._rebalancer.answer_join(classic, member, result, out)
+            self._rebalancer.answer_sync(member, SyncResult(ErrorCode.REBALANCE_IN_PROGRESS), out)
+            renew_session(group.group_id, member.member_id, member.session_timeout_ms, out)
+
+    def _members_of(self, classic: ClassicGroup) -> tuple[list[ConsumerMember], dict[str, Partitions]]:
+        """The members as consumer members, with the partitions that the last rebalance gave them."""
+        protocol_name = _protocol_of(classic)
+        members, targets = [], {}
+        for member in classic.members.values():
+            partitions, is_custom = read_assignment(member.assignment, self._groups.image)
+            if is_custom:
+                raise _no_upgrade(classic, "an unsupported custom assignor is in use")
+            subscription = read_subscription(member.metadata(protocol_name))
+            targets[member.member_id] = partitions
+            members.append(
+                ConsumerMember(
+                    member.member_id,
+                    member_epoch=classic.generation_id,
+                    previous_member_epoch=classic.generation_id,
+                    instance_id=member.group_instance_id,
+                    rack_id=subscription.rack_id or None,
+                    rebalance_timeout_ms=member.rebalance_timeout_ms,
+                    client_id=member.client_id,
+                    client_host=member.client_host,
+                    subscribed_topic_names=frozenset(subscription.topics),
+                    assigned=with_epoch(partitions, classic.generation_id),
+                    classic=ClassicMembership(member.session_timeout_ms, member.protocols),
+                )
+            )
+        places = [(topic, index) for target in targets.values() for topic, indexes in target.items() for index in indexes]
+        if len(set(places)) < len(places):
+            raise _no_upgrade(classic, "two of its members have the same partition")
+        return members, targets
+
+    def remove_members(self, group: ConsumerGroup, leaving: Sequence[ConsumerMember], now_ms: int, out: Effects) -> None:
+        """Removes members at once; if none of those that are left speaks the consumer protocol, the group is a classic one.
+
+        Source: GroupMetadataManager.consumerGroupFenceMembers.
+        """
+        if not leaving:
+            return
+        gone = {member.member_id for member in leaving}
+        left = [member for member in group.members.values() if member.member_id not in gone]
+        if left and all(member.is_classic for member in left) and self._can_downgrade(group, len(left)):
+            reason = "a member has left that was the last to use the consumer protocol"
+            self._downgrade(group, self._classic_group(group, left, None, now_ms), None, reason, out)
+            return
+        for member_id in gone:
+            out.records += [
+                CurrentRecord(group.group_id, member_id, None),
+                TargetRecord(group.group_id, member_id, None),
+                MemberRecord(group.group_id, member_id, None),
+            ]
+        out.records += self._end_regexes(group, leaving)
+        metadata_hash = self._groups.metadata_hash(_topics_without(group, leaving))
+        out.records.append(GroupEpochRecord(group.group_id, group.group_epoch + 1, metadata_hash))
+        log.info("Group epoch begins", group=group.group_id, epoch=group.group_epoch + 1)
+
+        def decided(error: ErrorCode | None, now_ms: int) -> Effects:
+            after = Effects()
+            if error is None:
+                for member_id in gone:
+                    cancel_all(group.group_id, member_id, after)
+            return after
+
+        out.then = decided
+
+    def _end_regexes(self, group: ConsumerGroup, leaving: Sequence[ConsumerMember]) -> list[ConsumerRecord]:
+        return [RegexRecord(group.group_id, regex, None) for regex in group.resolved if regex in _ended_regexes(group, leaving)]
+
+    def can_downgrade_with(self, group: ConsumerGroup, replaced: ConsumerMember | None) -> bool:
+        """Whether the group is a classic one once a classic member has taken the place of this one."""
+        if replaced is None or replaced.is_classic or group.classic_count != len(group.members) - 1:
+            return False
+        return self._can_downgrade(group, len(group.members))
+
+    def _can_downgrade(self, group: ConsumerGroup, size: int) -> bool:
+        settings = self._groups.settings
+        if not settings.migration_policy.can_downgrade:
+            log.info("Consumer group stays one, for online downgrade is disabled", group=group.group_id)
+            return False
+        if size > settings.classic_max_size:
+            log.info("Consumer group stays one, for it is larger than group.max.size", group=group.group_id, members=size)
+            return False
+        return True
+
+    def downgrade_with(
+        self,
+        group: ConsumerGroup,
+        replaced: ConsumerMember,
+        joining: ConsumerMember,
+        *,
+        is_stale: bool,
+        now_ms: int,
+        out: Effects,
+    ) -> None:
+        """Makes the group a classic one, in which a static member takes the place of another.
+
+        Args:
+            is_stale: the target is not that of the group's epoch, so the classic group has to rebalance.
+        """
+        left = [*(member for member in group.members.values() if member is not replaced), joining]
+        reason = "its assignment was out of date when it became a classic group" if is_stale else None
+        renamed = (replaced.member_id, joining.member_id)
+        self._downgrade(group, self._classic_group(group, left, renamed, now_ms), renamed, reason, out)
+
+    def _downgrade(
+        self,
+        group: ConsumerGroup,
+        classic: ClassicGroup,
+        renamed: tuple[str, str] | None,
+        reason: str | None,
+        out: Effects,
+    ) -> None:
+        """Ends the consumer group and begins the classic one of those who are left.
+
+        Args:
+            renamed: the static member that is replaced, and its new id.
+            reason: why the classic group has to rebalance; None if it has not.
+        """
+        assignments = {member.member_id: member.assignment for member in classic.members.values()}
+        out.records += [*group.tombstones(renamed), GroupRecord(group.group_id, classic.to_record(assignments))]
+        out.is_replayed = False
+
+        def decided(error: ErrorCode | None, now_ms: int) -> Effects:
+            after = Effects()
+            if error is None:
+                self._begin_classic(group, classic, reason, now_ms, after)
+            return after
+
+        out.then = decided
+
+    def _begin_classic(self, group: ConsumerGroup, classic: ClassicGroup, reason: str | None, now_ms: int, out: Effects) -> None:
+        log.info("Converted a consumer group to a classic group", group=group.group_id, members=len(classic.members))
+        self._table[group.group_id] = classic
+        for member_id in group.members:
+            cancel_all(group.group_id, member_id, out)
+        for member in classic.members.values():
+            self._rebalancer.renew_session(classic, member, out)
+        if reason is not None:
+            self._rebalancer.prepare(classic, reason, now_ms, out)
+
+    def _classic_group(
+        self, group: ConsumerGroup, left: Sequence[ConsumerMember], renamed: tuple[str, str] | None, now_ms: int
+    ) -> ClassicGroup:
+        classic = ClassicGroup(
+            group.group_id,
+            group.partition,
+            state=GroupState.STABLE,
+            previous_state=GroupState.STABLE,
+            state_timestamp_ms=now_ms,
+            generation_id=group.group_epoch,
+        )
+        for member in left:
+            assert member.classic is not None
+            classic.add(
+                Member(
+                    member_id=member.member_id,
+                    group_instance_id=member.instance_id,
+                    client_id=member.client_id,
+                    client_host=member.client_host,
+                    rebalance_timeout_ms=member.rebalance_timeout_ms,
+                    session_timeout_ms=member.classic.session_timeout_ms,
+                    protocols=member.classic.protocols,
+                ),
+                CONSUMER_PROTOCOL_TYPE,
+            )
+        classic.protocol_name = classic.select_protocol()
+        classic.update_subscribed_topics()
+        for known in classic.members.values():
+            is_new = renamed is not None and known.member_id == renamed[1]
+            target = group.targets.get(renamed[0] if renamed is not None and is_new else known.member_id, {})
+            version = assignment_version(known.metadata(classic.protocol_name))
+            known.assignment = write_assignment(target, self._groups.image, version)
+        return classic
+
+
+def _protocol_of(classic: ClassicGroup) -> str:
+    """The one in which members are understood: the group's, unless it is in a rebalance to which somebody came without it."""
+    name = classic.protocol_name
+    is_supported = name is not None and classic.supported_protocols[name] == len(classic.members)
+    return name if name is not None and is_supported else classic.select_protocol()
+
+
+def _records_of(classic: ClassicGroup, members: Sequence[ConsumerMember], targets: dict[str, Partitions]) -> list[ConsumerRecord]:
+    group_id, epoch = classic.group_id, classic.generation_id
+    return [
+        *(MemberRecord(group_id, member.member_id, member) for member in members),
+        *(TargetRecord(group_id, member_id, target) for member_id, target in targets.items()),
+        TargetEpochRecord(group_id, epoch),
+        *(CurrentRecord(group_id, member.member_id, member) for member in members),
+    ]
+
+
+def _no_upgrade(group: ClassicGroup, reason: str) -> KafkaError:
+    log.info("A classic group cannot become a consumer group", group=group.group_id, reason=reason)
+    message = f"Cannot upgrade classic group {group.group_id} to consumer group because {reason}."
+    return KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, message)
+
+
+def _ended_regexes(group: ConsumerGroup, leaving: Sequence[ConsumerMember]) -> set[str]:
+    """The regular expressions to which nobody subscribes once these members have left."""
+    regexes: Counts = dict(group.regexes)
+    count_out(regexes, (member.subscribed_topic_regex for member in leaving if member.subscribed_topic_regex))
+    return group.regexes.keys() - regexes.keys()
+
+
+def _topics_without(group: ConsumerGroup, leaving: Sequence[ConsumerMember]) -> set[str]:
+    names: Counts = dict(group.topic_names)
+    for member in leaving:
+        count_out(names, member.subscribed_topic_names)
+    ended = _ended_regexes(group, leaving)
+    return {*names}.union(*(found.topics for regex, found in group.resolved.items() if regex not in ended))

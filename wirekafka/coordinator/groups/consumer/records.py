@@ -1,0 +1,316 @@
+"""The records of consumer groups in __consumer_offsets, in Apache Kafka's own format.
+
+A group is one record of its epoch, one of the epoch of its target, and for each member three: what it said of itself, its
+target, what it has of it. Each regular expression is one more, with the topics that match it.
+
+Rules of this file: written is version 0, which is all there is; what later releases tag on is skipped when read.
+
+Source: ConsumerGroup*Key.json and ConsumerGroup*Value.json, GroupCoordinatorRecordHelpers of Apache Kafka 4.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated
+
+from wirekafka.coordinator.groups.consumer.member import (
+    ClassicMembership,
+    ConsumerMember,
+    MemberState,
+    OwnedPartitions,
+    ResolvedRegex,
+)
+from wirekafka.coordinator.groups.modern.records import (
+    EpochRecord,
+    GroupKey,
+    MemberKey,
+    MemberTargetRecord,
+    TargetsRecord,
+    group_key,
+    member_key,
+    read_key,
+    read_value,
+    value_of,
+)
+from wirekafka.coordinator.groups.records import Decoder, versioned
+from wirekafka.names import ZERO_TOPIC_ID
+from wirekafka.wire.codec import Buffer
+from wirekafka.wire.types import Bytes, Int8, Int32, Int64, Message, NullableString, String, Uuid, nullable, tag
+
+GROUP_EPOCH_KEY_VERSION = 3
+PARTITION_METADATA_KEY_VERSION = 4
+MEMBER_KEY_VERSION = 5
+TARGET_EPOCH_KEY_VERSION = 6
+TARGET_KEY_VERSION = 7
+CURRENT_KEY_VERSION = 8
+REGEX_KEY_VERSION = 16
+
+
+class RegexKey(Message):
+    """ConsumerGroupRegularExpressionKey."""
+
+    group_id: String = ""
+    regular_expression: String = ""
+
+
+class GroupEpochValue(Message):
+    """ConsumerGroupMetadataValue."""
+
+    epoch: Int32 = 0
+    metadata_hash: Annotated[Int64, tag(0, 0)] = 0
+
+
+class ClassicProtocol(Message):
+    """A protocol that a classic member supports."""
+
+    name: String = ""
+    metadata: Bytes = b""
+
+
+class ClassicMemberMetadata(Message):
+    """What only classic members have."""
+
+    session_timeout_ms: Int32 = 0
+    supported_protocols: list[ClassicProtocol] = []
+
+
+class MemberValue(Message):
+    """ConsumerGroupMemberMetadataValue."""
+
+    instance_id: Annotated[NullableString, nullable(0)] = ""
+    rack_id: Annotated[NullableString, nullable(0)] = ""
+    client_id: String = ""
+    client_host: String = ""
+    subscribed_topic_names: list[String] = []
+    subscribed_topic_regex: Annotated[NullableString, nullable(0)] = ""
+    rebalance_timeout_ms: Int32 = -1
+    server_assignor: Annotated[NullableString, nullable(0)] = ""
+    # To Kafka an empty one is what need not be written, null what must be, whatever its JSON means to say.
+    classic_member_metadata: Annotated[ClassicMemberMetadata | None, tag(0, 0), nullable(0)] = ClassicMemberMetadata()
+
+
+class TopicPartitions(Message):
+    """Partitions of one topic that a member has; the epochs are missing in what releases before 4.3 wrote."""
+
+    topic_id: Uuid = ZERO_TOPIC_ID
+    partitions: list[Int32] = []
+    assignment_epochs: Annotated[list[Int32] | None, tag(0, 0), nullable(0)] = None
+
+
+class CurrentValue(Message):
+    """ConsumerGroupCurrentMemberAssignmentValue."""
+
+    member_epoch: Int32 = 0
+    previous_member_epoch: Int32 = 0
+    state: Int8 = 0
+    assigned_partitions: list[TopicPartitions] = []
+    partitions_pending_revocation: list[TopicPartitions] = []
+
+
+class RegexValue(Message):
+    """ConsumerGroupRegularExpressionValue."""
+
+    topics: list[String] = []
+    version: Int64 = 0
+    timestamp: Int64 = 0
+
+
+class GroupEpochRecord(EpochRecord):
+    """A group is in this epoch from now on; None: it is no more."""
+
+    __slots__ = ()
+    KEY_VERSION = GROUP_EPOCH_KEY_VERSION
+    VALUE = GroupEpochValue
+
+
+class TargetEpochRecord(TargetsRecord):
+    """The members' targets are those of this epoch from now on; None: there are none."""
+
+    __slots__ = ()
+    KEY_VERSION = TARGET_EPOCH_KEY_VERSION
+
+
+class TargetRecord(MemberTargetRecord):
+    """A member's target; None: it has none."""
+
+    __slots__ = ()
+    KEY_VERSION = TARGET_KEY_VERSION
+
+
+@dataclass(slots=True)
+class PartitionMetadataRecord:
+    """What Apache Kafka wrote of a group's topics before 4.1; of that only its tombstone is ever written now."""
+
+    group_id: str
+    is_tombstone: bool = True
+
+    def encode(self) -> tuple[bytes, bytes | None]:
+        """The key, and None."""
+        assert self.is_tombstone
+        return group_key(PARTITION_METADATA_KEY_VERSION, self.group_id), None
+
+
+@dataclass(slots=True)
+class MemberRecord:
+    """What a member said of itself; None: it is no more. Of the member, only that counts."""
+
+    group_id: str
+    member_id: str
+    member: ConsumerMember | None
+
+    def encode(self) -> tuple[bytes, bytes | None]:
+        """The key and the value."""
+        value = None if self.member is None else _member_value(self.member)
+        return member_key(MEMBER_KEY_VERSION, self.group_id, self.member_id), value_of(value)
+
+
+@dataclass(slots=True)
+class CurrentRecord:
+    """What a member has of its target; None: nothing. Of the member, only that counts."""
+
+    group_id: str
+    member_id: str
+    member: ConsumerMember | None
+
+    def encode(self) -> tuple[bytes, bytes | None]:
+        """The key and the value."""
+        value = None
+        if self.member is not None:
+            value = CurrentValue(
+                member_epoch=self.member.member_epoch,
+                previous_member_epoch=self.member.previous_member_epoch,
+                state=self.member.state,
+                assigned_partitions=_topic_partitions(self.member.assigned),
+                partitions_pending_revocation=_topic_partitions(self.member.pending_revocation),
+            )
+        return member_key(CURRENT_KEY_VERSION, self.group_id, self.member_id), value_of(value)
+
+
+@dataclass(slots=True)
+class RegexRecord:
+    """The topics that match a regular expression; None: no member subscribes by it any more."""
+
+    group_id: str
+    regex: str
+    resolved: ResolvedRegex | None
+
+    def encode(self) -> tuple[bytes, bytes | None]:
+        """The key and the value."""
+        key = RegexKey(group_id=self.group_id, regular_expression=self.regex)
+        value = None
+        if self.resolved is not None:
+            found = self.resolved
+            value = RegexValue(topics=sorted(found.topics), version=found.version, timestamp=found.timestamp_ms)
+        return versioned(key, REGEX_KEY_VERSION), value_of(value)
+
+
+ConsumerRecord = (
+    GroupEpochRecord | PartitionMetadataRecord | MemberRecord | TargetEpochRecord | TargetRecord | CurrentRecord | RegexRecord
+)
+
+
+def _member_value(member: ConsumerMember) -> MemberValue:
+    classic = None
+    if member.classic is not None:
+        classic = ClassicMemberMetadata(
+            session_timeout_ms=member.classic.session_timeout_ms,
+            supported_protocols=[ClassicProtocol(name=name, metadata=metadata) for name, metadata in member.classic.protocols],
+        )
+    return MemberValue(
+        instance_id=member.instance_id,
+        rack_id=member.rack_id,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        subscribed_topic_names=sorted(member.subscribed_topic_names),
+        subscribed_topic_regex=member.subscribed_topic_regex,
+        rebalance_timeout_ms=member.rebalance_timeout_ms,
+        server_assignor=member.server_assignor,
+        classic_member_metadata=classic,
+    )
+
+
+def _topic_partitions(owned: OwnedPartitions) -> list[TopicPartitions]:
+    return [
+        TopicPartitions(topic_id=topic_id, partitions=list(epochs), assignment_epochs=list(epochs.values()))
+        for topic_id, epochs in owned.items()
+    ]
+
+
+def _decode_partition_metadata(version: int, key: Buffer, value: Buffer | None) -> PartitionMetadataRecord:
+    return PartitionMetadataRecord(read_key(GroupKey, version, key).group_id, is_tombstone=value is None)
+
+
+def _decode_member(version: int, key: Buffer, value: Buffer | None) -> MemberRecord:
+    name = read_key(MemberKey, version, key)
+    found = read_value(MemberValue, value)
+    return MemberRecord(name.group_id, name.member_id, None if found is None else _member_of(name.member_id, found))
+
+
+def _member_of(member_id: str, found: MemberValue) -> ConsumerMember:
+    classic = None
+    if found.classic_member_metadata is not None and found.classic_member_metadata.supported_protocols:
+        protocols = [(protocol.name, protocol.metadata) for protocol in found.classic_member_metadata.supported_protocols]
+        classic = ClassicMembership(found.classic_member_metadata.session_timeout_ms, protocols)
+    return ConsumerMember(
+        member_id,
+        instance_id=found.instance_id,
+        rack_id=found.rack_id,
+        client_id=found.client_id,
+        client_host=found.client_host,
+        subscribed_topic_names=frozenset(found.subscribed_topic_names),
+        subscribed_topic_regex=found.subscribed_topic_regex or "",
+        rebalance_timeout_ms=found.rebalance_timeout_ms,
+        server_assignor=found.server_assignor,
+        classic=classic,
+    )
+
+
+def _decode_current(version: int, key: Buffer, value: Buffer | None) -> CurrentRecord:
+    name = read_key(MemberKey, version, key)
+    found = read_value(CurrentValue, value)
+    member = None
+    if found is not None:
+        states = MemberState.__members__.values()
+        member = ConsumerMember(
+            name.member_id,
+            member_epoch=found.member_epoch,
+            previous_member_epoch=found.previous_member_epoch,
+            state=MemberState(found.state) if found.state in states else MemberState.UNKNOWN,
+            assigned=_owned(found.assigned_partitions, found.member_epoch),
+            pending_revocation=_owned(found.partitions_pending_revocation, found.member_epoch),
+        )
+    return CurrentRecord(name.group_id, name.member_id, member)
+
+
+def _owned(topics: list[TopicPartitions], member_epoch: int) -> OwnedPartitions:
+    """The partitions with their epochs; where these are missing, the member's own counts.
+
+    Source: Utils.assignmentFromTopicPartitions.
+    """
+    owned: OwnedPartitions = {}
+    for topic in topics:
+        epochs = topic.assignment_epochs
+        if epochs is None or len(epochs) != len(topic.partitions):
+            epochs = [max(member_epoch, 0)] * len(topic.partitions)
+        owned[topic.topic_id] = dict(zip(topic.partitions, epochs, strict=True))
+    return owned
+
+
+def _decode_regex(version: int, key: Buffer, value: Buffer | None) -> RegexRecord:
+    name = read_key(RegexKey, version, key)
+    found = read_value(RegexValue, value)
+    resolved = None if found is None else ResolvedRegex(frozenset(found.topics), found.version, found.timestamp)
+    return RegexRecord(name.group_id, name.regular_expression, resolved)
+
+
+CONSUMER_DECODERS: Mapping[int, Decoder] = {
+    GROUP_EPOCH_KEY_VERSION: GroupEpochRecord.decode,
+    PARTITION_METADATA_KEY_VERSION: _decode_partition_metadata,
+    MEMBER_KEY_VERSION: _decode_member,
+    TARGET_EPOCH_KEY_VERSION: TargetEpochRecord.decode,
+    TARGET_KEY_VERSION: TargetRecord.decode,
+    CURRENT_KEY_VERSION: _decode_current,
+    REGEX_KEY_VERSION: _decode_regex,
+}
+"""How the records are read, by the version of their key."""

@@ -1,0 +1,87 @@
+"""The edge of the consumer groups: their steps carried out by the runtime that all groups share.
+
+Source: GroupCoordinatorService (consumerGroupHeartbeat, consumerGroupDescribe).
+"""
+
+from __future__ import annotations
+
+import base64
+import uuid
+from collections.abc import Callable
+
+from wirekafka.clock import Clock
+from wirekafka.config import BrokerConfig
+from wirekafka.coordinator.effects import append_error
+from wirekafka.coordinator.groups.consumer.machine import ConsumerMachine
+from wirekafka.coordinator.groups.consumer.requests import ConsumerHeartbeat, ConsumerHeartbeatResult, DescribedConsumerGroup
+from wirekafka.coordinator.groups.consumer.settings import ConsumerSettings, GroupTimes
+from wirekafka.coordinator.groups.modern.live_topics import LiveTopics
+from wirekafka.coordinator.groups.runtime import GroupRuntime
+from wirekafka.coordinator.groups.types import CONSUMER
+from wirekafka.errors import ErrorCode, KafkaError
+from wirekafka.metadata.features import GROUP_VERSION
+from wirekafka.metadata.topics import Topics
+
+
+def new_member_id() -> str:
+    """A random id as Apache Kafka gives one to a member: a UUID in 22 characters."""
+    return base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
+
+
+class ConsumerGroupRuntime:
+    """The consumer groups of one broker.
+
+    Args:
+        groups: the groups of all types; this makes them know consumer groups, and has to before they are loaded.
+        new_id: a random id of a member, different each time.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        clock: Clock,
+        groups: GroupRuntime,
+        topics: Topics,
+        image: LiveTopics,
+        new_id: Callable[[], str] = new_member_id,
+    ) -> None:
+        self._clock = clock
+        self._groups = groups
+        self._features = topics.features
+        self._is_allowed = CONSUMER in config.items("group.coordinator.rebalance.protocols")
+
+        def times_of(group_id: str) -> GroupTimes:
+            return GroupTimes.of(topics.group_configs.resolve(group_id))
+
+        settings = ConsumerSettings.of(config)
+        self._machine = ConsumerMachine(groups.coordinator, settings, times_of, image, image.hashes, new_id)
+
+    def heartbeat(self, request: ConsumerHeartbeat) -> ConsumerHeartbeatResult:
+        """ConsumerGroupHeartbeat: see `Heartbeats.heartbeat`.
+
+        Raises:
+            KafkaError: as that; UNSUPPORTED_VERSION, if the broker is configured to do without consumer groups or the feature
+                group.version is switched off; or what an append ended with: the member is where it was then.
+        """
+        self._check_served()
+        result, effects = self._machine.heartbeats.heartbeat(request, self._clock.now_ms())
+        error = self._groups.run(request.group_id, effects)
+        if error is not None:
+            raise KafkaError(append_error(error))
+        return result
+
+    def describe(self, group_id: str) -> DescribedConsumerGroup:
+        """A group and its members.
+
+        Raises:
+            KafkaError: UNSUPPORTED_VERSION, INVALID_GROUP_ID, GROUP_ID_NOT_FOUND.
+        """
+        self._check_served()
+        if not group_id:
+            raise KafkaError(ErrorCode.INVALID_GROUP_ID)
+        return self._machine.groups.describe(group_id)
+
+    def _check_served(self) -> None:
+        if not self._is_allowed:
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
+        self._features.require(GROUP_VERSION)

@@ -1,0 +1,258 @@
+"""The group coordinator: all groups of all types and their offsets, and what changes them.
+
+Theory of operation: every entry point is one step. It takes the time, decides, and returns `Effects` for the world to carry
+out. What is in the log is brought about by `replay`, live and at the start alike; only a group's own record is not replayed
+live, because the group that wrote it knows more (who is parked, who is pending).
+
+The classic groups are dealt with here, other types as a `GroupType`.
+
+Rules of this file: no I/O, no clock, no chance: time comes in as `now_ms`, randomness as a function.
+    Invariant: replaying the log gives the same groups, generations, assignments and offsets as the live coordinator has,
+    but for a rebalance that was under way: the generation before it is then the current one.
+
+Source: GroupCoordinatorShard, GroupMetadataManager, OffsetMetadataManager.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from wirekafka.coordinator.effects import (
+    Effects,
+    InitialJoinExpired,
+    JoinExpired,
+    SessionExpired,
+    SyncExpired,
+    TimerEvent,
+    join_timer,
+    session_timer,
+    sync_timer,
+)
+from wirekafka.coordinator.groups.classic.group import ClassicGroup, GroupState, classic_group
+from wirekafka.coordinator.groups.classic.membership import Membership
+from wirekafka.coordinator.groups.classic.rebalance import Rebalancer
+from wirekafka.coordinator.groups.offsets import Offsets
+from wirekafka.coordinator.groups.pending_offsets import OpenTransaction
+from wirekafka.coordinator.groups.records import DECODERS, CoordinatorRecord, Decoder, GroupRecord, OffsetRecord
+from wirekafka.coordinator.groups.requests import DescribedGroup, DescribedMember, JoinResult, ListedGroup, SyncResult
+from wirekafka.coordinator.groups.settings import GroupSettings
+from wirekafka.coordinator.groups.types import SHARE, Group, GroupType
+from wirekafka.errors import ErrorCode, KafkaError
+
+
+class GroupCoordinator:
+    """All groups of one broker.
+
+    Args:
+        partition_of: the partition of __consumer_offsets that holds a group of this id.
+        new_uuid: a random UUID in its usual form, different each time.
+
+    Attributes:
+        groups: by id, whatever their type.
+        kinds: the types of groups besides the classic one.
+        decoders: how a record is read, by the version of its key.
+        membership: JoinGroup, SyncGroup, Heartbeat, LeaveGroup.
+        rebalancer: drives the rebalances of classic groups.
+        offsets: what the groups have committed.
+    """
+
+    def __init__(self, settings: GroupSettings, partition_of: Callable[[str], int], new_uuid: Callable[[], str]) -> None:
+        self.groups: dict[str, Group] = {}
+        self.kinds: dict[str, GroupType] = {}
+        self.decoders: dict[int, Decoder] = dict(DECODERS)
+        self._replayers: dict[type[Any], Callable[[Any], None]] = {}
+        self._settings = settings
+        self.partition_of = partition_of
+        self.rebalancer = Rebalancer(self.groups, settings)
+        self.membership = Membership(self.groups, settings, self.rebalancer, self._create, new_uuid)
+        self.offsets = Offsets(self.groups, settings, self.rebalancer)
+        self._on_timer: dict[type[Any], Callable[[Any, int, Effects], None]] = {
+            SessionExpired: self.rebalancer.on_session_expired,
+            InitialJoinExpired: self.rebalancer.on_initial_join_expired,
+            JoinExpired: self.rebalancer.on_join_expired,
+            SyncExpired: self.rebalancer.on_sync_expired,
+        }
+
+    def add_kind(self, kind: GroupType) -> None:
+        """Makes the coordinator know another type of groups."""
+        self.kinds[kind.group_type] = kind
+        self.decoders.update(kind.decoders)
+        self._replayers.update(kind.replayers)
+        self._on_timer.update(kind.timers)
+
+    def replay(self, record: CoordinatorRecord, offset: int, producer_id: int | None = None) -> None:
+        """Takes over what a record of the log says.
+
+        Args:
+            offset: of the record in its partition.
+            producer_id: whose transaction it is part of, which has not ended yet; None if it counts at once.
+
+        Raises:
+            ProtocolError: no group can be as the record says.
+        """
+        group_id = record.group_id
+        match record:
+            case OffsetRecord():
+                if record.value is not None and group_id not in self.groups:
+                    self._create(group_id, None)
+                if producer_id is None or record.value is None:
+                    self.offsets.replay(record, offset)
+                else:
+                    transaction = OpenTransaction(self.partition_of(group_id), producer_id)
+                    self.offsets.replay_in_transaction(record, offset, transaction)
+            case GroupRecord(value=None):
+                if classic_group(self.groups, group_id) is not None:
+                    self.forget(group_id)
+            case GroupRecord(value=value):
+                assert value is not None
+                self.groups[group_id] = ClassicGroup.of_record(group_id, self.partition_of(group_id), value)
+            case _:
+                self._replayers[type(record)](record)
+
+    def forget(self, group_id: str) -> None:
+        """The log says that there is no such group any more; it stays a simple one while it has offsets."""
+        self.groups.pop(group_id, None)
+        if self.offsets.of_group(group_id) or self.offsets.pending.has_group(group_id):
+            self._create(group_id, None)
+
+    def on_loaded(self, now_ms: int) -> list[tuple[int, Effects]]:
+        """Gives the members found in the log a session to show up in; shrinks groups that are too large by now.
+
+        Returns:
+            For each group that needs something, its partition and what to do.
+        """
+        steps = []
+        for group in list(self.groups.values()):
+            out = Effects()
+            if isinstance(group, ClassicGroup):
+                self._on_loaded_classic(group, now_ms, out)
+            else:
+                self.kinds[group.group_type].on_loaded(group, now_ms, out)
+            if out.timers or out.records:
+                steps.append((group.partition, out))
+        return steps
+
+    def _on_loaded_classic(self, group: ClassicGroup, now_ms: int, out: Effects) -> None:
+        for member in group.members.values():
+            self.rebalancer.renew_session(group, member, out)
+        if len(group.members) > self._settings.max_size:
+            reason = f"{len(group.members)} members are more than group.max.size"
+            self.rebalancer.prepare(group, reason, now_ms, out)
+
+    def on_timer(self, event: TimerEvent, now_ms: int) -> tuple[int, Effects]:
+        """A timer fired; returns the partition of the group that it concerns, and what to do."""
+        out = Effects()
+        self._on_timer[type(event)](event, now_ms, out)
+        return self.partition_of(event.group_id), out
+
+    def list_groups(self, states: Iterable[str], types: Iterable[str]) -> list[ListedGroup]:
+        """The groups in any of the states and of any of the types, named in upper or lower case; of all if none is named."""
+        wanted_states = {state.strip().lower() for state in states}
+        wanted_types = {group_type.lower() for group_type in types}
+        return [
+            ListedGroup(group.group_id, group.listed_protocol_type, group.state_name, group.group_type)
+            for group in self.groups.values()
+            if not wanted_types or group.group_type in wanted_types
+            if not wanted_states or group.state_name.lower() in wanted_states
+        ]
+
+    def describe(self, group_id: str) -> DescribedGroup | None:
+        """A classic group and its members; None if there is no such group."""
+        group = classic_group(self.groups, group_id)
+        if group is None:
+            return None
+        is_stable = group.state is GroupState.STABLE
+        return DescribedGroup(
+            group_id=group_id,
+            state=group.state_name,
+            protocol_type=group.listed_protocol_type,
+            protocol_name=group.protocol_name or "" if is_stable else "",
+            members=[
+                DescribedMember(
+                    member_id=member.member_id,
+                    group_instance_id=member.group_instance_id,
+                    client_id=member.client_id,
+                    client_host=member.client_host,
+                    metadata=member.metadata(group.protocol_name) if is_stable else b"",
+                    assignment=member.assignment,
+                )
+                for member in group.members.values()
+            ],
+        )
+
+    def delete_group(self, group_id: str) -> Effects:
+        """Deletes a group without members, and its offsets.
+
+        Raises:
+            KafkaError: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP.
+        """
+        group = self.groups.get(group_id)
+        if group is None:
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND)
+        group.check_delete()
+        return Effects(records=[*self.offsets.tombstones(group_id), *group.tombstones()])
+
+    def expire(self, now_ms: int) -> list[tuple[int, Effects]]:
+        """Forgets offsets that are past their retention, and groups that have neither offsets nor members left.
+
+        Share groups stay until they are deleted: where they are is not kept as offsets.
+
+        Returns:
+            For each partition that needs it, what to append.
+
+        Source: GroupCoordinatorShard.cleanupGroupMetadata.
+        """
+        by_partition: dict[int, Effects] = {}
+        for group in self.groups.values():
+            records: list[CoordinatorRecord]
+            tombstones, is_forgotten = self.offsets.expired(group, now_ms)
+            records = [*tombstones]
+            if is_forgotten and group.is_empty and group.group_type != SHARE:
+                records += group.tombstones()
+            if records:
+                by_partition.setdefault(group.partition, Effects(is_atomic=False)).records += records
+        return list(by_partition.items())
+
+    def forget_topic(self, topic: str) -> list[tuple[int, Effects]]:
+        """Forgets all groups' offsets in a topic that is deleted, lest they are taken for those of the next of that name.
+
+        Returns:
+            For each partition that needs it, what to append.
+
+        Source: OffsetMetadataManager.onPartitionsDeleted.
+        """
+        by_partition: dict[int, Effects] = {}
+        for group in self.groups.values():
+            records = list(self.offsets.tombstones_of_topic(group.group_id, topic))
+            if records:
+                by_partition.setdefault(group.partition, Effects(is_atomic=False)).records += records
+        return list(by_partition.items())
+
+    def unload(self) -> Effects:
+        """Forgets everything, because the log that holds it is gone; who is parked is answered NOT_COORDINATOR.
+
+        Source: GroupMetadataManager.onUnloaded.
+        """
+        out = Effects()
+        for group in self.groups.values():
+            if isinstance(group, ClassicGroup):
+                self._on_unload_classic(group, out)
+            else:
+                self.kinds[group.group_type].on_unload(group, out)
+        self.groups.clear()
+        self.offsets.clear()
+        return out
+
+    def _on_unload_classic(self, group: ClassicGroup, out: Effects) -> None:
+        out.cancel_timer(join_timer(group.group_id))
+        out.cancel_timer(sync_timer(group.group_id))
+        for member_id in [*group.members, *group.pending_members]:
+            out.cancel_timer(session_timer(group.group_id, member_id))
+        for member in group.members.values():
+            self.rebalancer.answer_join(group, member, JoinResult(ErrorCode.NOT_COORDINATOR, member.member_id), out)
+            self.rebalancer.answer_sync(member, SyncResult(ErrorCode.NOT_COORDINATOR), out)
+
+    def _create(self, group_id: str, now_ms: int | None) -> ClassicGroup:
+        group = self.groups[group_id] = ClassicGroup(group_id, self.partition_of(group_id), state_timestamp_ms=now_ms)
+        return group

@@ -1,0 +1,53 @@
+"""The broker's topics as the coordinator sees them.
+
+Source: CoordinatorMetadataImage, GroupMetadataManager.onMetadataUpdate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from wirekafka.coordinator.groups.modern.topics import MetadataHashes, TopicView
+from wirekafka.metadata.topics import Topic, Topics
+
+
+class LiveTopics:
+    """The table of topics, and how often it has changed; see `TopicImage`.
+
+    Args:
+        now_ms: the wall clock; by it versions grow over restarts too.
+
+    Attributes:
+        hashes: what groups compare, kept up with changes.
+    """
+
+    def __init__(self, topics: Topics, rack: str | None, now_ms: Callable[[], int]) -> None:
+        self._topics = topics
+        self._now_ms = now_ms
+        self.rack = rack
+        self.revision = 1
+        self.version = now_ms()
+        self.hashes = MetadataHashes(self)
+        topics.on_change.append(self._on_change)
+        topics.on_delete.append(self._on_delete)
+
+    def find(self, name: str) -> TopicView | None:
+        """The topic of this name."""
+        return self._topics.find(name)
+
+    def find_by_id(self, topic_id: bytes) -> TopicView | None:
+        """The topic of this id."""
+        return self._topics.find_by_id(topic_id)
+
+    def __iter__(self) -> Iterator[TopicView]:
+        """All of them."""
+        return iter(self._topics)
+
+    def _on_change(self, topic: Topic) -> None:
+        self.hashes.forget(topic.name)
+        self.revision += 1
+        self.version = max(self._now_ms(), self.version + 1)
+
+    def _on_delete(self, topic: Topic) -> None:
+        self.hashes.forget(topic.name)
+        self.revision += 1

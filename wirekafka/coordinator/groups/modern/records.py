@@ -1,0 +1,162 @@
+"""What the records of consumer groups and of share groups have in common: keys, epochs, targets, and how they are read.
+
+Each type of groups has key versions of its own for them, by which a reader of __consumer_offsets tells them apart; so each makes
+a class of its own from those here.
+
+Rules of this file: written is version 0, which is all there is; what later releases tag on is skipped when read.
+
+Source: GroupCoordinatorRecordHelpers of Apache Kafka 4.3; its Consumer*.json and Share*.json, which agree in this.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Self, TypeVar
+
+from wirekafka.coordinator.groups.modern.topics import Partitions
+from wirekafka.coordinator.groups.records import read, version_of, versioned
+from wirekafka.names import ZERO_TOPIC_ID
+from wirekafka.wire.codec import Buffer
+from wirekafka.wire.types import Int32, Int64, Message, String, Uuid, tag
+
+M = TypeVar("M", bound=Message)
+
+
+class GroupKey(Message):
+    """The key of what there is once for a group."""
+
+    group_id: String = ""
+
+
+class MemberKey(Message):
+    """The key of what there is once for a member."""
+
+    group_id: String = ""
+    member_id: String = ""
+
+
+class TargetEpochValue(Message):
+    """ConsumerGroupTargetAssignmentMetadataValue, ShareGroupTargetAssignmentMetadataValue."""
+
+    assignment_epoch: Int32 = 0
+    assignment_timestamp: Annotated[Int64, tag(0, 0)] = 0
+
+
+class TopicPartition(Message):
+    """Partitions of one topic."""
+
+    topic_id: Uuid = ZERO_TOPIC_ID
+    partitions: list[Int32] = []
+
+
+class TargetValue(Message):
+    """ConsumerGroupTargetAssignmentMemberValue, ShareGroupTargetAssignmentMemberValue."""
+
+    topic_partitions: list[TopicPartition] = []
+
+
+@dataclass(slots=True)
+class EpochRecord:
+    """A group is in this epoch from now on; None: it is no more."""
+
+    KEY_VERSION: ClassVar[int]
+    VALUE: ClassVar[type[Any]]
+
+    group_id: str
+    epoch: int | None
+    metadata_hash: int = 0
+
+    def encode(self) -> tuple[bytes, bytes | None]:
+        """The key and the value."""
+        value = None if self.epoch is None else self.VALUE(epoch=self.epoch, metadata_hash=self.metadata_hash)
+        return group_key(self.KEY_VERSION, self.group_id), value_of(value)
+
+    @classmethod
+    def decode(cls, version: int, key: Buffer, value: Buffer | None) -> Self:
+        """The record; see `Decoder`."""
+        group_id = read_key(GroupKey, version, key).group_id
+        found = read_value(cls.VALUE, value)
+        return cls(group_id, None) if found is None else cls(group_id, found.epoch, found.metadata_hash)
+
+
+@dataclass(slots=True)
+class TargetsRecord:
+    """The members' targets are those of this epoch from now on; None: there are none."""
+
+    KEY_VERSION: ClassVar[int]
+
+    group_id: str
+    epoch: int | None
+    timestamp_ms: int = 0
+
+    def encode(self) -> tuple[bytes, bytes | None]:
+        """The key and the value."""
+        value = None
+        if self.epoch is not None:
+            value = TargetEpochValue(assignment_epoch=self.epoch, assignment_timestamp=self.timestamp_ms)
+        return group_key(self.KEY_VERSION, self.group_id), value_of(value)
+
+    @classmethod
+    def decode(cls, version: int, key: Buffer, value: Buffer | None) -> Self:
+        """The record; see `Decoder`."""
+        group_id = read_key(GroupKey, version, key).group_id
+        found = read_value(TargetEpochValue, value)
+        return cls(group_id, None) if found is None else cls(group_id, found.assignment_epoch, found.assignment_timestamp)
+
+
+@dataclass(slots=True)
+class MemberTargetRecord:
+    """A member's target; None: it has none."""
+
+    KEY_VERSION: ClassVar[int]
+
+    group_id: str
+    member_id: str
+    target: Partitions | None
+
+    def encode(self) -> tuple[bytes, bytes | None]:
+        """The key and the value."""
+        value = None if self.target is None else TargetValue(topic_partitions=to_topics(self.target))
+        return member_key(self.KEY_VERSION, self.group_id, self.member_id), value_of(value)
+
+    @classmethod
+    def decode(cls, version: int, key: Buffer, value: Buffer | None) -> Self:
+        """The record; see `Decoder`."""
+        name = read_key(MemberKey, version, key)
+        found = read_value(TargetValue, value)
+        return cls(name.group_id, name.member_id, None if found is None else from_topics(found.topic_partitions))
+
+
+def group_key(version: int, group_id: str) -> bytes:
+    """The key of what there is once for a group."""
+    return versioned(GroupKey(group_id=group_id), version)
+
+
+def member_key(version: int, group_id: str, member_id: str) -> bytes:
+    """The key of what there is once for a member."""
+    return versioned(MemberKey(group_id=group_id, member_id=member_id), version)
+
+
+def value_of(value: Message | None) -> bytes | None:
+    """The value's bytes; of None a tombstone."""
+    return None if value is None else versioned(value, 0, is_flexible=True)
+
+
+def read_key(cls: type[M], version: int, key: Buffer) -> M:
+    """The key, whose version says of what kind the record is."""
+    return read(cls, version, key, newest=version, flexible_since=version + 1)
+
+
+def read_value(cls: type[M], value: Buffer | None) -> M | None:
+    """The value; None of a tombstone."""
+    return None if value is None else read(cls, version_of(value), value, newest=0, flexible_since=0)
+
+
+def to_topics(partitions: Partitions) -> list[TopicPartition]:
+    """Partitions as records have them."""
+    return [TopicPartition(topic_id=topic_id, partitions=sorted(indexes)) for topic_id, indexes in partitions.items()]
+
+
+def from_topics(topics: list[TopicPartition]) -> Partitions:
+    """Partitions as records have them; topics without any are left out."""
+    return {topic.topic_id: frozenset(topic.partitions) for topic in topics if topic.partitions}

@@ -1,0 +1,292 @@
+"""What groups have read: committed offsets, their deletion and their expiry.
+
+Theory of operation: an offset that is committed in a transaction is pending until the marker in its partition of
+__consumer_offsets says how the transaction ended. Of two commits the one that is later in the log counts, so one that was made
+outside while a transaction was open is not undone by the transaction's end.
+
+Rules of this file: offsets change in `replay` and `complete_transaction` only; what wants them changed writes records.
+    Invariant: who has offsets is in `groups`; a group that exists for its offsets only is a simple one, without a protocol.
+
+Source: OffsetMetadataManager, OffsetExpirationConditionImpl, ClassicGroup (validateOffsetCommit, offsetExpirationCondition);
+KIP-211 for what expires when.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from wirekafka.coordinator.effects import Effects, WritingProducer
+from wirekafka.coordinator.groups.classic.group import ClassicGroup, GroupState
+from wirekafka.coordinator.groups.classic.rebalance import Rebalancer
+from wirekafka.coordinator.groups.pending_offsets import OpenTransaction, PendingOffsets
+from wirekafka.coordinator.groups.records import MAX_STRING_BYTES, CommittedOffset, OffsetRecord
+from wirekafka.coordinator.groups.requests import CommitRequest, GroupOffsets, PartitionCommit
+from wirekafka.coordinator.groups.settings import GroupSettings
+from wirekafka.coordinator.groups.types import Group
+from wirekafka.errors import ErrorCode, KafkaError
+
+MAX_TIMESTAMP_MS = 0x7FFFFFFFFFFFFFFF
+
+
+class Offsets:
+    """The committed offsets of all groups.
+
+    Args:
+        groups: all groups, by id; shared with the rest of the coordinator.
+
+    Attributes:
+        pending: those of open transactions.
+    """
+
+    def __init__(self, groups: dict[str, Group], settings: GroupSettings, rebalancer: Rebalancer) -> None:
+        self._groups = groups
+        self._settings = settings
+        self._rebalancer = rebalancer
+        self._by_group: dict[str, GroupOffsets] = {}
+        self.pending = PendingOffsets()
+
+    def of_group(self, group_id: str) -> GroupOffsets:
+        """What the group has committed; empty if there is no such group. Not to be changed."""
+        return self._by_group.get(group_id, {})
+
+    def count(self) -> int:
+        """How many offsets there are."""
+        return sum(len(partitions) for topics in self._by_group.values() for partitions in topics.values())
+
+    def fetch(self, group_id: str, member_id: str | None, member_epoch: int) -> GroupOffsets:
+        """What the group has committed; empty if there is no such group, or it is of a type without. Not to be changed.
+
+        Args:
+            member_epoch: of the member that asks; -1 for whoever is none.
+
+        Raises:
+            KafkaError: as the group's `check_fetch` says.
+
+        Source: OffsetMetadataManager.fetchOffsets.
+        """
+        group = self._groups.get(group_id)
+        if group is None:
+            return {}
+        try:
+            group.check_fetch(member_id, member_epoch)
+        except KafkaError as error:
+            if error.code is ErrorCode.GROUP_ID_NOT_FOUND:
+                return {}
+            raise
+        return self.of_group(group_id)
+
+    def commit(self, request: CommitRequest, now_ms: int) -> tuple[list[ErrorCode], Effects]:
+        """Commits offsets; each gets an error or NONE, in the order of the request.
+
+        A member's commit keeps its session alive, and one from outside is accepted while the group has no members.
+
+        Raises:
+            KafkaError: for all of them: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION, GROUP_ID_NOT_FOUND,
+                REBALANCE_IN_PROGRESS. For one it is OFFSET_METADATA_TOO_LARGE.
+        """
+        out = Effects()
+        group = self._check_commit(request)
+        if isinstance(group, ClassicGroup) and group.state in (GroupState.STABLE, GroupState.PREPARING_REBALANCE):
+            self._rebalancer.renew_session(group, group.members[request.member_id], out)
+        return self._write(request, now_ms, out), out
+
+    def commit_in_transaction(
+        self, request: CommitRequest, producer: WritingProducer, now_ms: int
+    ) -> tuple[list[ErrorCode], Effects]:
+        """Commits offsets as part of a producer's transaction: they count once that is committed.
+
+        Who names the group's generation and member is held to them (KIP-447); an old producer names none. A member's session
+        is not renewed by it.
+
+        Raises:
+            KafkaError: for all of them: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION. For one it is
+                OFFSET_METADATA_TOO_LARGE.
+
+        Source: OffsetMetadataManager.commitTransactionalOffset.
+        """
+        out = Effects(producer=producer)
+        self._check_transactional_commit(request)
+        return self._write(request, now_ms, out), out
+
+    def _write(self, request: CommitRequest, now_ms: int, out: Effects) -> list[ErrorCode]:
+        expire_timestamp_ms = None
+        if request.retention_time_ms is not None:
+            expire_timestamp_ms = min(now_ms + request.retention_time_ms, MAX_TIMESTAMP_MS)
+        errors = []
+        for commit in request.commits:
+            if self._is_too_large(commit.metadata):
+                errors.append(ErrorCode.OFFSET_METADATA_TOO_LARGE)
+                continue
+            errors.append(ErrorCode.NONE)
+            value = _committed(commit, now_ms, expire_timestamp_ms)
+            out.records.append(OffsetRecord(request.group_id, commit.topic, commit.partition, value))
+        return errors
+
+    def delete(self, group_id: str, partitions: list[tuple[str, int]]) -> tuple[list[ErrorCode], Effects]:
+        """Forgets offsets of topics that no member reads; each gets GROUP_SUBSCRIBED_TO_TOPIC or NONE.
+
+        Raises:
+            KafkaError: for all of them: INVALID_GROUP_ID, GROUP_ID_NOT_FOUND; NON_EMPTY_GROUP if the members' topics are
+                not known to the coordinator.
+        """
+        if not group_id:
+            raise KafkaError(ErrorCode.INVALID_GROUP_ID)
+        group = self._groups.get(group_id)
+        if group is None:
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND)
+        group.check_offset_delete()
+        out = Effects()
+        errors = []
+        committed = self.of_group(group_id)
+        for topic, partition in partitions:
+            if group.is_subscribed_to(topic):
+                errors.append(ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC)
+                continue
+            errors.append(ErrorCode.NONE)
+            if partition in committed.get(topic, {}) or self.pending.has((group_id, topic, partition)):
+                out.records.append(OffsetRecord(group_id, topic, partition, None))
+        return errors, out
+
+    def tombstones(self, group_id: str) -> Iterator[OffsetRecord]:
+        """What makes a group forget all its offsets, and those that are pending."""
+        committed = self.of_group(group_id)
+        for topic, partitions in committed.items():
+            for partition in partitions:
+                yield OffsetRecord(group_id, topic, partition, None)
+        for topic, partition in self.pending.of_group(group_id):
+            if partition not in committed.get(topic, {}):
+                yield OffsetRecord(group_id, topic, partition, None)
+
+    def tombstones_of_topic(self, group_id: str, topic: str) -> Iterator[OffsetRecord]:
+        """What makes a group forget its offsets in a topic, and those that are pending."""
+        committed = self.of_group(group_id).get(topic, {})
+        for partition in committed:
+            yield OffsetRecord(group_id, topic, partition, None)
+        for pending_topic, partition in self.pending.of_group(group_id):
+            if pending_topic == topic and partition not in committed:
+                yield OffsetRecord(group_id, topic, partition, None)
+
+    def expired(self, group: Group, now_ms: int) -> tuple[list[OffsetRecord], bool]:
+        """The tombstones of a group's expired offsets, and whether none will be left.
+
+        An offset that a transaction is about to change does not expire, and a group with pending ones has some left.
+
+        Source: OffsetMetadataManager.cleanupExpiredOffsets.
+        """
+        has_pending = self.pending.has_group(group.group_id)
+        committed = self._by_group.get(group.group_id)
+        if committed is None:
+            return [], not has_pending
+        tombstones = [
+            OffsetRecord(group.group_id, topic, partition, None)
+            for topic, partitions in committed.items()
+            if not group.is_subscribed_to(topic)
+            for partition, offset in partitions.items()
+            if self._is_expired(group, offset, now_ms)
+            if not (has_pending and self.pending.has((group.group_id, topic, partition)))
+        ]
+        return tombstones, not has_pending and len(tombstones) == sum(map(len, committed.values()))
+
+    def replay(self, record: OffsetRecord, offset: int) -> None:
+        """Takes over what a record says, which is at that offset of its partition.
+
+        Source: OffsetMetadataManager.replay.
+        """
+        value = record.value
+        if value is None:
+            self._forget(record)
+            return
+        value.record_offset = offset
+        by_topic = self._by_group.get(record.group_id)
+        if by_topic is None:
+            by_topic = self._by_group[record.group_id] = {}
+        by_partition = by_topic.get(record.topic)
+        if by_partition is None:
+            by_partition = by_topic[record.topic] = {}
+        by_partition[record.partition] = value
+
+    def replay_in_transaction(self, record: OffsetRecord, offset: int, transaction: OpenTransaction) -> None:
+        """Takes over what a record of an open transaction says."""
+        assert record.value is not None, "no transaction deletes offsets"
+        record.value.record_offset = offset
+        self.pending.add(transaction, record)
+
+    def complete_transaction(self, log_partition: int, producer_id: int, *, is_commit: bool) -> None:
+        """A transaction has ended by a marker in a partition of __consumer_offsets: its offsets count, or never will.
+
+        Source: OffsetMetadataManager.replayEndTransactionMarker.
+        """
+        taken = self.pending.take(OpenTransaction(log_partition, producer_id))
+        if not is_commit:
+            return
+        for (group_id, topic, partition), offset in taken.items():
+            by_partition = self._by_group.setdefault(group_id, {}).setdefault(topic, {})
+            known = by_partition.get(partition)
+            if known is None or known.record_offset < offset.record_offset:
+                by_partition[partition] = offset
+
+    def _forget(self, record: OffsetRecord) -> None:
+        if self.pending:
+            self.pending.drop((record.group_id, record.topic, record.partition))
+        by_topic = self._by_group.get(record.group_id, {})
+        by_partition = by_topic.get(record.topic, {})
+        by_partition.pop(record.partition, None)
+        if not by_partition:
+            by_topic.pop(record.topic, None)
+        if not by_topic:
+            self._by_group.pop(record.group_id, None)
+
+    def clear(self) -> None:
+        """Forgets everything: the log that holds it is gone."""
+        self._by_group.clear()
+        self.pending.clear()
+
+    def _check_commit(self, request: CommitRequest) -> Group | None:
+        """The group, or None for one that comes to be by this commit.
+
+        Source: OffsetMetadataManager.validateOffsetCommit.
+        """
+        group = self._groups.get(request.group_id)
+        if group is None:
+            if request.generation_id < 0:
+                return None
+            is_known = request.knows_consumer_protocol
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND if is_known else ErrorCode.ILLEGAL_GENERATION)
+        group.check_commit(request, is_transactional=False)
+        return group
+
+    def _check_transactional_commit(self, request: CommitRequest) -> None:
+        """Source: OffsetMetadataManager.validateTransactionalOffsetCommit."""
+        group = self._groups.get(request.group_id)
+        if group is None:
+            if request.generation_id >= 0:
+                raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
+            return
+        try:
+            group.check_commit(request, is_transactional=True)
+        except KafkaError as error:
+            if error.code is ErrorCode.STALE_MEMBER_EPOCH:
+                raise KafkaError(ErrorCode.ILLEGAL_GENERATION) from None
+            raise
+
+    def _is_too_large(self, metadata: str) -> bool:
+        if not metadata:
+            return False
+        return len(metadata) > self._settings.offset_metadata_max_bytes or len(metadata.encode()) > MAX_STRING_BYTES
+
+    def _is_expired(self, group: Group, offset: CommittedOffset, now_ms: int) -> bool:
+        """Whether an offset that no member reads on from is to be forgotten.
+
+        Where offsets expire at all, a commit that named its own retention goes by that.
+        """
+        since_ms = group.offset_age_starts_ms(offset)
+        if since_ms is None:
+            return False
+        if offset.expire_timestamp_ms is not None:
+            return now_ms >= offset.expire_timestamp_ms
+        return now_ms - since_ms >= self._settings.offsets_retention_ms
+
+
+def _committed(commit: PartitionCommit, now_ms: int, expire_timestamp_ms: int | None) -> CommittedOffset:
+    timestamp_ms = now_ms if commit.commit_timestamp_ms is None else commit.commit_timestamp_ms
+    return CommittedOffset(commit.offset, commit.leader_epoch, commit.metadata, timestamp_ms, expire_timestamp_ms)

@@ -1,0 +1,90 @@
+"""Offsets of transactions that are still open: nobody's offsets yet, but whoever wants stable ones has to wait for them.
+
+Rules of this file:
+    Invariant: `_holders` says of each offset in `_offsets` which transactions have it, and of no other.
+    A transaction belongs to one partition of __consumer_offsets, whose marker ends it; a producer may have one in each.
+
+Source: OffsetMetadataManager (pendingTransactionalOffsets, openTransactions); KIP-98, KIP-447.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from wirekafka.coordinator.groups.records import CommittedOffset, OffsetRecord
+
+
+class OpenTransaction(NamedTuple):
+    """A producer's transaction in a partition of __consumer_offsets."""
+
+    partition: int
+    producer_id: int
+
+
+Place = tuple[str, str, int]
+"""What an offset is of: group, topic, partition."""
+
+
+class PendingOffsets:
+    """The offsets of all open transactions."""
+
+    def __init__(self) -> None:
+        self._offsets: dict[OpenTransaction, dict[Place, CommittedOffset]] = {}
+        self._holders: dict[str, dict[tuple[str, int], set[OpenTransaction]]] = {}
+        """By group, then topic and partition."""
+
+    def __bool__(self) -> bool:
+        return bool(self._offsets)
+
+    def add(self, transaction: OpenTransaction, record: OffsetRecord) -> None:
+        """Keeps an offset until its transaction ends."""
+        assert record.value is not None, "no transaction deletes offsets"
+        group_id, topic, partition = record.group_id, record.topic, record.partition
+        self._offsets.setdefault(transaction, {})[group_id, topic, partition] = record.value
+        self._holders.setdefault(group_id, {}).setdefault((topic, partition), set()).add(transaction)
+
+    def drop(self, place: Place) -> None:
+        """Forgets an offset in whatever transactions it is: it was deleted, and shall not come back with a commit."""
+        group_id, topic, partition = place
+        for transaction in tuple(self._holders.get(group_id, {}).get((topic, partition), ())):
+            offsets = self._offsets[transaction]
+            del offsets[place]
+            if not offsets:
+                del self._offsets[transaction]
+            self._let_go(transaction, place)
+
+    def take(self, transaction: OpenTransaction) -> dict[Place, CommittedOffset]:
+        """The offsets of a transaction that ends; they are pending no more."""
+        offsets = self._offsets.pop(transaction, {})
+        for place in offsets:
+            self._let_go(transaction, place)
+        return offsets
+
+    def has(self, place: Place) -> bool:
+        """Whether some transaction is about to change this offset."""
+        group_id, topic, partition = place
+        return (topic, partition) in self._holders.get(group_id, ())
+
+    def has_group(self, group_id: str) -> bool:
+        """Whether some transaction is about to change offsets of the group."""
+        return group_id in self._holders
+
+    def of_group(self, group_id: str) -> Iterator[tuple[str, int]]:
+        """The partitions of which a group's offsets are pending, each once."""
+        return iter(self._holders.get(group_id, ()))
+
+    def clear(self) -> None:
+        """Forgets everything: the log that holds it is gone."""
+        self._offsets.clear()
+        self._holders.clear()
+
+    def _let_go(self, transaction: OpenTransaction, place: Place) -> None:
+        group_id, topic, partition = place
+        places = self._holders[group_id]
+        holders = places[topic, partition]
+        holders.remove(transaction)
+        if not holders:
+            del places[topic, partition]
+        if not places:
+            del self._holders[group_id]

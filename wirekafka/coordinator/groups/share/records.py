@@ -1,0 +1,279 @@
+"""The records of share groups in __consumer_offsets, in Apache Kafka's own format.
+
+A group is one record of its epoch, one of the epoch of its target, one that says which partitions' state is initialised, and
+for each member three: what it said of itself, its target, what it has of it.
+
+Rules of this file: written is version 0, which is all there is; what later releases tag on is skipped when read.
+
+Source: ShareGroup*Key.json and ShareGroup*Value.json, GroupCoordinatorRecordHelpers of Apache Kafka 4.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated
+
+from wirekafka.coordinator.groups.modern.records import (
+    EpochRecord,
+    GroupKey,
+    MemberKey,
+    MemberTargetRecord,
+    TargetsRecord,
+    TopicPartition,
+    from_topics,
+    group_key,
+    member_key,
+    read_key,
+    read_value,
+    to_topics,
+    value_of,
+)
+from wirekafka.coordinator.groups.modern.topics import Partitions
+from wirekafka.coordinator.groups.records import Decoder
+from wirekafka.names import ZERO_TOPIC_ID
+from wirekafka.wire.codec import Buffer
+from wirekafka.wire.types import Int8, Int32, Int64, Message, NullableString, String, Uuid, nullable
+
+MEMBER_KEY_VERSION = 10
+GROUP_EPOCH_KEY_VERSION = 11
+TARGET_EPOCH_KEY_VERSION = 12
+TARGET_KEY_VERSION = 13
+CURRENT_KEY_VERSION = 14
+STATE_PARTITIONS_KEY_VERSION = 15
+
+STABLE = 0
+"""The state of every member: nobody waits for anybody."""
+
+
+class MemberValue(Message):
+    """ShareGroupMemberMetadataValue."""
+
+    rack_id: Annotated[NullableString, nullable(0)] = None
+    client_id: String = ""
+    client_host: String = ""
+    subscribed_topic_names: list[String] = []
+
+
+class GroupEpochValue(Message):
+    """ShareGroupMetadataValue."""
+
+    epoch: Int32 = 0
+    metadata_hash: Int64 = 0
+
+
+class CurrentValue(Message):
+    """ShareGroupCurrentMemberAssignmentValue."""
+
+    member_epoch: Int32 = 0
+    previous_member_epoch: Int32 = 0
+    state: Int8 = STABLE
+    assigned_partitions: list[TopicPartition] = []
+
+
+class TopicPartitionsInfo(Message):
+    """Partitions of one topic whose state is initialised, or about to be."""
+
+    topic_id: Uuid = ZERO_TOPIC_ID
+    topic_name: String = ""
+    partitions: list[Int32] = []
+
+
+class TopicInfo(Message):
+    """A topic whose state is about to be deleted."""
+
+    topic_id: Uuid = ZERO_TOPIC_ID
+    topic_name: String = ""
+
+
+class StatePartitionsValue(Message):
+    """ShareGroupStatePartitionMetadataValue."""
+
+    initializing_topics: list[TopicPartitionsInfo] = []
+    initialized_topics: list[TopicPartitionsInfo] = []
+    deleting_topics: list[TopicInfo] = []
+
+
+@dataclass(frozen=True, slots=True)
+class ShareMember:
+    """A member of a share group.
+
+    Attributes:
+        member_epoch: the epoch of the target that it has.
+        previous_member_epoch: the one before, which its next heartbeat may still have.
+        assigned: what it fetches from.
+    """
+
+    member_id: str
+    member_epoch: int = 0
+    previous_member_epoch: int = -1
+    rack_id: str | None = None
+    client_id: str = ""
+    client_host: str = ""
+    subscribed_topic_names: frozenset[str] = frozenset()
+    assigned: Partitions = field(default_factory=dict)
+
+
+InitializedTopics = dict[bytes, tuple[str, frozenset[int]]]
+"""Partitions whose state is initialised, by the id of their topic, with its name."""
+
+
+@dataclass(slots=True)
+class ShareMemberRecord:
+    """What a member said of itself; None: it is no more. Of the member, only that counts."""
+
+    group_id: str
+    member_id: str
+    member: ShareMember | None
+
+    def encode(self) -> tuple[bytes, bytes | None]:
+        """The key and the value."""
+        value = None
+        if self.member is not None:
+            value = MemberValue(
+                rack_id=self.member.rack_id,
+                client_id=self.member.client_id,
+                client_host=self.member.client_host,
+                subscribed_topic_names=sorted(self.member.subscribed_topic_names),
+            )
+        return member_key(MEMBER_KEY_VERSION, self.group_id, self.member_id), value_of(value)
+
+
+class ShareGroupEpochRecord(EpochRecord):
+    """A group is in this epoch from now on; None: it is no more."""
+
+    __slots__ = ()
+    KEY_VERSION = GROUP_EPOCH_KEY_VERSION
+    VALUE = GroupEpochValue
+
+
+class ShareTargetEpochRecord(TargetsRecord):
+    """The members' targets are those of this epoch from now on; None: there are none."""
+
+    __slots__ = ()
+    KEY_VERSION = TARGET_EPOCH_KEY_VERSION
+
+
+class ShareTargetRecord(MemberTargetRecord):
+    """A member's target; None: it has none."""
+
+    __slots__ = ()
+    KEY_VERSION = TARGET_KEY_VERSION
+
+
+@dataclass(slots=True)
+class ShareCurrentRecord:
+    """What a member has of its target; None: nothing. Of the member, only that counts."""
+
+    group_id: str
+    member_id: str
+    member: ShareMember | None
+
+    def encode(self) -> tuple[bytes, bytes | None]:
+        """The key and the value."""
+        value = None
+        if self.member is not None:
+            value = CurrentValue(
+                member_epoch=self.member.member_epoch,
+                previous_member_epoch=self.member.previous_member_epoch,
+                assigned_partitions=to_topics(self.member.assigned),
+            )
+        return member_key(CURRENT_KEY_VERSION, self.group_id, self.member_id), value_of(value)
+
+
+@dataclass(slots=True)
+class StatePartitionsRecord:
+    """The partitions of which there is state in __share_group_state; None: the group is no more.
+
+    Attributes:
+        deleting: topics whose state is to be deleted, by id, with their names. This broker deletes it before it says so, and
+            neither writes these nor topics that are being initialised; Apache Kafka does.
+    """
+
+    group_id: str
+    initialized: InitializedTopics | None
+    initializing: InitializedTopics = field(default_factory=dict)
+    deleting: dict[bytes, str] = field(default_factory=dict)
+
+    def encode(self) -> tuple[bytes, bytes | None]:
+        """The key and the value."""
+        value = None
+        if self.initialized is not None:
+            value = StatePartitionsValue(
+                initializing_topics=_to_infos(self.initializing),
+                initialized_topics=_to_infos(self.initialized),
+                deleting_topics=[TopicInfo(topic_id=topic_id, topic_name=name) for topic_id, name in self.deleting.items()],
+            )
+        return group_key(STATE_PARTITIONS_KEY_VERSION, self.group_id), value_of(value)
+
+
+ShareGroupRecord = (
+    ShareMemberRecord
+    | ShareGroupEpochRecord
+    | ShareTargetEpochRecord
+    | ShareTargetRecord
+    | ShareCurrentRecord
+    | StatePartitionsRecord
+)
+
+
+def _to_infos(topics: InitializedTopics) -> list[TopicPartitionsInfo]:
+    return [
+        TopicPartitionsInfo(topic_id=topic_id, topic_name=name, partitions=sorted(partitions))
+        for topic_id, (name, partitions) in topics.items()
+    ]
+
+
+def _from_infos(infos: list[TopicPartitionsInfo]) -> InitializedTopics:
+    return {info.topic_id: (info.topic_name, frozenset(info.partitions)) for info in infos}
+
+
+def _decode_member(version: int, key: Buffer, value: Buffer | None) -> ShareMemberRecord:
+    name = read_key(MemberKey, version, key)
+    found = read_value(MemberValue, value)
+    member = None
+    if found is not None:
+        member = ShareMember(
+            name.member_id,
+            rack_id=found.rack_id,
+            client_id=found.client_id,
+            client_host=found.client_host,
+            subscribed_topic_names=frozenset(found.subscribed_topic_names),
+        )
+    return ShareMemberRecord(name.group_id, name.member_id, member)
+
+
+def _decode_current(version: int, key: Buffer, value: Buffer | None) -> ShareCurrentRecord:
+    name = read_key(MemberKey, version, key)
+    found = read_value(CurrentValue, value)
+    member = None
+    if found is not None:
+        member = ShareMember(
+            name.member_id,
+            member_epoch=found.member_epoch,
+            previous_member_epoch=found.previous_member_epoch,
+            assigned=from_topics(found.assigned_partitions),
+        )
+    return ShareCurrentRecord(name.group_id, name.member_id, member)
+
+
+def _decode_state_partitions(version: int, key: Buffer, value: Buffer | None) -> StatePartitionsRecord:
+    group_id = read_key(GroupKey, version, key).group_id
+    found = read_value(StatePartitionsValue, value)
+    if found is None:
+        return StatePartitionsRecord(group_id, None)
+    deleting = {topic.topic_id: topic.topic_name for topic in found.deleting_topics}
+    return StatePartitionsRecord(
+        group_id, _from_infos(found.initialized_topics), _from_infos(found.initializing_topics), deleting
+    )
+
+
+SHARE_DECODERS: Mapping[int, Decoder] = {
+    MEMBER_KEY_VERSION: _decode_member,
+    GROUP_EPOCH_KEY_VERSION: ShareGroupEpochRecord.decode,
+    TARGET_EPOCH_KEY_VERSION: ShareTargetEpochRecord.decode,
+    TARGET_KEY_VERSION: ShareTargetRecord.decode,
+    CURRENT_KEY_VERSION: _decode_current,
+    STATE_PARTITIONS_KEY_VERSION: _decode_state_partitions,
+}
+"""How the records are read, by the version of their key."""

@@ -1,0 +1,1 @@
+"""Delivery of records to share groups: share partitions, acquisition, sessions and fetching."""

@@ -1,0 +1,347 @@
+"""ShareFetch, beneath the protocol: reads what a group has not had, acquires it for a member, or waits.
+
+Theory of operation: a fetch goes through its partitions, each of which may give an equal part of `max_bytes`. What is read is a
+region of a file, whose batches are known by their headers alone; of these, `SharePartition.acquire` picks, and the region is
+cut to what was picked. A fetch that finds too little waits: it is woken by what is appended, and by what other members give
+back, and tries again. One that has tried and found nothing costs little, since its share partitions know that there is nothing
+between their last record and the end of the log.
+
+Rules of this file: no bytes of records are looked at, but for their batches' headers.
+
+Source: kafka.server.share.DelayedShareFetch, ShareFetchUtils; PartitionMaxBytesStrategy.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+import structlog
+
+from wirekafka.coordinator.share_delivery.acquisition import Acquired, AcquireMode, AcquireRequest, Limits, LogBatch
+from wirekafka.coordinator.share_delivery.in_flight import Range, overlapping
+from wirekafka.coordinator.share_delivery.partitions import LoadedPartition, SharePartitionManager
+from wirekafka.coordinator.share_state.records import ShareKey
+from wirekafka.errors import ErrorCode, KafkaError
+from wirekafka.log.storage import FileRegion
+from wirekafka.pending import Pending
+from wirekafka.wire.batch import HEADER_SIZE, BatchHeader
+
+if TYPE_CHECKING:
+    from wirekafka.clock import Clock, Timer
+    from wirekafka.replication.partition import Partition
+    from wirekafka.replication.purgatory import Purgatory
+
+log = structlog.get_logger(__name__)
+
+MOST_ATTEMPTS = 100
+"""How often a partition is read anew because all that was read turned out to be for nobody."""
+
+
+@dataclass(slots=True)
+class FetchWish:
+    """What a member wants.
+
+    Attributes:
+        partitions: in the order in which they are served.
+        is_current: whether the member still waits for the answer; False once its session has ended, or gone on without it.
+    """
+
+    group_id: str
+    member_id: str
+    partitions: list[ShareKey]
+    max_wait_ms: int
+    min_bytes: int
+    max_bytes: int
+    max_records: int
+    batch_size: int
+    mode: AcquireMode = AcquireMode.BATCH_OPTIMIZED
+    is_current: Callable[[], bool] = lambda: True
+
+
+@dataclass(slots=True)
+class Fetched:
+    """What one partition gave.
+
+    Attributes:
+        records: whole batches: a region of a file, or no bytes.
+        acquired: which of the records the member now has.
+    """
+
+    error: KafkaError | None = None
+    records: FileRegion | bytes = b""
+    acquired: list[Acquired] = field(default_factory=list)
+
+
+FetchResult = dict[ShareKey, Fetched]
+"""What the partitions gave; those are left out from which nothing could be acquired now."""
+
+
+class _Batch(NamedTuple):
+    """A batch within a region."""
+
+    offsets: LogBatch
+    position: int
+    size_bytes: int
+    producer_id: int
+    may_be_aborted: bool
+
+
+class _Reading(NamedTuple):
+    loaded: LoadedPartition
+    fetch_offset: int
+    max_bytes: int
+    region: FileRegion | bytes
+
+
+class ShareFetches:
+    """Carries out fetches of share groups."""
+
+    def __init__(self, partitions: SharePartitionManager, purgatory: Purgatory, clock: Clock) -> None:
+        self._partitions = partitions
+        self._purgatory = purgatory
+        self._clock = clock
+
+    def fetch(self, wish: FetchWish) -> Pending[FetchResult]:
+        """Gives what there is, or waits for it."""
+        if not wish.partitions or wish.max_records <= 0 or wish.max_bytes <= 0:
+            done: Pending[FetchResult] = Pending()
+            done.complete({})
+            return done
+        delayed = DelayedShareFetch(self, self._purgatory, wish)
+        delayed.finish()
+        if not delayed.pending.is_done:
+            delayed.wait()
+        return delayed.pending
+
+    def load(self, wish: FetchWish) -> tuple[list[LoadedPartition], FetchResult]:
+        """The share partitions of a fetch, and what is wrong with others."""
+        loaded, errors = [], {}
+        for key in wish.partitions:
+            try:
+                each = self._partitions.load(key)
+                each.partition.check_online()
+                loaded.append(each)
+            except KafkaError as error:
+                errors[key] = Fetched(error)
+        return loaded, errors
+
+    def attempt(self, wish: FetchWish, *, is_last: bool) -> FetchResult | None:
+        """What there is now; None if it is not enough to end the waiting.
+
+        Args:
+            is_last: whatever there is will do.
+        """
+        if not wish.is_current():
+            return {}
+        loaded, result = self.load(wish)
+        limits = self._partitions.limits(wish.group_id)
+        only_stable = self._partitions.reads_committed(wish.group_id)
+        readings, failed = self._read_all(wish, loaded, limits, only_stable)
+        found_bytes = sum(len(reading.region) for reading in readings)
+        must_answer = is_last or not loaded or bool(failed) or wish.min_bytes <= 0
+        if not must_answer and found_bytes < min(wish.min_bytes, wish.max_bytes):
+            return None
+        result |= failed
+        records_left = wish.max_records
+        for reading in readings:
+            try:
+                fetched = self._acquire(wish, reading, records_left, limits, only_stable)
+            except KafkaError as error:
+                fetched = Fetched(error)
+                must_answer = True
+            result[reading.loaded.key] = fetched
+            records_left -= sum(each.record_count for each in fetched.acquired)
+        if not must_answer and not any(fetched.acquired for fetched in result.values()):
+            return None
+        return result
+
+    def _read_all(
+        self, wish: FetchWish, loaded: list[LoadedPartition], limits: Limits, only_stable: bool
+    ) -> tuple[list[_Reading], FetchResult]:
+        """What each partition has that could be acquired, and which could not be read."""
+        acquirable = [each for each in loaded if each.share.can_acquire(limits)]
+        readings: list[_Reading] = []
+        failed: FetchResult = {}
+        gives_a_batch = True
+        for number, each in enumerate(acquirable):
+            # An equal part for each, what is left over for the first.
+            part_bytes, rest_bytes = divmod(wish.max_bytes, len(acquirable))
+            max_bytes = part_bytes + (0 if number else rest_bytes)
+            try:
+                reading = self._read(each, max_bytes, only_stable, gives_a_batch=gives_a_batch)
+            except KafkaError as error:
+                failed[each.key] = Fetched(error)
+                continue
+            gives_a_batch = gives_a_batch and not len(reading.region)
+            readings.append(reading)
+        return readings, failed
+
+    def _read(self, loaded: LoadedPartition, max_bytes: int, only_stable: bool, *, gives_a_batch: bool) -> _Reading:
+        """Reads from where the group goes on; nothing if that is beyond the end.
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR.
+        """
+        partition = loaded.partition
+        self._partitions.follow_log(loaded)
+        fetch_offset = loaded.share.fetch_offset()
+        if fetch_offset >= partition.log.high_watermark:
+            return _Reading(loaded, fetch_offset, max_bytes, b"")
+        region = partition.read(fetch_offset, max_bytes=max_bytes, min_one_batch=gives_a_batch, only_stable=only_stable)
+        return _Reading(loaded, fetch_offset, max_bytes, region)
+
+    def _acquire(self, wish: FetchWish, reading: _Reading, max_records: int, limits: Limits, only_stable: bool) -> Fetched:
+        """Acquires of what was read, and reads on where that was for nobody: gone, or of aborted transactions.
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR.
+        """
+        loaded = reading.loaded
+        share = loaded.share
+        want = AcquireRequest(wish.member_id, max_records, wish.batch_size, wish.mode)
+        for _ in range(MOST_ATTEMPTS):
+            stop_offset = max(share.next_offset, reading.fetch_offset) + max(0, max_records)
+            batches = _batches_of(reading.region, stop_offset)
+            if not batches:
+                break
+            aborted = self._aborted(loaded.partition, reading, batches) if only_stable else []
+            offsets = [batch.offsets for batch in batches]
+            acquired, change = share.acquire(want, reading.fetch_offset, offsets, limits, self._clock.monotonic_ms(), aborted)
+            if change is not None:
+                self._partitions.write_if_possible(loaded, change)
+            if acquired:
+                self._partitions.acquired(loaded, limits.lock_duration_ms)
+                return Fetched(records=_cut(reading.region, batches, acquired), acquired=acquired)
+            if change is None:
+                break
+            reading = self._read(loaded, reading.max_bytes, only_stable, gives_a_batch=True)
+        return Fetched()
+
+    def _aborted(self, partition: Partition, reading: _Reading, batches: list[_Batch]) -> list[LogBatch]:
+        """Those of the batches that an aborted transaction wrote."""
+        if not any(batch.may_be_aborted for batch in batches):
+            return []
+        source = partition.log
+        end_offset = source.last_stable_offset
+        by_producer: defaultdict[int, list[Range]] = defaultdict(list)
+        for transaction in source.aborted_in_read(reading.fetch_offset, len(reading.region), end_offset):
+            by_producer[transaction.producer_id].append(Range(transaction.first_offset, transaction.last_offset))
+        return [
+            batch.offsets
+            for batch in batches
+            if batch.may_be_aborted and overlapping(by_producer[batch.producer_id], *batch.offsets)
+        ]
+
+
+class DelayedShareFetch:
+    """A ShareFetch that may wait; itself the watcher of its partitions.
+
+    Attributes:
+        pending: the reply.
+    """
+
+    __slots__ = ("_fetches", "_loaded", "_purgatory", "_timer", "_wish", "pending")
+
+    def __init__(self, fetches: ShareFetches, purgatory: Purgatory, wish: FetchWish) -> None:
+        self._fetches = fetches
+        self._purgatory = purgatory
+        self._wish = wish
+        self._loaded: list[LoadedPartition] = []
+        self._timer: Timer | None = None
+        self.pending: Pending[FetchResult] = Pending(on_abandon=self._let_go)
+
+    def wait(self) -> None:
+        """Begins to wait."""
+        self._timer = self._purgatory.clock.call_later(self._wish.max_wait_ms, self._give_up)
+        self._watch()
+
+    def finish(self) -> None:
+        """Answers, if there is enough by now."""
+        self._try(is_last=self._wish.max_wait_ms <= 0)
+
+    def on_append(self, partition: Partition, size_bytes: int, stable_bytes: int) -> None:
+        """There is more to read in a partition."""
+        self._purgatory.answer(self)
+
+    def on_gone(self, partition: Partition) -> None:
+        """A partition is closed or deleted."""
+        self._purgatory.answer(self)
+
+    def on_available(self) -> None:
+        """Somebody has given records back, or let the group go on."""
+        self._purgatory.answer(self)
+
+    def _give_up(self) -> None:
+        self._try(is_last=True)
+
+    def _try(self, *, is_last: bool) -> None:
+        if self.pending.is_done:
+            return
+        try:
+            result = self._fetches.attempt(self._wish, is_last=is_last)
+        except Exception:
+            log.exception("a share fetch failed", group=self._wish.group_id)
+            failure = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
+            result = {key: Fetched(failure) for key in self._wish.partitions}
+        if result is not None:
+            self._let_go()
+            self.pending.complete(result)
+        elif any(each.is_unloaded or each.partition.is_gone for each in self._loaded):
+            self._unwatch()
+            self._watch()
+
+    def _watch(self) -> None:
+        self._loaded, _ = self._fetches.load(self._wish)
+        for each in self._loaded:
+            each.waiting[self] = None
+            each.partition.watchers[self] = None
+
+    def _unwatch(self) -> None:
+        for each in self._loaded:
+            each.waiting.pop(self, None)
+            each.partition.watchers.pop(self, None)
+        self._loaded = []
+
+    def _let_go(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._unwatch()
+
+
+def _batches_of(region: FileRegion | bytes, stop_offset: int) -> list[_Batch]:
+    """The whole batches of a region, up to the one that holds the offset."""
+    batches = []
+    position = 0
+    while position + HEADER_SIZE <= len(region):
+        if isinstance(region, FileRegion):
+            head = FileRegion(region.file, region.position + position, HEADER_SIZE).read()
+            if len(head) < HEADER_SIZE:
+                break
+            header = BatchHeader(head)
+        else:
+            header = BatchHeader(region, position)
+        size_bytes = header.size_bytes
+        if position + size_bytes > len(region):
+            break
+        offsets = LogBatch(header.base_offset, header.last_offset)
+        may_be_aborted = header.is_transactional and not header.is_control
+        batches.append(_Batch(offsets, position, size_bytes, header.producer_id, may_be_aborted))
+        if offsets.last_offset >= stop_offset:
+            break
+        position += size_bytes
+    return batches
+
+
+def _cut(region: FileRegion | bytes, batches: list[_Batch], acquired: Sequence[Acquired]) -> FileRegion | bytes:
+    """The batches of a region in which acquired records are, and those in between."""
+    first_offset, last_offset = acquired[0].first_offset, acquired[-1].last_offset
+    touched = [
+        batch for batch in batches if batch.offsets.last_offset >= first_offset and batch.offsets.base_offset <= last_offset
+    ]
+    start, stop = touched[0].position, touched[-1].position + touched[-1].size_bytes
+    if isinstance(region, FileRegion):
+        return FileRegion(region.file, region.position + start, stop - start)
+    return region[start:stop]

@@ -1,0 +1,261 @@
+"""The share partitions that are in use: loaded when somebody fetches from them, dropped when the group has no session left.
+
+Theory of operation: a loaded share partition is the pure `SharePartition`, the partition whose records it gives out, the fetches
+that wait for either, and one timer for the lock that runs out first. A change is applied, then written to __share_group_state;
+if that fails, it is undone. Where a group begins in a partition that is new to it is decided when it is loaded first, and
+written down at once, so that nothing which comes after that is missed.
+
+Rules of this file:
+    Invariant: `timer` is due no later than the first lock runs out.
+
+Source: kafka.server.share.SharePartitionManager, SharePartitionCache, SharePartition (maybeInitialize).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
+
+import structlog
+
+from wirekafka.config.group_table import BY_DURATION, duration_ms
+from wirekafka.coordinator.share_delivery.acquisition import Limits
+from wirekafka.coordinator.share_delivery.share_partition import Acknowledgement, AcknowledgeType, SharePartition, StateChange
+from wirekafka.coordinator.share_state.records import ShareKey
+from wirekafka.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from wirekafka.clock import Clock, Timer
+    from wirekafka.config import GroupConfig
+    from wirekafka.coordinator.share_delivery.in_flight import StateBatch
+    from wirekafka.coordinator.share_state.state_log import ShareStateLog
+    from wirekafka.metadata.topics import Topics
+    from wirekafka.replication.partition import Partition
+
+log = structlog.get_logger(__name__)
+
+
+class Waiting(Protocol):
+    """A fetch that waits for records of a share partition."""
+
+    def on_available(self) -> None:
+        """There may be records for it now."""
+
+
+class LoadedPartition:
+    """A share partition in use.
+
+    Attributes:
+        partition: where its records are.
+        share: what the group has done with them.
+        waiting: the fetches that wait for some; a dict for its order.
+        timer: takes back records whose lock has run out; None while there is no lock.
+        is_unloaded: it was dropped; who comes again loads it again.
+    """
+
+    __slots__ = ("is_unloaded", "key", "partition", "share", "timer", "waiting")
+
+    def __init__(self, key: ShareKey, partition: Partition, share: SharePartition) -> None:
+        self.key = key
+        self.partition = partition
+        self.share = share
+        self.waiting: dict[Waiting, None] = {}
+        self.timer: Timer | None = None
+        self.is_unloaded = False
+
+    def wake(self) -> None:
+        """Tells who waits that there may be records."""
+        for waiting in tuple(self.waiting):
+            waiting.on_available()
+
+
+class SharePartitionManager:
+    """The share partitions of one broker that are in use."""
+
+    def __init__(self, clock: Clock, topics: Topics, states: ShareStateLog) -> None:
+        self._clock = clock
+        self._topics = topics
+        self._states = states
+        self._by_group: defaultdict[str, dict[ShareKey, LoadedPartition]] = defaultdict(dict)
+
+    def limits(self, group_id: str) -> Limits:
+        """What the settings say of a group."""
+        config = self._topics.group_configs.resolve(group_id)
+        return Limits(
+            max_delivery_count=config.integer("share.delivery.count.limit"),
+            lock_duration_ms=config.integer("share.record.lock.duration.ms"),
+            max_in_flight=config.integer("share.partition.max.record.locks"),
+            can_renew=config.boolean("share.renew.acknowledge.enable"),
+        )
+
+    def reads_committed(self, group_id: str) -> bool:
+        """Whether a group is not to see records of transactions that were aborted or are open."""
+        return self._topics.group_configs.resolve(group_id).text("share.isolation.level") == "read_committed"
+
+    def find(self, key: ShareKey) -> LoadedPartition | None:
+        """A share partition that is in use."""
+        return self._by_group[key.group_id].get(key) if key.group_id in self._by_group else None
+
+    def load(self, key: ShareKey) -> LoadedPartition:
+        """A share partition, brought into use unless it is.
+
+        Raises:
+            KafkaError: UNKNOWN_TOPIC_OR_PARTITION; NOT_LEADER_OR_FOLLOWER while the broker closes; KAFKA_STORAGE_ERROR;
+                COORDINATOR_NOT_AVAILABLE if its state is in a partition that is offline; UNKNOWN_SERVER_ERROR if the group was
+                never assigned it; what an append ended with, if where the group begins cannot be written down.
+        """
+        loaded = self.find(key)
+        if loaded is not None and not loaded.partition.is_gone:
+            return loaded
+        if loaded is not None:
+            self.unload(loaded)
+        topic = self._topics.find_by_id(key.topic_id)
+        if topic is None or not 0 <= key.partition < len(topic.partitions):
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        partition = topic.partitions[key.partition]
+        if partition.is_gone:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "The broker is closing.")
+        partition.check_online()
+        state = self._states.get(key)
+        if state is None and not self._states.is_available(key):
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        if state is None:
+            # Kafka's answer to it, too: the coordinator's INVALID_REQUEST is none of those that the broker passes on.
+            message = "Read operation on uninitialized share partition not allowed."
+            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, message)
+        start_offset = state.start_offset
+        if start_offset is None:
+            start_offset = first_offset(partition, self._topics.group_configs.resolve(key.group_id), self._clock.now_ms())
+            self._states.write(key, StateChange(start_offset, 0, []), partition.leader_epoch)
+        end_offset = partition.log.log_end_offset
+        share = SharePartition(
+            min(start_offset, end_offset), state.state_epoch, _within(state.batches, end_offset, partition, key)
+        )
+        loaded = self._by_group[key.group_id][key] = LoadedPartition(key, partition, share)
+        self.follow_log(loaded)
+        return loaded
+
+    def follow_log(self, loaded: LoadedPartition) -> None:
+        """Gives up what the log has lost at its start."""
+        change = loaded.share.move_start(loaded.partition.log.log_start_offset)
+        if change is not None:
+            self.write_if_possible(loaded, change)
+
+    def acknowledge(self, key: ShareKey, member_id: str, acknowledgements: Sequence[Acknowledgement]) -> None:
+        """Takes a consumer's word for records that it has.
+
+        Raises:
+            KafkaError: UNKNOWN_TOPIC_OR_PARTITION if nobody uses that share partition; as `SharePartition.acknowledge`; what the
+                append ended with: the consumer still has the records then.
+        """
+        loaded = self.find(key)
+        if loaded is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
+        share = loaded.share
+        limits = self.limits(key.group_id)
+        mark = share.mark()
+        change = share.acknowledge(member_id, acknowledgements, limits, self._clock.monotonic_ms())
+        if change is not None:
+            try:
+                self._states.write(key, change, loaded.partition.leader_epoch)
+            except KafkaError:
+                share.restore(mark)
+                raise
+            loaded.wake()
+        if any(AcknowledgeType.RENEW in each.types for each in acknowledgements):
+            self.acquired(loaded, limits.lock_duration_ms)
+
+    def release(self, key: ShareKey, member_id: str) -> None:
+        """Takes back what a consumer has, for it is gone."""
+        loaded = self.find(key)
+        if loaded is not None:
+            change = loaded.share.release(member_id, self.limits(key.group_id))
+            if change is not None:
+                self.write_if_possible(loaded, change)
+                loaded.wake()
+
+    def acquired(self, loaded: LoadedPartition, lock_duration_ms: int) -> None:
+        """Somebody has acquired records, or renewed a lock: it runs out some time, before others if the setting was lowered."""
+        if loaded.timer is not None and loaded.timer.is_due_later:
+            if loaded.timer.due * 1000 <= self._clock.monotonic_ms() + lock_duration_ms + 1:
+                return
+            loaded.timer.cancel()
+        loaded.timer = self._clock.expire_later(lock_duration_ms, lambda: self._expire_locks(loaded))
+
+    def write_if_possible(self, loaded: LoadedPartition, change: StateChange) -> None:
+        """Writes a change that holds anyway; without it, a restart delivers some records once more often."""
+        try:
+            self._states.write(loaded.key, change, loaded.partition.leader_epoch)
+        except KafkaError as error:
+            log.error("What became of records was not stored", share_partition=str(loaded.key), error=str(error))
+
+    def unload_group(self, group_id: str) -> None:
+        """Drops all of a group's: nobody has a session, or their state was set anew."""
+        for loaded in tuple(self._by_group.get(group_id, {}).values()):
+            self.unload(loaded)
+
+    def unload_topic(self, topic_id: bytes) -> None:
+        """Drops those of a topic that is gone."""
+        for loaded in [each for of_group in self._by_group.values() for each in of_group.values()]:
+            if loaded.key.topic_id == topic_id:
+                self.unload(loaded)
+
+    def unload(self, loaded: LoadedPartition) -> None:
+        """Drops one; who waits for it looks again."""
+        of_group = self._by_group[loaded.key.group_id]
+        of_group.pop(loaded.key, None)
+        if not of_group:
+            del self._by_group[loaded.key.group_id]
+        loaded.is_unloaded = True
+        if loaded.timer is not None:
+            loaded.timer.cancel()
+        loaded.wake()
+
+    def _expire_locks(self, loaded: LoadedPartition) -> None:
+        now_ms = self._clock.monotonic_ms()
+        change = loaded.share.expire_locks(self.limits(loaded.key.group_id), now_ms)
+        deadline_ms = loaded.share.next_deadline_ms
+        if deadline_ms is not None:
+            delay_ms = max(deadline_ms - now_ms, 1)
+            loaded.timer = self._clock.expire_later(delay_ms, lambda: self._expire_locks(loaded))
+        if change is not None:
+            log.info("Took records back from consumers that had them for too long", share_partition=str(loaded.key))
+            self.write_if_possible(loaded, change)
+            loaded.wake()
+
+
+def first_offset(partition: Partition, config: GroupConfig, now_ms: int) -> int:
+    """Where a group begins in a partition that is new to it: share.auto.offset.reset.
+
+    A time after that of all records is the end.
+
+    Raises:
+        KafkaError: KAFKA_STORAGE_ERROR.
+
+    Source: SharePartition.startOffsetDuringInitialization.
+    """
+    source = partition.log
+    reset = config.text("share.auto.offset.reset")
+    if reset == "earliest":
+        return source.log_start_offset
+    if reset.startswith(BY_DURATION):
+        ago_ms = duration_ms(reset.removeprefix(BY_DURATION))
+        assert ago_ms is not None, "the setting was checked"
+        found = source.offset_for_timestamp(max(0, now_ms - ago_ms))
+        if found is not None:
+            return found.offset
+    return source.high_watermark
+
+
+def _within(batches: list[StateBatch], end_offset: int, partition: Partition, key: ShareKey) -> list[StateBatch]:
+    """The batches of records that the log still has; a crash of the machine may have cost it its end."""
+    if not batches or batches[-1].last_offset < end_offset:
+        return batches
+    log.warning(
+        "A share group knows of records that the log has lost", share_partition=str(key), partition=str(partition.topic_partition)
+    )
+    kept = [batch for batch in batches if batch.first_offset < end_offset]
+    if kept:
+        kept[-1] = kept[-1]._replace(last_offset=min(kept[-1].last_offset, end_offset - 1))
+    return kept

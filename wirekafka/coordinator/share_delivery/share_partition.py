@@ -1,0 +1,416 @@
+"""A partition as a share group consumes it: which records are in flight, who has which, and what comes next.
+
+Theory of operation: `start_offset` is the first record that the group is not done with (Kafka's SPSO), `next_offset` one past
+the last that it has ever touched; in between, every record is in flight, in a state of `in_flight`. Records beyond
+`next_offset` are acquired as batches of the log come in; those that were released, or whose lock ran out, are given out
+again, until they have been delivered as often as they may. What is done with at the front leaves, and `start_offset` moves.
+
+A step that changes what is to be remembered returns a `StateChange`, and its caller writes it down; if it cannot, it goes
+back to the `Mark` that it took before. Acquisition is not written down: a restart gives everything that was acquired back.
+
+Rules of this file: no I/O, no clock, no chance; `now_ms` is of a clock that never jumps.
+    Invariant: start_offset <= first offset in flight, last offset in flight < next_offset.
+    Invariant: the first record in flight is not final.
+    Invariant: no record is delivered more than `max_delivery_count` times.
+
+Differs from Apache Kafka:
+    The start offset moves with the acknowledgement that lets it, and is written down with it; there it is written with the next.
+    Gaps in what was written down (records that were acquired when the broker stopped) become available at once, while Kafka
+    fills them as they are fetched.
+
+Source: kafka.server.share.SharePartition; KIP-932, KIP-1206 (record limit), KIP-1222 (renewal).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from enum import IntEnum
+from itertools import groupby
+from typing import NamedTuple
+
+from wirekafka.coordinator.share_delivery.acquisition import (
+    Acquired,
+    AcquireMode,
+    AcquireRequest,
+    Limits,
+    LogBatch,
+    ThrottledBatch,
+    bounds_of,
+    end_of_batch,
+    in_lots,
+    without,
+)
+from wirekafka.coordinator.share_delivery.in_flight import (
+    InFlightBatch,
+    Range,
+    RecordState,
+    Run,
+    StateBatch,
+    add_state,
+    all_runs,
+    overlapping,
+    rewrite,
+    starting_at,
+    without_final,
+)
+from wirekafka.errors import ErrorCode, KafkaError
+
+
+class AcknowledgeType(IntEnum):
+    """What a consumer says of a record, by the protocol's numbers; GAP: there is none at this offset."""
+
+    GAP = 0
+    ACCEPT = 1
+    RELEASE = 2
+    REJECT = 3
+    RENEW = 4
+
+
+class Acknowledgement(NamedTuple):
+    """What a consumer says of a range of offsets: one type for all of them, or one for each."""
+
+    first_offset: int
+    last_offset: int
+    types: Sequence[int]
+
+
+class StateChange(NamedTuple):
+    """What is to be written down.
+
+    Attributes:
+        delivery_complete_count: how many of the records from `start_offset` on are final.
+        batches: the records whose state has changed, in order.
+    """
+
+    start_offset: int
+    delivery_complete_count: int
+    batches: list[StateBatch]
+
+
+class Mark(NamedTuple):
+    """Everything a share partition knows, to go back to."""
+
+    batches: list[InFlightBatch]
+    start_offset: int
+    next_offset: int
+    may_have_available: bool
+
+
+class SharePartition:
+    """See the module.
+
+    Args:
+        start_offset: where the group is.
+        state_epoch: since when; another one means that somebody has set the offset anew.
+        written: what was written down of records from there on, in order.
+    """
+
+    __slots__ = ("_batches", "_may_have_available", "next_offset", "start_offset", "state_epoch")
+
+    def __init__(self, start_offset: int, state_epoch: int = 0, written: Iterable[StateBatch] = ()) -> None:
+        self.start_offset = start_offset
+        self.state_epoch = state_epoch
+        self.next_offset = start_offset
+        self._batches: list[InFlightBatch] = []
+        for first_offset, last_offset, state, delivery_count in written:
+            if first_offset > self.next_offset:
+                self._batches.append(InFlightBatch.of(Run(self.next_offset, first_offset - 1, RecordState.AVAILABLE, 0)))
+            self._batches.append(InFlightBatch.of(Run(first_offset, last_offset, state, delivery_count)))
+            self.next_offset = last_offset + 1
+        self._may_have_available = bool(self._batches)
+        self._advance()
+
+    @property
+    def in_flight(self) -> list[InFlightBatch]:
+        """The batches in flight, in order. Not to be changed."""
+        return self._batches
+
+    @property
+    def delivery_complete_count(self) -> int:
+        """How many of the records in flight are final already."""
+        return sum(run.record_count for run in all_runs(self._batches) if run.is_final)
+
+    @property
+    def next_deadline_ms(self) -> int | None:
+        """When the next lock runs out; None if nothing is acquired."""
+        deadlines = (run.lock_deadline_ms for run in all_runs(self._batches) if run.state is RecordState.ACQUIRED)
+        return min(deadlines, default=None)
+
+    def mark(self) -> Mark:
+        """Where to go back to."""
+        return Mark(self._batches, self.start_offset, self.next_offset, self._may_have_available)
+
+    def restore(self, mark: Mark) -> None:
+        """Undoes everything since the mark."""
+        self._batches, self.start_offset, self.next_offset, self._may_have_available = mark
+
+    def fetch_offset(self) -> int:
+        """From where to read next: the first record that is available, or the first that is new."""
+        if self._may_have_available:
+            for run in all_runs(self._batches):
+                if run.state is RecordState.AVAILABLE:
+                    return run.first_offset
+            self._may_have_available = False
+        return self.next_offset
+
+    def can_acquire(self, limits: Limits) -> bool:
+        """Whether anything could be acquired, if the log has it."""
+        return self.fetch_offset() != self.next_offset or self._record_count < limits.max_in_flight
+
+    @property
+    def _record_count(self) -> int:
+        """How many offsets are in flight, holes and final ones among them, for they hold up the start offset."""
+        return self.next_offset - self.start_offset if self._batches else 0
+
+    def acquire(
+        self,
+        wish: AcquireRequest,
+        fetch_offset: int,
+        log_batches: Sequence[LogBatch],
+        limits: Limits,
+        now_ms: int,
+        aborted: Sequence[LogBatch] = (),
+    ) -> tuple[list[Acquired], StateChange | None]:
+        """Gives records to a consumer.
+
+        Args:
+            fetch_offset: where was read, as `fetch_offset()` said.
+            log_batches: what was found there, whole batches in order.
+            aborted: those of them that an aborted transaction wrote, if the group is not to see these.
+
+        Returns:
+            What the consumer has now, and what is to be written down: records that do not exist any more, or will not be seen.
+        """
+        max_records, last_offset = self._room(wish.max_records, fetch_offset, log_batches, limits)
+        if max_records <= 0:
+            return [], None
+        changes: list[StateBatch] = []
+        base_offset = max(log_batches[0].base_offset, self.start_offset)
+        if fetch_offset < base_offset:
+            self._archive([Range(fetch_offset, base_offset - 1)], RecordState.AVAILABLE, changes)
+        self._archive_exhausted(base_offset, last_offset, limits, changes)
+        deadline_ms = now_ms + limits.lock_duration_ms
+        acquired, has_room = self._acquire_again(wish, base_offset, last_offset, max_records, limits, deadline_ms)
+        count = sum(each.record_count for each in acquired)
+        first_new_offset = max(base_offset, self.next_offset)
+        if has_room and count < max_records and first_new_offset <= last_offset:
+            room = max_records - count
+            acquired += self._acquire_new(wish, first_new_offset, last_offset, room, log_batches, deadline_ms)
+        if aborted:
+            gone = [Range(*batch) for batch in aborted]
+            self._archive(gone, RecordState.ACQUIRED, changes)
+            acquired = list(without(acquired, gone))
+        return acquired, self._change(changes)
+
+    def acknowledge(
+        self, member_id: str, acknowledgements: Iterable[Acknowledgement], limits: Limits, now_ms: int
+    ) -> StateChange | None:
+        """Takes a consumer's word for what it has acquired: all of it, or nothing.
+
+        Returns:
+            What is to be written down; None if nothing, as when locks were renewed only.
+
+        Raises:
+            KafkaError: INVALID_RECORD_STATE for what the consumer does not have; INVALID_REQUEST for what nobody ever had.
+        """
+        ranges: list[Range] = []
+        for acknowledgement in acknowledgements:
+            for said in self._ranges_of(acknowledgement):
+                if ranges and said.first_offset <= ranges[-1].last_offset:
+                    raise KafkaError(ErrorCode.INVALID_RECORD_STATE, "An offset is acknowledged twice.")
+                ranges.append(said)
+        if not ranges:
+            return None
+        changes: list[StateBatch] = []
+
+        def apply_acknowledgement(run: Run, what: int) -> Run:
+            if run.state is not RecordState.ACQUIRED:
+                raise KafkaError(ErrorCode.INVALID_RECORD_STATE, "The record cannot be acknowledged. It is not acquired.")
+            if run.member_id != member_id:
+                raise KafkaError(ErrorCode.INVALID_RECORD_STATE, "Member is not the owner of the record")
+            if what == AcknowledgeType.RENEW:
+                if not limits.can_renew:
+                    message = "Renewing acquisition locks is not enabled for the group."
+                    raise KafkaError(ErrorCode.INVALID_RECORD_STATE, message)
+                return run._replace(lock_deadline_ms=now_ms + limits.lock_duration_ms)
+            if what == AcknowledgeType.RELEASE:
+                return _released(run, limits, changes)
+            state = RecordState.ACKNOWLEDGED if what == AcknowledgeType.ACCEPT else RecordState.ARCHIVED
+            return _settled(run, state, changes)
+
+        self._batches = rewrite(self._batches, ranges, apply_acknowledgement)
+        return self._change(changes)
+
+    def release(self, member_id: str, limits: Limits) -> StateChange | None:
+        """Takes back everything that a consumer has, for it is gone."""
+        return self._release(limits, lambda run: run.member_id == member_id)
+
+    def expire_locks(self, limits: Limits, now_ms: int) -> StateChange | None:
+        """Takes back what consumers have had for too long."""
+        return self._release(limits, lambda run: run.lock_deadline_ms <= now_ms)
+
+    def move_start(self, log_start_offset: int) -> StateChange | None:
+        """The log starts later than the group is: what lies before is gone, whoever has it."""
+        if log_start_offset <= self.start_offset:
+            return None
+        self._batches = starting_at(self._batches, log_start_offset)
+        self.start_offset = log_start_offset
+        self.next_offset = max(self.next_offset, log_start_offset)
+        self._advance()
+        return StateChange(self.start_offset, self.delivery_complete_count, [])
+
+    def _room(self, max_records: int, fetch_offset: int, log_batches: Sequence[LogBatch], limits: Limits) -> tuple[int, int]:
+        """How many records may be acquired, and up to which offset.
+
+        A group that has as many in flight as it may gets those that are available in between, but nothing new.
+        """
+        if not log_batches or log_batches[-1].last_offset < self.start_offset:
+            return 0, 0
+        last_offset = log_batches[-1].last_offset
+        room = limits.max_in_flight - self._record_count
+        if room > 0:
+            return min(max_records, room), last_offset
+        return min(max_records, self.next_offset - fetch_offset), min(last_offset, self.next_offset - 1)
+
+    def _acquire_again(
+        self, wish: AcquireRequest, base_offset: int, last_offset: int, max_records: int, limits: Limits, deadline_ms: int
+    ) -> tuple[list[Acquired], bool]:
+        """Gives records that are available in flight; False with them if the consumer is to get nothing else."""
+        takings: list[list[Range]] = []
+        count = 0
+        has_room = True
+        for batch in overlapping(self._batches, base_offset, last_offset):
+            lot = ThrottledBatch(batch, base_offset, last_offset, limits)
+            if count >= max_records or (lot.is_throttled and count):
+                has_room = False
+                break
+            taken = lot.take(max_records - count if wish.mode is AcquireMode.RECORD_LIMIT else None)
+            if taken:
+                takings.append(taken)
+                count += sum(last_offset - first_offset + 1 for first_offset, last_offset, _ in taken)
+                if lot.is_throttled:
+                    has_room = False
+                    break
+        if takings:
+            # All at once: a step for each batch would copy all of them as often as there are batches.
+            ranges = [each for taken in takings for each in taken]
+            self._batches = rewrite(self._batches, ranges, lambda run, _: run.acquired(wish.member_id, deadline_ms))
+        return [each for taken in takings for each in in_lots(self._batches, taken)], has_room
+
+    def _acquire_new(
+        self,
+        wish: AcquireRequest,
+        first_offset: int,
+        last_offset: int,
+        max_records: int,
+        log_batches: Sequence[LogBatch],
+        deadline_ms: int,
+    ) -> list[Acquired]:
+        """Gives records that were never given before, in batches that end where one of the log does."""
+        if max_records <= last_offset - first_offset:
+            last_offset = min(end_of_batch(log_batches, first_offset + max_records - 1), last_offset)
+        if not self._batches:
+            self.start_offset = first_offset
+        self.next_offset = last_offset + 1
+        if wish.mode is AcquireMode.RECORD_LIMIT:
+            stop = min(last_offset, first_offset + max_records - 1)
+            run = Run(first_offset, stop, RecordState.ACQUIRED, 1, wish.member_id, deadline_ms)
+            rest = [Run(stop + 1, last_offset, RecordState.AVAILABLE, 0)] if stop < last_offset else []
+            self._batches = [*self._batches, InFlightBatch.of(run, *rest)]
+            self._may_have_available |= bool(rest)
+            return [Acquired(first_offset, stop, 1)]
+        bounds = list(bounds_of(first_offset, last_offset, log_batches, wish.batch_size))
+        new = [InFlightBatch.of(Run(first, last, RecordState.ACQUIRED, 1, wish.member_id, deadline_ms)) for first, last in bounds]
+        self._batches = [*self._batches, *new]
+        return [Acquired(first, last, 1) for first, last in bounds]
+
+    def _ranges_of(self, acknowledgement: Acknowledgement) -> Iterator[Range]:
+        """What an acknowledgement says of records that are still in flight.
+
+        Raises:
+            KafkaError: INVALID_REQUEST, INVALID_RECORD_STATE; see `acknowledge`.
+        """
+        first_offset, last_offset, types = acknowledgement
+        if last_offset < self.start_offset:
+            return
+        batches = self._batches
+        if not batches or (batches[0].first_offset > first_offset >= self.start_offset):
+            message = "Batch record not found. The request batch offsets are not found in the cache."
+            raise KafkaError(ErrorCode.INVALID_RECORD_STATE, message)
+        touched = overlapping(batches, first_offset, last_offset)
+        if not touched or touched[-1].last_offset < last_offset:
+            which = "last" if touched else "first"
+            message = f"Batch record not found. The {which} offset in request is past acquired records."
+            raise KafkaError(ErrorCode.INVALID_REQUEST, message)
+        if len(types) == 1:
+            yield Range(max(first_offset, self.start_offset), last_offset, types[0])
+            return
+        offset = first_offset
+        for what, alike in groupby(types):
+            stop = offset + sum(1 for _ in alike)
+            if stop > self.start_offset:
+                yield Range(max(offset, self.start_offset), stop - 1, what)
+            offset = stop
+
+    def _release(self, limits: Limits, is_meant: Callable[[Run], bool]) -> StateChange | None:
+        changes: list[StateBatch] = []
+
+        def take_back(run: Run, _: int) -> Run:
+            if run.state is RecordState.ACQUIRED and is_meant(run):
+                return _released(run, limits, changes)
+            return run
+
+        if self._batches:
+            everything = [Range(self._batches[0].first_offset, self._batches[-1].last_offset)]
+            self._batches = rewrite(self._batches, everything, take_back)
+        return self._change(changes)
+
+    def _archive(self, ranges: list[Range], state: RecordState, changes: list[StateBatch]) -> None:
+        """Gives up the records of ranges that are in this state: the log does not have them, or nobody is to see them."""
+
+        def give_up(run: Run, _: int) -> Run:
+            return _settled(run, RecordState.ARCHIVED, changes) if run.state is state else run
+
+        self._batches = rewrite(self._batches, ranges, give_up)
+
+    def _archive_exhausted(self, first_offset: int, last_offset: int, limits: Limits, changes: list[StateBatch]) -> None:
+        """Gives up what was delivered as often as it may be: the limit was higher when it was released."""
+
+        def is_exhausted(run: Run) -> bool:
+            return run.state is RecordState.AVAILABLE and run.delivery_count >= limits.max_delivery_count
+
+        def give_up(run: Run, _: int) -> Run:
+            return _settled(run, RecordState.ARCHIVED, changes) if is_exhausted(run) else run
+
+        if self._may_have_available and any(map(is_exhausted, all_runs(self._batches))):
+            self._batches = rewrite(self._batches, [Range(first_offset, last_offset)], give_up)
+
+    def _change(self, changes: list[StateBatch]) -> StateChange | None:
+        if not changes:
+            return None
+        changes.sort()
+        self._may_have_available |= any(change.state is RecordState.AVAILABLE for change in changes)
+        self._advance()
+        kept = [change for change in changes if change.last_offset >= self.start_offset]
+        if kept and kept[0].first_offset < self.start_offset:
+            kept[0] = kept[0]._replace(first_offset=self.start_offset)
+        return StateChange(self.start_offset, self.delivery_complete_count, kept)
+
+    def _advance(self) -> None:
+        """Lets go of what is final at the front."""
+        batches = self._batches
+        if not batches or not batches[0].runs[0].is_final:
+            return
+        self._batches = without_final(batches)
+        self.start_offset = self._batches[0].first_offset if self._batches else self.next_offset
+
+
+def _released(run: Run, limits: Limits, changes: list[StateBatch]) -> Run:
+    """The run back among those that are available, or given up if it has been delivered often enough."""
+    is_exhausted = run.delivery_count >= limits.max_delivery_count
+    return _settled(run, RecordState.ARCHIVED if is_exhausted else RecordState.AVAILABLE, changes)
+
+
+def _settled(run: Run, state: RecordState, changes: list[StateBatch]) -> Run:
+    add_state(changes, StateBatch(run.first_offset, run.last_offset, state, run.delivery_count))
+    return run.left(state)

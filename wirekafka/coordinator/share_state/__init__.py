@@ -1,0 +1,1 @@
+"""The persisted state of share partitions, and its log."""

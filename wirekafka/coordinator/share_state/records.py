@@ -1,0 +1,164 @@
+"""The records of __share_group_state: what share groups have done with records, in Apache Kafka's own format.
+
+A key begins with the type of the record in two bytes, a value with its version. A snapshot says everything of a share
+partition, an update what has changed since the snapshot before it. A snapshot without a value says that there is no such
+share partition any more.
+
+Source: ShareSnapshotKey.json, ShareSnapshotValue.json, ShareUpdateKey.json, ShareUpdateValue.json,
+ShareCoordinatorRecordHelpers, ShareCoordinatorRecordSerde of Apache Kafka 4.3.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, NamedTuple
+
+from wirekafka.coordinator.share_delivery.in_flight import RecordState, StateBatch
+from wirekafka.errors import ProtocolError
+from wirekafka.names import ZERO_TOPIC_ID, format_topic_id, parse_topic_id
+from wirekafka.wire import codec
+from wirekafka.wire.codec import Buffer
+from wirekafka.wire.types import Int8, Int16, Int32, Int64, Message, String, Uuid, tag
+
+SNAPSHOT_TYPE = 0
+UPDATE_TYPE = 1
+VALUE_VERSION = 0
+
+ARCHIVING = 3
+
+NO_OFFSET = -1
+NO_COUNT = -1
+
+
+class ShareKey(NamedTuple):
+    """One partition as one group consumes it."""
+
+    group_id: str
+    topic_id: bytes
+    partition: int
+
+    @classmethod
+    def parse(cls, text: str) -> ShareKey:
+        """The share partition of that name.
+
+        Raises:
+            ValueError: it is none.
+        """
+        group_id, _, rest = text.rpartition(":")
+        group_id, _, topic_id = group_id.rpartition(":")
+        if not group_id.strip():
+            raise ValueError(f"Invalid key format: expected - groupId:topicId:partition, found - {text}")
+        return cls(group_id, parse_topic_id(topic_id), int(rest))
+
+    def __str__(self) -> str:
+        """The form in which clients name it to FindCoordinator."""
+        return f"{self.group_id}:{format_topic_id(self.topic_id)}:{self.partition}"
+
+
+class SharePartitionKey(Message):
+    """Whose and of which partition the state is; snapshots and updates have the same."""
+
+    group_id: String = ""
+    topic_id: Uuid = ZERO_TOPIC_ID
+    partition: Int32 = 0
+
+
+class StateBatchValue(Message):
+    """Records in one state."""
+
+    first_offset: Int64 = 0
+    last_offset: Int64 = 0
+    delivery_state: Int8 = 0
+    delivery_count: Int16 = 0
+
+
+class ShareSnapshotValue(Message):
+    """All of a share partition's state."""
+
+    snapshot_epoch: Int32 = 0
+    state_epoch: Int32 = 0
+    leader_epoch: Int32 = 0
+    start_offset: Int64 = 0
+    delivery_complete_count: Annotated[Int32, tag(0, 0)] = NO_COUNT
+    create_timestamp: Int64 = 0
+    write_timestamp: Int64 = 0
+    state_batches: list[StateBatchValue] = []
+
+
+class ShareUpdateValue(Message):
+    """What of it has changed."""
+
+    snapshot_epoch: Int32 = 0
+    leader_epoch: Int32 = 0
+    start_offset: Int64 = 0
+    delivery_complete_count: Annotated[Int32, tag(0, 0)] = NO_COUNT
+    state_batches: list[StateBatchValue] = []
+
+
+@dataclass(slots=True)
+class ShareStateRecord:
+    """A share partition is what `value` says from now on; None: there is none."""
+
+    key: ShareKey
+    value: ShareSnapshotValue | ShareUpdateValue | None
+
+
+def to_values(batches: list[StateBatch]) -> list[StateBatchValue]:
+    """State batches as a record holds them."""
+    return [
+        StateBatchValue(first_offset=first, last_offset=last, delivery_state=state, delivery_count=count)
+        for first, last, state, count in batches
+    ]
+
+
+def from_values(values: list[StateBatchValue]) -> list[StateBatch]:
+    """State batches as a record held them.
+
+    Raises:
+        ProtocolError: a state that there is not.
+    """
+    try:
+        return [
+            StateBatch(value.first_offset, value.last_offset, _state_of(value.delivery_state), value.delivery_count)
+            for value in values
+        ]
+    except ValueError as error:
+        raise ProtocolError(f"the state of a record is not known: {error}") from None
+
+
+def _state_of(number: int) -> RecordState:
+    # Apache Kafka 4.3 knows a state in which a record is brought elsewhere before it is gone for good.
+    return RecordState.ARCHIVED if number == ARCHIVING else RecordState(number)
+
+
+def encode(record: ShareStateRecord) -> tuple[bytes, bytes | None]:
+    """The key and the value of a record; the value of a tombstone is None."""
+    record_type = UPDATE_TYPE if isinstance(record.value, ShareUpdateValue) else SNAPSHOT_TYPE
+    group_id, topic_id, partition = record.key
+    key = SharePartitionKey(group_id=group_id, topic_id=topic_id, partition=partition)
+    encoded_key = record_type.to_bytes(2, "big") + codec.encode(key, 0, False)
+    if record.value is None:
+        return encoded_key, None
+    return encoded_key, VALUE_VERSION.to_bytes(2, "big") + codec.encode(record.value, VALUE_VERSION, True)
+
+
+def decode(key: Buffer | None, value: Buffer | None) -> ShareStateRecord | None:
+    """What a record of __share_group_state says; None if it is of a type that nobody knows yet.
+
+    Raises:
+        ProtocolError: the bytes are not such a record.
+    """
+    if key is None or len(key) < 2:
+        raise ProtocolError("a record of __share_group_state has no key")
+    record_type = int.from_bytes(key[:2], "big")
+    if record_type not in (SNAPSHOT_TYPE, UPDATE_TYPE):
+        return None
+    read: SharePartitionKey = codec.decode(SharePartitionKey, 0, False, key[2:])
+    name = ShareKey(read.group_id, read.topic_id, read.partition)
+    if value is None:
+        return ShareStateRecord(name, None)
+    if int.from_bytes(value[:2], "big") != VALUE_VERSION:
+        raise ProtocolError("a record of __share_group_state has a version that is not known")
+    if record_type == SNAPSHOT_TYPE:
+        return ShareStateRecord(name, codec.decode(ShareSnapshotValue, VALUE_VERSION, True, value[2:]))
+    return ShareStateRecord(name, codec.decode(ShareUpdateValue, VALUE_VERSION, True, value[2:]))

@@ -1,0 +1,197 @@
+"""What is written down of share partitions: Kafka's share coordinator, without its log.
+
+Theory of operation: what a share partition wants remembered becomes a record: an update with what has changed, or now and
+then a snapshot of all, so that what lies before it in the log can go. State changes in `replay(record)` alone, live and at
+the start. A share partition that nobody uses gets a snapshot too once in a while, lest it keeps the log from being cut.
+
+Rules of this file: no I/O, no clock, no chance.
+    Invariant: the batches of a state are in order, do not overlap, and begin at its start offset or later.
+
+Source: ShareCoordinatorShard, ShareGroupOffset, PersisterStateBatchCombiner.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from wirekafka.coordinator.share_delivery.in_flight import StateBatch, add_state
+from wirekafka.coordinator.share_delivery.share_partition import StateChange
+from wirekafka.coordinator.share_state.records import (
+    NO_COUNT,
+    NO_OFFSET,
+    ShareKey,
+    ShareSnapshotValue,
+    ShareStateRecord,
+    ShareUpdateValue,
+    from_values,
+    to_values,
+)
+
+
+@dataclass(slots=True)
+class ShareState:
+    """What is known of a share partition.
+
+    Attributes:
+        snapshot_epoch: how often it was written whole.
+        state_epoch: the epoch of the group that gave it its start offset.
+        start_offset: where the group is; None while that is to be decided, by the first who fetches.
+        delivery_complete_count: how many records from there on are final; None while there is no start offset.
+        batches: what is known of single records.
+        create_timestamp_ms: when it was last written whole for its own sake.
+        write_timestamp_ms: when it was last written whole, maybe only because it had not been for long.
+        update_count: the updates since.
+    """
+
+    snapshot_epoch: int
+    state_epoch: int
+    leader_epoch: int
+    start_offset: int | None
+    delivery_complete_count: int | None
+    batches: list[StateBatch]
+    create_timestamp_ms: int
+    write_timestamp_ms: int
+    update_count: int = 0
+
+
+@dataclass(slots=True)
+class ShareStates:
+    """The states of all share partitions.
+
+    Attributes:
+        updates_per_snapshot: after so many updates comes a snapshot (share.coordinator.snapshot.update.records.per.snapshot).
+    """
+
+    updates_per_snapshot: int = 500
+    by_key: dict[ShareKey, ShareState] = field(default_factory=dict)
+
+    def initialize(self, key: ShareKey, state_epoch: int, start_offset: int | None, now_ms: int) -> ShareStateRecord:
+        """Makes a share partition known, or gives it a new start."""
+        former = self.by_key.get(key)
+        value = ShareSnapshotValue(
+            snapshot_epoch=0 if former is None else former.snapshot_epoch + 1,
+            state_epoch=state_epoch,
+            leader_epoch=0,
+            start_offset=NO_OFFSET if start_offset is None else start_offset,
+            delivery_complete_count=NO_COUNT if start_offset is None else 0,
+            create_timestamp=now_ms,
+            write_timestamp=now_ms,
+        )
+        return ShareStateRecord(key, value)
+
+    def write(self, key: ShareKey, change: StateChange, leader_epoch: int, now_ms: int) -> ShareStateRecord:
+        """What remembers a change: an update, or a snapshot if there have been enough of these."""
+        state = self.by_key[key]
+        if state.update_count < self.updates_per_snapshot:
+            update = ShareUpdateValue(
+                snapshot_epoch=state.snapshot_epoch,
+                leader_epoch=leader_epoch,
+                start_offset=change.start_offset,
+                delivery_complete_count=change.delivery_complete_count,
+                state_batches=to_values(change.batches),
+            )
+            return ShareStateRecord(key, update)
+        snapshot = ShareSnapshotValue(
+            snapshot_epoch=state.snapshot_epoch + 1,
+            state_epoch=state.state_epoch,
+            leader_epoch=leader_epoch,
+            start_offset=change.start_offset,
+            delivery_complete_count=change.delivery_complete_count,
+            create_timestamp=now_ms,
+            write_timestamp=now_ms,
+            state_batches=to_values(combine(state.batches, change.batches, change.start_offset)),
+        )
+        return ShareStateRecord(key, snapshot)
+
+    def cold_snapshots(self, interval_ms: int, now_ms: int) -> list[ShareStateRecord]:
+        """Snapshots of what was not written whole for that long; none if all have had theirs and nothing came since."""
+        if all(state.create_timestamp_ms != state.write_timestamp_ms for state in self.by_key.values()):
+            return []
+        return [
+            ShareStateRecord(
+                key,
+                ShareSnapshotValue(
+                    snapshot_epoch=state.snapshot_epoch + 1,
+                    state_epoch=state.state_epoch,
+                    leader_epoch=state.leader_epoch,
+                    start_offset=NO_OFFSET if state.start_offset is None else state.start_offset,
+                    delivery_complete_count=NO_COUNT if state.delivery_complete_count is None else state.delivery_complete_count,
+                    create_timestamp=state.create_timestamp_ms,
+                    write_timestamp=now_ms,
+                    state_batches=to_values(state.batches),
+                ),
+            )
+            for key, state in self.by_key.items()
+            if now_ms - state.write_timestamp_ms >= interval_ms
+        ]
+
+    def replay(self, record: ShareStateRecord) -> None:
+        """Takes over what a record says.
+
+        Raises:
+            ProtocolError: it speaks of a state of records that there is not.
+        """
+        match record.value:
+            case None:
+                self.by_key.pop(record.key, None)
+            case ShareSnapshotValue() as value:
+                self.by_key[record.key] = ShareState(
+                    snapshot_epoch=value.snapshot_epoch,
+                    state_epoch=value.state_epoch,
+                    leader_epoch=value.leader_epoch,
+                    start_offset=None if value.start_offset == NO_OFFSET else value.start_offset,
+                    delivery_complete_count=_count(value.delivery_complete_count),
+                    batches=combine([], from_values(value.state_batches), value.start_offset),
+                    create_timestamp_ms=value.create_timestamp,
+                    write_timestamp_ms=value.write_timestamp,
+                )
+            case ShareUpdateValue() as value:
+                self._update(record.key, value)
+
+    def _update(self, key: ShareKey, value: ShareUpdateValue) -> None:
+        state = self.by_key.get(key)
+        if state is None:
+            state = self.by_key[key] = ShareState(value.snapshot_epoch, 0, value.leader_epoch, None, None, [], 0, 0)
+        if value.start_offset != NO_OFFSET:
+            state.start_offset = value.start_offset
+        if value.leader_epoch >= 0:
+            state.leader_epoch = value.leader_epoch
+        state.delivery_complete_count = _count(value.delivery_complete_count)
+        start_offset = NO_OFFSET if state.start_offset is None else state.start_offset
+        state.batches = combine(state.batches, from_values(value.state_batches), start_offset)
+        state.update_count += 1
+
+
+def _count(value: int) -> int | None:
+    return None if value == NO_COUNT else value
+
+
+def combine(batches: Iterable[StateBatch], newer: Iterable[StateBatch], start_offset: int) -> list[StateBatch]:
+    """What is known of the records from the start offset on, where the newer batches say more than the others.
+
+    Args:
+        batches, newer: each in order, not overlapping.
+    """
+    new = list(newer)
+    pieces = list(new)
+    at = 0
+    for old in batches:
+        first_offset = old.first_offset
+        while at < len(new) and new[at].last_offset < first_offset:
+            at += 1
+        covering = at
+        while first_offset <= old.last_offset:
+            if covering == len(new) or new[covering].first_offset > old.last_offset:
+                pieces.append(old._replace(first_offset=first_offset))
+                break
+            if new[covering].first_offset > first_offset:
+                pieces.append(old._replace(first_offset=first_offset, last_offset=new[covering].first_offset - 1))
+            first_offset = new[covering].last_offset + 1
+            covering += 1
+    pieces.sort()
+    combined: list[StateBatch] = []
+    for piece in pieces:
+        if piece.last_offset >= start_offset:
+            add_state(combined, piece._replace(first_offset=max(piece.first_offset, start_offset)))
+    return combined

@@ -1,0 +1,1 @@
+"""Log compaction: the cleaner and its two passes."""

@@ -1,0 +1,316 @@
+"""The log cleaner: chooses what to compact, when, and puts the outcome in its place.
+
+Theory of operation: the loop picks the log with the greatest share of records not compacted yet and takes down what may be
+compacted: sealed segments, committed, old enough. A thread does the work (`wirekafka.log.compaction.passes`), and for each run of
+segments calls back to the loop, which swaps the new segment in, if the old ones are still there. The thread rests as long as
+it works, a quarter of a millisecond at a time: it would keep the interpreter to itself otherwise, and every connection
+waiting.
+
+Rules of this file:
+    Choosing and swapping happen on the loop; between them the log may roll, lose old segments, or be deleted.
+    What a crash leaves is finished or removed by `recovery`.
+    A log in which the thread finds damage, that is framing or a checksum that is not right, is offline. One whose checksums
+    are right, and that cannot be compacted because of what is in it, is left alone until the broker starts again.
+
+Source: kafka.log.{LogCleaner, LogCleanerManager}.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import structlog
+import trio
+
+from wirekafka.clock import Clock
+from wirekafka.config import BrokerConfig
+from wirekafka.errors import ErrorCode, KafkaError
+from wirekafka.log.checkpoint import CLEANER_OFFSETS
+from wirekafka.log.compaction.offset_map import ENTRY_BYTES
+from wirekafka.log.compaction.passes import Compaction, LastRecord, RecordFilter, Totals
+from wirekafka.log.log import Log
+from wirekafka.log.positions import BadBatchError
+from wirekafka.log.recovery import CLEANED_SUFFIX, SWAP_SUFFIX
+from wirekafka.log.segment import Segment
+from wirekafka.log.transaction_index import AbortedTransaction
+from wirekafka.names import TopicPartition
+
+if TYPE_CHECKING:
+    from wirekafka.log.manager import LogManager
+
+log = structlog.get_logger(__name__)
+
+_SLICE_SECONDS = 0.00025
+"""Not much longer than the thread works between two steps."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dirt:
+    """How much of a log waits to be compacted.
+
+    Attributes:
+        dirty_offset: what is before it is compacted.
+        end_offset: the base offset of the first segment that may not be compacted.
+        ratio: the share of the bytes before `end_offset` that are not compacted yet.
+        is_overdue: some of it waits for longer than `max.compaction.lag.ms`.
+    """
+
+    dirty_offset: int
+    end_offset: int
+    ratio: float
+    is_overdue: bool
+
+
+def measure_dirt(candidate: Log, clean_offset: int | None, now_ms: int) -> Dirt | None:
+    """How dirty a log is; None if nothing of it may be compacted.
+
+    Args:
+        clean_offset: up to where it was compacted, None if never.
+
+    Raises:
+        OSError: a segment cannot be read.
+
+    Source: LogCleanerManager.cleanableOffsets, calculateCleanableBytes, maxCompactionDelay.
+    """
+    config = candidate.config
+    dirty_offset = candidate.log_start_offset if clean_offset is None else clean_offset
+    if not candidate.log_start_offset <= dirty_offset <= candidate.log_end_offset:
+        dirty_offset = candidate.log_start_offset
+    sealed = candidate.segments.items[:-1]
+    end_offset = min(candidate.last_stable_offset, candidate.segments.active.base_offset)
+    dirty = [segment for number, segment in enumerate(sealed) if _end_of(candidate, number) > dirty_offset]
+    for segment in dirty:
+        if config.min_compaction_lag_ms > 0 and segment.largest_timestamp > now_ms - config.min_compaction_lag_ms:
+            end_offset = min(end_offset, segment.base_offset)
+            break
+    bases = [segment.base_offset for segment in candidate.segments if segment.base_offset <= end_offset]
+    end_offset = bases[-1] if bases else dirty_offset
+    dirty = [segment for segment in dirty if segment.base_offset < end_offset]
+    dirty_bytes = sum(segment.size for segment in dirty)
+    if not dirty_bytes:
+        return None
+    total_bytes = sum(segment.size for segment in sealed if segment.base_offset < end_offset)
+    oldest = min((segment.first_timestamp for segment in dirty if segment.first_timestamp > 0), default=None)
+    is_overdue = oldest is not None and oldest < now_ms - config.max_compaction_lag_ms
+    return Dirt(dirty_offset, end_offset, dirty_bytes / total_bytes, is_overdue)
+
+
+def _end_of(candidate: Log, number: int) -> int:
+    return candidate.segments.items[number + 1].base_offset
+
+
+class Cleaner:
+    """Compacts the logs of one `LogManager`."""
+
+    def __init__(self, logs: LogManager, config: BrokerConfig, clock: Clock) -> None:
+        self._logs = logs
+        self._config = config
+        self._clock = clock
+        self._in_progress: set[TopicPartition] = set()
+        self._uncleanable: set[Log] = set()
+
+    def start(self, nursery: trio.Nursery) -> None:
+        """Starts as many tasks as `log.cleaner.threads` says."""
+        if self._config.boolean("log.cleaner.enable"):
+            for _ in range(self._config.integer("log.cleaner.threads")):
+                nursery.start_soon(self._run)
+
+    async def _run(self) -> None:
+        while True:
+            chosen = self._choose()
+            if chosen is None or not await self._clean(*chosen):
+                await trio.sleep(max(self._config.integer("log.cleaner.backoff.ms"), 1) / 1000)
+
+    def _choose(self) -> tuple[Log, Dirt] | None:
+        """The dirtiest log that is dirty enough."""
+        now_ms = self._clock.now_ms()
+        best: tuple[Log, Dirt] | None = None
+        for each in self._logs:
+            if not each.config.is_compacted or each.topic_partition in self._in_progress or each in self._uncleanable:
+                continue
+            try:
+                dirt = measure_dirt(each, self._logs.cleaner_offsets.get(each.topic_partition), now_ms)
+            except OSError as error:
+                log.error("Could not look for compaction", partition=str(each.topic_partition), error=str(error))
+                continue
+            is_due = dirt is not None and (dirt.is_overdue or dirt.ratio > each.config.min_cleanable_dirty_ratio)
+            if dirt is not None and is_due and (best is None or dirt.ratio > best[1].ratio):
+                best = each, dirt
+        return best
+
+    async def _clean(self, chosen: Log, dirt: Dirt) -> bool:
+        """Compacts a log; returns whether that went well.
+
+        Cancellation: the thread stops at its next record; segments that were swapped in stay.
+        """
+        name = chosen.topic_partition
+        self._in_progress.add(name)
+        started = trio.current_time()
+        try:
+            work = self._plan(chosen, dirt)
+            clean_offset = await trio.to_thread.run_sync(self._work, chosen, chosen.segments.items[:-1], work)
+        except BadBatchError as error:
+            if self._is_current(chosen):
+                chosen.note_damage(error)
+            return False
+        except OSError as error:
+            if self._is_current(chosen):
+                log.error("Could not compact a log", partition=str(name), error=str(error))
+                self._logs.note_disk_error(self._logs.home_of(chosen), error)
+            return False
+        except KafkaError as error:
+            self._uncleanable.add(chosen)
+            log.error("A log is not compacted any more", partition=str(name), error=str(error))
+            return False
+        finally:
+            self._in_progress.discard(name)
+        if not self._is_current(chosen) or clean_offset is None:
+            return False
+        _report(name, clean_offset, work.totals, trio.current_time() - started)
+        return await self._remember(chosen, clean_offset)
+
+    def _is_current(self, chosen: Log) -> bool:
+        return self._logs.get(chosen.topic_partition) is chosen
+
+    def _most_keys(self) -> int:
+        memory = self._config.integer("log.cleaner.dedupe.buffer.size") / max(self._config.integer("log.cleaner.threads"), 1)
+        return max(int(memory * self._config.number("log.cleaner.io.buffer.load.factor") / ENTRY_BYTES), 1)
+
+    def _plan(self, chosen: Log, dirt: Dirt) -> Compaction:
+        rate = self._config.number("log.cleaner.io.max.bytes.per.second")
+        return Compaction(
+            folder=chosen.folder,
+            config=chosen.config,
+            segments=[segment for segment in chosen.segments.items[:-1] if segment.base_offset < dirt.end_offset],
+            dirty_offset=dirt.dirty_offset,
+            end_offset=dirt.end_offset,
+            last_records=last_records_of(chosen),
+            aborted=[entry for entry in chosen.segments.active.transaction_index if entry.first_offset < dirt.end_offset],
+            now_ms=self._clock.now_ms(),
+            most_keys=self._most_keys(),
+            pace=ThreadPace(rate),
+        )
+
+    def _work(self, chosen: Log, sealed: list[Segment], work: Compaction) -> int | None:
+        """The thread's part; returns up to where the log is clean now, None if it changed meanwhile.
+
+        Raises:
+            OSError, BadBatchError: as the passes do.
+            KafkaError: a batch cannot be decoded, or has more keys than there is memory for.
+        """
+        work.aborted = [*aborted_in(sealed, work.end_offset), *work.aborted]
+        offsets = work.build_map()
+        if offsets.end_offset <= work.dirty_offset:
+            raise KafkaError(
+                ErrorCode.INVALID_CONFIG,
+                "one batch has more keys than log.cleaner.dedupe.buffer.size leaves room for; raise that",
+            )
+        judge = RecordFilter(work, offsets)
+        for group in work.groups(offsets):
+            if not self._rewrite(chosen, work, group, judge):
+                return None
+        return offsets.end_offset
+
+    def _rewrite(self, chosen: Log, work: Compaction, group: list[Segment], judge: RecordFilter) -> bool:
+        new = work.rewrite(group, judge, chosen.services.pool)
+        work.totals.bytes_before += sum(segment.size for segment in group)
+        work.totals.bytes_after += new.size
+        is_swapped = False
+        try:
+            new.rename_files(CLEANED_SUFFIX, SWAP_SUFFIX)
+            work.folder.sync()
+            is_swapped = trio.from_thread.run_sync(chosen.replace_segments, group, new)
+        finally:
+            if not is_swapped:
+                new.delete_files(CLEANED_SUFFIX)
+                new.delete_files(SWAP_SUFFIX)
+        return is_swapped
+
+    async def _remember(self, chosen: Log, clean_offset: int) -> bool:
+        self._logs.cleaner_offsets[chosen.topic_partition] = clean_offset
+        directory = self._logs.home_of(chosen)
+        offsets = self._logs.offsets_of(directory, CLEANER_OFFSETS)
+        try:
+            await trio.to_thread.run_sync(directory.checkpoint(CLEANER_OFFSETS, offsets))
+        except OSError as error:
+            log.error("Could not write a checkpoint", path=f"{directory.path}/{CLEANER_OFFSETS}", error=str(error))
+            return False
+        return True
+
+
+class ThreadPace:
+    """Lets a thread work for a quarter of a millisecond and rest for as long, and keeps it to so many bytes a second.
+
+    Args:
+        clock, sleep: seconds, and resting for so many.
+        check: called before each rest; raises if the broker stops.
+    """
+
+    def __init__(
+        self,
+        bytes_per_second: float,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+        check: Callable[[], None] = trio.from_thread.check_cancelled,
+    ) -> None:
+        self._bytes_per_second = max(bytes_per_second, 1.0)
+        self._clock = clock
+        self._sleep = sleep
+        self._check = check
+        self._began = self._slice_began = clock()
+        self._bytes = 0
+
+    def step(self, size_bytes: int = 0) -> None:
+        """Rests if it is time to.
+
+        Raises:
+            trio.Cancelled: the broker stops.
+        """
+        self._bytes += size_bytes
+        now = self._clock()
+        worked = now - self._slice_began
+        ahead = self._bytes / self._bytes_per_second - (now - self._began)
+        if worked < _SLICE_SECONDS and ahead < _SLICE_SECONDS:
+            return
+        self._check()
+        self._sleep(max(min(worked, 40 * _SLICE_SECONDS), min(ahead, 1.0)))
+        self._slice_began = self._clock()
+
+
+def aborted_in(segments: Iterable[Segment], end_offset: int) -> Iterator[AbortedTransaction]:
+    """The aborted transactions that begin before an offset and end in one of these segments, which follow each other.
+
+    Raises:
+        OSError: an index cannot be read.
+    """
+    for segment in segments:
+        for entry in segment.transaction_index:
+            if entry.first_offset < end_offset:
+                yield entry
+            if entry.last_stable_offset >= end_offset:
+                return
+
+
+def last_records_of(chosen: Log) -> dict[int, LastRecord]:
+    """What is to stay of each producer that the log remembers.
+
+    Source: ProducerStateManager.lastRecord.
+    """
+    return {producer.producer_id: LastRecord(producer.last_offset, producer.epoch) for producer in chosen.producers}
+
+
+def _report(name: TopicPartition, clean_offset: int, totals: Totals, seconds: float) -> None:
+    log.info(
+        "Compacted a log",
+        partition=str(name),
+        clean_offset=clean_offset,
+        bytes_before=totals.bytes_before,
+        bytes_after=totals.bytes_after,
+        records_before=totals.records_before,
+        records_after=totals.records_after,
+        seconds=round(seconds, 2),
+    )

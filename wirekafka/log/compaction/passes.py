@@ -1,0 +1,407 @@
+"""Compaction itself: of each key the last record stays.
+
+Theory of operation: two passes over sealed segments. The first reads the part of the log that was not compacted yet and notes,
+for each key, the offset of its last record. The second reads everything up to there and copies what is still the last of its
+key; small neighbours become one segment. A batch keeps its base and last offset whatever it loses, so that offsets and
+sequence numbers stay as they are. A tombstone first gets a date (the delete horizon) and goes when that has passed, so that
+a reader who has seen the value has time to see that it is gone.
+
+Only the first pass looks at keys, and the second where the first has not been; elsewhere the second knows of each offset
+whether its record stays. A batch of which all stay is copied as it is, and one of which none do is not even decompressed.
+
+Records of aborted transactions go, and supersede nobody's. The marker that ended a transaction gets a date once nothing of the
+transaction is left, and goes as tombstones do. The last batch of a producer stays even without records: it has the sequence
+number that the next one is compared with, or the epoch that fences older ones. Message sets of old formats stay as they are.
+
+Rules of this file: it runs in a thread, on files that nobody changes, and changes nothing but files of its own that end in
+`.cleaned`. Every few records it asks `Pace.step`, which makes it rest and may end it. A batch is given a new checksum only after
+the one that it has was compared: damage is not to be made sound.
+
+Differs from Apache Kafka:
+    Message sets of formats 0 and 1, which only folders of old brokers hold, are not compacted.
+    A key takes 200 bytes of `log.cleaner.dedupe.buffer.size`, there 24: the default holds 600,000 keys, and more of them in the
+    part not compacted yet take several rounds. Keys of less than 64 bytes are compared themselves, not by their MD5.
+    A batch is compared with its checksum before it is written anew. If it is damaged, the partition is offline; there it gets a
+    new checksum, or, if it cannot be read, the partition is not compacted any more.
+
+Source: kafka.log.Cleaner, MemoryRecords.filterTo; KIP-534 (delete horizon).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+from wirekafka.config import LogConfig
+from wirekafka.log.compaction.cleaned_transactions import CleanedTransactions
+from wirekafka.log.compaction.offset_map import STAYS_AS_TOMBSTONE, OffsetMap, Window
+from wirekafka.log.compaction.record_slices import heads_in
+from wirekafka.log.compaction.rewriting import emptied, rewritten
+from wirekafka.log.index import Index
+from wirekafka.log.positions import BadBatchError, batches_in
+from wirekafka.log.recovery import CLEANED_SUFFIX
+from wirekafka.log.segment import MOST_RELATIVE_OFFSET, Segment
+from wirekafka.log.segment_files import LOG_SUFFIX, file_name
+from wirekafka.log.storage import FileHandle, Folder, HandlePool
+from wirekafka.log.transaction_index import AbortedTransaction, TransactionIndex
+from wirekafka.names import NO_TIMESTAMP
+from wirekafka.wire.batch import HEADER_SIZE, BatchHeader, check_crc
+from wirekafka.wire.compression import MOST_CONTENT_BYTES, Compression, decompress
+
+_MAGIC = 2
+_MAGIC_AT = 16
+_WRITE_BYTES = 1 << 20
+_WITHOUT_TOMBSTONES = bytes.maketrans(bytes((STAYS_AS_TOMBSTONE,)), b"\0")
+
+
+class Pace(Protocol):
+    """Keeps compaction from getting in anybody's way."""
+
+    def step(self, size_bytes: int = 0) -> None:
+        """Called every few records, and with the bytes read or written; rests if it is time to, raises to end the work."""
+
+
+class LastRecord(NamedTuple):
+    """The last that a log has of a producer.
+
+    Attributes:
+        offset: of its last record with this epoch; None if there is none, so that only a marker has the epoch.
+    """
+
+    offset: int | None
+    epoch: int
+
+
+@dataclass(slots=True)
+class Totals:
+    """What a compaction did."""
+
+    bytes_before: int = 0
+    bytes_after: int = 0
+    records_before: int = 0
+    records_after: int = 0
+
+
+@dataclass(slots=True)
+class Compaction:
+    """One compaction of one log, as the loop has planned it.
+
+    Attributes:
+        folder: of the log.
+        segments: from the first one to the last that may be compacted, with the size of each.
+        dirty_offset: what is before it was compacted before.
+        end_offset: the base offset of the first segment that may not be compacted.
+        last_records: what is to stay of each active producer.
+        aborted: the aborted transactions of which something may be in the segments.
+        now_ms: when it began.
+    """
+
+    folder: Folder
+    config: LogConfig
+    segments: Sequence[Segment]
+    dirty_offset: int
+    end_offset: int
+    last_records: Mapping[int, LastRecord]
+    aborted: Sequence[AbortedTransaction]
+    now_ms: int
+    most_keys: int
+    pace: Pace
+    totals: Totals = field(default_factory=Totals)
+
+    def build_map(self) -> OffsetMap:
+        """Notes the last offset of each key from `dirty_offset` on, as far as there is room.
+
+        Raises:
+            OSError: a segment is gone or cannot be read.
+            BadBatchError: it is damaged.
+            KafkaError: a batch cannot be decoded.
+        """
+        offsets = OffsetMap(self.most_keys, self.dirty_offset)
+        transactions = CleanedTransactions(entry for entry in self.aborted if entry.last_offset >= self.dirty_offset)
+        for segment, end in self._with_ends(self.segments):
+            if end <= self.dirty_offset:
+                continue
+            with _naming(segment):
+                is_noted = self._note_keys(offsets, segment, transactions)
+            if not is_noted:
+                return offsets
+            offsets.end_offset = end
+        return offsets
+
+    def _with_ends(self, segments: Sequence[Segment]) -> Iterator[tuple[Segment, int]]:
+        ends = [segment.base_offset for segment in segments[1:]]
+        return zip(segments, [*ends, self.end_offset], strict=True)
+
+    def _note_keys(self, offsets: OffsetMap, segment: Segment, transactions: CleanedTransactions) -> bool:
+        """Notes the keys of a segment; False if the map is full."""
+        for data, header in self._batches(segment):
+            if header is None or header.next_offset <= self.dirty_offset:
+                continue
+            if header.is_control:
+                transactions.end(header, data)
+            elif not transactions.is_aborted(header) and not self._note_batch(offsets, data, header):
+                return False
+            offsets.end_offset = max(offsets.end_offset, header.next_offset)
+        return True
+
+    def _note_batch(self, offsets: OffsetMap, data: memoryview, header: BatchHeader) -> bool:
+        is_dense = header.record_count == header.last_offset_delta + 1
+        is_half_clean = header.base_offset < self.dirty_offset
+        next_offset = header.base_offset
+        for heads in heads_in(_records_in(data, header), header.record_count):
+            self.pace.step()
+            keys = heads.keys
+            found = offsets_of(header, heads.offset_deltas)
+            if is_dense:
+                offsets.has_odd_batches |= found != range(next_offset, next_offset + len(keys))
+                next_offset += len(keys)
+            if is_half_clean:
+                keys = [key if offset >= self.dirty_offset else None for key, offset in zip(keys, found, strict=True)]
+            if not offsets.put(keys, found, heads.tombstones, has_nulls=heads.has_null_keys or is_half_clean):
+                return False
+        return True
+
+    def _batches(self, segment: Segment) -> Iterator[tuple[memoryview, BatchHeader | None]]:
+        storage = self.folder.storage
+        file = self.folder.open(segment.log_name)
+        least_offset = segment.base_offset
+        for data in batches_in(storage, file, 0, segment.size):
+            self.pace.step(len(data))
+            header = BatchHeader(data) if data[_MAGIC_AT] == _MAGIC else None
+            if header is not None:
+                # The checksum does not cover the offset.
+                if header.base_offset < least_offset:
+                    raise BadBatchError(f"the batch at offset {header.base_offset} is behind that at {least_offset - 1}")
+                least_offset = header.next_offset
+            yield data, header
+
+    def groups(self, offsets: OffsetMap) -> Iterator[list[Segment]]:
+        """The segments up to where the map goes, in runs that become one segment each.
+
+        Source: Cleaner.groupSegmentsBySize.
+        """
+        group: list[Segment] = []
+        size = index_size = time_index_size = 0
+        for segment, end in self._with_ends(self.segments):
+            if segment.base_offset >= offsets.end_offset:
+                break
+            size += segment.size
+            index_size += segment.offset_index.size_bytes
+            time_index_size += segment.time_index.size_bytes
+            fits = (
+                size <= self.config.segment_bytes
+                and max(index_size, time_index_size) <= self.config.segment_index_bytes
+                and (not group or end - 1 - group[0].base_offset <= MOST_RELATIVE_OFFSET)
+            )
+            if group and not fits:
+                yield group
+                group, size = [], segment.size
+                index_size, time_index_size = segment.offset_index.size_bytes, segment.time_index.size_bytes
+            group.append(segment)
+        if group:
+            yield group
+
+    def rewrite(self, group: Sequence[Segment], judge: RecordFilter, pool: HandlePool) -> Segment:
+        """Copies what stays of a run of segments into one, whose files end in `.cleaned` and are on the disk.
+
+        Args:
+            judge: has judged the segments before these, and no others.
+
+        Raises:
+            OSError: what was written is removed.
+            BadBatchError: a segment is damaged; so too.
+            KafkaError: a batch cannot be decoded; so too.
+        """
+        segment = Segment(self.folder, pool, group[0].base_offset, created_ms=self.now_ms)
+        try:
+            writer = _Writer(segment, self)
+            for source in group:
+                with _naming(source):
+                    for data, header in self._batches(source):
+                        kept = data if header is None else judge.kept_of(data, header, segment.transaction_index)
+                        if kept is not None:
+                            writer.add(kept)
+            writer.finish(self.folder.open(group[-1].log_name))
+        except BaseException:
+            segment.delete_files(CLEANED_SUFFIX)
+            raise
+        return segment
+
+
+@contextmanager
+def _naming(segment: Segment) -> Iterator[None]:
+    """Makes damage say in which segment it is."""
+    try:
+        yield
+    except BadBatchError as error:
+        raise segment.damaged(error) from None
+
+
+class RecordFilter:
+    """The second pass's judgement of one batch after the other."""
+
+    def __init__(self, work: Compaction, offsets: OffsetMap) -> None:
+        self._work = work
+        self._offsets = offsets
+        self._window = Window(offsets, work.pace.step)
+        self._transactions = CleanedTransactions(work.aborted)
+
+    def kept_of(self, data: memoryview, header: BatchHeader, index: TransactionIndex) -> memoryview | bytearray | None:
+        """What stays of a batch, None if nothing does.
+
+        Args:
+            index: gets the aborted transactions of which something was there.
+        """
+        work = self._work
+        work.totals.records_before += header.record_count
+        if header.is_control:
+            kept, kept_count = self._kept_of_marker(data, header, index)
+        elif self._transactions.is_aborted(header):
+            kept, kept_count = None, 0
+        else:
+            kept, kept_count = self._kept_of_records(data, header)
+        work.totals.records_after += kept_count
+        if kept is None and self._is_needed(header):
+            return emptied(header)
+        return kept
+
+    def _kept_of_marker(
+        self, data: memoryview, header: BatchHeader, index: TransactionIndex
+    ) -> tuple[memoryview | bytearray | None, int]:
+        _check(data, header)
+        is_free, aborted = self._transactions.end(header, data)
+        if aborted is not None:
+            index.add(aborted)
+        count = header.record_count
+        horizon_ms = header.delete_horizon_ms
+        if not count or (is_free and horizon_ms is not None and horizon_ms <= self._work.now_ms):
+            return None, 0
+        if not is_free or horizon_ms is not None:
+            return data, count
+        return self._rewritten(data, header, _records_in(data, header), b"\1" * count, has_date=True), count
+
+    def _kept_of_records(self, data: memoryview, header: BatchHeader) -> tuple[memoryview | bytearray | None, int]:
+        work = self._work
+        is_dense = header.record_count == header.last_offset_delta + 1
+        marks = self._window.marks(header.base_offset, header.next_offset) if is_dense else None
+        body: bytes | None = None
+        if marks is None:
+            body = _records_in(data, header)
+            marks = self._marks_by_keys(body, header)
+        if header.delete_horizon_ms is not None and work.now_ms >= header.delete_horizon_ms:
+            marks = marks.translate(_WITHOUT_TOMBSTONES)
+        count = header.record_count - marks.count(0)
+        if not count:
+            return None, 0
+        gets_date = header.delete_horizon_ms is None and STAYS_AS_TOMBSTONE in marks
+        if count == header.record_count and not gets_date:
+            return data, count
+        if body is None:
+            body = _records_in(data, header)
+        return self._rewritten(data, header, body, marks, has_date=gets_date), count
+
+    def _rewritten(self, data: memoryview, header: BatchHeader, body: bytes, marks: bytes, *, has_date: bool) -> bytearray:
+        work = self._work
+        delete_horizon_ms = work.now_ms + work.config.delete_retention_ms if has_date else None
+        return rewritten(data, header, body, marks, delete_horizon_ms=delete_horizon_ms, step=work.pace.step)
+
+    def _marks_by_keys(self, body: bytes, header: BatchHeader) -> bytes:
+        marks = []
+        for heads in heads_in(body, header.record_count):
+            self._work.pace.step()
+            marks.append(self._offsets.marks(heads.keys, offsets_of(header, heads.offset_deltas), heads.tombstones))
+        return b"".join(marks)
+
+    def _is_needed(self, header: BatchHeader) -> bool:
+        """Whether the batch stays even without records.
+
+        It does if it has the last sequence number of its producer; if it is a marker that has the producer's epoch, and no
+        record has; or if it is the last one of all that are compacted, for the log's offsets.
+        """
+        last = self._work.last_records.get(header.producer_id) if header.has_producer_id else None
+        if last is None:
+            is_last = False
+        elif last.offset is not None:
+            is_last = header.last_offset == last.offset
+        else:
+            is_last = header.is_control and header.producer_epoch == last.epoch
+        return is_last or header.next_offset == self._work.end_offset
+
+
+class _Writer:
+    """Writes batches into a segment's `.cleaned` file."""
+
+    def __init__(self, segment: Segment, work: Compaction) -> None:
+        self._segment = segment
+        self._work = work
+        self._folder = segment.folder
+        self._name = file_name(segment.base_offset, LOG_SUFFIX) + CLEANED_SUFFIX
+        self._file: FileHandle = self._folder.open(self._name, create=True)
+        self._folder.storage.truncate(self._file.fd, 0)
+        self._buffer = bytearray()
+        self._written = 0
+
+    def add(self, data: memoryview | bytearray) -> None:
+        segment = self._segment
+        header = BatchHeader(data) if data[_MAGIC_AT] == _MAGIC else None
+        if header is not None:
+            # An empty batch keeps its timestamp for its producer's sake; none of its records has it.
+            timestamp = header.max_timestamp if header.record_count else NO_TIMESTAMP
+            interval = self._work.config.index_interval_bytes
+            segment.note(segment.size, len(data), header.last_offset, timestamp, interval)
+        segment.size += len(data)
+        self._buffer += data
+        if len(self._buffer) >= _WRITE_BYTES:
+            self._write()
+
+    def _write(self) -> None:
+        self._folder.storage.write(self._file.fd, self._buffer, self._written)
+        self._written += len(self._buffer)
+        self._work.pace.step(len(self._buffer))
+        self._buffer.clear()
+
+    def finish(self, newest: FileHandle) -> None:
+        """Puts the file and its indexes on the disk; it is as old as the newest one that it was made from."""
+        self._write()
+        storage, segment = self._folder.storage, self._segment
+        segment.note_max_timestamp()
+        storage.set_modified_ns(self._file.fd, storage.modified_ns(newest.fd))
+        storage.sync(self._file.fd)
+        indexes: list[Index | TransactionIndex] = [segment.offset_index, segment.time_index]
+        if segment.transaction_index.count:
+            indexes.append(segment.transaction_index)
+        for index in indexes:
+            index.save(CLEANED_SUFFIX)
+            file = self._folder.open(index.name + CLEANED_SUFFIX)
+            storage.sync(file.fd)
+        segment.unload_indexes()
+        segment.needs_save = False
+
+
+def offsets_of(header: BatchHeader, deltas: Sequence[int]) -> Sequence[int]:
+    """The offsets of neighbouring records; a range where one follows the other."""
+    first = header.base_offset + deltas[0]
+    if deltas[-1] - deltas[0] + 1 == len(deltas) and deltas == list(range(deltas[0], deltas[-1] + 1)):
+        return range(first, first + len(deltas))
+    return [header.base_offset + delta for delta in deltas]
+
+
+def _records_in(data: memoryview, header: BatchHeader) -> bytes:
+    """The records of a batch, uncompressed.
+
+    Raises:
+        BadBatchError: the batch is not what its checksum is of.
+        KafkaError: it cannot be decompressed.
+    """
+    _check(data, header)
+    body = data[HEADER_SIZE : header.size_bytes]
+    if header.compression is Compression.NONE:
+        return bytes(body)
+    return decompress(header.compression, body, limit_bytes=MOST_CONTENT_BYTES)
+
+
+def _check(data: memoryview, header: BatchHeader) -> None:
+    if not check_crc(data, 0, header):
+        raise BadBatchError(f"the batch at offset {header.base_offset} does not have its checksum")

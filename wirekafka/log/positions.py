@@ -1,0 +1,103 @@
+"""Where the batches of a file are: stepping from header to header.
+
+Rules of this file: a file is read in chunks, no more than is needed; of a batch nothing is looked at but its header. Errors are
+`OSError`: a file that was whole once and is not any more has lost something on the disk.
+
+Source: org.apache.kafka.common.record.FileLogInputStream.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from struct import Struct
+from typing import NamedTuple
+
+from wirekafka.log.storage import Bytes, FileHandle, Storage
+from wirekafka.names import NO_TIMESTAMP
+
+_HEAD = Struct(">qiibIhiqq")
+"""A v2 batch up to its max timestamp: base offset, length, leader epoch, magic, crc, attributes, last offset delta, base and
+max timestamp."""
+_LEGACY_TIMESTAMP = Struct(">q")
+_OVERHEAD = 12
+"""Bytes before those that a batch's length counts: its offset and the length itself."""
+_LEAST_LENGTH = 14
+"""The length of the smallest message that ever was: magic 0, no key, no value."""
+_LEAST_V2_LENGTH = 49
+"""The length of a batch without records."""
+_HEADS_CHUNK = 8192
+"""Read at once while looking for a header: the default `index.interval.bytes` and one small batch."""
+_BATCHES_CHUNK = 1 << 20
+
+
+class BadBatchError(OSError):
+    """A file that was whole holds no batch where one should begin: the disk, or somebody, has changed it."""
+
+
+class BatchPosition(NamedTuple):
+    """Where a batch is, and what its header says."""
+
+    position: int
+    size_bytes: int
+    base_offset: int
+    last_offset: int
+    max_timestamp: int
+    leader_epoch: int
+
+
+def read_place(data: Bytes, at: int, position: int) -> BatchPosition | None:
+    """What the header at `data[at:]` says of the batch at `position` of a file; None if it is not a header."""
+    base_offset, length, leader_epoch, magic, _, _, delta, _, max_timestamp = _HEAD.unpack_from(data, at)
+    if magic == 2:
+        if length < _LEAST_V2_LENGTH or delta < 0:
+            return None
+        return BatchPosition(position, length + _OVERHEAD, base_offset, base_offset + delta, max_timestamp, leader_epoch)
+    # A message set of magic 0 or 1 is one message or one wrapper; its offset is that of its last record, and its first one
+    # is known only to who decompresses it. Folders of older brokers hold them.
+    if magic not in (0, 1) or length < _LEAST_LENGTH:
+        return None
+    timestamp = _LEGACY_TIMESTAMP.unpack_from(data, at + 18)[0] if magic == 1 else NO_TIMESTAMP
+    return BatchPosition(position, length + _OVERHEAD, base_offset, base_offset, timestamp, -1)
+
+
+def places_in(storage: Storage, file: FileHandle, position: int, end: int) -> Iterator[BatchPosition]:
+    """The batches of a file from the one that begins at `position`, by their headers alone."""
+    chunk = b""
+    chunk_position = position
+    while position < end:
+        at = position - chunk_position
+        if len(chunk) - at < _HEAD.size:
+            chunk = storage.read(file.fd, min(_HEADS_CHUNK, end - position), position)
+            chunk_position, at = position, 0
+            if len(chunk) < _HEAD.size:
+                chunk += bytes(_HEAD.size)
+        place = read_place(chunk, at, position)
+        if place is None or position + place.size_bytes > end:
+            raise BadBatchError(f"the file holds no batch at byte {position}")
+        yield place
+        position += place.size_bytes
+
+
+def batches_in(storage: Storage, file: FileHandle, position: int, end: int) -> Iterator[memoryview]:
+    """The batches of a file from the one that begins at `position`, whole."""
+    chunk = memoryview(b"")
+    at = 0
+    while position < end:
+        if len(chunk) - at < _HEAD.size:
+            chunk, at = _read_chunk(storage, file, position, min(_BATCHES_CHUNK, end - position)), 0
+        place = read_place(chunk, at, position)
+        if place is None or position + place.size_bytes > end:
+            raise BadBatchError(f"the file holds no batch at byte {position}")
+        size_bytes = place.size_bytes
+        if at + size_bytes > len(chunk):
+            chunk, at = _read_chunk(storage, file, position, max(size_bytes, min(_BATCHES_CHUNK, end - position))), 0
+        yield chunk[at : at + size_bytes]
+        at += size_bytes
+        position += size_bytes
+
+
+def _read_chunk(storage: Storage, file: FileHandle, position: int, size: int) -> memoryview:
+    data = storage.read(file.fd, size, position)
+    if len(data) < max(size, _HEAD.size):
+        raise BadBatchError(f"the file ends at byte {position + len(data)}")
+    return memoryview(data)

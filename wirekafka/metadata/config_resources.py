@@ -1,0 +1,282 @@
+"""What has settings that clients can change while the broker runs: a topic, this broker, all brokers, or a group.
+
+Theory of operation: a resource has settings of its own, as text. The new ones are computed by a list of operations, from none
+at all for AlterConfigs, from the old ones for IncrementalAlterConfigs. Then `check` judges the outcome as a whole, and `replace`
+writes it down and makes it hold.
+
+Source: kafka.server.ConfigAdminManager, org.apache.kafka.controller.ConfigurationControlManager (rules and their errors).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from enum import IntEnum
+from typing import NamedTuple, Protocol
+
+from wirekafka.config.broker_table import BROKER_SETTINGS
+from wirekafka.config.definition import Setting, Type, format_value, parse_text
+from wirekafka.config.group_table import GROUP_SETTINGS
+from wirekafka.config.topic_table import TOPIC_SETTINGS
+from wirekafka.errors import ErrorCode, KafkaError
+from wirekafka.metadata.topic_names import check_topic_name
+from wirekafka.metadata.topics import Topic, Topics
+
+
+class ResourceType(IntEnum):
+    """What kind of thing settings belong to, by Kafka's numbers.
+
+    Source: org.apache.kafka.common.config.ConfigResource.Type.
+    """
+
+    TOPIC = 2
+    BROKER = 4
+    GROUP = 32
+
+
+class Operation(IntEnum):
+    """What IncrementalAlterConfigs does to one setting.
+
+    Source: org.apache.kafka.clients.admin.AlterConfigOp.OpType (KIP-339).
+    """
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+class Change(NamedTuple):
+    """One operation on one setting; `value` is None for DELETE."""
+
+    name: str
+    operation: int
+    value: str | None
+
+
+class ConfigResource(Protocol):
+    """Something with settings of its own."""
+
+    @property
+    def settings(self) -> Mapping[str, Setting]:
+        """Every setting that it knows."""
+
+    @property
+    def own(self) -> dict[str, str]:
+        """The settings that it has itself."""
+
+    def check(self, configs: Mapping[str, str]) -> None:
+        """Whether these could be its own settings.
+
+        Raises:
+            KafkaError: INVALID_CONFIG for a topic or a group, INVALID_REQUEST for a broker.
+        """
+
+    def replace(self, configs: Mapping[str, str]) -> None:
+        """Makes these its own settings.
+
+        Raises:
+            KafkaError: as `check`; KAFKA_STORAGE_ERROR, if they cannot be written down.
+
+        Durability: on disk when it returns.
+        """
+
+
+class TopicResource:
+    """A topic's settings."""
+
+    __slots__ = ("_topic", "_topics")
+
+    def __init__(self, topics: Topics, topic: Topic) -> None:
+        self._topics = topics
+        self._topic = topic
+
+    @property
+    def settings(self) -> Mapping[str, Setting]:
+        """Every setting of a topic."""
+        return TOPIC_SETTINGS
+
+    @property
+    def own(self) -> dict[str, str]:
+        """What this topic sets itself."""
+        return dict(self._topic.overrides)
+
+    def check(self, configs: Mapping[str, str]) -> None:
+        """See `ConfigResource.check`."""
+        self._topics.resolve(configs)
+
+    def replace(self, configs: Mapping[str, str]) -> None:
+        """See `ConfigResource.replace`."""
+        self._topics.alter(self._topic, configs)
+
+
+class BrokerResource:
+    """The dynamic settings of this broker, or with the name "" those of all brokers."""
+
+    __slots__ = ("_name", "_topics")
+
+    def __init__(self, topics: Topics, name: str) -> None:
+        self._topics = topics
+        self._name = name
+
+    @property
+    def settings(self) -> Mapping[str, Setting]:
+        """Every setting of a broker."""
+        return BROKER_SETTINGS
+
+    @property
+    def own(self) -> dict[str, str]:
+        """What was set while the broker ran."""
+        return self._topics.broker_configs(self._name)
+
+    def check(self, configs: Mapping[str, str]) -> None:
+        """See `ConfigResource.check`.
+
+        A broker's settings that cannot be are INVALID_REQUEST in Kafka (KAFKA-13609).
+        """
+        fixed = [name for name in configs if name not in BROKER_SETTINGS or not BROKER_SETTINGS[name].is_dynamic]
+        if fixed:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Cannot update these configs dynamically: {', '.join(fixed)}")
+        try:
+            self._topics.check_broker_configs(self._name, configs)
+        except KafkaError as error:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, error.message) from None
+
+    def replace(self, configs: Mapping[str, str]) -> None:
+        """See `ConfigResource.replace`."""
+        self.check(configs)
+        self._topics.alter_broker_configs(self._name, configs)
+
+
+class GroupResource:
+    """A group's settings; they are kept whether there is such a group or not."""
+
+    __slots__ = ("_group_id", "_topics")
+
+    def __init__(self, topics: Topics, group_id: str) -> None:
+        self._topics = topics
+        self._group_id = group_id
+
+    @property
+    def settings(self) -> Mapping[str, Setting]:
+        """Every setting of a group."""
+        return GROUP_SETTINGS
+
+    @property
+    def own(self) -> dict[str, str]:
+        """What this group sets itself."""
+        return self._topics.group_configs.own(self._group_id)
+
+    def check(self, configs: Mapping[str, str]) -> None:
+        """See `ConfigResource.check`."""
+        self._topics.group_configs.check(configs)
+
+    def replace(self, configs: Mapping[str, str]) -> None:
+        """See `ConfigResource.replace`."""
+        self._topics.group_configs.alter(self._group_id, configs)
+
+
+def find_resource(topics: Topics, node_id: int, type_: int, name: str) -> ConfigResource:
+    """The resource of this type and name.
+
+    Raises:
+        KafkaError: INVALID_REQUEST for a type that has no settings here, a topic or group without a name, or another broker;
+            INVALID_TOPIC_EXCEPTION; UNKNOWN_TOPIC_OR_PARTITION.
+    """
+    if type_ == ResourceType.TOPIC:
+        if not name:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
+        return TopicResource(topics, find_topic(topics, name))
+    if type_ == ResourceType.BROKER:
+        check_broker_name(name, node_id)
+        return BrokerResource(topics, name)
+    if type_ == ResourceType.GROUP:
+        if not name:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "Default group resources are not allowed.")
+        return GroupResource(topics, name)
+    raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {type_}")
+
+
+def find_topic(topics: Topics, name: str) -> Topic:
+    """The topic of this name.
+
+    Raises:
+        KafkaError: INVALID_TOPIC_EXCEPTION, UNKNOWN_TOPIC_OR_PARTITION.
+    """
+    check_topic_name(name)
+    topic = topics.find(name)
+    if topic is None:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
+    return topic
+
+
+def check_broker_name(name: str, node_id: int) -> None:
+    """Whether the name is "" for all brokers, or this broker's id.
+
+    Raises:
+        KafkaError: INVALID_REQUEST.
+    """
+    if not name:
+        return
+    if not name.isdecimal():
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Node id must be an integer, but it is: {name}")
+    if int(name) != node_id:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unexpected broker id, expected {node_id}, but received {name}")
+
+
+def check_changes(changes: Iterable[Change]) -> None:
+    """The rules that hold whatever the resource is.
+
+    Raises:
+        KafkaError: INVALID_REQUEST for a setting named twice, or without a value where one is needed.
+    """
+    names: set[str] = set()
+    nulls: list[str] = []
+    for name, operation, value in changes:
+        if name in names:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
+        names.add(name)
+        if value is None and operation != Operation.DELETE:
+            nulls.append(name)
+    if nulls:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {', '.join(nulls)}")
+
+
+def apply_changes(resource: ConfigResource, changes: Iterable[Change], *, keeps_others: bool) -> dict[str, str]:
+    """The settings that the resource would have itself after the changes.
+
+    Args:
+        keeps_others: it would still have those that are not named.
+
+    Raises:
+        KafkaError: INVALID_CONFIG for APPEND or SUBTRACT on what is no list; INVALID_REQUEST for an unknown operation.
+    """
+    configs = resource.own if keeps_others else {}
+    for name, operation, value in changes:
+        if operation == Operation.DELETE:
+            configs.pop(name, None)
+        elif operation == Operation.SET:
+            assert value is not None, "check_changes was not called"
+            configs[name] = value
+        elif operation in (Operation.APPEND, Operation.SUBTRACT):
+            assert value is not None, "check_changes was not called"
+            configs[name] = _combine(resource.settings.get(name), name, configs.get(name), Operation(operation), value)
+        else:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown operations type {operation}")
+    return configs
+
+
+def _combine(setting: Setting | None, name: str, current: str | None, operation: Operation, value: str) -> str:
+    if setting is None or setting.type is not Type.LIST:
+        message = f"Can't {operation.name} to key {name} because its type is not LIST."
+        raise KafkaError(ErrorCode.INVALID_CONFIG, message)
+    if current is None:
+        current = setting.show(setting.default) or ""
+    items = parse_text(Type.LIST, current)
+    given = parse_text(Type.LIST, value)
+    assert isinstance(items, list)
+    assert isinstance(given, list)
+    if operation is Operation.APPEND:
+        items += [item for item in given if item not in items]
+    else:
+        items = [item for item in items if item not in given]
+    return format_value(Type.LIST, items)

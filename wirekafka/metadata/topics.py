@@ -1,0 +1,483 @@
+"""The topics of this broker: which there are, their partitions and settings, and how they come and go.
+
+Theory of operation: the journal of `store` says which topics there are; the folders of the data directories hold their
+records. A change goes to the journal first and to folders afterwards, so after a crash in between a created topic is there,
+with empty partitions, and a deleted one is not. A folder that the journal does not know was moved in from Apache Kafka: its
+topic is adopted, under the id that its partition.metadata names.
+
+Rules of this file:
+    Invariant: a topic in the table has all its partitions open, numbered from 0.
+    What `create`, `delete`, `add_partitions` and `alter` did is on disk when they return.
+
+Source: org.apache.kafka.controller.ReplicationControlManager (rules and their errors).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
+
+import structlog
+
+from wirekafka.config import BrokerConfig, ConfigError, LogConfig
+from wirekafka.errors import ErrorCode, KafkaError
+from wirekafka.metadata.features import Features
+from wirekafka.metadata.group_configs import GroupConfigs
+from wirekafka.metadata.internal_topics import INTERNAL
+from wirekafka.metadata.store import MetadataStore
+from wirekafka.metadata.topic_names import check_topic_name, collision_key
+from wirekafka.names import INTERNAL_TOPICS, TopicPartition, format_topic_id, new_topic_id
+from wirekafka.replication.partition import Partition
+
+if TYPE_CHECKING:
+    from wirekafka.log.log import Log
+    from wirekafka.log.manager import LogManager
+
+log = structlog.get_logger(__name__)
+
+MAX_PARTITIONS_AT_ONCE = 9_999
+"""A change may be 10,000 metadata records in Apache Kafka, and one of them is the topic's (MAX_RECORDS_PER_USER_OP)."""
+
+
+class Topic:
+    """One topic.
+
+    Attributes:
+        partitions: by index.
+        overrides: the settings that the topic has itself, as text.
+        log_config: all its settings, resolved.
+        is_internal: kept by the broker for itself.
+        described: what Metadata answers of the partitions, kept until they change.
+    """
+
+    __slots__ = ("described", "is_internal", "log_config", "name", "overrides", "partitions", "topic_id")
+
+    def __init__(self, name: str, topic_id: bytes, overrides: Mapping[str, str], log_config: LogConfig) -> None:
+        self.name = name
+        self.topic_id = topic_id
+        self.partitions: list[Partition] = []
+        self.overrides = dict(overrides)
+        self.log_config = log_config
+        self.is_internal = name in INTERNAL_TOPICS
+        self.described: object = None
+
+    def __repr__(self) -> str:
+        return f"<Topic {self.name} of {len(self.partitions)} partitions>"
+
+
+class Topics:
+    """The table of topics.
+
+    Attributes:
+        group_configs: what groups set themselves, which is kept beside the topics.
+        features: the features and their levels, which are kept there too.
+        on_delete: called with each topic that is deleted, after its name is free.
+        on_change: called with each topic that is created or has got more partitions.
+    """
+
+    def __init__(self, config: BrokerConfig, logs: LogManager, store: MetadataStore) -> None:
+        self.on_delete: list[Callable[[Topic], object]] = []
+        self.on_change: list[Callable[[Topic], object]] = []
+        self._config = config
+        self._logs = logs
+        self._store = store
+        self._by_name: dict[str, Topic] = {}
+        self._by_id: dict[bytes, Topic] = {}
+        self._by_collision_key: dict[str, str] = {}
+        self.group_configs = GroupConfigs(config, store)
+        self.features = Features(config, store)
+        # Most topics have no settings of their own: they share one, which is also 80 us less for each of them at start.
+        self._default_config: LogConfig | None = None
+
+    @classmethod
+    def open(cls, config: BrokerConfig, logs: LogManager) -> Topics:
+        """Opens every topic, those moved in from Apache Kafka among them.
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR if the list of topics cannot be read; INCONSISTENT_TOPIC_ID if a folder belongs to
+                another topic of the same name.
+        """
+        topics = cls(config, logs, MetadataStore.open(config.log_dirs[0], logs.storage))
+        topics._apply_broker_configs()
+        topics._adopt(logs.discover())
+        for name, stored in topics._store.topics.items():
+            topic = Topic(name, stored.topic_id, stored.overrides, topics._log_config(stored.overrides))
+            topics._note_lost_folders(name, stored.partition_count)
+            topics._open_partitions(topic, stored.partition_count, is_new=False)
+            topics._enter(topic)
+        logs.on_offline.append(topics._on_offline)
+        return topics
+
+    def close(self) -> None:
+        """Tells everyone who waits on a partition that it is closed, and lets go of the journal."""
+        for topic in self:
+            for partition in topic.partitions:
+                partition.close()
+        self._store.close()
+
+    def __iter__(self) -> Iterator[Topic]:
+        """By name, in alphabetical order."""
+        return iter([self._by_name[name] for name in sorted(self._by_name)])
+
+    def __len__(self) -> int:
+        return len(self._by_name)
+
+    def find(self, name: str) -> Topic | None:
+        """The topic of this name."""
+        return self._by_name.get(name)
+
+    def find_by_id(self, topic_id: bytes) -> Topic | None:
+        """The topic of this id."""
+        return self._by_id.get(topic_id)
+
+    def check_name(self, name: str) -> None:
+        """Whether a new topic can have this name.
+
+        Raises:
+            KafkaError: INVALID_TOPIC_EXCEPTION, also for a name that differs from a topic's in `.` and `_` only;
+                TOPIC_ALREADY_EXISTS.
+        """
+        check_topic_name(name)
+        if name in self._by_name:
+            raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+        key = collision_key(name)
+        if key in self._by_collision_key:
+            message = f"Topic '{name}' collides with existing topic: {self._by_collision_key[key]}"
+            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, message)
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """A block whose changes are brought to the disk at once, at its end: one wait for many topics.
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR, at the end of the block.
+        """
+        with self._store.together():
+            yield
+        self._logs.sync_directories()
+
+    def check_new(self, name: str, partition_count: int, overrides: Mapping[str, str]) -> LogConfig:
+        """The resolved settings of a topic that could be created.
+
+        Raises:
+            KafkaError: as `check_name`; INVALID_PARTITIONS, POLICY_VIOLATION (too many partitions), INVALID_CONFIG.
+        """
+        self.check_name(name)
+        if partition_count < 1:
+            message = "Number of partitions was set to an invalid non-positive value."
+            raise KafkaError(ErrorCode.INVALID_PARTITIONS, message)
+        _check_size(partition_count)
+        return self.resolve(overrides)
+
+    def create(
+        self,
+        name: str,
+        partition_count: int,
+        overrides: Mapping[str, str] | None = None,
+        *,
+        topic_id: bytes | None = None,
+    ) -> Topic:
+        """Creates a topic.
+
+        Raises:
+            KafkaError: as `check_new`; KAFKA_STORAGE_ERROR, if it cannot be written down. There is no such topic then.
+        """
+        overrides = dict(overrides or {})
+        log_config = self.check_new(name, partition_count, overrides)
+        topic_id = topic_id or new_topic_id()
+        self._store.put_topic(name, topic_id, partition_count, overrides)
+        topic = Topic(name, topic_id, overrides, log_config)
+        try:
+            self._open_partitions(topic, partition_count)
+        except KafkaError:
+            self._drop_partitions(topic, 0)
+            self._store.delete_topic(name)
+            raise
+        self._enter(topic)
+        log.info("Created a topic", topic=name, partitions=partition_count, topic_id=format_topic_id(topic_id))
+        for callback in self.on_change:
+            callback(topic)
+        return topic
+
+    def create_internal(self, name: str) -> Topic:
+        """Creates a topic in which coordinators keep their state.
+
+        Raises:
+            KafkaError: UNKNOWN_TOPIC_OR_PARTITION, if no coordinator has a topic of this name; else as `create`.
+        """
+        shape = INTERNAL.get(name)
+        if shape is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return self.create(name, self._config.integer(shape.partition_count), shape.topic_settings(self._config))
+
+    def create_automatically(self, name: str) -> Topic:
+        """Creates the topic that a client asked for by name, with the broker's defaults.
+
+        Raises:
+            KafkaError: as `create`.
+        """
+        if name in INTERNAL_TOPICS:
+            return self.create_internal(name)
+        return self.create(name, self._config.integer("num.partitions"))
+
+    def delete(self, topic: Topic) -> None:
+        """Deletes a topic; its name is free at once, its files go later.
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR, if that cannot be written down; the topic is still there then.
+        """
+        self._store.delete_topic(topic.name)
+        del self._by_name[topic.name]
+        del self._by_id[topic.topic_id]
+        key = collision_key(topic.name)
+        if key is not None:
+            del self._by_collision_key[key]
+        self._delete_partitions(topic.partitions)
+        if not self._store.is_sync_put_off:
+            self._logs.sync_directories()
+        log.info("Deleted a topic", topic=topic.name, topic_id=format_topic_id(topic.topic_id))
+        for callback in self.on_delete:
+            callback(topic)
+
+    def check_growth(self, topic: Topic, partition_count: int) -> None:
+        """Whether the topic can have that many partitions.
+
+        Raises:
+            KafkaError: INVALID_PARTITIONS, if it has as many or more; POLICY_VIOLATION, if they are too many at once;
+                INVALID_REQUEST, if what is in an internal topic is found by how many partitions there are.
+        """
+        current_count = len(topic.partitions)
+        if partition_count == current_count:
+            raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"Topic already has {current_count} partition(s).")
+        if partition_count < current_count:
+            message = (
+                f"The topic {topic.name} currently has {current_count} partition(s); {partition_count} would not be an increase."
+            )
+            raise KafkaError(ErrorCode.INVALID_PARTITIONS, message)
+        if topic.is_internal:
+            message = f"The partitions of {topic.name} cannot be made more: what is in it is found by how many there are."
+            raise KafkaError(ErrorCode.INVALID_REQUEST, message)
+        _check_size(partition_count - current_count)
+
+    def add_partitions(self, topic: Topic, partition_count: int) -> None:
+        """Adds partitions until there are `partition_count`.
+
+        Raises:
+            KafkaError: as `check_growth`; KAFKA_STORAGE_ERROR, if it cannot be written down: the topic is as it was then.
+        """
+        self.check_growth(topic, partition_count)
+        former_count = len(topic.partitions)
+        self._store.put_topic(topic.name, topic.topic_id, partition_count, topic.overrides)
+        try:
+            self._open_partitions(topic, partition_count)
+        except KafkaError:
+            self._drop_partitions(topic, former_count)
+            self._store.put_topic(topic.name, topic.topic_id, former_count, topic.overrides)
+            raise
+        log.info("Added partitions", topic=topic.name, partitions=partition_count)
+        for callback in self.on_change:
+            callback(topic)
+
+    def alter(self, topic: Topic, overrides: Mapping[str, str]) -> None:
+        """Makes these the settings that the topic has itself.
+
+        Raises:
+            KafkaError: INVALID_CONFIG; KAFKA_STORAGE_ERROR, if they cannot be written down. They are as they were then.
+        """
+        log_config = self.resolve(overrides)
+        self._store.put_topic(topic.name, topic.topic_id, len(topic.partitions), dict(overrides))
+        topic.overrides = dict(overrides)
+        _configure(topic, log_config)
+        log.info("Changed a topic's settings", topic=topic.name, settings=dict(overrides))
+
+    def resolve(self, overrides: Mapping[str, str]) -> LogConfig:
+        """All settings of a topic that is to have these itself.
+
+        Raises:
+            KafkaError: INVALID_CONFIG.
+        """
+        try:
+            log_config = self._log_config(overrides)
+            log_config.check()
+        except ConfigError as error:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
+        return log_config
+
+    def broker_configs(self, broker: str) -> dict[str, str]:
+        """The dynamic settings of a broker, "" for those of all brokers."""
+        return dict(self._store.broker_configs.get(broker, {}))
+
+    def check_broker_configs(self, broker: str, configs: Mapping[str, str]) -> None:
+        """Whether `alter_broker_configs` would take these.
+
+        Raises:
+            KafkaError: INVALID_CONFIG.
+        """
+        layers = self._broker_layers() | {broker: configs}
+        try:
+            self._config.check_dynamic(layers[""], layers[str(self._config.node_id)])
+        except ConfigError as error:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
+
+    def alter_broker_configs(self, broker: str, configs: Mapping[str, str]) -> None:
+        """Makes these the dynamic settings of this broker, or with "" of all brokers, from now on.
+
+        Raises:
+            KafkaError: INVALID_CONFIG; KAFKA_STORAGE_ERROR, if they cannot be written down. They are as they were then.
+        """
+        self.check_broker_configs(broker, configs)
+        self._store.put_broker_configs(broker, dict(configs))
+        self._apply_broker_configs()
+        for topic in self._by_name.values():
+            _configure(topic, self._log_config(topic.overrides))
+        log.info("Changed the broker's settings", broker=broker or "all", settings=dict(configs))
+
+    def _log_config(self, overrides: Mapping[str, str]) -> LogConfig:
+        if not overrides and self._default_config is not None:
+            return self._default_config
+        return LogConfig.of(self._config, overrides)
+
+    def _broker_layers(self) -> dict[str, Mapping[str, str]]:
+        return {name: self._store.broker_configs.get(name, {}) for name in ("", str(self._config.node_id))}
+
+    def _apply_broker_configs(self) -> None:
+        layers = self._broker_layers()
+        self._config.set_dynamic(layers[""], layers[str(self._config.node_id)])
+        self._default_config = LogConfig.of(self._config)
+
+    def _enter(self, topic: Topic) -> None:
+        self._by_name[topic.name] = topic
+        self._by_id[topic.topic_id] = topic
+        key = collision_key(topic.name)
+        if key is not None:
+            self._by_collision_key[key] = topic.name
+
+    def _open_partitions(self, topic: Topic, partition_count: int, *, is_new: bool = True) -> None:
+        for index in range(len(topic.partitions), partition_count):
+            partition = Partition.open(
+                self._logs,
+                topic.name,
+                index,
+                topic_id=topic.topic_id,
+                config=topic.log_config,
+                leader=self._config.node_id,
+                is_new=is_new,
+            )
+            partition.log.update_config(topic.log_config)
+            topic.partitions.append(partition)
+            topic.described = None
+
+    def _note_lost_folders(self, topic: str, partition_count: int) -> None:
+        """Says which partitions begin anew: somebody took their folders away, or the last broker crashed as it made them."""
+        lost = [index for index in range(partition_count) if self._logs.get(TopicPartition(topic, index)) is None]
+        if lost and self._logs.is_complete:
+            log.warning("Partitions begin anew, empty: their folders are not there", topic=topic, partitions=lost)
+
+    def _on_offline(self, logs: Iterable[Log]) -> None:
+        gone = set(logs)
+        for topic in {each.topic_partition.topic for each in gone}:
+            found = self._by_name.get(topic)
+            if found is not None:
+                found.described = None
+                for partition in found.partitions:
+                    if partition.log in gone:
+                        partition.wake_watchers()
+
+    def _drop_partitions(self, topic: Topic, first: int) -> None:
+        self._delete_partitions(topic.partitions[first:])
+        del topic.partitions[first:]
+        topic.described = None
+
+    def _delete_partitions(self, partitions: Iterable[Partition]) -> None:
+        """Deletes partitions; a folder that the disk does not let go is deleted at the next start."""
+        for partition in partitions:
+            with suppress(KafkaError):
+                partition.delete(self._logs)
+
+    def _adopt(self, found: Iterable[tuple[TopicPartition, bytes | None]]) -> None:
+        """Brings the journal and the folders together.
+
+        Folders of a deleted topic are deleted now. Folders of a topic that the journal does not know make a topic.
+        """
+        # A directory that is offline may hold folders of deleted topics.
+        are_gone = self._logs.is_complete
+        unknown: defaultdict[str, dict[int, bytes | None]] = defaultdict(dict)
+        for name, topic_id in found:
+            stored = self._store.topics.get(name.topic)
+            if topic_id is not None and topic_id in self._store.deleted:
+                are_gone &= self._is_deleted(name)
+            elif stored is None:
+                unknown[name.topic][name.partition] = topic_id
+            elif topic_id is not None and topic_id != stored.topic_id:
+                raise _mismatch(name, topic_id, stored.topic_id)
+            elif name.partition >= stored.partition_count:
+                self._store.put_topic(name.topic, stored.topic_id, name.partition + 1, stored.overrides)
+        if are_gone and self._store.deleted:
+            self._logs.sync_directories()
+            self._store.forget_deleted()
+        for topic, folders in unknown.items():
+            self._adopt_topic(topic, folders)
+
+    def _is_deleted(self, name: TopicPartition) -> bool:
+        try:
+            self._logs.delete(name)
+        except KafkaError:
+            return False
+        return True
+
+    def _adopt_topic(self, name: str, folders: Mapping[int, bytes | None]) -> None:
+        topic_ids = {topic_id for topic_id in folders.values() if topic_id is not None}
+        if len(topic_ids) > 1:
+            first, second, *_ = sorted(topic_ids)
+            index = next(index for index, topic_id in folders.items() if topic_id == second)
+            raise _mismatch(TopicPartition(name, index), second, first)
+        topic_id = topic_ids.pop() if topic_ids else new_topic_id()
+        partition_count = max(folders) + 1
+        internal = INTERNAL.get(name)
+        kept = ("cleanup.policy", "retention.ms")
+        overrides = {} if internal is None else {key: internal.overrides[key] for key in kept if key in internal.overrides}
+        self._store.put_topic(name, topic_id, partition_count, overrides)
+        log.warning(
+            "Took over a topic whose folders were moved in; its settings did not come along",
+            topic=name,
+            partitions=partition_count,
+            missing_partitions=partition_count - len(folders),
+        )
+
+
+def check_assignment(broker_ids: Sequence[int], node_id: int) -> None:
+    """Whether a partition can have these replicas: this broker can be the only one.
+
+    Raises:
+        KafkaError: INVALID_REPLICA_ASSIGNMENT.
+    """
+    if not broker_ids:
+        message = "The manual partition assignment includes an empty replica list."
+        raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
+    for broker_id in broker_ids:
+        if broker_id != node_id:
+            message = f"The manual partition assignment includes broker {broker_id}, but no such broker is registered."
+            raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
+    if len(broker_ids) > 1:
+        message = f"The manual partition assignment includes the broker {node_id} more than once."
+        raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
+
+
+def _check_size(partition_count: int) -> None:
+    if partition_count > MAX_PARTITIONS_AT_ONCE:
+        raise KafkaError(ErrorCode.POLICY_VIOLATION, "Unable to perform excessively large batch operation.")
+
+
+def _configure(topic: Topic, log_config: LogConfig) -> None:
+    topic.log_config = log_config
+    for partition in topic.partitions:
+        partition.log.update_config(log_config)
+
+
+def _mismatch(name: TopicPartition, found: bytes, expected: bytes) -> KafkaError:
+    message = (
+        f"the folder {name} belongs to topic id {format_topic_id(found)}, but topic {name.topic} has {format_topic_id(expected)}"
+    )
+    return KafkaError(ErrorCode.INCONSISTENT_TOPIC_ID, message)

@@ -1,0 +1,1 @@
+"""Partitions, the requests that wait for them, and fetch sessions."""

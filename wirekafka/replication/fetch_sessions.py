@@ -1,0 +1,298 @@
+"""Fetch sessions: what a consumer fetches, remembered, so that it names only what has changed (KIP-227).
+
+Theory of operation: a session watches its partitions itself. One that has new records, a new request, or an error is dirty;
+a fetch reads the dirty ones and nothing else, so that a consumer of 500 partitions pays for those that have something. A
+partition leaves the dirty set when a read at its offset finds nothing and there is nothing new to tell; one that gave
+records moves to the end of the set, so that a byte limit starves nobody. A dirty partition is watched only while a fetch of
+the session waits, so that the session of a consumer that died costs its partitions one call each, and appends no more.
+
+Rules of this file:
+    Invariant: a partition that is not dirty has nothing to read at its fetch offset, its client knows its high watermark, and
+    it is watched.
+    Invariant: while a fetch of the session waits, every partition that was found is watched.
+
+Differs from Apache Kafka: all partitions of a session are read on each of its fetches there, so that a log start offset that
+retention moved is told at once; here with the next news of that partition. Privileged sessions are for followers, which
+this broker does not have.
+
+Source: kafka.server.FetchSession (FetchSessionCacheShard, CachedPartition), KIP-227.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Protocol
+
+from wirekafka.errors import ErrorCode, KafkaError
+from wirekafka.replication.partition import Partition
+from wirekafka.replication.purgatory import DelayedFetch
+
+if TYPE_CHECKING:
+    from wirekafka.metadata.topics import Topics
+
+NO_SESSION_ID = 0
+INITIAL_EPOCH = 0
+FINAL_EPOCH = -1
+MAX_EPOCH = 0x7FFFFFFF
+EVICTION_MS = 120_000
+"""How long a session is safe from a larger one, and after how much idleness it is stale
+(MIN_INCREMENTAL_FETCH_SESSION_EVICTION_MS)."""
+
+
+class Asked(Protocol):
+    """What a client asks of one partition: the part of its request, kept as it was read."""
+
+    partition: int
+    current_leader_epoch: int
+    fetch_offset: int
+    last_fetched_epoch: int
+    partition_max_bytes: int
+
+
+Key = tuple[str | bytes, int]
+"""Topic name, or topic id where the session uses these, and partition index."""
+
+
+class SessionPartition:
+    """One partition of a session; the watcher of the partition itself.
+
+    Attributes:
+        topic: its topic's name; empty until an id is resolved.
+        topic_id: its topic's id; zero where the session uses names.
+        asked: what the client asked last.
+        partition: where it is read; None until it is found, and to be looked up again once it is gone.
+        sent_high_watermark, sent_log_start_offset: what the client knows; -1 if nothing.
+    """
+
+    __slots__ = ("asked", "partition", "sent_high_watermark", "sent_log_start_offset", "session", "topic", "topic_id")
+
+    def __init__(self, session: FetchSession, topic: str, topic_id: bytes, asked: Asked) -> None:
+        self.session = session
+        self.topic = topic
+        self.topic_id = topic_id
+        self.asked = asked
+        self.partition: Partition | None = None
+        self.sent_high_watermark = -1
+        self.sent_log_start_offset = -1
+
+    def locate(self, topics: Topics) -> Partition:
+        """The partition itself; looks it up unless it was found before and is still there.
+
+        Raises:
+            KafkaError: UNKNOWN_TOPIC_OR_PARTITION; UNKNOWN_TOPIC_ID for an id never seen; INCONSISTENT_TOPIC_ID if the topic
+                was deleted and its name has another id now.
+        """
+        partition = self.partition
+        if partition is not None and not partition.is_gone:
+            return partition
+        if not self.session.uses_topic_ids:
+            topic = topics.find(self.topic)
+        else:
+            topic = topics.find_by_id(self.topic_id)
+            if topic is None and not self.topic:
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
+            if topic is None and topics.find(self.topic) is not None:
+                raise KafkaError(ErrorCode.INCONSISTENT_TOPIC_ID)
+        index = self.asked.partition
+        if topic is None or not 0 <= index < len(topic.partitions):
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        partition = self.partition = topic.partitions[index]
+        self.topic = partition.topic
+        return partition
+
+    def watch(self) -> None:
+        """Wants to know of the next append."""
+        if self.partition is not None:
+            self.partition.watchers[self] = None
+
+    def detach(self) -> None:
+        """Wants to know of nothing any more."""
+        if self.partition is not None:
+            self.partition.watchers.pop(self, None)
+
+    def on_append(self, partition: Partition, size_bytes: int, stable_bytes: int) -> None:
+        """There is something new to read or to tell."""
+        session = self.session
+        session.dirty[self] = None
+        waiting = session.waiting
+        if waiting is None or waiting.pending.is_done:
+            del partition.watchers[self]
+        else:
+            waiting.count(partition, size_bytes, stable_bytes, self.asked.partition_max_bytes)
+
+    def on_gone(self, partition: Partition) -> None:
+        """The topic must be looked up again, and who waits is told."""
+        session = self.session
+        session.dirty[self] = None
+        if session.waiting is not None:
+            session.waiting.on_gone(partition)
+
+    def _is_clean(self) -> None:
+        self.session.dirty.pop(self, None)
+        self.watch()
+
+    def settle(self, size_bytes: int, error_code: int, high_watermark: int, log_start_offset: int) -> bool:
+        """Says whether an answer must tell what a read found; what is neither told nor left to read is clean then.
+
+        Source: CachedPartition.maybeUpdateResponseData.
+        """
+        if size_bytes or error_code:
+            return True
+        if high_watermark != self.sent_high_watermark or log_start_offset != self.sent_log_start_offset:
+            return True
+        if self.asked.fetch_offset >= high_watermark:
+            self._is_clean()
+        return False
+
+    def told(self, size_bytes: int, error_code: int, high_watermark: int, log_start_offset: int) -> None:
+        """Notes what the client has been told of this partition."""
+        if error_code:
+            # Not what was sent: once the error is gone, the partition is told again.
+            self.sent_high_watermark = -1
+            return
+        self.sent_high_watermark = high_watermark
+        self.sent_log_start_offset = log_start_offset
+        if size_bytes:
+            dirty = self.session.dirty
+            dirty.pop(self, None)
+            dirty[self] = None
+        elif self.asked.fetch_offset >= high_watermark:
+            self._is_clean()
+
+
+class FetchSession:
+    """What one consumer fetches from this broker.
+
+    Attributes:
+        session_id: positive; what the client names it by.
+        epoch: the epoch that the next request must have.
+        partitions: all of them, by key.
+        dirty: those that the next fetch must read, in the order in which it reads them.
+        waiting: the fetch of this session that waits, if one does.
+    """
+
+    __slots__ = ("created_ms", "dirty", "epoch", "last_used_ms", "partitions", "session_id", "uses_topic_ids", "waiting")
+
+    def __init__(self, session_id: int, *, uses_topic_ids: bool, now_ms: int) -> None:
+        self.session_id = session_id
+        self.uses_topic_ids = uses_topic_ids
+        self.created_ms = now_ms
+        self.last_used_ms = now_ms
+        self.epoch = INITIAL_EPOCH + 1
+        self.partitions: dict[Key, SessionPartition] = {}
+        self.dirty: dict[SessionPartition, None] = {}
+        self.waiting: DelayedFetch | None = None
+
+    def put(self, topic: str, topic_id: bytes, asked: Asked) -> SessionPartition:
+        """Adds a partition, or notes what is asked of it now; it is dirty either way."""
+        key: Key = (topic_id if self.uses_topic_ids else topic, asked.partition)
+        entry = self.partitions.get(key)
+        if entry is None:
+            entry = self.partitions[key] = SessionPartition(self, topic, topic_id, asked)
+        else:
+            entry.asked = asked
+        self.dirty[entry] = None
+        return entry
+
+    def forget(self, topic: str, topic_id: bytes, indexes: list[int]) -> None:
+        """The consumer is not interested in these any more."""
+        name: str | bytes = topic_id if self.uses_topic_ids else topic
+        for index in indexes:
+            entry = self.partitions.pop((name, index), None)
+            if entry is not None:
+                entry.detach()
+                self.dirty.pop(entry, None)
+
+    def wait(self, delayed: DelayedFetch) -> None:
+        """A fetch of this session waits: whatever is appended counts for it."""
+        self.waiting = delayed
+        for entry in self.dirty:
+            entry.watch()
+
+    def advance_epoch(self) -> None:
+        """The next request has the next epoch; after the largest comes 1.
+
+        A fetch of this session that still waits came on a connection that its client has given up; it is answered, with
+        INVALID_FETCH_SESSION_EPOCH.
+        """
+        self.epoch = 1 if self.epoch == MAX_EPOCH else self.epoch + 1
+        if self.waiting is not None:
+            self.waiting.finish()
+
+    def close(self) -> None:
+        """Lets go of its partitions; who waits is answered."""
+        if self.waiting is not None:
+            self.waiting.finish()
+        for entry in self.partitions.values():
+            entry.detach()
+        self.partitions = {}
+        self.dirty = {}
+
+
+class FetchSessions:
+    """The sessions of one broker, the least recently used first.
+
+    Args:
+        slot_count: how many there may be (`max.incremental.fetch.session.cache.slots`); 0 means no sessions at all.
+        random_id: a random number from 1 to its argument.
+    """
+
+    def __init__(self, slot_count: int, random_id: Callable[[int], int] = lambda most: random.randint(1, most)) -> None:
+        self.slot_count = slot_count
+        self._random_id = random_id
+        self._sessions: dict[int, FetchSession] = {}
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def __iter__(self) -> Iterator[FetchSession]:
+        return iter(self._sessions.values())
+
+    def get(self, session_id: int) -> FetchSession | None:
+        """The session with that id, if it is still there."""
+        return self._sessions.get(session_id)
+
+    def create(self, partition_count: int, *, uses_topic_ids: bool, now_ms: int) -> FetchSession | None:
+        """A new session, in the place of a less valuable one if need be; None if all are worth more."""
+        if not self._has_room_for(partition_count, now_ms):
+            return None
+        session_id = self._random_id(MAX_EPOCH)
+        while session_id in self._sessions:
+            session_id = self._random_id(MAX_EPOCH)
+        session = self._sessions[session_id] = FetchSession(session_id, uses_topic_ids=uses_topic_ids, now_ms=now_ms)
+        return session
+
+    def touch(self, session: FetchSession, now_ms: int) -> None:
+        """The session is in use."""
+        session.last_used_ms = now_ms
+        self._sessions[session.session_id] = self._sessions.pop(session.session_id)
+
+    def remove(self, session_id: int) -> None:
+        """Closes a session, if it is there."""
+        session = self._sessions.pop(session_id, None)
+        if session is not None:
+            session.close()
+
+    def _has_room_for(self, partition_count: int, now_ms: int) -> bool:
+        """Whether a new session finds a place; evicts one for it if that is allowed.
+
+        A session may be evicted if it has been idle for EVICTION_MS, the one idle for longest first; or else the smallest
+        of those that are as old as that, if the new one is larger. (A scan over all slots, and only when all are in use.)
+
+        Source: FetchSessionCacheShard.tryEvict.
+        """
+        if len(self._sessions) < self.slot_count:
+            return True
+        if not self._sessions:
+            return False
+        oldest = next(iter(self._sessions.values()))
+        if now_ms - oldest.last_used_ms > EVICTION_MS:
+            self.remove(oldest.session_id)
+            return True
+        evictable = (session for session in self if now_ms - session.created_ms > EVICTION_MS)
+        smallest = min(evictable, key=lambda session: (len(session.partitions), session.session_id), default=None)
+        if smallest is None or partition_count <= len(smallest.partitions):
+            return False
+        self.remove(smallest.session_id)
+        return True

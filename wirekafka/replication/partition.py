@@ -1,0 +1,305 @@
+"""One partition: its log, who leads it, how far it is committed, and who waits for its records.
+
+Rules of this file:
+    Invariant: log_start_offset <= last_stable_offset <= high_watermark <= log_end_offset.
+    A partition without followers commits what it appends: the high watermark is the log's end whenever an append returns.
+    Watchers are called inside `append` and `delete`, in the order in which they came; one may leave, and others may come,
+    while they are called. A watcher decides in O(1) and never raises.
+
+Source: kafka.cluster.Partition, kafka.server.ReplicaManager.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from wirekafka.errors import ErrorCode, KafkaError
+from wirekafka.log.producer_state import Ending
+from wirekafka.log.validation import Origin
+from wirekafka.names import TopicPartition
+from wirekafka.wire.control import END_MARKER_BYTES, EndMarker
+
+if TYPE_CHECKING:
+    from wirekafka.config import LogConfig
+    from wirekafka.log.context import AppendInfo
+    from wirekafka.log.log import Log
+    from wirekafka.log.manager import LogManager
+    from wirekafka.log.storage import FileRegion
+
+
+class Watcher(Protocol):
+    """Someone who wants to know what happens to a partition."""
+
+    def on_append(self, partition: Partition, size_bytes: int, stable_bytes: int) -> object:
+        """More can be read than before, or the log starts later than it did (0 bytes).
+
+        Args:
+            size_bytes: the bytes that were appended.
+            stable_bytes: the bytes that lie before the last stable offset now and did not before, for who reads committed
+                records only: none while a transaction is open, and all that it held back once it ends.
+        """
+
+    def on_gone(self, partition: Partition) -> object:
+        """The partition is closed or deleted; it calls no more."""
+
+
+class Partition:
+    """One partition that this broker leads.
+
+    Attributes:
+        topic, topic_id, index: which one it is.
+        log: its records.
+        leader: the node id of its leader.
+        leader_epoch: how often leadership has changed hands; written into each batch.
+        replicas: the node ids of all replicas.
+        in_sync_replicas: the node ids of the replicas that have all committed records, the leader among them.
+        watchers: who is called on each append; a dict for its order.
+        is_gone: closed or deleted; what still holds it must look the topic up again.
+    """
+
+    __slots__ = (
+        "in_sync_replicas",
+        "index",
+        "is_gone",
+        "leader",
+        "leader_epoch",
+        "log",
+        "replicas",
+        "topic",
+        "topic_id",
+        "watchers",
+    )
+
+    def __init__(self, topic: str, topic_id: bytes, index: int, log: Log, *, leader: int, leader_epoch: int = 0) -> None:
+        self.topic = topic
+        self.topic_id = topic_id
+        self.index = index
+        self.log = log
+        self.leader = leader
+        # A log from a cluster has seen higher epochs, and epochs never go back.
+        self.leader_epoch = max(leader_epoch, log.epochs.latest or 0)
+        self.replicas: tuple[int, ...] = (leader,)
+        self.in_sync_replicas: tuple[int, ...] = (leader,)
+        self.watchers: dict[Watcher, None] = {}
+        self.is_gone = False
+        log.high_watermark = log.log_end_offset
+
+    @classmethod
+    def open(
+        cls, logs: LogManager, topic: str, index: int, *, topic_id: bytes, config: LogConfig, leader: int, is_new: bool = True
+    ) -> Partition:
+        """The partition over its log, which is created if there is none yet.
+
+        Args:
+            is_new: it cannot have had a log before.
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR, if its folder cannot be made.
+        """
+        name = TopicPartition(topic, index)
+        log = logs.get(name) or logs.create(name, topic_id, config, is_new=is_new)
+        return cls(topic, topic_id, index, log, leader=leader)
+
+    def __repr__(self) -> str:
+        return f"<Partition {self.topic}-{self.index}>"
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        """Its name."""
+        return TopicPartition(self.topic, self.index)
+
+    @property
+    def is_offline(self) -> bool:
+        """Its directory has failed, or its log is damaged: nobody leads it until the broker starts again."""
+        return self.log.offline_reason is not None
+
+    def check_online(self) -> None:
+        """Whether its log can be used.
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR.
+
+        Source: ReplicaManager.getPartitionOrError, HostedPartition.Offline.
+        """
+        if self.log.offline_reason is not None:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.topic_partition} is offline: {self.log.offline_reason}")
+
+    def append(self, records: memoryview, *, now_ms: int, origin: Origin = Origin.CLIENT) -> AppendInfo:
+        """Appends batches, commits them, and wakes who waits for them.
+
+        Args:
+            records: whole batches in a writable buffer; offsets are written into it.
+            now_ms: the broker's wall clock.
+            origin: who sends them, and so what they may hold.
+
+        Raises:
+            KafkaError: as `Log.append` says; nothing was appended then.
+
+        Durability: as `Log.append` says.
+        """
+        log = self.log
+        info = log.append(records, leader_epoch=self.leader_epoch, now_ms=now_ms, origin=origin)
+        if log.high_watermark != log.log_end_offset:
+            log.high_watermark = log.log_end_offset
+            if self.watchers:
+                size_bytes = len(records)
+                is_stable = log.producers.first_unstable_offset is None
+                self._tell_watchers(size_bytes, size_bytes if is_stable else 0)
+        return info
+
+    def _tell_watchers(self, size_bytes: int, stable_bytes: int) -> None:
+        for watcher in tuple(self.watchers):
+            watcher.on_append(self, size_bytes, stable_bytes)
+
+    def write_marker(
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        *,
+        coordinator_epoch: int,
+        is_commit: bool,
+        now_ms: int,
+        transaction_version: int,
+    ) -> AppendInfo:
+        """Ends the transaction of a producer in this partition, and wakes who waits for committed records.
+
+        A producer without a transaction gets its marker too, so a coordinator may write one again.
+
+        Args:
+            transaction_version: the version of the feature `transaction.version` that the transaction goes by; with 2, the
+                marker's epoch is the producer's next one (KIP-890).
+
+        Raises:
+            KafkaError: INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED, KAFKA_STORAGE_ERROR; nothing was appended.
+
+        Durability: as `Log.append` says.
+        """
+        log = self.log
+        stable_offset = log.last_stable_offset
+        ending = Ending(EndMarker(is_commit, coordinator_epoch), transaction_version)
+        info = log.append_marker(producer_id, producer_epoch, ending, leader_epoch=self.leader_epoch, now_ms=now_ms)
+        log.high_watermark = log.log_end_offset
+        if self.watchers:
+            self._tell_watchers(END_MARKER_BYTES, log.size_between(stable_offset, log.last_stable_offset))
+        return info
+
+    def read(self, offset: int, *, max_bytes: int, min_one_batch: bool, only_stable: bool = False) -> FileRegion | bytes:
+        """Committed batches from the one that holds `offset`; empty at the high watermark.
+
+        Args:
+            only_stable: none from the last stable offset on, for who reads committed transactions only.
+
+        Raises:
+            KafkaError: OFFSET_OUT_OF_RANGE, KAFKA_STORAGE_ERROR.
+        """
+        log = self.log
+        end_offset = log.last_stable_offset if only_stable else log.high_watermark
+        return log.read(offset, max_bytes=max_bytes, end_offset=end_offset, min_one_batch=min_one_batch)
+
+    def aborted_in_read(self, offset: int, size_bytes: int) -> list[tuple[int, int]]:
+        """What a reader of committed records has to leave out of a read from `offset` that gave so many bytes.
+
+        Returns:
+            The producer id and the first offset of each aborted transaction; its records end with its marker.
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR.
+        """
+        if not size_bytes:
+            return []
+        found = self.log.aborted_in_read(offset, size_bytes, self.log.last_stable_offset)
+        return [(aborted.producer_id, aborted.first_offset) for aborted in found]
+
+    def check_leader_epoch(self, current_leader_epoch: int) -> None:
+        """Checks the epoch that a client believes in; -1 means it believes nothing.
+
+        Raises:
+            KafkaError: FENCED_LEADER_EPOCH if it is behind, UNKNOWN_LEADER_EPOCH if it is ahead.
+
+        Source: KIP-320; Partition.checkCurrentLeaderEpoch.
+        """
+        if current_leader_epoch == self.leader_epoch or current_leader_epoch < 0:
+            return
+        if current_leader_epoch < self.leader_epoch:
+            raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH)
+        raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH)
+
+    @property
+    def earliest_epoch(self) -> int | None:
+        """The leader epoch of the first record, or of the one to come; None if the log does not know."""
+        earliest = self.log.epochs.earliest
+        if earliest is None:
+            return self.leader_epoch
+        return earliest.epoch if earliest.start_offset <= self.log.log_start_offset else None
+
+    def end_offset_for_epoch(self, leader_epoch: int) -> tuple[int, int] | None:
+        """The greatest epoch up to `leader_epoch`, and one past its last record; None if it is newer than all, or too old.
+
+        The current epoch ends where the log does, records or not: a consumer may have it from ListOffsets of an empty
+        partition, and takes an unknown epoch for data loss.
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR.
+
+        Source: UnifiedLog.endOffsetForEpoch; UnifiedLog.maybeAssignEpochStartOffset.
+        """
+        self.check_online()
+        if leader_epoch == self.leader_epoch:
+            return leader_epoch, self.log.log_end_offset
+        return self.log.end_offset_for_epoch(leader_epoch)
+
+    def find_divergence(self, leader_epoch: int, offset: int) -> tuple[int, int] | None:
+        """Where a reader's history leaves this log's: the greatest common epoch and its end, if that is before `offset`.
+
+        Args:
+            leader_epoch: of the last record that the reader has.
+            offset: the next one that it wants.
+
+        Raises:
+            KafkaError: OFFSET_OUT_OF_RANGE, the epoch is not known or the log starts later; KAFKA_STORAGE_ERROR.
+
+        Source: KIP-595; Partition.readRecords.
+        """
+        end = self.end_offset_for_epoch(leader_epoch)
+        if end is None or offset < self.log.log_start_offset:
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
+        epoch, end_offset = end
+        return end if epoch < leader_epoch or end_offset < offset else None
+
+    def delete_records(self, before_offset: int) -> int:
+        """Makes the log start at `before_offset`, -1 for the high watermark; returns where it starts now.
+
+        Raises:
+            KafkaError: POLICY_VIOLATION on a topic that is compacted only, OFFSET_OUT_OF_RANGE beyond the high watermark,
+                KAFKA_STORAGE_ERROR.
+
+        Source: KIP-107; Partition.deleteRecordsOnLeader, UnifiedLog.maybeIncrementLogStartOffset.
+        """
+        self.check_online()
+        log = self.log
+        if log.config.cleanup_policy == {"compact"}:
+            raise KafkaError(ErrorCode.POLICY_VIOLATION, f"records of {self.topic_partition} go by compaction only")
+        if before_offset == -1:
+            before_offset = log.high_watermark
+        if not 0 <= before_offset <= log.high_watermark:
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
+        if before_offset > log.log_start_offset:
+            log.delete_records(before_offset)
+            self._tell_watchers(0, 0)
+        return log.log_start_offset
+
+    def close(self) -> None:
+        """Tells who waits that the partition is no longer here; the log stays as it is."""
+        self.is_gone = True
+        self.wake_watchers()
+
+    def wake_watchers(self) -> None:
+        """Tells everyone who waits that there will be no more records; who comes again is told why."""
+        watchers, self.watchers = self.watchers, {}
+        for watcher in watchers:
+            watcher.on_gone(self)
+
+    def delete(self, logs: LogManager) -> None:
+        """Closes it and frees its name; its files go as `LogManager.delete` says."""
+        self.close()
+        logs.delete(self.topic_partition)

@@ -1,0 +1,141 @@
+"""Where requests wait for what they asked for: a condition, a deadline, a completion, and no task.
+
+Theory of operation: a Fetch that finds too few bytes becomes a `DelayedFetch`. It counts the bytes that become readable in the
+partitions it watches, which costs O(1) for each append, and reads again only once there are enough, or its time is up. So an
+append wakes nobody who would go on waiting. For who reads committed records only, the bytes of a transaction become readable
+when the last stable offset moves past them. An answer is made inside the append that allows it, unless the purgatory is
+held: a Produce of many partitions holds it, so that a consumer of them all gets them in one answer.
+
+Source: kafka.server.DelayedFetch, org.apache.kafka.server.purgatory.DelayedOperationPurgatory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from wirekafka.clock import Clock
+from wirekafka.pending import Pending
+from wirekafka.replication.partition import Partition
+
+
+class Delayed(Protocol):
+    """A request that waits in the purgatory."""
+
+    def finish(self) -> None:
+        """There may be enough for it: answers if there is; does nothing once it has answered."""
+
+
+class Purgatory:
+    """The delayed fetches of one broker that are ready to be answered, and the clock that ends all waiting."""
+
+    __slots__ = ("_is_held", "_ready", "clock")
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+        self._is_held = False
+        self._ready: list[Delayed] = []
+
+    def hold(self) -> None:
+        """From now to `release`, which the same plain def calls, nobody is answered."""
+        self._is_held = True
+
+    def release(self) -> None:
+        """Answers who became ready meanwhile."""
+        self._is_held = False
+        if self._ready:
+            ready, self._ready = self._ready, []
+            for delayed in ready:
+                delayed.finish()
+
+    def answer(self, delayed: Delayed) -> None:
+        """Answers a fetch that need not wait any more, now or on release."""
+        if self._is_held:
+            self._ready.append(delayed)
+        else:
+            delayed.finish()
+
+
+class DelayedFetch:
+    """A Fetch that waits for bytes; itself the watcher of its partitions, unless a session watches them for it.
+
+    It is answered when one of these is true (the letters are Kafka's):
+
+    A, B. The partition is led elsewhere, or not on this broker any more: `on_gone`.
+    C.    The partition does not exist any more: `on_gone`.
+    D.    Its log directory is offline: `on_gone`; a read error before that is answered without waiting.
+    E.    The epoch that the client believes in is fenced: leadership moves by closing the partition, so `on_gone`.
+    F.    The offset is on an older segment than the log's end. Not needed: bytes are counted as they are appended, and what
+          was there before has been counted by the first read.
+    G.    The bytes of all partitions reach `min_bytes`; none counts for more than its own limit: `count`.
+    H.    Truncation made the fetch diverge: only followers truncate, and they close the partition first, so `on_gone`.
+
+    And when `max_wait_ms` have passed.
+
+    Args:
+        missing_bytes: how many bytes must be appended until there are enough.
+        counted_bytes: what the first read found, by partition; partitions where it found nothing are left out.
+        only_stable: bytes count once they are before the last stable offset.
+        answer: reads again and makes the response; it never raises.
+
+    Attributes:
+        pending: the reply.
+    """
+
+    __slots__ = ("_answer", "_counted_bytes", "_limits", "_missing_bytes", "_only_stable", "_purgatory", "_timer", "pending")
+
+    def __init__(
+        self,
+        purgatory: Purgatory,
+        *,
+        max_wait_ms: int,
+        missing_bytes: int,
+        counted_bytes: dict[Partition, int],
+        answer: Callable[[], Any],
+        only_stable: bool = False,
+    ) -> None:
+        self._purgatory = purgatory
+        self._missing_bytes = missing_bytes
+        self._counted_bytes = counted_bytes
+        self._only_stable = only_stable
+        self._limits: dict[Partition, int] = {}
+        self._answer = answer
+        self._timer = purgatory.clock.call_later(max_wait_ms, self.finish)
+        self.pending: Pending[Any] = Pending(on_abandon=self._let_go)
+
+    def watch(self, partition: Partition, limit_bytes: int) -> None:
+        """Counts what is appended to the partition, up to the limit."""
+        self._limits[partition] = limit_bytes
+        partition.watchers[self] = None
+
+    def on_append(self, partition: Partition, size_bytes: int, stable_bytes: int) -> None:
+        """Counts bytes of a partition that this fetch watches itself."""
+        self.count(partition, size_bytes, stable_bytes, self._limits[partition])
+
+    def on_gone(self, partition: Partition) -> None:
+        """Cases A to E, H."""
+        self._purgatory.answer(self)
+
+    def count(self, partition: Partition, size_bytes: int, stable_bytes: int, limit_bytes: int) -> None:
+        """Case G: so many more bytes of a partition, of which the fetch takes no more than the limit."""
+        counted = self._counted_bytes.get(partition, 0)
+        counts_now = min(counted + (stable_bytes if self._only_stable else size_bytes), limit_bytes)
+        if counts_now <= counted or self._missing_bytes <= 0:
+            return
+        self._counted_bytes[partition] = counts_now
+        self._missing_bytes -= counts_now - counted
+        if self._missing_bytes <= 0:
+            self._purgatory.answer(self)
+
+    def finish(self) -> None:
+        """Answers with whatever there is; does nothing the second time."""
+        if self.pending.is_done:
+            return
+        self._let_go()
+        self.pending.complete(self._answer())
+
+    def _let_go(self) -> None:
+        self._timer.cancel()
+        for partition in self._limits:
+            partition.watchers.pop(self, None)
+        self._limits = {}

@@ -1,0 +1,258 @@
+from __future__ import annotations
+
+import pytest
+from structlog.testing import capture_logs
+
+from wirekafka.config import BrokerConfig
+from wirekafka.coordinator.effects import WritingProducer
+from wirekafka.coordinator.groups.requests import CommitRequest, LeavingMember, PartitionCommit
+from wirekafka.coordinator.groups.runtime import java_string_hash
+from wirekafka.coordinator.groups.settings import GroupSettings
+from wirekafka.errors import ErrorCode, KafkaError
+from wirekafka.names import GROUP_METADATA_TOPIC
+from wirekafka.tests.coordinator.stage import Stage, run, wait_for
+from wirekafka.wire.compression import Compression
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [("", 0), ("hello", 99162322), ("polygenelubricants", -0x80000000), ("ü", 252), ("😀", 1772899)],
+)
+def test_hash_of_a_string_is_javas(text: str, number: int) -> None:
+    assert java_string_hash(text) == number
+
+
+def test_group_is_kept_in_the_partition_that_kafka_looks_in() -> None:
+    async def play(stage: Stage) -> None:
+        stage.commit(1, "hello")
+        stage.commit(1, "polygenelubricants")
+        assert stage.topics.partitions_in_use == [0, 99162322 % 50]
+
+    run(play)
+
+
+def test_commit_on_a_full_disk_is_refused_and_changes_nothing() -> None:
+    async def play(stage: Stage) -> None:
+        stage.commit(5)
+        stage.topics.error = ErrorCode.KAFKA_STORAGE_ERROR
+        with capture_logs() as lines:
+            for _ in range(3):
+                with pytest.raises(KafkaError, match="COORDINATOR_NOT_AVAILABLE"):
+                    stage.commit(6)
+            assert stage.offsets() == {"t": {0: 5}}
+            stage.topics.error = None
+            stage.commit(7)
+        assert stage.offsets() == {"t": {0: 7}}
+        assert [line["event"] for line in lines] == [
+            "Groups and offsets cannot be stored",
+            "Groups and offsets can be stored again",
+        ]
+
+    run(play)
+
+
+@pytest.mark.parametrize(
+    ("appended", "told"),
+    [
+        (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_COORDINATOR),
+        (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.UNKNOWN_SERVER_ERROR),
+        (ErrorCode.RECORD_LIST_TOO_LARGE, ErrorCode.UNKNOWN_SERVER_ERROR),
+        (ErrorCode.INVALID_FETCH_SIZE, ErrorCode.UNKNOWN_SERVER_ERROR),
+        (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        (ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        (ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        (ErrorCode.INVALID_TIMESTAMP, ErrorCode.INVALID_TIMESTAMP),
+    ],
+)
+def test_error_of_an_append_is_told_in_the_coordinators_terms(appended: ErrorCode, told: ErrorCode) -> None:
+    async def play(stage: Stage) -> None:
+        stage.topics.error = appended
+        with pytest.raises(KafkaError) as refused:
+            stage.commit(5)
+        assert refused.value.code is told
+
+    run(play)
+
+
+def test_topic_that_cannot_be_created_is_told_to_the_client() -> None:
+    async def play(stage: Stage) -> None:
+        stage.topics.error = ErrorCode.KAFKA_STORAGE_ERROR
+        result = await wait_for(stage.join())
+        assert result.error is ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert stage.runtime.list_groups() == []
+
+    run(play)
+
+
+def test_offsets_of_a_deleted_topic_are_gone_for_good() -> None:
+    async def play(stage: Stage) -> None:
+        stage.commit(5)
+        stage.topics.delete("other")
+        assert stage.offsets() == {"t": {0: 5}}
+        stage.topics.delete("t")
+        assert stage.offsets() == {}
+        assert stage.restarted().offsets() == {}
+
+    run(play)
+
+
+def test_many_offsets_of_a_deleted_topic_go_in_batches() -> None:
+    async def play(stage: Stage) -> None:
+        stage.runtime.commit_offsets(CommitRequest("hello", [PartitionCommit("t", index, 5) for index in range(2500)]))
+        stage.topics.delete("t")
+        assert stage.topics.topic is not None
+        log = stage.topics.topic.partitions[99162322 % 50].log
+        assert len(log.appended) == 1 + 3
+
+    run(play)
+
+
+def test_members_are_told_when_the_topic_of_groups_is_deleted() -> None:
+    async def play(stage: Stage) -> None:
+        await stage.join_alone()
+        stage.commit(5, "simple")
+        joining = stage.join()
+        stage.topics.delete("__consumer_offsets")
+        assert (await wait_for(joining)).error is ErrorCode.NOT_COORDINATOR
+        assert stage.runtime.list_groups() == []
+        stage.commit(6, "simple")
+        assert stage.restarted().offsets("simple") == {"t": {0: 6}}
+
+    run(play)
+
+
+def test_group_is_deleted_with_its_offsets() -> None:
+    async def play(stage: Stage) -> None:
+        stage.commit(5)
+        stage.runtime.delete_group("g")
+        assert stage.restarted().runtime.list_groups() == []
+        with pytest.raises(KafkaError, match="GROUP_ID_NOT_FOUND"):
+            stage.runtime.delete_group("g")
+
+    run(play)
+
+
+def test_leave_on_a_full_disk_says_so() -> None:
+    async def play(stage: Stage) -> None:
+        joined = await stage.join_alone()
+        stage.topics.error = ErrorCode.KAFKA_STORAGE_ERROR
+        assert stage.runtime.leave("g", [LeavingMember(joined.member_id)]).error is ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert stage.state() == "Empty"
+
+    run(play)
+
+
+def test_records_are_compressed_as_configured() -> None:
+    async def play(stage: Stage) -> None:
+        stage.commit(5)
+        assert stage.topics.topic is not None
+        (batch,) = [batch for partition in stage.topics.topic.partitions for batch in partition.log.appended]
+        assert batch[22] & 7 == Compression.ZSTD
+        assert stage.restarted().offsets() == {"t": {0: 5}}
+
+    run(play, **{"offsets.topic.compression.codec": "4"})
+
+
+def commit_in_transaction(stage: Stage, offset: int, group: str = "g") -> list[ErrorCode]:
+    request = CommitRequest(group, [PartitionCommit("t", 0, offset)])
+    return stage.runtime.commit_offsets_in_transaction(request, WritingProducer(9, 0))
+
+
+def end_transaction(stage: Stage, group: str = "g", *, is_commit: bool = True, index: int | None = None) -> None:
+    stage.runtime.complete_transaction(
+        stage.runtime.partition_of(group) if index is None else index,
+        9,
+        0,
+        coordinator_epoch=0,
+        is_commit=is_commit,
+        transaction_version=2,
+    )
+
+
+def test_transaction_ends_in_the_partition_of_its_marker_only() -> None:
+    async def play(stage: Stage) -> None:
+        for group in ("hello", "world"):
+            commit_in_transaction(stage, 5, group)
+        end_transaction(stage, "hello")
+        for now in (stage, stage.restarted()):
+            assert (now.offsets("hello"), now.offsets("world")) == ({"t": {0: 5}}, {})
+            assert now.runtime.is_unstable("world", "t", 0)
+        end_transaction(stage, "world", is_commit=False)
+        assert not stage.runtime.is_unstable("world", "t", 0)
+
+    run(play)
+
+
+def test_transaction_whose_marker_cannot_be_written_stays_open() -> None:
+    async def play(stage: Stage) -> None:
+        commit_in_transaction(stage, 5)
+        stage.topics.error = ErrorCode.KAFKA_STORAGE_ERROR
+        with pytest.raises(KafkaError, match="KAFKA_STORAGE_ERROR"):
+            end_transaction(stage)
+        assert stage.runtime.is_unstable("g", "t", 0)
+        stage.topics.error = None
+        end_transaction(stage)
+        assert stage.offsets() == {"t": {0: 5}}
+
+    run(play)
+
+
+def test_transaction_cannot_end_where_there_is_no_partition() -> None:
+    async def play(stage: Stage) -> None:
+        for index in (0, 50, -1):
+            with pytest.raises(KafkaError, match="UNKNOWN_TOPIC_OR_PARTITION"):
+                end_transaction(stage, index=index)
+            if index == 0:
+                stage.topics.create_internal("")
+
+    run(play)
+
+
+def test_fenced_producer_is_told_so_and_nobody_else() -> None:
+    async def play(stage: Stage) -> None:
+        commit_in_transaction(stage, 5)
+        stage.topics.error = ErrorCode.INVALID_PRODUCER_EPOCH
+        with capture_logs() as lines, pytest.raises(KafkaError, match="INVALID_PRODUCER_EPOCH"):
+            commit_in_transaction(stage, 6)
+        assert not lines
+
+    run(play)
+
+
+def test_pending_offsets_go_with_the_topic_that_holds_them() -> None:
+    async def play(stage: Stage) -> None:
+        commit_in_transaction(stage, 5)
+        stage.topics.delete(GROUP_METADATA_TOPIC)
+        assert not stage.runtime.is_unstable("g", "t", 0)
+        assert not stage.runtime.list_groups()
+
+    run(play)
+
+
+def test_group_whose_name_no_record_can_hold_does_not_come_to_be() -> None:
+    async def play(stage: Stage) -> None:
+        name = "ü" * 16_384
+        with capture_logs() as lines:
+            assert (await wait_for(stage.join(name))).error is ErrorCode.UNKNOWN_SERVER_ERROR
+            with pytest.raises(KafkaError, match="UNKNOWN_SERVER_ERROR"):
+                stage.commit(1, name)
+        assert not stage.runtime.list_groups()
+        assert "Groups and offsets cannot be stored" not in [line["event"] for line in lines]
+        stage.commit(1)
+        assert stage.offsets() == {"t": {0: 1}}
+
+    run(play)
+
+
+def test_settings_are_the_brokers() -> None:
+    settings = {
+        "group.initial.rebalance.delay.ms": 1,
+        "group.min.session.timeout.ms": 2,
+        "group.max.session.timeout.ms": 3,
+        "group.max.size": 4,
+        "offset.metadata.max.bytes": 5,
+        "offsets.retention.minutes": 6,
+    }
+    config = BrokerConfig({name: str(value) for name, value in settings.items()})
+    assert GroupSettings.of(config) == GroupSettings(1, 2, 3, 4, 5, 360_000)

@@ -1,0 +1,139 @@
+from pathlib import Path
+
+import pytest
+
+from wirekafka.errors import ErrorCode, KafkaError
+from wirekafka.log.storage import Storage
+from wirekafka.metadata.store import FILE_NAME, MetadataStore, StoredTopic
+from wirekafka.names import new_topic_id
+from wirekafka.tests.replication.memory_logs import FullDisk
+
+
+class CountingDisk(Storage):
+    """A disk that does not wait for anything."""
+
+    __slots__ = ("sync_count", "written_bytes")
+
+    def __init__(self) -> None:
+        self.sync_count = 0
+        self.written_bytes = 0
+
+    def write(self, fd: int, data: bytes | bytearray | memoryview, position: int) -> None:
+        self.written_bytes += len(data)
+        super().write(fd, data, position)
+
+    def sync(self, fd: int) -> None:
+        self.sync_count += 1
+
+    def sync_folder(self, path: str) -> None:
+        pass
+
+
+ID = new_topic_id()
+OTHER_ID = new_topic_id()
+
+
+def reopen(path: Path) -> MetadataStore:
+    return MetadataStore.open(str(path), Storage())
+
+
+def test_store_has_after_reopening_what_was_put(tmp_path: Path) -> None:
+    store = reopen(tmp_path)
+    store.put_topic("a", ID, 3, {"retention.ms": "5"})
+    store.put_topic("b", OTHER_ID, 1, {})
+    store.put_topic("b", OTHER_ID, 2, {})
+    store.put_broker_configs("", {"log.retention.ms": "7"})
+    store.delete_topic("a")
+    again = reopen(tmp_path)
+    assert again.topics == {"b": StoredTopic(OTHER_ID, 2, {})}
+    assert again.deleted == {ID}
+    assert again.broker_configs == {"": {"log.retention.ms": "7"}}
+
+
+def test_store_has_the_latest_levels_of_features(tmp_path: Path) -> None:
+    store = reopen(tmp_path)
+    assert (store.feature_levels, store.features_epoch) == ({}, 0)
+    store.put_features({"transaction.version": 1}, 1)
+    store.put_features({"transaction.version": 0, "group.version": 1}, 2)
+    again = reopen(tmp_path)
+    assert (again.feature_levels, again.features_epoch) == ({"transaction.version": 0, "group.version": 1}, 2)
+    again.put_topic("a", ID, 3, {})
+    again.delete_topic("a")
+    again.forget_deleted()
+    rewritten = reopen(tmp_path)
+    assert (rewritten.feature_levels, rewritten.features_epoch) == (again.feature_levels, 2)
+
+
+def test_store_forgets_deleted_topics_for_good(tmp_path: Path) -> None:
+    store = reopen(tmp_path)
+    store.put_topic("a", ID, 3, {})
+    store.delete_topic("a")
+    store.forget_deleted()
+    assert reopen(tmp_path).deleted == set()
+
+
+@pytest.mark.parametrize("kept", range(1, 12))
+def test_store_with_a_torn_last_line_drops_it_and_takes_more(tmp_path: Path, kept: int) -> None:
+    reopen(tmp_path).put_topic("a", ID, 1, {})
+    path = tmp_path / FILE_NAME
+    whole = path.read_bytes()
+    path.write_bytes(whole + whole[:kept])
+    store = reopen(tmp_path)
+    assert set(store.topics) == {"a"}
+    store.put_topic("b", OTHER_ID, 1, {})
+    assert set(reopen(tmp_path).topics) == {"a", "b"}
+
+
+def test_store_with_a_broken_line_refuses_to_guess(tmp_path: Path) -> None:
+    reopen(tmp_path).put_topic("a", ID, 1, {})
+    path = tmp_path / FILE_NAME
+    path.write_bytes(path.read_bytes().replace(b'"topic"', b'"tropic"') + b"{}\n")
+    with pytest.raises(KafkaError, match="line 1") as caught:
+        reopen(tmp_path)
+    assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+
+
+def test_store_on_a_full_disk_keeps_what_it_had_and_goes_on_with_room(tmp_path: Path) -> None:
+    disk = FullDisk()
+    store = MetadataStore.open(str(tmp_path), disk)
+    store.put_topic("a", ID, 1, {})
+    disk.room_bytes = 10
+    with pytest.raises(KafkaError) as caught:
+        store.put_topic("b", OTHER_ID, 1, {})
+    assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+    assert set(store.topics) == set(reopen(tmp_path).topics) == {"a"}
+    disk.room_bytes = None
+    store.put_topic("b", OTHER_ID, 1, {})
+    assert set(reopen(tmp_path).topics) == {"a", "b"}
+
+
+def test_store_file_does_not_grow_with_changes_of_one_topic(tmp_path: Path) -> None:
+    store = MetadataStore.open(str(tmp_path), CountingDisk())
+    for count in range(1, 3000):
+        store.put_topic("a", ID, count, {})
+    assert (tmp_path / FILE_NAME).read_bytes().count(b"\n") < 1100
+    assert reopen(tmp_path).topics["a"].partition_count == 2999
+
+
+def test_store_cost_of_a_topic_does_not_depend_on_their_number(tmp_path: Path) -> None:
+    disk = CountingDisk()
+    store = MetadataStore.open(str(tmp_path), disk)
+    for number in range(1000):
+        store.put_topic(f"topic-{number}", ID, 1, {})
+    assert disk.written_bytes < 1000 * 120
+
+
+def test_store_changes_made_together_wait_for_the_disk_once(tmp_path: Path) -> None:
+    disk = CountingDisk()
+    store = MetadataStore.open(str(tmp_path), disk)
+    before = disk.sync_count
+    with store.together():
+        for number in range(10):
+            store.put_topic(f"topic-{number}", ID, 1, {})
+        assert disk.sync_count == before
+    assert disk.sync_count == before + 1
+    with store.together():
+        pass
+    assert disk.sync_count == before + 1
+    store.delete_topic("topic-0")
+    assert disk.sync_count == before + 2

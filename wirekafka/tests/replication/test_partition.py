@@ -1,0 +1,189 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from wirekafka.errors import ErrorCode, KafkaError
+from wirekafka.log.context import AppendInfo
+from wirekafka.replication.partition import Partition
+from wirekafka.tests.log.logs import NOW_MS, World, batch, transactional
+from wirekafka.tests.replication.memory_log import append, make_partition
+
+
+class Witness:
+    def __init__(self) -> None:
+        self.seen: list[object] = []
+
+    def on_append(self, partition: Partition, size_bytes: int, stable_bytes: int) -> None:
+        self.seen.append((partition.log.high_watermark, size_bytes))
+
+    def on_gone(self, partition: Partition) -> None:
+        self.seen.append("gone")
+
+
+def test_partition_append_commits_and_wakes_watchers() -> None:
+    partition, witness = make_partition(), Witness()
+    partition.watchers[witness] = None
+    append(partition, 100)
+    assert partition.log.high_watermark == 1
+    assert witness.seen == [(1, 100)]
+
+
+def test_partition_append_of_a_duplicate_wakes_nobody() -> None:
+    partition, witness = make_partition(), Witness()
+    partition.watchers[witness] = None
+    partition.log.appends_again = True  # type: ignore[attr-defined]
+    append(partition, 100)
+    assert witness.seen == []
+
+
+def test_partition_append_when_a_watcher_leaves_meanwhile_goes_on() -> None:
+    partition, witness = make_partition(), Witness()
+
+    class Leaver(Witness):
+        def on_append(self, partition: Partition, size_bytes: int, stable_bytes: int) -> None:
+            del partition.watchers[self]
+
+    partition.watchers[Leaver()] = None
+    partition.watchers[witness] = None
+    append(partition, 1)
+    assert witness.seen == [(1, 1)]
+    assert list(partition.watchers) == [witness]
+
+
+def test_partition_close_tells_watchers_once() -> None:
+    partition, witness = make_partition(), Witness()
+    partition.watchers[witness] = None
+    partition.close()
+    partition.close()
+    assert witness.seen == ["gone"]
+    assert partition.is_gone
+
+
+@pytest.mark.parametrize(
+    ("epoch", "code"), [(-1, None), (3, None), (2, ErrorCode.FENCED_LEADER_EPOCH), (4, ErrorCode.UNKNOWN_LEADER_EPOCH)]
+)
+def test_partition_check_leader_epoch_refuses_other_epochs(epoch: int, code: ErrorCode | None) -> None:
+    partition = make_partition()
+    partition.leader_epoch = 3
+    if code is None:
+        partition.check_leader_epoch(epoch)
+        return
+    with pytest.raises(KafkaError) as error:
+        partition.check_leader_epoch(epoch)
+    assert error.value.code is code
+
+
+def test_partition_delete_records_moves_the_start_and_tells_watchers() -> None:
+    partition, witness = make_partition(), Witness()
+    for _ in range(3):
+        append(partition, 10)
+    partition.watchers[witness] = None
+    assert partition.delete_records(2) == 2
+    assert partition.delete_records(1) == 2
+    assert partition.delete_records(-1) == 3
+    assert witness.seen == [(3, 0), (3, 0)]
+
+
+@pytest.mark.parametrize("offset", [-2, 4])
+def test_partition_delete_records_out_of_range_is_refused(offset: int) -> None:
+    partition = make_partition()
+    for _ in range(3):
+        append(partition, 10)
+    with pytest.raises(KafkaError) as error:
+        partition.delete_records(offset)
+    assert error.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+def test_partition_delete_records_of_a_compacted_topic_is_refused() -> None:
+    with pytest.raises(KafkaError) as error:
+        make_partition(cleanup_policy="compact").delete_records(0)
+    assert error.value.code is ErrorCode.POLICY_VIOLATION
+
+
+def test_partition_end_of_the_current_epoch_is_the_log_end_even_without_records() -> None:
+    partition = make_partition()
+    assert partition.end_offset_for_epoch(0) == (0, 0)
+    assert partition.end_offset_for_epoch(1) is None
+    assert partition.earliest_epoch == 0
+
+
+# Transactions, on a real log
+
+
+class Waiter:
+    """Notes what it is told, as (bytes, stable bytes)."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[int, int]] = []
+
+    def on_append(self, partition: Partition, size_bytes: int, stable_bytes: int) -> None:
+        self.told.append((size_bytes, stable_bytes))
+
+    def on_gone(self, partition: Partition) -> None:
+        raise AssertionError("the partition stays")
+
+
+def on_disk(path: Path) -> tuple[Partition, Waiter]:
+    partition = Partition("flights", bytes(16), 0, World().open_log(path), leader=1)
+    waiter = Waiter()
+    partition.watchers[waiter] = None
+    return partition, waiter
+
+
+def end(partition: Partition, producer_id: int = 7, *, is_commit: bool = True) -> AppendInfo:
+    return partition.write_marker(producer_id, 0, coordinator_epoch=0, is_commit=is_commit, now_ms=NOW_MS, transaction_version=1)
+
+
+def test_partition_tells_what_became_stable_when_a_transaction_ends(tmp_path: Path) -> None:
+    partition, waiter = on_disk(tmp_path)
+    sizes = []
+    for records in (batch(b"a"), transactional(0, producer_id=1), batch(b"b"), transactional(0, producer_id=2)):
+        sizes.append(len(records))
+        partition.append(records, now_ms=NOW_MS)
+    plain, first, between, second = sizes
+    assert waiter.told == [(plain, plain), (first, 0), (between, 0), (second, 0)]
+    waiter.told.clear()
+
+    end(partition, 2, is_commit=False)
+    end(partition, 1)
+    marker = waiter.told[0][0]
+    assert waiter.told == [(marker, 0), (marker, first + between + second + 2 * marker)]
+    assert partition.log.high_watermark == partition.log.last_stable_offset == 6
+
+
+def test_partition_tells_what_became_stable_up_to_the_next_open_transaction(tmp_path: Path) -> None:
+    partition, waiter = on_disk(tmp_path)
+    first, between, second = transactional(0, producer_id=1), batch(b"b"), transactional(0, producer_id=2)
+    sizes = [len(records) for records in (first, between)]
+    for records in (first, between, second):
+        partition.append(records, now_ms=NOW_MS)
+
+    end(partition, 1)
+
+    assert waiter.told[-1][1] == sum(sizes)
+
+
+def test_partition_tells_what_became_stable_across_segments(tmp_path: Path) -> None:
+    partition, waiter = on_disk(tmp_path)
+    size = len(transactional(0))
+    for sequence in range(5):
+        partition.append(transactional(sequence), now_ms=NOW_MS)
+        partition.log.roll()
+
+    end(partition)
+
+    marker = waiter.told[-1][0]
+    assert waiter.told[-1] == (marker, 5 * size + marker)
+
+
+def test_partition_read_of_stable_records_ends_where_a_transaction_is_open(tmp_path: Path) -> None:
+    partition, _ = on_disk(tmp_path)
+    partition.append(batch(b"a"), now_ms=NOW_MS)
+    partition.append(transactional(0), now_ms=NOW_MS)
+
+    stable = partition.read(0, max_bytes=1 << 20, min_one_batch=True, only_stable=True)
+    committed = partition.read(0, max_bytes=1 << 20, min_one_batch=True)
+
+    assert len(committed) > len(stable) > 0
