@@ -1,8 +1,8 @@
 """How members of the consumer protocol join, stay and leave: ConsumerGroupHeartbeat.
 
-Theory of operation: a heartbeat is checked, its member is found or made, and then takes its `HeartbeatStep`: what the member
-says is written down, the group's epoch and all targets follow, and the member is led on to its own. The answer is what has become of
-the member, for the log has it by then.
+Theory of operation: a heartbeat is checked, its member is found or made, and then takes its `HeartbeatStep`: what the
+member says is written down, the group's epoch and all targets follow, and the member is led on to its own. The answer is what
+has become of the member, for the log has it by then.
 
 Rule of this file: an entry point raises what the client is to be told, or returns the answer with what is to be written first.
 
