@@ -30,10 +30,9 @@ import time
 from collections.abc import Callable
 from itertools import count
 
-import structlog
 import trio
 
-log = structlog.get_logger(__name__)
+from wirekafka.faults import log_once
 
 LATE_SECONDS = 0.25
 """Who wakes so late has lost time; a loop that is only busy lets its tasks run more often."""
@@ -74,10 +73,14 @@ class Timer:
             self._clock.note_cancelled()
 
     def fire(self) -> None:
-        """Calls now, unless cancelled or called before."""
+        """Calls now, unless cancelled or called before. An exception of the callback is logged: it costs this timer alone."""
         callback, self._callback = self._callback, None
-        if callback is not None:
+        if callback is None:
+            return
+        try:
             callback()
+        except Exception as error:
+            log_once(error, "A timer failed", callback=getattr(callback, "__qualname__", repr(callback)))
 
 
 class Clock:
@@ -172,10 +175,7 @@ class Clock:
             if when is not None:
                 self._push(when, timer)
                 continue
-            try:
-                timer.fire()
-            except Exception:
-                log.exception("a timer failed")
+            timer.fire()
 
     def _next_look(self, timer: Timer, now: float) -> float | None:
         """When to look at a timer again that was looked at now; None if it is to fire."""

@@ -101,7 +101,7 @@ def test_timer_that_fails_does_not_stop_the_others() -> None:
         with capture_logs() as lines:
             await trio.sleep(1)
         assert fired
-        assert lines[0]["event"] == "a timer failed"
+        assert lines[0]["event"] == "A timer failed"
 
     run(play)
 
@@ -263,5 +263,22 @@ def test_every_standstill_gives_a_grace_to_who_was_heard_of_since_the_last() -> 
             assert clock.postpone(timer, 1000)
         await trio.sleep(10)
         assert fired == [602]
+
+    run(play)
+
+
+def test_timer_that_fails_with_a_failing_log_sink_does_not_stop_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    class FullDisk:
+        def error(self, *args: object, **fields: object) -> None:
+            raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("wirekafka.faults.log", FullDisk())
+
+    async def play(clock: Clock) -> None:
+        fired: list[str] = []
+        clock.call_later(0, lambda: 1 / 0)
+        clock.call_later(0, lambda: fired.append("fired"))
+        await trio.sleep(1)
+        assert fired
 
     run(play)
