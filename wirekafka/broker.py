@@ -19,6 +19,7 @@ import trio
 
 from wirekafka.clock import Clock
 from wirekafka.config import BrokerConfig
+from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.log.manager import LogManager
 from wirekafka.metadata import producer_ids
 from wirekafka.metadata.producer_ids import ProducerIds
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from wirekafka.coordinator.share_delivery.runtime import ShareGroupRuntime
     from wirekafka.coordinator.transactions.markers import MarkerWriter
     from wirekafka.coordinator.transactions.runtime import TransactionRuntime
+    from wirekafka.replication.partition import Partition
 
 log = structlog.get_logger(__name__)
 
@@ -161,6 +163,36 @@ class Broker:
         if self._is_loaded:
             made.load()
         return made
+
+    def find_partition(self, topic: str | bytes, index: int, leader_epoch: int | None = None) -> Partition:
+        """Returns a partition whose log this broker may read and write for a client.
+
+        Args:
+            topic: the topic's name, or its id as bytes.
+            leader_epoch: the leader epoch that the client knows; None or -1 if the client knows none.
+
+        Raises:
+            KafkaError: UNKNOWN_TOPIC_OR_PARTITION or UNKNOWN_TOPIC_ID if the partition does not exist; KAFKA_STORAGE_ERROR if it
+                is offline; NOT_LEADER_OR_FOLLOWER if another broker leads it; FENCED_LEADER_EPOCH if the client's epoch is
+                older than the partition's, UNKNOWN_LEADER_EPOCH if it is newer.
+
+        Source: ReplicaManager.getPartitionOrError, Partition.localLogWithEpochOrThrow.
+        """
+        partition = self.topics.find_partition(topic, index)
+        self.check_leads(partition, leader_epoch)
+        return partition
+
+    def check_leads(self, partition: Partition, leader_epoch: int | None = None) -> None:
+        """Raises unless this broker leads the partition and can use its log: for a partition that was found before.
+
+        Args, Raises: as `find_partition`.
+        """
+        if partition.is_offline:
+            partition.check_online()
+        if partition.leader != self.node_id:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        if leader_epoch is not None:
+            partition.check_leader_epoch(leader_epoch)
 
     def start(self, nursery: trio.Nursery) -> None:
         """Starts the work that nobody asks for: timers, retention, checkpoints, compaction."""

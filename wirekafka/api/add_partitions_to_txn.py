@@ -137,8 +137,11 @@ def _ask_coordinator(
 
 
 def _exists(broker: Broker, partition: TopicPartition) -> bool:
-    topic = broker.topics.find(partition.topic)
-    return topic is not None and 0 <= partition.partition < len(topic.partitions)
+    try:
+        broker.topics.find_partition(*partition)
+    except KafkaError:
+        return False
+    return True
 
 
 def _by_topic(errors: Mapping[TopicPartition, ErrorCode]) -> list[AddPartitionsToTxnTopicResult]:

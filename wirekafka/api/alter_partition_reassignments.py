@@ -90,9 +90,7 @@ def _answer(broker: Broker, name: str, wish: ReassignablePartition) -> Reassigna
 
 
 def _check(broker: Broker, name: str, wish: ReassignablePartition) -> None:
-    topic = broker.topics.find(name)
-    if topic is None or not 0 <= wish.partition_index < len(topic.partitions):
-        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {name}-{wish.partition_index}")
+    broker.topics.find_partition(name, wish.partition_index)
     if wish.replicas is None:
         raise KafkaError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "no reassignment is in progress")
     if not wish.replicas:

@@ -78,11 +78,8 @@ def alter_replica_log_dirs(broker: Broker, call: Call[AlterReplicaLogDirsRequest
 
 
 def _move(broker: Broker, name: str, index: int, path: str) -> ErrorCode:
-    topic = broker.topics.find(name)
     try:
-        if topic is None or not 0 <= index < len(topic.partitions):
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        broker.logs.mover.begin(topic.partitions[index].topic_partition, path)
+        broker.logs.mover.begin(broker.topics.find_partition(name, index).topic_partition, path)
     except KafkaError as error:
         log.warning("Refused to move a partition", topic=name, partition=index, path=path, reason=str(error))
         return error.code

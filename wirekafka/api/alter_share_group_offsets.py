@@ -74,18 +74,18 @@ def alter_share_group_offsets(broker: Broker, call: Call[AlterShareGroupOffsetsR
     responses = []
     for asked in request.topics:
         topic = broker.topics.find(asked.topic_name)
-        count = 0 if topic is None else len(topic.partitions)
         response = AlterShareGroupOffsetsResponseTopic(topic_name=asked.topic_name, partitions=[])
         if topic is not None:
             response.topic_id = topic.topic_id
         for partition in asked.partitions:
             data = AlterShareGroupOffsetsResponsePartition(partition_index=partition.partition_index)
             response.partitions.append(data)
-            if 0 <= data.partition_index < count:
-                start_offsets.setdefault(asked.topic_name, {})[data.partition_index] = partition.start_offset
+            try:
+                broker.topics.find_partition(asked.topic_name, data.partition_index)
+            except KafkaError as error:
+                data.error_code, data.error_message = error.code, error.message
             else:
-                data.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                data.error_message = "This server does not host this topic-partition."
+                start_offsets.setdefault(asked.topic_name, {})[data.partition_index] = partition.start_offset
         responses.append(response)
     broker.share_groups.alter_offsets(request.group_id, start_offsets)
     return AlterShareGroupOffsetsResponse(responses=responses)

@@ -78,9 +78,7 @@ def _result(broker: Broker, asked: CreatePartitionsTopic, validate_only: bool) -
 
 
 def _grow(broker: Broker, asked: CreatePartitionsTopic, validate_only: bool) -> None:
-    topic = broker.topics.find(asked.name)
-    if topic is None:
-        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
+    topic = broker.topics.get(asked.name)
     broker.topics.check_growth(topic, asked.count)
     if asked.assignments is not None:
         additional = asked.count - len(topic.partitions)

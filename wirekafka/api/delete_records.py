@@ -17,16 +17,15 @@ Source: KafkaApis.handleDeleteRecordsRequest, ReplicaManager.deleteRecordsOnLoca
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from wirekafka.api.registry import Call, serves
 from wirekafka.errors import ErrorCode, KafkaError
+from wirekafka.names import INTERNAL_TOPICS
 from wirekafka.wire.types import Int16, Int32, Int64, Message, String
 
 if TYPE_CHECKING:
     from wirekafka.broker import Broker
-    from wirekafka.replication.partition import Partition
 
 NO_LOW_WATERMARK = -1
 
@@ -67,22 +66,18 @@ def delete_records(broker: Broker, call: Call[DeleteRecordsRequest]) -> DeleteRe
     """Answers for each partition by itself."""
     results = []
     for asked_topic in call.request.topics:
-        topic = broker.topics.find(asked_topic.name)
-        partitions = topic.partitions if topic is not None else ()
-        is_internal = topic is not None and topic.is_internal
-        answers = [_delete(partitions, asked, is_internal=is_internal) for asked in asked_topic.partitions]
+        answers = [_delete(broker, asked_topic.name, asked) for asked in asked_topic.partitions]
         results.append(DeleteRecordsTopicResult(name=asked_topic.name, partitions=answers))
     return DeleteRecordsResponse(topics=results)
 
 
-def _delete(partitions: Sequence[Partition], asked: DeleteRecordsPartition, *, is_internal: bool) -> DeleteRecordsPartitionResult:
+def _delete(broker: Broker, topic: str, asked: DeleteRecordsPartition) -> DeleteRecordsPartitionResult:
     index = asked.partition_index
     try:
-        if not 0 <= index < len(partitions):
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        if is_internal:
+        partition = broker.find_partition(topic, index)
+        if topic in INTERNAL_TOPICS:
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
-        low_watermark = partitions[index].delete_records(asked.offset)
+        low_watermark = partition.delete_records(asked.offset)
     except KafkaError as error:
         return DeleteRecordsPartitionResult(partition_index=index, low_watermark=NO_LOW_WATERMARK, error_code=error.code)
     return DeleteRecordsPartitionResult(partition_index=index, low_watermark=low_watermark)

@@ -66,12 +66,8 @@ def delete_share_group_offsets(broker: Broker, call: Call[DeleteShareGroupOffset
 
 def _deleted(broker: Broker, group_id: str, name: str) -> DeleteShareGroupOffsetsResponseTopic:
     response = DeleteShareGroupOffsetsResponseTopic(topic_name=name)
-    topic = broker.topics.find(name)
-    if topic is None:
-        response.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        response.error_message = "This server does not host this topic-partition."
-        return response
     try:
+        topic = broker.topics.get(name)
         is_known = broker.share_groups.delete_offsets(group_id, topic)
     except KafkaError as error:
         response.error_code, response.error_message = error.code, error.message

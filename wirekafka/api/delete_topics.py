@@ -93,16 +93,10 @@ def _find(broker: Broker, state: DeleteTopicState) -> Topic:
     if state.name is None:
         if state.topic_id == ZERO_TOPIC_ID:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "Neither topic name nor id were specified.")
-        topic = broker.topics.find_by_id(state.topic_id)
-        if topic is None:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "This server does not host this topic ID.")
-        return topic
+        return broker.topics.get(state.topic_id)
     if state.topic_id != ZERO_TOPIC_ID:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "You may not specify both topic name and topic id.")
-    topic = broker.topics.find(state.name)
-    if topic is None:
-        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
-    return topic
+    return broker.topics.get(state.name)
 
 
 def _failure(state: DeleteTopicState, error: KafkaError) -> DeletableTopicResult:

@@ -22,14 +22,13 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Annotated
 
 from wirekafka.api.registry import Call, serves
-from wirekafka.errors import ErrorCode, KafkaError
+from wirekafka.errors import KafkaError
 from wirekafka.metadata.topic_names import check_topic_name
 from wirekafka.wire.types import Int16, Int32, Int64, Message, NullableString, String, nullable
 
 if TYPE_CHECKING:
     from wirekafka.broker import Broker
     from wirekafka.log.producer import Producer
-    from wirekafka.metadata.topics import Topic
 
 NO_OFFSET = -1
 
@@ -77,19 +76,14 @@ def describe_producers(broker: Broker, call: Call[DescribeProducersRequest]) -> 
         asked[each.name].update(dict.fromkeys(each.partition_indexes))
     responses = []
     for name, indexes in asked.items():
-        topic = broker.topics.find(name)
-        responses.append(TopicResponse(name=name, partitions=[_describe(name, topic, index) for index in indexes]))
+        responses.append(TopicResponse(name=name, partitions=[_describe(broker, name, index) for index in indexes]))
     return DescribeProducersResponse(topics=responses)
 
 
-def _describe(name: str, topic: Topic | None, index: int) -> PartitionResponse:
+def _describe(broker: Broker, name: str, index: int) -> PartitionResponse:
     try:
-        if topic is None:
-            check_topic_name(name)
-        if topic is None or not 0 <= index < len(topic.partitions):
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        partition = topic.partitions[index]
-        partition.check_online()
+        check_topic_name(name)
+        partition = broker.find_partition(name, index)
     except KafkaError as error:
         return PartitionResponse(partition_index=index, error_code=error.code, error_message=error.message)
     producers = [_state(producer) for producer in partition.log.producers]

@@ -90,10 +90,11 @@ def elect_leaders(broker: Broker, call: Call[ElectLeadersRequest]) -> ElectLeade
 
 
 def _refusal(broker: Broker, name: str, index: int, election: ElectionType) -> KafkaError:
-    topic = broker.topics.find(name)
-    if topic is None or not 0 <= index < len(topic.partitions):
-        return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {name}-{index}")
-    if not topic.partitions[index].is_offline:
+    try:
+        partition = broker.topics.find_partition(name, index)
+    except KafkaError as error:
+        return error
+    if not partition.is_offline:
         return KafkaError(ErrorCode.ELECTION_NOT_NEEDED, "the partition has its leader")
     if election is ElectionType.PREFERRED:
         return KafkaError(ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, "the preferred leader's log is offline")

@@ -26,7 +26,6 @@ UnifiedLog.legacyFetchOffsetsBefore.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 from wirekafka.api.registry import Call, serves
@@ -94,11 +93,10 @@ def list_offsets(broker: Broker, call: Call[ListOffsetsRequest]) -> ListOffsetsR
     """Answers for each partition by itself."""
     responses = []
     for asked_topic in call.request.topics:
-        topic = broker.topics.find(asked_topic.name)
-        partitions = topic.partitions if topic is not None else ()
+        name = asked_topic.name
         repeated = _repeated(asked_topic.partitions)
-        answers = [_answer(call, partitions, asked, asked.partition_index in repeated) for asked in asked_topic.partitions]
-        responses.append(ListOffsetsTopicResponse(name=asked_topic.name, partitions=answers))
+        answers = [_answer(broker, call, name, asked, asked.partition_index in repeated) for asked in asked_topic.partitions]
+        responses.append(ListOffsetsTopicResponse(name=name, partitions=answers))
     return ListOffsetsResponse(topics=responses)
 
 
@@ -110,7 +108,7 @@ def _repeated(asked: list[ListOffsetsPartition]) -> set[int]:
 
 
 def _answer(
-    call: Call[ListOffsetsRequest], partitions: Sequence[Partition], asked: ListOffsetsPartition, is_repeated: bool
+    broker: Broker, call: Call[ListOffsetsRequest], topic: str, asked: ListOffsetsPartition, is_repeated: bool
 ) -> ListOffsetsPartitionResponse:
     index = asked.partition_index
     try:
@@ -118,12 +116,9 @@ def _answer(
             raise KafkaError(ErrorCode.INVALID_REQUEST, "a partition is named twice")
         if asked.timestamp < 0 and call.version < FIRST_VERSIONS.get(asked.timestamp, call.version + 1):
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
-        if not 0 <= index < len(partitions):
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        partition = partitions[index]
+        partition = broker.find_partition(topic, index, asked.current_leader_epoch)
         if call.version == 0:
             return ListOffsetsPartitionResponse(partition_index=index, old_style_offsets=_segment_offsets(partition, asked, call))
-        partition.check_leader_epoch(asked.current_leader_epoch)
         offset, timestamp, leader_epoch = _find_offset(partition, asked.timestamp, call.request.isolation_level)
     except KafkaError as error:
         return ListOffsetsPartitionResponse(partition_index=index, error_code=error.code)
@@ -146,7 +141,6 @@ def _find_offset(partition: Partition, timestamp: int, isolation_level: int) -> 
     Raises:
         KafkaError: KAFKA_STORAGE_ERROR.
     """
-    partition.check_online()
     source = partition.log
     end_offset = source.last_stable_offset if isolation_level == READ_COMMITTED else source.high_watermark
     if timestamp == LATEST:
@@ -166,7 +160,6 @@ def _segment_offsets(partition: Partition, asked: ListOffsetsPartition, call: Ca
 
     Source: UnifiedLog.legacyFetchOffsetsBefore, Partition.legacyFetchOffsetsForTimestamp.
     """
-    partition.check_online()
     source = partition.log
     found = [(max(segment.base_offset, source.log_start_offset), segment.last_modified_ms) for segment in source.segments]
     if source.segments.active.size:

@@ -86,24 +86,23 @@ class OffsetCommitResponse(Message):
 def offset_commit(broker: Broker, call: Call[OffsetCommitRequest]) -> OffsetCommitResponse:
     """Commits for the partitions that exist; from version 10 on topics come by their ids."""
     request = call.request
-    topics = broker.topics
     has_topic_ids = call.version >= 10
     commits: list[PartitionCommit] = []
     answers: list[OffsetCommitResponsePartition] = []
     response = OffsetCommitResponse()
     for asked in request.topics:
-        topic = topics.find_by_id(asked.topic_id) if has_topic_ids else topics.find(asked.name)
+        topic = asked.topic_id if has_topic_ids else asked.name
         answered = OffsetCommitResponseTopic(name=asked.name, topic_id=asked.topic_id)
         response.topics.append(answered)
         for partition in asked.partitions:
             answer = OffsetCommitResponsePartition(partition_index=partition.partition_index)
             answered.partitions.append(answer)
-            if topic is None:
-                answer.error_code = ErrorCode.UNKNOWN_TOPIC_ID if has_topic_ids else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            elif not 0 <= partition.partition_index < len(topic.partitions):
-                answer.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            try:
+                found = broker.topics.find_partition(topic, partition.partition_index)
+            except KafkaError as error:
+                answer.error_code = error.code
             else:
-                commits.append(_commit(topic.name, partition))
+                commits.append(_commit(found.topic, partition))
                 answers.append(answer)
     if commits:
         for answer, error_code in zip(answers, _commit_all(broker, call, commits), strict=True):

@@ -20,7 +20,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from wirekafka.api.registry import Call, serves
-from wirekafka.errors import ErrorCode, KafkaError
+from wirekafka.errors import KafkaError
 from wirekafka.wire.types import Int16, Int32, Message, String
 
 if TYPE_CHECKING:
@@ -65,14 +65,15 @@ def offset_delete(broker: Broker, call: Call[OffsetDeleteRequest]) -> OffsetDele
     answers: list[OffsetDeleteResponsePartition] = []
     response = OffsetDeleteResponse()
     for asked in request.topics:
-        topic = broker.topics.find(asked.name)
         answered = OffsetDeleteResponseTopic(name=asked.name)
         response.topics.append(answered)
         for partition in asked.partitions:
             answer = OffsetDeleteResponsePartition(partition_index=partition.partition_index)
             answered.partitions.append(answer)
-            if topic is None or not 0 <= partition.partition_index < len(topic.partitions):
-                answer.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            try:
+                broker.topics.find_partition(asked.name, partition.partition_index)
+            except KafkaError as error:
+                answer.error_code = error.code
             else:
                 partitions.append((asked.name, partition.partition_index))
                 answers.append(answer)

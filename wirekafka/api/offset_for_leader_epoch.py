@@ -16,16 +16,14 @@ Source: ReplicaManager.lastOffsetForLeaderEpoch, Partition.lastOffsetForLeaderEp
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 from wirekafka.api.registry import Call, serves
-from wirekafka.errors import ErrorCode, KafkaError
+from wirekafka.errors import KafkaError
 from wirekafka.wire.types import Int16, Int32, Int64, Message, String, since
 
 if TYPE_CHECKING:
     from wirekafka.broker import Broker
-    from wirekafka.replication.partition import Partition
 
 
 class OffsetForLeaderPartition(Message):
@@ -66,20 +64,15 @@ def offset_for_leader_epoch(broker: Broker, call: Call[OffsetForLeaderEpochReque
     """Answers for each partition by itself."""
     results = []
     for asked_topic in call.request.topics:
-        topic = broker.topics.find(asked_topic.topic)
-        partitions = topic.partitions if topic is not None else ()
-        ends = [_find_end(partitions, asked) for asked in asked_topic.partitions]
+        ends = [_find_end(broker, asked_topic.topic, asked) for asked in asked_topic.partitions]
         results.append(OffsetForLeaderTopicResult(topic=asked_topic.topic, partitions=ends))
     return OffsetForLeaderEpochResponse(topics=results)
 
 
-def _find_end(partitions: Sequence[Partition], asked: OffsetForLeaderPartition) -> EpochEndOffset:
+def _find_end(broker: Broker, topic: str, asked: OffsetForLeaderPartition) -> EpochEndOffset:
     index = asked.partition
     try:
-        if not 0 <= index < len(partitions):
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        partition = partitions[index]
-        partition.check_leader_epoch(asked.current_leader_epoch)
+        partition = broker.find_partition(topic, index, asked.current_leader_epoch)
         end = partition.end_offset_for_epoch(asked.leader_epoch)
     except KafkaError as error:
         return EpochEndOffset(partition=index, error_code=error.code)

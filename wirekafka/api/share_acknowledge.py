@@ -180,13 +180,13 @@ def acknowledge_all(
 def _refusal(broker: Broker, name: PartitionKey, said: list[Acknowledgement], *, is_renewal: bool) -> KafkaError | None:
     """What is wrong with acknowledgements, whoever has the records."""
     topic_id, index = name
-    topic = broker.topics.find_by_id(topic_id)
-    if topic is None:
-        return KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
-    if not _are_sound(said, is_renewal=is_renewal):
-        return KafkaError(ErrorCode.INVALID_REQUEST)
-    if not 0 <= index < len(topic.partitions):
-        return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    try:
+        broker.topics.get(topic_id)
+        if not _are_sound(said, is_renewal=is_renewal):
+            raise KafkaError(ErrorCode.INVALID_REQUEST)
+        broker.topics.find_partition(topic_id, index)
+    except KafkaError as error:
+        return error
     return None
 
 

@@ -216,11 +216,10 @@ def _sorted_out(broker: Broker, session: ShareSession, epoch: int) -> tuple[dict
     unknown: dict[PartitionKey, Fetched] = {}
     known = []
     for topic_id, index in session.rotated(epoch):
-        topic = broker.topics.find_by_id(topic_id)
-        if topic is None:
-            unknown[topic_id, index] = Fetched(KafkaError(ErrorCode.UNKNOWN_TOPIC_ID))
-        elif not 0 <= index < len(topic.partitions):
-            unknown[topic_id, index] = Fetched(KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+        try:
+            broker.topics.find_partition(topic_id, index)
+        except KafkaError as error:
+            unknown[topic_id, index] = Fetched(error)
         else:
             known.append((topic_id, index))
     return unknown, known

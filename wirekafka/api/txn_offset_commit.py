@@ -85,16 +85,17 @@ def txn_offset_commit(broker: Broker, call: Call[TxnOffsetCommitRequest]) -> Txn
     answers: list[TxnOffsetCommitResponsePartition] = []
     response = TxnOffsetCommitResponse()
     for asked in call.request.topics:
-        topic = broker.topics.find(asked.name)
         answered = TxnOffsetCommitResponseTopic(name=asked.name)
         response.topics.append(answered)
         for partition in asked.partitions:
             answer = TxnOffsetCommitResponsePartition(partition_index=partition.partition_index)
             answered.partitions.append(answer)
-            if topic is None or not 0 <= partition.partition_index < len(topic.partitions):
-                answer.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            try:
+                broker.topics.find_partition(asked.name, partition.partition_index)
+            except KafkaError as error:
+                answer.error_code = error.code
             else:
-                commits.append(_commit(topic.name, partition))
+                commits.append(_commit(asked.name, partition))
                 answers.append(answer)
     if commits:
         for answer, error_code in zip(answers, _commit_all(broker, call, commits), strict=True):

@@ -41,6 +41,9 @@ MAX_PARTITIONS_AT_ONCE = 9_999
 """A change may be 10,000 metadata records in Apache Kafka, and one of them is the topic's (MAX_RECORDS_PER_USER_OP)."""
 
 
+UNKNOWN_TOPIC_OR_PARTITION_MESSAGE = "This server does not host this topic-partition."
+
+
 class Topic:
     """One topic.
 
@@ -131,6 +134,38 @@ class Topics:
     def find_by_id(self, topic_id: bytes) -> Topic | None:
         """The topic of this id."""
         return self._by_id.get(topic_id)
+
+    def get(self, topic: str | bytes) -> Topic:
+        """Returns the topic with this name, or with this id if it is given as bytes.
+
+        Raises:
+            KafkaError: UNKNOWN_TOPIC_OR_PARTITION if no topic has the name; UNKNOWN_TOPIC_ID if no topic has the id.
+        """
+        if isinstance(topic, str):
+            found = self._by_name.get(topic)
+            if found is None:
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_OR_PARTITION_MESSAGE)
+        else:
+            found = self._by_id.get(topic)
+            if found is None:
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "This server does not host this topic ID.")
+        return found
+
+    def find_partition(self, topic: str | bytes, index: int) -> Partition:
+        """Returns a partition that exists, online or offline, whichever broker leads it.
+
+        Requests that read or write a partition's log use `Broker.find_partition` instead.
+
+        Args:
+            topic: the topic's name, or its id as bytes.
+
+        Raises:
+            KafkaError: UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID.
+        """
+        partitions = self.get(topic).partitions
+        if not 0 <= index < len(partitions):
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_OR_PARTITION_MESSAGE)
+        return partitions[index]
 
     def check_name(self, name: str) -> None:
         """Whether a new topic can have this name.

@@ -86,18 +86,15 @@ class SessionPartition:
         partition = self.partition
         if partition is not None and not partition.is_gone:
             return partition
-        if not self.session.uses_topic_ids:
-            topic = topics.find(self.topic)
-        else:
-            topic = topics.find_by_id(self.topic_id)
-            if topic is None and not self.topic:
-                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
-            if topic is None and topics.find(self.topic) is not None:
-                raise KafkaError(ErrorCode.INCONSISTENT_TOPIC_ID)
-        index = self.asked.partition
-        if topic is None or not 0 <= index < len(topic.partitions):
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        partition = self.partition = topic.partitions[index]
+        topic = self.topic_id if self.session.uses_topic_ids else self.topic
+        try:
+            partition = self.partition = topics.find_partition(topic, self.asked.partition)
+        except KafkaError as error:
+            if error.code is not ErrorCode.UNKNOWN_TOPIC_ID or not self.topic:
+                raise
+            was_replaced = topics.find(self.topic) is not None
+            code = ErrorCode.INCONSISTENT_TOPIC_ID if was_replaced else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            raise KafkaError(code) from None
         self.topic = partition.topic
         return partition
 

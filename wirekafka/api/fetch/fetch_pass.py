@@ -111,11 +111,8 @@ class FetchPass:
     def read(self, partition: Partition, asked: Asked) -> PartitionData:
         """What one partition has for this fetch, within what the limits leave."""
         try:
-            if asked.current_leader_epoch >= 0:
-                partition.check_leader_epoch(asked.current_leader_epoch)
+            self._broker.check_leads(partition, asked.current_leader_epoch)
             source = partition.log
-            if source.offline_reason is not None:
-                partition.check_online()
             diverging_epoch = None
             if asked.last_fetched_epoch >= 0:
                 diverging_epoch = partition.find_divergence(asked.last_fetched_epoch, asked.fetch_offset)

@@ -129,20 +129,15 @@ def _read_all(broker: Broker, call: Call[FetchRequest], reading: FetchPass) -> l
     responses = []
     uses_topic_ids = call.version >= FIRST_VERSION_WITH_TOPIC_IDS
     for asked_topic in call.request.topics:
-        if uses_topic_ids:
-            topic = broker.topics.find_by_id(asked_topic.topic_id)
-        else:
-            topic = broker.topics.find(asked_topic.topic)
-        partitions = topic.partitions if topic is not None else ()
+        topic = asked_topic.topic_id if uses_topic_ids else asked_topic.topic
         answers = []
         for asked in asked_topic.partitions:
-            index = asked.partition
-            if 0 <= index < len(partitions):
-                answers.append(reading.read(partitions[index], asked))
-            elif topic is None and uses_topic_ids:
-                answers.append(reading.refuse(index, ErrorCode.UNKNOWN_TOPIC_ID))
+            try:
+                partition = broker.topics.find_partition(topic, asked.partition)
+            except KafkaError as error:
+                answers.append(reading.refuse(asked.partition, error.code))
             else:
-                answers.append(reading.refuse(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+                answers.append(reading.read(partition, asked))
         responses.append(FetchableTopicResponse(topic=asked_topic.topic, topic_id=asked_topic.topic_id, partitions=answers))
     return responses
 

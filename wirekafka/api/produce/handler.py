@@ -68,7 +68,6 @@ from wirekafka.names import format_topic_id
 
 if TYPE_CHECKING:
     from wirekafka.broker import Broker
-    from wirekafka.metadata.topics import Topic
 
 MOST_FAILURES_TOLD = 3
 
@@ -131,8 +130,8 @@ def produce(broker: Broker, call: Call[ProduceRequest]) -> ProduceResponse | Non
     try:
         responses = []
         for data in request.topic_data:
-            topic = broker.topics.find_by_id(data.topic_id) if is_by_id else broker.topics.find(data.name)
-            answers = [_append(call, topic, partition, refusal, refused) for partition in data.partition_data]
+            topic = data.topic_id if is_by_id else data.name
+            answers = [_append(broker, call, topic, partition, refusal, refused) for partition in data.partition_data]
             responses.append(TopicProduceResponse(name=data.name, topic_id=data.topic_id, partition_responses=answers))
     finally:
         broker.purgatory.release()
@@ -150,8 +149,9 @@ def _refusal(call: Call[ProduceRequest]) -> KafkaError | None:
 
 
 def _append(
+    broker: Broker,
     call: Call[ProduceRequest],
-    topic: Topic | None,
+    topic: str | bytes,
     data: PartitionProduceData,
     refusal: KafkaError | None,
     refused: Refused,
@@ -162,7 +162,7 @@ def _append(
     try:
         if refusal is not None:
             raise refusal
-        partition = find_partition(call, topic, index)
+        partition = find_partition(broker, topic, index)
         if call.version >= FIRST_VERSION_WITH_BATCHES:
             check_batch(call, data.records)
             if refused and partition in refused:

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 
 from wirekafka.api.registry import Call
 from wirekafka.errors import ErrorCode, KafkaError
+from wirekafka.names import INTERNAL_TOPICS
 from wirekafka.wire.batch import ATTRIBUTES_OFFSET, HEADER_SIZE, MAGIC, MAGIC_OFFSET, TRANSACTIONAL_MASK, BatchHeader
 from wirekafka.wire.compression import Compression
 
 if TYPE_CHECKING:
     from wirekafka.api.produce.messages import ProduceRequest
-    from wirekafka.metadata.topics import Topic
+    from wirekafka.broker import Broker
     from wirekafka.replication.partition import Partition
 
 FIRST_VERSION_WITH_BATCHES = 3
@@ -30,20 +31,19 @@ FLAGS_AT = ATTRIBUTES_OFFSET + 1
 """The byte of a batch's attributes that says whether it is transactional."""
 
 
-def find_partition(call: Call[ProduceRequest], topic: Topic | None, index: int) -> Partition:
-    """The partition of a request.
+def find_partition(broker: Broker, topic: str | bytes, index: int) -> Partition:
+    """Returns the partition that a producer writes to.
+
+    Args:
+        topic: the topic's name, or its id as bytes.
 
     Raises:
-        KafkaError: UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION; INVALID_TOPIC_EXCEPTION, only the broker writes to its topic.
+        KafkaError: as `Broker.find_partition`; INVALID_TOPIC_EXCEPTION if the topic is internal.
     """
-    if topic is None:
-        is_by_id = call.version >= FIRST_VERSION_WITH_TOPIC_IDS
-        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID if is_by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    if not 0 <= index < len(topic.partitions):
-        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    if topic.is_internal:
-        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"cannot append to internal topic {topic.name}")
-    return topic.partitions[index]
+    partition = broker.find_partition(topic, index)
+    if partition.topic in INTERNAL_TOPICS:
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"cannot append to internal topic {partition.topic}")
+    return partition
 
 
 def check_batch(call: Call[ProduceRequest], records: memoryview | None) -> None:

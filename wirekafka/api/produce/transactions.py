@@ -71,10 +71,10 @@ def _transactional_batches(broker: Broker, call: Call[ProduceRequest]) -> dict[P
     is_by_id = call.version >= FIRST_VERSION_WITH_TOPIC_IDS
     batches = {}
     for data in call.request.topic_data:
-        topic = broker.topics.find_by_id(data.topic_id) if is_by_id else broker.topics.find(data.name)
+        topic = data.topic_id if is_by_id else data.name
         for each in data.partition_data:
             try:
-                partition = find_partition(call, topic, each.index)
+                partition = find_partition(broker, topic, each.index)
                 check_batch(call, each.records)
             except KafkaError:
                 continue

@@ -31,8 +31,13 @@ class Topics:
     def find(self, name: str) -> Any:
         return next((topic for topic in self.topics if topic.name == name), None)
 
-    def find_by_id(self, topic_id: bytes) -> Any:
-        return next((topic for topic in self.topics if topic.topic_id == topic_id), None)
+    def find_partition(self, topic: str | bytes, index: int) -> Any:
+        found = next((each for each in self.topics if topic in (each.name, each.topic_id)), None)
+        if found is None and isinstance(topic, bytes):
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
+        if found is None or not 0 <= index < len(found.partitions):
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return found.partitions[index]
 
 
 def make_topic(name: str = "flights", topic_id: bytes = b"1" * 16) -> Any:
