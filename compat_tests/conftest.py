@@ -20,7 +20,7 @@ import pytest
 
 from compat_tests.harness import broker as brokers
 from compat_tests.harness import jars
-from compat_tests.harness.broker import CLASSES, KINDS, RUNNING, WIREKAFKA, Broker
+from compat_tests.harness.broker import CLASSES, KINDS, RUNNING, STARTED, WIREKAFKA, Broker
 from compat_tests.harness.clients import KAFKA_PYTHON, Agent, Client, Member
 from compat_tests.harness.proxy import CuttingProxy, cutting_proxy
 from compat_tests.harness.spark import spark_session
@@ -82,6 +82,18 @@ def _java(request: pytest.FixtureRequest) -> None:
     reason = jars.missing_program() if needs_java else None
     if reason is not None:
         skip_or_fail(reason)
+
+
+@pytest.fixture(autouse=True)
+def _refuse_logged_faults(broker_kind: str) -> Iterator[None]:
+    """Fails a test in which a wirekafka broker logged a fault of its own: a traceback, a failed request, a failed timer.
+
+    The broker survives such a fault, so clients may not notice it.
+    """
+    yield
+    faults = {broker.log_path: broker.new_faults() for broker in STARTED}
+    STARTED.intersection_update(RUNNING)
+    assert broker_kind != WIREKAFKA or not any(faults.values()), f"a broker logged a fault: {faults}"
 
 
 @pytest.hookimpl(hookwrapper=True)

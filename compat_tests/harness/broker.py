@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -46,6 +48,13 @@ RUNNING: list[Broker] = []
 """The brokers that run now; a failed test shows the ends of their logs."""
 
 
+STARTED: set[Broker] = set()
+"""The brokers that ran at some time in this test; the test ends with a look for faults in their logs."""
+
+FAULT = re.compile(r"^.*(?:Traceback \(most recent call last\)|A request failed|a timer failed).*$", re.IGNORECASE | re.MULTILINE)
+"""A line of wirekafka's log that tells of a fault of the broker's own."""
+
+
 class Broker:
     """A broker's process, data directory and log.
 
@@ -66,6 +75,7 @@ class Broker:
         self.process: subprocess.Popen[str] | None = None
         self.bootstrap = ""
         self.ready_line = ""
+        self._searched_bytes = 0
 
     @property
     def port(self) -> int:
@@ -121,6 +131,16 @@ class Broker:
         """Everything it logged so far, in all its lives."""
         return self.log_path.read_text(errors="replace") if self.log_path.exists() else ""
 
+    def new_faults(self) -> list[str]:
+        """Returns the lines that tell of faults, among those logged since the last call."""
+        if not self.log_path.exists():
+            return []
+        with self.log_path.open("rb") as log:
+            log.seek(self._searched_bytes)
+            text = log.read()
+        self._searched_bytes += len(text)
+        return [found[0] for found in FAULT.finditer(text.decode(errors="replace"))]
+
     def resident_kib(self) -> int:
         """The memory that the process holds."""
         status = Path(f"/proc/{self.pid}/status").read_text()
@@ -142,6 +162,7 @@ class Broker:
                 cwd=self.directory,
             )
         RUNNING.append(self)
+        STARTED.add(self)
 
     def _read_ready_line(self) -> str:
         """The first line on stdout.
@@ -189,18 +210,20 @@ class Wirekafka(Broker):
 class ApacheKafka(Broker):
     """Apache Kafka from Maven Central, broker and KRaft controller in one process.
 
-    The controller cannot be told port 0, for its address is written down before it starts: it has a loopback address of its
-    own instead (Linux has 127.0.0.0/8), derived from this process, on which nothing else listens.
+    The controller cannot be told port 0, because its address is written to a file before the controller starts. The kernel
+    chooses a port beforehand, on a random loopback address (Linux has 127.0.0.0/8), so that no other process takes the port in
+    between.
     """
 
     ready_timeout_s = 90.0
     profile = jars.KAFKA
     logging_flags = (f"-Dlog4j2.configurationFile={jars.HERE / 'java' / 'log4j2.properties'}",)
-    started = 0
 
     def _controller(self) -> str:
-        number = (os.getpid() * 8 + ApacheKafka.started) & 0xFFFF
-        return f"127.7.{number >> 8}.{number & 0xFF or 1}:9093"
+        host = f"127.7.{random.randint(0, 255)}.{random.randint(1, 254)}"
+        with socket.socket() as probe:
+            probe.bind((host, 0))
+            return f"{host}:{probe.getsockname()[1]}"
 
     def command(self) -> list[str]:
         properties = self.directory / "server.properties"
@@ -234,7 +257,6 @@ class ApacheKafka(Broker):
             subprocess.run(command + arguments, check=True, stdout=log, stderr=log, timeout=60)
 
     def start(self) -> None:
-        ApacheKafka.started += 1
         self.data_dir.mkdir(parents=True, exist_ok=True)
         self._configure()
         self._format()

@@ -1,6 +1,15 @@
-"""`pytest wirekafka/tests/coordinator --rewrite-transcripts` writes into the transcripts what the coordinators do now."""
+"""What every unit test is held to, and the option that rewrites transcripts.
+
+`pytest wirekafka/tests/coordinator --rewrite-transcripts` writes into the transcripts what the coordinators do now.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, MutableMapping
+from typing import Any
 
 import pytest
+import structlog
 
 from wirekafka.faults import forget_logged
 
@@ -15,3 +24,27 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def _forget_logged_faults() -> None:
     """Each test is told of a failure in full, whatever failed in the tests before it."""
     forget_logged()
+
+
+@pytest.fixture(autouse=True)
+def logged_faults() -> Iterator[list[str]]:
+    """The lines in which the broker logged a fault of its own: those with a traceback, and requests that failed.
+
+    A test fails that leaves one here: the broker survives such a fault, so the test itself may not notice it. A test that
+    provokes a fault takes the line out, or captures it with `structlog.testing.capture_logs`.
+    """
+    faults: list[str] = []
+
+    def note(_logger: object, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+        if event.get("exc_info") or event.get("event") == "A request failed":
+            faults.append(str(dict(event)))
+        return event
+
+    processors = structlog.get_config()["processors"]
+    processors.insert(0, note)
+    try:
+        yield faults
+    finally:
+        if note in processors:
+            processors.remove(note)
+    assert not faults, f"the broker logged a fault that the test did not expect: {faults[0]}"

@@ -249,7 +249,7 @@ def test_fetch_that_may_have_less_than_it_wants_at_least_gets_that(tmp_path: Pat
     ids=["failing disk", "bug"],
 )
 def test_read_that_fails_is_told_at_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failure: Exception, code: ErrorCode
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, logged_faults: list[str], failure: Exception, code: ErrorCode
 ) -> None:
     async def body(caller: Caller) -> None:
         append(caller, b"a")
@@ -261,6 +261,8 @@ def test_read_that_fails_is_told_at_once(
         found = partitions_of(await Member(caller).fetch(0, 1, max_wait_ms=10_000))
         assert found[0].error_code == code
         assert trio.current_time() == 0
+        if code is ErrorCode.UNKNOWN_SERVER_ERROR:
+            assert "share" in logged_faults.pop()
 
     run(body, tmp_path)
 

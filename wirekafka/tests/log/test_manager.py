@@ -18,6 +18,7 @@ from wirekafka.log.manager import LogManager
 from wirekafka.names import TopicPartition
 from wirekafka.tests.log.faults import FaultyStorage
 from wirekafka.tests.log.logs import NOW_MS, all_records, append, fill, idempotent
+from wirekafka.tests.waiting import until
 
 TOPIC_ID = bytes(range(16))
 NAME = TopicPartition("my-topic.x", 3)
@@ -50,12 +51,6 @@ def found(logs: LogManager, name: TopicPartition = NAME) -> Log:
     log = logs.get(name)
     assert log is not None
     return log
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """Waits for a thread, which this clock does not wait for."""
-    while not condition():  # noqa: ASYNC110 - there is no event when a thread has written a file
-        await trio.sleep(0.001)
 
 
 def test_log_comes_back_after_a_clean_restart_without_recovery(tmp_path: Path) -> None:

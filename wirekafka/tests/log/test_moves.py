@@ -34,6 +34,7 @@ from wirekafka.tests.log.logs import (
     records_of,
     transactional,
 )
+from wirekafka.tests.waiting import until
 
 TOPIC_ID = bytes(range(16))
 NAME = TopicPartition("topic", 0)
@@ -68,8 +69,7 @@ def run(main: Callable[[], Awaitable[Any]]) -> None:
 
 
 async def until_moved(logs: LogManager) -> None:
-    while logs.mover.moves:  # noqa: ASYNC110 - there is no event when a thread has copied
-        await trio.sleep(0.1)
+    await until(lambda: not logs.mover.moves, poll_seconds=0.1)
 
 
 def found(logs: LogManager) -> Log:

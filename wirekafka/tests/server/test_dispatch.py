@@ -186,18 +186,23 @@ def test_handler_that_fails_is_answered_with_unknown_server_error_and_logged_onc
 
 
 @pytest.mark.parametrize("error", [KafkaError(ErrorCode.NOT_COORDINATOR), ZeroDivisionError(), ProtocolError("broken inside")])
-def test_failure_that_the_response_cannot_say_ends_the_connection(server: Server, error: Exception) -> None:
+def test_failure_that_the_response_cannot_say_ends_the_connection(
+    server: Server, logged_faults: list[str], error: Exception
+) -> None:
     def fail(call: Call[Any]) -> None:
         raise error
 
     server.handler = fail
     with pytest.raises(ProtocolError):
         server.ask(request(KEY, 0, 7, string(b"hello")))
+    if isinstance(error, ZeroDivisionError):
+        assert "ZeroDivisionError" in logged_faults.pop()
 
 
-def test_response_that_cannot_be_encoded_is_unknown_server_error(server: Server) -> None:
+def test_response_that_cannot_be_encoded_is_unknown_server_error(server: Server, logged_faults: list[str]) -> None:
     server.handler = lambda call: SayResponse(text=5)
     assert server.ask(request(KEY, 1, 7, string(b"hello"))) == answer(7, struct.pack(">h", -1) + string(b""))
+    assert "AttributeError" in logged_faults.pop()
 
 
 def test_none_is_no_answer(server: Server) -> None:
@@ -216,13 +221,14 @@ def test_pending_response_is_encoded_when_it_comes(server: Server) -> None:
     assert answers == [answer(7, string(b"late"))]
 
 
-def test_pending_response_that_cannot_be_encoded_becomes_a_refusal(server: Server) -> None:
+def test_pending_response_that_cannot_be_encoded_becomes_a_refusal(server: Server, logged_faults: list[str]) -> None:
     pending: Pending[SayResponse] = Pending()
     server.handler = lambda call: pending
     answers: list[Any] = []
     server.ask(request(KEY, 0, 7, string(b"hello"))).then(answers.append)
     pending.complete(SayResponse(text=5))  # type: ignore[arg-type]
     assert isinstance(answers[0], ProtocolError)
+    assert "AttributeError" in logged_faults.pop()
 
 
 def test_region_of_a_file_stays_a_region(server: Server, tmp_path: Any) -> None:

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import errno
+import os
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -18,8 +21,10 @@ from wirekafka.log.log import Log
 from wirekafka.log.manager import LogManager
 from wirekafka.names import TopicPartition
 from wirekafka.tests.log.compaction.test_compaction import content, put
+from wirekafka.tests.log.faults import FaultyStorage
 from wirekafka.tests.log.logs import NOW_MS, World, append, config_with, end_transaction, transactional
-from wirekafka.tests.log.test_manager import NAME, Setting, found, until
+from wirekafka.tests.log.test_manager import NAME, Setting, found
+from wirekafka.tests.waiting import until
 from wirekafka.wire.batch import HEADER_SIZE, BatchHeader, write_timestamp
 
 COMPACT = config_with(cleanup_policy=frozenset({"compact"}))
@@ -243,21 +248,76 @@ def test_cleaner_on_a_full_disk_tries_again(tmp_path: Path) -> None:
     run(main)
 
 
+class HoldingStorage(FaultyStorage):
+    """Holds the cleaner's thread where it makes the first file of a new segment, until `go_on` is set.
+
+    Attributes:
+        error: what the call that was held ends with; None if it succeeds.
+    """
+
+    __slots__ = ("error", "go_on", "is_held")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_held = False
+        self.go_on = threading.Event()
+        self.error: OSError | None = None
+
+    def open(self, path: str, *, create: bool = False) -> int:
+        if create and path.endswith(".cleaned") and not self.go_on.is_set():
+            self.is_held = True
+            assert self.go_on.wait(20)
+            if self.error is not None:
+                raise self.error
+        return super().open(path, create=create)
+
+
 def test_cleaner_survives_the_deletion_of_the_log_it_compacts(tmp_path: Path) -> None:
     async def main() -> None:
         setting = Setting(tmp_path)
+        setting.storage = storage = HoldingStorage()
         async with running(setting) as logs:
             log = logs.create(NAME, bytes(16), compacted(setting))
             for number in range(50):
                 put(log, ("k", f"{number}"))
                 log.roll()
-            await trio.lowlevel.checkpoint()
+            await until(lambda: storage.is_held)
             logs.delete(NAME)
             again = logs.create(NAME, bytes(16), compacted(setting))
             for number in range(5):
                 put(again, ("k", f"{number}"))
             again.roll()
-            await until(lambda: len(content(again)) == 1)
+            with structlog.testing.capture_logs() as lines:
+                storage.go_on.set()
+                await until(lambda: len(content(again)) == 1)
+                await until(lambda: NAME in logs.cleaner_offsets)
+            assert logs.cleaner_offsets[NAME] == 5
+            reports = [line for line in lines if line["event"] == "Compacted a log"]
+            assert [line["clean_offset"] for line in reports] == [5], "only the log that is there counts"
+            assert not [line for line in lines if line["log_level"] == "error"]
+
+    run(main)
+
+
+def test_cleaner_that_misses_the_files_of_a_deleted_log_reports_no_error(tmp_path: Path) -> None:
+    async def main() -> None:
+        setting = Setting(tmp_path)
+        setting.storage = storage = HoldingStorage()
+        async with running(setting) as logs:
+            log = logs.create(NAME, bytes(16), compacted(setting))
+            for number in range(2):
+                put(log, ("k", f"{number}"))
+                log.roll()
+            await until(lambda: storage.is_held)
+            logs.delete(NAME)
+            again = logs.create(NAME, bytes(16), compacted(setting))
+            put(again, ("k", "1"), ("k", "2"))
+            again.roll()
+            with structlog.testing.capture_logs() as lines:
+                storage.error = FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+                storage.go_on.set()
+                await until(lambda: len(content(again)) == 1)
+            assert not [line for line in lines if line["log_level"] == "error"]
 
     run(main)
 
