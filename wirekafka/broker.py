@@ -27,6 +27,7 @@ from wirekafka.metadata.topics import Topics
 from wirekafka.names import GROUP_METADATA_TOPIC, SHARE_STATE_TOPIC, TRANSACTION_STATE_TOPIC
 from wirekafka.replication.fetch_sessions import FetchSessions
 from wirekafka.replication.purgatory import Purgatory
+from wirekafka.workers import Workers
 
 if TYPE_CHECKING:
     from wirekafka.coordinator.groups.consumer.runtime import ConsumerGroupRuntime
@@ -62,6 +63,7 @@ class Broker:
         purgatory: the fetches that wait for records.
         fetch_sessions: what consumers fetch, remembered.
         producer_ids: gives ids to producers.
+        workers: threads for requests that need much CPU.
     """
 
     def __init__(self, config: BrokerConfig, clock: Clock, logs: LogManager, topics: Topics) -> None:
@@ -72,6 +74,7 @@ class Broker:
         self.logs = logs
         self.topics = topics
         self.purgatory = Purgatory(clock)
+        self.workers = Workers()
         self.fetch_sessions = FetchSessions(config.integer("max.incremental.fetch.session.cache.slots"))
         path = os.path.join(config.log_dirs[0], producer_ids.FILE_NAME)
         self.producer_ids = ProducerIds(path, logs.storage, node_id=self.node_id, greatest_known=self._greatest_producer_id)
@@ -197,6 +200,7 @@ class Broker:
     def start(self, nursery: trio.Nursery) -> None:
         """Starts the work that nobody asks for: timers, retention, checkpoints, compaction."""
         nursery.start_soon(self.clock.run)
+        self.workers.start(nursery)
         self.logs.start(nursery)
 
     async def close(self) -> None:
@@ -204,6 +208,7 @@ class Broker:
 
         Durability: all logs are on disk, and marked as closed cleanly.
         """
+        self.workers.close()
         self.topics.close()
         await self.logs.close()
 
