@@ -1,11 +1,11 @@
 """The assignor of share groups: which partitions each member fetches from. Several members may have the same.
 
-Theory of operation: where there are more members than partitions, each partition goes to as many members as it takes to keep
-all busy. Each member has a number of partitions that it should have; it keeps what it had up to that, and what is missing is
-dealt out, so that members that come or go move little.
+Theory of operation: where there are more members than partitions, each partition is assigned to several members, so that all
+members have one. Each member has a quota of partitions. It keeps partitions of its former target up to the quota, and the rest
+of the quota is dealt out, so that few assignments change when a member joins or leaves.
 
 Rules of this file: pure; the order of members and partitions decides between equals.
-    Invariant: every partition that can be assigned and has a subscriber is assigned to one at least.
+    Invariant: every assignable partition with a subscriber is assigned to at least one member.
 
 Source: SimpleAssignor, SimpleHomogeneousAssignmentBuilder, SimpleHeterogeneousAssignmentBuilder of Apache Kafka 4.3.
 """
@@ -26,7 +26,7 @@ class SharingMember(NamedTuple):
 
     Attributes:
         topic_ids: of the topics that exist and to which it subscribes.
-        target: what it has so far.
+        target: its former target.
     """
 
     member_id: str
@@ -38,80 +38,94 @@ _Partition = tuple[bytes, int]
 
 
 def assign_simply(members: Sequence[SharingMember], assignable: Partitions) -> dict[str, Partitions]:
-    """Gives every member of the same subscription the same number of partitions, or as near as it goes.
+    """Gives every member of the same subscription the same number of partitions, or as near to it as possible.
+
+    The cost grows with the number of assigned partitions: for each topic it reads only that topic's part of the targets.
 
     Args:
         assignable: the partitions whose state is initialised.
 
     Returns:
-        What each member is to have.
+        The new target of each member.
     """
     if not members:
         return {}
-    dealt: dict[str, set[_Partition]] = {member.member_id: set() for member in members}
+    dealt: dict[str, dict[bytes, set[int]]] = {member.member_id: {} for member in members}
     topic_ids = members[0].topic_ids
-    if all(member.topic_ids == topic_ids for member in members):
-        _deal(members, _partitions(topic_ids, assignable), dealt)
+    if all(member.topic_ids is topic_ids or member.topic_ids == topic_ids for member in members):
+        _deal(members, topic_ids, assignable, dealt)
     else:
-        for topic_id in sorted({topic_id for member in members for topic_id in member.topic_ids}):
-            subscribers = [member for member in members if topic_id in member.topic_ids]
-            _deal(subscribers, _partitions([topic_id], assignable), dealt)
-    return {member_id: _by_topic(partitions) for member_id, partitions in dealt.items()}
+        subscribers: defaultdict[bytes, list[SharingMember]] = defaultdict(list)
+        for member in members:
+            for topic_id in member.topic_ids:
+                subscribers[topic_id].append(member)
+        for topic_id in sorted(subscribers):
+            _deal(subscribers[topic_id], frozenset((topic_id,)), assignable, dealt)
+    return {
+        member_id: {topic_id: frozenset(by_topic[topic_id]) for topic_id in sorted(by_topic)}
+        for member_id, by_topic in dealt.items()
+    }
 
 
-def _partitions(topic_ids: Sequence[bytes] | frozenset[bytes], assignable: Partitions) -> list[_Partition]:
-    return [
-        (topic_id, partition) for topic_id in sorted(topic_ids) for partition in sorted(assignable.get(topic_id, frozenset()))
-    ]
-
-
-def _deal(members: Sequence[SharingMember], partitions: list[_Partition], dealt: Mapping[str, set[_Partition]]) -> None:
-    """Deals partitions out to members that all subscribe to them."""
-    if not partitions:
+def _deal(
+    members: Sequence[SharingMember],
+    topic_ids: frozenset[bytes],
+    assignable: Partitions,
+    dealt: Mapping[str, dict[bytes, set[int]]],
+) -> None:
+    """Deals the partitions of the topics out to the members, all of which subscribe to these topics."""
+    owners: dict[_Partition, dict[int, None]] = {
+        (topic_id, index): {} for topic_id in sorted(topic_ids) for index in sorted(assignable.get(topic_id, ()))
+    }
+    if not owners:
         return
     # As many members share each partition as it takes for all members to have one.
-    sharing = -(-len(members) // len(partitions))
-    hands = sharing * len(partitions)
-    quotas = {
-        member.member_id: -(-hands * (place + 1) // len(members)) + (-hands * place // len(members))
-        for place, member in enumerate(members)
-    }
-    wanted = set(partitions)
-    owners: defaultdict[_Partition, list[str]] = defaultdict(list)
-    counts: dict[str, int] = {}
-    for member in members:
-        former = [(topic_id, index) for topic_id, indexes in member.target.items() for index in sorted(indexes)]
-        kept = [each for each in former if each in wanted and len(owners[each]) < sharing][: quotas[member.member_id]]
-        for each in kept:
-            owners[each].append(member.member_id)
-        counts[member.member_id] = len(kept)
-    unfilled = [member.member_id for member in members if counts[member.member_id] < quotas[member.member_id]]
-    turn = 0
-    for partition in partitions:
-        missing = sharing - len(owners[partition])
+    sharing = -(-len(members) // len(owners))
+    hands = sharing * len(owners)
+    quotas = [-(-hands * (number + 1) // len(members)) + (-hands * number // len(members)) for number in range(len(members))]
+    counts = [_keep(number, member.target, topic_ids, owners, sharing, quotas[number]) for number, member in enumerate(members)]
+    unfilled = [number for number, quota in enumerate(quotas) if counts[number] < quota]
+    place = 0
+    for sharers in owners.values():
         passed = 0
-        while missing > 0 and unfilled and passed < len(unfilled):
-            turn %= len(unfilled)
-            member_id = unfilled[turn]
-            if member_id in owners[partition]:
-                turn += 1
+        while len(sharers) < sharing and passed < len(unfilled):
+            place %= len(unfilled)
+            number = unfilled[place]
+            if number in sharers:
+                place += 1
                 passed += 1
                 continue
-            owners[partition].append(member_id)
-            counts[member_id] += 1
-            missing -= 1
+            sharers[number] = None
+            counts[number] += 1
             passed = 0
-            if counts[member_id] == quotas[member_id]:
-                del unfilled[turn]
+            if counts[number] == quotas[number]:
+                del unfilled[place]
             else:
-                turn += 1
-    for partition, member_ids in owners.items():
-        for member_id in member_ids or [min(counts, key=counts.__getitem__)]:
-            dealt[member_id].add(partition)
+                place += 1
+    for (topic_id, index), sharers in owners.items():
+        for number in sharers or (counts.index(min(counts)),):
+            dealt[members[number].member_id].setdefault(topic_id, set()).add(index)
 
 
-def _by_topic(partitions: set[_Partition]) -> Partitions:
-    by_topic: defaultdict[bytes, set[int]] = defaultdict(set)
-    for topic_id, partition in partitions:
-        by_topic[topic_id].add(partition)
-    return {topic_id: frozenset(by_topic[topic_id]) for topic_id in sorted(by_topic)}
+def _keep(
+    number: int,
+    target: Partitions,
+    topic_ids: frozenset[bytes],
+    owners: Mapping[_Partition, dict[int, None]],
+    sharing: int,
+    quota: int,
+) -> int:
+    """Leaves a member partitions of its former target, up to its quota; returns how many."""
+    kept = 0
+    # In the order of the target; but a deal of one topic never goes through the other topics of a long target.
+    for topic_id in target if len(topic_ids) > 1 else topic_ids:
+        if topic_id not in topic_ids:
+            continue
+        for index in sorted(target.get(topic_id, ())):
+            if kept == quota:
+                return kept
+            sharers = owners.get((topic_id, index))
+            if sharers is not None and len(sharers) < sharing:
+                sharers[number] = None
+                kept += 1
+    return kept

@@ -1,3 +1,6 @@
+from collections.abc import Iterator
+from typing import Any
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -73,3 +76,34 @@ def test_every_partition_has_subscribers_and_members_of_one_subscription_have_as
         if len(set(wanted)) == 1:
             sizes = [sum(map(len, target.values())) for target in targets.values()]
             assert max(sizes) - min(sizes) <= 1
+
+
+class CountedTarget(dict[bytes, frozenset[int]]):
+    """A target that counts how many of its topics are read."""
+
+    def __init__(self, target: Partitions) -> None:
+        super().__init__(target)
+        self.read_count = 0
+
+    def get(self, topic_id: bytes, default: Any = None) -> Any:
+        self.read_count += 1
+        return super().get(topic_id, default)
+
+    def items(self) -> Any:
+        self.read_count += len(self)
+        return super().items()
+
+    def __iter__(self) -> Iterator[bytes]:
+        self.read_count += len(self)
+        return super().__iter__()
+
+
+def test_members_of_different_subscriptions_cost_one_read_for_each_topic_of_a_target() -> None:
+    topic_ids = [number.to_bytes(16, "big") for number in range(200)]
+    assignable = {topic_id: frozenset({0}) for topic_id in topic_ids}
+    different = [frozenset(topic_ids), frozenset(topic_ids[1:])]
+    first = assign_simply([SharingMember(f"m{n}", different[n % 2], {}) for n in range(10)], assignable)
+    counted = {member_id: CountedTarget(target) for member_id, target in first.items()}
+    again = assign_simply([SharingMember(f"m{n}", different[n % 2], counted[f"m{n}"]) for n in range(10)], assignable)
+    assert again == first
+    assert max(target.read_count for target in counted.values()) <= len(topic_ids)
