@@ -113,6 +113,7 @@ class Effects:
         is_replayed: False where the step, through `then`, brings about itself what the records say (Kafka's
             replayRecords): a live group knows more than its record does.
         is_atomic: all records in one batch, or none.
+        must_be_atomic: a later part of the step may not make `is_atomic` False.
         producer: whose open transaction the records are part of; None for records that count at once.
         replies: completed once the records are in the log; at once if there are none.
         timers: a `SetTimer`, or the key of a timer to cancel; in order.
@@ -123,6 +124,7 @@ class Effects:
     records: list[CoordinatorRecord] = field(default_factory=list)
     is_replayed: bool = True
     is_atomic: bool = True
+    must_be_atomic: bool = False
     producer: WritingProducer | None = None
     replies: list[tuple[Pending[Any], Any]] = field(default_factory=list)
     timers: list[SetTimer | TimerKey] = field(default_factory=list)

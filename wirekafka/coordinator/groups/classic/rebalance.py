@@ -31,6 +31,9 @@ from wirekafka.errors import ErrorCode
 
 log = structlog.get_logger(__name__)
 
+MIN_REPEATED_WAIT_MS = 1000
+"""How long a group at least waits again for JoinGroup if no member has joined: a member may name a rebalance timeout of 0 ms."""
+
 
 class Rebalancer:
     """Drives the rebalances of all groups."""
@@ -88,9 +91,10 @@ class Rebalancer:
         out.cancel_timer(join_timer(group.group_id))
         self._remove_missing(group, out)
         if not group.elect_joined_leader() and group.members:
-            # Only static members are left and none has joined: their sessions decide who is dead.
+            # Only static members are left and none has joined: the members whose sessions expire are removed.
             log.warning("A rebalance waits on: no member has joined", group=group.group_id)
-            self._wait_for_members(group, out)
+            delay_ms = max(group.rebalance_timeout_ms, MIN_REPEATED_WAIT_MS)
+            out.set_timer(join_timer(group.group_id), delay_ms, JoinExpired(group.group_id))
             return
         group.start_generation(now_ms)
         if group.state is GroupState.EMPTY:

@@ -182,7 +182,10 @@ class ConsumerGroupsClassicMembers:
         return out
 
     def heartbeat(self, group: ConsumerGroup, request: HeartbeatRequest, now_ms: int) -> tuple[ErrorCode, Effects]:
-        """Keeps a session alive; REBALANCE_IN_PROGRESS tells the member that there is something for it if it joins again.
+        """Keeps a session alive; REBALANCE_IN_PROGRESS tells the member to join again.
+
+        A member joins again to get a newer target, to give partitions up, to get partitions that others have given up, and to
+        have the target computed that a new group epoch needs.
 
         The other errors are UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION.
         """
@@ -194,6 +197,9 @@ class ConsumerGroupsClassicMembers:
             return error.code, out
         renew_session(group.group_id, member.member_id, classic.session_timeout_ms, out)
         is_behind = member.member_epoch < group.assignment_epoch or member.state is MemberState.UNREVOKED_PARTITIONS
+        # No heartbeat of this protocol computes a target. Without a rejoin, a group whose last consumer member has left would
+        # never compute one.
+        is_behind = is_behind or self._groups.is_assignment_due(group, now_ms)
         can_take = member.state is MemberState.UNRELEASED_PARTITIONS and not group.waits_for_partition(member)
         if not (is_behind or can_take):
             return ErrorCode.NONE, out

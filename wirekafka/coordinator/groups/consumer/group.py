@@ -179,6 +179,14 @@ class ConsumerGroup:
         revision, group_epoch = self.refreshed
         return revision != self.image.revision or self.group_epoch < group_epoch
 
+    def can_assign(self, now_ms: int, interval_ms: int) -> bool:
+        """Whether the last target is old enough for the next one, so that members that join together are assigned together.
+
+        Source: KIP-1263.
+        """
+        last_ms = self.assignment_timestamp_ms
+        return not last_ms or not interval_ms or now_ms >= last_ms + interval_ms
+
     def is_subscribed_to(self, topic: str) -> bool:
         """Whether members subscribe to a topic, by its name or by a regular expression."""
         return topic in self.topic_names or topic in self.regex_topics

@@ -130,6 +130,11 @@ class ConsumerGroups:
             group, member, updated, hashes=hashes, settings=settings, interval_ms=interval_ms, now_ms=now_ms, out=out
         )
 
+    def is_assignment_due(self, group: ConsumerGroup, now_ms: int) -> bool:
+        """Whether the next member that joins again has a target computed: the group's epoch has none, and the interval is over."""
+        interval_ms = self.times_of(group.group_id).assignment_interval_ms
+        return group.assignment_epoch < group.group_epoch and group.can_assign(now_ms, interval_ms)
+
     def metadata_hash(self, topics: set[str]) -> int:
         """The hash over those of the topics that exist."""
         return self._hashes.of_topics(topics)

@@ -37,9 +37,8 @@ from wirekafka.coordinator.groups.modern.topics import MetadataHashes, Partition
 log = structlog.get_logger(__name__)
 
 RECORDS_AT_ONCE = 1000
-"""How many records stay together in one batch. More are targets, which nobody goes by before their epoch is there, or the members
-of a classic group that is converted: whose record a crash has kept from the log joins again.
-"""
+"""How many records stay together in one batch. What exceeds it are targets, which no member follows before the record of their
+epoch. The conversion of a classic group is one batch whatever its size: half of a group cannot be converted."""
 
 
 class HeartbeatStep:
@@ -169,7 +168,7 @@ class HeartbeatStep:
     def update_target(self) -> None:
         """Computes everybody's target for the group's epoch, unless there is one, or the last was computed just now."""
         group = self._group
-        if group.assignment_epoch >= self._group_epoch or not self._may_assign():
+        if group.assignment_epoch >= self._group_epoch or not group.can_assign(self._now_ms, self._interval_ms):
             return
         members = self._assigned_members()
         image = group.image
@@ -186,7 +185,7 @@ class HeartbeatStep:
                 self._out.records.append(TargetRecord(group.group_id, member.member_id, target))
                 changed += 1
         self._out.records.append(TargetEpochRecord(group.group_id, self._group_epoch, self._now_ms))
-        self._out.is_atomic = len(self._out.records) <= RECORDS_AT_ONCE
+        self._out.is_atomic = self._out.must_be_atomic or len(self._out.records) <= RECORDS_AT_ONCE
         self.target_epoch, self.target = self._group_epoch, targets[self.updated.member_id]
         log.info(
             "Assigned partitions",
@@ -196,11 +195,6 @@ class HeartbeatStep:
             members=len(members),
             changed=changed,
         )
-
-    def _may_assign(self) -> bool:
-        """Whether it is long enough since the last time, so that members that come together are assigned together (KIP-1263)."""
-        last_ms = self._group.assignment_timestamp_ms
-        return not last_ms or not self._interval_ms or self._now_ms >= last_ms + self._interval_ms
 
     def _assignor(self) -> str:
         """The one that most members ask for."""

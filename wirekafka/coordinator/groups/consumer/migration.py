@@ -101,13 +101,12 @@ class Migration:
         except ProtocolError:
             raise _no_upgrade(classic, "the embedded consumer protocol is malformed") from None
         group = self._groups.new_group(classic.group_id)
-        records = _records_of(classic, members, targets)
+        topics = {topic for member in members for topic in member.subscribed_topic_names}
+        records = _records_of(classic, members, targets, self._groups.metadata_hash(topics))
         for record in records:
             group.apply(record)
-        metadata_hash = self._groups.metadata_hash(set(group.topic_names))
-        epoch = GroupEpochRecord(group.group_id, classic.generation_id, metadata_hash)
-        group.apply(epoch)
-        out.records += [*classic.tombstones(), *records, epoch]
+        out.records += [*classic.tombstones(), *records]
+        out.must_be_atomic = True
 
         def decided(error: ErrorCode | None, now_ms: int) -> Effects:
             after = Effects()
@@ -133,6 +132,8 @@ class Migration:
 
     def _members_of(self, classic: ClassicGroup) -> tuple[list[ConsumerMember], dict[str, Partitions]]:
         """The members as consumer members, with the partitions that the last rebalance gave them."""
+        if not classic.members:
+            return [], {}
         protocol_name = _protocol_of(classic)
         members, targets = [], {}
         for member in classic.members.values():
@@ -305,16 +306,20 @@ class Migration:
 
 
 def _protocol_of(classic: ClassicGroup) -> str:
-    """The one in which members are understood: the group's, unless it is in a rebalance to which somebody came without it."""
+    """The protocol whose metadata every member has: the group's, unless a member has joined the rebalance without it."""
     name = classic.protocol_name
     is_supported = name is not None and classic.supported_protocols[name] == len(classic.members)
     return name if name is not None and is_supported else classic.select_protocol()
 
 
-def _records_of(classic: ClassicGroup, members: Sequence[ConsumerMember], targets: dict[str, Partitions]) -> list[ConsumerRecord]:
+def _records_of(
+    classic: ClassicGroup, members: Sequence[ConsumerMember], targets: dict[str, Partitions], metadata_hash: int
+) -> list[ConsumerRecord]:
+    """Source: ConsumerGroup.createConsumerGroupRecords."""
     group_id, epoch = classic.group_id, classic.generation_id
     return [
         *(MemberRecord(group_id, member.member_id, member) for member in members),
+        GroupEpochRecord(group_id, epoch, metadata_hash),
         *(TargetRecord(group_id, member_id, target) for member_id, target in targets.items()),
         TargetEpochRecord(group_id, epoch),
         *(CurrentRecord(group_id, member.member_id, member) for member in members),

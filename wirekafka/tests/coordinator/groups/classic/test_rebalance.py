@@ -6,7 +6,14 @@ import pytest
 
 from wirekafka.coordinator.effects import Effects
 from wirekafka.coordinator.groups.classic.group import ClassicGroup, GroupState
-from wirekafka.coordinator.groups.requests import CommitRequest, JoinRequest, JoinResult, PartitionCommit, SyncRequest
+from wirekafka.coordinator.groups.requests import (
+    CommitRequest,
+    JoinRequest,
+    JoinResult,
+    LeavingMember,
+    PartitionCommit,
+    SyncRequest,
+)
 from wirekafka.coordinator.groups.settings import GroupSettings
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.pending import Pending
@@ -196,3 +203,18 @@ def test_offsets_of_an_empty_group_age_from_when_it_lost_its_members() -> None:
 def test_commit_from_outside_is_refused_while_the_group_has_members() -> None:
     with pytest.raises(KafkaError, match="UNKNOWN_MEMBER_ID"):
         commit(world_with_members(), CommitRequest("g", [PartitionCommit("t", 0, 5)]))
+
+
+def test_rebalance_that_no_static_member_joins_waits_a_second_before_it_looks_again() -> None:
+    world = World(GroupSettings(initial_rebalance_delay_ms=0))
+    world.join(static("one"))
+    world.pass_time(0)
+    group_of(world).members["one-1"].rebalance_timeout_ms = 0
+    effects = Effects()
+    world.coordinator.rebalancer.prepare(group_of(world), "a test", world.now_ms, effects)
+    world.run(effects)
+    world.story.clear()
+    world.pass_time(5000)
+    assert [line for line in world.story if line.endswith("join g is due")] == [
+        f"at {due_ms} ms join g is due" for due_ms in (0, 1000, 2000, 3000, 4000, 5000)
+    ]

@@ -11,8 +11,15 @@ from wirekafka.coordinator.groups.classic.group import ClassicGroup
 from wirekafka.coordinator.groups.consumer.consumer_protocol import Subscription, write_assignment
 from wirekafka.coordinator.groups.consumer.member import ConsumerMember
 from wirekafka.coordinator.groups.consumer.requests import ConsumerHeartbeat, ConsumerHeartbeatResult
-from wirekafka.coordinator.groups.consumer.settings import ConsumerSettings, GroupTimes
-from wirekafka.coordinator.groups.requests import JoinRequest, JoinResult, LeavingMember, SyncRequest, SyncResult
+from wirekafka.coordinator.groups.consumer.settings import ConsumerSettings, GroupTimes, MigrationPolicy
+from wirekafka.coordinator.groups.requests import (
+    HeartbeatRequest,
+    JoinRequest,
+    JoinResult,
+    LeavingMember,
+    SyncRequest,
+    SyncResult,
+)
 from wirekafka.coordinator.groups.settings import GroupSettings
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.tests.coordinator.groups.consumer.world import ConsumerWorld, subscription
@@ -167,3 +174,84 @@ def test_group_becomes_classic_again_though_metadata_of_a_member_is_unreadable()
     assert isinstance(group, ClassicGroup)
     assert list(group.members) == [member]
     assert (group.protocol_name, group.members[member].assignment) == ("mine", stage.assignment(1))
+
+
+def test_large_classic_group_is_converted_in_one_batch_or_not_at_all() -> None:
+    stage = Stage()
+    members = stage.classic_group(*[[("range", SUBSCRIPTION)]] * 400)
+    stage.give(members, {members[0]: stage.assignment(0, 1)})
+    request = ConsumerHeartbeat(GROUP, "m", 0, rebalance_timeout_ms=20_000, subscribed_topic_names=["a"], owned={})
+    _, effects = stage.machine.heartbeats.heartbeat(request, stage.now_ms)
+    assert len(effects.records) > 1000
+    assert effects.is_atomic
+
+
+def test_records_of_a_conversion_never_have_a_target_of_a_later_epoch_than_the_groups() -> None:
+    stage = Stage()
+    members = stage.classic_group([("range", SUBSCRIPTION)], [("range", SUBSCRIPTION)])
+    stage.give(members, {members[0]: stage.assignment(0, 1)})
+    classic = stage.group(GROUP)
+    assert classic is not None
+    classic.generation_id = 57
+    request = ConsumerHeartbeat(GROUP, "m", 0, rebalance_timeout_ms=20_000, subscribed_topic_names=["a"], owned={})
+    _, effects = stage.machine.heartbeats.heartbeat(request, stage.now_ms)
+    group = stage.machine.groups.new_group(GROUP)
+    for record in effects.records[1:]:
+        group.apply(record)  # type: ignore[arg-type]
+        assert group.assignment_epoch <= group.group_epoch
+
+
+def test_group_without_members_in_its_first_rebalance_becomes_a_consumer_group() -> None:
+    stage = Stage()
+    joined: list[JoinResult] = []
+    stage.classic("", [("range", SUBSCRIPTION)], joined)
+    group = stage.group(GROUP)
+    assert group is not None
+    (member_id,) = group.members
+    stage.leave(GROUP, LeavingMember(member_id))
+    assert (group.state_name, len(group.members)) == ("PreparingRebalance", 0)
+    assert stage.beat().member_epoch == 1
+    assert list(stage.consumer_members()) == ["m"]
+    stage.pass_time(60_000)
+
+
+def classic_heartbeat(stage: Stage, member_id: str) -> ErrorCode:
+    """The answer to a Heartbeat of a classic member in its own generation."""
+    request = HeartbeatRequest(GROUP, member_id, stage.consumer_members()[member_id].member_epoch)
+    error, effects = stage.coordinator.membership.heartbeat(request, stage.now_ms)
+    stage.run(effects)
+    return error
+
+
+def settle_with_classic_member(stage: Stage) -> None:
+    """Two members of either protocol, m and c, have two partitions each, and m leaves."""
+    epoch = stage.beat().member_epoch
+    stage.pass_time(1000)
+    stage.classic("c", [("range", SUBSCRIPTION)])
+    given = stage.heartbeat(ConsumerHeartbeat(GROUP, "m", epoch)).assignment
+    assert given is not None
+    owned = {topic_id: list(indexes) for topic_id, indexes in given.items()}
+    stage.heartbeat(ConsumerHeartbeat(GROUP, "m", epoch, owned=owned))
+    stage.classic("c", [("range", SUBSCRIPTION)])
+    assert [len(member.assigned[stage.topic_id]) for member in stage.consumer_members().values()] == [2, 2]
+    assert classic_heartbeat(stage, "c") is ErrorCode.NONE
+    stage.beat(epoch=-1)
+
+
+def test_classic_members_that_may_not_downgrade_take_over_the_partitions_of_the_last_consumer_member() -> None:
+    stage = Stage(ConsumerSettings(migration_policy=MigrationPolicy.UPGRADE))
+    settle_with_classic_member(stage)
+    assert classic_heartbeat(stage, "c") is ErrorCode.REBALANCE_IN_PROGRESS
+    stage.classic("c", [("range", SUBSCRIPTION)])
+    assert stage.consumer_members()["c"].assigned[stage.topic_id].keys() == {0, 1, 2, 3}
+    assert classic_heartbeat(stage, "c") is ErrorCode.NONE
+
+
+def test_classic_member_is_not_told_to_join_again_before_the_next_target_may_be_computed() -> None:
+    stage = Stage(ConsumerSettings(migration_policy=MigrationPolicy.UPGRADE))
+    stage.times = stage.times._replace(assignment_interval_ms=1000)
+    settle_with_classic_member(stage)
+    stage.pass_time(999)
+    assert classic_heartbeat(stage, "c") is ErrorCode.NONE
+    stage.pass_time(1)
+    assert classic_heartbeat(stage, "c") is ErrorCode.REBALANCE_IN_PROGRESS
