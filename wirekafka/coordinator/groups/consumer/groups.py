@@ -131,7 +131,7 @@ class ConsumerGroups:
         )
 
     def is_assignment_due(self, group: ConsumerGroup, now_ms: int) -> bool:
-        """Whether the next member that joins again has a target computed: the group's epoch has none, and the interval is over."""
+        """Whether a target is to be computed for the group epoch, by the next member that joins again."""
         interval_ms = self.times_of(group.group_id).assignment_interval_ms
         return group.assignment_epoch < group.group_epoch and group.can_assign(now_ms, interval_ms)
 

@@ -10,7 +10,6 @@ from wirekafka.coordinator.groups.requests import (
     CommitRequest,
     JoinRequest,
     JoinResult,
-    LeavingMember,
     PartitionCommit,
     SyncRequest,
 )
