@@ -1,10 +1,11 @@
-"""A reply that is not there yet: what a handler returns when it must wait.
+"""A reply that comes later: what a handler returns when it must wait.
 
-Rules of this file: a `Pending` is completed once; whoever is late is ignored, so a deadline and the awaited event may race.
-It has one consumer, who called `then`. All of it happens on the broker's one loop: there is no lock, and a callback runs
-inside the call that completed it.
+Rules of this file:
+    A `Pending` is completed once; later completions are ignored, so a deadline and the awaited event may race.
+    It has one consumer, the caller of `then`. Everything happens on the broker's one loop: there is no lock, and a callback
+    runs inside the call that completed the reply.
 
-Source: org.apache.kafka.server.purgatory.DelayedOperation (completed exactly once, by whoever comes first).
+Source: org.apache.kafka.server.purgatory.DelayedOperation (completed exactly once, by the first that completes it).
 """
 
 from __future__ import annotations
@@ -19,49 +20,76 @@ U = TypeVar("U")
 class Pending(Generic[T]):
     """A reply in the making.
 
+    Attributes:
+        is_done: the reply is there, or the consumer has abandoned it.
+        holds_connection: no further request of the connection is handled before this reply is there. `release_connection`
+            makes it False.
+
     Args:
-        on_abandon: called at most once, if the waiting side goes away before the reply is there; it lets go of timers and
-            watch lists.
+        on_abandon: called at most once, if the consumer goes away before the reply is there; it cancels timers and removes
+            watch lists' entries.
     """
 
-    __slots__ = ("_callback", "_on_abandon", "_result", "is_done")
+    __slots__ = ("_callback", "_on_abandon", "_on_release", "_result", "holds_connection", "is_done")
 
     def __init__(self, on_abandon: Callable[[], object] | None = None) -> None:
         self.is_done = False
+        self.holds_connection = True
         self._result: Any = None
         self._callback: Callable[[T], object] | None = None
         self._on_abandon = on_abandon
+        self._on_release: Callable[[], object] | None = None
 
     def complete(self, result: T) -> bool:
-        """Gives the reply; False if there was one already, or nobody waits any more."""
+        """Gives the reply; False if there was one already, or the consumer has abandoned it."""
         if self.is_done:
             return False
         self.is_done = True
         self._result = result
-        self._on_abandon = None
+        self._on_abandon = self._on_release = None
         if self._callback is not None:
             self._callback(result)
         return True
 
     def abandon(self) -> None:
-        """The waiting side is gone: what would complete this may forget it."""
+        """Ends the wait without a reply, because the consumer has gone away."""
         if self.is_done:
             return
         self.is_done = True
-        self._callback = None
+        self._callback = self._on_release = None
         if self._on_abandon is not None:
             on_abandon, self._on_abandon = self._on_abandon, None
             on_abandon()
 
-    def then(self, callback: Callable[[T], object]) -> None:
-        """Names the one consumer; it is called at once if the reply is there already."""
+    def release_connection(self) -> None:
+        """Lets the connection handle further Produce requests before this reply is there; the replies keep their order.
+
+        A Produce whose records are appended, and which waits for their commit only, calls this.
+        """
+        if self.is_done or not self.holds_connection:
+            return
+        self.holds_connection = False
+        on_release, self._on_release = self._on_release, None
+        if on_release is not None:
+            on_release()
+
+    def then(self, callback: Callable[[T], object], on_release: Callable[[], object] | None = None) -> None:
+        """Names the one consumer.
+
+        Args:
+            callback: called with the reply, at once if the reply is there already.
+            on_release: called once if the connection is released after this call and before the reply is there.
+        """
         assert self._callback is None, "a pending reply has one consumer"
         self._callback = callback
         if self.is_done:
             callback(self._result)
+        elif self.holds_connection:
+            self._on_release = on_release
 
     def map(self, function: Callable[[T], U]) -> Pending[U]:
-        """A reply made from this one; abandoning it abandons this one."""
+        """A reply made from this one; it holds the connection as this one does, and abandoning it abandons this one."""
         mapped: Pending[U] = Pending(on_abandon=self.abandon)
-        self.then(lambda result: mapped.complete(function(result)))
+        mapped.holds_connection = self.holds_connection
+        self.then(lambda result: mapped.complete(function(result)), mapped.release_connection)
         return mapped

@@ -1,19 +1,24 @@
 """One client's connection without its socket: bytes in, frames handled in place, pieces of output out.
 
 Theory of operation: a driver receives into `space()`, reports with `received()` how much came, and calls `handle_frames()`.
-Complete frames are handled where they lie. What is left over of the loop's shared buffer, as a rule the torn tail of a frame,
-moves into a buffer of the connection's own, which goes back as soon as it is empty; so an idle connection holds no buffer.
-Behind a large frame no more than the next one's head goes into the shared buffer, so that a producer's large batches are
+Complete frames are handled where they lie. Bytes that remain in the loop's shared buffer, usually the first part of a frame,
+move into a buffer of the connection's own, which is given back as soon as it is empty; so an idle connection holds no buffer.
+After a large frame only the first bytes of the next frame go into the shared buffer, so that a producer's large batches are
 received where they will be handled.
-Responses come out in `output`, and the driver sends them.
+Responses are added to `output`, and the driver sends them.
+
+A reply that is pending holds its connection: no further frame is handled before it is there. A pending reply to a Produce may
+release the connection; then further Produce frames are handled, with at most `MAX_OUTSTANDING` replies outstanding.
 
 Rules of this file:
-    Invariant: responses leave in the order of their requests; while a reply is pending no further frame is handled.
+    Invariant: responses leave in the order of their requests.
     No frame is handled while output waits for the peer to read it.
     Memory grows with what has arrived, at most to twice as much, never with what a size prefix announces.
-    Whatever breaks is said in one log line and closes this connection alone.
+    A failure is logged in one line and closes this connection alone.
 
-Source: org.apache.kafka.common.network.NetworkReceive (sizes); kafka.network.SocketServer (muted while a request is pending).
+Source: org.apache.kafka.common.network.NetworkReceive (sizes); kafka.network.SocketServer (a channel is muted while a request
+is pending). Kafka keeps one request of a connection at a time; the producer's own limit is five
+(max.in.flight.requests.per.connection).
 """
 
 from __future__ import annotations
@@ -21,25 +26,28 @@ from __future__ import annotations
 import struct
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import structlog
 
+from wirekafka.api.registry import Client
 from wirekafka.errors import ProtocolError
 from wirekafka.pending import Pending
-
-if TYPE_CHECKING:
-    from wirekafka.api.registry import Client
-    from wirekafka.server.dispatch import Answer, Dispatcher
-    from wirekafka.wire.codec import Piece
+from wirekafka.wire.codec import Piece
 
 log = structlog.get_logger(__name__)
 
+Answer = bytes | list[Piece] | None
+"""A framed response, whole or in pieces among which are regions of files; None where the client wants no response."""
+
 FRAMES_PER_TURN = 32
-"""After so many frames a connection lets the others have their turn."""
+"""After this many frames a connection's turn ends, and other connections are served."""
 
 OUTPUT_PER_TURN_BYTES = 1 << 20
-"""With so much output a turn ends, so that it is sent before more is made."""
+"""After this much output a turn ends, so that the output is sent before more is made."""
+
+MAX_OUTSTANDING = 5
+"""How many Produce requests of a connection may be outstanding: as many as an idempotent producer sends."""
 
 SHARED_BYTES = 1 << 18
 """The receive buffer that all connections of a loop share."""
@@ -50,13 +58,16 @@ SPARE_BYTES = 1 << 22
 LEAST_BUFFER_BYTES = 1 << 12
 
 LEAST_FRAME_BYTES = 10
-"""API key, version, correlation id and a client id that is null: the shortest header there is."""
+"""API key, version, correlation id and a client id that is null: the shortest header."""
+
+PRODUCE_KEY = bytes(2)
+"""The API key of Produce, the first two bytes of its frames."""
 
 TLS_HANDSHAKE = 0x1603
-"""How a TLS client begins, read as the upper half of a size (RFC 8446, 5.1)."""
+"""The first bytes of a TLS connection, read as the upper half of a size (RFC 8446, 5.1)."""
 
 HTTP_METHODS = frozenset({b"GET ", b"HEAD", b"POST", b"PUT ", b"PRI "})
-"""The last is how HTTP/2 begins (RFC 9113, 3.4)."""
+"""The last is the beginning of HTTP/2 (RFC 9113, 3.4)."""
 
 _SIZE = struct.Struct(">i")
 
@@ -65,10 +76,35 @@ class RepeatedError(ProtocolError):
     """Bytes that cannot be answered, for a reason that the log has given for this client before."""
 
 
+class FrameHandler(Protocol):
+    """What a connection needs of the dispatcher.
+
+    Attributes:
+        max_request_bytes: the largest frame that is read.
+    """
+
+    max_request_bytes: int
+
+    @property
+    def now_ms(self) -> Callable[[], int]:
+        """The broker's wall clock."""
+
+    @property
+    def handle(self) -> Callable[[memoryview, Client, int], Answer | Pending[Any]]:
+        """Handles one request, given its frame, which is valid only until this returns, the client and the time.
+
+        Raises:
+            ProtocolError: the request cannot be answered; its connection ends.
+        """
+
+    def refusal(self, client: Client, reason: str) -> ProtocolError:
+        """The error that ends a connection, a `RepeatedError` if the log has given this reason for this client before."""
+
+
 class ReceiveBuffers:
     """The receive buffers of one loop: one that all its connections share, and one spare for frames that do not fit.
 
-    The spare saves the producer of large batches from growing a buffer anew for each of them.
+    With the spare, a producer of large batches does not grow a new buffer for each batch.
     """
 
     __slots__ = ("_spare", "shared")
@@ -78,7 +114,7 @@ class ReceiveBuffers:
         self._spare: memoryview | None = None
 
     def take(self, size: int, announced: int) -> memoryview:
-        """A buffer of at least `size` bytes: the spare one if all that is announced fits, else a new one of just this size."""
+        """A buffer of at least `size` bytes: the spare if `announced` bytes fit into it, else a new one of `size` bytes."""
         spare = self._spare
         if spare is not None and max(size, announced) <= len(spare):
             self._spare = None
@@ -86,27 +122,54 @@ class ReceiveBuffers:
         return memoryview(bytearray(size))
 
     def give_back(self, buffer: memoryview) -> None:
-        """Takes a buffer that nobody uses any more, and keeps the largest within bounds."""
+        """Takes back a buffer that is no longer used; the largest of at most `SPARE_BYTES` becomes the spare."""
         if len(buffer) <= SPARE_BYTES and (self._spare is None or len(buffer) > len(self._spare)):
             self._spare = buffer
 
     def shrink(self) -> None:
-        """Lets go of the spare buffer; the driver calls this when it sweeps."""
+        """Frees the spare buffer; the driver calls this when it sweeps."""
         self._spare = None
+
+
+class _Reply:
+    """The reply to one request, in the order of the requests.
+
+    Attributes:
+        pending: where the reply comes from; None once it is there.
+        answer: the reply, once it is there.
+    """
+
+    __slots__ = ("_connection", "answer", "pending")
+
+    def __init__(self, connection: Connection, pending: Pending[Answer | ProtocolError] | None, answer: Any = None) -> None:
+        self._connection = connection
+        self.pending = pending
+        self.answer: Answer | ProtocolError = answer
+
+    @property
+    def holds_connection(self) -> bool:
+        """No further frame may be handled yet."""
+        return isinstance(self.answer, ProtocolError) if self.pending is None else self.pending.holds_connection
+
+    def take(self, answer: Answer | ProtocolError) -> None:
+        """The pending reply is there."""
+        self.pending, self.answer = None, answer
+        self._connection.send_replies()
 
 
 class Connection:
     """One client's connection, as its driver sees it.
 
     Attributes:
-        client: who is at the other end.
-        output: what is to be sent, in order: bytes and regions of files. The driver takes it from the left.
-        has_frames: a complete frame waits to be handled.
-        is_closing: nothing is received or handled any more; the driver closes it once the output is sent.
-        quiet_sweeps: how often the driver has looked for idle connections since something was received.
+        client: the client at the other end.
+        output: the bytes and the regions of files to send, in order. The driver takes them from the left.
+        has_frames: a complete frame has been received and not been handled.
+        is_blocked: no frame is handled before a reply has come; the driver receives nothing meanwhile.
+        is_closing: nothing is received or handled any more; the driver closes the connection once the output is sent.
+        quiet_sweeps: how often the driver has looked for idle connections since it last received or sent something.
 
     Args:
-        on_answer: called when a pending reply has come and its response is in `output`.
+        on_progress: called when a pending reply has been added to `output`, or when further frames may be handled.
     """
 
     __slots__ = (
@@ -117,33 +180,39 @@ class Connection:
         "_expects_large",
         "_frame_end",
         "_max_request_bytes",
-        "_on_answer",
-        "_pending",
+        "_on_progress",
         "_pos",
+        "_replies",
         "client",
         "has_frames",
+        "is_blocked",
         "is_closing",
         "output",
         "quiet_sweeps",
     )
 
     def __init__(
-        self, client: Client, dispatcher: Dispatcher, buffers: ReceiveBuffers, on_answer: Callable[[Connection], object]
+        self, client: Client, dispatcher: FrameHandler, buffers: ReceiveBuffers, on_progress: Callable[[Connection], object]
     ) -> None:
         self.client = client
         self.output: deque[Piece] = deque()
         self.has_frames = False
+        self.is_blocked = False
         self.is_closing = False
         self.quiet_sweeps = 0
         self._dispatcher = dispatcher
         self._max_request_bytes = dispatcher.max_request_bytes
         self._buffers = buffers
-        self._on_answer = on_answer
-        self._pending: Pending[Answer] | None = None
+        self._on_progress = on_progress
+        self._replies: list[_Reply] = []
+        """The outstanding replies, in the order of their requests.
+
+        Invariant: the first is pending.
+        """
         self._buffer: memoryview | None = None
-        """The connection's own buffer; None while nothing is left over."""
+        """The connection's own buffer; None while it is empty."""
         self._pos = 0
-        """Where the first byte lies that is not handled."""
+        """The position of the first byte that is not handled."""
         self._end = 0
         """One past the last byte received."""
         self._frame_end = 0
@@ -153,8 +222,8 @@ class Connection:
 
     @property
     def is_waiting(self) -> bool:
-        """A reply is pending."""
-        return self._pending is not None
+        """A reply is outstanding."""
+        return bool(self._replies)
 
     @property
     def held_bytes(self) -> int:
@@ -162,7 +231,7 @@ class Connection:
         return 0 if self._buffer is None else len(self._buffer)
 
     def space(self) -> memoryview:
-        """Where the next bytes go: into the shared buffer, or into the rest of the first frame's place in the own one."""
+        """Returns the memory for the next bytes: the shared buffer, or the rest of the first frame's place in the own one."""
         buffer = self._buffer
         if buffer is None:
             shared = self._buffers.shared
@@ -171,23 +240,28 @@ class Connection:
             self._move_to_front(buffer)
         if self._end == len(buffer):
             buffer = self._grow(buffer)
-        # Not beyond a large frame: its successor would have to be moved. Small ones are worth one call for many.
+        # Not beyond a large frame: the bytes of its successor would have to be moved. For small frames one call receives many.
         return buffer[self._end : max(self._frame_end, LEAST_BUFFER_BYTES)]
 
     def received(self, count: int) -> None:
-        """Says that `count` bytes have come into `space()`; `handle_frames` is called next."""
+        """Records that `count` bytes have been received into `space()`; `handle_frames` is called next."""
         self._end += count
         self.quiet_sweeps = 0
 
     def handle_frames(self) -> None:
-        """Handles complete frames until one must wait, there is much to send, or the others should have their turn."""
+        """Handles complete frames, until one must wait, or the turn ends."""
+        if self.is_blocked:
+            return
         own = self._buffer
         buffer = self._buffers.shared if own is None else own
         try:
             self._handle_frames_of(buffer)
         except ProtocolError as error:
-            self.refuse(str(error), is_repeated=isinstance(error, RepeatedError))
-            return
+            if not self._replies:
+                self._refuse(error)
+                return
+            self._replies.append(_Reply(self, None, error))
+            self.is_blocked = True
         if self._pos < self._end:
             if own is None:
                 self._keep_rest_of(buffer)
@@ -196,11 +270,11 @@ class Connection:
             self._expects_large = False
         else:
             self._expects_large = self._end > SHARED_BYTES
-            self._let_go()
+            self._release_buffer()
 
     def _handle_frames_of(self, buffer: memoryview) -> None:
         handle, now_ms = self._dispatcher.handle, self._dispatcher.now_ms()
-        client, output, end = self.client, self.output, self._end
+        client, output, end, replies = self.client, self.output, self._end, self._replies
         self.has_frames = False
         pos = self._pos
         frame_count = produced_bytes = 0
@@ -215,65 +289,95 @@ class Connection:
             if stop > end:
                 self._frame_end = stop
                 break
-            if frame_count == FRAMES_PER_TURN or produced_bytes > OUTPUT_PER_TURN_BYTES or self._pending is not None:
+            if frame_count == FRAMES_PER_TURN or produced_bytes > OUTPUT_PER_TURN_BYTES:
                 self.has_frames = True
+                break
+            if replies and self._must_wait(buffer[pos + 4 : pos + 6]):
+                self.has_frames = self.is_blocked = True
                 break
             answer = handle(buffer[pos + 4 : stop], client, now_ms)
             self._pos = pos = stop
             frame_count += 1
-            if isinstance(answer, bytes):
+            if replies:
+                self._await(answer)
+            elif isinstance(answer, bytes):
                 output.append(answer)
                 produced_bytes += len(answer)
+            elif isinstance(answer, Pending):
+                self._await(answer)
             elif answer is not None:
-                produced_bytes += self._take(answer)
+                output.extend(answer)
+                produced_bytes += sum(map(len, answer))
 
-    def _take(self, answer: list[Piece] | Pending[Any]) -> int:
-        """Takes an answer of several pieces, or one that is still to come; returns how many bytes are to be sent now."""
+    def _must_wait(self, api_key: memoryview) -> bool:
+        """The next frame, of this API, must wait for an outstanding reply."""
+        replies = self._replies
+        return len(replies) == MAX_OUTSTANDING or replies[-1].holds_connection or api_key != PRODUCE_KEY
+
+    def _await(self, answer: Answer | Pending[Any]) -> None:
+        """Takes a reply that is still to come, or that leaves after one that is.
+
+        Raises:
+            ProtocolError: the reply is there, and is this error.
+        """
         if isinstance(answer, Pending):
-            answer.then(self._answered)
-            if not answer.is_done:
-                self._pending = answer
-            return 0
-        self.output.extend(answer)
-        return sum(map(len, answer))
+            reply = _Reply(self, answer)
+            answer.then(reply.take, self._unblock)
+        else:
+            reply = _Reply(self, None, answer)
+        if reply.pending is not None or self._replies:
+            self._replies.append(reply)
+            self.is_blocked = reply.holds_connection
+        elif isinstance(reply.answer, ProtocolError):
+            raise reply.answer
+        else:
+            self._add_output(reply.answer)
 
-    def _answered(self, answer: Answer | ProtocolError) -> None:
-        """The reply that was pending has come."""
-        if isinstance(answer, ProtocolError):
-            if self._pending is None:
-                raise answer  # it was there at once: `handle_frames` is on the stack
-            self.refuse(str(answer))
-        elif isinstance(answer, bytes):
+    def send_replies(self) -> None:
+        """Moves the replies that have come to `output`, up to the first that has not."""
+        replies = self._replies
+        if self.is_closing or not replies or replies[0].pending is not None:
+            return
+        while replies and replies[0].pending is None:
+            answer = replies.pop(0).answer
+            if isinstance(answer, ProtocolError):
+                self._refuse(answer)
+                break
+            self._add_output(answer)
+        self._unblock()
+
+    def _add_output(self, answer: Answer) -> None:
+        if isinstance(answer, bytes):
             self.output.append(answer)
         elif answer is not None:
             self.output.extend(answer)
-        if self._pending is not None:
-            self._pending = None
-            self._on_answer(self)
 
-    def refuse(self, reason: str, *, is_repeated: bool = False) -> None:
-        """Ends the connection: what is in `output` is still sent, nothing more is handled.
+    def _unblock(self) -> None:
+        """Further frames may be handled, unless the last one is refused once the replies before it have left."""
+        self.is_blocked = bool(self._replies) and isinstance(self._replies[-1].answer, ProtocolError)
+        self._on_progress(self)
 
-        Args:
-            reason: what the peer did wrong, for the log.
-            is_repeated: the log has said so before.
-        """
-        write = log.debug if is_repeated else log.warning
-        write("Connection closed", client=f"{self.client.host}:{self.client.port}", reason=reason)
+    def _refuse(self, error: ProtocolError) -> None:
+        """Ends the connection: what is in `output` is still sent, no further frame is handled."""
+        write = log.debug if isinstance(error, RepeatedError) else log.warning
+        write("Connection closed", client=f"{self.client.host}:{self.client.port}", reason=str(error))
         self.is_closing = True
-        self.has_frames = False
-        self._let_go()
+        self.has_frames = self.is_blocked = False
+        self._release_buffer()
 
     def abandon(self) -> None:
-        """The connection is gone: nobody waits for a reply any more, and nothing is left to send."""
-        pending, self._pending = self._pending, None
-        if pending is not None:
-            pending.abandon()
+        """Drops output and outstanding replies: the connection has ended."""
         self.is_closing = True
-        self.has_frames = False
+        self.has_frames = self.is_blocked = False
         self.output.clear()
-        self._let_go()
-        self.client.closed()
+        self._release_buffer()
+        replies, self._replies = self._replies, []
+        try:
+            for reply in replies:
+                if reply.pending is not None:
+                    reply.pending.abandon()
+        finally:
+            self.client.closed()
 
     def _refusal_of(self, size: int) -> str:
         if size >> 16 == TLS_HANDSHAKE:
@@ -307,7 +411,7 @@ class Connection:
         self._buffer = buffer
         return buffer
 
-    def _let_go(self) -> None:
+    def _release_buffer(self) -> None:
         if self._buffer is not None:
             self._buffers.give_back(self._buffer)
             self._buffer = None

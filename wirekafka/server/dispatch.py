@@ -20,7 +20,7 @@ from wirekafka.api.api_versions import unsupported_version
 from wirekafka.api.registry import API_VERSIONS_KEY, Api, Call, Client, Shortcut, find_api, served_versions
 from wirekafka.errors import ErrorCode, KafkaError, ProtocolError
 from wirekafka.pending import Pending
-from wirekafka.server.connection import RepeatedError
+from wirekafka.server.connection import Answer, RepeatedError
 from wirekafka.wire.codec import Piece, fields_of, skip_tagged_fields
 from wirekafka.wire.frames import read_request_header
 from wirekafka.wire.types import Message
@@ -29,9 +29,6 @@ if TYPE_CHECKING:
     from wirekafka.broker import Broker
 
 log = structlog.get_logger(__name__)
-
-Answer = bytes | list[Piece] | None
-"""A framed response, whole or in pieces among which are regions of files; None where the client wants none."""
 
 TOLD_LIMIT = 1000
 """So many refusals and failures are remembered, so that each is logged once."""

@@ -23,18 +23,15 @@ import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import structlog
 import trio
 
+from wirekafka.api.registry import Client
 from wirekafka.log.storage import FileRegion
-from wirekafka.server.connection import LEAST_BUFFER_BYTES, Connection, ReceiveBuffers
+from wirekafka.server.connection import LEAST_BUFFER_BYTES, Connection, FrameHandler, ReceiveBuffers
 from wirekafka.server.idle import Idle
-
-if TYPE_CHECKING:
-    from wirekafka.api.registry import Client
-    from wirekafka.server.dispatch import Dispatcher
 
 log = structlog.get_logger(__name__)
 
@@ -124,8 +121,8 @@ class _Link:
         self.is_hung_up = False
         self.is_queued = False
 
-    def on_answer(self, connection: Connection) -> None:
-        """A reply that was pending is in the output."""
+    def on_progress(self, connection: Connection) -> None:
+        """A reply that was pending is in the output, or further frames may be handled."""
         self.driver.wake(self)
 
 
@@ -137,7 +134,7 @@ class EpollDriver:
         on_close: called for each client whose connection is closed.
     """
 
-    def __init__(self, dispatcher: Dispatcher, *, max_idle_ms: int | None, on_close: Callable[[Client], object]) -> None:
+    def __init__(self, dispatcher: FrameHandler, *, max_idle_ms: int | None, on_close: Callable[[Client], object]) -> None:
         self._dispatcher = dispatcher
         self._buffers = ReceiveBuffers()
         self._on_close = on_close
@@ -164,7 +161,7 @@ class EpollDriver:
             self._on_close(client)
             return
         link = _Link(sock, self)
-        link.connection = Connection(client, self._dispatcher, self._buffers, link.on_answer)
+        link.connection = Connection(client, self._dispatcher, self._buffers, link.on_progress)
         self._links[link.fd] = link
         self._epoll.register(link.fd, _EVENTS)
 
@@ -266,7 +263,7 @@ class EpollDriver:
         connection = link.connection
         if connection.output and not self._send(link):
             return link.is_hung_up and connection.is_waiting
-        if connection.is_waiting:
+        if connection.is_blocked:
             return link.is_hung_up
         if connection.is_closing:
             return True
@@ -295,7 +292,7 @@ class EpollDriver:
         connection = link.connection
         if connection.output and not self._send(link):
             return link.is_hung_up and connection.is_waiting
-        if connection.is_waiting:
+        if connection.is_blocked:
             return link.is_hung_up
         if connection.has_frames or link.is_readable:
             self._queue(link)
@@ -394,7 +391,7 @@ class EpollDriver:
                 connection.quiet_sweeps += 1
 
 
-async def serve_stream(stream: trio.abc.Stream, client: Client, dispatcher: Dispatcher, buffers: ReceiveBuffers) -> None:
+async def serve_stream(stream: trio.abc.Stream, client: Client, dispatcher: FrameHandler, buffers: ReceiveBuffers) -> None:
     """Serves one connection over a stream, until either side closes it or it breaks.
 
     Cancellation: the stream is closed at once, a pending reply is abandoned.
@@ -405,15 +402,17 @@ async def serve_stream(stream: trio.abc.Stream, client: Client, dispatcher: Disp
 class _StreamDriver:
     """A task that moves one connection's bytes over a stream."""
 
-    def __init__(self, stream: trio.abc.Stream, client: Client, dispatcher: Dispatcher, buffers: ReceiveBuffers) -> None:
+    def __init__(self, stream: trio.abc.Stream, client: Client, dispatcher: FrameHandler, buffers: ReceiveBuffers) -> None:
         self._stream = stream
-        self._connection = Connection(client, dispatcher, buffers, self._on_answer)
+        self._connection = Connection(client, dispatcher, buffers, self._on_progress)
         self._early: bytes | bytearray = b""
-        """Received, but not handed over yet."""
-        self._answered = trio.Event()
+        """Received while a reply was awaited, and not handed to the connection yet."""
+        self._progress = trio.Event()
+        self._is_at_end = False
+        """The peer sends nothing more."""
 
-    def _on_answer(self, connection: Connection) -> None:
-        self._answered.set()
+    def _on_progress(self, connection: Connection) -> None:
+        self._progress.set()
 
     async def run(self) -> None:
         connection = self._connection
@@ -421,8 +420,9 @@ class _StreamDriver:
             while not connection.is_closing or connection.output:
                 if connection.output:
                     await self._send()
-                elif connection.is_waiting:
-                    if not await self._wait_for_answer():
+                elif connection.is_blocked or (connection.is_waiting and not (connection.has_frames or self._early)):
+                    await self._wait_for_progress()
+                    if self._is_at_end and not self._progress.is_set():
                         return
                 elif connection.has_frames or await self._receive():
                     connection.handle_frames()
@@ -448,7 +448,7 @@ class _StreamDriver:
         await self._stream.send_all(data)
 
     async def _receive(self) -> bool:
-        """Hands the connection what comes next; False at the end of the stream."""
+        """Hands the connection the bytes that come next; False at the end of the stream."""
         connection = self._connection
         if not self._early:
             self._early = await self._stream.receive_some(len(connection.space()))
@@ -460,18 +460,20 @@ class _StreamDriver:
         connection.received(len(chunk))
         return True
 
-    async def _wait_for_answer(self) -> bool:
-        """Waits for the pending reply; False if the peer hangs up before, which shows the only way there is: by receiving."""
-        self._answered = trio.Event()
+    async def _wait_for_progress(self) -> None:
+        """Waits until an outstanding reply has come, further frames may be handled, bytes that may be handled are there, or
+        the peer hangs up, which only a receive shows.
+        """
+        self._progress = trio.Event()
         async with trio.open_nursery() as nursery:
             if not self._early:
-                nursery.start_soon(self._watch)
-            await self._answered.wait()
+                nursery.start_soon(self._watch, nursery.cancel_scope)
+            await self._progress.wait()
             nursery.cancel_scope.cancel()
-        return not self._connection.is_waiting
 
-    async def _watch(self) -> None:
+    async def _watch(self, waiting: trio.CancelScope) -> None:
         with suppress(trio.BrokenResourceError):
             self._early = await self._stream.receive_some(LEAST_BUFFER_BYTES)
-        if not self._early:
-            self._answered.set()
+        self._is_at_end = not self._early
+        if self._is_at_end or not self._connection.is_blocked:
+            waiting.cancel()

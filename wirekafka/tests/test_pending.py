@@ -68,3 +68,48 @@ def test_reply_that_was_given_leaves_no_work_for_the_garbage_collector() -> None
         assert gc.collect() == 0
     finally:
         gc.enable()
+
+
+def test_reply_holds_its_connection_until_it_releases_it_once() -> None:
+    heard: list[str] = []
+    pending: Pending[int] = Pending()
+    pending.then(lambda reply: heard.append(str(reply)), lambda: heard.append("released"))
+    assert pending.holds_connection
+    pending.release_connection()
+    pending.release_connection()
+    assert not pending.holds_connection
+    pending.complete(7)
+    assert heard == ["released", "7"]
+
+
+def test_connection_released_before_the_reply_is_awaited_is_released_without_a_call() -> None:
+    released: list[str] = []
+    pending: Pending[int] = Pending()
+    pending.release_connection()
+    pending.then(lambda reply: None, lambda: released.append("again"))
+    pending.release_connection()
+    assert not released
+
+
+def test_mapped_reply_holds_the_connection_as_the_first_does() -> None:
+    released: list[str] = []
+    before: Pending[int] = Pending()
+    before.release_connection()
+    assert not before.map(str).holds_connection
+    later: Pending[int] = Pending()
+    mapped = later.map(str)
+    mapped.then(lambda reply: None, lambda: released.append("mapped"))
+    assert mapped.holds_connection
+    later.release_connection()
+    assert not mapped.holds_connection
+    assert released == ["mapped"]
+
+
+def test_reply_that_was_given_or_abandoned_releases_nothing() -> None:
+    released: list[str] = []
+    for end in ("complete", "abandon"):
+        pending: Pending[int] = Pending()
+        pending.then(lambda reply: None, lambda: released.append("late"))
+        pending.complete(7) if end == "complete" else pending.abandon()
+        pending.release_connection()
+    assert not released

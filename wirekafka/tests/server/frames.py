@@ -16,6 +16,11 @@ def frame(payload: bytes) -> bytes:
     return struct.pack(">i", len(payload)) + payload
 
 
+def produce(text: bytes) -> bytes:
+    """A frame that begins as one of Produce does, with a text instead of what follows."""
+    return frame(bytes(2) + text)
+
+
 def request(
     api_key: int, version: int, correlation_id: int = 1, body: bytes = b"", *, client_id: bytes | None = b"test"
 ) -> bytes:
@@ -25,12 +30,15 @@ def request(
 
 
 def client(host: str = "192.0.2.7") -> Client:
-    """Someone from somewhere."""
+    """A client at this address."""
     return Client(host, 40000, "PLAINTEXT", "192.0.2.1", 9092)
 
 
 class EchoDispatcher:
-    """Answers each frame with the same frame, in capitals; what begins with `wait` once somebody completes it.
+    """Answers each frame with the same frame, in capitals; frames that begin with `wait` once a test completes their replies.
+
+    A Produce frame (`produce`) whose text begins with `wait` holds the connection, one whose text begins with `commit` has
+    released it.
 
     Attributes:
         frames: the payloads that were handled, in order.
@@ -51,8 +59,11 @@ class EchoDispatcher:
     def handle(self, payload: memoryview, client: Client, now_ms: int) -> Any:
         data = bytes(payload)
         self.frames.append(data)
-        if data.startswith(b"wait"):
+        text = data.removeprefix(bytes(2))
+        if text.startswith((b"wait", b"commit")):
             pending: Pending[Any] = Pending(self._on_abandon)
+            if text.startswith(b"commit"):
+                pending.release_connection()
             self.pendings.append(pending)
             return pending
         return self.answer(data)
@@ -62,7 +73,7 @@ class EchoDispatcher:
         return ProtocolError(reason)
 
     def complete(self, index: int = 0) -> None:
-        """Gives the reply to the request that has waited longest."""
+        """Gives the reply to the request that has waited longest, or to the one with this index among those that wait."""
         self.pendings.pop(index).complete(frame(b"REPLY TO A WAITING ONE"))
 
     def _on_abandon(self) -> None:

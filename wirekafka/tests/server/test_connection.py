@@ -15,12 +15,13 @@ from wirekafka.server import connection as module
 from wirekafka.server.connection import (
     FRAMES_PER_TURN,
     LEAST_BUFFER_BYTES,
+    MAX_OUTSTANDING,
     SHARED_BYTES,
     Connection,
     ReceiveBuffers,
     RepeatedError,
 )
-from wirekafka.tests.server.frames import EchoDispatcher, client, frame
+from wirekafka.tests.server.frames import EchoDispatcher, client, frame, produce
 
 
 class Wire:
@@ -29,11 +30,11 @@ class Wire:
     def __init__(self, max_request_bytes: int = 1 << 20) -> None:
         self.dispatcher = EchoDispatcher(max_request_bytes)
         self.buffers = ReceiveBuffers()
-        self.answered = 0
-        self.connection = Connection(client(), self.dispatcher, self.buffers, self._on_answer)  # type: ignore[arg-type]
+        self.progressed = 0
+        self.connection = Connection(client(), self.dispatcher, self.buffers, self._on_progress)
 
-    def _on_answer(self, connection: Connection) -> None:
-        self.answered += 1
+    def _on_progress(self, connection: Connection) -> None:
+        self.progressed += 1
 
     def arrive(self, data: bytes) -> None:
         """Hands over all of the data, as much at a time as there is space for."""
@@ -199,7 +200,7 @@ def test_pending_reply_holds_back_the_requests_behind_it() -> None:
     assert wire.connection.is_waiting
     assert wire.connection.has_frames
     wire.dispatcher.complete()
-    assert wire.answered == 1
+    assert wire.progressed == 1
     assert not wire.connection.is_waiting
     assert wire.sent() == frame(b"REPLY TO A WAITING ONE")
     wire.connection.handle_frames()
@@ -217,7 +218,7 @@ def test_reply_that_is_there_at_once_holds_nothing_back() -> None:
     wire.dispatcher.answer = answer
     wire.arrive(frame(b"first request") + frame(b"last request"))
     assert wire.sent() == frame(b"FIRST REQUEST") + frame(b"LAST REQUEST")
-    assert wire.answered == 0
+    assert wire.progressed == 0
 
 
 def test_pending_reply_that_cannot_be_encoded_ends_the_connection() -> None:
@@ -227,7 +228,7 @@ def test_pending_reply_that_cannot_be_encoded_ends_the_connection() -> None:
         wire.dispatcher.pendings[0].complete(ProtocolError("no place for it"))
     assert [line["reason"] for line in lines] == ["no place for it"]
     assert wire.connection.is_closing
-    assert wire.answered == 1
+    assert wire.progressed == 1
 
 
 def test_abandoned_connection_abandons_its_pending_reply() -> None:
@@ -272,3 +273,189 @@ def test_large_output_ends_the_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     wire.arrive(b"".join(map(frame, payloads(10))))
     assert len(wire.dispatcher.frames) == 3
     assert wire.connection.has_frames
+
+
+def commits(count: int) -> list[bytes]:
+    return [b"commit number %d" % number for number in range(count)]
+
+
+def reply_to(wire: Wire, index: int, text: bytes) -> None:
+    wire.dispatcher.pendings[index].complete(frame(text))
+
+
+def test_produce_requests_are_handled_while_released_replies_are_outstanding_up_to_five() -> None:
+    wire = Wire()
+    wire.arrive(b"".join(map(produce, commits(MAX_OUTSTANDING - 1))))
+    assert wire.connection.is_waiting
+    assert not wire.connection.is_blocked
+    wire.arrive(produce(b"commit the fifth") + produce(b"commit the sixth"))
+    assert len(wire.dispatcher.frames) == MAX_OUTSTANDING == 5
+    assert wire.connection.is_blocked
+    wire.dispatcher.complete()
+    assert not wire.connection.is_blocked
+    wire.connection.handle_frames()
+    assert wire.dispatcher.frames[-1] == bytes(2) + b"commit the sixth"
+    assert wire.connection.is_waiting
+
+
+def test_outstanding_replies_leave_in_the_order_of_their_requests() -> None:
+    wire = Wire()
+    wire.arrive(b"".join(map(produce, commits(3))))
+    reply_to(wire, 2, b"the third")
+    reply_to(wire, 1, b"the second")
+    assert wire.sent() == b""
+    assert wire.progressed == 0
+    reply_to(wire, 0, b"the first")
+    assert wire.sent() == frame(b"the first") + frame(b"the second") + frame(b"the third")
+    assert wire.progressed == 1
+    assert not wire.connection.is_waiting
+
+
+def test_produce_answered_at_once_leaves_after_the_replies_that_are_outstanding() -> None:
+    wire = Wire()
+    wire.arrive(produce(b"commit it") + produce(b"fails at once"))
+    assert len(wire.dispatcher.frames) == 2
+    assert wire.sent() == b""
+    reply_to(wire, 0, b"the first")
+    assert wire.sent() == frame(b"the first") + produce(b"FAILS AT ONCE")
+
+
+def test_answer_in_pieces_leaves_after_the_replies_that_are_outstanding() -> None:
+    wire = Wire()
+    wire.dispatcher.answer = lambda payload: [b"one", b"two"]
+    wire.arrive(produce(b"commit it") + produce(b"at once, in pieces"))
+    reply_to(wire, 0, b"the first")
+    assert list(wire.connection.output) == [frame(b"the first"), b"one", b"two"]
+
+
+def test_request_without_answer_does_not_pass_the_replies_that_are_outstanding() -> None:
+    wire = Wire()
+    wire.dispatcher.answer = lambda payload: None
+    wire.arrive(produce(b"commit it") + produce(b"acks of zero") + produce(b"commit it too"))
+    reply_to(wire, 1, b"the third")
+    reply_to(wire, 0, b"the first")
+    assert wire.sent() == frame(b"the first") + frame(b"the third")
+
+
+def test_other_api_waits_for_all_replies_that_are_outstanding() -> None:
+    wire = Wire()
+    wire.arrive(produce(b"commit it") + produce(b"commit it too") + frame(b"something else") + produce(b"commit the last"))
+    assert len(wire.dispatcher.frames) == 2
+    assert wire.connection.is_blocked
+    wire.dispatcher.complete()
+    wire.connection.handle_frames()
+    assert len(wire.dispatcher.frames) == 2
+    wire.dispatcher.complete()
+    wire.connection.handle_frames()
+    assert wire.dispatcher.frames[2:] == [b"something else", bytes(2) + b"commit the last"]
+
+
+def test_produce_that_holds_the_connection_lets_the_next_one_be_handled_once_it_releases_it() -> None:
+    wire = Wire()
+    wire.arrive(produce(b"commit it") + produce(b"wait for validation") + produce(b"commit the last"))
+    assert len(wire.dispatcher.frames) == 2
+    assert wire.connection.is_blocked
+    wire.dispatcher.pendings[1].release_connection()
+    assert not wire.connection.is_blocked
+    assert wire.progressed == 1
+    wire.connection.handle_frames()
+    assert len(wire.dispatcher.frames) == 3
+
+
+def test_first_reply_leaves_while_a_later_one_holds_the_connection() -> None:
+    wire = Wire()
+    wire.arrive(produce(b"commit it") + produce(b"wait for validation") + produce(b"commit the last"))
+    wire.dispatcher.complete()
+    assert wire.sent() == frame(b"REPLY TO A WAITING ONE")
+    wire.connection.handle_frames()
+    assert wire.connection.is_blocked
+    assert len(wire.dispatcher.frames) == 2
+
+
+def test_broken_request_ends_the_connection_after_the_replies_that_are_outstanding() -> None:
+    wire = Wire()
+
+    def refuse(payload: bytes) -> bytes:
+        raise ProtocolError("it is bad")
+
+    wire.dispatcher.answer = refuse
+    with structlog.testing.capture_logs() as lines:
+        wire.arrive(produce(b"commit it") + produce(b"commit it too") + produce(b"bad request") + produce(b"never handled"))
+        assert not wire.connection.is_closing
+        wire.dispatcher.complete()
+        wire.connection.handle_frames()
+        assert not wire.connection.is_closing
+        assert not lines
+        wire.dispatcher.complete()
+    assert wire.connection.is_closing
+    assert not wire.connection.is_blocked
+    assert [line["reason"] for line in lines] == ["it is bad"]
+    assert wire.sent() == 2 * frame(b"REPLY TO A WAITING ONE")
+    assert len(wire.dispatcher.frames) == 3
+    assert wire.connection.held_bytes == 0
+
+
+def test_frame_of_impossible_size_ends_the_connection_after_the_replies_that_are_outstanding() -> None:
+    wire = Wire()
+    with structlog.testing.capture_logs() as lines:
+        wire.arrive(produce(b"commit it") + struct.pack(">i", -1) + b"whatever")
+        wire.dispatcher.complete()
+    assert len(lines) == 1
+    assert wire.connection.is_closing
+    assert wire.sent() == frame(b"REPLY TO A WAITING ONE")
+
+
+def test_reply_of_a_connection_that_is_closing_is_not_sent() -> None:
+    wire = Wire()
+    with structlog.testing.capture_logs():
+        wire.arrive(produce(b"commit it") + produce(b"commit it too"))
+        wire.dispatcher.pendings[0].complete(ProtocolError("no place for it"))
+    reply_to(wire, 1, b"the second")
+    assert wire.connection.is_closing
+    assert wire.sent() == b""
+
+
+def test_abandoned_connection_abandons_all_outstanding_replies_and_tells_its_client() -> None:
+    wire = Wire()
+    closed: list[str] = []
+    wire.connection.client.on_close = {"test": lambda: closed.append("closed")}
+    wire.arrive(produce(b"commit it") + produce(b"commit it too") + produce(b"at once"))
+    wire.connection.abandon()
+    assert wire.dispatcher.abandoned == 2
+    assert closed == ["closed"]
+    assert not wire.connection.is_waiting
+
+
+@given(data=st.data())
+def test_replies_in_any_order_leave_in_the_order_of_their_requests(data: st.DataObject) -> None:
+    wire = Wire()
+    outstanding: list[tuple[Pending[Any], bytes]] = []
+
+    def answer(payload: bytes) -> Any:
+        if payload.startswith(bytes(2) + b"at once"):
+            return frame(payload)
+        pending: Pending[Any] = Pending()
+        if payload.startswith(bytes(2) + b"released"):
+            pending.release_connection()
+        outstanding.append((pending, payload))
+        return pending
+
+    wire.dispatcher.answer = answer
+    kinds = data.draw(st.lists(st.sampled_from([b"released", b"holds it", b"at once "]), min_size=1, max_size=20))
+    stream = b"".join(produce(kind + b" %d" % number) for number, kind in enumerate(kinds))
+    wire.arrive(stream)
+    while wire.connection.has_frames or outstanding:
+        must_wait = wire.connection.is_blocked or not wire.connection.has_frames
+        if outstanding and (must_wait or data.draw(st.booleans())):
+            index = data.draw(st.integers(0, len(outstanding) - 1))
+            pending, payload = outstanding[index]
+            if pending.holds_connection and data.draw(st.booleans()):
+                pending.release_connection()
+            else:
+                del outstanding[index]
+                pending.complete(frame(payload))
+        if not wire.connection.is_blocked:
+            wire.connection.handle_frames()
+        assert len(outstanding) <= MAX_OUTSTANDING
+        assert all(not pending.holds_connection for pending, _ in outstanding[:-1])
+    assert wire.sent() == stream

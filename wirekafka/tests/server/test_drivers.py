@@ -17,7 +17,7 @@ from wirekafka.server import drivers
 from wirekafka.server.connection import FRAMES_PER_TURN
 from wirekafka.server.drivers import SEND_PER_TURN_BYTES, SENDFILE_BYTES
 from wirekafka.tests.server.driver_bench import Bench, bench, is_at_end, leave_waiting, receive, run
-from wirekafka.tests.server.frames import frame
+from wirekafka.tests.server.frames import frame, produce
 
 
 @pytest.fixture(params=["epoll", "stream"])
@@ -169,6 +169,51 @@ def test_pending_reply_is_abandoned_when_its_client_hangs_up(kind: str) -> None:
         await bench.until(lambda: bench.closed)
         assert bench.dispatcher.abandoned == 1
         assert bench.dispatcher.frames == [b"wait for it"]
+
+    run(kind, test)
+
+
+def test_released_reply_lets_further_produce_requests_be_received_and_handled(kind: str) -> None:
+    async def test(bench: Bench) -> None:
+        stream = await bench.connect()
+        for number in range(1, 4):
+            await stream.send_all(produce(b"commit it"))
+            await bench.until(lambda number=number: len(bench.dispatcher.pendings) == number)
+        bench.dispatcher.complete(1)
+        await trio.testing.wait_all_tasks_blocked()
+        bench.dispatcher.complete(0)
+        expected = frame(b"REPLY TO A WAITING ONE")
+        assert await receive(stream, 2 * len(expected)) == 2 * expected
+        bench.dispatcher.complete(0)
+        assert await receive(stream, len(expected)) == expected
+
+    run(kind, test)
+
+
+def test_frame_that_waits_for_outstanding_replies_is_handled_after_the_last(kind: str) -> None:
+    async def test(bench: Bench) -> None:
+        stream = await bench.connect()
+        await stream.send_all(produce(b"commit it") + produce(b"wait for validation") + frame(b"something else"))
+        await bench.until(lambda: len(bench.dispatcher.pendings) == 2)
+        bench.dispatcher.pendings[1].release_connection()
+        bench.dispatcher.complete(1)
+        await trio.testing.wait_all_tasks_blocked()
+        assert len(bench.dispatcher.frames) == 2
+        bench.dispatcher.complete(0)
+        expected = 2 * frame(b"REPLY TO A WAITING ONE") + frame(b"SOMETHING ELSE")
+        assert await receive(stream, len(expected)) == expected
+
+    run(kind, test)
+
+
+def test_outstanding_replies_are_abandoned_when_the_client_hangs_up(kind: str) -> None:
+    async def test(bench: Bench) -> None:
+        stream = await bench.connect()
+        await stream.send_all(produce(b"commit it") + produce(b"commit it too") + produce(b"not all of it")[:-2])
+        await bench.until(lambda: len(bench.dispatcher.pendings) == 2)
+        await stream.aclose()
+        await bench.until(lambda: bench.closed)
+        assert bench.dispatcher.abandoned == 2
 
     run(kind, test)
 
