@@ -172,5 +172,5 @@ def _segment_offsets(partition: Partition, asked: ListOffsetsPartition, call: Ca
         case time_ms:
             while found and found[-1][1] > time_ms:
                 found.pop()
-    newest_first = [offset for offset, _ in reversed(found)]
+    newest_first = [min(offset, source.high_watermark) for offset, _ in reversed(found)]
     return sorted(newest_first[: max(0, asked.max_num_offsets)], reverse=True)

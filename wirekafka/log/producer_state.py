@@ -3,20 +3,22 @@
 Theory of operation: each producer's last five batches are remembered (a client has at most five requests in flight), so a
 batch that comes again is answered with the offset of the first time, and one that leaves a gap is refused. A producer that
 is not known, because it is new here, or its records are gone, or it expired, may begin with any sequence number. The first
-transactional batch of a producer opens a transaction in this partition, the coordinator's marker closes it; what is open
-keeps the last stable offset where it begins. The state is a function of the log: a snapshot at an offset, and the batches
-behind that offset replayed.
+transactional batch of a producer opens a transaction in this partition, the coordinator's marker closes it. A transaction keeps
+the last stable offset at its first offset until the high watermark passes its marker (Kafka's unreplicated transactions): before
+that, another leader may not know of the marker. The state is a function of the log: a snapshot at an offset, and the batches
+after that offset replayed.
 
 Rules of this file: pure. `prepare` decides and changes nothing; `commit` takes over what was decided, once the batch is
 written.
-    Invariant: first_unstable_offset is the least first offset of the open transactions, None if there are none.
+    Invariant: first_unstable_offset is the least first offset of the open and the unreplicated transactions, None if there are
+    none.
 
 Source: KIP-98; org.apache.kafka.storage.internals.log.ProducerStateManager.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -45,15 +47,18 @@ class Producers:
     Attributes:
         end_offset: the state holds all batches before this offset.
         snapshot_offset: the offset of the last snapshot, None if there is none.
-        first_unstable_offset: where the first of the open transactions begins, None if none is open.
+        first_unstable_offset: the first offset of the first transaction that is open, or whose marker is not committed; None if
+            there is none.
     """
 
-    __slots__ = ("_beginnings", "_by_id", "_open", "end_offset", "first_unstable_offset", "snapshot_offset")
+    __slots__ = ("_beginnings", "_by_id", "_open", "_unreplicated", "end_offset", "first_unstable_offset", "snapshot_offset")
 
     def __init__(self, end_offset: int) -> None:
         self._by_id: dict[int, Producer] | None = None
         self._open: OrderedDict[int, int] | None = None
         self._beginnings: dict[int, VerificationState] | None = None
+        self._unreplicated: deque[tuple[int, int]] | None = None
+        """First offset and marker of each transaction whose marker is not committed, in the order of the markers."""
         self.first_unstable_offset: int | None = None
         self.end_offset = end_offset
         self.snapshot_offset: int | None = None
@@ -141,10 +146,36 @@ class Producers:
         self.end_offset = end_offset
         if producer is None:
             return None
-        if ending is not None:
-            return self._end(producer, batch, ending.marker)
-        self._add(producer, batch)
-        return None
+        if ending is None:
+            self._add(producer, batch)
+            return None
+        first_offset = producer.transaction_first_offset
+        if first_offset is not None:
+            if self._unreplicated is None:
+                self._unreplicated = deque()
+            self._unreplicated.append((first_offset, batch.last_offset))
+        return self._end(producer, batch, ending.marker)
+
+    def on_high_watermark(self, high_watermark: int) -> None:
+        """The high watermark has moved: the transactions whose markers it has passed are stable.
+
+        Source: ProducerStateManager.onHighWatermarkUpdated, removeUnreplicatedTransactions.
+        """
+        unreplicated = self._unreplicated
+        if unreplicated is None:
+            return
+        while unreplicated and unreplicated[0][1] < high_watermark:
+            unreplicated.popleft()
+        if not unreplicated:
+            self._unreplicated = None
+        self._find_first_unstable()
+
+    def _find_first_unstable(self) -> None:
+        first_offset = next(iter(self._open.values()), None) if self._open else None
+        for unreplicated, _ in self._unreplicated or ():
+            if first_offset is None or unreplicated < first_offset:
+                first_offset = unreplicated
+        self.first_unstable_offset = first_offset
 
     def _add(self, producer: Producer, batch: BatchHeader) -> None:
         producer.add(batch)
@@ -177,12 +208,14 @@ class Producers:
         self.forget_beginning(producer_id)
         if first_offset is None:
             return None
+        first_open: int | None = None
         if self._open is not None:
             self._open.pop(producer_id, None)
-            self.first_unstable_offset = next(iter(self._open.values()), None)
+            first_open = next(iter(self._open.values()), None)
+        self._find_first_unstable()
         if marker.is_commit:
             return None
-        stable = last_offset + 1 if self.first_unstable_offset is None else self.first_unstable_offset
+        stable = last_offset + 1 if first_open is None else first_open
         return AbortedTransaction(VERSION, producer_id, first_offset, last_offset, stable)
 
     def forget_beginning(self, producer_id: int) -> None:
@@ -241,7 +274,7 @@ class Producers:
             if producer.transaction_first_offset is not None and (producer.last_offset or 0) < log_start_offset:
                 producer.transaction_first_offset = None
                 del self._open[producer.producer_id]
-        self.first_unstable_offset = next(iter(self._open.values()), None)
+        self._find_first_unstable()
 
     def clear(self, end_offset: int) -> None:
         """Forgets everything; the state is that of a log whose records begin at `end_offset`."""
@@ -254,6 +287,7 @@ class Producers:
         firsts = ((producer.transaction_first_offset, producer.producer_id) for producer in producers)
         begun = sorted((first_offset, producer_id) for first_offset, producer_id in firsts if first_offset is not None)
         self._open = OrderedDict((producer_id, first_offset) for first_offset, producer_id in begun) or None
+        self._unreplicated = None
         self.first_unstable_offset = begun[0][0] if begun else None
         self._beginnings = None
 

@@ -97,7 +97,9 @@ class StoredLog:
 
     @property
     def last_stable_offset(self) -> int:
-        """One past the last record that a read_committed consumer sees: the high watermark, or where a transaction is open.
+        """One past the last record that a read_committed consumer sees.
+
+        It is the high watermark, or the first offset of a transaction that is open or whose marker is not committed.
 
         Source: UnifiedLog.lastStableOffset; a transaction that begins before the log start offset is open from there on.
         """
@@ -105,6 +107,11 @@ class StoredLog:
         if unstable_offset is None:
             return self.high_watermark
         return max(min(unstable_offset, self.high_watermark), self.log_start_offset)
+
+    def advance_high_watermark(self, offset: int) -> None:
+        """Moves the high watermark, and with it the last stable offset past the markers that are committed now."""
+        self.high_watermark = offset
+        self.producers.on_high_watermark(offset)
 
     def has_open_transaction(self, producer_id: int, producer_epoch: int) -> bool:
         """Whether the producer has a transaction open here, with just that epoch."""

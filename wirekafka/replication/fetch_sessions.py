@@ -108,7 +108,7 @@ class SessionPartition:
         if self.partition is not None:
             self.partition.watchers.pop(self, None)
 
-    def on_append(self, partition: Partition, size_bytes: int, stable_bytes: int) -> None:
+    def on_committed(self, partition: Partition, size_bytes: int, stable_bytes: int) -> None:
         """There is something new to read or to tell."""
         session = self.session
         session.dirty[self] = None

@@ -1,16 +1,23 @@
-"""One partition: its log, who leads it, how far it is committed, and who waits for its records.
+"""One partition: its log, its replicas, how far it is committed, and everything that waits for its records.
+
+Theory of operation: a record has two moments. It is appended once it is in the leader's log: then the replicas that fetch from
+the leader hear of it. It is committed once all in-sync replicas have it: then the high watermark passes it, and consumers,
+Produce requests with acks=all and the coordinators hear of it. A partition with one replica commits inside `append`.
 
 Rules of this file:
     Invariant: log_start_offset <= last_stable_offset <= high_watermark <= log_end_offset.
-    A partition without followers commits what it appends: the high watermark is the log's end whenever an append returns.
-    Watchers are called inside `append` and `delete`, in the order in which they came; one may leave, and others may come,
-    while they are called. A watcher decides in O(1) and never raises.
+    Invariant: the high watermark of a sole replica is the log end offset whenever `append` returns.
+    Invariant: `_commit_callbacks` is ordered by offset, and every offset in it is greater than the high watermark.
+    A watcher decides in O(1) and never raises. It may remove itself, and others may be added, while watchers are called. They are
+    called in the order in which they were added.
 
 Source: kafka.cluster.Partition, kafka.server.ReplicaManager.
 """
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from wirekafka.errors import ErrorCode, KafkaError
@@ -26,44 +33,62 @@ if TYPE_CHECKING:
     from wirekafka.log.manager import LogManager
     from wirekafka.log.storage import FileRegion
 
+OnCommit = Callable[[ErrorCode | None], object]
+"""Told None once records are committed, or the error because of which nobody can say any more whether they are."""
+
 
 class Watcher(Protocol):
-    """Someone who wants to know what happens to a partition."""
+    """A fetch, or a fetch session, that waits for committed records of a partition."""
 
-    def on_append(self, partition: Partition, size_bytes: int, stable_bytes: int) -> object:
-        """More can be read than before, or the log starts later than it did (0 bytes).
+    def on_committed(self, partition: Partition, size_bytes: int, stable_bytes: int) -> object:
+        """More can be read than before, or the log start offset has moved (0 bytes).
 
         Args:
-            size_bytes: the bytes that were appended.
-            stable_bytes: the bytes that lie before the last stable offset now and did not before, for who reads committed
-                records only: none while a transaction is open, and all that it held back once it ends.
+            size_bytes: the bytes that the high watermark has passed.
+            stable_bytes: the bytes that the last stable offset has passed, for consumers that read committed transactions only:
+                none while a transaction is open, and everything after its beginning once it ends.
         """
 
     def on_gone(self, partition: Partition) -> object:
-        """The partition is closed or deleted; it calls no more."""
+        """The partition was closed, deleted or taken offline; the watcher is not called again."""
+
+
+class ReplicaWatcher(Protocol):
+    """A fetch of another replica that waits for records, committed or not."""
+
+    def on_append(self, partition: Partition, size_bytes: int) -> object:
+        """So many bytes were appended."""
+
+    def on_gone(self, partition: Partition) -> object:
+        """The partition was closed, deleted or taken offline; the watcher is not called again."""
 
 
 class Partition:
     """One partition that this broker leads.
 
     Attributes:
-        topic, topic_id, index: which one it is.
+        topic, topic_id, index: its name.
         log: its records.
         leader: the node id of its leader.
-        leader_epoch: how often leadership has changed hands; written into each batch.
+        leader_epoch: how often leadership has changed; written into each batch.
         replicas: the node ids of all replicas.
         in_sync_replicas: the node ids of the replicas that have all committed records, the leader among them.
-        watchers: who is called on each append; a dict for its order.
-        is_gone: closed or deleted; what still holds it must look the topic up again.
+        is_sole_replica: the leader is the only in-sync replica, so an append is committed at once.
+        watchers: told of each commit; a dict for its order.
+        replica_watchers: told of each append; a dict for its order.
+        is_gone: closed or deleted; its holders must look the topic up again.
     """
 
     __slots__ = (
+        "_commit_callbacks",
         "in_sync_replicas",
         "index",
         "is_gone",
+        "is_sole_replica",
         "leader",
         "leader_epoch",
         "log",
+        "replica_watchers",
         "replicas",
         "topic",
         "topic_id",
@@ -80,9 +105,12 @@ class Partition:
         self.leader_epoch = max(leader_epoch, log.epochs.latest or 0)
         self.replicas: tuple[int, ...] = (leader,)
         self.in_sync_replicas: tuple[int, ...] = (leader,)
+        self.is_sole_replica = True
         self.watchers: dict[Watcher, None] = {}
+        self.replica_watchers: dict[ReplicaWatcher, None] = {}
         self.is_gone = False
-        log.high_watermark = log.log_end_offset
+        self._commit_callbacks: deque[tuple[int, OnCommit]] = deque()
+        log.advance_high_watermark(log.log_end_offset)
 
     @classmethod
     def open(
@@ -114,7 +142,7 @@ class Partition:
         return self.log.offline_reason is not None
 
     def check_online(self) -> None:
-        """Whether its log can be used.
+        """Raises unless its log can be used.
 
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR.
@@ -124,13 +152,28 @@ class Partition:
         if self.log.offline_reason is not None:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.topic_partition} is offline: {self.log.offline_reason}")
 
+    def set_replicas(self, replicas: Sequence[int], in_sync_replicas: Sequence[int]) -> None:
+        """Takes over which brokers hold the partition, and which of them are in sync.
+
+        If the leader is left as the only one in sync, all records are committed.
+
+        Args:
+            in_sync_replicas: some of `replicas`, the leader among them.
+        """
+        assert self.leader in in_sync_replicas and set(in_sync_replicas) <= set(replicas)
+        self.replicas = tuple(replicas)
+        self.in_sync_replicas = tuple(in_sync_replicas)
+        self.is_sole_replica = len(self.in_sync_replicas) == 1
+        if self.is_sole_replica:
+            self.advance_high_watermark(self.log.log_end_offset)
+
     def append(self, records: memoryview, *, now_ms: int, origin: Origin = Origin.CLIENT) -> AppendInfo:
-        """Appends batches, commits them, and wakes who waits for them.
+        """Appends batches. A sole replica commits them, and so wakes the fetches that wait for them.
 
         Args:
             records: whole batches in a writable buffer; offsets are written into it.
             now_ms: the broker's wall clock.
-            origin: who sends them, and so what they may hold.
+            origin: which part of the broker or which client sends them, and so what they may hold.
 
         Raises:
             KafkaError: as `Log.append` says; nothing was appended then.
@@ -139,17 +182,15 @@ class Partition:
         """
         log = self.log
         info = log.append(records, leader_epoch=self.leader_epoch, now_ms=now_ms, origin=origin)
-        if log.high_watermark != log.log_end_offset:
+        if not self.is_sole_replica:
+            self._tell_replicas(len(records))
+        elif log.high_watermark != log.log_end_offset:
             log.high_watermark = log.log_end_offset
             if self.watchers:
                 size_bytes = len(records)
                 is_stable = log.producers.first_unstable_offset is None
                 self._tell_watchers(size_bytes, size_bytes if is_stable else 0)
         return info
-
-    def _tell_watchers(self, size_bytes: int, stable_bytes: int) -> None:
-        for watcher in tuple(self.watchers):
-            watcher.on_append(self, size_bytes, stable_bytes)
 
     def write_marker(
         self,
@@ -161,7 +202,7 @@ class Partition:
         now_ms: int,
         transaction_version: int,
     ) -> AppendInfo:
-        """Ends the transaction of a producer in this partition, and wakes who waits for committed records.
+        """Ends the transaction of a producer in this partition. A sole replica commits the marker, as `append` does.
 
         A producer without a transaction gets its marker too, so a coordinator may write one again.
 
@@ -175,13 +216,70 @@ class Partition:
         Durability: as `Log.append` says.
         """
         log = self.log
-        stable_offset = log.last_stable_offset
         ending = Ending(EndMarker(is_commit, coordinator_epoch), transaction_version)
         info = log.append_marker(producer_id, producer_epoch, ending, leader_epoch=self.leader_epoch, now_ms=now_ms)
-        log.high_watermark = log.log_end_offset
-        if self.watchers:
-            self._tell_watchers(END_MARKER_BYTES, log.size_between(stable_offset, log.last_stable_offset))
+        if self.is_sole_replica:
+            self.advance_high_watermark(log.log_end_offset)
+        else:
+            self._tell_replicas(END_MARKER_BYTES)
         return info
+
+    def _tell_replicas(self, size_bytes: int) -> None:
+        for watcher in tuple(self.replica_watchers):
+            watcher.on_append(self, size_bytes)
+
+    def advance_high_watermark(self, offset: int) -> None:
+        """All in-sync replicas have the records before `offset`: tells everything that waits for their commit.
+
+        Does nothing if the high watermark is there already; it never moves back.
+        """
+        log = self.log
+        former_offset = log.high_watermark
+        if offset <= former_offset:
+            return
+        assert offset <= log.log_end_offset, "no record beyond the log's end is committed"
+        stable_offset = log.last_stable_offset
+        log.advance_high_watermark(offset)
+        if self.watchers:
+            size_bytes = log.size_between(former_offset, offset)
+            self._tell_watchers(size_bytes, log.size_between(stable_offset, log.last_stable_offset))
+        if self._commit_callbacks:
+            self._run_committed()
+
+    def _run_committed(self) -> None:
+        callbacks = self._commit_callbacks
+        while callbacks and callbacks[0][0] <= self.log.high_watermark:
+            _, callback = callbacks.popleft()
+            callback(None)
+
+    def on_commit(self, offset: int, callback: OnCommit) -> None:
+        """Calls back once all records before `offset` are committed; at once if they are.
+
+        The callback is called exactly once: with None, or with NOT_LEADER_OR_FOLLOWER if the partition is closed before that, or
+        KAFKA_STORAGE_ERROR if it goes offline. It costs no task, and usually O(1): requests wait in the order of their appends.
+        """
+        if offset <= self.log.high_watermark:
+            callback(None)
+        elif self.is_gone or self.is_offline:
+            callback(self._lost_error)
+        else:
+            self._wait_for_commit(offset, callback)
+
+    @property
+    def _lost_error(self) -> ErrorCode:
+        return ErrorCode.KAFKA_STORAGE_ERROR if self.is_offline else ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+    def _wait_for_commit(self, offset: int, callback: OnCommit) -> None:
+        callbacks = self._commit_callbacks
+        later: list[tuple[int, OnCommit]] = []
+        while callbacks and callbacks[-1][0] > offset:
+            later.append(callbacks.pop())
+        callbacks.append((offset, callback))
+        callbacks.extend(reversed(later))
+
+    def _tell_watchers(self, size_bytes: int, stable_bytes: int) -> None:
+        for watcher in tuple(self.watchers):
+            watcher.on_committed(self, size_bytes, stable_bytes)
 
     def read(self, offset: int, *, max_bytes: int, min_one_batch: bool, only_stable: bool = False) -> FileRegion | bytes:
         """Committed batches from the one that holds `offset`; empty at the high watermark.
@@ -235,8 +333,9 @@ class Partition:
     def end_offset_for_epoch(self, leader_epoch: int) -> tuple[int, int] | None:
         """The greatest epoch up to `leader_epoch`, and one past its last record; None if it is newer than all, or too old.
 
-        The current epoch ends where the log does, records or not: a consumer may have it from ListOffsets of an empty
-        partition, and takes an unknown epoch for data loss.
+        The current epoch ends at the log end offset, with or without records: a consumer may have the epoch from ListOffsets of
+        an empty partition, and takes an unknown epoch for data loss. It does not end at the high watermark, which on a new leader
+        may be less than the position of a consumer: that consumer would take committed records for lost ones.
 
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR.
@@ -289,15 +388,21 @@ class Partition:
         return log.log_start_offset
 
     def close(self) -> None:
-        """Tells who waits that the partition is no longer here; the log stays as it is."""
+        """Tells everything that waits that this broker does not lead the partition any more; the log stays as it is."""
         self.is_gone = True
         self.wake_watchers()
 
     def wake_watchers(self) -> None:
-        """Tells everyone who waits that there will be no more records; who comes again is told why."""
+        """Tells everything that waits that nothing more is appended or committed: the partition is closed, or offline."""
         watchers, self.watchers = self.watchers, {}
+        replica_watchers, self.replica_watchers = self.replica_watchers, {}
+        callbacks, self._commit_callbacks = self._commit_callbacks, deque()
+        for _, callback in callbacks:
+            callback(self._lost_error)
         for watcher in watchers:
             watcher.on_gone(self)
+        for replica_watcher in replica_watchers:
+            replica_watcher.on_gone(self)
 
     def delete(self, logs: LogManager) -> None:
         """Closes it and frees its name; its files go as `LogManager.delete` says."""

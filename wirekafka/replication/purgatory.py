@@ -108,7 +108,7 @@ class DelayedFetch:
         self._limits[partition] = limit_bytes
         partition.watchers[self] = None
 
-    def on_append(self, partition: Partition, size_bytes: int, stable_bytes: int) -> None:
+    def on_committed(self, partition: Partition, size_bytes: int, stable_bytes: int) -> None:
         """Counts bytes of a partition that this fetch watches itself."""
         self.count(partition, size_bytes, stable_bytes, self._limits[partition])
 

@@ -262,7 +262,7 @@ class DelayedShareFetch:
         """Answers, if there is enough by now."""
         self._try(is_last=self._wish.max_wait_ms <= 0)
 
-    def on_append(self, partition: Partition, size_bytes: int, stable_bytes: int) -> None:
+    def on_committed(self, partition: Partition, size_bytes: int, stable_bytes: int) -> None:
         """There is more to read in a partition."""
         self._purgatory.answer(self)
 

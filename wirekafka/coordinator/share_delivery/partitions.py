@@ -244,7 +244,7 @@ def first_offset(partition: Partition, config: GroupConfig, now_ms: int) -> int:
         assert ago_ms is not None, "the setting was checked"
         found = source.offset_for_timestamp(max(0, now_ms - ago_ms))
         if found is not None:
-            return found.offset
+            return min(found.offset, source.high_watermark)
     return source.high_watermark
 
 

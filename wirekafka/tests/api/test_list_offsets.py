@@ -130,3 +130,19 @@ def test_list_offsets_version_0_gives_where_segments_begin(tmp_path: Path) -> No
         assert offsets(-1, 0) == []
 
     run(body, tmp_path)
+
+
+@pytest.mark.parametrize(("timestamp", "version"), [(-1, 0), (-1, 9), (-3, 9), (NOW_MS + 1, 9)])
+def test_list_offsets_of_what_is_not_committed_finds_the_high_watermark_at_most(
+    tmp_path: Path, timestamp: int, version: int
+) -> None:
+    async def body(caller: Caller) -> None:
+        partition = caller.broker.topics.create("flights", 1).partitions[0]
+        partition.set_replicas((partition.leader, 99), (partition.leader, 99))
+        for records in (batch(b"a"), batch(b"b", timestamp=NOW_MS + 1)):
+            partition.append(memoryview(records), now_ms=NOW_MS)
+        partition.advance_high_watermark(1)
+        found = ask(caller, timestamp, version, **({} if version else {"max_num_offsets": 1}))
+        assert (found.offset if version else found.old_style_offsets) == ({-1: 1}.get(timestamp, -1) if version else [1])
+
+    run(body, tmp_path)

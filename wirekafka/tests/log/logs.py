@@ -137,7 +137,7 @@ def end_transaction(
     """Writes a marker and commits it."""
     ending = Ending(EndMarker(is_commit, coordinator_epoch), transaction_version)
     info = log.append_marker(producer_id, epoch, ending, leader_epoch=0, now_ms=now_ms)
-    log.high_watermark = log.log_end_offset
+    log.advance_high_watermark(log.log_end_offset)
     return info
 
 
@@ -145,7 +145,7 @@ def append(log: Log, records: memoryview | bytes, *, leader_epoch: int = 0, now_
     """Appends and commits."""
     data = records if isinstance(records, memoryview) else batch(records)
     info = log.append(data, leader_epoch=leader_epoch, now_ms=now_ms)
-    log.high_watermark = log.log_end_offset
+    log.advance_high_watermark(log.log_end_offset)
     return info
 
 

@@ -140,7 +140,7 @@ class World:
         self.log.truncate(offset)
         self.batches = [each for each in self.batches if each.last_offset < offset]
         self.start_offset = min(self.start_offset, self.end_offset)
-        self.log.high_watermark = self.log.log_end_offset
+        self.log.advance_high_watermark(self.log.log_end_offset)
         self.world.pass_delays()
         # A start forgets transactions without records, so that they are not open for ever.
         for producer_id in Walked(self.batches).open:

@@ -30,6 +30,12 @@ class MemoryLog:
     def last_stable_offset(self) -> int:
         return self.high_watermark
 
+    def advance_high_watermark(self, offset: int) -> None:
+        self.high_watermark = offset
+
+    def size_between(self, offset: int, end_offset: int) -> int:
+        return sum(map(len, self.records[offset:end_offset]))
+
     def append(self, records: memoryview, *, leader_epoch: int, now_ms: int, origin: Any) -> Any:
         if self.appends_again:
             return SimpleNamespace(base_offset=0, last_offset=0, is_duplicate=True)

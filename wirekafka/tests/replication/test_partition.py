@@ -15,7 +15,7 @@ class Witness:
     def __init__(self) -> None:
         self.seen: list[object] = []
 
-    def on_append(self, partition: Partition, size_bytes: int, stable_bytes: int) -> None:
+    def on_committed(self, partition: Partition, size_bytes: int, stable_bytes: int) -> None:
         self.seen.append((partition.log.high_watermark, size_bytes))
 
     def on_gone(self, partition: Partition) -> None:
@@ -42,7 +42,7 @@ def test_partition_append_when_a_watcher_leaves_meanwhile_goes_on() -> None:
     partition, witness = make_partition(), Witness()
 
     class Leaver(Witness):
-        def on_append(self, partition: Partition, size_bytes: int, stable_bytes: int) -> None:
+        def on_committed(self, partition: Partition, size_bytes: int, stable_bytes: int) -> None:
             del partition.watchers[self]
 
     partition.watchers[Leaver()] = None
@@ -109,6 +109,99 @@ def test_partition_end_of_the_current_epoch_is_the_log_end_even_without_records(
     assert partition.earliest_epoch == 0
 
 
+# Append and commit
+
+
+class ReplicaWitness(Witness):
+    def on_append(self, partition: Partition, size_bytes: int) -> None:
+        self.seen.append(("append", size_bytes))
+
+
+def make_replicated() -> Partition:
+    partition = make_partition()
+    partition.set_replicas((1, 2), (1, 2))
+    return partition
+
+
+def test_partition_append_with_a_follower_tells_replicas_and_commits_nothing() -> None:
+    partition, consumer, replica = make_replicated(), Witness(), ReplicaWitness()
+    partition.watchers[consumer] = None
+    partition.replica_watchers[replica] = None
+    append(partition, 100)
+    assert partition.log.high_watermark == 0
+    assert replica.seen == [("append", 100)]
+    assert consumer.seen == []
+
+
+def test_partition_high_watermark_moves_tells_watchers_what_is_committed() -> None:
+    partition, consumer = make_replicated(), Witness()
+    partition.watchers[consumer] = None
+    for size_bytes in (10, 20, 40):
+        append(partition, size_bytes)
+    partition.advance_high_watermark(2)
+    partition.advance_high_watermark(1)
+    partition.advance_high_watermark(3)
+    assert consumer.seen == [(2, 30), (3, 40)]
+
+
+def test_partition_read_with_a_follower_ends_at_the_high_watermark() -> None:
+    partition = make_replicated()
+    append(partition, 10)
+    append(partition, 10)
+    partition.advance_high_watermark(1)
+    assert len(partition.read(0, max_bytes=100, min_one_batch=True)) == 10
+
+
+def test_partition_on_commit_calls_back_in_the_order_of_offsets() -> None:
+    partition = make_replicated()
+    told: list[object] = []
+    for _ in range(3):
+        append(partition, 10)
+    for offset in (3, 1, 2, 1):
+        partition.on_commit(offset, lambda error, offset=offset: told.append((offset, error)))
+    partition.advance_high_watermark(2)
+    assert told == [(1, None), (1, None), (2, None)]
+    partition.advance_high_watermark(3)
+    assert told[3:] == [(3, None)]
+
+
+def test_partition_on_commit_of_what_is_committed_calls_back_at_once() -> None:
+    partition = make_partition()
+    append(partition, 10)
+    told: list[object] = []
+    partition.on_commit(1, told.append)
+    assert told == [None]
+
+
+def test_partition_close_before_the_commit_tells_that_it_leads_no_more() -> None:
+    partition = make_replicated()
+    append(partition, 10)
+    told: list[object] = []
+    partition.on_commit(1, told.append)
+    partition.close()
+    partition.on_commit(1, told.append)
+    assert told == [ErrorCode.NOT_LEADER_OR_FOLLOWER] * 2
+
+
+def test_partition_goes_offline_before_the_commit_tells_a_storage_error() -> None:
+    partition = make_replicated()
+    append(partition, 10)
+    told: list[object] = []
+    partition.on_commit(1, told.append)
+    partition.log.offline_reason = "the disk failed"
+    partition.wake_watchers()
+    assert told == [ErrorCode.KAFKA_STORAGE_ERROR]
+
+
+def test_partition_whose_followers_fall_out_of_sync_commits_everything() -> None:
+    partition, consumer = make_replicated(), Witness()
+    partition.watchers[consumer] = None
+    append(partition, 10)
+    partition.set_replicas((1, 2), (1,))
+    assert partition.is_sole_replica
+    assert consumer.seen == [(1, 10)]
+
+
 # Transactions, on a real log
 
 
@@ -118,7 +211,7 @@ class Waiter:
     def __init__(self) -> None:
         self.told: list[tuple[int, int]] = []
 
-    def on_append(self, partition: Partition, size_bytes: int, stable_bytes: int) -> None:
+    def on_committed(self, partition: Partition, size_bytes: int, stable_bytes: int) -> None:
         self.told.append((size_bytes, stable_bytes))
 
     def on_gone(self, partition: Partition) -> None:
@@ -187,3 +280,30 @@ def test_partition_read_of_stable_records_ends_where_a_transaction_is_open(tmp_p
     committed = partition.read(0, max_bytes=1 << 20, min_one_batch=True)
 
     assert len(committed) > len(stable) > 0
+
+
+def test_marker_that_is_not_committed_leaves_its_transaction_unstable(tmp_path: Path) -> None:
+    partition, waiter = on_disk(tmp_path)
+    partition.set_replicas((1, 2), (1, 2))
+    partition.append(transactional(0), now_ms=NOW_MS)
+    partition.append(batch(b"a"), now_ms=NOW_MS)
+    end(partition)
+    partition.advance_high_watermark(2)
+    assert partition.log.last_stable_offset == 0
+    partition.advance_high_watermark(3)
+    assert partition.log.last_stable_offset == 3
+    assert waiter.told[0][1] == 0
+    assert sum(stable for _, stable in waiter.told) == sum(size for size, _ in waiter.told)
+
+
+def test_marker_of_a_second_transaction_waits_for_its_own_commit(tmp_path: Path) -> None:
+    partition, _ = on_disk(tmp_path)
+    partition.set_replicas((1, 2), (1, 2))
+    partition.append(transactional(0), now_ms=NOW_MS)
+    end(partition)
+    partition.append(transactional(1), now_ms=NOW_MS)
+    end(partition)
+    partition.advance_high_watermark(3)
+    assert partition.log.last_stable_offset == 2
+    partition.advance_high_watermark(4)
+    assert partition.log.last_stable_offset == 4
