@@ -95,8 +95,8 @@ Encode = Callable[[int, Message], bytes | list[Piece]]
 class Shortcut(Protocol):
     """How requests are answered that begin with the same bytes as an earlier one, correlation id left out."""
 
-    def answer(self, frame: memoryview, correlation_id: int, now_ms: int) -> bytes | list[Piece] | None:
-        """The framed response; None if the handler is to have the request, and nothing has happened."""
+    def answer(self, frame: memoryview, correlation_id: int, now_ms: int) -> bytes | list[Piece] | Pending[Any] | None:
+        """The framed response, or a Pending of it; None if the handler is to have the request, and nothing has happened."""
 
     def fits(self, frame: memoryview) -> bool:
         """Whether another one that is made for this request would be the same; whatever it was that went the ordinary way."""

@@ -7,7 +7,7 @@ Produce requests with acks=all and the coordinators hear of it. A partition with
 Rules of this file:
     Invariant: log_start_offset <= last_stable_offset <= high_watermark <= log_end_offset.
     Invariant: the high watermark of a sole replica is the log end offset whenever `append` returns.
-    Invariant: `_commit_callbacks` is ordered by offset, and every offset in it is greater than the high watermark.
+    Invariant: `_commit_waits` is ordered by offset, and every offset in it is greater than the high watermark.
     A watcher decides in O(1) and never raises. It may remove itself, and others may be added, while watchers are called. They are
     called in the order in which they were added.
 
@@ -63,6 +63,26 @@ class ReplicaWatcher(Protocol):
         """The partition was closed, deleted or taken offline; the watcher is not called again."""
 
 
+class CommitWait:
+    """One callback that waits for a commit; see `Partition.on_commit`."""
+
+    __slots__ = ("callback", "offset")
+
+    def __init__(self, offset: int, callback: OnCommit) -> None:
+        self.offset = offset
+        self.callback: OnCommit | None = callback
+
+    def cancel(self) -> None:
+        """The callback is not called any more."""
+        self.callback = None
+
+    def end(self, error: ErrorCode | None) -> None:
+        """Calls back, unless cancelled or called before."""
+        callback, self.callback = self.callback, None
+        if callback is not None:
+            callback(error)
+
+
 class Partition:
     """One partition that this broker leads.
 
@@ -80,7 +100,7 @@ class Partition:
     """
 
     __slots__ = (
-        "_commit_callbacks",
+        "_commit_waits",
         "in_sync_replicas",
         "index",
         "is_gone",
@@ -109,7 +129,7 @@ class Partition:
         self.watchers: dict[Watcher, None] = {}
         self.replica_watchers: dict[ReplicaWatcher, None] = {}
         self.is_gone = False
-        self._commit_callbacks: deque[tuple[int, OnCommit]] = deque()
+        self._commit_waits: deque[CommitWait] = deque()
         log.advance_high_watermark(log.log_end_offset)
 
     @classmethod
@@ -166,6 +186,14 @@ class Partition:
         self.is_sole_replica = len(self.in_sync_replicas) == 1
         if self.is_sole_replica:
             self.advance_high_watermark(self.log.log_end_offset)
+
+    @property
+    def has_enough_in_sync_replicas(self) -> bool:
+        """As many as `min.insync.replicas` asks for; a partition that has fewer replicas than that needs all it has.
+
+        Source: Partition.effectiveMinIsr.
+        """
+        return len(self.in_sync_replicas) >= min(self.log.config.min_insync_replicas, len(self.replicas))
 
     def append(self, records: memoryview, *, now_ms: int, origin: Origin = Origin.CLIENT) -> AppendInfo:
         """Appends batches. A sole replica commits them, and so wakes the fetches that wait for them.
@@ -243,39 +271,43 @@ class Partition:
         if self.watchers:
             size_bytes = log.size_between(former_offset, offset)
             self._tell_watchers(size_bytes, log.size_between(stable_offset, log.last_stable_offset))
-        if self._commit_callbacks:
-            self._run_committed()
+        if self._commit_waits:
+            self._end_committed_waits()
 
-    def _run_committed(self) -> None:
-        callbacks = self._commit_callbacks
-        while callbacks and callbacks[0][0] <= self.log.high_watermark:
-            _, callback = callbacks.popleft()
-            callback(None)
+    def _end_committed_waits(self) -> None:
+        waits = self._commit_waits
+        while waits and waits[0].offset <= self.log.high_watermark:
+            waits.popleft().end(None)
 
-    def on_commit(self, offset: int, callback: OnCommit) -> None:
+    def on_commit(self, offset: int, callback: OnCommit) -> CommitWait:
         """Calls back once all records before `offset` are committed; at once if they are.
 
-        The callback is called exactly once: with None, or with NOT_LEADER_OR_FOLLOWER if the partition is closed before that, or
+        The callback is called at most once: with None, or with NOT_LEADER_OR_FOLLOWER if the partition is closed before that, or
         KAFKA_STORAGE_ERROR if it goes offline. It costs no task, and usually O(1): requests wait in the order of their appends.
         """
+        wait = CommitWait(offset, callback)
         if offset <= self.log.high_watermark:
-            callback(None)
+            wait.end(None)
         elif self.is_gone or self.is_offline:
-            callback(self._lost_error)
+            wait.end(self._lost_error)
         else:
-            self._wait_for_commit(offset, callback)
+            self._enter(wait)
+        return wait
 
     @property
     def _lost_error(self) -> ErrorCode:
         return ErrorCode.KAFKA_STORAGE_ERROR if self.is_offline else ErrorCode.NOT_LEADER_OR_FOLLOWER
 
-    def _wait_for_commit(self, offset: int, callback: OnCommit) -> None:
-        callbacks = self._commit_callbacks
-        later: list[tuple[int, OnCommit]] = []
-        while callbacks and callbacks[-1][0] > offset:
-            later.append(callbacks.pop())
-        callbacks.append((offset, callback))
-        callbacks.extend(reversed(later))
+    def _enter(self, wait: CommitWait) -> None:
+        waits = self._commit_waits
+        while waits and waits[0].callback is None:
+            # Requests that timed out leave from the front, lest they pile up while the high watermark stands still.
+            waits.popleft()
+        later: list[CommitWait] = []
+        while waits and waits[-1].offset > wait.offset:
+            later.append(waits.pop())
+        waits.append(wait)
+        waits.extend(reversed(later))
 
     def _tell_watchers(self, size_bytes: int, stable_bytes: int) -> None:
         for watcher in tuple(self.watchers):
@@ -396,9 +428,9 @@ class Partition:
         """Tells everything that waits that nothing more is appended or committed: the partition is closed, or offline."""
         watchers, self.watchers = self.watchers, {}
         replica_watchers, self.replica_watchers = self.replica_watchers, {}
-        callbacks, self._commit_callbacks = self._commit_callbacks, deque()
-        for _, callback in callbacks:
-            callback(self._lost_error)
+        waits, self._commit_waits = self._commit_waits, deque()
+        for wait in waits:
+            wait.end(self._lost_error)
         for watcher in watchers:
             watcher.on_gone(self)
         for replica_watcher in replica_watchers:

@@ -2,10 +2,11 @@
 
 Behaviour:
     Each partition is validated, appended and answered for itself; one that fails does not touch the others. `acks` 0 gets no
-    answer, and an error closes the connection, so that the producer looks for the leader again; 1 and -1 are answered once
-    the records are in the log. Any other gives INVALID_REQUIRED_ACKS. With `acks` -1 and fewer in-sync replicas than
-    `min.insync.replicas` nothing is appended (NOT_ENOUGH_REPLICAS). Internal topics are refused with
-    INVALID_TOPIC_EXCEPTION.
+    answer, and an error closes the connection, so that the producer looks for the leader again; 1 is answered once the records
+    are in the log, -1 once they are committed. Any other gives INVALID_REQUIRED_ACKS. With `acks` -1 and fewer in-sync replicas
+    than `min.insync.replicas` nothing is appended (NOT_ENOUGH_REPLICAS). Records that are appended and not committed within
+    `timeout_ms` give REQUEST_TIMED_OUT, and NOT_ENOUGH_REPLICAS_AFTER_APPEND if too few replicas are in sync at their commit.
+    Internal topics are refused with INVALID_TOPIC_EXCEPTION.
     From version 3 on a partition's records are one batch of magic 2 (INVALID_RECORD). Older versions bring message sets of
     any magic, as Kafka takes them, which are converted up; zstd needs version 7 (UNSUPPORTED_COMPRESSION_TYPE).
     A batch that an idempotent producer sends again is answered with its first offset and not appended.
@@ -38,7 +39,8 @@ appendToLocalLog; ProduceRequest.validateRecords.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from wirekafka.api.produce.messages import (
     BatchIndexAndErrorMessage,
@@ -65,6 +67,8 @@ from wirekafka.api.registry import Call, Encode, serves
 from wirekafka.api.shortcuts import NO_OFFSETS, finder_of_topic
 from wirekafka.errors import ErrorCode, KafkaError, ProtocolError
 from wirekafka.names import format_topic_id
+from wirekafka.pending import Pending
+from wirekafka.replication.delayed_produce import Appended, DelayedProduce
 
 if TYPE_CHECKING:
     from wirekafka.broker import Broker
@@ -105,14 +109,16 @@ def _make_shortcut(
         is_acks_all=call.request.acks == ACKS_ALL,
         find_topic=find_topic,
         index=index,
+        clock=broker.clock,
+        timeout_ms=call.request.timeout_ms,
         success=frame_answer(0, success),
         failure=lambda correlation_id, *why: frame_answer(correlation_id, _failure(index, *why)),
     )
 
 
 @serves(0, ProduceRequest, ProduceResponse, versions=range(14), flexible_since=FIRST_FLEXIBLE_VERSION, shortcut=_make_shortcut)
-def produce(broker: Broker, call: Call[ProduceRequest]) -> ProduceResponse | None:
-    """Appends what can be appended, and says of each partition how it went.
+def produce(broker: Broker, call: Call[ProduceRequest]) -> ProduceResponse | Pending[Any] | None:
+    """Appends what can be appended, and says of each partition how it went; with acks=all, once all is committed.
 
     Raises:
         ProtocolError: an error where the producer wants no answer.
@@ -129,12 +135,17 @@ def produce(broker: Broker, call: Call[ProduceRequest]) -> ProduceResponse | Non
     broker.purgatory.hold()
     try:
         responses = []
+        uncommitted: list[Appended] = []
         for data in request.topic_data:
             topic = data.topic_id if is_by_id else data.name
-            answers = [_append(broker, call, topic, partition, refusal, refused) for partition in data.partition_data]
+            answers = [_append(broker, call, topic, each, refusal, refused, uncommitted) for each in data.partition_data]
             responses.append(TopicProduceResponse(name=data.name, topic_id=data.topic_id, partition_responses=answers))
     finally:
         broker.purgatory.release()
+    if uncommitted:
+        delayed = DelayedProduce(broker.clock, timeout_ms=request.timeout_ms, answer=lambda: ProduceResponse(responses=responses))
+        delayed.wait_for(uncommitted)
+        return delayed.pending
     if request.acks:
         return ProduceResponse(responses=responses)
     _close_on_error(responses)
@@ -155,8 +166,13 @@ def _append(
     data: PartitionProduceData,
     refusal: KafkaError | None,
     refused: Refused,
+    uncommitted: list[Appended],
 ) -> PartitionProduceResponse:
-    """Appends the records of one partition, and answers for it."""
+    """Appends the records of one partition, and answers for it.
+
+    Args:
+        uncommitted: takes the records in if the request waits for their commit.
+    """
     index = data.index
     log_start_offset = -1
     try:
@@ -178,12 +194,15 @@ def _append(
     except KafkaError as error:
         return _failure(index, error, log_start_offset)
     append_time = info.log_append_time_ms
-    return PartitionProduceResponse(
+    answer = PartitionProduceResponse(
         index=index,
         base_offset=info.base_offset,
         log_append_time_ms=-1 if append_time is None else append_time,
         log_start_offset=info.log_start_offset,
     )
+    if call.request.acks == ACKS_ALL and info.last_offset >= partition.log.high_watermark:
+        uncommitted.append(Appended(partition, info.last_offset + 1, partial(setattr, answer, "error_code")))
+    return answer
 
 
 def _failure(index: int, error: KafkaError, log_start_offset: int) -> PartitionProduceResponse:

@@ -77,16 +77,13 @@ def without_transactional_id() -> KafkaError:
 
 
 def check_in_sync_replicas(partition: Partition) -> None:
-    """Checks that enough replicas are in sync for acks=all.
+    """Raises unless enough replicas are in sync for acks=all.
 
     Raises:
         KafkaError: NOT_ENOUGH_REPLICAS.
 
-    A partition that has fewer replicas than `min.insync.replicas` is asked for all it has.
-
-    Source: Partition.appendRecordsToLeader, effectiveMinIsr.
+    Source: Partition.appendRecordsToLeader.
     """
-    least = min(partition.log.config.min_insync_replicas, len(partition.replicas))
-    if len(partition.in_sync_replicas) < least:
-        count = len(partition.in_sync_replicas)
+    if not partition.has_enough_in_sync_replicas:
+        count, least = len(partition.in_sync_replicas), partition.log.config.min_insync_replicas
         raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, f"{count} in sync, min.insync.replicas is {least}")

@@ -24,14 +24,18 @@ from wirekafka.api.produce.rules import (
 )
 from wirekafka.api.registry import Call
 from wirekafka.api.shortcuts import NO_OFFSETS
-from wirekafka.errors import KafkaError
+from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.names import NO_TIMESTAMP
+from wirekafka.pending import Pending
+from wirekafka.replication.delayed_produce import Appended, DelayedProduce
 from wirekafka.wire.batch import HEADER_SIZE, MAGIC, MAGIC_OFFSET, TRANSACTIONAL_MASK
 from wirekafka.wire.codec import read_unsigned_varint, unsigned_varint
 
 if TYPE_CHECKING:
     from wirekafka.api.produce.messages import ProduceRequest
+    from wirekafka.clock import Clock
     from wirekafka.metadata.topics import Topic
+    from wirekafka.replication.partition import Partition
 
 _OFFSETS = struct.Struct(">qqq")
 _INT32 = struct.Struct(">i")
@@ -65,11 +69,23 @@ class ProduceShortcut:
         is_acks_all: enough replicas must be in sync.
         find_topic: looks the topic up.
         index: the partition's number.
+        timeout_ms: how long a request waits for the commit of its batch, with acks=all.
         success: a framed answer with `NO_OFFSETS` in it.
         failure: frames the answer to a batch that was refused, from correlation id, error, and log start offset.
     """
 
-    __slots__ = ("_answer", "_failure", "_find_topic", "_head_size", "_index", "_is_acks_all", "_is_flexible", "_offsets_at")
+    __slots__ = (
+        "_answer",
+        "_clock",
+        "_failure",
+        "_find_topic",
+        "_head_size",
+        "_index",
+        "_is_acks_all",
+        "_is_flexible",
+        "_offsets_at",
+        "_timeout_ms",
+    )
 
     def __init__(
         self,
@@ -79,6 +95,8 @@ class ProduceShortcut:
         is_acks_all: bool,
         find_topic: Callable[[], Topic | None],
         index: int,
+        clock: Clock,
+        timeout_ms: int,
         success: bytes,
         failure: Callable[[int, KafkaError, int], bytes],
     ) -> None:
@@ -87,6 +105,8 @@ class ProduceShortcut:
         self._is_acks_all = is_acks_all
         self._find_topic = find_topic
         self._index = index
+        self._clock = clock
+        self._timeout_ms = timeout_ms
         self._answer = bytearray(success)
         self._offsets_at = success.index(_OFFSETS.pack(*NO_OFFSETS))
         self._failure = failure
@@ -95,8 +115,8 @@ class ProduceShortcut:
         """See `Shortcut`: it goes by the head alone."""
         return True
 
-    def answer(self, frame: memoryview, correlation_id: int, now_ms: int) -> bytes | None:
-        """Appends the batch and returns the framed answer; None if the ordinary way must be gone, and nothing has happened.
+    def answer(self, frame: memoryview, correlation_id: int, now_ms: int) -> bytes | Pending[bytes] | None:
+        """Appends the batch and returns the framed answer; None, and nothing has happened, if the handler must do it.
 
         Args:
             frame: a request with this head, up to its end.
@@ -140,4 +160,19 @@ class ProduceShortcut:
             NO_TIMESTAMP if append_time_ms is None else append_time_ms,
             info.log_start_offset,
         )
+        if self._is_acks_all and not partition.is_sole_replica and info.last_offset >= partition.log.high_watermark:
+            end_offset = info.last_offset + 1
+            return self._answer_on_commit(partition, end_offset, correlation_id, log_start_offset, bytes(answer))
         return bytes(answer)
+
+    def _answer_on_commit(
+        self, partition: Partition, end_offset: int, correlation_id: int, log_start_offset: int, success: bytes
+    ) -> Pending[bytes]:
+        failures: list[ErrorCode] = []
+
+        def answer() -> bytes:
+            return self._failure(correlation_id, KafkaError(failures[0]), log_start_offset) if failures else success
+
+        delayed = DelayedProduce(self._clock, timeout_ms=self._timeout_ms, answer=answer)
+        delayed.wait_for([Appended(partition, end_offset, failures.append)])
+        return delayed.pending

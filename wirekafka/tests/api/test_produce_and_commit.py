@@ -1,0 +1,178 @@
+"""Produce with acks=all where an append is not a commit: a second replica is in sync, and the test moves the high watermark."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from wirekafka.api.fetch.messages import FetchPartition, FetchRequest, FetchTopic
+from wirekafka.api.produce.messages import PartitionProduceData, ProduceRequest, TopicProduceData
+from wirekafka.errors import ErrorCode
+from wirekafka.pending import Pending
+from wirekafka.replication.partition import Partition
+from wirekafka.server.dispatch import Dispatcher
+from wirekafka.tests.api.data_plane import NOW_MS, Caller, batch, run, values_of, wait_for
+from wirekafka.tests.server.frames import client, request
+from wirekafka.wire.codec import decode, encode
+
+VERSION = 11
+FOLLOWER = 99
+
+
+def replicated(caller: Caller, partition_count: int = 1, **settings: str) -> list[Partition]:
+    """A topic whose partitions have a follower in sync."""
+    overrides = {name.replace("_", "."): value for name, value in settings.items()}
+    partitions = caller.broker.topics.create("flights", partition_count, overrides).partitions
+    for partition in partitions:
+        partition.set_replicas((partition.leader, FOLLOWER), (partition.leader, FOLLOWER))
+    return partitions
+
+
+def produce(caller: Caller, *indexes: int, acks: int = -1, records: Any = None) -> Any:
+    return caller.ask(message(*indexes, acks=acks, records=records), VERSION)
+
+
+def message(*indexes: int, acks: int = -1, records: Any = None) -> ProduceRequest:
+    data = [PartitionProduceData(index=index, records=records or batch(b"value")) for index in indexes or (0,)]
+    return ProduceRequest(acks=acks, timeout_ms=1000, topic_data=[TopicProduceData(name="flights", partition_data=data)])
+
+
+def codes(response: Any) -> list[int]:
+    return [answer.error_code for answer in response.responses[0].partition_responses]
+
+
+def fetched(caller: Caller) -> list[bytes | None]:
+    asked = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)
+    answer = caller.ask(FetchRequest(max_bytes=1 << 20, topics=[FetchTopic(topic="flights", partitions=[asked])]), 12)
+    return values_of(answer.responses[0].partitions[0].records)
+
+
+def test_produce_with_acks_all_is_answered_once_the_high_watermark_passes_its_records(tmp_path: Path) -> None:
+    async def body(caller: Caller) -> None:
+        [partition] = replicated(caller)
+        first, second = produce(caller), produce(caller)
+        assert fetched(caller) == []
+        partition.advance_high_watermark(1)
+        assert (first.is_done, second.is_done) == (True, False)
+        assert fetched(caller) == [b"value"]
+        partition.advance_high_watermark(2)
+        answer = (await wait_for(second)).responses[0].partition_responses[0]
+        assert (answer.error_code, answer.base_offset) == (0, 1)
+
+    run(body, tmp_path)
+
+
+@pytest.mark.parametrize("acks", [0, 1])
+def test_produce_with_other_acks_does_not_wait_for_the_commit(tmp_path: Path, acks: int) -> None:
+    async def body(caller: Caller) -> None:
+        replicated(caller)
+        assert not isinstance(produce(caller, acks=acks), Pending)
+        assert fetched(caller) == []
+
+    run(body, tmp_path)
+
+
+def test_produce_to_several_partitions_waits_for_the_last_commit(tmp_path: Path) -> None:
+    async def body(caller: Caller) -> None:
+        first, second = replicated(caller, 2)
+        pending = produce(caller, 0, 1)
+        second.advance_high_watermark(1)
+        assert not pending.is_done
+        first.advance_high_watermark(1)
+        assert codes(await wait_for(pending)) == [0, 0]
+
+    run(body, tmp_path)
+
+
+def test_produce_whose_records_are_not_committed_in_time_times_out_where_they_are_not(tmp_path: Path) -> None:
+    async def body(caller: Caller) -> None:
+        first, _ = replicated(caller, 2)
+        pending = produce(caller, 0, 1)
+        first.advance_high_watermark(1)
+        assert codes(await wait_for(pending)) == [0, ErrorCode.REQUEST_TIMED_OUT]
+
+    run(body, tmp_path)
+
+
+def test_produce_committed_with_too_few_replicas_in_sync_says_so(tmp_path: Path) -> None:
+    async def body(caller: Caller) -> None:
+        [partition] = replicated(caller, min_insync_replicas="2")
+        pending = produce(caller)
+        partition.set_replicas(partition.replicas, (partition.leader,))
+        assert codes(await wait_for(pending)) == [ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND]
+        assert codes(produce(caller)) == [ErrorCode.NOT_ENOUGH_REPLICAS]
+
+    run(body, tmp_path)
+
+
+def test_produce_whose_partition_is_lost_before_the_commit_says_so(tmp_path: Path) -> None:
+    async def body(caller: Caller) -> None:
+        [partition] = replicated(caller)
+        pending = produce(caller)
+        partition.close()
+        assert codes(await wait_for(pending)) == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
+
+    run(body, tmp_path)
+
+
+def test_produce_of_a_duplicate_waits_for_the_commit_of_the_first(tmp_path: Path) -> None:
+    async def body(caller: Caller) -> None:
+        [partition] = replicated(caller)
+        fields = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0}
+        first, again = (produce(caller, records=batch(b"value", **fields)) for _ in range(2))
+        assert partition.log.log_end_offset == 1
+        partition.advance_high_watermark(1)
+        assert codes(await wait_for(first)) == codes(await wait_for(again)) == [0]
+
+    run(body, tmp_path)
+
+
+def test_produce_whose_client_leaves_waits_for_nothing(tmp_path: Path) -> None:
+    async def body(caller: Caller) -> None:
+        [partition] = replicated(caller)
+        produce(caller).abandon()
+        partition.advance_high_watermark(1)
+        assert fetched(caller) == [b"value"]
+
+    run(body, tmp_path)
+
+
+def test_produce_requests_that_timed_out_leave_nothing_in_the_partition(tmp_path: Path) -> None:
+    async def body(caller: Caller) -> None:
+        [partition] = replicated(caller)
+        for _ in range(10):
+            await wait_for(produce(caller))
+        assert len(partition._commit_waits) <= 1
+
+    run(body, tmp_path)
+
+
+@pytest.mark.parametrize("is_committed", [True, False])
+def test_produce_by_shortcut_waits_for_the_commit_too(tmp_path: Path, is_committed: bool) -> None:
+    async def body(caller: Caller) -> None:
+        [partition] = replicated(caller)
+        dispatcher, by = Dispatcher(caller.broker), client()
+
+        def send(correlation_id: int) -> Any:
+            frame = request(0, VERSION, correlation_id, b"\0" + encode(message(), VERSION, True))
+            return dispatcher.handle(memoryview(bytearray(frame))[4:], by, NOW_MS)
+
+        partition.set_replicas((partition.leader,), (partition.leader,))
+        send(1)
+        route = dispatcher._routes[VERSION]
+        assert route.shortcuts
+        route.handler = None  # type: ignore[assignment]
+        partition.set_replicas((partition.leader, FOLLOWER), (partition.leader, FOLLOWER))
+        pending = send(2)
+        assert isinstance(pending, Pending)
+        if is_committed:
+            partition.advance_high_watermark(2)
+        answer = await wait_for(pending)
+        assert struct.unpack_from(">i", answer, 4)[0] == 2
+        found = decode(type(route.api.response()), VERSION, True, memoryview(answer)[9:])
+        assert codes(found) == [0 if is_committed else ErrorCode.REQUEST_TIMED_OUT]
+
+    run(body, tmp_path)
