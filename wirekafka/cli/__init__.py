@@ -1,7 +1,7 @@
-"""The command line: `wirekafka serve` runs a broker, `wirekafka log` looks into data directories.
+"""The command line: `wirekafka serve` runs a broker, `wirekafka config` checks its settings, `wirekafka log` reads its files.
 
-Rules of this room: a module for each subject, which imports what it needs once its command runs. Exit codes: 0 all is well,
-1 it is not, 2 asked for something wrong.
+Rules of this room: one module for each subject. A module imports the rest of the package only when its command runs. Exit codes:
+0 success, 1 failure, 2 wrong arguments or settings.
 """
 
 from __future__ import annotations
@@ -10,10 +10,11 @@ import click
 
 from wirekafka import __version__
 from wirekafka.cli.log import log as log_group
+from wirekafka.cli.output import SafeOutputGroup
 from wirekafka.cli.serve import serve as serve_command
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.group(cls=SafeOutputGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(__version__, prog_name="wirekafka", message="%(prog)s %(version)s")
 def main() -> None:
     """A Kafka broker in Python."""

@@ -107,11 +107,11 @@ def verify(directory: str, reads_records: bool, keep_going: bool) -> None:
 
     Exits with 1 and names file, position and offset of the first damage, if there is any.
     """
-    from wirekafka.inspection.files import files_in, partition_folders
+    from wirekafka.inspection.files import holds_data
     from wirekafka.inspection.verification import log_bytes_in, verify
 
     with _reading():
-        if not files_in(directory) and not partition_folders(directory):
+        if not holds_data(directory):
             raise click.UsageError(f"{directory} is neither a data directory nor the folder of a partition.")
         damages = []
         with _progress(log_bytes_in(directory), "Checking", is_wanted=True) as advance:
@@ -144,13 +144,13 @@ def _summary(checked: Checked) -> str:
 
 @contextmanager
 def _reading() -> Iterator[None]:
+    """Ends the command with one line if a file cannot be read. An error without a file is one of stdout, see `output`."""
     try:
         yield
-    except BrokenPipeError:
-        # Whoever read the rows has seen enough.
-        raise
     except OSError as error:
-        _fail(f"cannot read {error.filename}: {error.strerror}" if error.filename else str(error))
+        if not error.filename:
+            raise
+        _fail(f"cannot read {error.filename}: {error.strerror}")
 
 
 def _fail(message: str) -> NoReturn:

@@ -17,6 +17,7 @@ from wirekafka.config.definition import (
     at_least,
     between,
     items_like,
+    items_of,
     nonempty_list,
     table_of,
 )
@@ -103,6 +104,29 @@ _SERVER = (
         Type.STRING,
         "",
         "Exceptions to max.connections.per.ip, such as `127.0.0.1:200,::1:10`. Hosts are given by their addresses, not by names.",
+    ),
+)
+
+_TAKEOVER = (
+    Setting(
+        "metadata.log.dir",
+        Type.STRING,
+        None,
+        "Where Apache Kafka kept its metadata log, if not in log.dirs. It is read when Apache Kafka's topics are taken over.",
+    ),
+    Setting(
+        "wirekafka.takeover.settings",
+        Type.STRING,
+        None,
+        "A file with the settings of topics that are taken over from Apache Kafka without a KRaft metadata log: the output of "
+        "`kafka-configs.sh --describe --entity-type topics`.",
+    ),
+    Setting(
+        "wirekafka.takeover.without",
+        Type.LIST,
+        [],
+        "What may be lost when Apache Kafka's topics are taken over. The broker refuses to start if anything else would be lost.",
+        items_of("settings", "partitions", "acls", "users", "quotas"),
     ),
 )
 
@@ -240,6 +264,6 @@ _GROUPS = (
 )
 
 BROKER_SETTINGS: dict[str, Setting] = table_of(
-    *_SERVER, *_REQUESTS, *_TOPICS, *_TRANSACTIONS, *_GROUPS, *LOG_SETTINGS, *CONSUMER_SETTINGS, *SHARE_SETTINGS
+    *_SERVER, *_TAKEOVER, *_REQUESTS, *_TOPICS, *_TRANSACTIONS, *_GROUPS, *LOG_SETTINGS, *CONSUMER_SETTINGS, *SHARE_SETTINGS
 )
 """Every honoured setting of a broker, by name."""

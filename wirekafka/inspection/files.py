@@ -123,6 +123,11 @@ def holds_partition(folder: str) -> bool:
     return bool(kinds & {Kind.LOG, Kind.PARTITION_METADATA, Kind.LEADER_EPOCHS})
 
 
+def holds_data(root: str) -> bool:
+    """Whether a folder is a data directory or a partition's folder: its name alone says nothing, a file of a broker does."""
+    return bool(files_in(root)) or any(files_in(folder) for folder in partition_folders(root))
+
+
 def size_of(path: str) -> int:
     """The size of a file; 0 if it is gone."""
     with suppress(FileNotFoundError):

@@ -37,6 +37,7 @@ from wirekafka.inspection.files import (
     size_of,
 )
 from wirekafka.inspection.index_checks import IndexCheck, MissingFile, OffsetIndexCheck, TimeIndexCheck, TransactionIndexCheck
+from wirekafka.inspection.journal import topics_in_journal
 from wirekafka.log.checkpoint import (
     META_PROPERTIES,
     PARTITION_METADATA,
@@ -118,6 +119,7 @@ class Verification:
                 self._check_partition_at_rest(folder)
             except DamageError as damage:
                 yield damage
+        yield from self._missing_partitions()
 
     # The data directory's own files
 
@@ -138,11 +140,34 @@ class Verification:
                 except MalformedFileError as error:
                     yield DamageError(path, str(error))
 
+    def _missing_partitions(self) -> Iterator[DamageError]:
+        """The partitions that a checkpoint promises records of, and that have no folder.
+
+        Folders of a deleted topic are removed before the checkpoints are rewritten. So a missing folder is no damage while a
+        broker is running, or if the journal of topics does not know the topic.
+        """
+        present = {partition_of_folder(os.path.basename(folder)) for folder in partition_folders(self.root)}
+        known_topics = topics_in_journal(self.root)
+        reported = set()
+        for path, offsets in self._checkpoints.items():
+            for partition, offset in offsets.items():
+                if offset <= 0 or partition in present or partition in reported:
+                    continue
+                reported.add(partition)
+                reason = f"{partition} has records up to offset {offset} according to this file, but no folder"
+                if self.is_live or (known_topics is not None and partition.topic not in known_topics):
+                    self.notes.append(f"{path}: {reason}; the topic was deleted, or a running broker is deleting it")
+                else:
+                    yield DamageError(path, reason, offset=0)
+
     def check_checkpoints(self, folder: str, end_offset: int) -> None:
-        """Checks that no checkpoint promises more of a partition than its log has.
+        """Raises unless the log of a partition has all the records that the checkpoints promise.
+
+        Args:
+            end_offset: of the log; 0 if it has no segment.
 
         Raises:
-            DamageError: one does.
+            DamageError: a checkpoint names a later offset.
         """
         partition = partition_of_folder(os.path.basename(folder))
         if partition is None:
@@ -150,7 +175,7 @@ class Verification:
         for path, offsets in self._checkpoints.items():
             offset = offsets.get(partition, 0)
             if offset > end_offset:
-                reason = f"{partition} is said to have records up to {offset}, its log ends before {end_offset}"
+                reason = f"{partition} has records up to offset {offset} according to this file, but its log ends at {end_offset}"
                 raise DamageError(path, reason, offset=end_offset)
 
     # A partition
@@ -241,8 +266,7 @@ class _PartitionCheck:
                 self._check_producers(name)
         self._check_epochs()
         self._check_metadata()
-        if logs:
-            self._verification.check_checkpoints(self._folder, self._end_offset)
+        self._verification.check_checkpoints(self._folder, self._end_offset)
 
     def _path(self, name: str) -> str:
         return os.path.join(self._folder, name)

@@ -63,8 +63,7 @@ class ProducerIds:
             start = max(self._next_id, self._first_free_id())
             end = start + BLOCK_SIZE - 1
             assert end <= MAX_PRODUCER_ID, "all producer ids are taken"
-            block = {"version": 1, "broker": self._node_id, "block_start": str(start), "block_end": str(end)}
-            self._storage.write_file(self._path, json.dumps(block).encode(), sync=True)
+            self._storage.write_file(self._path, _block(self._node_id, start, end), sync=True)
         except OSError as error:
             log.error("Cannot take a block of producer ids", path=self._path, error=str(error))
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "no block of producer ids can be taken") from error
@@ -80,3 +79,22 @@ class ProducerIds:
         except (ValueError, KeyError, TypeError) as error:
             log.warning("The block of producer ids is damaged, begins after those in the logs", path=self._path, error=str(error))
             return self._greatest_known() + 1
+
+
+def write_block(storage: Storage, path: str, *, node_id: int, next_id: int) -> None:
+    """Notes that all producer ids below `next_id` are taken.
+
+    Durability: on disk when it returns.
+
+    Raises:
+        KafkaError: KAFKA_STORAGE_ERROR, if the file cannot be written.
+    """
+    try:
+        storage.write_file(path, _block(node_id, max(0, next_id - BLOCK_SIZE), next_id - 1), sync=True)
+    except OSError as error:
+        raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{path} cannot be written: {error}") from error
+
+
+def _block(node_id: int, start: int, end: int) -> bytes:
+    block = {"version": 1, "broker": node_id, "block_start": str(start), "block_end": str(end)}
+    return json.dumps(block).encode()

@@ -2,8 +2,8 @@
 
 Theory of operation: the journal of `store` says which topics there are; the folders of the data directories hold their
 records. A change goes to the journal first and to folders afterwards, so after a crash in between a created topic is there,
-with empty partitions, and a deleted one is not. A folder that the journal does not know was moved in from Apache Kafka: its
-topic is adopted, under the id that its partition.metadata names.
+with empty partitions, and a deleted one is not. A topic whose folders the journal does not know was moved in from Apache Kafka:
+`takeover` decides what becomes of it.
 
 Rules of this file:
     Invariant: a topic in the table has all its partitions open, numbered from 0.
@@ -27,6 +27,7 @@ from wirekafka.metadata.features import Features
 from wirekafka.metadata.group_configs import GroupConfigs
 from wirekafka.metadata.internal_topics import INTERNAL
 from wirekafka.metadata.store import MetadataStore
+from wirekafka.metadata.takeover import take_over, topic_id_mismatch
 from wirekafka.metadata.topic_names import check_topic_name, collision_key
 from wirekafka.names import INTERNAL_TOPICS, TopicPartition, format_topic_id, new_topic_id
 from wirekafka.replication.partition import Partition
@@ -434,7 +435,10 @@ class Topics:
     def _adopt(self, found: Iterable[tuple[TopicPartition, bytes | None]]) -> None:
         """Brings the journal and the folders together.
 
-        Folders of a deleted topic are deleted now. Folders of a topic that the journal does not know make a topic.
+        Folders of a deleted topic are deleted now. Topics that the journal does not know are taken over.
+
+        Raises:
+            KafkaError: INCONSISTENT_TOPIC_ID, if a folder belongs to another topic of the same name; else as `take_over`.
         """
         # A directory that is offline may hold folders of deleted topics.
         are_gone = self._logs.is_complete
@@ -446,14 +450,15 @@ class Topics:
             elif stored is None:
                 unknown[name.topic][name.partition] = topic_id
             elif topic_id is not None and topic_id != stored.topic_id:
-                raise _mismatch(name, topic_id, stored.topic_id)
+                raise topic_id_mismatch(name, topic_id, stored.topic_id)
             elif name.partition >= stored.partition_count:
                 self._store.put_topic(name.topic, stored.topic_id, name.partition + 1, stored.overrides)
         if are_gone and self._store.deleted:
             self._logs.sync_directories()
             self._store.forget_deleted()
-        for topic, folders in unknown.items():
-            self._adopt_topic(topic, folders)
+        if unknown:
+            take_over(unknown, self._config, self._logs.storage, self._store)
+            self._apply_broker_configs()
 
     def _is_deleted(self, name: TopicPartition) -> bool:
         try:
@@ -461,25 +466,6 @@ class Topics:
         except KafkaError:
             return False
         return True
-
-    def _adopt_topic(self, name: str, folders: Mapping[int, bytes | None]) -> None:
-        topic_ids = {topic_id for topic_id in folders.values() if topic_id is not None}
-        if len(topic_ids) > 1:
-            first, second, *_ = sorted(topic_ids)
-            index = next(index for index, topic_id in folders.items() if topic_id == second)
-            raise _mismatch(TopicPartition(name, index), second, first)
-        topic_id = topic_ids.pop() if topic_ids else new_topic_id()
-        partition_count = max(folders) + 1
-        internal = INTERNAL.get(name)
-        kept = ("cleanup.policy", "retention.ms")
-        overrides = {} if internal is None else {key: internal.overrides[key] for key in kept if key in internal.overrides}
-        self._store.put_topic(name, topic_id, partition_count, overrides)
-        log.warning(
-            "Took over a topic whose folders were moved in; its settings did not come along",
-            topic=name,
-            partitions=partition_count,
-            missing_partitions=partition_count - len(folders),
-        )
 
 
 def check_assignment(broker_ids: Sequence[int], node_id: int) -> None:
@@ -509,10 +495,3 @@ def _configure(topic: Topic, log_config: LogConfig) -> None:
     topic.log_config = log_config
     for partition in topic.partitions:
         partition.log.update_config(log_config)
-
-
-def _mismatch(name: TopicPartition, found: bytes, expected: bytes) -> KafkaError:
-    message = (
-        f"the folder {name} belongs to topic id {format_topic_id(found)}, but topic {name.topic} has {format_topic_id(expected)}"
-    )
-    return KafkaError(ErrorCode.INCONSISTENT_TOPIC_ID, message)

@@ -85,6 +85,39 @@ def test_asking_for_what_is_not_there_exits_with_2(tmp_path: Path) -> None:
     assert run("dump", tmp_path, "--format", "xml").exit_code == 2
 
 
+def test_verify_of_a_directory_whose_folders_only_sound_like_partitions_exits_with_2(tmp_path: Path) -> None:
+    (tmp_path / "python-3").mkdir()
+    (tmp_path / "python-3" / "site.py").touch()
+    assert run("verify", tmp_path).exit_code == 2
+
+
+def test_verify_of_an_emptied_partition_exits_with_1(folder: Path) -> None:
+    for path in folder.iterdir():
+        path.unlink()
+    result = run("verify", folder.parent)
+    assert result.exit_code == 1
+    assert "topic-0 has records up to offset 120" in result.output
+
+
+@pytest.mark.parametrize("command", [("verify",), ("dump",), ("dump", "--format", "jsonl", "--records")])
+def test_output_on_a_full_disk_is_one_line_and_exit_code_1(folder: Path, command: tuple[str, ...]) -> None:
+    program = [sys.executable, "-m", "wirekafka", "log", *command, str(folder.parent)]
+    with open("/dev/full", "w") as full:
+        ended = subprocess.run(program, stdout=full, stderr=subprocess.PIPE, text=True, timeout=30, check=False)
+    assert ended.returncode == 1
+    assert ended.stderr == "wirekafka: cannot write the output: No space left on device\n"
+
+
+def test_output_into_a_closed_pipe_ends_quietly(folder: Path) -> None:
+    program = [sys.executable, "-m", "wirekafka", "log", "dump", str(folder), "--records", "--format", "jsonl"]
+    with subprocess.Popen(program, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait(30) == 1
+
+
 def test_dump_as_json_lines_gives_an_object_for_every_batch_and_record(folder: Path) -> None:
     result = run("dump", folder, "--records", "--format", "jsonl")
     assert result.exit_code == 0

@@ -72,6 +72,41 @@ def test_verify_of_an_offset_index_that_names_the_last_of_several_batches_is_sou
     assert not look(folder)[1]
 
 
+def two_segments(root: Path, offset_entries: bytes, time_entries: bytes) -> Path:
+    """A sealed segment of the batches 0-1, 2-3 and 4-5 with these indexes, and an active one after it; returns the sealed log."""
+    log = write_log(root, batch_at(0), batch_at(2), batch_at(4))
+    log.with_suffix(".index").write_bytes(offset_entries)
+    log.with_suffix(".timeindex").write_bytes(time_entries)
+    write_log(root, batch_at(6), base_offset=6)
+    return log
+
+
+@pytest.mark.parametrize(("awaited", "is_damage"), [(5, False), (6, True), (4, True)])
+def test_verify_of_the_last_offset_entry_of_a_sealed_segment_needs_a_batch_that_ends_there(
+    tmp_path: Path, awaited: int, *, is_damage: bool
+) -> None:
+    size = len(batch_at(0))
+    log = two_segments(tmp_path, OFFSET_ENTRY.pack(awaited, size), TIME_ENTRY.pack(NOW_MS, 1))
+    if not is_damage:
+        assert not look(tmp_path)[1]
+        return
+    damage = only_damage(tmp_path)
+    assert (damage.path, damage.offset) == (str(log.with_suffix(".index")), awaited)
+
+
+def test_verify_of_the_last_offset_entry_of_an_active_segment_may_be_ahead_of_the_batches(tmp_path: Path) -> None:
+    log = write_log(tmp_path, batch_at(0))
+    log.with_suffix(".index").write_bytes(OFFSET_ENTRY.pack(3, 0))
+    assert not look(tmp_path)[1]
+
+
+@pytest.mark.parametrize("second", [(NOW_MS, 3), (NOW_MS + 1, 1)], ids=["same timestamp", "same offset"])
+def test_verify_of_a_time_index_whose_entries_do_not_ascend_names_the_second(tmp_path: Path, second: tuple[int, int]) -> None:
+    log = two_segments(tmp_path, OFFSET_ENTRY.pack(3, len(batch_at(0))), TIME_ENTRY.pack(NOW_MS, 1) + TIME_ENTRY.pack(*second))
+    damage = only_damage(tmp_path)
+    assert (damage.path, damage.position) == (str(log.with_suffix(".timeindex")), TIME_ENTRY.size)
+
+
 @pytest.mark.parametrize(
     "change",
     [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import struct
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from wirekafka.log.checkpoint import (
 )
 from wirekafka.log.epochs import FILE_NAME as EPOCHS_FILE
 from wirekafka.log.producer_state import Producers
+from wirekafka.metadata.store import FILE_NAME
 from wirekafka.names import TopicPartition
 from wirekafka.tests.inspection.folders import (
     BATCHES,
@@ -288,6 +290,20 @@ def test_verify_of_a_snapshot_behind_the_end_of_the_log_names_it(folder: Path) -
     assert (damage.path, damage.offset) == (str(segment_file(folder, BATCHES + 1, ".snapshot")), BATCHES + 1)
 
 
+@pytest.mark.parametrize(("last_offset", "is_damage"), [(ACTIVE - 1, False), (ACTIVE, True)])
+def test_verify_of_a_snapshot_may_know_batches_up_to_its_own_offset(folder: Path, last_offset: int, *, is_damage: bool) -> None:
+    producers = Producers(ACTIVE)
+    producers.replay(BatchHeader(batch_at(last_offset, 1, producer_id=7, producer_epoch=0, base_sequence=0)))
+    segment_file(folder, ACTIVE, ".snapshot").write_bytes(producers.write_snapshot())
+    assert bool(look(folder)[1]) == is_damage
+
+
+def test_verify_of_a_snapshot_at_the_end_of_the_log_is_sound(folder: Path) -> None:
+    snapshot = segment_file(folder, BATCHES, ".snapshot")
+    assert snapshot.exists()
+    assert not look(folder)[1]
+
+
 @pytest.mark.parametrize("lines", [["0 0", "0 5"], ["1 5", "2 3"], ["x"]])
 def test_verify_of_leader_epochs_that_do_not_ascend_names_the_file(folder: Path, lines: list[str]) -> None:
     (folder / EPOCHS_FILE).write_bytes(write_lines(lines))
@@ -323,9 +339,58 @@ def test_verify_of_malformed_partition_metadata_names_it(folder: Path) -> None:
 
 @pytest.mark.parametrize("name", [HIGH_WATERMARKS, RECOVERY_POINTS])
 def test_verify_of_a_checkpoint_that_promises_more_than_the_log_has_names_it(root: Path, name: str) -> None:
-    (root / name).write_bytes(write_offsets({PARTITION: BATCHES + 1, TopicPartition("gone", 0): 5}))
+    (root / name).write_bytes(write_offsets({PARTITION: BATCHES + 1}))
     damage = only_damage(root)
     assert (damage.path, damage.offset) == (str(root / name), BATCHES)
+
+
+def test_verify_of_a_partition_folder_that_was_emptied_names_the_checkpoint(root: Path, folder: Path) -> None:
+    for path in folder.iterdir():
+        path.unlink()
+    damage = only_damage(root)
+    assert (damage.path, damage.offset) == (str(root / RECOVERY_POINTS), 0)
+    assert "its log ends at 0" in damage.reason
+
+
+@pytest.mark.parametrize("name", [HIGH_WATERMARKS, RECOVERY_POINTS])
+def test_verify_of_a_partition_folder_that_was_removed_names_the_checkpoint(root: Path, folder: Path, name: str) -> None:
+    (root / RECOVERY_POINTS).unlink()
+    (root / name).write_bytes(write_offsets({PARTITION: BATCHES, TopicPartition("empty", 0): 0}))
+    shutil.rmtree(folder)
+    damage = only_damage(root)
+    assert (damage.path, damage.offset) == (str(root / name), 0)
+    assert "no folder" in damage.reason
+
+
+def test_verify_of_a_missing_partition_names_it_once_for_all_checkpoints(root: Path, folder: Path) -> None:
+    (root / HIGH_WATERMARKS).write_bytes(write_offsets({PARTITION: BATCHES}))
+    shutil.rmtree(folder)
+    only_damage(root)
+
+
+def test_verify_of_a_removed_folder_under_a_broker_is_a_note(root: Path, folder: Path) -> None:
+    shutil.rmtree(folder)
+    with held_by_a_broker(root):
+        verification, damages = look(root)
+    assert not damages
+    assert len(verification.notes) == 1
+
+
+@pytest.mark.parametrize(
+    ("journal", "is_damage"),
+    [
+        (b'{"topic":"topic"}\n', True),
+        (b'{"topic":"topic"}\n{"deleted":"id","topic":"topic"}\n', False),
+        (b'{"topic":"other"}\n', False),
+        (b"nonsense\n", True),
+    ],
+)
+def test_verify_of_a_removed_folder_is_damage_unless_the_journal_lacks_the_topic(
+    root: Path, folder: Path, journal: bytes, *, is_damage: bool
+) -> None:
+    shutil.rmtree(folder)
+    (root / FILE_NAME).write_bytes(journal)
+    assert bool(look(root)[1]) == is_damage
 
 
 def test_verify_of_several_partitions_names_the_first_damage_of_each(root: Path, folder: Path) -> None:

@@ -211,7 +211,7 @@ def test_topics_folders_moved_in_are_adopted_under_their_id(tmp_path: Path) -> N
     logs = MemoryLogs()
     topic_id = new_topic_id()
     logs.logs = {TopicPartition("flights-2013", index): FakeLog(topic_id) for index in (0, 2)}
-    topic = found(open_topics(tmp_path, logs), "flights-2013")
+    topic = found(open_topics(tmp_path, logs, wirekafka_takeover_without="settings,partitions"), "flights-2013")
     assert topic.topic_id == topic_id
     assert len(topic.partitions) == 3
     assert found(open_topics(tmp_path, logs), "flights-2013").topic_id == topic_id
@@ -220,7 +220,7 @@ def test_topics_folders_moved_in_are_adopted_under_their_id(tmp_path: Path) -> N
 def test_topics_folders_moved_in_without_an_id_get_one(tmp_path: Path) -> None:
     logs = MemoryLogs()
     logs.logs = {TopicPartition("old", 0): FakeLog(None)}
-    topic = found(open_topics(tmp_path, logs), "old")
+    topic = found(open_topics(tmp_path, logs, wirekafka_takeover_without="settings"), "old")
     assert found(open_topics(tmp_path, logs), "old").topic_id == topic.topic_id
 
 

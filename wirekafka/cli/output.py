@@ -1,0 +1,44 @@
+"""What becomes of a command whose output cannot be written: one line on stderr and exit code 1, and never a traceback.
+
+Python writes the last part of stdout when the process ends, after every handler of errors. So stdout is flushed before that.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any, NoReturn
+
+import click
+
+COULD_NOT_WRITE = 1
+
+
+class SafeOutputGroup(click.Group):
+    """A group of commands that reports a full disk or a closed pipe behind stdout in one line."""
+
+    def main(self, *args: Any, **extra: Any) -> Any:
+        """Runs the command, and writes what is left of its output."""
+        try:
+            super().main(*args, **extra)
+        except SystemExit:
+            self._flush()
+            raise
+        except OSError as error:
+            if error.filename:
+                raise
+            _fail(error)
+
+    def _flush(self) -> None:
+        try:
+            sys.stdout.flush()
+        except OSError as error:
+            _fail(error)
+
+
+def _fail(error: OSError) -> NoReturn:
+    # Otherwise Python would try again when it ends, and print a traceback.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    if not isinstance(error, BrokenPipeError):
+        click.echo(f"wirekafka: cannot write the output: {error.strerror}", err=True)
+    sys.exit(COULD_NOT_WRITE)
