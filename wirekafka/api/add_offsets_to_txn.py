@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 from wirekafka.api.registry import Call, serves
 from wirekafka.coordinator.transactions.requests import ProducerIdentity, told_to_client
 from wirekafka.errors import KafkaError
+from wirekafka.metadata.operations import Operation, Resource
 from wirekafka.names import GROUP_METADATA_TOPIC, TopicPartition
 from wirekafka.wire.types import Int16, Int32, Int64, Message, String
 
@@ -46,6 +47,8 @@ class AddOffsetsToTxnResponse(Message):
 def add_offsets_to_txn(broker: Broker, call: Call[AddOffsetsToTxnRequest]) -> AddOffsetsToTxnResponse:
     """Adds the group's partition, or says why not."""
     request = call.request
+    call.authorize(Operation.WRITE, Resource.transactional_id(request.transactional_id))
+    call.authorize(Operation.READ, Resource.group(request.group_id))
     partition = TopicPartition(GROUP_METADATA_TOPIC, broker.groups.partition_of(request.group_id))
     producer = ProducerIdentity(request.producer_id, request.producer_epoch)
     try:

@@ -11,7 +11,7 @@ Versions:
     transactions v2. 5: TRANSACTION_ABORTABLE may be answered (KIP-890).
 
 Differs from Apache Kafka:
-    Versions 4 and 5 need no authorisation, for there is none here.
+    Nothing.
 
 Source: KafkaApis.handleAddPartitionsToTxnRequest.
 """
@@ -25,6 +25,7 @@ from wirekafka.api.registry import Call, serves
 from wirekafka.coordinator.transactions.requests import ProducerIdentity, told_to_client
 from wirekafka.coordinator.transactions.transaction import TRANSACTIONS_V2
 from wirekafka.errors import ErrorCode, KafkaError
+from wirekafka.metadata.operations import CLUSTER, Operation, Resource
 from wirekafka.names import TopicPartition
 from wirekafka.wire.types import Bool, Int16, Int32, Int64, Message, String, since, until
 
@@ -104,14 +105,13 @@ def _results(
     broker: Broker, call: Call[AddPartitionsToTxnRequest], transaction: AddPartitionsToTxnTransaction
 ) -> list[AddPartitionsToTxnTopicResult]:
     partitions = [TopicPartition(topic.name, index) for topic in transaction.topics for index in topic.partitions]
-    unknown = {partition for partition in partitions if not _exists(broker, partition)}
-    if unknown:
-        return _by_topic(
-            {
-                partition: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if partition in unknown else ErrorCode.OPERATION_NOT_ATTEMPTED
-                for partition in partitions
-            }
-        )
+    try:
+        _authorize(call, transaction)
+    except KafkaError as error:
+        return _by_topic(dict.fromkeys(partitions, error.code))
+    refused = {partition: code for partition in partitions if (code := _refusal(broker, call, partition)) is not None}
+    if refused:
+        return _by_topic({partition: refused.get(partition, ErrorCode.OPERATION_NOT_ATTEMPTED) for partition in partitions})
     try:
         errors = _ask_coordinator(broker, call.version, transaction, partitions)
     except KafkaError as error:
@@ -136,12 +136,27 @@ def _ask_coordinator(
     return {}
 
 
-def _exists(broker: Broker, partition: TopicPartition) -> bool:
+def _authorize(call: Call[AddPartitionsToTxnRequest], transaction: AddPartitionsToTxnTransaction) -> None:
+    """Raises unless the client may write to the transactional id, or is a broker.
+
+    Raises:
+        KafkaError: CLUSTER_AUTHORIZATION_FAILED, TRANSACTIONAL_ID_AUTHORIZATION_FAILED.
+    """
+    if call.version >= FIRST_VERSION_OF_BROKERS:
+        call.authorize(Operation.CLUSTER_ACTION, CLUSTER)
+    else:
+        call.authorize(Operation.WRITE, Resource.transactional_id(transaction.transactional_id))
+
+
+def _refusal(broker: Broker, call: Call[AddPartitionsToTxnRequest], partition: TopicPartition) -> ErrorCode | None:
+    """Why the partition cannot be added; None if it can."""
     try:
+        if call.version < FIRST_VERSION_OF_BROKERS:
+            call.authorize(Operation.WRITE, Resource.topic(partition.topic))
         broker.topics.find_partition(*partition)
-    except KafkaError:
-        return False
-    return True
+    except KafkaError as error:
+        return error.code
+    return None
 
 
 def _by_topic(errors: Mapping[TopicPartition, ErrorCode]) -> list[AddPartitionsToTxnTopicResult]:

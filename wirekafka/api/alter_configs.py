@@ -18,11 +18,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from wirekafka.api.registry import Call, serves
 from wirekafka.errors import ErrorCode, KafkaError
-from wirekafka.metadata.config_resources import Change, Operation, apply_changes, check_changes, find_resource
+from wirekafka.metadata.config_resources import (
+    AlterConfigOp,
+    Change,
+    apply_changes,
+    check_changes,
+    find_resource,
+    protected_resource,
+)
+from wirekafka.metadata.operations import Operation
 from wirekafka.wire.types import Bool, Int8, Int16, Int32, Message, NullableString, String, nullable
 
 if TYPE_CHECKING:
@@ -61,11 +69,13 @@ class AlterConfigsResponse(Message):
 def alter_configs(broker: Broker, call: Call[AlterConfigsRequest]) -> AlterConfigsResponse:
     """Answers one AlterConfigs request."""
     wanted = [
-        WantedChanges(each.resource_type, each.resource_name, [Change(it.name, Operation.SET, it.value) for it in each.configs])
+        WantedChanges(
+            each.resource_type, each.resource_name, [Change(it.name, AlterConfigOp.SET, it.value) for it in each.configs]
+        )
         for each in call.request.resources
     ]
     return AlterConfigsResponse(
-        responses=alter_each(broker, wanted, keeps_others=False, validate_only=call.request.validate_only)
+        responses=alter_each(broker, call, wanted, keeps_others=False, validate_only=call.request.validate_only)
     )
 
 
@@ -78,7 +88,7 @@ class WantedChanges(NamedTuple):
 
 
 def alter_each(
-    broker: Broker, wanted: Sequence[WantedChanges], *, keeps_others: bool, validate_only: bool
+    broker: Broker, call: Call[Any], wanted: Sequence[WantedChanges], *, keeps_others: bool, validate_only: bool
 ) -> list[AlterConfigsResourceResponse]:
     """Changes the settings of each resource, or finds out whether they could be changed; what is wrong is in its response.
 
@@ -93,6 +103,7 @@ def alter_each(
         try:
             if times[type_, name] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
+            call.authorize(Operation.ALTER_CONFIGS, protected_resource(type_, name))
             check_changes(changes)
             target = find_resource(broker.topics, broker.node_id, type_, name)
             configs = apply_changes(target, changes, keeps_others=keeps_others)

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from wirekafka.api.registry import Call, serves
 from wirekafka.errors import ErrorCode, KafkaError
+from wirekafka.metadata.operations import CLUSTER, Operation
 from wirekafka.wire.types import Bool, Int16, Int32, Message, NullableString, String, nullable, since
 
 if TYPE_CHECKING:
@@ -68,6 +69,7 @@ def alter_partition_reassignments(
     broker: Broker, call: Call[AlterPartitionReassignmentsRequest]
 ) -> AlterPartitionReassignmentsResponse:
     """Says of each partition whether it has the replicas that it is to have."""
+    call.authorize(Operation.ALTER, CLUSTER)
     return AlterPartitionReassignmentsResponse(
         error_message=None,
         allow_replication_factor_change=call.request.allow_replication_factor_change,

@@ -24,6 +24,7 @@ import structlog
 
 from wirekafka.api.registry import Call, serves
 from wirekafka.errors import ErrorCode, KafkaError
+from wirekafka.metadata.operations import CLUSTER, Operation
 from wirekafka.wire.types import Int16, Int32, Message, String
 
 if TYPE_CHECKING:
@@ -70,15 +71,16 @@ def alter_replica_log_dirs(broker: Broker, call: Call[AlterReplicaLogDirsRequest
             paths |= {(topic.name, index): directory.path for index in topic.partitions}
     results: defaultdict[str, list[AlterReplicaLogDirPartitionResult]] = defaultdict(list)
     for (name, index), path in paths.items():
-        code = _move(broker, name, index, path)
+        code = _move(broker, call, name, index, path)
         results[name].append(AlterReplicaLogDirPartitionResult(partition_index=index, error_code=code))
     return AlterReplicaLogDirsResponse(
         results=[AlterReplicaLogDirTopicResult(topic_name=name, partitions=partitions) for name, partitions in results.items()]
     )
 
 
-def _move(broker: Broker, name: str, index: int, path: str) -> ErrorCode:
+def _move(broker: Broker, call: Call[AlterReplicaLogDirsRequest], name: str, index: int, path: str) -> ErrorCode:
     try:
+        call.authorize(Operation.ALTER, CLUSTER)
         broker.logs.mover.begin(broker.topics.find_partition(name, index).topic_partition, path)
     except KafkaError as error:
         log.warning("Refused to move a partition", topic=name, partition=index, path=path, reason=str(error))

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Annotated
 from wirekafka.api.registry import Call, serves
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.metadata.features import SHARE_VERSION
+from wirekafka.metadata.operations import Operation, Resource
 from wirekafka.names import ZERO_TOPIC_ID
 from wirekafka.wire.types import Int16, Int32, Int64, Message, NullableString, String, Uuid, nullable
 
@@ -68,6 +69,7 @@ def alter_share_group_offsets(broker: Broker, call: Call[AlterShareGroupOffsetsR
     """Sets the offsets of one group."""
     broker.topics.features.require(SHARE_VERSION)
     request = call.request
+    call.authorize(Operation.READ, Resource.group(request.group_id))
     if not request.group_id:
         raise KafkaError(ErrorCode.INVALID_GROUP_ID, "The group id is invalid.")
     start_offsets: dict[str, dict[int, int]] = {}
@@ -81,6 +83,7 @@ def alter_share_group_offsets(broker: Broker, call: Call[AlterShareGroupOffsetsR
             data = AlterShareGroupOffsetsResponsePartition(partition_index=partition.partition_index)
             response.partitions.append(data)
             try:
+                call.authorize(Operation.READ, Resource.topic(asked.topic_name))
                 broker.topics.find_partition(asked.topic_name, data.partition_index)
             except KafkaError as error:
                 data.error_code, data.error_message = error.code, error.message

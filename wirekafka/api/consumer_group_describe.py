@@ -18,13 +18,13 @@ Source: GroupMetadataManager.consumerGroupDescribe, ConsumerGroup.asDescribedGro
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Collection, Iterable, Mapping
+from typing import TYPE_CHECKING, Annotated, Any
 
 from wirekafka.api.registry import Call, serves
 from wirekafka.coordinator.groups.consumer.requests import DescribedConsumer
 from wirekafka.errors import KafkaError
-from wirekafka.metadata.operations import GROUP_OPERATIONS, NOT_ASKED
+from wirekafka.metadata.operations import NOT_ASKED, Operation, Resource
 from wirekafka.names import ZERO_TOPIC_ID
 from wirekafka.wire.types import Bool, Int8, Int16, Int32, Message, NullableString, String, Uuid, nullable, since
 
@@ -84,15 +84,17 @@ CLASSIC_MEMBER, CONSUMER_MEMBER = 0, 1
 @serves(69, ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse, versions=range(2), flexible_since=0)
 def consumer_group_describe(broker: Broker, call: Call[ConsumerGroupDescribeRequest]) -> ConsumerGroupDescribeResponse:
     """Describes each of the groups."""
-    operations = GROUP_OPERATIONS if call.request.include_authorized_operations else NOT_ASKED
     return ConsumerGroupDescribeResponse(
-        groups=[_described(broker, name, operations) for name in dict.fromkeys(call.request.group_ids)]
+        groups=[_described(broker, call, name) for name in dict.fromkeys(call.request.group_ids)]
     )
 
 
-def _described(broker: Broker, group_id: str, operations: int) -> DescribedConsumerGroup:
+def _described(broker: Broker, call: Call[ConsumerGroupDescribeRequest], group_id: str) -> DescribedConsumerGroup:
+    group = Resource.group(group_id)
     try:
+        call.authorize(Operation.DESCRIBE, group)
         found = broker.consumer_groups.describe(group_id)
+        authorize_topics(broker, call, (ids for member in found.members for ids in (*member.assignment, *member.target)))
     except KafkaError as error:
         return DescribedConsumerGroup(group_id=group_id, error_code=error.code, error_message=error.message)
     return DescribedConsumerGroup(
@@ -102,7 +104,7 @@ def _described(broker: Broker, group_id: str, operations: int) -> DescribedConsu
         assignment_epoch=found.assignment_epoch,
         assignor_name=found.assignor,
         members=[_member(broker, member) for member in found.members],
-        authorized_operations=operations,
+        authorized_operations=(call.authorized_operations(group) if call.request.include_authorized_operations else NOT_ASKED),
     )
 
 
@@ -120,6 +122,20 @@ def _member(broker: Broker, member: DescribedConsumer) -> DescribedConsumerGroup
         target_assignment=assignment_of(broker, member.target),
         member_type=CLASSIC_MEMBER if member.is_classic else CONSUMER_MEMBER,
     )
+
+
+def authorize_topics(broker: Broker, call: Call[Any], topic_ids: Iterable[bytes]) -> None:
+    """Raises unless the client may describe all topics that the members of a group have.
+
+    Raises:
+        KafkaError: TOPIC_AUTHORIZATION_FAILED.
+
+    Source: KafkaApis.handleConsumerGroupDescribe.
+    """
+    for topic_id in set(topic_ids):
+        topic = broker.topics.find_by_id(topic_id)
+        if topic is not None:
+            call.authorize(Operation.DESCRIBE, Resource.topic(topic.name))
 
 
 def assignment_of(broker: Broker, partitions: Mapping[bytes, Collection[int]]) -> DescribedAssignment:

@@ -39,6 +39,7 @@ from wirekafka.api.registry import Call, serves
 from wirekafka.coordinator.groups.consumer.requests import ConsumerHeartbeat
 from wirekafka.coordinator.groups.modern.topics import Partitions
 from wirekafka.errors import KafkaError
+from wirekafka.metadata.operations import Operation, Resource
 from wirekafka.names import ZERO_TOPIC_ID
 from wirekafka.wire.types import Int16, Int32, Message, NullableString, String, Uuid, nullable, since
 
@@ -82,6 +83,9 @@ class ConsumerGroupHeartbeatResponse(Message):
 def consumer_group_heartbeat(broker: Broker, call: Call[ConsumerGroupHeartbeatRequest]) -> ConsumerGroupHeartbeatResponse:
     """Takes a member's heartbeat to its group."""
     try:
+        call.authorize(Operation.READ, Resource.group(call.request.group_id))
+        for topic in call.request.subscribed_topic_names or ():
+            call.authorize(Operation.DESCRIBE, Resource.topic(topic))
         result = broker.consumer_groups.heartbeat(_heartbeat_of(call))
     except KafkaError as error:
         return ConsumerGroupHeartbeatResponse(error_code=error.code, error_message=error.message)

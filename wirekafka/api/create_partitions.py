@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from wirekafka.api.registry import Call, serves
 from wirekafka.errors import ErrorCode, KafkaError
+from wirekafka.metadata.operations import Operation, Resource
 from wirekafka.metadata.topics import check_assignment
 from wirekafka.wire.types import Bool, Int16, Int32, Message, NullableString, String, nullable
 
@@ -65,13 +66,14 @@ def create_partitions(broker: Broker, call: Call[CreatePartitionsRequest]) -> Cr
         if count > 1
     ]
     with broker.topics.together():
-        results += [_result(broker, topic, request.validate_only) for topic in request.topics if times[topic.name] == 1]
+        results += [_result(broker, call, topic) for topic in request.topics if times[topic.name] == 1]
     return CreatePartitionsResponse(results=results)
 
 
-def _result(broker: Broker, asked: CreatePartitionsTopic, validate_only: bool) -> CreatePartitionsTopicResult:
+def _result(broker: Broker, call: Call[CreatePartitionsRequest], asked: CreatePartitionsTopic) -> CreatePartitionsTopicResult:
     try:
-        _grow(broker, asked, validate_only)
+        call.authorize(Operation.ALTER, Resource.topic(asked.name))
+        _grow(broker, asked, call.request.validate_only)
     except KafkaError as error:
         return CreatePartitionsTopicResult(name=asked.name, error_code=error.code, error_message=error.message)
     return CreatePartitionsTopicResult(name=asked.name)

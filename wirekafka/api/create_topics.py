@@ -25,6 +25,7 @@ from wirekafka.api.registry import Call, serves
 from wirekafka.config import BrokerConfig
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.metadata.described_configs import describe_topic_settings
+from wirekafka.metadata.operations import CLUSTER, Operation, Resource
 from wirekafka.metadata.topics import check_assignment
 from wirekafka.names import CLUSTER_METADATA_TOPIC, ZERO_TOPIC_ID
 from wirekafka.wire.types import Bool, Int8, Int16, Int32, Message, NullableString, String, Uuid, nullable, since, tag
@@ -87,17 +88,28 @@ def create_topics(broker: Broker, call: Call[CreateTopicsRequest]) -> CreateTopi
     request = call.request
     times = Counter(topic.name for topic in request.topics)
     with broker.topics.together():
-        results = [_result(broker, topic, request.validate_only) for topic in request.topics if times[topic.name] == 1]
+        results = [_result(broker, call, topic) for topic in request.topics if times[topic.name] == 1]
     duplicate = KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
     results += [_failure(name, duplicate) for name, count in times.items() if count > 1]
     return CreateTopicsResponse(topics=results)
 
 
-def _result(broker: Broker, asked: CreatableTopic, validate_only: bool) -> CreatableTopicResult:
+def _result(broker: Broker, call: Call[CreateTopicsRequest], asked: CreatableTopic) -> CreatableTopicResult:
     try:
-        return _create(broker, asked, validate_only)
+        if not call.is_authorized(Operation.CREATE, CLUSTER):
+            call.authorize(Operation.CREATE, Resource.topic(asked.name))
+        result = _create(broker, asked, call.request.validate_only)
+        _authorize_description(call, result)
+        return result
     except KafkaError as error:
         return _failure(asked.name, error)
+
+
+def _authorize_description(call: Call[CreateTopicsRequest], result: CreatableTopicResult) -> None:
+    """Hides what the topic is like from a client that may create the topic and not describe its settings (KIP-525)."""
+    if not call.is_authorized(Operation.DESCRIBE_CONFIGS, Resource.topic(result.name)):
+        result.topic_config_error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        result.num_partitions, result.replication_factor, result.configs = -1, -1, []
 
 
 def _failure(name: str, error: KafkaError) -> CreatableTopicResult:

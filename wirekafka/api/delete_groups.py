@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from wirekafka.api.registry import Call, serves
 from wirekafka.errors import ErrorCode, KafkaError
+from wirekafka.metadata.operations import Operation, Resource
 from wirekafka.wire.types import Int16, Int32, Message, String
 
 if TYPE_CHECKING:
@@ -42,11 +43,14 @@ class DeleteGroupsResponse(Message):
 @serves(42, DeleteGroupsRequest, DeleteGroupsResponse, versions=range(3), flexible_since=2)
 def delete_groups(broker: Broker, call: Call[DeleteGroupsRequest]) -> DeleteGroupsResponse:
     """Deletes each of the groups."""
-    return DeleteGroupsResponse(results=[_delete(broker, group_id) for group_id in dict.fromkeys(call.request.groups_names)])
+    return DeleteGroupsResponse(
+        results=[_delete(broker, call, group_id) for group_id in dict.fromkeys(call.request.groups_names)]
+    )
 
 
-def _delete(broker: Broker, group_id: str) -> DeletableGroupResult:
+def _delete(broker: Broker, call: Call[DeleteGroupsRequest], group_id: str) -> DeletableGroupResult:
     try:
+        call.authorize(Operation.DELETE, Resource.group(group_id))
         broker.share_groups.delete_state(group_id)
         broker.groups.delete_group(group_id)
     except KafkaError as error:

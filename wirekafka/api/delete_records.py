@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 
 from wirekafka.api.registry import Call, serves
 from wirekafka.errors import ErrorCode, KafkaError
+from wirekafka.metadata.operations import Operation, Resource
 from wirekafka.names import INTERNAL_TOPICS
 from wirekafka.wire.types import Int16, Int32, Int64, Message, String
 
@@ -66,14 +67,17 @@ def delete_records(broker: Broker, call: Call[DeleteRecordsRequest]) -> DeleteRe
     """Answers for each partition by itself."""
     results = []
     for asked_topic in call.request.topics:
-        answers = [_delete(broker, asked_topic.name, asked) for asked in asked_topic.partitions]
+        answers = [_delete(broker, call, asked_topic.name, asked) for asked in asked_topic.partitions]
         results.append(DeleteRecordsTopicResult(name=asked_topic.name, partitions=answers))
     return DeleteRecordsResponse(topics=results)
 
 
-def _delete(broker: Broker, topic: str, asked: DeleteRecordsPartition) -> DeleteRecordsPartitionResult:
+def _delete(
+    broker: Broker, call: Call[DeleteRecordsRequest], topic: str, asked: DeleteRecordsPartition
+) -> DeleteRecordsPartitionResult:
     index = asked.partition_index
     try:
+        call.authorize(Operation.DELETE, Resource.topic(topic))
         partition = broker.find_partition(topic, index)
         if topic in INTERNAL_TOPICS:
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Annotated
 from wirekafka.api.registry import Call, serves
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.metadata.features import SHARE_VERSION
+from wirekafka.metadata.operations import Operation, Resource
 from wirekafka.names import ZERO_TOPIC_ID
 from wirekafka.wire.types import Int16, Int32, Message, NullableString, String, Uuid, nullable
 
@@ -56,17 +57,21 @@ def delete_share_group_offsets(broker: Broker, call: Call[DeleteShareGroupOffset
     """Deletes what one group knows of each of the topics."""
     broker.topics.features.require(SHARE_VERSION)
     request = call.request
+    call.authorize(Operation.DELETE, Resource.group(request.group_id))
     if not request.group_id:
         raise KafkaError(ErrorCode.INVALID_GROUP_ID, "The group id is invalid.")
     broker.share_groups.check_can_delete(request.group_id)
     return DeleteShareGroupOffsetsResponse(
-        responses=[_deleted(broker, request.group_id, topic.topic_name) for topic in request.topics]
+        responses=[_deleted(broker, call, request.group_id, topic.topic_name) for topic in request.topics]
     )
 
 
-def _deleted(broker: Broker, group_id: str, name: str) -> DeleteShareGroupOffsetsResponseTopic:
+def _deleted(
+    broker: Broker, call: Call[DeleteShareGroupOffsetsRequest], group_id: str, name: str
+) -> DeleteShareGroupOffsetsResponseTopic:
     response = DeleteShareGroupOffsetsResponseTopic(topic_name=name)
     try:
+        call.authorize(Operation.READ, Resource.topic(name))
         topic = broker.topics.get(name)
         is_known = broker.share_groups.delete_offsets(group_id, topic)
     except KafkaError as error:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from wirekafka.api.registry import Call, serves
 from wirekafka.errors import ErrorCode, KafkaError
+from wirekafka.metadata.operations import Operation, Resource
 from wirekafka.metadata.topics import Topic
 from wirekafka.names import ZERO_TOPIC_ID
 from wirekafka.wire.types import Int16, Int32, Message, NullableString, String, Uuid, nullable, since, until
@@ -61,10 +62,12 @@ def delete_topics(broker: Broker, call: Call[DeleteTopicsRequest]) -> DeleteTopi
         error = KafkaError(code, "Topic deletion is disabled.")
         return DeleteTopicsResponse(responses=[_failure(state, error) for state in states])
     with broker.topics.together():
-        return DeleteTopicsResponse(responses=list(_delete_all(broker, states)))
+        return DeleteTopicsResponse(responses=list(_delete_all(broker, call, states)))
 
 
-def _delete_all(broker: Broker, states: list[DeleteTopicState]) -> Iterator[DeletableTopicResult]:
+def _delete_all(
+    broker: Broker, call: Call[DeleteTopicsRequest], states: list[DeleteTopicState]
+) -> Iterator[DeletableTopicResult]:
     times = Counter((state.name, state.topic_id) for state in states)
     by_id = {state.topic_id for state in states if state.name is None}
     for (name, topic_id), count in times.items():
@@ -73,13 +76,16 @@ def _delete_all(broker: Broker, states: list[DeleteTopicState]) -> Iterator[Dele
             if count > 1:
                 what = "name" if name is not None else "id"
                 raise KafkaError(ErrorCode.INVALID_REQUEST, f"Duplicate topic {what}.")
-            yield _delete(broker, state, by_id)
+            yield _delete(broker, call, state, by_id)
         except KafkaError as error:
             yield _failure(state, error)
 
 
-def _delete(broker: Broker, state: DeleteTopicState, by_id: set[bytes]) -> DeletableTopicResult:
+def _delete(broker: Broker, call: Call[DeleteTopicsRequest], state: DeleteTopicState, by_id: set[bytes]) -> DeletableTopicResult:
+    if state.name is not None:
+        call.authorize(Operation.DELETE, Resource.topic(state.name))
     topic = _find(broker, state)
+    call.authorize(Operation.DELETE, Resource.topic(topic.name))
     if state.name is not None and topic.topic_id in by_id:
         message = "The provided topic name maps to an ID that was already supplied."
         raise KafkaError(ErrorCode.INVALID_REQUEST, message)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from wirekafka.api.registry import Call, serves
 from wirekafka.errors import ErrorCode
-from wirekafka.metadata.operations import CLUSTER_OPERATIONS, NOT_ASKED
+from wirekafka.metadata.operations import CLUSTER, NOT_ASKED
 from wirekafka.wire.types import Bool, Int8, Int16, Int32, Message, NullableString, String, nullable, since
 
 if TYPE_CHECKING:
@@ -64,7 +64,9 @@ def describe_cluster(broker: Broker, call: Call[DescribeClusterRequest]) -> Desc
         cluster_id=broker.cluster_id,
         controller_id=broker.node_id,
         brokers=[DescribeClusterBroker(broker_id=broker.node_id, host=host, port=port, rack=broker.config.rack)],
-        cluster_authorized_operations=CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED,
+        cluster_authorized_operations=(
+            call.authorized_operations(CLUSTER) if request.include_cluster_authorized_operations else NOT_ASKED
+        ),
     )
 
 

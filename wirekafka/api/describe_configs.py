@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Annotated
 from wirekafka.api.registry import Call, serves
 from wirekafka.config import ConfigSource
 from wirekafka.errors import ErrorCode, KafkaError
-from wirekafka.metadata.config_resources import ResourceType, check_broker_name, find_topic
+from wirekafka.metadata.config_resources import ResourceType, check_broker_name, find_topic, protected_resource
 from wirekafka.metadata.described_configs import (
     DescribedSetting,
     describe_broker_settings,
@@ -31,6 +31,7 @@ from wirekafka.metadata.described_configs import (
     describe_group_settings,
     describe_topic_settings,
 )
+from wirekafka.metadata.operations import Operation
 from wirekafka.wire.types import Bool, Int8, Int16, Int32, Message, NullableString, String, nullable, since, until
 
 if TYPE_CHECKING:
@@ -93,6 +94,7 @@ def describe_configs(broker: Broker, call: Call[DescribeConfigsRequest]) -> Desc
 
 def _result(broker: Broker, resource: DescribeConfigsResource, call: Call[DescribeConfigsRequest]) -> DescribeConfigsResult:
     try:
+        call.authorize(Operation.DESCRIBE_CONFIGS, protected_resource(resource.resource_type, resource.resource_name))
         described = _described(broker, resource)
     except KafkaError as error:
         return DescribeConfigsResult(

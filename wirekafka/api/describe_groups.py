@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING, Annotated
 
 from wirekafka.api.registry import Call, serves
 from wirekafka.coordinator.groups.types import DEAD
-from wirekafka.errors import ErrorCode
-from wirekafka.metadata.operations import GROUP_OPERATIONS
+from wirekafka.errors import ErrorCode, KafkaError
+from wirekafka.metadata.operations import Operation, Resource
 from wirekafka.wire.types import Bool, Bytes, Int16, Int32, Message, NullableString, String, nullable, since
 
 if TYPE_CHECKING:
@@ -65,12 +65,20 @@ class DescribeGroupsResponse(Message):
 @serves(15, DescribeGroupsRequest, DescribeGroupsResponse, versions=range(7), flexible_since=5)
 def describe_groups(broker: Broker, call: Call[DescribeGroupsRequest]) -> DescribeGroupsResponse:
     """Describes each of the groups; only a client of version 6 can be told that one does not exist."""
-    groups = [_described(broker, group_id, call.version >= 6) for group_id in dict.fromkeys(call.request.groups)]
+    groups = [_authorized(broker, call, group_id) for group_id in dict.fromkeys(call.request.groups)]
     if call.request.include_authorized_operations:
         for group in groups:
             if group.error_code == ErrorCode.NONE:
-                group.authorized_operations = GROUP_OPERATIONS
+                group.authorized_operations = call.authorized_operations(Resource.group(group.group_id))
     return DescribeGroupsResponse(groups=groups)
+
+
+def _authorized(broker: Broker, call: Call[DescribeGroupsRequest], group_id: str) -> DescribedGroup:
+    try:
+        call.authorize(Operation.DESCRIBE, Resource.group(group_id))
+    except KafkaError as error:
+        return DescribedGroup(group_id=group_id, error_code=error.code)
+    return _described(broker, group_id, call.version >= 6)
 
 
 def _described(broker: Broker, group_id: str, is_not_found_known: bool) -> DescribedGroup:

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from wirekafka.api.registry import Call, serves
 from wirekafka.errors import ErrorCode
+from wirekafka.metadata.operations import CLUSTER, Operation
 from wirekafka.replication.partition import Partition
 from wirekafka.wire.types import Bool, Int16, Int32, Int64, Message, String, nullable, since
 
@@ -73,6 +74,8 @@ Contents = defaultdict["DataDirectory", defaultdict[str, list[DescribeLogDirsPar
 @serves(35, DescribeLogDirsRequest, DescribeLogDirsResponse, versions=range(6), flexible_since=2)
 def describe_log_dirs(broker: Broker, call: Call[DescribeLogDirsRequest]) -> DescribeLogDirsResponse:
     """Answers one DescribeLogDirs request."""
+    if not call.is_authorized(Operation.DESCRIBE, CLUSTER):
+        return DescribeLogDirsResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     by_directory: Contents = defaultdict(lambda: defaultdict(list))
     for partition in _asked(broker, call.request.topics):
         by_directory[broker.logs.home_of(partition.log)][partition.topic].append(

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from wirekafka.api.registry import Call, serves
 from wirekafka.errors import KafkaError
+from wirekafka.metadata.operations import Operation, Resource
 from wirekafka.metadata.topic_names import check_topic_name
 from wirekafka.wire.types import Int16, Int32, Int64, Message, NullableString, String, nullable
 
@@ -76,13 +77,14 @@ def describe_producers(broker: Broker, call: Call[DescribeProducersRequest]) -> 
         asked[each.name].update(dict.fromkeys(each.partition_indexes))
     responses = []
     for name, indexes in asked.items():
-        responses.append(TopicResponse(name=name, partitions=[_describe(broker, name, index) for index in indexes]))
+        responses.append(TopicResponse(name=name, partitions=[_describe(broker, call, name, index) for index in indexes]))
     return DescribeProducersResponse(topics=responses)
 
 
-def _describe(broker: Broker, name: str, index: int) -> PartitionResponse:
+def _describe(broker: Broker, call: Call[DescribeProducersRequest], name: str, index: int) -> PartitionResponse:
     try:
         check_topic_name(name)
+        call.authorize(Operation.READ, Resource.topic(name))
         partition = broker.find_partition(name, index)
     except KafkaError as error:
         return PartitionResponse(partition_index=index, error_code=error.code, error_message=error.message)

@@ -22,8 +22,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated
 
 from wirekafka.api.registry import Call, serves
-from wirekafka.errors import ErrorCode
+from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.metadata.features import SHARE_VERSION
+from wirekafka.metadata.operations import Operation, Resource
 from wirekafka.names import ZERO_TOPIC_ID
 from wirekafka.wire.types import Int16, Int32, Int64, Message, NullableString, String, Uuid, nullable, since
 
@@ -83,20 +84,36 @@ def describe_share_group_offsets(
     asked: dict[str, DescribeShareGroupOffsetsRequestGroup] = {}
     for group in call.request.groups:
         asked.setdefault(group.group_id, group)
-    return DescribeShareGroupOffsetsResponse(groups=[_described(broker, group) for group in asked.values()])
+    return DescribeShareGroupOffsetsResponse(groups=[_described(broker, call, group) for group in asked.values()])
 
 
-def _described(broker: Broker, asked: DescribeShareGroupOffsetsRequestGroup) -> DescribeShareGroupOffsetsResponseGroup:
+def _described(
+    broker: Broker, call: Call[DescribeShareGroupOffsetsRequest], asked: DescribeShareGroupOffsetsRequestGroup
+) -> DescribeShareGroupOffsetsResponseGroup:
     if not broker.topics.features.level(SHARE_VERSION):
         return DescribeShareGroupOffsetsResponseGroup(group_id=asked.group_id, error_code=ErrorCode.UNSUPPORTED_VERSION)
+    try:
+        call.authorize(Operation.DESCRIBE, Resource.group(asked.group_id))
+    except KafkaError as error:
+        return DescribeShareGroupOffsetsResponseGroup(group_id=asked.group_id, error_code=error.code)
     wanted = None if asked.topics is None else {topic.topic_name: topic.partitions for topic in asked.topics}
     topics = []
     for name, offsets in broker.share_groups.describe_offsets(asked.group_id, wanted).items():
         topic = broker.topics.find(name)
         topic_id = ZERO_TOPIC_ID if topic is None else topic.topic_id
-        partitions = [_partition(offset) for offset in offsets]
+        if call.is_authorized(Operation.DESCRIBE, Resource.topic(name)):
+            partitions = [_partition(offset) for offset in offsets]
+        elif wanted is None:
+            continue
+        else:
+            partitions = [_denied(offset) for offset in offsets]
         topics.append(DescribeShareGroupOffsetsResponseTopic(topic_name=name, topic_id=topic_id, partitions=partitions))
     return DescribeShareGroupOffsetsResponseGroup(group_id=asked.group_id, topics=topics)
+
+
+def _denied(offset: ShareOffset) -> DescribeShareGroupOffsetsResponsePartition:
+    code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    return DescribeShareGroupOffsetsResponsePartition(partition_index=offset.partition, error_code=code)
 
 
 def _partition(offset: ShareOffset) -> DescribeShareGroupOffsetsResponsePartition:

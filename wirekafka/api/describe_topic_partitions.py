@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from wirekafka.api.registry import Call, serves
 from wirekafka.errors import ErrorCode
-from wirekafka.metadata.operations import TOPIC_OPERATIONS
+from wirekafka.metadata.operations import Operation, Resource
 from wirekafka.metadata.topic_names import is_valid_topic_name
 from wirekafka.names import INTERNAL_TOPICS, NO_LEADER_ID, ZERO_TOPIC_ID
 from wirekafka.replication.partition import Partition
@@ -83,13 +83,21 @@ def describe_topic_partitions(broker: Broker, call: Call[DescribeTopicPartitions
     cursor = request.cursor
     asks_for_all = not request.topics
     names = [topic.name for topic in broker.topics] if asks_for_all else sorted({topic.name for topic in request.topics})
+    denied = {name for name in names if not call.is_authorized(Operation.DESCRIBE, Resource.topic(name))}
+    names = [name for name in names if name not in denied]
     if cursor is not None:
         names = [name for name in names if name >= cursor.topic_name]
         is_foreign = not asks_for_all and cursor.topic_name not in names
         if is_foreign or cursor.partition_index < 0:
             return _refused(request)
     limit = max(1, min(request.response_partition_limit, broker.config.integer("max.request.partition.size.limit")))
-    return _page(broker, names, cursor, limit)
+    response = _page(broker, call, names, cursor, limit)
+    if not asks_for_all:
+        response.topics += [
+            DescribeTopicPartitionsResponseTopic(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, name=name)
+            for name in sorted(denied)
+        ]
+    return response
 
 
 def _refused(request: DescribeTopicPartitionsRequest) -> DescribeTopicPartitionsResponse:
@@ -101,7 +109,9 @@ def _refused(request: DescribeTopicPartitionsRequest) -> DescribeTopicPartitions
     )
 
 
-def _page(broker: Broker, names: Iterable[str], cursor: Cursor | None, limit: int) -> DescribeTopicPartitionsResponse:
+def _page(
+    broker: Broker, call: Call[DescribeTopicPartitionsRequest], names: Iterable[str], cursor: Cursor | None, limit: int
+) -> DescribeTopicPartitionsResponse:
     response = DescribeTopicPartitionsResponse()
     left = limit
     for name in names:
@@ -110,7 +120,7 @@ def _page(broker: Broker, names: Iterable[str], cursor: Cursor | None, limit: in
             break
         topic = broker.topics.find(name)
         if topic is None:
-            response.topics.append(_unavailable(name))
+            response.topics.append(_unavailable(call, name))
             continue
         first = cursor.partition_index if cursor is not None and cursor.topic_name == name else 0
         partitions = topic.partitions[first : first + left]
@@ -120,7 +130,7 @@ def _page(broker: Broker, names: Iterable[str], cursor: Cursor | None, limit: in
                 topic_id=topic.topic_id,
                 is_internal=topic.is_internal,
                 partitions=[_describe(partition) for partition in partitions],
-                topic_authorized_operations=TOPIC_OPERATIONS,
+                topic_authorized_operations=call.authorized_operations(Resource.topic(name)),
             )
         )
         if first + len(partitions) < len(topic.partitions):
@@ -131,14 +141,14 @@ def _page(broker: Broker, names: Iterable[str], cursor: Cursor | None, limit: in
     return response
 
 
-def _unavailable(name: str) -> DescribeTopicPartitionsResponseTopic:
+def _unavailable(call: Call[DescribeTopicPartitionsRequest], name: str) -> DescribeTopicPartitionsResponseTopic:
     is_valid = is_valid_topic_name(name)
     return DescribeTopicPartitionsResponseTopic(
         error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if is_valid else ErrorCode.INVALID_TOPIC_EXCEPTION,
         name=name,
         topic_id=ZERO_TOPIC_ID,
         is_internal=name in INTERNAL_TOPICS,
-        topic_authorized_operations=TOPIC_OPERATIONS,
+        topic_authorized_operations=call.authorized_operations(Resource.topic(name)),
     )
 
 

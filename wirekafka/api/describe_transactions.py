@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from wirekafka.api.registry import Call, serves
 from wirekafka.errors import KafkaError
+from wirekafka.metadata.operations import Operation, Resource
 from wirekafka.names import NO_TIMESTAMP
 from wirekafka.wire.types import Int16, Int32, Int64, Message, String
 
@@ -56,19 +57,21 @@ def describe_transactions(broker: Broker, call: Call[DescribeTransactionsRequest
     """Describes each id that is asked for."""
     return DescribeTransactionsResponse(
         transaction_states=[
-            _described(broker, transactional_id) for transactional_id in dict.fromkeys(call.request.transactional_ids)
+            _described(broker, call, transactional_id) for transactional_id in dict.fromkeys(call.request.transactional_ids)
         ]
     )
 
 
-def _described(broker: Broker, transactional_id: str) -> TransactionState:
+def _described(broker: Broker, call: Call[DescribeTransactionsRequest], transactional_id: str) -> TransactionState:
     try:
+        call.authorize(Operation.DESCRIBE, Resource.transactional_id(transactional_id))
         transaction, partitions = broker.transactions.describe(transactional_id)
     except KafkaError as error:
         return TransactionState(error_code=error.code, transactional_id=transactional_id)
     topics: dict[str, list[int]] = {}
     for topic, index in partitions:
-        topics.setdefault(topic, []).append(index)
+        if call.is_authorized(Operation.DESCRIBE, Resource.topic(topic)):
+            topics.setdefault(topic, []).append(index)
     start_ms = transaction.start_timestamp_ms
     return TransactionState(
         transactional_id=transactional_id,

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from wirekafka.api.registry import Call, serves
 from wirekafka.errors import ErrorCode, KafkaError
+from wirekafka.metadata.operations import CLUSTER, Operation
 from wirekafka.wire.types import Int8, Int16, Int32, Message, NullableString, String, nullable, since
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ def elect_leaders(broker: Broker, call: Call[ElectLeadersRequest]) -> ElectLeade
     )
     results = []
     for name, indexes in asked:
-        answers = [(index, _refusal(broker, name, index, election)) for index in indexes]
+        answers = [(index, _refusal(broker, call, name, index, election)) for index in indexes]
         told = [
             PartitionResult(partition_id=index, error_code=error.code, error_message=error.message)
             for index, error in answers
@@ -89,8 +90,9 @@ def elect_leaders(broker: Broker, call: Call[ElectLeadersRequest]) -> ElectLeade
     return ElectLeadersResponse(replica_election_results=results)
 
 
-def _refusal(broker: Broker, name: str, index: int, election: ElectionType) -> KafkaError:
+def _refusal(broker: Broker, call: Call[ElectLeadersRequest], name: str, index: int, election: ElectionType) -> KafkaError:
     try:
+        call.authorize(Operation.ALTER, CLUSTER)
         partition = broker.topics.find_partition(name, index)
     except KafkaError as error:
         return error

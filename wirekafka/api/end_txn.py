@@ -28,6 +28,7 @@ from wirekafka.api.registry import Call, serves
 from wirekafka.coordinator.transactions.requests import ProducerIdentity, told_to_client
 from wirekafka.coordinator.transactions.transaction import TRANSACTIONS_V2
 from wirekafka.errors import KafkaError
+from wirekafka.metadata.operations import Operation, Resource
 from wirekafka.wire.types import Bool, Int16, Int32, Int64, Message, String, since
 
 if TYPE_CHECKING:
@@ -55,6 +56,7 @@ class EndTxnResponse(Message):
 def end_txn(broker: Broker, call: Call[EndTxnRequest]) -> EndTxnResponse:
     """Ends the transaction, or says why not."""
     request = call.request
+    call.authorize(Operation.WRITE, Resource.transactional_id(request.transactional_id))
     producer = ProducerIdentity(request.producer_id, request.producer_epoch)
     client_version = TRANSACTIONS_V2 if call.version >= FIRST_VERSION_OF_TRANSACTIONS_V2 else 0
     # Who waits for several of its partitions gets them in one answer.

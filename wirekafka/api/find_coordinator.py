@@ -23,7 +23,8 @@ from typing import TYPE_CHECKING, Annotated
 
 from wirekafka.api.registry import Call, serves
 from wirekafka.coordinator.share_state.records import ShareKey
-from wirekafka.errors import ErrorCode
+from wirekafka.errors import ErrorCode, KafkaError
+from wirekafka.metadata.operations import CLUSTER, Operation, Resource
 from wirekafka.wire.types import Int8, Int16, Int32, Message, NullableString, String, nullable, since, until
 
 if TYPE_CHECKING:
@@ -71,6 +72,10 @@ def find_coordinator(broker: Broker, call: Call[FindCoordinatorRequest]) -> Find
 
 
 def _coordinator(broker: Broker, call: Call[FindCoordinatorRequest], key: str) -> Coordinator:
+    try:
+        call.authorize(*_needed(call.request.key_type, key))
+    except KafkaError as error:
+        return _nobody(key, error.code, None)
     match call.request.key_type:
         case 0:
             is_available, kind = broker.groups.is_available(key), "group"
@@ -89,5 +94,19 @@ def _coordinator(broker: Broker, call: Call[FindCoordinatorRequest], key: str) -
     return Coordinator(key=key, node_id=broker.node_id, host=host, port=port, error_message=None)
 
 
-def _nobody(key: str, error: ErrorCode, message: str) -> Coordinator:
+def _needed(key_type: int, key: str) -> tuple[Operation, Resource]:
+    """The permission that a client needs to find the coordinator of a key.
+
+    Source: KafkaApis.getCoordinator.
+    """
+    match key_type:
+        case 0:
+            return Operation.DESCRIBE, Resource.group(key)
+        case 1:
+            return Operation.DESCRIBE, Resource.transactional_id(key)
+        case _:
+            return Operation.CLUSTER_ACTION, CLUSTER
+
+
+def _nobody(key: str, error: ErrorCode, message: str | None) -> Coordinator:
     return Coordinator(key=key, node_id=-1, host="", port=-1, error_code=error, error_message=message)

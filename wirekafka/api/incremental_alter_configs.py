@@ -60,5 +60,5 @@ def incremental_alter_configs(broker: Broker, call: Call[IncrementalAlterConfigs
         for each in call.request.resources
     ]
     return IncrementalAlterConfigsResponse(
-        responses=alter_each(broker, wanted, keeps_others=True, validate_only=call.request.validate_only)
+        responses=alter_each(broker, call, wanted, keeps_others=True, validate_only=call.request.validate_only)
     )

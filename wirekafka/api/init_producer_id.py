@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Annotated
 from wirekafka.api.registry import Call, serves
 from wirekafka.coordinator.transactions.requests import InitRequest, ProducerIdentity, told_to_client
 from wirekafka.errors import ErrorCode, KafkaError
+from wirekafka.metadata.operations import CLUSTER, Operation, Resource
 from wirekafka.names import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from wirekafka.wire.types import Bool, Int16, Int32, Int64, Message, NullableString, nullable, since
 
@@ -61,11 +62,30 @@ class InitProducerIdResponse(Message):
 def init_producer_id(broker: Broker, call: Call[InitProducerIdRequest]) -> InitProducerIdResponse:
     """Gives an id and an epoch, or says why there is none."""
     try:
+        _authorize(broker, call)
         producer = _initialize(broker, call.request)
     except KafkaError as error:
         code = told_to_client(error.code, knows_producer_fenced=call.version >= FIRST_VERSION_WITH_PRODUCER_FENCED)
         return InitProducerIdResponse(error_code=code, producer_epoch=NO_PRODUCER_EPOCH)
     return InitProducerIdResponse(producer_id=producer.producer_id, producer_epoch=producer.producer_epoch)
+
+
+def _authorize(broker: Broker, call: Call[InitProducerIdRequest]) -> None:
+    """Raises unless the client may write to its transactional id or, without one, to the cluster or to any topic.
+
+    Raises:
+        KafkaError: TRANSACTIONAL_ID_AUTHORIZATION_FAILED, CLUSTER_AUTHORIZATION_FAILED.
+
+    Source: KafkaApis.handleInitProducerIdRequest.
+    """
+    transactional_id = call.request.transactional_id
+    if transactional_id is not None:
+        call.authorize(Operation.WRITE, Resource.transactional_id(transactional_id))
+        return
+    if not call.is_authorized(Operation.IDEMPOTENT_WRITE, CLUSTER):
+        may_write = any(call.is_authorized(Operation.WRITE, Resource.topic(topic.name)) for topic in broker.topics)
+        if not may_write:
+            raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
 
 
 def _initialize(broker: Broker, request: InitProducerIdRequest) -> ProducerIdentity:

@@ -41,6 +41,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from wirekafka.api.registry import Call, serves
 from wirekafka.coordinator.groups.requests import JoinRequest, JoinResult
+from wirekafka.metadata.operations import Operation, Resource
 from wirekafka.pending import Pending
 from wirekafka.wire.types import Bool, Bytes, Int16, Int32, Message, NullableString, String, nullable, since
 
@@ -86,6 +87,7 @@ class JoinGroupResponse(Message):
 def join_group(broker: Broker, call: Call[JoinGroupRequest]) -> Pending[JoinGroupResponse]:
     """Asks for membership; the versions differ in what a client can understand."""
     request = call.request
+    call.authorize(Operation.READ, Resource.group(request.group_id))
     joined = broker.groups.join(
         JoinRequest(
             group_id=request.group_id,

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from wirekafka.api.registry import Call, serves
 from wirekafka.coordinator.groups.requests import LeavingMember
+from wirekafka.metadata.operations import Operation, Resource
 from wirekafka.wire.types import Int16, Int32, Message, NullableString, String, nullable, since, until
 
 if TYPE_CHECKING:
@@ -56,6 +57,7 @@ class LeaveGroupResponse(Message):
 def leave_group(broker: Broker, call: Call[LeaveGroupRequest]) -> LeaveGroupResponse:
     """Removes members; until version 2 there is one, whose error is the response's."""
     request = call.request
+    call.authorize(Operation.READ, Resource.group(request.group_id))
     if call.version < 3:
         result = broker.groups.leave(request.group_id, [LeavingMember(request.member_id)])
         return LeaveGroupResponse(error_code=result.error or result.members[0])

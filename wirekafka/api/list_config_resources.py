@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Annotated
 from wirekafka.api.registry import Call, serves
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.metadata.config_resources import ResourceType
+from wirekafka.metadata.operations import CLUSTER, Operation
 from wirekafka.wire.types import Int8, Int16, Int32, Message, String, since
 
 if TYPE_CHECKING:
@@ -55,6 +56,7 @@ def list_config_resources(broker: Broker, call: Call[ListConfigResourcesRequest]
     Raises:
         KafkaError: UNSUPPORTED_VERSION, there is no such type.
     """
+    call.authorize(Operation.DESCRIBE_CONFIGS, CLUSTER)
     if call.version < FIRST_VERSION_WITH_TYPES:
         return ListConfigResourcesResponse()
     names: dict[int, list[str]] = {

@@ -19,6 +19,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated
 
 from wirekafka.api.registry import Call, serves
+from wirekafka.metadata.operations import CLUSTER, Operation, Resource
 from wirekafka.wire.types import Int16, Int32, Message, String, since
 
 if TYPE_CHECKING:
@@ -46,11 +47,13 @@ class ListGroupsResponse(Message):
 @serves(16, ListGroupsRequest, ListGroupsResponse, versions=range(6), flexible_since=3)
 def list_groups(broker: Broker, call: Call[ListGroupsRequest]) -> ListGroupsResponse:
     """Lists the groups that pass the filters."""
+    may_list_all = call.is_authorized(Operation.DESCRIBE, CLUSTER)
     return ListGroupsResponse(
         groups=[
             ListedGroup(
                 group_id=group.group_id, protocol_type=group.protocol_type, group_state=group.state, group_type=group.group_type
             )
             for group in broker.groups.list_groups(call.request.states_filter, call.request.types_filter)
+            if may_list_all or call.is_authorized(Operation.DESCRIBE, Resource.group(group.group_id))
         ]
     )

@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from wirekafka.api.registry import Call, serves
 from wirekafka.errors import ErrorCode, KafkaError
+from wirekafka.metadata.operations import Operation, Resource
 from wirekafka.names import NO_LEADER_EPOCH, NO_TIMESTAMP
 from wirekafka.wire.types import Int8, Int16, Int32, Int64, Message, String, since, until
 
@@ -112,6 +113,7 @@ def _answer(
 ) -> ListOffsetsPartitionResponse:
     index = asked.partition_index
     try:
+        call.authorize(Operation.DESCRIBE, Resource.topic(topic))
         if is_repeated and call.version:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "a partition is named twice")
         if asked.timestamp < 0 and call.version < FIRST_VERSIONS.get(asked.timestamp, call.version + 1):

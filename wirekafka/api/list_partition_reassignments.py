@@ -17,6 +17,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated
 
 from wirekafka.api.registry import Call, serves
+from wirekafka.metadata.operations import CLUSTER, Operation
 from wirekafka.wire.types import Int16, Int32, Message, NullableString, String, nullable
 
 if TYPE_CHECKING:
@@ -57,4 +58,5 @@ def list_partition_reassignments(
     broker: Broker, call: Call[ListPartitionReassignmentsRequest]
 ) -> ListPartitionReassignmentsResponse:
     """Lists nothing."""
+    call.authorize(Operation.DESCRIBE, CLUSTER)
     return ListPartitionReassignmentsResponse(error_message=None)

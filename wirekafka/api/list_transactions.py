@@ -23,6 +23,7 @@ from wirekafka.api.registry import Call, serves
 from wirekafka.coordinator.transactions.requests import TransactionFilter
 from wirekafka.coordinator.transactions.transaction import STATES_BY_TITLE
 from wirekafka.errors import KafkaError
+from wirekafka.metadata.operations import Operation, Resource
 from wirekafka.wire.types import Int16, Int32, Int64, Message, NullableString, String, nullable, since
 
 if TYPE_CHECKING:
@@ -72,5 +73,6 @@ def list_transactions(broker: Broker, call: Call[ListTransactionsRequest]) -> Li
                 transaction_state=transaction.state.title,
             )
             for transaction in found
+            if call.is_authorized(Operation.DESCRIBE, Resource.transactional_id(transaction.transactional_id))
         ],
     )

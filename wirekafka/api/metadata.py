@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 from wirekafka.api.registry import Call, serves
 from wirekafka.errors import ErrorCode, KafkaError
-from wirekafka.metadata.operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
+from wirekafka.metadata.operations import CLUSTER, NOT_ASKED, Operation, Resource
 from wirekafka.metadata.topic_names import is_valid_topic_name
 from wirekafka.metadata.topics import Topic
 from wirekafka.names import INTERNAL_TOPICS, NO_LEADER_ID, ZERO_TOPIC_ID
@@ -90,17 +90,20 @@ def metadata(broker: Broker, call: Call[MetadataRequest]) -> MetadataResponse:
     request = call.request
     if call.version in (10, 11) and request.topics is not None and _asks_for_ids(request.topics):
         return _refused(request.topics)
-    topics = _topics(broker, request, call.version)
+    topics = _topics(broker, call)
     if request.include_topic_authorized_operations:
         for topic in topics:
-            topic.topic_authorized_operations = TOPIC_OPERATIONS
+            if topic.name is not None:
+                topic.topic_authorized_operations = call.authorized_operations(Resource.topic(topic.name))
     host, port = broker.advertised_address(call.client)
     return MetadataResponse(
         brokers=[MetadataResponseBroker(node_id=broker.node_id, host=host, port=port, rack=broker.config.rack)],
         cluster_id=broker.cluster_id,
         controller_id=broker.node_id,
         topics=topics,
-        cluster_authorized_operations=CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED,
+        cluster_authorized_operations=(
+            call.authorized_operations(CLUSTER) if request.include_cluster_authorized_operations else NOT_ASKED
+        ),
     )
 
 
@@ -118,31 +121,40 @@ def _refused(topics: list[MetadataRequestTopic]) -> MetadataResponse:
     )
 
 
-def _topics(broker: Broker, request: MetadataRequest, version: int) -> list[MetadataResponseTopic]:
+def _topics(broker: Broker, call: Call[MetadataRequest]) -> list[MetadataResponseTopic]:
+    request = call.request
     asked = request.topics
-    if asked is None or (version == 0 and not asked):
-        return [_describe(topic) for topic in broker.topics]
+    if asked is None or (call.version == 0 and not asked):
+        return [_describe(topic) for topic in broker.topics if _may_describe(call, topic.name)]
     ids = {topic.topic_id: None for topic in asked if topic.topic_id != ZERO_TOPIC_ID}
     if ids:
-        return [_by_id(broker, topic_id) for topic_id in ids]
+        return [_by_id(broker, call, topic_id) for topic_id in ids]
     names = {topic.name: None for topic in asked if topic.name is not None}
     may_create = request.allow_auto_topic_creation and broker.config.boolean("auto.create.topics.enable")
-    return [_by_name(broker, name, may_create) for name in names]
+    return [_by_name(broker, call, name, may_create) for name in names]
 
 
-def _by_id(broker: Broker, topic_id: bytes) -> MetadataResponseTopic:
+def _may_describe(call: Call[MetadataRequest], name: str) -> bool:
+    return call.is_authorized(Operation.DESCRIBE, Resource.topic(name))
+
+
+def _by_id(broker: Broker, call: Call[MetadataRequest], topic_id: bytes) -> MetadataResponseTopic:
     topic = broker.topics.find_by_id(topic_id)
-    if topic is None:
+    if topic is None or not _may_describe(call, topic.name):
         return MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=topic_id)
     return _describe(topic)
 
 
-def _by_name(broker: Broker, name: str, may_create: bool) -> MetadataResponseTopic:
+def _by_name(broker: Broker, call: Call[MetadataRequest], name: str, may_create: bool) -> MetadataResponseTopic:
+    if not _may_describe(call, name):
+        return _unavailable(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     topic = broker.topics.find(name)
     if topic is not None:
         return _describe(topic)
     if may_create:
         try:
+            if not call.is_authorized(Operation.CREATE, CLUSTER):
+                call.authorize(Operation.CREATE, Resource.topic(name))
             return _describe(broker.topics.create_automatically(name))
         except KafkaError as error:
             return _unavailable(name, error.code)

@@ -36,6 +36,7 @@ from typing import TYPE_CHECKING, Annotated
 from wirekafka.api.registry import Call, serves
 from wirekafka.coordinator.groups.requests import CommitRequest, PartitionCommit
 from wirekafka.errors import ErrorCode, KafkaError
+from wirekafka.metadata.operations import Operation, Resource
 from wirekafka.names import ZERO_TOPIC_ID
 from wirekafka.wire.types import Int16, Int32, Int64, Message, NullableString, String, Uuid, nullable, since, until
 
@@ -90,6 +91,7 @@ def offset_commit(broker: Broker, call: Call[OffsetCommitRequest]) -> OffsetComm
     commits: list[PartitionCommit] = []
     answers: list[OffsetCommitResponsePartition] = []
     response = OffsetCommitResponse()
+    group = Resource.group(request.group_id)
     for asked in request.topics:
         topic = asked.topic_id if has_topic_ids else asked.name
         answered = OffsetCommitResponseTopic(name=asked.name, topic_id=asked.topic_id)
@@ -98,7 +100,9 @@ def offset_commit(broker: Broker, call: Call[OffsetCommitRequest]) -> OffsetComm
             answer = OffsetCommitResponsePartition(partition_index=partition.partition_index)
             answered.partitions.append(answer)
             try:
+                call.authorize(Operation.READ, group)
                 found = broker.topics.find_partition(topic, partition.partition_index)
+                call.authorize(Operation.READ, Resource.topic(found.topic))
             except KafkaError as error:
                 answer.error_code = error.code
             else:

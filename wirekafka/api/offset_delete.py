@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 
 from wirekafka.api.registry import Call, serves
 from wirekafka.errors import KafkaError
+from wirekafka.metadata.operations import Operation, Resource
 from wirekafka.wire.types import Int16, Int32, Message, String
 
 if TYPE_CHECKING:
@@ -61,6 +62,7 @@ class OffsetDeleteResponse(Message):
 def offset_delete(broker: Broker, call: Call[OffsetDeleteRequest]) -> OffsetDeleteResponse:
     """Forgets the offsets of the partitions that exist."""
     request = call.request
+    call.authorize(Operation.DELETE, Resource.group(request.group_id))
     partitions: list[tuple[str, int]] = []
     answers: list[OffsetDeleteResponsePartition] = []
     response = OffsetDeleteResponse()
@@ -71,6 +73,7 @@ def offset_delete(broker: Broker, call: Call[OffsetDeleteRequest]) -> OffsetDele
             answer = OffsetDeleteResponsePartition(partition_index=partition.partition_index)
             answered.partitions.append(answer)
             try:
+                call.authorize(Operation.READ, Resource.topic(asked.name))
                 broker.topics.find_partition(asked.name, partition.partition_index)
             except KafkaError as error:
                 answer.error_code = error.code

@@ -38,6 +38,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar
 from wirekafka.api.registry import Call, serves
 from wirekafka.coordinator.groups.requests import GroupOffsets
 from wirekafka.errors import ErrorCode, KafkaError
+from wirekafka.metadata.operations import Operation, Resource
 from wirekafka.names import NO_LEADER_EPOCH, ZERO_TOPIC_ID
 from wirekafka.wire.types import Bool, Int16, Int32, Int64, Message, NullableString, String, Uuid, nullable, since, until
 
@@ -118,24 +119,33 @@ def offset_fetch(broker: Broker, call: Call[OffsetFetchRequest]) -> OffsetFetchR
     request = call.request
     if call.version < 8:
         missing = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if call.version == 0 else ErrorCode.NONE
-        return OffsetFetchResponse(topics=_topics_of_one_group(broker, request, missing))
+        return _answer_of_one_group(broker, call, missing)
     told: defaultdict[str, Told] = defaultdict(set)
-    return OffsetFetchResponse(
-        groups=[
-            _group(broker, group, request.require_stable, call.version >= 10, told[group.group_id]) for group in request.groups
-        ]
-    )
+    return OffsetFetchResponse(groups=[_group(broker, call, group, told[group.group_id]) for group in request.groups])
 
 
-def _topics_of_one_group(broker: Broker, request: OffsetFetchRequest, missing: ErrorCode) -> list[OffsetFetchResponseTopic]:
-    offsets = _Offsets(broker, request.group_id, broker.groups.fetch_offsets(request.group_id), request.require_stable)
-    return [
+def _answer_of_one_group(broker: Broker, call: Call[OffsetFetchRequest], missing: ErrorCode) -> OffsetFetchResponse:
+    request = call.request
+    try:
+        call.authorize(Operation.DESCRIBE, Resource.group(request.group_id))
+    except KafkaError as error:
+        # Versions 0 and 1 have no error for the group, so each partition gets it.
+        topics = request.topics or []
+        return OffsetFetchResponse(error_code=error.code, topics=[_failed_topic(topic, error.code) for topic in topics])
+    offsets = _Offsets(broker, call, request.group_id, broker.groups.fetch_offsets(request.group_id), request.require_stable)
+    topics_of_group = [
         OffsetFetchResponseTopic(
             name=name,
             partitions=[OffsetFetchResponsePartition(**offsets.fields(name, index, missing)) for index in indexes],
         )
-        for name, indexes in _each_once(_asked(request.topics, offsets.committed), set())
+        for name, indexes in _each_once(_asked(request.topics, offsets), set())
     ]
+    return OffsetFetchResponse(topics=topics_of_group)
+
+
+def _failed_topic(topic: OffsetFetchRequestTopic, code: ErrorCode) -> OffsetFetchResponseTopic:
+    partitions = [OffsetFetchResponsePartition(**_missing(index, code)) for index in topic.partition_indexes]
+    return OffsetFetchResponseTopic(name=topic.name, partitions=partitions)
 
 
 Told = set[tuple[str | bytes, int]]
@@ -153,14 +163,15 @@ def _each_once(asked: Iterable[tuple[NameOrId, list[int]]], told: Told) -> list[
 
 
 def _group(
-    broker: Broker, group: OffsetFetchRequestGroup, require_stable: bool, has_topic_ids: bool, told: Told
+    broker: Broker, call: Call[OffsetFetchRequest], group: OffsetFetchRequestGroup, told: Told
 ) -> OffsetFetchResponseGroup:
     try:
+        call.authorize(Operation.DESCRIBE, Resource.group(group.group_id))
         committed = broker.groups.fetch_offsets(group.group_id, group.member_id, group.member_epoch)
     except KafkaError as error:
         return OffsetFetchResponseGroup(group_id=group.group_id, error_code=error.code)
-    offsets = _Offsets(broker, group.group_id, committed, require_stable)
-    topics = _topics_by_id(broker, group, offsets, told) if has_topic_ids else _topics_by_name(group, offsets, told)
+    offsets = _Offsets(broker, call, group.group_id, committed, call.request.require_stable)
+    topics = _topics_by_id(broker, group, offsets, told) if call.version >= 10 else _topics_by_name(group, offsets, told)
     return OffsetFetchResponseGroup(group_id=group.group_id, topics=topics)
 
 
@@ -170,16 +181,16 @@ def _topics_by_name(group: OffsetFetchRequestGroup, offsets: _Offsets, told: Tol
             name=name,
             partitions=[OffsetFetchResponsePartitions(**offsets.fields(name, index)) for index in indexes],
         )
-        for name, indexes in _each_once(_asked(group.topics, offsets.committed), told)
+        for name, indexes in _each_once(_asked(group.topics, offsets), told)
     ]
 
 
 def _asked(
-    topics: list[OffsetFetchRequestTopic] | list[OffsetFetchRequestTopics] | None, committed: GroupOffsets
+    topics: list[OffsetFetchRequestTopic] | list[OffsetFetchRequestTopics] | None, offsets: _Offsets
 ) -> list[tuple[str, list[int]]]:
     """The partitions that are asked for by name; without names, all that have offsets."""
     if topics is None:
-        return [(name, list(offsets)) for name, offsets in committed.items()]
+        return [(name, list(offsets.committed[name])) for name in offsets.visible_topics()]
     return [(topic.name, topic.partition_indexes) for topic in topics]
 
 
@@ -188,7 +199,7 @@ def _topics_by_id(
 ) -> list[OffsetFetchResponseTopics]:
     committed = offsets.committed
     if group.topics is None:
-        known = [topic for name in committed if (topic := broker.topics.find(name)) is not None]
+        known = [topic for name in offsets.visible_topics() if (topic := broker.topics.find(name)) is not None]
         asked = [(topic.topic_id, list(committed[topic.name])) for topic in known]
     else:
         asked = [(topic.topic_id, topic.partition_indexes) for topic in group.topics]
@@ -208,12 +219,19 @@ class _Offsets(NamedTuple):
     """A group's offsets, as one request is to see them."""
 
     broker: Broker
+    call: Call[OffsetFetchRequest]
     group_id: str
     committed: GroupOffsets
     require_stable: bool
 
+    def visible_topics(self) -> list[str]:
+        """The topics with offsets that the client may describe."""
+        return [name for name in self.committed if self.call.is_authorized(Operation.DESCRIBE, Resource.topic(name))]
+
     def fields(self, topic: str, index: int, missing: ErrorCode = ErrorCode.NONE) -> dict[str, Any]:
         """What the response says of a partition, in any of its versions."""
+        if not self.call.is_authorized(Operation.DESCRIBE, Resource.topic(topic)):
+            return _missing(index, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         if self.require_stable and self.broker.groups.is_unstable(self.group_id, topic, index):
             return _missing(index, ErrorCode.UNSTABLE_OFFSET_COMMIT)
         offset = self.committed.get(topic, {}).get(index)

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from wirekafka.api.registry import Call, serves
 from wirekafka.errors import KafkaError
+from wirekafka.metadata.operations import Operation, Resource
 from wirekafka.wire.types import Int16, Int32, Int64, Message, String, since
 
 if TYPE_CHECKING:
@@ -64,14 +65,17 @@ def offset_for_leader_epoch(broker: Broker, call: Call[OffsetForLeaderEpochReque
     """Answers for each partition by itself."""
     results = []
     for asked_topic in call.request.topics:
-        ends = [_find_end(broker, asked_topic.topic, asked) for asked in asked_topic.partitions]
+        ends = [_find_end(broker, call, asked_topic.topic, asked) for asked in asked_topic.partitions]
         results.append(OffsetForLeaderTopicResult(topic=asked_topic.topic, partitions=ends))
     return OffsetForLeaderEpochResponse(topics=results)
 
 
-def _find_end(broker: Broker, topic: str, asked: OffsetForLeaderPartition) -> EpochEndOffset:
+def _find_end(
+    broker: Broker, call: Call[OffsetForLeaderEpochRequest], topic: str, asked: OffsetForLeaderPartition
+) -> EpochEndOffset:
     index = asked.partition
     try:
+        call.authorize(Operation.DESCRIBE, Resource.topic(topic))
         partition = broker.find_partition(topic, index, asked.current_leader_epoch)
         end = partition.end_offset_for_epoch(asked.leader_epoch)
     except KafkaError as error:

@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from wirekafka.api.index import INDEX
 from wirekafka.config import ConfigError
+from wirekafka.errors import KafkaError
+from wirekafka.metadata.operations import DENIALS, SUPPORTED_OPERATIONS, Operation, Resource
 from wirekafka.pending import Pending
 from wirekafka.wire.codec import Piece, Reader, Writer, reader, writer
 from wirekafka.wire.types import Message
@@ -56,6 +58,22 @@ class Client:
     on_close: dict[object, Callable[[], object]] | None = None
     head_size: int = 0
 
+    def is_authorized(self, operation: Operation, resource: Resource) -> bool:
+        """Whether the client's principal may do the operation. Without an authorizer, every principal may do everything.
+
+        This is the only place where permission is decided, for handlers and shortcuts alike.
+        """
+        return True
+
+    def authorize(self, operation: Operation, resource: Resource) -> None:
+        """Raises unless the client's principal may do the operation.
+
+        Raises:
+            KafkaError: TOPIC_, GROUP_, CLUSTER_ or TRANSACTIONAL_ID_AUTHORIZATION_FAILED, by the type of the resource.
+        """
+        if not self.is_authorized(operation, resource):
+            raise KafkaError(DENIALS[resource.type])
+
     def closed(self) -> None:
         """The connection has ended."""
         callbacks, self.on_close = self.on_close, None
@@ -80,6 +98,19 @@ class Call(Generic[R]):
     client_id: str | None
     client: Client
     now_ms: int
+
+    def is_authorized(self, operation: Operation, resource: Resource) -> bool:
+        """Whether the client may do the operation; see `Client.is_authorized`."""
+        return self.client.is_authorized(operation, resource)
+
+    def authorize(self, operation: Operation, resource: Resource) -> None:
+        """Raises unless the client may do the operation; see `Client.authorize`."""
+        self.client.authorize(operation, resource)
+
+    def authorized_operations(self, resource: Resource) -> int:
+        """Returns the bits of all operations on the resource that the client may do (KIP-430)."""
+        supported = SUPPORTED_OPERATIONS[resource.type]
+        return sum(1 << operation for operation in supported if self.is_authorized(operation, resource))
 
 
 Response = Message | Pending[Any] | None

@@ -22,13 +22,14 @@ Source: KafkaApis.handleShareAcknowledgeRequest, validateAcknowledgementBatches.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from wirekafka.api.registry import Call, serves
 from wirekafka.coordinator.share_delivery.sessions import FINAL_EPOCH, INITIAL_EPOCH, PartitionKey, SessionKey
 from wirekafka.coordinator.share_delivery.share_partition import Acknowledgement, AcknowledgeType
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.metadata.features import SHARE_VERSION
+from wirekafka.metadata.operations import Operation, Resource
 from wirekafka.names import ZERO_TOPIC_ID
 from wirekafka.wire.types import Bool, Int8, Int16, Int32, Int64, Message, NullableString, String, Uuid, nullable, since
 
@@ -102,9 +103,10 @@ def share_acknowledge(broker: Broker, call: Call[ShareAcknowledgeRequest]) -> Sh
     """Takes the member's word, partition by partition."""
     broker.topics.features.require(SHARE_VERSION)
     request = call.request
+    call.authorize(Operation.READ, Resource.group(request.group_id or ""))
     key = session_key(request.group_id, request.member_id)
     _check_epoch(broker, key, request.share_session_epoch)
-    errors = acknowledge_all(broker, key, request.topics, is_renewal=request.is_renew_ack)
+    errors = acknowledge_all(broker, call, key, request.topics, is_renewal=request.is_renew_ack)
     if request.share_session_epoch == FINAL_EPOCH:
         broker.share_groups.close_session(key)
     by_topic: dict[bytes, ShareAcknowledgeTopicResponse] = {}
@@ -150,7 +152,7 @@ def _check_epoch(broker: Broker, key: SessionKey, epoch: int) -> None:
 
 
 def acknowledge_all(
-    broker: Broker, key: SessionKey, topics: Iterable[AcknowledgeTopic], *, is_renewal: bool
+    broker: Broker, call: Call[Any], key: SessionKey, topics: Iterable[AcknowledgeTopic], *, is_renewal: bool
 ) -> dict[PartitionKey, KafkaError | None]:
     """Takes acknowledgements; for each partition that is named, what is wrong with them, None if nothing is.
 
@@ -170,18 +172,20 @@ def acknowledge_all(
         for topic in topics
         for partition in topic.partitions
     }
-    errors = {name: _refusal(broker, name, words, is_renewal=is_renewal) for name, words in said.items()}
+    errors = {name: _refusal(broker, call, name, words, is_renewal=is_renewal) for name, words in said.items()}
     sound = {name: words for name, words in said.items() if words and errors[name] is None}
     if not sound:
         return {name: error for name, error in errors.items() if error is not None}
     return errors | broker.share_groups.acknowledge(key, sound)
 
 
-def _refusal(broker: Broker, name: PartitionKey, said: list[Acknowledgement], *, is_renewal: bool) -> KafkaError | None:
+def _refusal(
+    broker: Broker, call: Call[Any], name: PartitionKey, said: list[Acknowledgement], *, is_renewal: bool
+) -> KafkaError | None:
     """What is wrong with acknowledgements, whoever has the records."""
     topic_id, index = name
     try:
-        broker.topics.get(topic_id)
+        call.authorize(Operation.READ, Resource.topic(broker.topics.get(topic_id).name))
         if not _are_sound(said, is_renewal=is_renewal):
             raise KafkaError(ErrorCode.INVALID_REQUEST)
         broker.topics.find_partition(topic_id, index)

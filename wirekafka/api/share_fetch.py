@@ -50,6 +50,7 @@ from wirekafka.coordinator.share_delivery.sessions import FINAL_EPOCH, INITIAL_E
 from wirekafka.coordinator.share_state.records import ShareKey
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.metadata.features import SHARE_VERSION
+from wirekafka.metadata.operations import Operation, Resource
 from wirekafka.names import ZERO_TOPIC_ID
 from wirekafka.pending import Pending
 from wirekafka.wire.types import (
@@ -126,6 +127,7 @@ def share_fetch(broker: Broker, call: Call[ShareFetchRequest]) -> ShareFetchResp
     """Takes what the member says of records that it has, and gives it more."""
     broker.topics.features.require(SHARE_VERSION)
     request = call.request
+    call.authorize(Operation.READ, Resource.group(request.group_id or ""))
     key = session_key(request.group_id, request.member_id)
     if request.share_acquire_mode not in AcquireMode.__members__.values():
         # Kafka's answer to it: it stumbles over the number.
@@ -139,14 +141,16 @@ def share_fetch(broker: Broker, call: Call[ShareFetchRequest]) -> ShareFetchResp
         if error.code is ErrorCode.SHARE_SESSION_LIMIT_REACHED:
             return _answered_later(broker, request.max_wait_ms, error)
         raise
-    errors = acknowledge_all(broker, key, request.topics, is_renewal=request.is_renew_ack) if _says_something(request) else {}
+    errors = (
+        acknowledge_all(broker, call, key, request.topics, is_renewal=request.is_renew_ack) if _says_something(request) else {}
+    )
     if session is None:
         broker.share_groups.close_session(key)
     if session is None or request.is_renew_ack:
         return _response(broker, key, {}, errors)
     epoch = session.epoch
     is_new = request.share_session_epoch == INITIAL_EPOCH
-    unknown, known = _sorted_out(broker, session, request.share_session_epoch)
+    unknown, known = _sorted_out(broker, call, session, request.share_session_epoch)
     wish = FetchWish(
         group_id=key.group_id,
         member_id=key.member_id,
@@ -211,13 +215,16 @@ def _answered_later(broker: Broker, delay_ms: int, error: KafkaError) -> Pending
     return pending
 
 
-def _sorted_out(broker: Broker, session: ShareSession, epoch: int) -> tuple[dict[PartitionKey, Fetched], list[PartitionKey]]:
+def _sorted_out(
+    broker: Broker, call: Call[ShareFetchRequest], session: ShareSession, epoch: int
+) -> tuple[dict[PartitionKey, Fetched], list[PartitionKey]]:
     """The partitions of a session that there are not, with what is to be said of them; and those that there are."""
     unknown: dict[PartitionKey, Fetched] = {}
     known = []
     for topic_id, index in session.rotated(epoch):
         try:
-            broker.topics.find_partition(topic_id, index)
+            partition = broker.topics.find_partition(topic_id, index)
+            call.authorize(Operation.READ, Resource.topic(partition.topic))
         except KafkaError as error:
             unknown[topic_id, index] = Fetched(error)
         else:

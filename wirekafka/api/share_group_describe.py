@@ -18,11 +18,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-from wirekafka.api.consumer_group_describe import DescribedAssignment, assignment_of
+from wirekafka.api.consumer_group_describe import DescribedAssignment, assignment_of, authorize_topics
 from wirekafka.api.registry import Call, serves
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.metadata.features import SHARE_VERSION
-from wirekafka.metadata.operations import GROUP_OPERATIONS, NOT_ASKED
+from wirekafka.metadata.operations import NOT_ASKED, Operation, Resource
 from wirekafka.wire.types import Bool, Int16, Int32, Message, NullableString, String, nullable
 
 if TYPE_CHECKING:
@@ -65,18 +65,18 @@ class ShareGroupDescribeResponse(Message):
 @serves(77, ShareGroupDescribeRequest, ShareGroupDescribeResponse, versions=range(1, 2), flexible_since=0)
 def share_group_describe(broker: Broker, call: Call[ShareGroupDescribeRequest]) -> ShareGroupDescribeResponse:
     """Describes each of the groups."""
-    operations = GROUP_OPERATIONS if call.request.include_authorized_operations else NOT_ASKED
-    return ShareGroupDescribeResponse(
-        groups=[_described(broker, name, operations) for name in dict.fromkeys(call.request.group_ids)]
-    )
+    return ShareGroupDescribeResponse(groups=[_described(broker, call, name) for name in dict.fromkeys(call.request.group_ids)])
 
 
-def _described(broker: Broker, group_id: str, operations: int) -> DescribedGroup:
+def _described(broker: Broker, call: Call[ShareGroupDescribeRequest], group_id: str) -> DescribedGroup:
+    group = Resource.group(group_id)
     try:
+        call.authorize(Operation.DESCRIBE, group)
         broker.topics.features.require(SHARE_VERSION)
         if not group_id:
             return DescribedGroup(error_code=ErrorCode.INVALID_GROUP_ID)
         found = broker.share_groups.describe(group_id)
+        authorize_topics(broker, call, (topic_id for member in found.members for topic_id in member.assigned))
     except KafkaError as error:
         return DescribedGroup(group_id=group_id, error_code=error.code, error_message=error.message)
     return DescribedGroup(
@@ -86,7 +86,7 @@ def _described(broker: Broker, group_id: str, operations: int) -> DescribedGroup
         assignment_epoch=found.assignment_epoch,
         assignor_name=broker.share_groups.assignor,
         members=[_member(broker, member) for member in found.members],
-        authorized_operations=operations,
+        authorized_operations=(call.authorized_operations(group) if call.request.include_authorized_operations else NOT_ASKED),
     )
 
 

@@ -28,6 +28,7 @@ from wirekafka.api.share_acknowledge import LONGEST_MEMBER_ID
 from wirekafka.coordinator.groups.share.requests import JOIN_EPOCH, LEAVE_EPOCH, ShareHeartbeat
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.metadata.features import SHARE_VERSION
+from wirekafka.metadata.operations import Operation, Resource
 from wirekafka.names import ZERO_TOPIC_ID
 from wirekafka.wire.types import Int16, Int32, Message, NullableString, String, Uuid, nullable
 
@@ -68,6 +69,9 @@ def share_group_heartbeat(broker: Broker, call: Call[ShareGroupHeartbeatRequest]
     broker.topics.features.require(SHARE_VERSION)
     request = call.request
     _check(request)
+    call.authorize(Operation.READ, Resource.group(request.group_id))
+    for topic in request.subscribed_topic_names or ():
+        call.authorize(Operation.DESCRIBE, Resource.topic(topic))
     result = broker.share_groups.heartbeat(
         ShareHeartbeat(
             group_id=request.group_id,

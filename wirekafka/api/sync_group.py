@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Annotated
 from wirekafka.api.registry import Call, serves
 from wirekafka.coordinator.groups.requests import SyncRequest, SyncResult
 from wirekafka.errors import ErrorCode
+from wirekafka.metadata.operations import Operation, Resource
 from wirekafka.pending import Pending
 from wirekafka.wire.types import Bytes, Int16, Int32, Message, NullableString, String, nullable, since
 
@@ -63,6 +64,7 @@ class SyncGroupResponse(Message):
 def sync_group(broker: Broker, call: Call[SyncGroupRequest]) -> SyncGroupResponse | Pending[SyncGroupResponse]:
     """Asks for the member's assignment; a client of version 5 has to say which protocol it means."""
     request = call.request
+    call.authorize(Operation.READ, Resource.group(request.group_id))
     if call.version >= 5 and (request.protocol_type is None or request.protocol_name is None):
         return SyncGroupResponse(error_code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     synced = broker.groups.sync(

@@ -33,6 +33,7 @@ from wirekafka.api.registry import Call, serves
 from wirekafka.coordinator.effects import WritingProducer
 from wirekafka.coordinator.groups.requests import CommitRequest, PartitionCommit
 from wirekafka.errors import ErrorCode, KafkaError
+from wirekafka.metadata.operations import Operation, Resource
 from wirekafka.names import GROUP_METADATA_TOPIC, NO_LEADER_EPOCH, TopicPartition
 from wirekafka.wire.types import Int16, Int32, Int64, Message, NullableString, String, nullable, since
 
@@ -84,6 +85,7 @@ def txn_offset_commit(broker: Broker, call: Call[TxnOffsetCommitRequest]) -> Txn
     commits: list[PartitionCommit] = []
     answers: list[TxnOffsetCommitResponsePartition] = []
     response = TxnOffsetCommitResponse()
+    transactional_id, group = Resource.transactional_id(call.request.transactional_id), Resource.group(call.request.group_id)
     for asked in call.request.topics:
         answered = TxnOffsetCommitResponseTopic(name=asked.name)
         response.topics.append(answered)
@@ -91,6 +93,9 @@ def txn_offset_commit(broker: Broker, call: Call[TxnOffsetCommitRequest]) -> Txn
             answer = TxnOffsetCommitResponsePartition(partition_index=partition.partition_index)
             answered.partitions.append(answer)
             try:
+                call.authorize(Operation.WRITE, transactional_id)
+                call.authorize(Operation.READ, group)
+                call.authorize(Operation.READ, Resource.topic(asked.name))
                 broker.topics.find_partition(asked.name, partition.partition_index)
             except KafkaError as error:
                 answer.error_code = error.code

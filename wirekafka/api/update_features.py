@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING, Annotated
 from wirekafka.api.registry import Call, serves
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.metadata.features import FeatureUpdate, UpgradeType
+from wirekafka.metadata.operations import CLUSTER, Operation
 from wirekafka.wire.types import Bool, Int8, Int16, Int32, Message, NullableString, String, nullable, since, until
 
 if TYPE_CHECKING:
@@ -67,6 +68,7 @@ class UpdateFeaturesResponse(Message):
 def update_features(broker: Broker, call: Call[UpdateFeaturesRequest]) -> UpdateFeaturesResponse:
     """Answers one UpdateFeatures request."""
     request = call.request
+    call.authorize(Operation.ALTER, CLUSTER)
     updates = [FeatureUpdate(each.feature, each.max_version_level, each.upgrade_type) for each in request.feature_updates]
     try:
         broker.topics.features.update(updates, validate_only=request.validate_only)

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Annotated
 from wirekafka.api.registry import Call, serves
 from wirekafka.coordinator.transactions.requests import Marker
 from wirekafka.errors import ErrorCode, KafkaError
+from wirekafka.metadata.operations import CLUSTER, Operation
 from wirekafka.names import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPartition
 from wirekafka.wire.types import Bool, Int8, Int16, Int32, Int64, Message, String, since
 
@@ -99,6 +100,8 @@ def _write(
     if marker.producer_id == NO_PRODUCER_ID or marker.producer_epoch == NO_PRODUCER_EPOCH:
         return ErrorCode.UNKNOWN_SERVER_ERROR
     try:
+        if not call.is_authorized(Operation.ALTER, CLUSTER):
+            call.authorize(Operation.CLUSTER_ACTION, CLUSTER)
         broker.markers.write(marker, coordinator_epoch=asked.coordinator_epoch, now_ms=call.now_ms)
     except KafkaError as error:
         return error.code

@@ -18,6 +18,7 @@ from wirekafka.config.definition import Setting, Type, format_value, parse_text
 from wirekafka.config.group_table import GROUP_SETTINGS
 from wirekafka.config.topic_table import TOPIC_SETTINGS
 from wirekafka.errors import ErrorCode, KafkaError
+from wirekafka.metadata.operations import CLUSTER, Resource
 from wirekafka.metadata.topic_names import check_topic_name
 from wirekafka.metadata.topics import Topic, Topics
 
@@ -33,7 +34,7 @@ class ResourceType(IntEnum):
     GROUP = 32
 
 
-class Operation(IntEnum):
+class AlterConfigOp(IntEnum):
     """What IncrementalAlterConfigs does to one setting.
 
     Source: org.apache.kafka.clients.admin.AlterConfigOp.OpType (KIP-339).
@@ -43,6 +44,20 @@ class Operation(IntEnum):
     DELETE = 1
     APPEND = 2
     SUBTRACT = 3
+
+
+def protected_resource(resource_type: int, name: str) -> Resource:
+    """Returns the resource that a client needs permission for to see or change these settings.
+
+    Source: kafka.server.AuthHelper, ConfigHelper.handleDescribeConfigsRequest.
+    """
+    match resource_type:
+        case ResourceType.TOPIC:
+            return Resource.topic(name)
+        case ResourceType.GROUP:
+            return Resource.group(name)
+        case _:
+            return CLUSTER
 
 
 class Change(NamedTuple):
@@ -235,7 +250,7 @@ def check_changes(changes: Iterable[Change]) -> None:
         if name in names:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
         names.add(name)
-        if value is None and operation != Operation.DELETE:
+        if value is None and operation != AlterConfigOp.DELETE:
             nulls.append(name)
     if nulls:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {', '.join(nulls)}")
@@ -252,20 +267,20 @@ def apply_changes(resource: ConfigResource, changes: Iterable[Change], *, keeps_
     """
     configs = resource.own if keeps_others else {}
     for name, operation, value in changes:
-        if operation == Operation.DELETE:
+        if operation == AlterConfigOp.DELETE:
             configs.pop(name, None)
-        elif operation == Operation.SET:
+        elif operation == AlterConfigOp.SET:
             assert value is not None, "check_changes was not called"
             configs[name] = value
-        elif operation in (Operation.APPEND, Operation.SUBTRACT):
+        elif operation in (AlterConfigOp.APPEND, AlterConfigOp.SUBTRACT):
             assert value is not None, "check_changes was not called"
-            configs[name] = _combine(resource.settings.get(name), name, configs.get(name), Operation(operation), value)
+            configs[name] = _combine(resource.settings.get(name), name, configs.get(name), AlterConfigOp(operation), value)
         else:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown operations type {operation}")
     return configs
 
 
-def _combine(setting: Setting | None, name: str, current: str | None, operation: Operation, value: str) -> str:
+def _combine(setting: Setting | None, name: str, current: str | None, operation: AlterConfigOp, value: str) -> str:
     if setting is None or setting.type is not Type.LIST:
         message = f"Can't {operation.name} to key {name} because its type is not LIST."
         raise KafkaError(ErrorCode.INVALID_CONFIG, message)
@@ -275,7 +290,7 @@ def _combine(setting: Setting | None, name: str, current: str | None, operation:
     given = parse_text(Type.LIST, value)
     assert isinstance(items, list)
     assert isinstance(given, list)
-    if operation is Operation.APPEND:
+    if operation is AlterConfigOp.APPEND:
         items += [item for item in given if item not in items]
     else:
         items = [item for item in items if item not in given]

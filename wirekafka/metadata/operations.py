@@ -1,21 +1,68 @@
-"""What a client may do with a topic or with the cluster, as the bits in which clients are told.
+"""Operations and the resources that they need permission for, and the bits in which clients are told what they may do.
 
-Rule of this file: without an authorizer everybody may do everything, and Kafka says so by setting the bit of every operation
-that the kind of resource knows.
+Rule of this file: without an authorizer every client may do everything. Kafka says so by setting the bit of every operation
+that the type of resource supports.
 
-Source: KIP-430; org.apache.kafka.security.authorizer.AclEntry.supportedOperations, AclOperation (the bits).
+Source: KIP-430; org.apache.kafka.security.authorizer.AclEntry.supportedOperations; org.apache.kafka.common.acl.AclOperation;
+org.apache.kafka.common.resource.ResourceType.
 """
 
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import NamedTuple
+
+from wirekafka.errors import ErrorCode
 
 NOT_ASKED = -(2**31)
 """What stands in a response whose request did not ask for the operations."""
 
 
+class ProtectedType(IntEnum):
+    """A type of resource that a client needs permission for, by Kafka's number."""
+
+    TOPIC = 2
+    GROUP = 3
+    CLUSTER = 4
+    TRANSACTIONAL_ID = 5
+
+
+class Resource(NamedTuple):
+    """A resource that a client needs permission for."""
+
+    type: ProtectedType
+    name: str
+
+    @classmethod
+    def topic(cls, name: str) -> Resource:
+        """Returns the topic with this name."""
+        return cls(ProtectedType.TOPIC, name)
+
+    @classmethod
+    def group(cls, group_id: str) -> Resource:
+        """Returns the group with this id, of whatever type of group."""
+        return cls(ProtectedType.GROUP, group_id)
+
+    @classmethod
+    def transactional_id(cls, transactional_id: str) -> Resource:
+        """Returns the transactional id."""
+        return cls(ProtectedType.TRANSACTIONAL_ID, transactional_id)
+
+
+CLUSTER = Resource(ProtectedType.CLUSTER, "kafka-cluster")
+"""The cluster (org.apache.kafka.common.resource.Resource.CLUSTER_NAME)."""
+
+DENIALS = {
+    ProtectedType.TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    ProtectedType.GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
+    ProtectedType.CLUSTER: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+    ProtectedType.TRANSACTIONAL_ID: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+}
+"""The error that a client gets for a resource that it has no permission for."""
+
+
 class Operation(IntEnum):
-    """An operation, by the number of its bit."""
+    """An operation, by Kafka's number, which is also the number of its bit."""
 
     READ = 3
     WRITE = 4
@@ -29,38 +76,32 @@ class Operation(IntEnum):
     IDEMPOTENT_WRITE = 12
 
 
-def _bits(*operations: Operation) -> int:
-    return sum(1 << operation for operation in operations)
-
-
-TOPIC_OPERATIONS = _bits(
-    Operation.READ,
-    Operation.WRITE,
-    Operation.CREATE,
-    Operation.DELETE,
-    Operation.ALTER,
-    Operation.DESCRIBE,
-    Operation.DESCRIBE_CONFIGS,
-    Operation.ALTER_CONFIGS,
-)
-"""Everything that can be done with a topic."""
-
-GROUP_OPERATIONS = _bits(
-    Operation.READ,
-    Operation.DELETE,
-    Operation.DESCRIBE,
-    Operation.DESCRIBE_CONFIGS,
-    Operation.ALTER_CONFIGS,
-)
-"""Everything that can be done with a group."""
-
-CLUSTER_OPERATIONS = _bits(
-    Operation.CREATE,
-    Operation.ALTER,
-    Operation.DESCRIBE,
-    Operation.CLUSTER_ACTION,
-    Operation.DESCRIBE_CONFIGS,
-    Operation.ALTER_CONFIGS,
-    Operation.IDEMPOTENT_WRITE,
-)
-"""Everything that can be done with the cluster."""
+SUPPORTED_OPERATIONS = {
+    ProtectedType.TOPIC: (
+        Operation.READ,
+        Operation.WRITE,
+        Operation.CREATE,
+        Operation.DELETE,
+        Operation.ALTER,
+        Operation.DESCRIBE,
+        Operation.DESCRIBE_CONFIGS,
+        Operation.ALTER_CONFIGS,
+    ),
+    ProtectedType.GROUP: (
+        Operation.READ,
+        Operation.DELETE,
+        Operation.DESCRIBE,
+        Operation.DESCRIBE_CONFIGS,
+        Operation.ALTER_CONFIGS,
+    ),
+    ProtectedType.CLUSTER: (
+        Operation.CREATE,
+        Operation.ALTER,
+        Operation.DESCRIBE,
+        Operation.CLUSTER_ACTION,
+        Operation.DESCRIBE_CONFIGS,
+        Operation.ALTER_CONFIGS,
+        Operation.IDEMPOTENT_WRITE,
+    ),
+}
+"""The operations that each type of resource supports and clients may ask for in a response."""

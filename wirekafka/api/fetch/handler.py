@@ -40,6 +40,7 @@ from wirekafka.api.fetch.shortcut import FIRST_FLEXIBLE_VERSION, MARKED_RECORDS,
 from wirekafka.api.registry import Call, Encode, serves
 from wirekafka.api.shortcuts import NO_OFFSETS, finder_of_topic
 from wirekafka.errors import ErrorCode, KafkaError
+from wirekafka.metadata.operations import Operation, Resource
 from wirekafka.pending import Pending
 from wirekafka.replication.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION_ID, FetchSession, SessionPartition
 
@@ -134,6 +135,7 @@ def _read_all(broker: Broker, call: Call[FetchRequest], reading: FetchPass) -> l
         for asked in asked_topic.partitions:
             try:
                 partition = broker.topics.find_partition(topic, asked.partition)
+                call.authorize(Operation.READ, Resource.topic(partition.topic))
             except KafkaError as error:
                 answers.append(reading.refuse(asked.partition, error.code))
             else:
@@ -194,7 +196,7 @@ def _fetch_news(broker: Broker, call: Call[FetchRequest]) -> FetchResponse | Pen
 
 def _read_session(broker: Broker, call: Call[FetchRequest], session: FetchSession) -> FetchResponse | Pending[Any]:
     reading = FetchPass(broker, call)
-    news = _read_dirty(broker, session, reading)
+    news = _read_dirty(broker, call, session, reading)
     if reading.is_enough:
         return _tell(session, news, reading)
     epoch = session.epoch
@@ -204,7 +206,7 @@ def _read_session(broker: Broker, call: Call[FetchRequest], session: FetchSessio
         if session.epoch != epoch:
             return FetchResponse(error_code=ErrorCode.INVALID_FETCH_SESSION_EPOCH, session_id=session.session_id)
         again = FetchPass(broker, call)
-        return _tell(session, _read_dirty(broker, session, again), again)
+        return _tell(session, _read_dirty(broker, call, session, again), again)
 
     delayed = reading.delay(answer)
     session.wait(delayed)
@@ -214,11 +216,13 @@ def _read_session(broker: Broker, call: Call[FetchRequest], session: FetchSessio
 News = list[tuple[SessionPartition, PartitionData]]
 
 
-def _read_dirty(broker: Broker, session: FetchSession, reading: FetchPass) -> News:
+def _read_dirty(broker: Broker, call: Call[FetchRequest], session: FetchSession, reading: FetchPass) -> News:
     news: News = []
     for entry in tuple(session.dirty):
         try:
-            data = reading.read(entry.locate(broker.topics), entry.asked)
+            partition = entry.locate(broker.topics)
+            call.authorize(Operation.READ, Resource.topic(partition.topic))
+            data = reading.read(partition, entry.asked)
         except KafkaError as error:
             data = reading.refuse(entry.asked.partition, error.code)
         is_news = data.diverging_epoch is not None

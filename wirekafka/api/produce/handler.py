@@ -57,6 +57,7 @@ from wirekafka.api.produce.rules import (
     FIRST_VERSION_WITH_TOPIC_IDS,
     check_batch,
     check_in_sync_replicas,
+    denial_of,
     find_partition,
     is_transactional,
     without_transactional_id,
@@ -66,6 +67,7 @@ from wirekafka.api.produce.transactions import Refused, check_transaction
 from wirekafka.api.registry import Call, Encode, serves
 from wirekafka.api.shortcuts import NO_OFFSETS, finder_of_topic
 from wirekafka.errors import ErrorCode, KafkaError, ProtocolError
+from wirekafka.metadata.operations import Operation, Resource
 from wirekafka.names import format_topic_id
 from wirekafka.pending import Pending
 from wirekafka.replication.delayed_produce import Appended, DelayedProduce
@@ -129,6 +131,7 @@ def produce(broker: Broker, call: Call[ProduceRequest]) -> ProduceResponse | Pen
     refused: Refused = {}
     if request.transactional_id is not None and refusal is None:
         try:
+            call.authorize(Operation.WRITE, Resource.transactional_id(request.transactional_id))
             refused = check_transaction(broker, call, request.transactional_id)
         except KafkaError as error:
             refusal = error
@@ -138,7 +141,8 @@ def produce(broker: Broker, call: Call[ProduceRequest]) -> ProduceResponse | Pen
         uncommitted: list[Appended] = []
         for data in request.topic_data:
             topic = data.topic_id if is_by_id else data.name
-            answers = [_append(broker, call, topic, each, refusal, refused, uncommitted) for each in data.partition_data]
+            denial = refusal or denial_of(broker, call, topic)
+            answers = [_append(broker, call, topic, each, denial, refused, uncommitted) for each in data.partition_data]
             responses.append(TopicProduceResponse(name=data.name, topic_id=data.topic_id, partition_responses=answers))
     finally:
         broker.purgatory.release()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from wirekafka.api.registry import Call
 from wirekafka.errors import ErrorCode, KafkaError
+from wirekafka.metadata.operations import Operation, Resource
 from wirekafka.names import INTERNAL_TOPICS
 from wirekafka.wire.batch import ATTRIBUTES_OFFSET, HEADER_SIZE, MAGIC, MAGIC_OFFSET, TRANSACTIONAL_MASK, BatchHeader
 from wirekafka.wire.compression import Compression
@@ -29,6 +30,20 @@ ACKS_ALL = -1
 
 FLAGS_AT = ATTRIBUTES_OFFSET + 1
 """The byte of a batch's attributes that says whether it is transactional."""
+
+
+def denial_of(broker: Broker, call: Call[ProduceRequest], topic: str | bytes) -> KafkaError | None:
+    """Why the client may not write to the topic, None if it may, or if no topic has the id."""
+    if isinstance(topic, bytes):
+        found = broker.topics.find_by_id(topic)
+        if found is None:
+            return None
+        topic = found.name
+    try:
+        call.authorize(Operation.WRITE, Resource.topic(topic))
+    except KafkaError as error:
+        return error
+    return None
 
 
 def find_partition(broker: Broker, topic: str | bytes, index: int) -> Partition:

@@ -15,6 +15,7 @@ from wirekafka.api.produce.rules import (
     FIRST_VERSION_WITH_ABORTABLE_ERROR,
     FIRST_VERSION_WITH_TOPIC_IDS,
     check_batch,
+    denial_of,
     find_partition,
 )
 from wirekafka.api.registry import Call
@@ -72,6 +73,8 @@ def _transactional_batches(broker: Broker, call: Call[ProduceRequest]) -> dict[P
     batches = {}
     for data in call.request.topic_data:
         topic = data.topic_id if is_by_id else data.name
+        if denial_of(broker, call, topic) is not None:
+            continue
         for each in data.partition_data:
             try:
                 partition = find_partition(broker, topic, each.index)

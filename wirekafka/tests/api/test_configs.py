@@ -14,11 +14,11 @@ from wirekafka.config.broker_table import BROKER_SETTINGS
 from wirekafka.config.definition import Type
 from wirekafka.config.topic_table import TOPIC_SETTINGS
 from wirekafka.errors import ErrorCode
-from wirekafka.metadata.config_resources import Operation
+from wirekafka.metadata.config_resources import AlterConfigOp
 from wirekafka.tests.api.data_plane import Caller, run
 
 TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
-SET, DELETE, APPEND, SUBTRACT = Operation
+SET, DELETE, APPEND, SUBTRACT = AlterConfigOp
 
 
 def describe(caller: Caller, type_: int, name: str, *keys: str, version: int = 4) -> Any:
