@@ -146,9 +146,10 @@ def main(
     facts = machine.facts(directory) | {"free memory": "left as it was" if is_memory_free else "filled with page cache"}
     timing = Timing(warmup, seconds)
     results: Results = defaultdict(lambda: defaultdict(lambda: defaultdict(list)))
-    resting, loaded, of_log = (
-        tuple(row for row in rows if not names or row.name in names) for rows in (RESTING, (*ROWS, *TRANSACTION_ROWS), OWN_ROWS)
+    resting, loaded = (
+        tuple(row for row in rows if not names or row.name in names) for rows in (RESTING, (*ROWS, *TRANSACTION_ROWS))
     )
+    of_log = tuple(row for row in OWN_ROWS if not names or row.name in names)
     try:
         load.program()
         with tempfile.TemporaryDirectory(prefix="page-cache-", dir=directory) as pages:

@@ -11,6 +11,7 @@ import socket
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from benchmarks import load
 from benchmarks.brokers import AnyBroker, ask_metadata, await_metadata
@@ -66,7 +67,7 @@ class Row:
     name: str
     title: str
     figures: dict[str, Figure]
-    run: Callable[[AnyBroker, Timing], Figures]
+    run: Callable[[Any, Timing], Figures]
     has_floor: bool = False
 
 

@@ -101,7 +101,7 @@ def frame_of(api_key: int, version: int, body: bytes, correlation_id: int = 1, *
 
 def batch(*values: bytes, compression: Compression = Compression.NONE, timestamp_ms: int = 1_700_000_000_000) -> bytearray:
     """A sound record batch."""
-    records = [Record(offset=n, timestamp=timestamp_ms, key=None, value=value, headers=[]) for n, value in enumerate(values)]
+    records = [Record(offset=n, timestamp=timestamp_ms, key=None, value=value, headers=()) for n, value in enumerate(values)]
     return build_batch(records, compression=compression)
 
 

@@ -48,7 +48,7 @@ class ShareClient:
         self.process.stdin.flush()
         timer = threading.Timer(timeout_s, self.process.kill)
         timer.start()
-        found = []
+        found: list[list[str]] = []
         try:
             for line in self.process.stdout:
                 kind, *rest = line.rstrip("\n").split("\t")

@@ -158,7 +158,7 @@ class RawProducer:
         place = (topic, partition)
         timestamp_ms = int(time.time() * 1000) if timestamp_ms is None else timestamp_ms
         records = [Record(value=word.encode(), timestamp=timestamp_ms) for word in words or ("word",)]
-        batch_values = {"producer_id": self.producer_id, "producer_epoch": self.epoch, "is_transactional": True}
+        batch_values: dict[str, Any] = {"producer_id": self.producer_id, "producer_epoch": self.epoch, "is_transactional": True}
         batch_values["base_sequence"] = self.sequences.get(place, 0)
         for name in (*batch_values, "is_control"):
             if name in values:

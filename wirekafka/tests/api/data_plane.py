@@ -44,7 +44,7 @@ class Caller:
             pieces: list[Any] = []
             api.response_writer(version)(pieces.append, message)
             data = b"".join(piece.read() if hasattr(piece, "read") else piece for piece in pieces)
-            return decode(api.response, version, is_flexible, data)  # type: ignore[no-any-return]
+            return decode(api.response, version, is_flexible, data)
 
         if response is None:
             return None

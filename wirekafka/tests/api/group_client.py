@@ -29,7 +29,8 @@ def join(
     caller: Caller, version: int = 9, *, group: str = "g", member: str = "", instance: str | None = None, **fields: Any
 ) -> Any:
     """The response to a JoinGroup, or a Pending of it."""
-    fields = {"session_timeout_ms": 10_000, "rebalance_timeout_ms": 20_000, "protocol_type": "consumer"} | fields
+    defaults: dict[str, Any] = {"session_timeout_ms": 10_000, "rebalance_timeout_ms": 20_000, "protocol_type": "consumer"}
+    fields = defaults | fields
     fields.setdefault("protocols", [JoinGroupRequestProtocol(name="range", metadata=b"\0\0\0\0\0\1\0\7flights")])
     request = JoinGroupRequest(group_id=group, member_id=member, group_instance_id=instance, **fields)
     return caller.ask(request, version)

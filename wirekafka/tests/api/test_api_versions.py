@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from wirekafka.api.api_versions import ApiVersionsRequest, ApiVersionsResponse, api_versions, unsupported_version
+from wirekafka.api.api_versions import ApiVersionsRequest, api_versions, unsupported_version
 from wirekafka.api.registry import Call, all_apis, served_versions
 from wirekafka.config import BrokerConfig, ConfigError
 from wirekafka.errors import ErrorCode
@@ -24,7 +24,7 @@ def broker_that_hides(text: str = "", **levels: int) -> Any:
     return SimpleNamespace(config=config, topics=SimpleNamespace(features=Features(config, store)))
 
 
-def ask(version: int, name: str = "", software_version: str = "") -> tuple[ApiVersionsResponse, Call[ApiVersionsRequest]]:
+def ask(version: int, name: str = "", software_version: str = "") -> tuple[Any, Call[ApiVersionsRequest]]:
     request = ApiVersionsRequest(client_software_name=name, client_software_version=software_version)
     call = Call(request, version, "test", client(), 0)
     return api_versions(broker_that_hides(), call), call
@@ -42,7 +42,8 @@ def test_list_is_what_the_registry_serves(version: int) -> None:
 
 def test_hidden_versions_are_not_listed() -> None:
     call = Call(ApiVersionsRequest(), 0, "test", client(), 0)
-    listed = {api.api_key: api for api in api_versions(broker_that_hides("Fetch:12,DescribeCluster:none"), call).api_keys}
+    response: Any = api_versions(broker_that_hides("Fetch:12,DescribeCluster:none"), call)
+    listed = {api.api_key: api for api in response.api_keys}
     assert listed[1].max_version == 12
     assert 60 not in listed
     assert set(listed) == {api.key for api in all_apis()} - {60}
@@ -61,7 +62,7 @@ def test_produce_is_reported_from_version_0() -> None:
     assert response.api_keys[0].min_version == 0
 
 
-def features_of(broker: Any) -> ApiVersionsResponse:
+def features_of(broker: Any) -> Any:
     request = ApiVersionsRequest(client_software_name="a", client_software_version="1")
     return api_versions(broker, Call(request, 4, "test", client(), 0))
 

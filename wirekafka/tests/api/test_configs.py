@@ -253,7 +253,7 @@ def test_alter_configs_resource_given_twice_is_refused(tmp_path: Path) -> None:
             (alter_configs, AlterConfigsRequest),
             (incremental_alter_configs, IncrementalAlterConfigsRequest),
         ):
-            resource = module.AlterConfigsResource(resource_type=TOPIC, resource_name="a")  # type: ignore[attr-defined]
+            resource = module.AlterConfigsResource(resource_type=TOPIC, resource_name="a")
             response = caller.ask(request(resources=[resource, resource]), 1)
             assert [each.error_code for each in response.responses] == [ErrorCode.INVALID_REQUEST] * 2
 

@@ -118,7 +118,7 @@ def test_session_with_a_wrong_id_epoch_or_kind_of_topics_is_refused(tmp_path: Pa
 
         def code_of(session_id: int, epoch: int, version: int = 12) -> int:
             request = FetchRequest(session_id=session_id, session_epoch=epoch)
-            return caller.ask(request, version).error_code  # type: ignore[no-any-return]
+            return caller.ask(request, version).error_code
 
         assert code_of(session.session_id + 1, 1) == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
         assert code_of(session.session_id, 2) == ErrorCode.INVALID_FETCH_SESSION_EPOCH

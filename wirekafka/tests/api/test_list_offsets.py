@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -142,7 +142,7 @@ def test_list_offsets_of_what_is_not_committed_finds_the_high_watermark_at_most(
         for records in (batch(b"a"), batch(b"b", timestamp=NOW_MS + 1)):
             partition.append(memoryview(records), now_ms=NOW_MS)
         partition.advance_high_watermark(1)
-        found = ask(caller, timestamp, version, **({} if version else {"max_num_offsets": 1}))
+        found = ask(caller, timestamp, version, **cast("dict[str, Any]", {} if version else {"max_num_offsets": 1}))
         assert (found.offset if version else found.old_style_offsets) == ({-1: 1}.get(timestamp, -1) if version else [1])
 
     run(body, tmp_path)

@@ -108,14 +108,15 @@ def in_the_future(cls: type[Message]) -> type[Message]:
     }
     hints["from_the_future"] = Annotated[Bytes, tag(9_999, since=0)]
     namespace = {"__annotations__": hints, "__module__": __name__, **cls.field_defaults, "from_the_future": b""}
-    return type(Message)(cls.__name__, (Message,), namespace)
+    declare: Any = type(Message)
+    return declare(cls.__name__, (Message,), namespace)
 
 
 def _in_the_future(hint: Any) -> Any:
     if typing.get_origin(hint) is Annotated:
         return Annotated[(_in_the_future(hint.__origin__), *hint.__metadata__)]
     if typing.get_origin(hint) is list:
-        return list[_in_the_future(typing.get_args(hint)[0])]  # type: ignore[misc]
+        return list[_in_the_future(typing.get_args(hint)[0])]
     if type(None) in typing.get_args(hint):
         return typing.Optional[_in_the_future(typing.get_args(hint)[0])]  # noqa: UP045
     return in_the_future(hint) if isinstance(hint, type) and issubclass(hint, Message) else hint

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,7 +20,7 @@ from wirekafka.metadata.config_resources import ResourceType
 from wirekafka.tests.api.data_plane import Caller, run
 
 
-def elected(caller: Caller, version: int, **fields: object) -> dict[tuple[str, int], int]:
+def elected(caller: Caller, version: int, **fields: Any) -> dict[tuple[str, int], int]:
     response = caller.ask(ElectLeadersRequest(**fields), version)
     assert response.error_code == 0
     return {

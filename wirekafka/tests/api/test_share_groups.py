@@ -76,7 +76,7 @@ def test_heartbeat_that_cannot_be_is_refused(
     tmp_path: Path, fields: dict[str, Any], code: ErrorCode, message: str | None
 ) -> None:
     async def body(caller: Caller) -> None:
-        sound = {"group_id": "g", "member_id": "m", "member_epoch": 0, "subscribed_topic_names": ["flights"]}
+        sound: dict[str, Any] = {"group_id": "g", "member_id": "m", "member_epoch": 0, "subscribed_topic_names": ["flights"]}
         with pytest.raises(KafkaError) as raised:
             caller.ask(ShareGroupHeartbeatRequest(**(sound | fields)), 1)
         assert (raised.value.code, raised.value.message) == (code, message)

@@ -4,6 +4,7 @@ import csv
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -58,14 +59,16 @@ def test_setting_has_type_default_and_bounds_of_kafka(setting: Setting, kafka: K
         assert kafka.dynamic == "yes"
 
 
-@pytest.mark.parametrize(("setting", "kafka"), [pair for pair in PAIRS if re.match(r"\[-?\d", pair.values[1].validator)])
+@pytest.mark.parametrize(
+    ("setting", "kafka"), [pair for pair in PAIRS if re.match(r"\[-?\d", cast(KafkaSetting, pair.values[1]).validator)]
+)
 def test_setting_refuses_what_lies_outside_kafkas_bounds(setting: Setting, kafka: KafkaSetting) -> None:
     bounds = re.match(r"\[(-?\d+),\.\.\.(?:,(\d+))?\]", kafka.validator)
     assert bounds is not None
     is_fixed = setting.check is not None and setting.check.accepted.startswith("only")
     if is_fixed:
         return
-    least, most = int(bounds[1]), bounds[2] and int(bounds[2])
+    least, most = int(bounds[1]), None if bounds[2] is None else int(bounds[2])
     setting.parse(str(least))
     with pytest.raises(ConfigError):
         setting.parse(str(least - 1))

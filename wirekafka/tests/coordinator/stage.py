@@ -23,7 +23,7 @@ WALL_SECONDS = 1_700_000_000
 class Stage:
     """A runtime over a topic in memory, whose wall clock goes with trio's."""
 
-    def __init__(self, topics: MemoryTopics | None = None, **settings: str) -> None:
+    def __init__(self, topics: MemoryTopics | None = None, **settings: Any) -> None:
         self.topics = topics or MemoryTopics()
         self.clock = Clock(wall=lambda: WALL_SECONDS + trio.current_time())
         overrides = {"group.initial.rebalance.delay.ms": "0", **settings}
@@ -50,7 +50,7 @@ class Stage:
 
     def state(self, group: str = "g") -> str | None:
         described = self.runtime.describe(group)
-        return described and described.state
+        return None if described is None else described.state
 
     def restarted(self) -> Stage:
         return Stage(self.topics)
@@ -65,7 +65,7 @@ async def wait_for(pending: Pending[Any]) -> Any:
     return found[0]
 
 
-def run(play: Callable[..., Awaitable[None]], **settings: str) -> None:
+def run(play: Callable[..., Awaitable[None]], **settings: Any) -> None:
     async def main() -> None:
         stage = Stage(**settings)
         async with trio.open_nursery() as nursery:

@@ -90,7 +90,7 @@ def rows_of(path: Path, selection: Selection | None = None) -> list[Row]:
     return list(dump_file(str(path), selection or Selection(), lambda size: None))
 
 
-def write_log(root: Path, *batches: bytes, base_offset: int = 0, topic: str = "other") -> Path:
+def write_log(root: Path, *batches: bytes | bytearray, base_offset: int = 0, topic: str = "other") -> Path:
     """A partition's folder with one segment of these batches, and no index; returns its log."""
     path = segment_file(root / f"{topic}-0", base_offset, ".log")
     path.parent.mkdir(exist_ok=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -35,14 +36,14 @@ def folder(tmp_path: Path) -> Path:
     return make_data(tmp_path)
 
 
-def log_of(tmp_path: Path, *batches: bytes, topic: str = "other") -> Path:
+def log_of(tmp_path: Path, *batches: bytes | bytearray, topic: str = "other") -> Path:
     path = segment_file(tmp_path / f"{topic}-0", 0, ".log")
     path.parent.mkdir()
     path.write_bytes(b"".join(batches))
     return path
 
 
-def fields_of(path: Path, selection: Selection | None = None) -> list[dict[str, object]]:
+def fields_of(path: Path, selection: Selection | None = None) -> list[dict[str, Any]]:
     return [row.fields for row in rows_of(path, selection)]
 
 

@@ -292,7 +292,7 @@ def test_meaning_is_known_of_each_kind_that_a_coordinator_reads() -> None:
     assert shown == {*DECODERS, *consumer.CONSUMER_DECODERS, *share.SHARE_DECODERS}
 
 
-TASKS = {"subtopology_id": "0", "partitions": [1, 2]}
+TASKS: dict[str, Any] = {"subtopology_id": "0", "partitions": [1, 2]}
 CURRENT_TASKS = [{**TASKS, "assignment_epochs": [6, 7]}]
 INTERNAL_TOPIC = {"name": "c", "partitions": 2, "replication_factor": 1, "topic_configs": [{"key": "k", "value": "v"}]}
 UNSERVED_VALUES: list[tuple[int, str, Message, dict[str, Any]]] = [

@@ -31,7 +31,7 @@ def open_log(path: Path) -> Log:
 
 def aborted(log: Log, from_offset: int = 0, to_offset: int | None = None) -> list[tuple[int, int, int, int]]:
     end = log.log_end_offset if to_offset is None else to_offset
-    return [tuple(found)[1:] for found in log.aborted_transactions(from_offset, end)]  # type: ignore[misc]
+    return [tuple(found)[1:] for found in log.aborted_transactions(from_offset, end)]
 
 
 # What is aborted

@@ -259,8 +259,8 @@ class Crash:
                     assert topics.find(topic) is not None, topic
             if self.life.deleted[DELETED] <= self.calls:
                 assert topics.find(DELETED) is None
-            for topic in topics:
-                self._check_log(topic.name, topic.partitions[0])
+            for found in topics:
+                self._check_log(found.name, found.partitions[0])
 
     async def check_again(self, config: BrokerConfig) -> None:
         """What was put right at the first start is right at the second."""

@@ -22,7 +22,7 @@ class SlowStorage(Storage):
         self.may_go_on = threading.Event()
         self.at_once = self.most_at_once = 0
 
-    def write_file(self, path: str, data: bytes, *, sync: bool) -> None:
+    def write_file(self, path: str, data: bytes, *, sync: bool = False) -> None:
         self.at_once += 1
         self.most_at_once = max(self.most_at_once, self.at_once)
         if not self.has_begun.is_set():

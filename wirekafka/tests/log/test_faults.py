@@ -10,6 +10,7 @@ import pytest
 
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.log.log import Log
+from wirekafka.log.storage import Bytes
 from wirekafka.tests.log.faults import Crash, FaultyStorage
 from wirekafka.tests.log.logs import (
     NOW_MS,
@@ -169,7 +170,7 @@ def test_torn_write_that_cannot_be_cut_back_is_cut_before_the_next_append(tmp_pa
     log = World(storage=storage).open_log(tmp_path)
     append(log, b"a")
 
-    def torn(fd: int, data: bytes, position: int) -> None:
+    def torn(fd: int, data: Bytes, position: int) -> None:
         super(FaultyStorage, storage).write(fd, bytes(data)[:30], position)
         storage.is_failing = True
         raise OSError(5, "Input/output error")

@@ -15,6 +15,7 @@ from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.log.directory import DirectoryLockedError
 from wirekafka.log.log import Log
 from wirekafka.log.manager import LogManager
+from wirekafka.log.storage import FileRegion
 from wirekafka.names import TopicPartition
 from wirekafka.tests.log.faults import FaultyStorage
 from wirekafka.tests.log.logs import NOW_MS, all_records, append, fill, idempotent
@@ -221,6 +222,7 @@ def test_delete_frees_the_name_at_once_and_the_files_later(tmp_path: Path) -> No
             assert deleted.exists()
             await trio.sleep(0.2)
             assert not deleted.exists()
+            assert isinstance(region, FileRegion)
             assert len(region.read()) == len(region)
             nursery.cancel_scope.cancel()
         await logs.close()

@@ -19,7 +19,8 @@ from wirekafka.tests.log.logs import (
     read,
     records_of,
 )
-from wirekafka.wire.batch import Compression, read_batch_header
+from wirekafka.wire.batch import read_batch_header
+from wirekafka.wire.compression import Compression
 
 SMALL = config_with(segment_bytes=2000, index_interval_bytes=300)
 
@@ -150,9 +151,9 @@ def test_read_from_any_offset_reads_few_bytes_to_find_it(tmp_path: Path) -> None
     log.roll()
     original = type(world.storage).read
 
-    def counted(self: object, fd: int, size: int, position: int) -> bytes:
+    def counted(self: Storage, fd: int, size: int, position: int) -> bytes:
         world.bytes_read += size
-        return original(fd=fd, size=size, position=position, self=self)  # type: ignore[call-arg]
+        return original(fd=fd, size=size, position=position, self=self)
 
     type(world.storage).read = counted  # type: ignore[method-assign]
     try:

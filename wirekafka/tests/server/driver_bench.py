@@ -35,7 +35,7 @@ class Bench:
         self.epoll: EpollDriver | None = None
         if kind == "epoll":
             options = {"max_idle_ms": None} | options
-            self.epoll = EpollDriver(self.dispatcher, on_close=self.closed.append, **options)  # type: ignore[arg-type]
+            self.epoll = EpollDriver(self.dispatcher, on_close=self.closed.append, **options)
             nursery.start_soon(self.epoll.run)
 
     async def connect(self, *, is_narrow: bool = False) -> trio.abc.HalfCloseableStream:
@@ -66,7 +66,7 @@ class Bench:
 
     async def _serve(self, stream: trio.abc.Stream, who: Client) -> None:
         try:
-            await serve_stream(stream, who, self.dispatcher, self._buffers)  # type: ignore[arg-type]
+            await serve_stream(stream, who, self.dispatcher, self._buffers)
         finally:
             self.closed.append(who)
 

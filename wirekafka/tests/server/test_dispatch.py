@@ -200,7 +200,7 @@ def test_failure_that_the_response_cannot_say_ends_the_connection(
 
 
 def test_response_that_cannot_be_encoded_is_unknown_server_error(server: Server, logged_faults: list[str]) -> None:
-    server.handler = lambda call: SayResponse(text=5)
+    server.handler = lambda call: SayResponse(text=5)  # type: ignore[arg-type]
     assert server.ask(request(KEY, 1, 7, string(b"hello"))) == answer(7, struct.pack(">h", -1) + string(b""))
     assert "AttributeError" in logged_faults.pop()
 

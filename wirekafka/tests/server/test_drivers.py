@@ -270,7 +270,7 @@ def test_turn_sends_so_much_of_a_region_and_no_more(tmp_path: Path, monkeypatch:
         asked.append((position, count))
         return min(count, most_at_once)
 
-    monkeypatch.setattr(drivers.os, "sendfile", take)
+    monkeypatch.setattr(os, "sendfile", take)
 
     async def test(bench: Bench) -> None:
         file = FileHandle(os.open(path, os.O_RDONLY))

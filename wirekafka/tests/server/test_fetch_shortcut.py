@@ -11,12 +11,12 @@ import pytest
 
 from wirekafka.api.fetch.messages import FetchPartition, FetchRequest, FetchResponse, FetchTopic, ForgottenTopic, ReplicaState
 from wirekafka.api.fetch.shortcut import MOST_FRAME_BYTES
+from wirekafka.api.registry import find_api
 from wirekafka.broker import Broker
 from wirekafka.errors import ErrorCode, ProtocolError
 from wirekafka.log.storage import FileRegion
 from wirekafka.pending import Pending
 from wirekafka.replication.partition import Partition
-from wirekafka.server import dispatch
 from wirekafka.server.dispatch import Dispatcher, Route
 from wirekafka.tests.api.data_plane import NOW_MS, Caller, batch, run
 from wirekafka.tests.server.frames import client, request
@@ -46,7 +46,7 @@ class BothWays:
         self.ending = b""
         self._correlation_id = 100
         self.short, self.ordinary = Dispatcher(broker), Dispatcher(broker)
-        api = dispatch.find_api(FETCH)
+        api = find_api(FETCH)
         assert api is not None
         self.route, ordinary = Route(api, version), Route(api, version)
         self.short._routes[FETCH << 16 | version] = self.route

@@ -50,7 +50,7 @@ async def listening(host: str, **settings: str) -> AsyncIterator[tuple[BoundList
     try:
         with trio.fail_after(10):
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(listener.accept, driver, quotas)
+                nursery.start_soon(listener.accept, driver, quotas)  # type: ignore[arg-type]
                 yield listener, driver, quotas
                 nursery.cancel_scope.cancel()
     finally:

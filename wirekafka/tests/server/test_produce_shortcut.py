@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from wirekafka.api.produce.messages import PartitionProduceData, ProduceRequest, TopicProduceData
+from wirekafka.api.registry import find_api
 from wirekafka.broker import Broker
 from wirekafka.errors import ErrorCode, ProtocolError
 from wirekafka.server import dispatch
@@ -90,7 +91,7 @@ class BothWays:
         as_ordinary = as_ordinary.replace(self._topic_id(SHORT), self._topic_id(ORDINARY))
         told = ordinary[8:].replace(SHORT.encode(), ORDINARY.encode())
         assert as_ordinary == told
-        response = decode(dispatch.find_api(PRODUCE).response, self.version, self.version >= 9, told[self.version >= 9 :])  # type: ignore[union-attr]
+        response = decode(find_api(PRODUCE).response, self.version, self.version >= 9, told[self.version >= 9 :])  # type: ignore[union-attr]
         return response.responses[0].partition_responses[0]
 
     def check_logs_are_alike(self) -> None:
@@ -293,7 +294,7 @@ def test_internal_topic_is_refused_each_time(tmp_path: Path) -> None:
         ways.broker.topics.create("__consumer_offsets", 1, {})
         for _ in range(2):
             answer = ways._ask(ways.client, ways._frame("__consumer_offsets", batch(b"a"), 0, 1))
-            response = decode(dispatch.find_api(PRODUCE).response, 12, True, answer[9:])  # type: ignore[union-attr]
+            response = decode(find_api(PRODUCE).response, 12, True, answer[9:])  # type: ignore[union-attr]
             assert response.responses[0].partition_responses[0].error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
 
     both_ways(tmp_path, 12, body)

@@ -81,15 +81,21 @@ async def create(caller: Caller, name: str) -> None:
     assert response.topics[0].error_code == 0
 
 
+def message(key: int, **fields: Any) -> Message:
+    """Makes the request of an API."""
+    request: Any = APIS[key].request
+    return request(**fields)
+
+
 def metadata_request() -> Message:
-    return APIS[METADATA].request(topics=None)
+    return message(METADATA, topics=None)
 
 
 def test_broker_answers_as_soon_as_it_is_open(tmp_path: Path) -> None:
     async def main() -> None:
         async with open_broker(config(tmp_path)) as running, calling(running) as caller:
             listed = await caller.ask(
-                API_VERSIONS, 3, APIS[API_VERSIONS].request(client_software_name="a", client_software_version="1")
+                API_VERSIONS, 3, message(API_VERSIONS, client_software_name="a", client_software_version="1")
             )
             assert {api.api_key: range(api.min_version, api.max_version + 1) for api in listed.api_keys} == {
                 api.key: api.versions for api in all_apis()

@@ -61,7 +61,7 @@ def test_commit_of_a_member_renews_its_session() -> None:
     world.pass_time(9000)
     commit(world, CommitRequest("g", [PartitionCommit("t", 0, 5)], "client-1", 1))
     world.pass_time(9999)
-    assert world.coordinator.groups["g"].members
+    assert world.existing_group("g").members
 
 
 def test_offsets_of_topics_that_a_stable_group_reads_do_not_expire() -> None:
@@ -71,10 +71,10 @@ def test_offsets_of_topics_that_a_stable_group_reads_do_not_expire() -> None:
     world.now_ms += 10**12
     world.expire()
     assert world.coordinator.offsets.of_group("g")
-    world.coordinator.groups["g"].subscribed_topics = frozenset({"t"})
+    world.existing_group("g").subscribed_topics = frozenset({"t"})
     world.expire()
     assert world.coordinator.offsets.of_group("g")
-    world.coordinator.groups["g"].subscribed_topics = frozenset({"other"})
+    world.existing_group("g").subscribed_topics = frozenset({"other"})
     world.expire()
     assert not world.coordinator.offsets.of_group("g")
     assert "g" in world.coordinator.groups
@@ -87,7 +87,7 @@ def test_delete_of_offsets_without_a_group_id_is_refused() -> None:
 
 def test_delete_of_offsets_spares_topics_that_are_read() -> None:
     world = world_with_members()
-    world.coordinator.groups["g"].subscribed_topics = frozenset({"t"})
+    world.existing_group("g").subscribed_topics = frozenset({"t"})
     commit(world, CommitRequest("g", [PartitionCommit("t", 0, 5), PartitionCommit("u", 0, 6)], "client-1", 1))
     errors, effects = world.coordinator.offsets.delete("g", [("t", 0), ("u", 0), ("u", 1)])
     world.run(effects)
@@ -100,7 +100,7 @@ def test_group_tombstone_before_its_offsets_leaves_a_simple_group() -> None:
     world = world_with_members()
     commit(world, CommitRequest("g", [PartitionCommit("t", 0, 5)], "client-1", 1))
     world.coordinator.replay(GroupRecord("g", None), 10)
-    assert world.coordinator.groups["g"].protocol_type is None
+    assert world.existing_group("g").protocol_type is None
     world.coordinator.replay(OffsetRecord("g", "t", 0, None), 11)
     assert not world.coordinator.offsets.of_group("g")
 

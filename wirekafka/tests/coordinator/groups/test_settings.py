@@ -1,5 +1,7 @@
 """What coordinators take over from the settings of the broker, each by its name."""
 
+from typing import Any
+
 import pytest
 
 from wirekafka.config import BrokerConfig
@@ -27,7 +29,7 @@ from wirekafka.coordinator.transactions.settings import TransactionSettings
         (TransactionSettings, "transaction.two.phase.commit.enable", "true", "is_two_phase_commit_enabled", True),
     ],
 )
-def test_coordinator_has_the_brokers_setting_and_no_other(kind: type, name: str, text: str, field: str, value: object) -> None:
+def test_coordinator_has_the_brokers_setting_and_no_other(kind: Any, name: str, text: str, field: str, value: object) -> None:
     default = kind.of(BrokerConfig())
     assert default == kind()
     changed = kind.of(BrokerConfig({name: text}))

@@ -139,6 +139,12 @@ class World:
     def group(self, group_id: str) -> ClassicGroup | None:
         return classic_group(self.coordinator.groups, group_id)
 
+    def existing_group(self, group_id: str) -> ClassicGroup:
+        """Returns the group, which is a classic one."""
+        group = self.group(group_id)
+        assert group is not None
+        return group
+
     def group_state(self, group_id: str) -> object:
         """What of a group must outlive the broker."""
         group = self.group(group_id)
@@ -192,6 +198,7 @@ def describe_record(record: CoordinatorRecord) -> str:
             assert value is not None
             members = ", ".join(f"{member.member_id}={member.assignment.decode()}" for member in value.members)
             return f"group {record.group_id}, generation {value.generation}, {value.protocol}, members {members or 'none'}"
+    raise AssertionError(f"a record that no test writes: {record}")
 
 
 def describe_join(result: JoinResult) -> str:

@@ -181,7 +181,9 @@ class Transactions(RuleBasedStateMachine):
     @rule(transactional_id=ids, partitions=partitions_of_t)
     def write(self, transactional_id: str, partitions: list[TopicPartition]) -> None:
         producer = self.alive(transactional_id)
-        for partition in partitions if producer is not None else ():
+        if producer is None:
+            return
+        for partition in partitions:
             if not producer.is_dead and producer.is_ending is None:
                 self.write_one(producer, partition)
 

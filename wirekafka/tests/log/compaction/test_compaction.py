@@ -13,7 +13,8 @@ from wirekafka.log.log import Log
 from wirekafka.log.recovery import CLEANED_SUFFIX, SWAP_SUFFIX
 from wirekafka.tests.log.faults import Crash, FaultyStorage
 from wirekafka.tests.log.logs import NOW_MS, World, all_records, append, check_indexes, close, config_with, read
-from wirekafka.wire.batch import Compression, Record, TimestampType, build_batch, check_crc, iterate_records, read_batch_header
+from wirekafka.wire.batch import Record, TimestampType, build_batch, check_crc, iterate_records, read_batch_header
+from wirekafka.wire.compression import Compression
 
 COMPACT = config_with(cleanup_policy=frozenset({"compact"}), delete_retention_ms=1000, index_interval_bytes=100)
 

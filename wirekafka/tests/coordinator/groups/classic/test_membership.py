@@ -123,7 +123,7 @@ def test_leave_answers_each_member_for_itself() -> None:
         ErrorCode.UNKNOWN_MEMBER_ID,
         ErrorCode.UNKNOWN_MEMBER_ID,
     ]
-    assert list(world.coordinator.groups["g"].members) == ["client-1"]
+    assert list(world.existing_group("g").members) == ["client-1"]
 
 
 def test_leave_of_a_static_member_under_another_id_is_fenced() -> None:

@@ -10,7 +10,7 @@ from wirekafka.coordinator.effects import append_error
 from wirekafka.coordinator.groups.consumer.consumer_protocol import EmbeddedTopic, Subscription, read_assignment
 from wirekafka.coordinator.groups.consumer.group import ConsumerGroup
 from wirekafka.coordinator.groups.consumer.machine import ConsumerMachine
-from wirekafka.coordinator.groups.consumer.member import ConsumerMember, OwnedPartitions
+from wirekafka.coordinator.groups.consumer.member import ConsumerMember, OwnedPartitions, ResolvedRegex
 from wirekafka.coordinator.groups.consumer.records import (
     CurrentRecord,
     GroupEpochRecord,
@@ -24,7 +24,7 @@ from wirekafka.coordinator.groups.consumer.requests import ConsumerHeartbeat, Co
 from wirekafka.coordinator.groups.consumer.settings import ConsumerSettings, GroupTimes
 from wirekafka.coordinator.groups.coordinator import GroupCoordinator
 from wirekafka.coordinator.groups.modern.topics import MetadataHashes, Partitions
-from wirekafka.coordinator.groups.records import CoordinatorRecord, GroupRecord
+from wirekafka.coordinator.groups.records import CoordinatorRecord, GroupMetadataValue, GroupRecord
 from wirekafka.coordinator.groups.settings import GroupSettings
 from wirekafka.errors import KafkaError
 from wirekafka.tests.coordinator.groups.world import World, describe_record
@@ -142,21 +142,21 @@ class ConsumerWorld(World):
                 return f"regex {record.regex} is gone"
             case GroupEpochRecord() | TargetEpochRecord():
                 return f"{_name(record)} of {record.group_id} is {record.epoch}"
-            case MemberRecord(member=member):
+            case MemberRecord(member=ConsumerMember() as member):
                 return f"member {record.member_id} {_describe_said(member)}"
-            case TargetRecord(target=target):
+            case TargetRecord(target=dict() as target):
                 return f"target of {record.member_id} is {self.partitions(target)}"
-            case CurrentRecord(member=member):
+            case CurrentRecord(member=ConsumerMember() as member):
                 text = f"{record.member_id} at {member.member_epoch}, was at {member.previous_member_epoch}, {member.state.name}"
                 text += f", has {self.owned(member.assigned)}" if member.assigned else ""
                 return text + (f", gives up {self.owned(member.pending_revocation)}" if member.pending_revocation else "")
-            case RegexRecord(resolved=resolved):
+            case RegexRecord(resolved=ResolvedRegex() as resolved):
                 return f"regex {record.regex} matches {' '.join(sorted(resolved.topics)) or 'nothing'}"
             case GroupRecord(value=value) if value is not None and value.protocol_type == "consumer":
                 return self._describe_classic(record.group_id, value)
         return describe_record(record)
 
-    def _describe_classic(self, group_id: str, value: object) -> str:
+    def _describe_classic(self, group_id: str, value: GroupMetadataValue) -> str:
         members = []
         for member in value.members:
             try:
