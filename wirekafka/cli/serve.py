@@ -165,8 +165,16 @@ class _Stop:
 
 
 def _fail(message: str, status: int) -> NoReturn:
+    _flush_log()
     click.echo(f"wirekafka: {message}", err=True)
     sys.exit(status)
+
+
+def _flush_log() -> None:
+    """Lets the lines of the log come before what is written to stderr next."""
+    logging = sys.modules.get("wirekafka.server.logging")
+    if logging is not None:
+        logging.flush_log()
 
 
 def _parse_settings(settings: tuple[str, ...]) -> dict[str, str]:
@@ -259,6 +267,7 @@ def _run(config: BrokerConfig, stop: _Stop, published: Address | None) -> int:
             _fail(str(cause), ASKED_WRONG)
         if not isinstance(cause, (ListenError, DirectoryLockedError, KafkaError, OSError)):
             raise
+        _flush_log()
         click.echo(f"wirekafka: {_told(cause)}", err=True)
         return COULD_NOT_RUN
     return 0

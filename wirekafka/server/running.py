@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import structlog
 import trio
 
+from wirekafka import __version__
 from wirekafka.api.registry import served_versions
 from wirekafka.broker import Broker, is_loopback
 from wirekafka.clock import Clock
@@ -75,6 +76,14 @@ async def open_broker(
                 broker.start(background)
                 background.start_soon(_stop_without_directories, broker, background.cancel_scope)
                 async with _serving(broker, listeners):
+                    log.info(
+                        "Started",
+                        version=__version__,
+                        node_id=broker.node_id,
+                        cluster_id=broker.cluster_id,
+                        listeners=[str(address) for address in addresses],
+                        log_dirs=config.log_dirs,
+                    )
                     yield RunningBroker(broker, addresses)
                 background.cancel_scope.cancel()
         if broker.logs.all_failed.is_set():
