@@ -15,7 +15,9 @@ Source: GroupCoordinatorShard, GroupMetadataManager, OffsetMetadataManager.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain, islice
 from typing import Any
 
 from wirekafka.coordinator.effects import (
@@ -32,13 +34,17 @@ from wirekafka.coordinator.effects import (
 from wirekafka.coordinator.groups.classic.group import ClassicGroup, GroupState, classic_group
 from wirekafka.coordinator.groups.classic.membership import Membership
 from wirekafka.coordinator.groups.classic.rebalance import Rebalancer
-from wirekafka.coordinator.groups.offsets import Offsets
+from wirekafka.coordinator.groups.offsets import EXAMINED_AT_ONCE, Offsets
 from wirekafka.coordinator.groups.pending_offsets import OpenTransaction
 from wirekafka.coordinator.groups.records import DECODERS, CoordinatorRecord, Decoder, GroupRecord, OffsetRecord
 from wirekafka.coordinator.groups.requests import DescribedGroup, DescribedMember, JoinResult, ListedGroup, SyncResult
 from wirekafka.coordinator.groups.settings import GroupSettings
 from wirekafka.coordinator.groups.types import SHARE, Group, GroupType
 from wirekafka.errors import ErrorCode, KafkaError
+from wirekafka.faults import isolate
+
+Piece = tuple[int, Effects]
+"""A part of long work that holds the loop for a few milliseconds: a partition of __consumer_offsets, and what to do there."""
 
 
 class GroupCoordinator:
@@ -125,10 +131,11 @@ class GroupCoordinator:
         steps = []
         for group in list(self.groups.values()):
             out = Effects()
-            if isinstance(group, ClassicGroup):
-                self._on_loaded_classic(group, now_ms, out)
-            else:
-                self.kinds[group.group_type].on_loaded(group, now_ms, out)
+            with isolate("A group cannot be taken up after it was loaded", group=group.group_id):
+                if isinstance(group, ClassicGroup):
+                    self._on_loaded_classic(group, now_ms, out)
+                else:
+                    self.kinds[group.group_type].on_loaded(group, now_ms, out)
             if out.timers or out.records:
                 steps.append((group.partition, out))
         return steps
@@ -141,10 +148,14 @@ class GroupCoordinator:
             self.rebalancer.prepare(group, reason, now_ms, out)
 
     def on_timer(self, event: TimerEvent, now_ms: int) -> tuple[int, Effects]:
-        """A timer fired; returns the partition of the group that it concerns, and what to do."""
+        """A timer fired; returns the partition of the group that it concerns, and what to do.
+
+        After an unexpected exception there is nothing to do: it costs the group this timer, and other groups nothing.
+        """
         out = Effects()
-        self._on_timer[type(event)](event, now_ms, out)
-        return self.partition_of(event.group_id), out
+        with isolate("A timer of a group failed", group=event.group_id, timer=type(event).__name__) as failure:
+            self._on_timer[type(event)](event, now_ms, out)
+        return self.partition_of(event.group_id), Effects() if failure.error else out
 
     def list_groups(self, states: Iterable[str], types: Iterable[str]) -> list[ListedGroup]:
         """The groups in any of the states and of any of the types, named in upper or lower case; of all if none is named."""
@@ -191,43 +202,88 @@ class GroupCoordinator:
         if group is None:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND)
         group.check_delete()
-        return Effects(records=[*self.offsets.tombstones(group_id), *group.tombstones()])
+        return Effects(records=[*self.offsets.tombstones(group_id), *group.tombstones()], is_atomic=False)
 
-    def expire(self, now_ms: int) -> list[tuple[int, Effects]]:
-        """Forgets offsets that are past their retention, and groups that have neither offsets nor members left.
+    def expire(self, now_ms: int) -> Iterator[Piece]:
+        """Deletes offsets that are past their retention, and groups that have neither offsets nor members left.
 
-        Share groups stay until they are deleted: where they are is not kept as offsets.
+        Share groups stay until they are deleted: their positions are not kept as offsets.
 
         Returns:
-            For each partition that needs it, what to append.
+            The pieces of the work. The caller carries each piece out before it asks for the next one, and may do other work
+            between two pieces.
 
         Source: GroupCoordinatorShard.cleanupGroupMetadata.
         """
-        by_partition: dict[int, Effects] = {}
-        for group in self.groups.values():
-            records: list[CoordinatorRecord]
-            tombstones, is_forgotten = self.offsets.expired(group, now_ms)
-            records = [*tombstones]
-            if is_forgotten and group.is_empty and group.group_type != SHARE:
-                records += group.tombstones()
-            if records:
-                by_partition.setdefault(group.partition, Effects(is_atomic=False)).records += records
-        return list(by_partition.items())
+        for index, group_ids in self._by_partition(self.groups):
+            effects, examined = Effects(is_atomic=False), 0
+            for group_id in group_ids:
+                count = self.offsets.count_of_group(group_id)
+                if examined + count > EXAMINED_AT_ONCE:
+                    yield index, effects
+                    effects, examined = Effects(is_atomic=False), 0
+                examined += count + 1
+                with isolate("Offsets of a group cannot be expired", group=group_id):
+                    if count > EXAMINED_AT_ONCE:
+                        yield from self._expire_large(index, group_id, now_ms)
+                    else:
+                        self._expire_group(group_id, now_ms, effects)
+            yield index, effects
 
-    def forget_topic(self, topic: str) -> list[tuple[int, Effects]]:
-        """Forgets all groups' offsets in a topic that is deleted, lest they are taken for those of the next of that name.
+    def _expire_group(self, group_id: str, now_ms: int, effects: Effects) -> None:
+        group = self.groups.get(group_id)
+        if group is None:
+            return
+        tombstones = [*chain.from_iterable(self.offsets.expired(group, now_ms))]
+        is_last = len(tombstones) == self.offsets.count_of_group(group_id) and not self.offsets.pending.has_group(group_id)
+        group_tombstones = group.tombstones() if is_last and _is_forgettable(group) else []
+        effects.records += tombstones
+        effects.records += group_tombstones
+
+    def _expire_large(self, index: int, group_id: str, now_ms: int) -> Iterator[Piece]:
+        """As `_expire_group`, in several pieces; the group itself is deleted if it has no offsets after the last of them."""
+        group = self.groups.get(group_id)
+        if group is None:
+            return
+        for tombstones in self.offsets.expired(group, now_ms):
+            yield index, Effects(records=[*tombstones], is_atomic=False)
+            if self.groups.get(group_id) is not group:
+                return
+        if not self.offsets.has_offsets(group_id) and _is_forgettable(group):
+            yield index, Effects(records=group.tombstones())
+
+    def forget_topic(self, topic: str) -> Iterator[Piece]:
+        """Deletes the offsets of all groups in a deleted topic, so that no group uses them in a later topic of the same name.
+
+        What is to be deleted is settled by this call: offsets that are committed between two pieces stay.
 
         Returns:
-            For each partition that needs it, what to append.
+            The pieces of the work, as `expire` returns them.
 
         Source: OffsetMetadataManager.onPartitionsDeleted.
         """
-        by_partition: dict[int, Effects] = {}
-        for group in self.groups.values():
-            records = list(self.offsets.tombstones_of_topic(group.group_id, topic))
-            if records:
-                by_partition.setdefault(group.partition, Effects(is_atomic=False)).records += records
-        return list(by_partition.items())
+        return self._forget_topic(topic, self.offsets.groups_of_topic(topic), self.offsets.last_offsets())
+
+    def _forget_topic(self, topic: str, group_ids: list[str], last_offsets: dict[int, int]) -> Iterator[Piece]:
+        for index, of_partition in self._by_partition(group_ids):
+            effects = Effects(is_atomic=False)
+            for group_id in of_partition:
+                effects.records += self.offsets.tombstones_of_topic(group_id, topic, last_offsets.get(index, -1))
+                if len(effects.records) >= EXAMINED_AT_ONCE:
+                    yield index, effects
+                    effects = Effects(is_atomic=False)
+            yield index, effects
+
+    def _by_partition(self, group_ids: Iterable[str]) -> Iterator[tuple[int, list[str]]]:
+        """The groups that exist, by the partition of __consumer_offsets that holds them; at most `EXAMINED_AT_ONCE` at once."""
+        rest = iter([*group_ids])
+        while some := [*islice(rest, EXAMINED_AT_ONCE)]:
+            by_partition: defaultdict[int, list[str]] = defaultdict(list)
+            for group_id in some:
+                group = self.groups.get(group_id)
+                if group is not None:
+                    by_partition[group.partition].append(group_id)
+            yield from by_partition.items()
 
     def unload(self) -> Effects:
         """Forgets everything, because the log that holds it is gone; who is parked is answered NOT_COORDINATOR.
@@ -256,3 +312,8 @@ class GroupCoordinator:
     def _create(self, group_id: str, now_ms: int | None) -> ClassicGroup:
         group = self.groups[group_id] = ClassicGroup(group_id, self.partition_of(group_id), state_timestamp_ms=now_ms)
         return group
+
+
+def _is_forgettable(group: Group) -> bool:
+    """Whether nothing but offsets keeps the group."""
+    return group.is_empty and group.group_type != SHARE

@@ -4,8 +4,12 @@ Theory of operation: an offset that is committed in a transaction is pending unt
 __consumer_offsets says how the transaction ended. Of two commits the one that is later in the log counts, so one that was made
 outside while a transaction was open is not undone by the transaction's end.
 
-Rules of this file: offsets change in `replay` and `complete_transaction` only; what wants them changed writes records.
-    Invariant: who has offsets is in `groups`; a group that exists for its offsets only is a simple one, without a protocol.
+Rules of this file: offsets change in `replay` and `complete_transaction` only; every other change is a record that is replayed.
+    Invariant: a group that has offsets is in `groups`; a group that exists for its offsets only is a simple one, without a
+        protocol.
+    Invariant: `_groups_by_topic[topic]` has the ids of the groups that have a committed offset in the topic, and no others.
+    Invariant: `_last_offsets[index]` is the offset of the last record that was replayed from that partition of
+        __consumer_offsets.
 
 Source: OffsetMetadataManager, OffsetExpirationConditionImpl, ClassicGroup (validateOffsetCommit, offsetExpirationCondition);
 KIP-211 for what expires when.
@@ -27,6 +31,9 @@ from wirekafka.errors import ErrorCode, KafkaError
 
 MAX_TIMESTAMP_MS = 0x7FFFFFFFFFFFFFFF
 
+EXAMINED_AT_ONCE = 1000
+"""How many offsets one piece of work looks at: a few milliseconds if all of them get tombstones."""
+
 
 class Offsets:
     """The committed offsets of all groups.
@@ -43,6 +50,8 @@ class Offsets:
         self._settings = settings
         self._rebalancer = rebalancer
         self._by_group: dict[str, GroupOffsets] = {}
+        self._groups_by_topic: dict[str, set[str]] = {}
+        self._last_offsets: dict[int, int] = {}
         self.pending = PendingOffsets()
 
     def of_group(self, group_id: str) -> GroupOffsets:
@@ -157,35 +166,57 @@ class Offsets:
             if partition not in committed.get(topic, {}):
                 yield OffsetRecord(group_id, topic, partition, None)
 
-    def tombstones_of_topic(self, group_id: str, topic: str) -> Iterator[OffsetRecord]:
-        """What makes a group forget its offsets in a topic, and those that are pending."""
+    def groups_of_topic(self, topic: str) -> list[str]:
+        """The ids of the groups that have committed or pending offsets in a topic."""
+        return [*{*self._groups_by_topic.get(topic, ()), *self.pending.groups_of_topic(topic)}]
+
+    def last_offsets(self) -> dict[int, int]:
+        """For each partition of __consumer_offsets, the offset of the last record that was replayed; a copy."""
+        return dict(self._last_offsets)
+
+    def tombstones_of_topic(self, group_id: str, topic: str, last_offset: int) -> Iterator[OffsetRecord]:
+        """What makes a group forget its offsets in a topic, and those that are pending.
+
+        Args:
+            last_offset: offsets whose record is after this one stay.
+        """
         committed = self.of_group(group_id).get(topic, {})
-        for partition in committed:
-            yield OffsetRecord(group_id, topic, partition, None)
+        for partition, offset in committed.items():
+            if offset.record_offset <= last_offset:
+                yield OffsetRecord(group_id, topic, partition, None)
         for pending_topic, partition in self.pending.of_group(group_id):
             if pending_topic == topic and partition not in committed:
                 yield OffsetRecord(group_id, topic, partition, None)
 
-    def expired(self, group: Group, now_ms: int) -> tuple[list[OffsetRecord], bool]:
-        """The tombstones of a group's expired offsets, and whether none will be left.
+    def count_of_group(self, group_id: str) -> int:
+        """How many offsets a group has committed."""
+        return sum(map(len, self.of_group(group_id).values()))
 
-        An offset that a transaction is about to change does not expire, and a group with pending ones has some left.
+    def expired(self, group: Group, now_ms: int) -> Iterator[list[OffsetRecord]]:
+        """The tombstones of a group's expired offsets, in pieces of at most `EXAMINED_AT_ONCE`, empty ones among them.
+
+        The offsets may change between two pieces. An offset that a transaction is about to change does not expire.
 
         Source: OffsetMetadataManager.cleanupExpiredOffsets.
         """
-        has_pending = self.pending.has_group(group.group_id)
-        committed = self._by_group.get(group.group_id)
-        if committed is None:
-            return [], not has_pending
-        tombstones = [
-            OffsetRecord(group.group_id, topic, partition, None)
-            for topic, partitions in committed.items()
-            if not group.is_subscribed_to(topic)
-            for partition, offset in partitions.items()
-            if self._is_expired(group, offset, now_ms)
-            if not (has_pending and self.pending.has((group.group_id, topic, partition)))
-        ]
-        return tombstones, not has_pending and len(tombstones) == sum(map(len, committed.values()))
+        group_id = group.group_id
+        for topic in [*self.of_group(group_id)]:
+            if group.is_subscribed_to(topic):
+                continue
+            partitions = [*self.of_group(group_id).get(topic, ())]
+            for start in range(0, len(partitions), EXAMINED_AT_ONCE):
+                committed = self.of_group(group_id).get(topic, {})
+                yield [
+                    OffsetRecord(group_id, topic, partition, None)
+                    for partition in partitions[start : start + EXAMINED_AT_ONCE]
+                    if partition in committed
+                    if self._is_expired(group, committed[partition], now_ms)
+                    if not self.pending.has((group_id, topic, partition))
+                ]
+
+    def has_offsets(self, group_id: str) -> bool:
+        """Whether a group has committed or pending offsets."""
+        return group_id in self._by_group or self.pending.has_group(group_id)
 
     def replay(self, record: OffsetRecord, offset: int) -> None:
         """Takes over what a record says, which is at that offset of its partition.
@@ -197,18 +228,14 @@ class Offsets:
             self._forget(record)
             return
         value.record_offset = offset
-        by_topic = self._by_group.get(record.group_id)
-        if by_topic is None:
-            by_topic = self._by_group[record.group_id] = {}
-        by_partition = by_topic.get(record.topic)
-        if by_partition is None:
-            by_partition = by_topic[record.topic] = {}
-        by_partition[record.partition] = value
+        self._last_offsets[self._groups[record.group_id].partition] = offset
+        self._offsets_of(record.group_id, record.topic)[record.partition] = value
 
     def replay_in_transaction(self, record: OffsetRecord, offset: int, transaction: OpenTransaction) -> None:
         """Takes over what a record of an open transaction says."""
         assert record.value is not None, "no transaction deletes offsets"
         record.value.record_offset = offset
+        self._last_offsets[transaction.partition] = offset
         self.pending.add(transaction, record)
 
     def complete_transaction(self, log_partition: int, producer_id: int, *, is_commit: bool) -> None:
@@ -220,25 +247,45 @@ class Offsets:
         if not is_commit:
             return
         for (group_id, topic, partition), offset in taken.items():
-            by_partition = self._by_group.setdefault(group_id, {}).setdefault(topic, {})
+            by_partition = self._offsets_of(group_id, topic)
             known = by_partition.get(partition)
             if known is None or known.record_offset < offset.record_offset:
                 by_partition[partition] = offset
 
+    def _offsets_of(self, group_id: str, topic: str) -> dict[int, CommittedOffset]:
+        """The offsets of a group in a topic, to be filled by the caller."""
+        by_topic = self._by_group.get(group_id)
+        if by_topic is None:
+            by_topic = self._by_group[group_id] = {}
+        by_partition = by_topic.get(topic)
+        if by_partition is None:
+            by_partition = by_topic[topic] = {}
+            self._groups_by_topic.setdefault(topic, set()).add(group_id)
+        return by_partition
+
     def _forget(self, record: OffsetRecord) -> None:
         if self.pending:
             self.pending.drop((record.group_id, record.topic, record.partition))
-        by_topic = self._by_group.get(record.group_id, {})
-        by_partition = by_topic.get(record.topic, {})
+        by_topic = self._by_group.get(record.group_id)
+        by_partition = None if by_topic is None else by_topic.get(record.topic)
+        if by_topic is None or by_partition is None:
+            return
         by_partition.pop(record.partition, None)
-        if not by_partition:
-            by_topic.pop(record.topic, None)
+        if by_partition:
+            return
+        del by_topic[record.topic]
+        group_ids = self._groups_by_topic[record.topic]
+        group_ids.remove(record.group_id)
+        if not group_ids:
+            del self._groups_by_topic[record.topic]
         if not by_topic:
-            self._by_group.pop(record.group_id, None)
+            del self._by_group[record.group_id]
 
     def clear(self) -> None:
         """Forgets everything: the log that holds it is gone."""
         self._by_group.clear()
+        self._groups_by_topic.clear()
+        self._last_offsets.clear()
         self.pending.clear()
 
     def _check_commit(self, request: CommitRequest) -> Group | None:

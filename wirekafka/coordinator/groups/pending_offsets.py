@@ -33,6 +33,8 @@ class PendingOffsets:
         self._offsets: dict[OpenTransaction, dict[Place, CommittedOffset]] = {}
         self._holders: dict[str, dict[tuple[str, int], set[OpenTransaction]]] = {}
         """By group, then topic and partition."""
+        self._counts_by_topic: dict[str, dict[str, int]] = {}
+        """By topic, then group: how many partitions have pending offsets."""
 
     def __bool__(self) -> bool:
         return bool(self._offsets)
@@ -42,7 +44,13 @@ class PendingOffsets:
         assert record.value is not None, "no transaction deletes offsets"
         group_id, topic, partition = record.group_id, record.topic, record.partition
         self._offsets.setdefault(transaction, {})[group_id, topic, partition] = record.value
-        self._holders.setdefault(group_id, {}).setdefault((topic, partition), set()).add(transaction)
+        places = self._holders.setdefault(group_id, {})
+        holders = places.get((topic, partition))
+        if holders is None:
+            holders = places[topic, partition] = set()
+            counts = self._counts_by_topic.setdefault(topic, {})
+            counts[group_id] = counts.get(group_id, 0) + 1
+        holders.add(transaction)
 
     def drop(self, place: Place) -> None:
         """Forgets an offset in whatever transactions it is: it was deleted, and shall not come back with a commit."""
@@ -70,6 +78,10 @@ class PendingOffsets:
         """Whether some transaction is about to change offsets of the group."""
         return group_id in self._holders
 
+    def groups_of_topic(self, topic: str) -> Iterator[str]:
+        """The ids of the groups of which offsets in a topic are pending, each once."""
+        return iter(self._counts_by_topic.get(topic, ()))
+
     def of_group(self, group_id: str) -> Iterator[tuple[str, int]]:
         """The partitions of which a group's offsets are pending, each once."""
         return iter(self._holders.get(group_id, ()))
@@ -78,6 +90,7 @@ class PendingOffsets:
         """Forgets everything: the log that holds it is gone."""
         self._offsets.clear()
         self._holders.clear()
+        self._counts_by_topic.clear()
 
     def _let_go(self, transaction: OpenTransaction, place: Place) -> None:
         group_id, topic, partition = place
@@ -86,5 +99,11 @@ class PendingOffsets:
         holders.remove(transaction)
         if not holders:
             del places[topic, partition]
+            counts = self._counts_by_topic[topic]
+            counts[group_id] -= 1
+            if not counts[group_id]:
+                del counts[group_id]
+            if not counts:
+                del self._counts_by_topic[topic]
         if not places:
             del self._holders[group_id]

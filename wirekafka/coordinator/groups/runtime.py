@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import struct
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache, partial
 from typing import NamedTuple
 
@@ -32,7 +32,7 @@ from wirekafka.coordinator.effects import (
     WritingProducer,
     append_error,
 )
-from wirekafka.coordinator.groups.coordinator import GroupCoordinator
+from wirekafka.coordinator.groups.coordinator import GroupCoordinator, Piece
 from wirekafka.coordinator.groups.loading import Loader
 from wirekafka.coordinator.groups.records import CoordinatorRecord
 from wirekafka.coordinator.groups.requests import (
@@ -50,6 +50,7 @@ from wirekafka.coordinator.groups.requests import (
 )
 from wirekafka.coordinator.groups.settings import GroupSettings
 from wirekafka.errors import ErrorCode, KafkaError
+from wirekafka.faults import isolate
 from wirekafka.log.validation import Origin
 from wirekafka.metadata.topics import Topic, Topics
 from wirekafka.names import GROUP_METADATA_TOPIC
@@ -59,6 +60,9 @@ from wirekafka.wire.batch import build_keyed_batch
 from wirekafka.wire.compression import Compression
 
 log = structlog.get_logger(__name__)
+
+SLICE_MS = 5
+"""How long work on many groups holds the loop in one turn."""
 
 RECORDS_IN_BATCH = 1000
 """How many records go into one batch where they need not stay together."""
@@ -115,7 +119,7 @@ class GroupRuntime:
                 log.info("Loaded groups", groups=len(groups), committed_offsets=offsets)
         self._run_all(self.coordinator.on_loaded(self._clock.now_ms()))
         self._topics.on_delete.append(self._on_topic_deleted)
-        self._clock.call_later(self._check_interval_ms, self._expire)
+        self._expire_later()
 
     def partition_of(self, group_id: str) -> int:
         """The partition of __consumer_offsets that holds a group.
@@ -377,15 +381,39 @@ class GroupRuntime:
         return topic.partitions[index]
 
     def _expire(self) -> None:
-        # First, lest what goes wrong once keeps offsets for ever.
+        event = "Deleted expired offsets, or groups without offsets"
+        pieces: Iterator[Piece] = iter(())
+        with isolate("Offsets cannot be expired"):
+            pieces = self.coordinator.expire(self._clock.now_ms())
+        self._run_in_slices(pieces, event, self._expire_later)
+
+    def _expire_later(self) -> None:
         self._clock.call_later(self._check_interval_ms, self._expire)
-        for index, effects in self.coordinator.expire(self._clock.now_ms()):
-            if self._run(index, effects) is None:
-                log.info("Offsets expired, or groups without any", partition=index, tombstones=len(effects.records))
+
+    def _run_in_slices(self, pieces: Iterator[Piece], event: str, on_end: Callable[[], object] = lambda: None) -> None:
+        """Carries long work out, a few milliseconds in each turn of the loop. A piece that fails costs only its own partition.
+
+        Args:
+            event: what the log says of each piece.
+            on_end: called after the last piece.
+        """
+        stop_ms = self._clock.monotonic_ms() + SLICE_MS
+        while self._clock.monotonic_ms() < stop_ms:
+            piece = None
+            with isolate("Work on groups ends before it is complete"):
+                piece = next(pieces, None)
+            if piece is None:
+                on_end()
+                return
+            index, effects = piece
+            with isolate("Work on the groups of a partition failed", partition=index):
+                if effects.records and self._run(index, effects) is None:
+                    log.info(event, partition=index, tombstones=len(effects.records))
+        self._clock.call_later(0, lambda: self._run_in_slices(pieces, event, on_end))
 
     def _on_topic_deleted(self, topic: Topic) -> None:
         if topic.name != GROUP_METADATA_TOPIC:
-            self._run_all(self.coordinator.forget_topic(topic.name))
+            self._run_in_slices(self.coordinator.forget_topic(topic.name), "Deleted offsets of a deleted topic")
             return
         log.warning("The topic of groups and offsets was deleted, and they with it")
         effects = self.coordinator.unload()

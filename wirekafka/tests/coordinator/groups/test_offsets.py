@@ -1,7 +1,9 @@
 import pytest
+from structlog.testing import capture_logs
 
-from wirekafka.coordinator.effects import Effects, WritingProducer
+from wirekafka.coordinator.effects import Effects, JoinExpired, WritingProducer
 from wirekafka.coordinator.groups.classic.group import ClassicGroup
+from wirekafka.coordinator.groups.offsets import EXAMINED_AT_ONCE
 from wirekafka.coordinator.groups.records import CoordinatorRecord, GroupRecord, OffsetRecord
 from wirekafka.coordinator.groups.requests import CommitRequest, PartitionCommit
 from wirekafka.coordinator.groups.settings import GroupSettings
@@ -158,3 +160,72 @@ def test_transactional_commit_of_a_stale_member_epoch_is_told_in_terms_that_prod
         commit_in_transaction(world, 0)
     with pytest.raises(KafkaError, match="STALE_MEMBER_EPOCH"):
         commit(world, CommitRequest("g", [PartitionCommit("t", 0, 5)]))
+
+
+def test_deleted_topic_looks_only_at_groups_with_offsets_in_it() -> None:
+    world = World()
+    commit(world, CommitRequest("g", [PartitionCommit("t", 0, 5)]))
+    for number in range(50):
+        commit(world, CommitRequest(f"other-{number}", [PartitionCommit("u", 0, 5)]))
+    assert world.coordinator.offsets.groups_of_topic("t") == ["g"]
+    assert tombstones_of(world.coordinator.forget_topic("t")) == [OffsetRecord("g", "t", 0, None)]
+    for _, effects in world.coordinator.forget_topic("t"):
+        world.run(effects)
+    assert world.coordinator.offsets.groups_of_topic("t") == []
+
+
+def test_offset_committed_after_its_topic_was_deleted_stays() -> None:
+    world = World()
+    commit(world, CommitRequest("old", [PartitionCommit("t", 0, 5)]))
+    commit(world, CommitRequest("again", [PartitionCommit("t", 0, 5)]))
+    pieces = world.coordinator.forget_topic("t")
+    commit(world, CommitRequest("new", [PartitionCommit("t", 0, 1)]))
+    commit(world, CommitRequest("again", [PartitionCommit("t", 0, 2)]))
+    assert tombstones_of(pieces) == [OffsetRecord("old", "t", 0, None)]
+
+
+@pytest.mark.parametrize(("groups", "offsets"), [(3 * EXAMINED_AT_ONCE, 1), (1, 3 * EXAMINED_AT_ONCE)])
+def test_expiry_of_many_offsets_comes_in_pieces_of_bounded_size(groups: int, offsets: int) -> None:
+    world = World(GroupSettings(offsets_retention_ms=1000))
+    for number in range(groups):
+        commit(world, CommitRequest(f"g{number}", [PartitionCommit("t", index, 5) for index in range(offsets)]))
+    idle = [effects for _, effects in world.coordinator.expire(world.now_ms)]
+    assert len(idle) >= 3
+    assert not any(effects.records for effects in idle)
+    for _, effects in world.coordinator.expire(world.now_ms + 1000):
+        assert len(effects.records) <= 2 * EXAMINED_AT_ONCE
+        world.run(effects)
+    assert not world.coordinator.groups
+    assert not world.coordinator.offsets.count()
+
+
+def test_offset_committed_between_two_pieces_of_an_expiry_keeps_its_group() -> None:
+    world = World(GroupSettings(offsets_retention_ms=1000))
+    commit(world, CommitRequest("g", [PartitionCommit("t", index, 5) for index in range(2 * EXAMINED_AT_ONCE)]))
+    world.now_ms += 1000
+    for _, effects in world.coordinator.expire(world.now_ms):
+        world.run(effects)
+        commit(world, CommitRequest("g", [PartitionCommit("t", 2 * EXAMINED_AT_ONCE - 1, 7)]))
+    assert list(world.coordinator.offsets.of_group("g")["t"]) == [2 * EXAMINED_AT_ONCE - 1]
+    assert "g" in world.coordinator.groups
+
+
+def test_group_that_cannot_be_expired_costs_no_other_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(GroupSettings(offsets_retention_ms=1000))
+    for group_id in ("a", "b", "c"):
+        commit(world, CommitRequest(group_id, [PartitionCommit("t", 0, 5)]))
+    monkeypatch.setattr(ClassicGroup, "offset_age_starts_ms", lambda self, offset: 0 if self.group_id != "b" else 1 // 0)
+    with capture_logs() as lines:
+        world.now_ms += 1000
+        world.expire()
+    assert list(world.coordinator.groups) == ["b"]
+    assert [line["group"] for line in lines] == ["b"]
+
+
+def test_timer_of_a_group_that_raises_costs_that_timer_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    monkeypatch.setitem(world.coordinator._on_timer, JoinExpired, lambda event, now_ms, effects: 1 // 0)
+    with capture_logs() as lines:
+        _, effects = world.coordinator.on_timer(JoinExpired("g"), world.now_ms)
+    assert effects == Effects()
+    assert [line["group"] for line in lines] == ["g"]

@@ -206,8 +206,7 @@ class Groups(RuleBasedStateMachine):
                     errors, effects = coordinator.offsets.delete(GROUP, [("t", partition)])
                     gone = [partition] if errors == [ErrorCode.NONE] else []
                 case "topic":
-                    steps = coordinator.forget_topic("t")
-                    effects = steps[0][1] if steps else Effects()
+                    (effects,) = [effects for _, effects in coordinator.forget_topic("t")] or [Effects()]
                     gone = list(range(PARTITIONS))
                 case _:
                     effects = coordinator.delete_group(GROUP)
