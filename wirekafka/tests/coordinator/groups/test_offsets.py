@@ -1,3 +1,5 @@
+from collections.abc import Iterable
+
 import pytest
 from structlog.testing import capture_logs
 
@@ -113,7 +115,7 @@ def commit_in_transaction(world: World, partition: int, producer_id: int = 9, gr
     world.run(effects)
 
 
-def tombstones_of(steps: list[tuple[int, Effects]]) -> list[CoordinatorRecord]:
+def tombstones_of(steps: Iterable[tuple[int, Effects]]) -> list[CoordinatorRecord]:
     return [record for _, effects in steps for record in effects.records]
 
 
