@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from wirekafka.log.storage import HandlePool
+from wirekafka.names import TopicPartition
 
-if TYPE_CHECKING:
-    from wirekafka.log.log import Log
-    from wirekafka.log.stored import StoredLog
+
+class HasPartition(Protocol):
+    """A log, as far as its context knows it."""
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        """The partition whose log it is."""
 
 
 @dataclass(slots=True)
@@ -31,9 +36,9 @@ class LogContext:
     now_ms: Callable[[], int]
     call_later: Callable[[float, Callable[[], object]], object]
     random_below: Callable[[int], int]
-    request_flush: Callable[[Log], object]
+    request_flush: Callable[[HasPartition], object]
     note_start_moved: Callable[[], object]
-    note_disk_error: Callable[[StoredLog, OSError], object] = lambda log, error: None
+    note_disk_error: Callable[[HasPartition, OSError], object] = lambda log, error: None
 
 
 @dataclass(slots=True)

@@ -3,16 +3,17 @@
 Theory of operation: each kind of work is a task that sleeps, and goes through all logs when it wakes, a few at a time so that
 no connection waits behind it. What waits for the disk does so in a thread, one for all flushes that are due together.
 
-Rules of this file: an error of the disk is logged and the work tried again at its next turn; nothing ends a task but
-cancellation.
+Rules of this file:
+    An error of the disk is logged, and the work is tried again at its next turn.
+    An exception that nobody expected is logged, and costs the log for which the work was done; only cancellation ends a task.
 
 Source: kafka.log.LogManager.startup.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
 
 import structlog
 import trio
@@ -20,33 +21,36 @@ import trio
 from wirekafka.clock import Clock
 from wirekafka.config import BrokerConfig
 from wirekafka.errors import KafkaError
+from wirekafka.faults import isolate
+from wirekafka.log.catalog import LogCatalog
 from wirekafka.log.checkpoint import HIGH_WATERMARKS, LOG_START_OFFSETS, RECOVERY_POINTS
+from wirekafka.log.context import HasPartition
+from wirekafka.log.directory import DataDirectory
 from wirekafka.log.flush import Flush
 from wirekafka.log.log import Log
-
-if TYPE_CHECKING:
-    from wirekafka.log.manager import LogManager
+from wirekafka.names import TopicPartition
 
 log = structlog.get_logger(__name__)
 
 _LOGS_A_TURN = 50
 """Logs gone through before others on the loop get their turn."""
+_FLUSH_FAILED = "A flush failed; the recovery point stays where it is"
 
 
 class LogMaintenance:
-    """The background work of one `LogManager`."""
+    """The background work on the logs of one broker."""
 
-    def __init__(self, logs: LogManager, config: BrokerConfig, clock: Clock) -> None:
+    def __init__(self, logs: LogCatalog, config: BrokerConfig, clock: Clock) -> None:
         self._logs = logs
         self._config = config
         self._clock = clock
-        self._to_flush: dict[Log, None] = {}
+        self._to_flush: dict[TopicPartition, None] = {}
         self._flush_is_due = trio.Event()
         self._log_starts_are_due = trio.Event()
 
-    def request_flush(self, each: Log) -> None:
+    def request_flush(self, written: HasPartition) -> None:
         """Sees to it that the log is flushed soon."""
-        self._to_flush[each] = None
+        self._to_flush[written.topic_partition] = None
         self._flush_is_due.set()
 
     def request_log_starts(self) -> None:
@@ -69,7 +73,8 @@ class LogMaintenance:
     async def _repeat(self, setting: str, work: Callable[[], Awaitable[object]]) -> None:
         await trio.sleep(self._config.integer("log.initial.task.delay.ms") / 1000)
         while True:
-            await work()
+            with isolate("Work on the logs failed; it is tried again at its next turn", interval=setting):
+                await work()
             await trio.sleep(max(self._config.integer(setting), 1) / 1000)
 
     # Flushes
@@ -79,20 +84,27 @@ class LogMaintenance:
             await self._flush_is_due.wait()
             self._flush_is_due = trio.Event()
             due, self._to_flush = self._to_flush, {}
-            flushes = []
-            for each in due:
-                if each.offline_reason is not None:
-                    continue
+            with isolate("Flushes failed; they are tried again when more is appended", partitions=len(due)):
+                await self._flush(due)
+
+    async def _flush(self, due: Iterable[TopicPartition]) -> None:
+        flushes = []
+        for name in due:
+            found = self._logs.get(name)
+            if found is None or found.offline_reason is not None:
+                continue
+            with isolate(_FLUSH_FAILED, partition=str(name)):
                 try:
-                    flushes.append((each, each.prepare_flush()))
+                    flushes.append((found, found.prepare_flush()))
                 except OSError as error:
-                    each.fail_flush(error)
-            failures = await trio.to_thread.run_sync(_run_all, [flush for _, flush in flushes])
-            for (each, flush), failure in zip(flushes, failures, strict=True):
+                    found.fail_flush(error)
+        failures = await trio.to_thread.run_sync(_run_all, flushes)
+        for (flushed, flush), failure in zip(flushes, failures, strict=True):
+            with isolate(_FLUSH_FAILED, partition=str(flushed.topic_partition)):
                 if failure is None:
-                    each.complete_flush(flush)
-                elif flush.folder is each.folder:
-                    each.fail_flush(failure)
+                    flushed.complete_flush(flush)
+                elif isinstance(failure, OSError) and flush.folder is flushed.folder:
+                    flushed.fail_flush(failure)
 
     # Checkpoints
 
@@ -115,39 +127,47 @@ class LogMaintenance:
         for directory in self._logs.directories:
             if directory.offline_reason is not None:
                 continue
-            offsets = self._logs.offsets_of(directory, file)
-            try:
-                await trio.to_thread.run_sync(directory.checkpoint(file, offsets))
-            except OSError as error:
-                log.error("Could not write a checkpoint", path=f"{directory.path}/{file}", error=str(error))
-                self._logs.note_disk_error(directory, error)
+            with isolate("Could not write a checkpoint", path=f"{directory.path}/{file}"):
+                await self._write_in(directory, file)
+
+    async def _write_in(self, directory: DataDirectory, file: str) -> None:
+        offsets = self._logs.offsets_of(directory, file)
+        try:
+            await trio.to_thread.run_sync(directory.checkpoint(file, offsets))
+        except OSError as error:
+            log.error("Could not write a checkpoint", path=f"{directory.path}/{file}", error=str(error))
+            self._logs.note_disk_error(directory, error)
 
     # What goes through all logs
 
     async def _delete_old_segments(self) -> None:
-        await self._for_each(lambda each: each.delete_old_segments(self._clock.now_ms()))
+        await self._for_each("Retention of a partition failed", lambda each: each.delete_old_segments(self._clock.now_ms()))
 
     async def _expire_producers(self) -> None:
         expiration_ms = self._config.integer("producer.id.expiration.ms")
-        await self._for_each(lambda each: each.expire_producers(self._clock.now_ms(), expiration_ms))
+        await self._for_each(
+            "Expiry of producers failed", lambda each: each.expire_producers(self._clock.now_ms(), expiration_ms)
+        )
 
-    async def _for_each(self, work: Callable[[Log], object]) -> None:
+    async def _for_each(self, failure: str, work: Callable[[Log], object]) -> None:
         for number, each in enumerate(self._logs):
             if number % _LOGS_A_TURN == 0:
                 await trio.lowlevel.checkpoint()
-            if self._logs.get(each.topic_partition) is each:
-                try:
-                    work(each)
-                except KafkaError:
-                    continue  # The log has said so.
+            if not self._logs.is_current(each):
+                continue
+            with isolate(failure, partition=str(each.topic_partition)), suppress(KafkaError):  # The log has said so.
+                work(each)
 
 
-def _run_all(flushes: list[Flush]) -> list[OSError | None]:
-    failures: list[OSError | None] = []
-    for flush in flushes:
-        try:
-            flush.run()
-            failures.append(None)
-        except OSError as error:
-            failures.append(error)
+def _run_all(flushes: list[tuple[Log, Flush]]) -> list[Exception | None]:
+    """Runs the flushes; returns for each the exception that ended it, None if it has reached the disk. Runs in a thread."""
+    failures: list[Exception | None] = []
+    for flushed, flush in flushes:
+        with isolate(_FLUSH_FAILED, partition=str(flushed.topic_partition)) as fault:
+            try:
+                flush.run()
+            except OSError as error:
+                failures.append(error)
+                continue
+        failures.append(fault.error)
     return failures

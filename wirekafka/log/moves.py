@@ -22,13 +22,15 @@ import re
 import uuid
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 import structlog
 import trio
 
 from wirekafka.clock import Clock
 from wirekafka.errors import ErrorCode, KafkaError
+from wirekafka.faults import isolate
+from wirekafka.log.catalog import LogCatalog
 from wirekafka.log.checkpoint import CLEANER_OFFSETS, HIGH_WATERMARKS, LOG_START_OFFSETS, PARTITION_METADATA, RECOVERY_POINTS
 from wirekafka.log.directory import FUTURE_FOLDER_SUFFIX, DataDirectory
 from wirekafka.log.epochs import FILE_NAME as EPOCHS_FILE
@@ -39,9 +41,6 @@ from wirekafka.log.segment_files import INDEX_SUFFIX, SEGMENT_SUFFIXES, TIME_IND
 from wirekafka.log.storage import FileHandle, Folder
 from wirekafka.log.transaction_index import SUFFIX as TRANSACTION_INDEX_SUFFIX
 from wirekafka.names import TopicPartition
-
-if TYPE_CHECKING:
-    from wirekafka.log.manager import LogManager
 
 log = structlog.get_logger(__name__)
 
@@ -238,16 +237,20 @@ class Move:
 
 
 class Mover:
-    """Moves the logs of one `LogManager`: as many at once as there are directories.
+    """Moves logs between the data directories of a broker: as many at once as there are directories.
+
+    Args:
+        request_log_starts: has the log start offsets written down soon.
 
     Attributes:
         moves: those that are under way.
     """
 
-    def __init__(self, logs: LogManager, clock: Clock) -> None:
+    def __init__(self, logs: LogCatalog, clock: Clock, request_log_starts: Callable[[], object]) -> None:
         self.moves: dict[TopicPartition, Move] = {}
         self._logs = logs
         self._clock = clock
+        self._request_log_starts = request_log_starts
         self._send, self._receive = trio.open_memory_channel[Move](math.inf)
 
     def start(self, nursery: trio.Nursery) -> None:
@@ -286,6 +289,7 @@ class Mover:
             # That one could hold a copy already.
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "nothing is moved while a data directory is offline")
         move = self.moves[topic_partition] = Move(moved, source, target)
+        logs.expect(topic_partition, target)
         self._send.send_nowait(move)
         log.info("Moving a partition", partition=str(topic_partition), path=path, bytes=moved.size_bytes)
 
@@ -296,7 +300,7 @@ class Mover:
                 if self._logs.get(name) is None:
                     log.warning("A folder is of a partition that is not here", path=path)
                     continue
-                self._logs.remove_folder(Folder(path, directory.storage))
+                Folder(path, directory.storage).delete()
                 with suppress(KafkaError):
                     self.begin(name, directory.path)
         except OSError as error:
@@ -307,13 +311,14 @@ class Mover:
         move = self.moves.pop(topic_partition, None)
         if move is not None:
             move.is_given_up = True
-            self._logs.note_stale(move.target)
+            self._logs.expect_no_more(topic_partition)
 
     def complete(self, move: Move, former: Folder) -> None:
         """The log is in its new folder: the former one is a deleted one now."""
         name = move.log.topic_partition
         del self.moves[name]
         source = self._logs.rehome(move.log, move.target)
+        self._request_log_starts()
         try:
             former.move(source.path_of_deleted(name))
         except OSError as error:
@@ -321,11 +326,16 @@ class Mover:
             log.error("Could not delete the former folder of a partition", path=former.path, error=str(error))
             self._logs.note_disk_error(source, error)
             return
-        self._clock.call_later(move.log.config.file_delete_delay_ms, lambda: self._logs.remove_folder(former))
+        self._clock.call_later(move.log.config.file_delete_delay_ms, former.delete)
 
     async def _run(self) -> None:
         async for move in self._receive:
-            await self._make(move)
+            name = move.log.topic_partition
+            with isolate("Could not move a partition; it stays where it is", partition=str(name), path=move.target.path) as fault:
+                await self._make(move)
+            if fault.error is not None and self.moves.get(name) is move:
+                self.give_up(name)
+                move.folder.delete()
 
     async def _make(self, move: Move) -> None:
         """Makes one move.
@@ -349,7 +359,7 @@ class Mover:
             self._logs.note_disk_error(move.suspect, error)
         if self.moves.get(move.log.topic_partition) is move:
             self.give_up(move.log.topic_partition)
-        self._logs.remove_folder(move.folder)
+        move.folder.delete()
 
     def _is_wanted(self, move: Move) -> bool:
         return not move.is_given_up and move.log.offline_reason is None and move.target.offline_reason is None

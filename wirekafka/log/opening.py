@@ -22,6 +22,7 @@ import trio
 
 from wirekafka.config import LogConfig
 from wirekafka.errors import ErrorCode, KafkaError
+from wirekafka.faults import isolate
 from wirekafka.log.directory import DataDirectory
 from wirekafka.log.epochs import LeaderEpochs
 from wirekafka.log.producer_state import Producers
@@ -33,6 +34,8 @@ log = structlog.get_logger(__name__)
 _LOADS_A_TURN = 50
 """Logs opened without recovery before others on the loop get their turn."""
 _PROGRESS_SECONDS = 5
+_NOT_OPENED = "A partition is offline: its log cannot be opened"
+_REMEDY = "The partition is opened again at the next start. Bring its folder back from a copy if that fails too"
 
 
 @dataclass(eq=False, slots=True)
@@ -49,7 +52,7 @@ class Opened:
     config: LogConfig
     loader: Loader
     loaded: Loaded | None = None
-    error: OSError | None = None
+    error: Exception | None = None
 
     @property
     def log_end_offset(self) -> int:
@@ -58,18 +61,21 @@ class Opened:
 
     def load(self) -> None:
         """Opens it. Runs in any thread."""
-        try:
-            self.loaded = self.loader.load()
-        except OSError as error:
-            log.error("A partition is offline: its log cannot be opened", partition=str(self.name), error=str(error))
-            self.error = error
+        with isolate(_NOT_OPENED, remedy=_REMEDY, partition=str(self.name)) as fault:
+            try:
+                self.loaded = self.loader.load()
+            except OSError as error:
+                log.error(_NOT_OPENED, partition=str(self.name), error=str(error))
+                self.error = error
+        self.error = self.error or fault.error
+        if self.error is not None:
             self.loaded = self._left()
 
     def _left(self) -> Loaded:
         loader = self.loader
         end_offset = max(loader.recovery_point, loader.log_start_offset)
         topic_id = None
-        with suppress(OSError):
+        with suppress(Exception):  # The error that has taken the partition offline may come again.
             topic_id = loader.read_topic_id()
         return Loaded([], LeaderEpochs(), Producers(0), loader.log_start_offset, end_offset, loader.recovery_point, topic_id)
 

@@ -270,6 +270,13 @@ class Folder:
         self.path = new_path
         self.is_new = True
 
+    def delete(self) -> None:
+        """Removes the folder and the files in it, as far as the disk lets it."""
+        with suppress(OSError):
+            for name in self.storage.files(self.path):
+                self.remove(name)
+            self.storage.remove_folder(self.path)
+
     def sync(self) -> None:
         """Waits until the list of its files, and its own name, are on the disk, if they changed."""
         if self.is_dirty:

@@ -20,7 +20,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import structlog
 import trio
@@ -28,6 +27,8 @@ import trio
 from wirekafka.clock import Clock
 from wirekafka.config import BrokerConfig
 from wirekafka.errors import ErrorCode, KafkaError
+from wirekafka.faults import isolate
+from wirekafka.log.catalog import LogCatalog
 from wirekafka.log.checkpoint import CLEANER_OFFSETS
 from wirekafka.log.compaction.offset_map import ENTRY_BYTES
 from wirekafka.log.compaction.passes import Compaction, LastRecord, RecordFilter, Totals
@@ -38,13 +39,12 @@ from wirekafka.log.segment import Segment
 from wirekafka.log.transaction_index import AbortedTransaction
 from wirekafka.names import TopicPartition
 
-if TYPE_CHECKING:
-    from wirekafka.log.manager import LogManager
-
 log = structlog.get_logger(__name__)
 
 _SLICE_SECONDS = 0.00025
 """Not much longer than the thread works between two steps."""
+_NOT_COMPACTED = "A log is not compacted any more"
+_REMEDY = "Everything else goes on; the log is compacted again after the next start. Report this with the traceback"
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,9 +103,12 @@ def _end_of(candidate: Log, number: int) -> int:
 
 
 class Cleaner:
-    """Compacts the logs of one `LogManager`."""
+    """Compacts the logs of a broker.
 
-    def __init__(self, logs: LogManager, config: BrokerConfig, clock: Clock) -> None:
+    A log whose compaction ends in an exception that nobody expected is not compacted again before the broker's next start.
+    """
+
+    def __init__(self, logs: LogCatalog, config: BrokerConfig, clock: Clock) -> None:
         self._logs = logs
         self._config = config
         self._clock = clock
@@ -120,26 +123,47 @@ class Cleaner:
 
     async def _run(self) -> None:
         while True:
-            chosen = self._choose()
-            if chosen is None or not await self._clean(*chosen):
+            is_cleaned = False
+            with isolate("The log cleaner failed; it goes on after log.cleaner.backoff.ms"):
+                chosen = self._choose()
+                is_cleaned = chosen is not None and await self._clean_isolated(*chosen)
+            if not is_cleaned:
                 await trio.sleep(max(self._config.integer("log.cleaner.backoff.ms"), 1) / 1000)
 
     def _choose(self) -> tuple[Log, Dirt] | None:
         """The dirtiest log that is dirty enough."""
         now_ms = self._clock.now_ms()
+        self._uncleanable = {each for each in self._uncleanable if self._logs.is_current(each)}
         best: tuple[Log, Dirt] | None = None
         for each in self._logs:
             if not each.config.is_compacted or each.topic_partition in self._in_progress or each in self._uncleanable:
                 continue
-            try:
-                dirt = measure_dirt(each, self._logs.cleaner_offsets.get(each.topic_partition), now_ms)
-            except OSError as error:
-                log.error("Could not look for compaction", partition=str(each.topic_partition), error=str(error))
-                continue
+            dirt = self._measure(each, now_ms)
             is_due = dirt is not None and (dirt.is_overdue or dirt.ratio > each.config.min_cleanable_dirty_ratio)
             if dirt is not None and is_due and (best is None or dirt.ratio > best[1].ratio):
                 best = each, dirt
         return best
+
+    def _measure(self, candidate: Log, now_ms: int) -> Dirt | None:
+        """How dirty a log is; None if nothing of it can be compacted now."""
+        name = candidate.topic_partition
+        with isolate(_NOT_COMPACTED, remedy=_REMEDY, partition=str(name)) as fault:
+            try:
+                return measure_dirt(candidate, self._logs.cleaner_offsets.get(name), now_ms)
+            except BadBatchError as error:
+                candidate.note_damage(error)
+            except OSError as error:
+                log.error("Could not look for compaction", partition=str(name), error=str(error))
+        if fault.error is not None:
+            self._uncleanable.add(candidate)
+        return None
+
+    async def _clean_isolated(self, chosen: Log, dirt: Dirt) -> bool:
+        with isolate(_NOT_COMPACTED, remedy=_REMEDY, partition=str(chosen.topic_partition)) as fault:
+            return await self._clean(chosen, dirt)
+        if fault.error is not None:
+            self._uncleanable.add(chosen)
+        return False
 
     async def _clean(self, chosen: Log, dirt: Dirt) -> bool:
         """Compacts a log; returns whether that went well.
@@ -153,27 +177,24 @@ class Cleaner:
             work = self._plan(chosen, dirt)
             clean_offset = await trio.to_thread.run_sync(self._work, chosen, chosen.segments.items[:-1], work)
         except BadBatchError as error:
-            if self._is_current(chosen):
+            if self._logs.is_current(chosen):
                 chosen.note_damage(error)
             return False
         except OSError as error:
-            if self._is_current(chosen):
+            if self._logs.is_current(chosen):
                 log.error("Could not compact a log", partition=str(name), error=str(error))
                 self._logs.note_disk_error(self._logs.home_of(chosen), error)
             return False
         except KafkaError as error:
             self._uncleanable.add(chosen)
-            log.error("A log is not compacted any more", partition=str(name), error=str(error))
+            log.error(_NOT_COMPACTED, partition=str(name), error=str(error))
             return False
         finally:
             self._in_progress.discard(name)
-        if not self._is_current(chosen) or clean_offset is None:
+        if not self._logs.is_current(chosen) or clean_offset is None:
             return False
         _report(name, clean_offset, work.totals, trio.current_time() - started)
         return await self._remember(chosen, clean_offset)
-
-    def _is_current(self, chosen: Log) -> bool:
-        return self._logs.get(chosen.topic_partition) is chosen
 
     def _most_keys(self) -> int:
         memory = self._config.integer("log.cleaner.dedupe.buffer.size") / max(self._config.integer("log.cleaner.threads"), 1)

@@ -63,7 +63,7 @@ def test_alter_replica_log_dirs_says_what_it_cannot_do(tmp_path: Path) -> None:
             ("u", 0): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         }
         assert alter(caller, 2, ("/nowhere", "t", [0])) == {("t", 0): ErrorCode.LOG_DIR_NOT_FOUND}
-        caller.broker.logs.fail_directory(caller.broker.logs.directories[1], OSError(5, "Input/output error"))
+        caller.broker.logs.catalog.fail_directory(caller.broker.logs.directories[1], OSError(5, "Input/output error"))
         assert alter(caller, 2, (second, "t", [0]), (first, "t", [1])) == {
             ("t", 0): ErrorCode.KAFKA_STORAGE_ERROR,
             ("t", 1): ErrorCode.KAFKA_STORAGE_ERROR,

@@ -11,7 +11,7 @@ import pytest
 
 from wirekafka.config import BrokerConfig, LogConfig
 from wirekafka.errors import ErrorCode, KafkaError
-from wirekafka.log.context import AppendInfo, LogContext
+from wirekafka.log.context import AppendInfo, HasPartition, LogContext
 from wirekafka.log.log import Log
 from wirekafka.log.producer_state import Ending
 from wirekafka.log.recovery import Loader
@@ -45,7 +45,7 @@ class World:
     pool: HandlePool = field(default_factory=lambda: HandlePool(100))
     now_ms: int = NOW_MS
     later: list[tuple[float, Callable[[], object]]] = field(default_factory=list)
-    flushes: list[Log] = field(default_factory=list)
+    flushes: list[HasPartition] = field(default_factory=list)
 
     def services(self) -> LogContext:
         return LogContext(

@@ -141,7 +141,7 @@ class Life:
     def _write_checkpoints(self, logs: LogManager) -> None:
         for directory in logs.directories:
             for file in (RECOVERY_POINTS, LOG_START_OFFSETS, HIGH_WATERMARKS):
-                directory.write_checkpoint(file, logs.offsets_of(directory, file))
+                directory.write_checkpoint(file, logs.catalog.offsets_of(directory, file))
 
     async def _compact(self, logs: LogManager) -> None:
         chosen = logs._cleaner._choose()

@@ -170,7 +170,7 @@ def test_create_spreads_logs_over_the_directories(tmp_path: Path) -> None:
         logs = await setting.open()
 
         assert len(logs) == 4
-        assert [len(logs.in_directory(directory)) for directory in logs.directories] == [2, 2]
+        assert [len(logs.catalog.in_directory(directory)) for directory in logs.directories] == [2, 2]
         await logs.close()
 
     run(main)
@@ -424,6 +424,34 @@ def test_start_leaves_no_files_open(tmp_path: Path) -> None:
         logs = await setting.open()
 
         assert len(os.listdir("/proc/self/fd")) <= before + 1
+        await logs.close()
+
+    run(main)
+
+
+def test_new_log_chooses_its_directory_without_counting_all_logs(tmp_path: Path) -> None:
+    class Unread(dict[TopicPartition, Any]):
+        """Refuses to be gone through."""
+
+        def __iter__(self) -> Any:
+            raise AssertionError("a new log costs more with each log that is there")
+
+        keys = values = items = __iter__
+
+    async def main() -> None:
+        setting = Setting(tmp_path, log_dirs=f"{tmp_path}/1,{tmp_path}/2")
+        logs = await setting.open()
+        for number in range(3):
+            setting.create(logs, TopicPartition("there", number))
+        catalog = logs.catalog
+        homes, entered = catalog._home, catalog._logs
+        catalog._home, catalog._logs = Unread(homes), Unread(entered)
+        created = setting.create(logs, TopicPartition("new", 0))
+        home = logs.home_of(created)
+        catalog._home, catalog._logs = homes, entered
+        catalog._home[created.topic_partition] = home
+        catalog._logs[created.topic_partition] = created
+        assert sorted(len(catalog.in_directory(directory)) for directory in catalog.directories) == [2, 2]
         await logs.close()
 
     run(main)

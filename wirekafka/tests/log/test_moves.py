@@ -371,7 +371,7 @@ def test_move_to_nowhere_is_refused(tmp_path: Path) -> None:
             assert caught.value.code == ErrorCode.LOG_DIR_NOT_FOUND
         long = TopicPartition("x" * 240, 0)
         setting.create(logs, long)
-        target = next(each for each in logs.directories if each is not logs.home_of(logs._logs[long]))
+        target = next(each for each in logs.directories if each is not logs.home_of(logs.catalog._logs[long]))
         with pytest.raises(KafkaError) as caught:
             logs.mover.begin(long, target.path)
         assert caught.value.code == ErrorCode.INVALID_TOPIC_EXCEPTION

@@ -176,7 +176,7 @@ def test_cleaner_compacts_a_dirty_log_and_remembers_how_far(tmp_path: Path) -> N
             assert content(log) == [(17, "2", "17"), (18, "0", "18"), (19, "1", "19"), (20, "0", "active")]
         assert checkpoint.read_text() == f"0\n1\n{NAME.topic} 3 20\n"
         async with running(setting) as logs:
-            assert logs.cleaner_offsets == {NAME: 20}
+            assert logs.catalog.cleaner_offsets == {NAME: 20}
             assert [offset for offset, _, _ in content(found(logs))] == [17, 18, 19, 20]
 
     run(main)
@@ -187,7 +187,7 @@ def test_cleaner_leaves_logs_alone_that_are_not_dirty_enough(tmp_path: Path) -> 
         setting = Setting(tmp_path, log_cleaner_min_cleanable_ratio="0.9")
         async with running(setting) as logs:
             log = logs.create(NAME, bytes(16), compacted(setting))
-            logs.cleaner_offsets[NAME] = 5
+            logs.catalog.cleaner_offsets[NAME] = 5
             for number in range(10):
                 put(log, ("k", f"{number}"))
                 log.roll()
@@ -224,7 +224,7 @@ def test_cleaner_takes_the_memory_for_keys_that_was_set_meanwhile(tmp_path: Path
                 put(log, ("l", f"{number}"))
             log.roll()
             with structlog.testing.capture_logs() as lines:
-                await until(lambda: logs.cleaner_offsets.get(NAME, 0) > 5)
+                await until(lambda: logs.catalog.cleaner_offsets.get(NAME, 0) > 5)
             assert len([line for line in lines if line["event"] == "Compacted a log"]) > 5
 
     run(main)
@@ -290,8 +290,8 @@ def test_cleaner_survives_the_deletion_of_the_log_it_compacts(tmp_path: Path) ->
             with structlog.testing.capture_logs() as lines:
                 storage.go_on.set()
                 await until(lambda: len(content(again)) == 1)
-                await until(lambda: NAME in logs.cleaner_offsets)
-            assert logs.cleaner_offsets[NAME] == 5
+                await until(lambda: NAME in logs.catalog.cleaner_offsets)
+            assert logs.catalog.cleaner_offsets[NAME] == 5
             reports = [line for line in lines if line["event"] == "Compacted a log"]
             assert [line["clean_offset"] for line in reports] == [5], "only the log that is there counts"
             assert not [line for line in lines if line["log_level"] == "error"]
@@ -392,7 +392,7 @@ def test_cleaner_finds_aborted_transactions_wherever_they_end(tmp_path: Path) ->
             end_transaction(log, 5, is_commit=False)
             log.roll()
             end_transaction(log, 6, is_commit=False)
-            await until(lambda: logs.cleaner_offsets.get(NAME) == 5)
+            await until(lambda: logs.catalog.cleaner_offsets.get(NAME) == 5)
             kept = [(record[0], record[1]) for record in content(log) if record[1] in "ab"]
             assert kept == [(0, "a"), (1, "b")]
 

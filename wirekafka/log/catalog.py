@@ -1,0 +1,223 @@
+"""Which logs a broker has, in which data directory each one is, and what happens to them when a directory fails.
+
+Theory of operation: `LogManager` opens, makes and deletes logs and enters them here. Retention, flushes, compaction and moves
+look logs up here, and never know the manager.
+
+Rules of this file:
+    Everything happens on the broker's loop.
+    Invariant: every log has a home; `count_in(directory)` is the number of logs whose home is that directory, and of those that
+    are on their way to it.
+    A checkpoint may name a partition that is no longer in its directory, until `forget_deleted`: the directory is stale then.
+
+Source: kafka.log.LogManager (currentLogs, offline directories, checkpoints).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+
+import structlog
+import trio
+
+from wirekafka.clock import Clock
+from wirekafka.errors import ErrorCode, KafkaError
+from wirekafka.faults import isolate
+from wirekafka.log.checkpoint import CLEANER_OFFSETS, HIGH_WATERMARKS, LOG_START_OFFSETS, RECOVERY_POINTS
+from wirekafka.log.context import HasPartition
+from wirekafka.log.directory import DataDirectory, is_lost
+from wirekafka.log.log import Log
+from wirekafka.log.positions import BadBatchError
+from wirekafka.names import TopicPartition
+
+log = structlog.get_logger(__name__)
+
+OFFSETS_OF: dict[str, Callable[[Log], int]] = {
+    RECOVERY_POINTS: lambda each: each.recovery_point,
+    LOG_START_OFFSETS: lambda each: each.log_start_offset,
+    HIGH_WATERMARKS: lambda each: each.high_watermark,
+}
+
+
+class LogCatalog:
+    """The logs of one broker, by partition and by data directory.
+
+    Attributes:
+        directories: `log.dirs`, in order.
+        cleaner_offsets: the offset up to which each compacted log is clean.
+        on_offline: called with logs that have gone offline.
+        all_failed: set once no directory works any more.
+    """
+
+    def __init__(self, directories: list[DataDirectory], clock: Clock) -> None:
+        self.directories = directories
+        self.cleaner_offsets: dict[TopicPartition, int] = {}
+        self.on_offline: list[Callable[[list[Log]], object]] = []
+        self.all_failed = trio.Event()
+        self._clock = clock
+        self._logs: dict[TopicPartition, Log] = {}
+        self._home: dict[TopicPartition, DataDirectory] = {}
+        self._arriving: dict[TopicPartition, DataDirectory] = {}
+        self._counts: Counter[DataDirectory] = Counter()
+        self._stale: set[DataDirectory] = set()
+
+    # Looking up
+
+    def __iter__(self) -> Iterator[Log]:
+        """The logs that are online; logs may be added and removed meanwhile."""
+        return iter([each for each in self._logs.values() if each.offline_reason is None])
+
+    def __len__(self) -> int:
+        return len(self._logs)
+
+    def get(self, topic_partition: TopicPartition) -> Log | None:
+        """The log of this partition, online or not; None if there is none."""
+        return self._logs.get(topic_partition)
+
+    def items(self) -> list[tuple[TopicPartition, Log]]:
+        """All logs, online or not."""
+        return list(self._logs.items())
+
+    def is_current(self, found: Log) -> bool:
+        """Whether the log has not been deleted or replaced."""
+        return self._logs.get(found.topic_partition) is found
+
+    def home_of(self, found: Log) -> DataDirectory:
+        """The data directory that a log is in."""
+        return self._home[found.topic_partition]
+
+    def in_directory(self, directory: DataDirectory) -> dict[TopicPartition, Log]:
+        """The logs that are in one of the data directories."""
+        return {name: found for name, found in self._logs.items() if self._home[name] is directory}
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all directories work, so that a partition that is not here is nowhere."""
+        return all(directory.offline_reason is None for directory in self.directories)
+
+    def online_directories(self) -> list[DataDirectory]:
+        """The directories that work."""
+        return [directory for directory in self.directories if directory.offline_reason is None]
+
+    def next_directory(self) -> DataDirectory:
+        """The directory for a new log: the one with the fewest logs, those on their way to it included.
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR, no directory works.
+
+        Source: LogManager.nextLogDirs.
+        """
+        online = self.online_directories()
+        if not online:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "all data directories have failed")
+        return min(online, key=self._counts.__getitem__)
+
+    # Coming and going
+
+    def add(self, added: Log, directory: DataDirectory) -> None:
+        """Enters a log; its partition has none yet."""
+        name = added.topic_partition
+        assert name not in self._logs, f"{name} is there already"
+        self._logs[name] = added
+        self._home[name] = directory
+        self._counts[directory] += 1
+
+    def remove(self, topic_partition: TopicPartition) -> tuple[Log, DataDirectory]:
+        """Takes a log out; the checkpoints of its directory are stale from now on."""
+        removed = self._logs.pop(topic_partition)
+        directory = self._home.pop(topic_partition)
+        self._counts[directory] -= 1
+        self.cleaner_offsets.pop(topic_partition, None)
+        self._stale.add(directory)
+        return removed, directory
+
+    def expect(self, topic_partition: TopicPartition, target: DataDirectory) -> None:
+        """A log is on its way to another directory, whose checkpoints name it from now on."""
+        self._arriving[topic_partition] = target
+        self._counts[target] += 1
+
+    def expect_no_more(self, topic_partition: TopicPartition) -> None:
+        """The log stays where it is; the checkpoints of the directory it was on its way to are stale."""
+        target = self._arriving.pop(topic_partition)
+        self._counts[target] -= 1
+        self._stale.add(target)
+
+    def rehome(self, moved: Log, directory: DataDirectory) -> DataDirectory:
+        """A log is in this directory from now on; returns the one that it was in."""
+        name = moved.topic_partition
+        if self._arriving.pop(name, None) is not directory:
+            self._counts[directory] += 1
+        former = self._home[name]
+        self._home[name] = directory
+        self._counts[former] -= 1
+        self._stale.add(former)
+        return former
+
+    # Checkpoints
+
+    def offsets_of(self, directory: DataDirectory, file: str) -> dict[TopicPartition, int]:
+        """What a checkpoint is to say now: of the logs in the directory, and of those on their way to it."""
+        found = self.in_directory(directory)
+        found |= {name: self._logs[name] for name, target in self._arriving.items() if target is directory and name in self._logs}
+        if file == CLEANER_OFFSETS:
+            return {name: offset for name, offset in self.cleaner_offsets.items() if name in found}
+        offset_of = OFFSETS_OF[file]
+        return {name: offset_of(each) for name, each in found.items()}
+
+    def forget_deleted(self) -> None:
+        """Takes the deleted partitions out of the checkpoints; a new log of the same name would inherit what these say.
+
+        Raises:
+            OSError: they may still be there.
+        """
+        for directory in self._stale.intersection(self.online_directories()):
+            for file in (*OFFSETS_OF, CLEANER_OFFSETS):
+                directory.write_checkpoint(file, self.offsets_of(directory, file))
+            self._stale.discard(directory)
+
+    # Directories that fail
+
+    def note_disk_error(self, directory: DataDirectory, error: OSError) -> None:
+        """The file system has refused something in a directory: takes the directory offline if it is lost."""
+        if directory.offline_reason is None and is_lost(directory.path, error):
+            self.fail_directory(directory, error)
+
+    def note_log_error(self, failed: HasPartition, error: OSError) -> None:
+        """The file system has refused something to a log, which may mean its whole directory."""
+        found = self._logs.get(failed.topic_partition)
+        if found is None or found is not failed:
+            return
+        self.note_disk_error(self._home[found.topic_partition], error)
+        if isinstance(error, BadBatchError):
+            self._announce_offline([found])
+
+    def fail_directory(self, directory: DataDirectory, error: OSError) -> None:
+        """Takes a directory and all its partitions offline, until the broker starts again.
+
+        Source: KIP-112; ReplicaManager.handleLogDirFailure.
+        """
+        directory.offline_reason = f"{directory.path} has failed: {error.strerror or error}"
+        lost = list(self.in_directory(directory).values())
+        log.error(
+            "A data directory has failed: its partitions are offline until it is repaired and the broker started again",
+            path=directory.path,
+            partitions=len(lost),
+            error=str(error),
+        )
+        for each in lost:
+            each.take_offline(directory.offline_reason)
+        self._announce_offline(lost)
+        if not self.online_directories():
+            paths = [each.path for each in self.directories]
+            log.critical("All data directories have failed: the broker stops", paths=paths)
+            self.all_failed.set()
+
+    def _announce_offline(self, lost: list[Log]) -> None:
+        """Calls `on_offline` on the loop's next turn, when the request that has met the error is done."""
+
+        def announce() -> None:
+            for callback in self.on_offline:
+                with isolate("Could not note that partitions are offline", partitions=len(lost)):
+                    callback(lost)
+
+        self._clock.call_later(0, announce)
