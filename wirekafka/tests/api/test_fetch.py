@@ -8,6 +8,7 @@ import pytest
 import trio
 
 from wirekafka.api.fetch.messages import FetchRequest, ReplicaState
+from wirekafka.api.produce.messages import PartitionProduceData, ProduceRequest, TopicProduceData
 from wirekafka.errors import ErrorCode
 from wirekafka.names import ZERO_TOPIC_ID
 from wirekafka.pending import Pending
@@ -166,6 +167,19 @@ def test_fetch_with_another_leader_epoch_is_refused_and_names_the_leader(tmp_pat
             (caller.broker.node_id, "127.0.0.1", 9092)
         ]
         assert partitions_of(caller.ask(request_of(caller, at(0, current_leader_epoch=2)), 12))[0].current_leader is None
+
+    run(body, tmp_path)
+
+
+def test_fetch_that_waits_gets_all_partitions_of_the_produce_that_ends_its_wait(tmp_path: Path) -> None:
+    async def body(caller: Caller) -> None:
+        flights = caller.broker.topics.create("flights", 2)
+        waiting = caller.ask(request_of(caller, at(0, 0), at(0, 1), max_wait_ms=1000), 12)
+        data = [PartitionProduceData(index=index, records=bytes(batch(b"a"))) for index in range(2)]
+        topic = TopicProduceData(name="flights", topic_id=flights.topic_id, partition_data=data)
+        caller.ask(ProduceRequest(acks=1, timeout_ms=1000, topic_data=[topic]), 12)
+        found = partitions_of(await wait_for(waiting))
+        assert {index: values(data) for index, data in found.items()} == {0: [b"a"], 1: [b"a"]}
 
     run(body, tmp_path)
 

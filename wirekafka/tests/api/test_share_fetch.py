@@ -58,6 +58,21 @@ def test_share_fetch_gives_no_record_to_two_members(tmp_path: Path) -> None:
     run(body, tmp_path)
 
 
+def test_share_fetch_that_was_answered_leaves_no_timer(tmp_path: Path) -> None:
+    async def body(caller: Caller) -> None:
+        member = Member(caller)
+        waiting = member.ask(member.fetch_request(0, max_wait_ms=90_000), 2)
+        assert isinstance(waiting, Pending)
+        due = trio.current_time() + 90
+        timers = [timer for _, _, timer in caller.broker.clock._timers if timer.due == due]
+        assert [timer.is_due_later for timer in timers] == [True]
+        append(caller, b"a")
+        await wait_for(waiting)
+        assert [timer.is_due_later for timer in timers] == [False]
+
+    run(body, tmp_path)
+
+
 def test_share_fetch_by_record_limit_gives_no_more_than_asked(tmp_path: Path) -> None:
     async def body(caller: Caller) -> None:
         append(caller, b"a", b"b", b"c")

@@ -109,6 +109,16 @@ def test_partition_end_of_the_current_epoch_is_the_log_end_even_without_records(
     assert partition.earliest_epoch == 0
 
 
+def test_partition_divergence_by_the_epoch_alone_is_told() -> None:
+    partition = make_partition()
+    append(partition, 10)
+    append(partition, 10)
+    partition.leader_epoch = 2
+    append(partition, 10)
+    assert partition.find_divergence(1, 1) == (0, 2), "no epoch 1 is in the log, though offset 1 is"
+    assert partition.find_divergence(0, 1) is None
+
+
 # Append and commit
 
 

@@ -45,6 +45,17 @@ def test_delayed_fetch_append_that_is_enough_answers() -> None:
     run(body)
 
 
+def test_delayed_fetch_that_was_answered_leaves_no_timer() -> None:
+    def body(purgatory: Purgatory) -> None:
+        partition = make_partition()
+        delayed = delay(purgatory, (partition, 1000))
+        assert delayed._timer.is_due_later
+        append(partition, 10)
+        assert not delayed._timer.is_due_later
+
+    run(body)
+
+
 def test_delayed_fetch_append_that_is_too_little_waits_on() -> None:
     def body(purgatory: Purgatory) -> None:
         first, second = make_partition(index=0), make_partition(index=1)

@@ -17,6 +17,7 @@ from wirekafka.server.connection import (
     LEAST_BUFFER_BYTES,
     MAX_OUTSTANDING,
     SHARED_BYTES,
+    SPARE_BYTES,
     Connection,
     ReceiveBuffers,
     RepeatedError,
@@ -174,6 +175,23 @@ def test_greeting_of_another_protocol_is_told_as_the_dispatcher_says(
     with structlog.testing.capture_logs() as lines:
         wire.arrive(b"GET / HTTP/1.1")
     assert [line["log_level"] for line in lines] == [level]
+
+
+def test_frame_of_the_largest_size_is_handled() -> None:
+    wire = Wire(max_request_bytes=100)
+    wire.arrive(frame(bytes(100)))
+    assert wire.sent() == frame(bytes(100))
+    wire.arrive(frame(bytes(101)))
+    assert wire.connection.is_closing
+
+
+def test_receive_buffers_keep_no_spare_beyond_the_bound() -> None:
+    buffers = ReceiveBuffers()
+    largest, too_large = memoryview(bytearray(SPARE_BYTES)), memoryview(bytearray(SPARE_BYTES + 1))
+    buffers.give_back(too_large)
+    assert buffers.take(10, 10) is not too_large
+    buffers.give_back(largest)
+    assert buffers.take(10, 10) is largest
 
 
 def test_protocol_error_ends_the_connection_after_the_answers_before_it() -> None:

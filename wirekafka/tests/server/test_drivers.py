@@ -14,7 +14,7 @@ import trio.testing
 from wirekafka.errors import ProtocolError
 from wirekafka.log.storage import FileHandle, FileRegion
 from wirekafka.server import drivers
-from wirekafka.server.connection import FRAMES_PER_TURN
+from wirekafka.server.connection import FRAMES_PER_TURN, SHARED_BYTES
 from wirekafka.server.drivers import SEND_PER_TURN_BYTES, SENDFILE_BYTES
 from wirekafka.tests.server.driver_bench import Bench, bench, is_at_end, leave_waiting, receive, run
 from wirekafka.tests.server.frames import frame, produce
@@ -348,6 +348,20 @@ def test_epoll_idle_connection_is_closed_and_a_waiting_one_is_not() -> None:
             it.dispatcher.complete()
             assert await receive(waiting, 26) == frame(b"REPLY TO A WAITING ONE")
             assert await is_at_end(waiting)
+
+    trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0.02))
+
+
+def test_epoll_buffer_that_a_burst_needed_is_freed_at_the_next_sweep() -> None:
+    async def main() -> None:
+        async with bench("epoll") as it:
+            stream, large = await it.connect(), frame(bytes(2 * SHARED_BYTES))
+            await stream.send_all(large)
+            assert await receive(stream, len(large)) == large
+            assert it.epoll is not None
+            assert it.epoll._buffers._spare is not None
+            await trio.sleep(drivers.SWEEP_MS / 1000 + 1)
+            assert it.epoll._buffers._spare is None
 
     trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0.02))
 

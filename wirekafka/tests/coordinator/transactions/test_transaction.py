@@ -83,6 +83,11 @@ def test_id_expires_where_no_transaction_is_open(state: TransactionState) -> Non
     assert not transaction(state).has_expired(149, 100)
 
 
+def test_fence_of_an_older_client_takes_the_former_epoch_from_its_producer() -> None:
+    fenced = transaction(TransactionState.ONGOING, last_producer_epoch=2).fenced_v1(60)
+    assert (fenced.producer_epoch, fenced.last_producer_epoch) == (4, None)
+
+
 def test_last_epoch_is_kept_for_fencing() -> None:
     assert EXHAUSTED_EPOCH == 32766
     fenced = transaction(TransactionState.ONGOING)
