@@ -128,6 +128,16 @@ def test_verify_of_a_time_index_that_disagrees_names_the_entry(
     assert (damage.path, damage.position) == (str(index), last)
 
 
+def test_verify_of_a_time_index_whose_offsets_fall_names_the_entry(folder: Path) -> None:
+    index = segment_file(folder, SEALED, ".timeindex")
+    last = index.stat().st_size - TIME_ENTRY.size
+    (timestamp, _), (_, former) = TIME_ENTRY.unpack_from(index.read_bytes(), last), TIME_ENTRY.unpack_from(index.read_bytes(), 0)
+    overwrite(index, last, TIME_ENTRY.pack(timestamp, former))
+    damage = only_damage(folder)
+    assert (damage.path, damage.position) == (str(index), last)
+    assert " behind " in damage.reason
+
+
 def test_verify_of_a_time_index_without_the_greatest_timestamp_is_damage_in_a_sealed_segment(folder: Path) -> None:
     for base_offset in reversed(SEGMENTS):
         index = segment_file(folder, base_offset, ".timeindex")

@@ -9,6 +9,7 @@ import pytest
 from wirekafka.errors import ErrorCode
 from wirekafka.log.log import Log
 from wirekafka.log.transaction_index import AbortedTransaction
+from wirekafka.tests.log.faults import FaultyStorage
 from wirekafka.tests.log.logs import (
     World,
     append,
@@ -51,6 +52,20 @@ def abort_many(log: Log, count: int) -> list[AbortedTransaction]:
 
 def index_files(path: Path) -> list[str]:
     return sorted(file.name for file in path.glob("*.txnindex"))
+
+
+def test_aborted_transactions_survive_lost_power_after_a_flush_and_a_roll(tmp_path: Path) -> None:
+    """No start reads the sealed segment again, which is before the recovery point, so its index has to be on the disk."""
+    storage = FaultyStorage()
+    log = World(storage=storage).open_log(tmp_path)
+    expected = abort_many(log, 1)
+    log.flush()
+    log.roll()
+    assert log.recovery_point == log.log_end_offset
+    storage.lose_power(str(tmp_path))
+
+    again = World().open_log(tmp_path, recovery_point=log.recovery_point)
+    assert aborted(again) == [tuple(each)[1:] for each in expected]
 
 
 def test_aborted_transactions_are_in_the_index_of_the_markers_segment(tmp_path: Path) -> None:

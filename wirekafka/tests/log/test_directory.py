@@ -41,6 +41,34 @@ def test_checkpoint_of_earlier_offsets_does_not_replace_one_of_later_offsets(tmp
     assert directory.read_checkpoint(RECOVERY_POINTS) == {}
 
 
+class JournalStorage(Storage):
+    """Keeps a journal of what was removed, and which folders were synced."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.journal: list[tuple[str, str]] = []
+
+    def remove(self, path: str) -> None:
+        super().remove(path)
+        self.journal.append(("remove", path))
+
+    def sync_folder(self, path: str) -> None:
+        super().sync_folder(path)
+        self.journal.append(("sync", path))
+
+
+def test_clean_mark_is_removed_for_good_before_the_directory_is_used(tmp_path: Path) -> None:
+    """A mark that came back after a power failure would vouch for a broker that did not close its logs."""
+    first = DataDirectory(str(tmp_path), Storage())
+    first.mark_clean(is_on_disk=True)
+    storage = JournalStorage()
+    again = DataDirectory(str(tmp_path), storage)
+    again.load(node_id=1, cluster_id=None)
+    assert again.is_clean
+    removal = storage.journal.index(("remove", f"{tmp_path}/.kafka_cleanshutdown"))
+    assert ("sync", str(tmp_path)) in storage.journal[removal:]
+
+
 def test_checkpoints_that_two_threads_write_are_written_one_after_the_other(tmp_path: Path) -> None:
     storage = SlowStorage()
     directory = DataDirectory(str(tmp_path), storage)

@@ -76,6 +76,12 @@ def test_varint_without_an_end_is_refused() -> None:
     assert caught.value.code == ErrorCode.INVALID_RECORD
 
 
+def test_varint_of_ten_bytes_is_the_longest_that_is_read() -> None:
+    assert read_varint(b"\x80" * 9 + b"\x01", 0) == (1 << 62, 10)
+    with pytest.raises(KafkaError):
+        read_varint(b"\x80" * 10 + b"\x01", 0)
+
+
 @given(records=records_of_any_kind, codec=codecs, base_offset=st.integers(0, 1 << 60))
 def test_built_batch_gives_its_records_back(records: list[Record], codec: Compression, base_offset: int) -> None:
     batch = build_batch(records, base_offset=base_offset, compression=codec)

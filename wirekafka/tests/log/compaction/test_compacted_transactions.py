@@ -218,6 +218,22 @@ def test_marker_stays_that_alone_has_its_producers_epoch(tmp_path: Path) -> None
     assert (header.is_transactional, header.producer_epoch) == (True, 1)
 
 
+def test_marker_of_an_earlier_epoch_goes_with_the_records_of_its_producer(tmp_path: Path) -> None:
+    log = World().open_log(tmp_path, COMPACT)
+    writer = Writer(log, 5)
+    writer.put(("a", "1"))
+    writer.end(is_commit=False, bumps_epoch=True)
+    writer.put(("b", "1"))
+    writer.end(is_commit=False, bumps_epoch=True)
+    put(log, ("c", "1"))
+    log.roll()
+
+    for passed_ms in (0, 0, DAY_MS, DAY_MS):
+        compact(log, now_ms=NOW_MS + passed_ms)
+
+    assert shape(log) == [(3, 3, "empty marker"), (4, 4, "c")]
+
+
 def test_marker_of_an_unknown_kind_stays(tmp_path: Path) -> None:
     log = World().open_log(tmp_path, COMPACT)
     batch = build_batch([Record(b"\0\0\0\x05", b"later")], is_control=True)
