@@ -190,7 +190,7 @@ class Broker:
 
         Args, Raises: as `find_partition`.
         """
-        if partition.is_offline:
+        if partition.log.offline_reason is not None:
             partition.check_online()
         if partition.leader != self.node_id:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)

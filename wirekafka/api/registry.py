@@ -44,7 +44,7 @@ class Client:
         software_name, software_version: what it called itself in ApiVersions, once it did.
         principal: who it is, `User:ANONYMOUS` where nobody asks.
         on_close: what is to be done when the connection ends, by what it is for; None while there is nothing.
-        head_size: how much of a request a shortcut is found by, going by an earlier one; 0 if there was none.
+        shortcuts: the connection's shortcuts; the dispatcher fills and reads them.
     """
 
     host: str
@@ -56,7 +56,7 @@ class Client:
     software_version: str | None = None
     principal: str = "User:ANONYMOUS"
     on_close: dict[object, Callable[[], object]] | None = None
-    head_size: int = 0
+    shortcuts: Shortcuts | None = None
 
     def is_authorized(self, operation: Operation, resource: Resource) -> bool:
         """Whether the client's principal may do the operation. Without an authorizer, every principal may do everything.
@@ -124,17 +124,23 @@ Encode = Callable[[int, Message], bytes | list[Piece]]
 
 
 class Shortcut(Protocol):
-    """How requests are answered that begin with the same bytes as an earlier one, correlation id left out."""
+    """Answers requests of one connection that begin with the same bytes as an earlier one, correlation id left out.
 
-    def answer(self, frame: memoryview, correlation_id: int, now_ms: int) -> bytes | list[Piece] | Pending[Any] | None:
-        """The framed response, or a Pending of it; None if the handler is to have the request, and nothing has happened."""
+    A shortcut asks for permission and finds its partition as the handler does.
+    """
 
-    def fits(self, frame: memoryview) -> bool:
-        """Whether another one that is made for this request would be the same; whatever it was that went the ordinary way."""
+    def answer(
+        self, client: Client, frame: memoryview, correlation_id: int, now_ms: int
+    ) -> bytes | list[Piece] | Pending[Any] | None:
+        """Returns the framed response, or a Pending of it; None, and nothing has happened, if the handler must answer."""
 
+
+Shortcuts = dict[object, dict[int, dict[bytes, Shortcut]]]
+"""Shortcuts by the route of their requests, by the size of their heads, and by their heads."""
 
 MakeShortcut = Callable[["Broker", Call[Any], memoryview, Encode], "tuple[int, Shortcut] | None"]
-"""From a request and its frame: how many bytes others must share with it, and their shortcut; None if there is none."""
+"""From a request and its frame: the size of its head, the bytes that other requests must share with it, and their shortcut;
+None if such requests have none."""
 
 
 @dataclass(slots=True)

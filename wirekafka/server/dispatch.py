@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from wirekafka.api.api_versions import unsupported_version
-from wirekafka.api.registry import API_VERSIONS_KEY, Api, Call, Client, Shortcut, find_api, served_versions
+from wirekafka.api.registry import API_VERSIONS_KEY, Api, Call, Client, find_api, served_versions
 from wirekafka.errors import ErrorCode, KafkaError, ProtocolError
 from wirekafka.pending import Pending
 from wirekafka.server.connection import Answer, RepeatedError
@@ -34,7 +34,10 @@ TOLD_LIMIT = 1000
 """So many refusals and failures are remembered, so that each is logged once."""
 
 SHORTCUT_LIMIT = 4096
-"""So many shortcuts are kept, of 1 to 2 KiB each."""
+"""How many shortcuts all connections may have together, of 1 to 2 KiB each."""
+
+HEAD_SIZES_LIMIT = 4
+"""How many different sizes the heads of a connection's shortcuts may have. Each costs a lookup: it is tried by itself."""
 
 SHORTCUT_HEAD_BYTES = 512
 """The longest head that is kept: a topic's name may have 249 bytes, a client id 32 KiB."""
@@ -76,7 +79,6 @@ class Route:
         "make_shortcut",
         "read",
         "response_header",
-        "shortcuts",
         "version",
         "write",
     )
@@ -86,7 +88,6 @@ class Route:
         self.version = version
         self.handler = api.handler
         self.make_shortcut = api.make_shortcut
-        self.shortcuts: dict[bytes, Shortcut] = {}
         self.read = api.request_reader(version)
         self.write = api.response_writer(version)
         self.has_tagged_header = api.is_flexible(version)
@@ -134,8 +135,8 @@ class Dispatcher:
         self.max_request_bytes: int = broker.config.integer("socket.request.max.bytes")
         self._broker = broker
         self._routes: dict[int, Route] = {}
-        self._remembered: dict[tuple[Route, bytes], None] = {}
-        """What shortcuts the routes have, by their heads, the oldest first."""
+        self._remembered: dict[tuple[Client, object, bytes], int] = {}
+        """The shortcuts of all connections by client, route and head, with the size of the head; the oldest first."""
         self._served = served_versions(broker.config)
         self._told: set[tuple[object, ...]] = set()
 
@@ -153,15 +154,17 @@ class Dispatcher:
                 return found
             route = found
         shortcut = None
-        if route.shortcuts:
-            shortcut = route.shortcuts.get(frame[_HEAD_AT : client.head_size].tobytes())
-            if shortcut is not None:
-                try:
-                    answer = shortcut.answer(frame, correlation_id, now_ms)
-                except Exception as error:
-                    return self._failure(route, correlation_id, error)
-                if answer is not None:
-                    return answer
+        if client.shortcuts and route in client.shortcuts:
+            for head_size, by_head in client.shortcuts[route].items():
+                shortcut = by_head.get(frame[_HEAD_AT:head_size].tobytes())
+                if shortcut is not None:
+                    try:
+                        answer = shortcut.answer(client, frame, correlation_id, now_ms)
+                    except Exception as error:
+                        return self._failure(route, correlation_id, error)
+                    if answer is not None:
+                        return answer
+                    break
         try:
             size = len(frame)
             pos = 10
@@ -185,7 +188,7 @@ class Dispatcher:
             response = route.handler(self._broker, call)
             if isinstance(response, Pending):
                 return response.map(partial(self._encode_late, route, correlation_id))
-            if route.make_shortcut is not None and (shortcut is None or not shortcut.fits(frame)):
+            if route.make_shortcut is not None and shortcut is None:
                 self._remember(route, call, frame)
             if response is None:
                 return None
@@ -194,19 +197,45 @@ class Dispatcher:
             return self._failure(route, correlation_id, error)
 
     def _remember(self, route: Route, call: Call[Any], frame: memoryview) -> None:
-        """Keeps the short way for requests that are like this one, if there is one; the oldest goes for it when they are many."""
+        """Keeps a shortcut for requests of this connection that are like this one, if such requests have one.
+
+        The oldest of all connections' shortcuts makes room for it. The shortcuts of a connection end with the connection.
+        """
         assert route.make_shortcut is not None
         made = route.make_shortcut(self._broker, call, frame, route.encode)
         if made is None or made[0] > SHORTCUT_HEAD_BYTES:
             return
-        call.client.head_size, shortcut = made
-        head = frame[_HEAD_AT : call.client.head_size].tobytes()
-        remembered = self._remembered
-        if head not in route.shortcuts and len(remembered) == SHORTCUT_LIMIT:
-            oldest, its_head = next(iter(remembered))
-            del remembered[oldest, its_head], oldest.shortcuts[its_head]
-        remembered[route, head] = None
-        route.shortcuts[head] = shortcut
+        head_size, shortcut = made
+        client, head = call.client, frame[_HEAD_AT:head_size].tobytes()
+        if client.shortcuts is None:
+            client.shortcuts = {}
+            client.on_close = client.on_close or {}
+            client.on_close[self] = partial(self._forget, client)
+        by_size = client.shortcuts.setdefault(route, {})
+        if head_size not in by_size and len(by_size) == HEAD_SIZES_LIMIT:
+            for oldest in by_size.pop(next(iter(by_size))):
+                del self._remembered[client, route, oldest]
+        by_size.setdefault(head_size, {})[head] = shortcut
+        self._remembered[client, route, head] = head_size
+        if len(self._remembered) > SHORTCUT_LIMIT:
+            self._forget_oldest()
+
+    def _forget_oldest(self) -> None:
+        client, route, head = oldest = next(iter(self._remembered))
+        assert client.shortcuts is not None, "a client whose shortcuts are remembered has some"
+        by_size = client.shortcuts[route]
+        head_size = self._remembered.pop(oldest)
+        del by_size[head_size][head]
+        if not by_size[head_size]:
+            del by_size[head_size]
+
+    def _forget(self, client: Client) -> None:
+        """Forgets the shortcuts of a connection that has ended."""
+        shortcuts, client.shortcuts = client.shortcuts or {}, None
+        for route, by_size in shortcuts.items():
+            for by_head in by_size.values():
+                for head in by_head:
+                    del self._remembered[client, route, head]
 
     def _encode_late(self, route: Route, correlation_id: int, response: Message | None) -> Answer | ProtocolError:
         """Encodes a reply that was pending; what goes wrong is returned, for the one who gave the reply has no part in it."""

@@ -34,11 +34,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from wirekafka.api.fetch.fetch_pass import FIRST_VERSION_WITH_TOPIC_IDS, FIRST_VERSION_WITH_ZSTD, FetchPass, failure_of
+from wirekafka.api.fetch.fetch_pass import FIRST_VERSION_WITH_TOPIC_IDS, FetchPass, failure_of
 from wirekafka.api.fetch.messages import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
-from wirekafka.api.fetch.shortcut import FIRST_FLEXIBLE_VERSION, MARKED_RECORDS, OFFSET_SIZE, FetchShortcut, head_size_of
-from wirekafka.api.registry import Call, Encode, serves
-from wirekafka.api.shortcuts import NO_OFFSETS, finder_of_topic
+from wirekafka.api.registry import Call, serves
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.metadata.operations import Operation, Resource
 from wirekafka.pending import Pending
@@ -48,54 +46,7 @@ if TYPE_CHECKING:
     from wirekafka.broker import Broker
 
 
-def _make_shortcut(
-    broker: Broker, call: Call[FetchRequest], frame: memoryview, encode: Encode
-) -> tuple[int, FetchShortcut] | None:
-    """The size of the request's head, and how further requests that have it are answered; None if there is no short way.
-
-    Args:
-        encode: frames an answer of the request's version.
-    """
-    head_size = head_size_of(call, frame)
-    if not head_size:
-        return None
-    [asked_topic] = call.request.topics
-    [asked] = asked_topic.partitions
-    name, topic_id, index = asked_topic.topic, asked_topic.topic_id, asked.partition
-    find_topic = finder_of_topic(broker, name, topic_id, is_by_id=call.version >= FIRST_VERSION_WITH_TOPIC_IDS)
-    topic = find_topic()
-    # What was fetched last cannot diverge from the leader's history if it is of the leader's epoch.
-    epochs = {epoch for epoch in (asked.current_leader_epoch, asked.last_fetched_epoch) if epoch >= 0}
-    if topic is None or not 0 <= index < len(topic.partitions) or len(epochs) > 1:
-        return None
-    reading = FetchPass(broker, call)
-    high_watermark, last_stable_offset, log_start_offset = NO_OFFSETS
-    data = PartitionData(
-        partition_index=index,
-        high_watermark=high_watermark,
-        last_stable_offset=last_stable_offset,
-        log_start_offset=log_start_offset,
-        aborted_transactions=[] if reading.only_stable else None,
-        records=MARKED_RECORDS,
-    )
-    answer = encode(0, FetchResponse(responses=[FetchableTopicResponse(topic=name, topic_id=topic_id, partitions=[data])]))
-    assert isinstance(answer, bytes), "nothing in it is a region of a file"
-    return head_size, FetchShortcut(
-        head_size,
-        bytes(frame[head_size + OFFSET_SIZE :]),
-        version=call.version,
-        find_topic=find_topic,
-        index=index,
-        leader_epoch=epochs.pop() if epochs else None,
-        max_bytes=max(0, min(asked.partition_max_bytes, reading.left_bytes)),
-        least_bytes=max(1, reading.min_bytes) if call.request.max_wait_ms > 0 else 1,
-        only_stable=reading.only_stable,
-        knows_zstd=call.version >= FIRST_VERSION_WITH_ZSTD,
-        answer=answer,
-    )
-
-
-@serves(1, FetchRequest, FetchResponse, versions=range(19), flexible_since=FIRST_FLEXIBLE_VERSION, shortcut=_make_shortcut)
+@serves(1, FetchRequest, FetchResponse, versions=range(19), flexible_since=12)
 def fetch(broker: Broker, call: Call[FetchRequest]) -> FetchResponse | Pending[Any]:
     """Reads now, or waits until there is enough to read."""
     request = call.request

@@ -62,10 +62,9 @@ from wirekafka.api.produce.rules import (
     is_transactional,
     without_transactional_id,
 )
-from wirekafka.api.produce.shortcut import ProduceShortcut, head_size_of
+from wirekafka.api.produce.shortcut import NO_OFFSETS, ProduceShortcut, head_size_of
 from wirekafka.api.produce.transactions import Refused, check_transaction
 from wirekafka.api.registry import Call, Encode, serves
-from wirekafka.api.shortcuts import NO_OFFSETS, finder_of_topic
 from wirekafka.errors import ErrorCode, KafkaError, ProtocolError
 from wirekafka.metadata.operations import Operation, Resource
 from wirekafka.names import format_topic_id
@@ -91,13 +90,15 @@ def _make_shortcut(
         return None
     [data] = call.request.topic_data
     name, topic_id, index = data.name, data.topic_id, data.partition_data[0].index
-    find_topic = finder_of_topic(broker, name, topic_id, is_by_id=call.version >= FIRST_VERSION_WITH_TOPIC_IDS)
-    if find_topic() is None:
+    topic = topic_id if call.version >= FIRST_VERSION_WITH_TOPIC_IDS else name
+    try:
+        partition = find_partition(broker, topic, index)
+    except KafkaError:
         return None
 
     def frame_answer(correlation_id: int, answer: PartitionProduceResponse) -> bytes:
-        topic = TopicProduceResponse(name=name, topic_id=topic_id, partition_responses=[answer])
-        framed = encode(correlation_id, ProduceResponse(responses=[topic]))
+        response = TopicProduceResponse(name=name, topic_id=topic_id, partition_responses=[answer])
+        framed = encode(correlation_id, ProduceResponse(responses=[response]))
         assert isinstance(framed, bytes), "nothing in it is a region of a file"
         return framed
 
@@ -109,9 +110,10 @@ def _make_shortcut(
         head_size,
         is_flexible=call.version >= FIRST_FLEXIBLE_VERSION,
         is_acks_all=call.request.acks == ACKS_ALL,
-        find_topic=find_topic,
+        broker=broker,
+        resource=Resource.topic(partition.topic),
+        topic=topic,
         index=index,
-        clock=broker.clock,
         timeout_ms=call.request.timeout_ms,
         success=frame_answer(0, success),
         failure=lambda correlation_id, *why: frame_answer(correlation_id, _failure(index, *why)),

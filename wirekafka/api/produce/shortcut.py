@@ -22,9 +22,9 @@ from wirekafka.api.produce.rules import (
     FLAGS_AT,
     check_in_sync_replicas,
 )
-from wirekafka.api.registry import Call
-from wirekafka.api.shortcuts import NO_OFFSETS
+from wirekafka.api.registry import Call, Client
 from wirekafka.errors import ErrorCode, KafkaError
+from wirekafka.metadata.operations import Operation, Resource
 from wirekafka.names import NO_TIMESTAMP
 from wirekafka.pending import Pending
 from wirekafka.replication.delayed_produce import Appended, DelayedProduce
@@ -33,9 +33,12 @@ from wirekafka.wire.codec import read_unsigned_varint, unsigned_varint
 
 if TYPE_CHECKING:
     from wirekafka.api.produce.messages import ProduceRequest
-    from wirekafka.clock import Clock
-    from wirekafka.metadata.topics import Topic
+    from wirekafka.broker import Broker
     from wirekafka.replication.partition import Partition
+
+NO_OFFSETS = (-0x5A5A5A5A5A5A5A5B,) * 3
+"""What an answer holds in the place of the three numbers that differ for each request. The name of a topic cannot hold these
+bytes, and a topic id is too short for them."""
 
 _OFFSETS = struct.Struct(">qqq")
 _INT32 = struct.Struct(">i")
@@ -67,8 +70,9 @@ class ProduceShortcut:
         head_size: how many bytes stand before the batch's length.
         is_flexible: the length is a varint, and tagged fields stand behind the batch.
         is_acks_all: enough replicas must be in sync.
-        find_topic: looks the topic up.
-        index: the partition's number.
+        resource: the topic as what the client must have permission to write to; it is not an internal one.
+        topic: the topic's name, or its id as bytes, as the requests name it.
+        index: the partition's index.
         timeout_ms: how long a request waits for the commit of its batch, with acks=all.
         success: a framed answer with `NO_OFFSETS` in it.
         failure: frames the answer to a batch that was refused, from correlation id, error, and log start offset.
@@ -76,15 +80,16 @@ class ProduceShortcut:
 
     __slots__ = (
         "_answer",
-        "_clock",
+        "_broker",
         "_failure",
-        "_find_topic",
         "_head_size",
         "_index",
         "_is_acks_all",
         "_is_flexible",
         "_offsets_at",
+        "_resource",
         "_timeout_ms",
+        "_topic",
     )
 
     def __init__(
@@ -93,9 +98,10 @@ class ProduceShortcut:
         *,
         is_flexible: bool,
         is_acks_all: bool,
-        find_topic: Callable[[], Topic | None],
+        broker: Broker,
+        resource: Resource,
+        topic: str | bytes,
         index: int,
-        clock: Clock,
         timeout_ms: int,
         success: bytes,
         failure: Callable[[int, KafkaError, int], bytes],
@@ -103,19 +109,16 @@ class ProduceShortcut:
         self._head_size = head_size
         self._is_flexible = is_flexible
         self._is_acks_all = is_acks_all
-        self._find_topic = find_topic
+        self._broker = broker
+        self._resource = resource
+        self._topic = topic
         self._index = index
-        self._clock = clock
         self._timeout_ms = timeout_ms
         self._answer = bytearray(success)
         self._offsets_at = success.index(_OFFSETS.pack(*NO_OFFSETS))
         self._failure = failure
 
-    def fits(self, frame: memoryview) -> bool:
-        """See `Shortcut`: it goes by the head alone."""
-        return True
-
-    def answer(self, frame: memoryview, correlation_id: int, now_ms: int) -> bytes | Pending[bytes] | None:
+    def answer(self, client: Client, frame: memoryview, correlation_id: int, now_ms: int) -> bytes | Pending[bytes] | None:
         """Appends the batch and returns the framed answer; None, and nothing has happened, if the handler must do it.
 
         Args:
@@ -137,15 +140,13 @@ class ProduceShortcut:
         records = frame[start:stop]
         if len(records) < HEADER_SIZE or records[MAGIC_OFFSET] != MAGIC or records[FLAGS_AT] & TRANSACTIONAL_MASK:
             return None
-        topic, index = self._find_topic(), self._index
-        if topic is None or topic.is_internal or not 0 <= index < len(topic.partitions):
-            return None
-        partition = topic.partitions[index]
-        if self._is_acks_all:
-            try:
+        try:
+            client.authorize(Operation.WRITE, self._resource)
+            partition = self._broker.find_partition(self._topic, self._index)
+            if self._is_acks_all:
                 check_in_sync_replicas(partition)
-            except KafkaError:
-                return None
+        except KafkaError:
+            return None
         log_start_offset = partition.log.log_start_offset
         try:
             info = partition.append(records, now_ms=now_ms)
@@ -173,6 +174,6 @@ class ProduceShortcut:
         def answer() -> bytes:
             return self._failure(correlation_id, KafkaError(failures[0]), log_start_offset) if failures else success
 
-        delayed = DelayedProduce(self._clock, timeout_ms=self._timeout_ms, answer=answer)
+        delayed = DelayedProduce(self._broker.clock, timeout_ms=self._timeout_ms, answer=answer)
         delayed.wait_for([Appended(partition, end_offset, failures.append)])
         return delayed.pending

@@ -163,7 +163,7 @@ def test_produce_by_shortcut_waits_for_the_commit_too(tmp_path: Path, is_committ
         partition.set_replicas((partition.leader,), (partition.leader,))
         send(1)
         route = dispatcher._routes[VERSION]
-        assert route.shortcuts
+        assert by.shortcuts
         route.handler = None  # type: ignore[assignment]
         partition.set_replicas((partition.leader, FOLLOWER), (partition.leader, FOLLOWER))
         pending = send(2)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from wirekafka.api.produce.messages import PartitionProduceData, ProduceRequest, TopicProduceData
-from wirekafka.api.registry import find_api
+from wirekafka.api.registry import Client, find_api
 from wirekafka.broker import Broker
 from wirekafka.errors import ErrorCode, ProtocolError
 from wirekafka.server import dispatch
@@ -237,9 +237,10 @@ def test_partition_without_enough_replicas_is_told(tmp_path: Path, version: int)
         for name in (SHORT, ORDINARY):
             ways.broker.topics.find(name).partitions[0].in_sync_replicas = ()  # type: ignore[union-attr]
         assert ways.ask(batch(b"a"), acks=-1).error_code == ErrorCode.NOT_ENOUGH_REPLICAS
-        kept = dict(ways.dispatcher._routes[version].shortcuts)
+        kept = shortcut_heads(ways.client)
         ways._short(batch(b"a"), 0, -1)
-        assert ways.dispatcher._routes[version].shortcuts == kept, "it may go again"
+        assert shortcut_heads(ways.client) == kept, "it may go again"
+        ways._ordinary(batch(b"a"), 0, -1)
         assert ways.ask(batch(b"a"), acks=1).error_code == 0
 
     both_ways(tmp_path, version, body)
@@ -300,38 +301,112 @@ def test_internal_topic_is_refused_each_time(tmp_path: Path) -> None:
     both_ways(tmp_path, 12, body)
 
 
-def test_shortcuts_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def shortcut_heads(by: Client) -> list[bytes]:
+    return [head for by_size in (by.shortcuts or {}).values() for by_head in by_size.values() for head in by_head]
+
+
+def test_shortcuts_of_all_connections_together_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dispatch, "SHORTCUT_LIMIT", 3)
 
     def body(ways: BothWays) -> None:
-        by, names = client(), ["one", "two", "three", "four", "five"]
+        first, second, names = client(), client(), ["one", "two", "three", "four", "five"]
         for name in names:
             ways.broker.topics.create(name, 1, {})
         for name in [*names, "four"]:
-            ways._ask(by, ways._frame(name, batch(b"a"), 0, 1))
-        shortcuts = ways.dispatcher._routes[12].shortcuts
-        assert len(shortcuts) == 3
-        kept = [name for name in names if any(name.encode() in head for head in shortcuts)]
+            ways._ask(first, ways._frame(name, batch(b"a"), 0, 1))
+        kept = [name for name in names if any(name.encode() in head for head in shortcut_heads(first))]
         assert kept == ["three", "four", "five"]
         ways.version = 11
         for name in names[:2]:
+            ways._ask(second, ways._frame(name, batch(b"a"), 0, 1))
+        assert (len(shortcut_heads(first)), len(shortcut_heads(second))) == (1, 2)
+
+    both_ways(tmp_path, 12, body)
+
+
+def test_shortcut_of_one_connection_is_not_used_by_another(tmp_path: Path) -> None:
+    def body(ways: BothWays) -> None:
+        first, second = client(), client()
+        ways._ask(first, ways._frame(SHORT, batch(b"a"), 0, 1))
+        ways._ask(client(), ways._frame(ORDINARY, batch(b"a"), 0, 1))
+        assert shortcut_heads(first)
+        assert not shortcut_heads(second)
+
+    both_ways(tmp_path, 12, body)
+
+
+def test_connection_that_ends_forgets_its_shortcuts(tmp_path: Path) -> None:
+    def body(ways: BothWays) -> None:
+        by = client()
+        ways.broker.topics.create("weather", 1, {})
+        ways._ask(by, ways._frame("weather", batch(b"a"), 0, 1))
+        before = len(ways.dispatcher._remembered)
+        by.closed()
+        assert by.shortcuts is None
+        assert len(ways.dispatcher._remembered) == before - 1
+
+    both_ways(tmp_path, 12, body)
+
+
+def test_topics_with_names_of_different_lengths_take_the_short_way_in_turn(tmp_path: Path) -> None:
+    def body(ways: BothWays) -> None:
+        by, names = client(), ["a", "bcd", "efghij"]
+        for name in names:
+            ways.broker.topics.create(name, 1, {})
+        for _ in range(3):
+            for name in names:
+                ways._ask(by, ways._frame(name, batch(b"a"), 0, 1))
+        assert ways.handled == len(names)
+
+    both_ways(tmp_path, 12, body)
+
+
+def test_sizes_of_heads_of_a_connection_are_bounded(tmp_path: Path) -> None:
+    def body(ways: BothWays) -> None:
+        by, names = client(), ["a" * size for size in range(1, 20)]
+        for name in names:
+            ways.broker.topics.create(name, 1, {})
             ways._ask(by, ways._frame(name, batch(b"a"), 0, 1))
-        assert (len(shortcuts), len(ways.dispatcher._routes[11].shortcuts)) == (1, 2), "all versions share the limit"
+        assert by.shortcuts is not None
+        [by_size] = by.shortcuts.values()
+        assert len(by_size) == dispatch.HEAD_SIZES_LIMIT
+        by.closed()
+        assert all(each is not by for each, _, _ in ways.dispatcher._remembered)
+
+    # The names differ in length only, so no two of them collide.
+    both_ways(tmp_path, 9, body)
+
+
+def test_client_that_loses_its_permission_is_refused_by_the_shortcut_too(tmp_path: Path) -> None:
+    class Revoked(Client):
+        may_do = True
+
+        def is_authorized(self, operation: object, resource: object) -> bool:
+            return self.may_do
+
+    def body(ways: BothWays) -> None:
+        by = Revoked("127.0.0.1", 50_000, "PLAINTEXT", "127.0.0.1", 9092)
+        ways.broker.topics.create("weather", 1, {})
+        ways._ask(by, ways._frame("weather", batch(b"a"), 0, 1))
+        assert shortcut_heads(by)
+        by.may_do = False
+        answer = ways._ask(by, ways._frame("weather", batch(b"a"), 0, 1))
+        response = decode(find_api(PRODUCE).response, 12, True, answer[9:])  # type: ignore[union-attr]
+        assert response.responses[0].partition_responses[0].error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
     both_ways(tmp_path, 12, body)
 
 
 def test_what_a_stranger_makes_up_is_not_kept(tmp_path: Path) -> None:
     def body(ways: BothWays) -> None:
-        shortcuts = ways.dispatcher._routes[12].shortcuts
-        kept = dict(shortcuts)
-        ways._ask(client(), ways._frame("no-such-topic", batch(b"a"), 0, 1))
+        by = client()
+        ways._ask(by, ways._frame("no-such-topic", batch(b"a"), 0, 1))
         framed = ways._frame(SHORT, batch(b"a"), 0, 1)
         long_id = b"x" * dispatch.SHORTCUT_HEAD_BYTES
         # Behind size, key, version and correlation id stands the client id, "test".
         lengthened = framed[:12] + struct.pack(">h", len(long_id)) + long_id + framed[18:]
-        assert ways._ask(client(), struct.pack(">i", len(lengthened) - 4) + lengthened[4:]) is not None
-        assert shortcuts == kept
+        assert ways._ask(by, struct.pack(">i", len(lengthened) - 4) + lengthened[4:]) is not None
+        assert not shortcut_heads(by)
         ways._ask(client(), ways._frame(ORDINARY, batch(b"a"), 0, 1))
 
     both_ways(tmp_path, 12, body)
