@@ -21,7 +21,7 @@ Versions:
 Differs from Apache Kafka:
     A new regular expression is looked up at once, and the member has its partitions with the first answer; in Apache Kafka it is
     looked up in the background, and they come with the second. RE2 is Google's own; Apache Kafka has its port to Java.
-    `group.consumer.assignors` names no classes: there are the two that Apache Kafka brings along.
+    `group.consumer.assignors` names no classes of users: there are the two assignors that Apache Kafka brings along.
     A classic group that cannot be converted is GROUP_ID_NOT_FOUND for whatever reason; there it is UNKNOWN_SERVER_ERROR if the
     length of something in an assignment is wrong, or two members have the same partition. One whose members are changing their
     assignor is converted; there it is UNKNOWN_SERVER_ERROR until the rebalance is over.

@@ -9,6 +9,7 @@ from __future__ import annotations
 import click
 
 from wirekafka import __version__
+from wirekafka.cli.config import config as config_group
 from wirekafka.cli.log import log as log_group
 from wirekafka.cli.output import SafeOutputGroup
 from wirekafka.cli.serve import serve as serve_command
@@ -21,4 +22,5 @@ def main() -> None:
 
 
 main.add_command(serve_command)
+main.add_command(config_group)
 main.add_command(log_group)

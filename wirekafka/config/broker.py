@@ -9,10 +9,11 @@ Source: org.apache.kafka.server.config.DynamicBrokerConfig (layers and their ord
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from enum import IntEnum
+from functools import partial
 from pathlib import Path
 
 import structlog
@@ -22,6 +23,7 @@ from wirekafka.config.consumer_table import CONSUMER_ORDER
 from wirekafka.config.definition import ConfigError, Setting, Value
 from wirekafka.config.endpoints import (
     Listener,
+    check_addresses,
     check_advertised,
     check_protocols,
     parse_connection_overrides,
@@ -30,7 +32,7 @@ from wirekafka.config.endpoints import (
 )
 from wirekafka.config.properties import parse_properties
 from wirekafka.config.share_table import SHARE_ORDER
-from wirekafka.config.unsupported_settings import accepted_of_refused, is_secret, reason_without_effect
+from wirekafka.config.unsupported_settings import REPLACED, accepted_of_refused, is_secret, reason_without_effect
 
 log = structlog.get_logger(__name__)
 
@@ -99,8 +101,31 @@ class BrokerConfig:
             elif (reason := check_other(name, text)) is not None:
                 without_effect[name] = reason
         if without_effect:
-            log.warning("Settings without effect in wirekafka, see docs/configuration.md", settings=sorted(without_effect))
+            log.warning("Settings without effect in wirekafka, see `wirekafka config list`", settings=sorted(without_effect))
         return cls(honoured, without_effect)
+
+    @classmethod
+    def problems(cls, given: Mapping[str, str]) -> tuple[list[ConfigError], dict[str, str]]:
+        """Every error of these settings, and those without effect with the reason.
+
+        Settings that are wrong by themselves are left out when the others are checked against each other.
+        """
+        errors: list[ConfigError] = []
+        honoured: dict[str, str] = {}
+        without_effect: dict[str, str] = {}
+        for name, text in given.items():
+            try:
+                if name in BROKER_SETTINGS:
+                    BROKER_SETTINGS[name].parse(text)
+                    honoured[name] = text
+                elif (reason := check_other(name, text)) is not None:
+                    without_effect[name] = reason
+            except ConfigError as error:
+                errors.append(error)
+        config = cls()
+        config._static = {name: BROKER_SETTINGS[name].parse(text) for name, text in honoured.items()}
+        errors += config._contradictions(config._resolve({}, {}))
+        return errors, without_effect
 
     def get(self, name: str) -> Value:
         """The value; None if nothing sets it and it has no default."""
@@ -209,16 +234,38 @@ class BrokerConfig:
         return [listener for listener in listeners if listener.name not in controllers]
 
     def _check(self, values: dict[str, Value]) -> None:
-        listeners = self._without_controllers("listeners", values)
-        if not listeners:
-            given = ",".join(_list(values["listeners"]))
-            raise ConfigError("listeners", given, "at least one listener that controller.listener.names does not name")
-        setting = "listener.security.protocol.map"
-        check_protocols(listeners, parse_protocols(setting, str(values[setting])))
-        check_advertised(self._without_controllers("advertised.listeners", values), listeners)
-        overrides = str(values["max.connections.per.ip.overrides"])
-        parse_connection_overrides("max.connections.per.ip.overrides", overrides)
-        _check_pairs(values, self._static)
+        for contradiction in self._contradictions(values):
+            raise contradiction
+
+    def _contradictions(self, values: dict[str, Value]) -> Iterator[ConfigError]:
+        """Every rule that binds several settings, or more than their bounds can say, and does not hold."""
+        listeners: list[Listener] = []
+
+        def check_listeners() -> None:
+            listeners.extend(self._without_controllers("listeners", values))
+            if not listeners:
+                given = ",".join(_list(values["listeners"]))
+                raise ConfigError("listeners", given, "at least one listener that controller.listener.names does not name")
+            check_addresses(listeners)
+            setting = "listener.security.protocol.map"
+            check_protocols(listeners, parse_protocols(setting, str(values[setting])))
+
+        def check_connections() -> None:
+            setting = "max.connections.per.ip.overrides"
+            parse_connection_overrides(setting, str(values[setting]))
+
+        checks: list[Callable[[], None]] = [
+            check_listeners,
+            lambda: check_advertised(self._without_controllers("advertised.listeners", values), listeners),
+            check_connections,
+            *(partial(check, values) for check in _CHECKS),
+            partial(_check_ids, self._static),
+        ]
+        for check in checks:
+            try:
+                check()
+            except ConfigError as error:
+                yield error
 
 
 def check_other(name: str, text: str) -> str | None:
@@ -228,19 +275,24 @@ def check_other(name: str, text: str) -> str | None:
         Why it has no effect; None if it says no more than Kafka's default.
 
     Raises:
-        ConfigError: it is unknown, or not supported yet.
+        ConfigError: it is unknown, replaced by another setting, or not supported yet. A value is named only if the setting is
+            known not to be a secret.
     """
+    replacement = REPLACED.get(name)
+    if replacement is not None:
+        raise ConfigError(name, None, replacement, "Apache Kafka 3 has dropped this setting")
     accepted = accepted_of_refused(name)
     if accepted is not None:
         if text.strip() in accepted:
             return None
         shown = "[hidden]" if is_secret(name) else text
-        raise ConfigError(name, shown, " or ".join(repr(value) for value in accepted) or "nothing", "it is not supported yet")
+        instead = " or ".join(repr(value) for value in accepted) or "only to leave the setting out"
+        raise ConfigError(name, shown, instead, "it is not supported yet")
     reason = reason_without_effect(name)
     if reason is None:
         similar = get_close_matches(name, BROKER_SETTINGS, 1)
         hint = f", perhaps {similar[0]}" if similar else ""
-        raise ConfigError(name, text, f"the settings of docs/configuration.md{hint}", "there is no such setting")
+        raise ConfigError(name, None, f"the settings of `wirekafka config list`{hint}", "there is no such setting")
     return reason
 
 
@@ -257,24 +309,25 @@ def _parse_all(layer: Mapping[str, str]) -> dict[str, Value]:
     return parsed
 
 
-def _check_pairs(values: Mapping[str, Value], given: Mapping[str, Value]) -> None:
-    """The rules that bind more than one setting, or more than bounds can say."""
+def _check_ids(given: Mapping[str, Value]) -> None:
     if {"node.id", "broker.id"} <= given.keys() and given["node.id"] != given["broker.id"]:
-        raise _refusal("broker.id", values, "the same value as node.id")
-    for name in ("log.retention.ms", "log.retention.minutes", "log.retention.hours"):
-        if values[name] == 0:
-            raise _refusal(name, values, "-1 for no limit, or at least 1")
-    _check_order("group.min.session.timeout.ms", "group.max.session.timeout.ms", values)
-    for lower, upper in CONSUMER_ORDER + SHARE_ORDER:
-        _check_order(lower, upper, values)
-    for kind in ("consumer", "share"):
-        _check_less(f"group.{kind}.heartbeat.interval.ms", f"group.{kind}.session.timeout.ms", values)
-    _check_order("log.cleaner.min.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms", values)
+        raise _refusal("broker.id", given, "the same value as node.id")
+
+
+def _check_retention(name: str, values: Mapping[str, Value]) -> None:
+    if values[name] == 0:
+        raise _refusal(name, values, "-1 for no limit, or at least 1")
+
+
+def _check_cleaner_memory(values: Mapping[str, Value]) -> None:
     threads, memory = values["log.cleaner.threads"], values["log.cleaner.dedupe.buffer.size"]
     assert isinstance(threads, int)
     assert isinstance(memory, int)
     if threads and memory // threads <= 1024**2:
         raise _refusal("log.cleaner.dedupe.buffer.size", values, "more than 1048576 for each of log.cleaner.threads")
+
+
+def _check_connections_per_ip(values: Mapping[str, Value]) -> None:
     if values["max.connections.per.ip"] == 0 and not values["max.connections.per.ip.overrides"]:
         raise _refusal("max.connections.per.ip", values, "0 only together with max.connections.per.ip.overrides")
 
@@ -303,3 +356,22 @@ def _refusal_of_pair(lower: str, upper: str, values: Mapping[str, Value], below:
 def _refusal(name: str, values: Mapping[str, Value], accepted: str) -> ConfigError:
     setting: Setting = BROKER_SETTINGS[name]
     return ConfigError(name, setting.show(values[name]), accepted)
+
+
+_ORDERS = (
+    ("group.min.session.timeout.ms", "group.max.session.timeout.ms"),
+    *CONSUMER_ORDER,
+    *SHARE_ORDER,
+    ("log.cleaner.min.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms"),
+)
+_CHECKS: tuple[Callable[[Mapping[str, Value]], None], ...] = (
+    *(partial(_check_retention, f"log.retention.{unit}") for unit in ("ms", "minutes", "hours")),
+    *(partial(_check_order, *pair) for pair in _ORDERS),
+    *(
+        partial(_check_less, f"group.{kind}.heartbeat.interval.ms", f"group.{kind}.session.timeout.ms")
+        for kind in ("consumer", "share")
+    ),
+    _check_cleaner_memory,
+    _check_connections_per_ip,
+)
+"""The rules that bind several settings, or more than bounds can say."""

@@ -5,9 +5,16 @@ Source: GroupCoordinatorConfig, ConsumerGroupMigrationPolicy of Apache Kafka 4.3
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from wirekafka.config.definition import INT_MAX, Check, Setting, Type, Value, at_least
 
 ASSIGNORS = ("uniform", "range")
+ASSIGNOR_CLASSES = {
+    "org.apache.kafka.coordinator.group.assignor.UniformAssignor": "uniform",
+    "org.apache.kafka.coordinator.group.assignor.RangeAssignor": "range",
+}
+"""The classes of Apache Kafka's own assignors, by which a server.properties of 3.9 names them."""
 PROTOCOLS = ("classic", "consumer", "share", "streams")
 POLICIES = ("bidirectional", "upgrade", "downgrade", "disabled")
 
@@ -17,7 +24,15 @@ def _are_protocols(value: Value) -> bool:
 
 
 def _are_assignors(value: Value) -> bool:
-    return isinstance(value, list) and 0 < len(value) == len(set(value)) and set(value) <= set(ASSIGNORS)
+    if not isinstance(value, list):
+        return False
+    names = assignor_names(value)
+    return 0 < len(names) == len(set(names)) and set(names) <= set(ASSIGNORS)
+
+
+def assignor_names(items: Iterable[str]) -> tuple[str, ...]:
+    """The names of assignors that are given by their names or by Apache Kafka's classes."""
+    return tuple(ASSIGNOR_CLASSES.get(item, item) for item in items)
 
 
 def _is_policy(value: Value) -> bool:
@@ -102,8 +117,8 @@ CONSUMER_SETTINGS = (
         "group.consumer.assignors",
         Type.LIST,
         list(ASSIGNORS),
-        "The assignors that members may ask for; the first one is used where they do not.",
-        Check("uniform, range, or both", _are_assignors),
+        "The assignors that members may ask for; the first one is used for members that ask for none.",
+        Check("uniform, range, or both; Apache Kafka's classes of the same names too", _are_assignors),
     ),
     Setting(
         "group.consumer.migration.policy",

@@ -27,8 +27,8 @@ class ConfigError(Exception):
 
     Attributes:
         name: the setting's name as it was given.
-        value: the text that was given, `[hidden]` for a secret, None where no value was given.
-        accepted: what would have been accepted, as a phrase.
+        value: the text that was given, `[hidden]` for a secret, None if the error is about the name or no value was given.
+        accepted: what would have been accepted, as a phrase; empty if nothing would.
         reason: what is wrong, if there is more to say than that the value is not accepted.
     """
 
@@ -40,8 +40,8 @@ class ConfigError(Exception):
         self.reason = reason
 
     def __str__(self) -> str:
-        what = f"Invalid value {self.value} for configuration {self.name}"
-        return f"{what}: {self.reason}; accepted: {self.accepted}" if self.reason else f"{what}; accepted: {self.accepted}"
+        what = f"Invalid value {self.value} for configuration {self.name}" if self.value is not None else self.name
+        return ": ".join(filter(None, (what, self.reason))) + (f"; accepted: {self.accepted}" if self.accepted else "")
 
 
 class Type(IntEnum):

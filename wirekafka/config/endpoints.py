@@ -52,6 +52,21 @@ def parse_listeners(setting: str, items: Iterable[str]) -> list[Listener]:
     return listeners
 
 
+def check_addresses(listeners: Iterable[Listener]) -> None:
+    """Raises unless every listener has an address of its own; the kernel gives port 0 a different port each time.
+
+    Raises:
+        ConfigError: two listeners have the same address.
+    """
+    names: dict[tuple[str, int], str] = {}
+    for listener in listeners:
+        address = (listener.host, listener.port)
+        if listener.port and address in names:
+            reason = f"listener {names[address]} has the same address"
+            raise ConfigError("listeners", str(listener), "a different host or port for each listener", reason)
+        names[address] = listener.name
+
+
 def parse_protocols(setting: str, text: str) -> dict[str, str]:
     """The security protocol of each listener name.
 

@@ -11,11 +11,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from wirekafka.config.definition import ConfigError
 
 _BLANKS = " \t\f"
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+
+
+class Entry(NamedTuple):
+    """One setting of a file; `line` is the number of the line on which it begins, from 1."""
+
+    name: str
+    value: str
+    line: int
 
 
 def parse_properties(data: bytes) -> dict[str, str]:
@@ -24,30 +33,42 @@ def parse_properties(data: bytes) -> dict[str, str]:
     Raises:
         ConfigError: a `\u` is not followed by four hexadecimal digits.
     """
-    found: dict[str, str] = {}
-    for line in _logical_lines(data.decode("latin-1")):
-        key, value = _split(line)
-        found[_unescape(key, line)] = _unescape(value, line)
-    return found
+    return {entry.name: entry.value for entry in parse_entries(data)}
 
 
-def _logical_lines(text: str) -> Iterator[str]:
+def parse_entries(data: bytes) -> list[Entry]:
+    """The settings of the file in its order, also those that a later line replaces.
+
+    Raises:
+        ConfigError: as `parse_properties`.
+    """
+    return [
+        Entry(_unescape(key, line), _unescape(value, line), number)
+        for number, line in _logical_lines(data.decode("latin-1"))
+        for key, value in (_split(line),)
+    ]
+
+
+def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
+    """The lines, continued ones joined, each with the number of its first line."""
     joined = ""
     is_continued = False
-    for natural in re.split(r"\r\n|\n|\r", text):
+    first = 0
+    for number, natural in enumerate(re.split(r"\r\n|\n|\r", text), 1):
         line = natural.lstrip(_BLANKS)
         if not is_continued and (not line or line[0] in "#!"):
             continue
+        first = first if is_continued else number
         joined += line
         is_continued = (len(line) - len(line.rstrip("\\"))) % 2 == 1
         if is_continued:
             joined = joined[:-1]
             continue
         if joined:
-            yield joined
+            yield first, joined
         joined = ""
     if joined:
-        yield joined
+        yield first, joined
 
 
 def _split(line: str) -> tuple[str, str]:
@@ -69,7 +90,7 @@ def _unescape(text: str, line: str) -> str:
         if digits is not None:
             return chr(int(digits, 16))
         if character == "u":
-            raise ConfigError(_split(line)[0], text, "four hexadecimal digits after \\u", "malformed \\uXXXX encoding")
+            raise ConfigError(_split(line)[0], None, "four hexadecimal digits after \\u", "malformed \\uXXXX encoding")
         return _ESCAPES.get(character, character)
 
     unescaped = re.sub(r"\\u([0-9a-fA-F]{4})|\\(.)", replace, text, flags=re.DOTALL)

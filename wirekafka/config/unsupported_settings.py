@@ -78,6 +78,10 @@ WITHOUT_EFFECT: dict[str, str] = {
     "metadata.max.*": _CONTROLLER,
     "internal.metadata.*": _CONTROLLER,
     "zookeeper.*": _CONTROLLER,
+    "password.encoder.*": "it encodes passwords in ZooKeeper, and there is none",
+    "eligible.leader.replicas.enable": _ONE_BROKER,
+    "group.share.enable": "share groups are switched on by the feature share.version",
+    "group.share.max.groups": "the number of share groups has no limit of its own, as in Apache Kafka since 4.1",
     "broker.id.generation.enable": _CONTROLLER,
     "reserved.broker.max.id": _CONTROLLER,
     "transaction.state.log.replication.factor": _ONE_BROKER,
@@ -181,11 +185,18 @@ REFUSED_UNLESS: dict[str, tuple[str, ...]] = {
     "ssl.*": (),
     "listener.name.*": (),
     "super.users": (),
-    "password.encoder.*": (),
     "unstable.api.versions.enable": ("false",),
     "unstable.feature.versions.enable": ("false",),
 }
 """The values that a refused setting may hold all the same, by its name or a pattern of names."""
+
+REPLACED = {
+    "host.name": "listeners=PLAINTEXT://HOST:PORT",
+    "port": "listeners=PLAINTEXT://HOST:PORT",
+    "advertised.host.name": "advertised.listeners=PLAINTEXT://HOST:PORT",
+    "advertised.port": "advertised.listeners=PLAINTEXT://HOST:PORT",
+}
+"""Settings that Apache Kafka 3.0 has dropped, and what to write instead (KAFKA-12945)."""
 
 _SECRETS = ("*password*", "*secret*", "*jaas*", "*.key", "*passphrase*")
 
@@ -201,8 +212,8 @@ def accepted_of_refused(name: str) -> tuple[str, ...] | None:
 
 
 def is_secret(name: str) -> bool:
-    """Whether the value of a refused setting must not be repeated in an error."""
-    return any(fnmatchcase(name, pattern) for pattern in _SECRETS)
+    """Whether the value of a refused setting must not be repeated in an error; a name that is not known may be a mistyped one."""
+    return name not in REFUSED_UNLESS or any(fnmatchcase(name, pattern) for pattern in _SECRETS)
 
 
 def _look_up(table: dict[str, V], name: str) -> V | None:

@@ -52,7 +52,6 @@ def test_load_overrides_go_before_the_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [
-        ("num.partitons", "3", "perhaps num.partitions"),
         ("num.partitions", "many", "accepted: an integer, at least 1"),
         ("num.partitions", "0", "accepted: an integer, at least 1"),
         ("num.partitions", "2147483648", "accepted: an integer, at least 1"),
@@ -65,7 +64,6 @@ def test_load_overrides_go_before_the_file(tmp_path: Path) -> None:
         ("log.retention.minutes", "0", "-1 for no limit, or at least 1"),
         ("log.retention.hours", "-2147483649", "an integer"),
         ("authorizer.class.name", "org.example.Authorizer", "not supported yet"),
-        ("listener.name.lan.ssl.keystore.location", "/k", "not supported yet"),
         ("remote.log.storage.system.enable", "true", "not supported yet"),
         ("listeners", "", "at least one item"),
         ("log.dirs", ",", "none of them empty or twice"),
@@ -107,7 +105,69 @@ def test_load_of_what_cannot_be_is_one_error_naming_key_value_and_what_is_accept
     assert caught.value.accepted in str(caught.value)
 
 
-@pytest.mark.parametrize("name", ["sasl.jaas.config", "ssl.keystore.password", "delegation.token.secret.key"])
+def test_load_of_an_unknown_setting_names_the_nearest_one_and_not_the_value() -> None:
+    with pytest.raises(ConfigError, match=r"num\.partitons: there is no such setting.*perhaps num\.partitions") as caught:
+        BrokerConfig.load(None, {"num.partitons": "sesame"})
+    assert "sesame" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "instead"), [("host.name", "listeners=PLAINTEXT://HOST:PORT"), ("advertised.port", "advertised")]
+)
+def test_load_of_a_setting_that_kafka_has_dropped_names_its_replacement(name: str, instead: str) -> None:
+    with pytest.raises(ConfigError, match=f"{name}: Apache Kafka 3 has dropped this setting; accepted: {instead}"):
+        BrokerConfig.load(None, {name: "9092"})
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"password.encoder.secret": "sesame", "password.encoder.iterations": "4096"},
+        {"group.share.enable": "true", "group.share.max.groups": "10", "eligible.leader.replicas.enable": "false"},
+    ],
+)
+def test_load_of_settings_of_kafka_3_takes_them_without_effect(settings: dict[str, str]) -> None:
+    assert sorted(BrokerConfig.load(None, settings).without_effect) == sorted(settings)
+
+
+def test_load_of_a_setting_that_may_only_be_left_out_says_so() -> None:
+    with pytest.raises(ConfigError, match="accepted: only to leave the setting out"):
+        BrokerConfig.load(None, {"super.users": "User:a"})
+
+
+def test_problems_are_all_found_at_once() -> None:
+    given = {
+        "num.partitions": "0",
+        "super.users": "User:a",
+        "nonsense": "1",
+        "log.retention.ms": "0",
+        "num.io.threads": "3",
+        "listeners": "SSL://:9092",
+        "broker.id": "1",
+        "node.id": "2",
+        "broker.rack": "here",
+    }
+    errors, without_effect = BrokerConfig.problems(given)
+    names = ["num.partitions", "super.users", "nonsense", "listeners", "log.retention.ms", "broker.id"]
+    assert sorted(error.name for error in errors) == sorted(names)
+    assert list(without_effect) == ["num.io.threads"]
+
+
+def test_problems_of_sound_settings_are_none() -> None:
+    assert BrokerConfig.problems({"num.partitions": "3"}) == ([], {})
+
+
+def test_load_of_two_listeners_with_one_address_names_both() -> None:
+    listeners = "A://127.0.0.1:9092,B://127.0.0.1:9092"
+    with pytest.raises(ConfigError, match=r"B://127\.0\.0\.1:9092.*listener A has the same address"):
+        load(listeners=listeners, listener_security_protocol_map="A:PLAINTEXT,B:PLAINTEXT")
+    load(listeners=listeners.replace("9092", "0"), listener_security_protocol_map="A:PLAINTEXT,B:PLAINTEXT")
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["sasl.jaas.config", "ssl.keystore.password", "delegation.token.secret.key", "ssl.keystore.pasword", "listener.name.lan.x"],
+)
 def test_load_error_of_a_secret_hides_it(name: str) -> None:
     with pytest.raises(ConfigError, match=r"\[hidden\]") as caught:
         BrokerConfig.load(None, {name: "open sesame"})

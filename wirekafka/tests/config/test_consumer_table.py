@@ -1,6 +1,8 @@
 import pytest
 
 from wirekafka.config import BrokerConfig, ConfigError
+from wirekafka.config.consumer_table import ASSIGNOR_CLASSES
+from wirekafka.coordinator.groups.consumer.settings import ConsumerSettings
 
 
 @pytest.mark.parametrize(
@@ -40,3 +42,10 @@ def test_consumer_settings_within_bounds_are_taken() -> None:
     )
     assert config.items("group.consumer.assignors") == ["range"]
     assert config.text("group.consumer.migration.policy") == "Upgrade"
+
+
+def test_assignors_named_by_kafkas_classes_are_those_of_the_same_names() -> None:
+    config = BrokerConfig.load(None, {"group.consumer.assignors": ",".join(ASSIGNOR_CLASSES)})
+    assert ConsumerSettings.of(config).assignors == ("uniform", "range")
+    with pytest.raises(ConfigError):
+        BrokerConfig.load(None, {"group.consumer.assignors": f"range,{list(ASSIGNOR_CLASSES)[1]}"})

@@ -1,7 +1,7 @@
 import pytest
 
 from wirekafka.config import ConfigError
-from wirekafka.config.properties import parse_properties
+from wirekafka.config.properties import parse_entries, parse_properties
 
 
 @pytest.mark.parametrize(
@@ -30,5 +30,11 @@ def test_properties_text_is_read_as_java_reads_it(text: bytes, expected: dict[st
 
 
 def test_properties_broken_unicode_escape_is_refused() -> None:
-    with pytest.raises(ConfigError, match="uXXXX"):
-        parse_properties(b"log.dirs=\\u12")
+    with pytest.raises(ConfigError, match="uXXXX") as caught:
+        parse_properties(b"password=sesame\\u12")
+    assert "sesame" not in str(caught.value)
+
+
+def test_properties_entries_name_the_line_on_which_each_begins() -> None:
+    text = b"# comment\na=1\n\nb=2\\\n  3\r\nc=4\ra=5"
+    assert parse_entries(text) == [("a", "1", 2), ("b", "23", 4), ("c", "4", 6), ("a", "5", 7)]

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
 
+from wirekafka.config.consumer_table import assignor_names
 from wirekafka.coordinator.groups.modern.assignors import ASSIGNORS
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ class ConsumerSettings:
         return cls(
             max_size=config.integer("group.consumer.max.size"),
             classic_max_size=config.integer("group.max.size"),
-            assignors=tuple(config.items("group.consumer.assignors")),
+            assignors=assignor_names(config.items("group.consumer.assignors")),
             regex_refresh_interval_ms=config.integer("group.consumer.regex.refresh.interval.ms"),
             migration_policy=MigrationPolicy(config.text("group.consumer.migration.policy").lower()),
         )
