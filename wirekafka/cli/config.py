@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 import textwrap
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -43,13 +43,17 @@ def check(file: Path) -> None:
     sys.exit(HAS_ERRORS if errors else 0)
 
 
-def file_report(file: Path) -> tuple[list[str], list[str]]:
-    """The errors of a server.properties, and what else its reader should know; each line names the file and the line."""
+def file_report(file: Path, *, replaced: Container[str] = ()) -> tuple[list[str], list[str]]:
+    """The errors of a server.properties and its settings without effect; each line names the file and the line.
+
+    Args:
+        replaced: settings that are given elsewhere, so that those of the file do not count.
+    """
     from wirekafka.config import BrokerConfig, ConfigError
     from wirekafka.config.properties import parse_entries
 
     try:
-        entries = parse_entries(file.read_bytes())
+        entries = [entry for entry in parse_entries(file.read_bytes()) if entry.name not in replaced]
     except ConfigError as error:
         return [f"{file}: {error}"], []
     except OSError as error:

@@ -1,7 +1,7 @@
-"""`wirekafka serve`: arguments become a configuration, and a broker runs until it is told to stop.
+"""`wirekafka serve`: runs a broker until a signal stops it.
 
-Rules of this file: what the broker needs is imported once the arguments are read, so that `--help` and a wrong argument are
-answered at once. Exit codes: 0 stopped as asked, 1 could not run, 2 asked for something wrong.
+Rules of this file: the modules of the broker are imported after the arguments are read, so that `--help` and a wrong argument are
+answered at once. Exit codes: 0 the broker was stopped by a signal, 1 it could not run, 2 wrong arguments or settings.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from wirekafka import __version__
+from wirekafka.cli.arguments import ArgumentError, Arguments, config_of, published_address
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -30,22 +31,19 @@ if TYPE_CHECKING:
     from wirekafka.config import BrokerConfig
     from wirekafka.server.listener import Address
 
-DEFAULT_LISTENER = "PLAINTEXT://127.0.0.1:9092"
-DEFAULT_DATA_DIR = "data"
-
 COULD_NOT_RUN = 1
 ASKED_WRONG = 2
 
 COLLECT_AFTER_OBJECTS = 50_000
-"""Between two collections of the youngest objects. A request's objects die by their reference counts, so Python's 700 would only
-look through a large request again and again while it is read."""
+"""So many new objects are made before Python looks for cycles among them. Reference counts free the objects of a request.
+Python's default of 700 would look through a large request again and again while it is read."""
 
 UNUSED_MODULES = ("asyncio", "ssl")
 """Imported by structlog and trio for what is not used here: 20 ms of 200 at the start, 2.8 MiB of 38 at rest (2026-11)."""
 
 
 class _Later(ModuleType):
-    """Stands in for a module until something of it is wanted."""
+    """Stands in for a module until the first attribute of that module is used."""
 
     def __getattr__(self, name: str) -> Any:
         if sys.modules.get(self.__name__) is self:
@@ -88,7 +86,14 @@ class _Later(ModuleType):
     type=click.Choice(["debug", "info", "warning", "error"]),
     default="info",
     show_default=True,
-    help="What is worth a line on stderr.",
+    help="The least severe lines that are logged on stderr.",
+)
+@click.option(
+    "--log-format",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="How lines are logged on stderr: for people, or one JSON object a line.",
 )
 def serve(
     properties: Path | None,
@@ -98,8 +103,9 @@ def serve(
     data_dir: str | None,
     settings: tuple[str, ...],
     log_level: str,
+    log_format: str,
 ) -> None:
-    """Runs one broker until SIGTERM or SIGINT; a second signal ends it at once.
+    """Runs one broker until SIGTERM, SIGINT or SIGHUP; a second signal ends it at once.
 
     Without SERVER.PROPERTIES it listens on 127.0.0.1:9092 and keeps its data in ./data. With it, the settings are Kafka's own,
     and so are the defaults.
@@ -107,51 +113,45 @@ def serve(
     if not hasattr(select, "epoll"):
         _fail("a broker runs on Linux; on another system run it in a container, see docs/docker.md", COULD_NOT_RUN)
     stop = _Stop()
-    # What imports make stays: looking through it again and again would be a tenth of the time to start.
+    # The objects that imports make are never freed. To look through them for cycles would be a tenth of the time to start.
     gc.disable()
     # Where rich is installed, structlog imports it for coloured tracebacks: a quarter of the time to start, and 6 MiB.
     sys.modules.setdefault("rich", None)  # type: ignore[arg-type]
     for name in UNUSED_MODULES:
         sys.modules.setdefault(name, _Later(name))
-    from wirekafka.config import BrokerConfig, ConfigError
     from wirekafka.server.logging import configure_logging
 
-    configure_logging(log_level)
-    # log.dir, not log.dirs: it holds unless either is set.
-    overrides = {} if properties else {"listeners": DEFAULT_LISTENER, "log.dir": DEFAULT_DATA_DIR}
-    overrides |= _parse_settings(settings)
-    if data_dir is not None:
-        overrides["log.dirs"] = data_dir
-    if listen:
-        overrides |= _listeners(listen)
+    configure_logging(log_level, log_format)
+    arguments = Arguments(properties, listen, advertise, data_dir, settings)
     try:
-        if advertise:
-            overrides["advertised.listeners"] = _advertised(advertise, properties, overrides)
-        config = BrokerConfig.load(properties, overrides)
-    except ConfigError as error:
+        config = config_of(arguments)
+        address = published_address(published)
+    except ArgumentError as error:
         _fail(str(error), ASKED_WRONG)
     except OSError as error:
         _fail(f"Cannot read {properties}: {error.strerror}", ASKED_WRONG)
-    if listen and not advertise:
-        _note_what_is_advertised(config)
-    sys.exit(_run(config, stop, _published(published)))
+    if not (_has_working_directory() or all(map(os.path.isabs, config.log_dirs))):
+        _fail("The working directory was deleted: change to another one, or give --data-dir an absolute path", COULD_NOT_RUN)
+    sys.exit(_run(config, stop, address))
 
 
 class _Stop:
-    """What signals ask for: the first stops the broker in order, the second ends the process.
+    """Handles signals: the first one stops the broker cleanly, the second one ends the process at once.
 
-    A handler of our own from the very start, because process 1 of a container ignores SIGTERM without one.
+    The handlers are installed before anything else, because process 1 of a container ignores SIGTERM without a handler. A closed
+    terminal sends SIGHUP; it stays ignored if it was ignored, as `nohup` does it.
     """
 
     def __init__(self) -> None:
         self.is_requested = False
         self._scope: trio.CancelScope | None = None
         self._token: trio.lowlevel.TrioToken | None = None
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._on_signal)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
+                signal.signal(number, self._on_signal)
 
     def cancels(self, scope: trio.CancelScope, token: trio.lowlevel.TrioToken) -> None:
-        """Names what the first signal cancels."""
+        """Sets the scope that the first signal cancels."""
         self._scope, self._token = scope, token
         if self.is_requested:
             scope.cancel()
@@ -165,8 +165,10 @@ class _Stop:
 
 
 def _fail(message: str, status: int) -> NoReturn:
+    """Ends the process; each line of the message is one on stderr."""
     _flush_log()
-    click.echo(f"wirekafka: {message}", err=True)
+    for line in message.splitlines():
+        click.echo(f"wirekafka: {line}", err=True)
     sys.exit(status)
 
 
@@ -177,70 +179,16 @@ def _flush_log() -> None:
         logging.flush_log()
 
 
-def _parse_settings(settings: tuple[str, ...]) -> dict[str, str]:
-    overrides = {}
-    for setting in settings:
-        key, equals, value = setting.partition("=")
-        if not equals:
-            _fail(f"--set {setting}: accepted is KEY=VALUE, such as num.partitions=3", ASKED_WRONG)
-        overrides[key.strip()] = value
-    return overrides
+def _has_working_directory() -> bool:
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        return False
+    return True
 
 
-def _check_address(option: str, address: str) -> None:
-    host, colon, port = address.rpartition(":")
-    if not colon or not port.isdecimal() or "/" in host:
-        _fail(f"{option} {address}: accepted is HOST:PORT, such as 127.0.0.1:9092", ASKED_WRONG)
-
-
-def _listeners(addresses: tuple[str, ...]) -> dict[str, str]:
-    """The addresses as Kafka's listeners, whose names must differ: PLAINTEXT, PLAINTEXT_2, ..."""
-    for address in addresses:
-        _check_address("--listen", address)
-    names = ["PLAINTEXT", *(f"PLAINTEXT_{number}" for number in range(2, len(addresses) + 1))]
-    return {
-        "listeners": ",".join(f"{name}://{address}" for name, address in zip(names, addresses, strict=True)),
-        "listener.security.protocol.map": ",".join(f"{name}:PLAINTEXT" for name in names),
-    }
-
-
-def _advertised(address: str, properties: Path | None, overrides: dict[str, str]) -> str:
-    """The address for every listener, as Kafka's advertised.listeners."""
-    from wirekafka.config.properties import parse_properties
-
-    _check_address("--advertise", address)
-    given = (parse_properties(properties.read_bytes()) if properties else {}) | overrides
-    listeners = given.get("listeners", DEFAULT_LISTENER).split(",")
-    return ",".join(f"{listener.partition('://')[0].strip()}://{address}" for listener in listeners)
-
-
-def _note_what_is_advertised(config: BrokerConfig) -> None:
-    """Says so where `--listen` moved the broker, and a server.properties tells clients where it was."""
-    import structlog
-
-    ports = {listener.port for listener in config.listeners}
-    elsewhere = [str(each) for each in config.advertised_listeners.values() if each.port and each.port not in ports]
-    if elsewhere:
-        log = structlog.get_logger(__name__)
-        log.warning("Clients are told advertised.listeners, not what --listen says; see --advertise", advertised=elsewhere)
-
-
-def _published(address: str | None) -> Address | None:
-    from wirekafka.config.endpoints import UNROUTABLE_HOSTS
-    from wirekafka.server.listener import Address
-
-    if address is None:
-        return None
-    _check_address("--published", address)
-    host, _, port = address.rpartition(":")
-    found = Address(host.strip("[]"), int(port))
-    if found.host in UNROUTABLE_HOSTS or not 0 < found.port < 65536:
-        _fail(f"--published {address}: accepted is an address that clients can connect to, such as localhost:9092", ASKED_WRONG)
-    return found
-
-
-def _take_all_files() -> None:
-    """Lets the process open as many files as it may, as the Java machine does: a shell gives 1,024 to begin with."""
+def _raise_file_limit() -> None:
+    """Raises the soft limit of open files to the hard limit, as Java does; a shell's soft limit is 1,024."""
     import resource
 
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -258,7 +206,7 @@ def _run(config: BrokerConfig, stop: _Stop, published: Address | None) -> int:
     from wirekafka.server.listener import ListenError
     from wirekafka.server.running import only_cause
 
-    _take_all_files()
+    _raise_file_limit()
     try:
         trio.run(_serve, config, stop, published)
     except BaseException as error:
@@ -267,14 +215,12 @@ def _run(config: BrokerConfig, stop: _Stop, published: Address | None) -> int:
             _fail(str(cause), ASKED_WRONG)
         if not isinstance(cause, (ListenError, DirectoryLockedError, KafkaError, OSError)):
             raise
-        _flush_log()
-        click.echo(f"wirekafka: {_told(cause)}", err=True)
-        return COULD_NOT_RUN
+        _fail(_message_of(cause), COULD_NOT_RUN)
     return 0
 
 
-def _told(cause: Exception) -> str:
-    """Why a broker cannot run, and what would change that."""
+def _message_of(cause: Exception) -> str:
+    """Why a broker cannot run, and what the operator can do."""
     from wirekafka.errors import KafkaError
     from wirekafka.log.directory import DirectoryLockedError
     from wirekafka.server.listener import ListenError
@@ -321,7 +267,7 @@ def _ready_line(addresses: list[Address], folders: list[str]) -> str:
 
 
 def _seconds_up() -> float:
-    """Since this process was started, Python's own start included."""
+    """The seconds since this process was started, Python's own start included."""
     fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
     started = int(fields[19]) / os.sysconf("SC_CLK_TCK")
     return time.clock_gettime(time.CLOCK_BOOTTIME) - started

@@ -113,7 +113,8 @@ class BoundListener:
 
     Attributes:
         name: Kafka's name of the listener.
-        address: the host as configured, `0.0.0.0` if it was left out, and the port, chosen by the kernel if that was 0.
+        address: the host as configured, and the port, chosen by the kernel if that was 0. Without a host it is `::`, which also
+            takes connections over IPv4, or `0.0.0.0` on a machine without IPv6.
     """
 
     __slots__ = ("_published", "_socket", "address", "name")
@@ -133,13 +134,20 @@ class BoundListener:
             self._socket = _bind(listener.host, listener.port)
             _set_options(self._socket, config)
         except OSError as error:
-            reason = error.strerror or str(error)
-            raise ListenError(f"Cannot listen on {Address(listener.host, listener.port)}: {reason}") from None
-        self.address = Address(listener.host or EVERY_INTERFACE, self._socket.getsockname()[1])
+            raise _listen_error(Address(listener.host, listener.port), error) from None
+        host, port = self._socket.getsockname()[:2]
+        self.address = Address(listener.host or host, port)
 
     def listen(self, backlog: int) -> None:
-        """Lets clients in from now on."""
-        self._socket.listen(backlog)
+        """Lets clients connect from now on.
+
+        Raises:
+            ListenError: another socket listens on the address since both were bound.
+        """
+        try:
+            self._socket.listen(backlog)
+        except OSError as error:
+            raise _listen_error(self.address, error) from None
 
     def close(self) -> None:
         """Lets nobody in any more."""
@@ -189,6 +197,10 @@ class BoundListener:
             return self._published
         host, port = accepted.getsockname()[:2]
         return Address(plain_host(host), port)
+
+
+def _listen_error(address: Address, error: OSError) -> ListenError:
+    return ListenError(f"Cannot listen on {address}: {error.strerror or error}")
 
 
 def _bind(host: str, port: int) -> socket.socket:

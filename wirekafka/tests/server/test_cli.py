@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import re
 import signal
@@ -16,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+import wirekafka
 from wirekafka import __version__
 from wirekafka.tests.server.frames import request
 
@@ -88,7 +90,7 @@ def test_serve_says_where_it_is_when_it_answers(tmp_path: Path) -> None:
         assert broker.popen.stdout.read() == ""
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_signal_stops_it_cleanly_with_clients_connected(tmp_path: Path, number: signal.Signals) -> None:
     with serving(tmp_path, "--listen", "127.0.0.1:0") as broker:
         (address,) = broker.addresses()
@@ -112,6 +114,22 @@ def test_second_signal_ends_it_at_once(tmp_path: Path) -> None:
         broker.popen.send_signal(signal.SIGINT)
         broker.popen.send_signal(signal.SIGCONT)
         assert broker.popen.wait(10) in (128 + signal.SIGTERM, 128 + signal.SIGINT)
+
+
+def test_sighup_of_a_broker_started_by_nohup_is_ignored(tmp_path: Path) -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        process = Process(["--listen", "127.0.0.1:0"], tmp_path)
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    try:
+        (address,) = process.addresses()
+        process.popen.send_signal(signal.SIGHUP)
+        assert ask_api_versions(address)[4:] == b"\0\0\0\x4d"
+        assert process.stop() == 0
+    finally:
+        process.popen.kill()
+        process.popen.communicate()
 
 
 def test_process_1_of_a_container_obeys_sigterm(tmp_path: Path) -> None:
@@ -162,7 +180,9 @@ def test_address_in_use_is_one_line(tmp_path: Path) -> None:
     ("arguments", "parts"),
     [
         (["--set", "num.partitions=many"], ["num.partitions", "many", "an integer"]),
-        (["--set", "num.partition=3"], ["num.partition", "3", "num.partitions"]),
+        (["--set", "num.partition=3"], ["num.partition", "no such setting", "num.partitions"]),
+        (["--listen", "127.0.0.1:9092", "--listen", "127.0.0.1:9092"], ["--listen 127.0.0.1:9092 is given twice"]),
+        (["--set", "listeners=SSL://:9093", "--listen", "127.0.0.1:0"], ["SSL://:9093", "plaintext", "leave out --listen"]),
         (["--set", "num.partitions"], ["num.partitions", "KEY=VALUE"]),
         (["--listen", "localhost"], ["--listen", "localhost", "HOST:PORT"]),
         (["--listen", "localhost:http"], ["--listen", "localhost:http", "HOST:PORT"]),
@@ -201,6 +221,78 @@ def test_server_properties_are_read_and_arguments_go_before_them(tmp_path: Path)
         assert (tmp_path / "from-file" / "meta.properties").exists()
         assert broker.stop() == 0
         assert "Listeners for controllers are not opened" in broker.errors.read_text()
+
+
+def test_wrong_settings_are_all_named_at_once_with_their_lines(tmp_path: Path) -> None:
+    (tmp_path / "server.properties").write_text("num.partitions=0\n\nlog.retention.ms=0\nbroker.rack=a\nnum.partitons=1\n")
+    refused = run(tmp_path, "serve", "server.properties", "--set", "super.users=User:a", "--set", "broker.rack=b")
+    assert refused.returncode == 2
+    lines = refused.stderr.splitlines()
+    starts = ["server.properties:1:", "server.properties:3:", "server.properties:5:", "Invalid value [hidden]"]
+    starts[3] = "Invalid value User:a for configuration super.users"
+    assert [line.startswith(f"wirekafka: {start}") for line, start in zip(lines, starts, strict=True)] == [True] * 4
+
+
+def test_error_of_a_setting_in_the_file_that_an_argument_replaces_does_not_count(tmp_path: Path) -> None:
+    (tmp_path / "server.properties").write_text("num.partitions=0\nlisteners=PLAINTEXT://127.0.0.1:0\nlog.dirs=data\n")
+    refused = run(tmp_path, "serve", "server.properties", "--set", "num.partitions=1", "--set", "nonsense=1")
+    assert len(refused.stderr.splitlines()) == 1
+
+
+def test_argument_that_replaces_a_setting_is_said(tmp_path: Path) -> None:
+    (tmp_path / "server.properties").write_text("listeners=PLAINTEXT://127.0.0.1:9\nlog.dirs=other\n")
+    with serving(tmp_path, "server.properties", "--listen", "127.0.0.1:0", "--data-dir", "data") as broker:
+        broker.addresses()
+        broker.stop()
+        errors = broker.errors.read_text()
+        assert "--listen replaces listeners" in errors
+        assert "PLAINTEXT://127.0.0.1:9" in errors
+        assert "--data-dir replaces log.dirs" in errors
+        assert not (tmp_path / "other").exists()
+
+
+def test_listener_without_a_host_is_reported_as_it_is_bound(tmp_path: Path) -> None:
+    with serving(tmp_path, "--listen", ":0") as broker:
+        ((host, port),) = broker.addresses()
+        assert host == ("[::]" if socket.has_dualstack_ipv6() else "0.0.0.0")
+        assert ask_api_versions(("127.0.0.1", port))[4:] == b"\0\0\0\x4d"
+
+
+@pytest.mark.parametrize(("data_dir", "is_refused"), [("data", True), ("absolute", False)])
+def test_deleted_working_directory_is_named_unless_the_data_is_elsewhere(
+    tmp_path: Path, data_dir: str, *, is_refused: bool
+) -> None:
+    directory = str(tmp_path / data_dir) if data_dir == "absolute" else data_dir
+    command = [sys.executable, "-m", "wirekafka", "serve", "--listen", "127.0.0.1:0", "--data-dir", directory]
+    script = 'mkdir gone && cd gone && rmdir ../gone && exec "$@"'
+    environment = os.environ | {"PYTHONPATH": str(Path(wirekafka.__file__).parents[1])}
+    with subprocess.Popen(
+        ["sh", "-c", script, "sh", *command],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        line = process.stdout.readline()
+        process.terminate()
+        if is_refused:
+            assert process.stderr.read().startswith("wirekafka: The working directory was deleted")
+            assert process.wait(10) == 1
+        else:
+            assert READY.fullmatch(line)
+            assert process.wait(10) == 0
+
+
+def test_log_format_json_gives_one_object_a_line_with_the_start_and_an_iso_time(tmp_path: Path) -> None:
+    with serving(tmp_path, "--listen", "127.0.0.1:0", "--log-format", "json") as broker:
+        broker.addresses()
+        broker.stop()
+        lines = [json.loads(line) for line in broker.errors.read_text().splitlines()]
+    assert {"Started", "Stopping", "Stopped"} <= {line["event"] for line in lines}
+    assert all(datetime.fromisoformat(line["time"]).tzinfo is not None for line in lines)
 
 
 @pytest.mark.parametrize(("advertise", "is_said"), [([], True), (["--advertise", "kafka.example:1234"], False)])

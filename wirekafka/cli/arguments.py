@@ -1,0 +1,181 @@
+"""The arguments of `wirekafka serve` as a configuration.
+
+An option goes before `--set`, and `--set` before server.properties. An option that replaces the value of a setting is logged. One
+that would replace an encrypted listener is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from wirekafka.config import BrokerConfig
+    from wirekafka.server.listener import Address
+
+DEFAULT_LISTENER = "PLAINTEXT://127.0.0.1:9092"
+DEFAULT_DATA_DIR = "data"
+
+
+class ArgumentError(Exception):
+    """An argument that is malformed, or that contradicts another; the text names it and what is accepted."""
+
+
+class Arguments(NamedTuple):
+    """What was given on the command line."""
+
+    properties: Path | None
+    listen: tuple[str, ...] = ()
+    advertise: str | None = None
+    data_dir: str | None = None
+    settings: tuple[str, ...] = ()
+
+
+def config_of(arguments: Arguments) -> BrokerConfig:
+    """The configuration.
+
+    Raises:
+        ArgumentError: an argument or a setting is malformed or contradicts another; each error is a line of the text.
+        OSError: server.properties cannot be read.
+    """
+    from wirekafka.config import BrokerConfig, ConfigError
+    from wirekafka.config.properties import parse_properties
+
+    properties = arguments.properties
+    # log.dir, not log.dirs: log.dir holds unless either is set.
+    overrides = {} if properties else {"listeners": DEFAULT_LISTENER, "log.dir": DEFAULT_DATA_DIR}
+    settings = _parse_settings(arguments.settings)
+    overrides |= settings
+    options = _options(arguments)
+    try:
+        in_file = parse_properties(properties.read_bytes()) if properties else {}
+        _note_replaced(arguments, in_file | settings, options)
+        overrides |= options
+        if arguments.advertise:
+            listeners = (in_file | overrides).get("listeners", DEFAULT_LISTENER)
+            overrides["advertised.listeners"] = _advertised(arguments.advertise, listeners)
+        config = BrokerConfig.load(properties, overrides)
+    except ConfigError as error:
+        raise ArgumentError("\n".join(_all_errors(properties, overrides)) or str(error)) from None
+    if arguments.listen and not arguments.advertise:
+        _note_what_is_advertised(config)
+    return config
+
+
+def published_address(address: str | None) -> Address | None:
+    """The address of `--published`; None without one.
+
+    Raises:
+        ArgumentError: no client can connect to it.
+    """
+    from wirekafka.config.endpoints import UNROUTABLE_HOSTS
+    from wirekafka.server.listener import Address
+
+    if address is None:
+        return None
+    _check_address("--published", address)
+    host, _, port = address.rpartition(":")
+    found = Address(host.strip("[]"), int(port))
+    if found.host in UNROUTABLE_HOSTS or not 0 < found.port < 65536:
+        raise ArgumentError(f"--published {address}: accepted is an address that clients can connect to, such as localhost:9092")
+    return found
+
+
+def _parse_settings(settings: tuple[str, ...]) -> dict[str, str]:
+    overrides = {}
+    for setting in settings:
+        key, equals, value = setting.partition("=")
+        if not equals:
+            raise ArgumentError(f"--set {setting}: accepted is KEY=VALUE, such as num.partitions=3")
+        overrides[key.strip()] = value
+    return overrides
+
+
+def _options(arguments: Arguments) -> dict[str, str]:
+    """The settings that `--listen` and `--data-dir` stand for."""
+    options = {}
+    if arguments.data_dir is not None:
+        options["log.dirs"] = arguments.data_dir
+    if arguments.listen:
+        options |= _listeners(arguments.listen)
+    return options
+
+
+def _listeners(addresses: tuple[str, ...]) -> dict[str, str]:
+    """The addresses as Kafka's listeners, whose names must differ: PLAINTEXT, PLAINTEXT_2, ..."""
+    for index, address in enumerate(addresses):
+        _check_address("--listen", address)
+        if address in addresses[:index] and not address.endswith(":0"):
+            raise ArgumentError(f"--listen {address} is given twice: accepted is each address once")
+    names = ["PLAINTEXT", *(f"PLAINTEXT_{number}" for number in range(2, len(addresses) + 1))]
+    return {
+        "listeners": ",".join(f"{name}://{address}" for name, address in zip(names, addresses, strict=True)),
+        "listener.security.protocol.map": ",".join(f"{name}:PLAINTEXT" for name in names),
+    }
+
+
+def _check_address(option: str, address: str) -> None:
+    host, colon, port = address.rpartition(":")
+    if not colon or not port.isdecimal() or "/" in host:
+        raise ArgumentError(f"{option} {address}: accepted is HOST:PORT, such as 127.0.0.1:9092")
+
+
+def _advertised(address: str, listeners: str) -> str:
+    """The address for every listener, as Kafka's advertised.listeners."""
+    _check_address("--advertise", address)
+    return ",".join(f"{listener.partition('://')[0].strip()}://{address}" for listener in listeners.split(","))
+
+
+def _note_replaced(arguments: Arguments, settings: Mapping[str, str], options: Mapping[str, str]) -> None:
+    """Logs the settings that an option replaces with another value.
+
+    Raises:
+        ArgumentError: `--listen` would replace a listener that is not PLAINTEXT.
+    """
+    import structlog
+
+    log = structlog.get_logger(__name__)
+    if arguments.listen and "listeners" in settings:
+        _check_no_encryption_is_lost(settings)
+        if settings["listeners"] != options["listeners"]:
+            log.warning("--listen replaces listeners", listeners=settings["listeners"], listen=list(arguments.listen))
+    for name in ("log.dirs", "log.dir"):
+        if arguments.data_dir is not None and settings.get(name) not in (None, arguments.data_dir):
+            log.warning(f"--data-dir replaces {name}", directories=settings[name], data_dir=arguments.data_dir)
+
+
+def _check_no_encryption_is_lost(settings: Mapping[str, str]) -> None:
+    from wirekafka.config.broker_table import BROKER_SETTINGS
+    from wirekafka.config.endpoints import parse_listeners, parse_protocols
+
+    protocol_map = "listener.security.protocol.map"
+    given = settings.get(protocol_map, str(BROKER_SETTINGS[protocol_map].default))
+    protocols = parse_protocols(protocol_map, given)
+    controllers = {name.strip().upper() for name in settings.get("controller.listener.names", "").split(",")}
+    for listener in parse_listeners("listeners", settings["listeners"].split(",")):
+        protocol = protocols.get(listener.name, "PLAINTEXT")
+        if listener.name not in controllers and protocol != "PLAINTEXT":
+            raise ArgumentError(
+                f"--listen listens in plaintext, but listeners={listener} asks for {protocol}, which is not supported yet: "
+                "leave out --listen, or set listeners to PLAINTEXT"
+            )
+
+
+def _note_what_is_advertised(config: BrokerConfig) -> None:
+    """Logs that server.properties still tells clients the former address, if `--listen` has moved the broker."""
+    import structlog
+
+    ports = {listener.port for listener in config.listeners}
+    elsewhere = [str(each) for each in config.advertised_listeners.values() if each.port and each.port not in ports]
+    if elsewhere:
+        log = structlog.get_logger(__name__)
+        log.warning("Clients are told advertised.listeners, not what --listen says; see --advertise", advertised=elsewhere)
+
+
+def _all_errors(properties: Path | None, overrides: dict[str, str]) -> list[str]:
+    """Every error of server.properties and of the command line that can be found without the other."""
+    from wirekafka.cli.config import argument_errors, file_report
+
+    errors = file_report(properties, replaced=overrides)[0] if properties is not None else []
+    return errors + argument_errors(overrides)
