@@ -54,18 +54,21 @@ def index_files(path: Path) -> list[str]:
     return sorted(file.name for file in path.glob("*.txnindex"))
 
 
-def test_aborted_transactions_survive_lost_power_after_a_flush_and_a_roll(tmp_path: Path) -> None:
-    """No start reads the sealed segment again, which is before the recovery point, so its index has to be on the disk."""
+def test_index_of_aborted_transactions_is_on_the_disk_once_a_segment_before_the_recovery_point_is_sealed(tmp_path: Path) -> None:
+    """No start reads such a segment again, so an index that a power failure took would stay lost."""
     storage = FaultyStorage()
     log = World(storage=storage).open_log(tmp_path)
-    expected = abort_many(log, 1)
+    abort_many(log, 1)
     log.flush()
     log.roll()
     assert log.recovery_point == log.log_end_offset
+    (index,) = index_files(tmp_path)
+    size_bytes = (tmp_path / index).stat().st_size
+    assert size_bytes > 0
+
     storage.lose_power(str(tmp_path))
 
-    again = World().open_log(tmp_path, recovery_point=log.recovery_point)
-    assert aborted(again) == [tuple(each)[1:] for each in expected]
+    assert (tmp_path / index).stat().st_size == size_bytes
 
 
 def test_aborted_transactions_are_in_the_index_of_the_markers_segment(tmp_path: Path) -> None:
