@@ -200,18 +200,20 @@ def test_memory_does_not_grow_with_what_strangers_announce(broker: Broker, bysta
 
 
 def test_memory_does_not_grow_with_the_number_of_refusals(broker: Broker, bystander: Bystander) -> None:
-    frames = [*BROKEN_FRAMES.values(), *(frame_of(key, 77, b"") for key in range(100))]
+    client_id = b"x" * 30_000
 
-    def refuse_all() -> None:
-        for frame in frames:
+    def refuse_all(version: int) -> None:
+        """Each frame is refused for a reason of its own, and the client id is part of the reason."""
+        frames = [struct.pack(">hhih", key, version, 1, len(client_id)) + client_id for key in range(200, 300)]
+        for frame in [*BROKEN_FRAMES.values(), *(struct.pack(">i", len(frame)) + frame for frame in frames)]:
             with RawConnection(broker.address) as stranger:
                 stranger.send(frame)
-                stranger.is_closed_by_broker()
+                assert stranger.is_closed_by_broker()
 
-    refuse_all()
+    refuse_all(0)
     before = broker.resident_kib()
-    for _ in range(20):
-        refuse_all()
+    for version in range(1, 21):
+        refuse_all(version)
     assert broker.resident_kib() - before < 16 * 1024
 
 

@@ -17,7 +17,7 @@ LITERAL_PATTERN = 3
 
 
 def refusal(call: Call[Any], operation: Operation) -> KafkaError:
-    """The error of a request about ACLs: CLUSTER_AUTHORIZATION_FAILED without permission for `operation`, else SECURITY_DISABLED."""
+    """The error of a request about ACLs: SECURITY_DISABLED; CLUSTER_AUTHORIZATION_FAILED without permission for `operation`."""
     try:
         call.authorize(operation, CLUSTER)
     except KafkaError as error:

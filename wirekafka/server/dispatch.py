@@ -10,15 +10,18 @@ Source: kafka.server.KafkaApis.handle; org.apache.kafka.common.requests.RequestC
 from __future__ import annotations
 
 import struct
+import time
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import structlog
 
 from wirekafka.api.api_versions import unsupported_version
+from wirekafka.api.kafka_apis import API_NAMES, api_name
 from wirekafka.api.registry import API_VERSIONS_KEY, Api, Call, Client, find_api, served_versions
 from wirekafka.errors import ErrorCode, KafkaError, ProtocolError
+from wirekafka.faults import log_once
 from wirekafka.pending import Pending
 from wirekafka.server.connection import Answer, RepeatedError
 from wirekafka.wire.codec import Piece, fields_of, skip_tagged_fields
@@ -29,6 +32,8 @@ if TYPE_CHECKING:
     from wirekafka.broker import Broker
 
 log = structlog.get_logger(__name__)
+
+T = TypeVar("T")
 
 TOLD_LIMIT = 1000
 """So many refusals and failures are remembered, so that each is logged once."""
@@ -42,21 +47,11 @@ HEAD_SIZES_LIMIT = 4
 SHORTCUT_HEAD_BYTES = 512
 """The longest head that is kept: a topic's name may have 249 bytes, a client id 32 KiB."""
 
-UNSERVED = {
-    17: "SaslHandshake",
-    29: "DescribeAcls",
-    30: "CreateAcls",
-    31: "DeleteAcls",
-    36: "SaslAuthenticate",
-    38: "CreateDelegationToken",
-    48: "DescribeClientQuotas",
-    49: "AlterClientQuotas",
-    50: "DescribeUserScramCredentials",
-    51: "AlterUserScramCredentials",
-    71: "GetTelemetrySubscriptions",
-    74: "ListClientMetricsResources",
-}
-"""The names of what clients ask for most that is not here, for the log."""
+MOST_RESPONSE_BYTES = 1 << 26
+"""The largest response, regions of files left out. librdkafka takes 100,000,000 bytes (receive.message.max.bytes)."""
+
+MOST_NAME_CHARS = 100
+"""So much of a client id is told in a refusal."""
 
 _HEAD_AT = 8
 """Where a request's head begins that others may share: behind the correlation id."""
@@ -98,15 +93,29 @@ class Route:
         return f"{self.api.name} {self.version}"
 
     def encode(self, correlation_id: int, response: Message) -> bytes | list[Piece]:
-        """The framed response."""
+        """The framed response.
+
+        Raises:
+            KafkaError: INVALID_REQUEST, the response would be larger than `MOST_RESPONSE_BYTES`.
+        """
         pieces: list[Piece] = [b""]
         self.write(pieces.append, response)
         header = self.response_header
-        pieces[0] = header.pack(header.size - 4 + sum(map(len, pieces)), correlation_id)
+        size = sum(map(len, pieces))
+        if size > MOST_RESPONSE_BYTES:
+            self._check_size(pieces)
+        pieces[0] = header.pack(header.size - 4 + size, correlation_id)
         try:
             return b"".join(pieces)
         except TypeError:  # regions of files are among them
             return pieces
+
+    def _check_size(self, pieces: list[Piece]) -> None:
+        """Raises unless the bytes in memory among the pieces are at most `MOST_RESPONSE_BYTES`."""
+        size = sum(len(piece) for piece in pieces if isinstance(piece, (bytes, bytearray, memoryview)))
+        if size > MOST_RESPONSE_BYTES:
+            reason = f"the response would have {size} bytes, more than {MOST_RESPONSE_BYTES}; ask for fewer things at once"
+            raise KafkaError(ErrorCode.INVALID_REQUEST, reason)
 
     def error_response(self, error: KafkaError) -> Message | None:
         """The response that says that the whole request failed; None if this version has no place for it."""
@@ -126,11 +135,20 @@ class Dispatcher:
     Attributes:
         now_ms: the broker's wall clock.
         max_request_bytes: the largest frame that is read.
+        handle: handles one request, given its frame, which is valid only until this returns, the client and the time in ms.
+            Returns the response, or where it will come from. Raises ProtocolError: the request cannot be answered; its
+            connection ends.
+
+    Args:
+        logs_requests: each request is logged at level debug, with its API, version, client id and the time that it took.
     """
 
-    __slots__ = ("_broker", "_remembered", "_routes", "_served", "_told", "max_request_bytes", "now_ms")
+    __slots__ = ("_broker", "_remembered", "_routes", "_served", "_told", "handle", "max_request_bytes", "now_ms")
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Broker, *, logs_requests: bool = False) -> None:
+        self.handle: Callable[[memoryview, Client, int], Answer | Pending[Any]] = (
+            self._log_request if logs_requests else self._handle
+        )
         self.now_ms: Callable[[], int] = broker.clock.now_ms
         self.max_request_bytes: int = broker.config.integer("socket.request.max.bytes")
         self._broker = broker
@@ -140,12 +158,33 @@ class Dispatcher:
         self._served = served_versions(broker.config)
         self._told: set[tuple[object, ...]] = set()
 
-    def handle(self, frame: memoryview, client: Client, now_ms: int) -> Answer | Pending[Any]:
-        """Handles one request, whose frame is valid only until this returns.
+    def _log_request(self, frame: memoryview, client: Client, now_ms: int) -> Answer | Pending[Any]:
+        """Handles a request as `_handle` does, and logs it once its response is there."""
+        header = read_request_header(frame)
+        begun = time.perf_counter()
 
-        Raises:
-            ProtocolError: it cannot be answered; its connection ends.
-        """
+        def log_it(answer: T) -> T:
+            outcome = {"error": str(answer)} if isinstance(answer, ProtocolError) else {}
+            log.debug(
+                "Request",
+                client=f"{client.host}:{client.port}",
+                client_id=header.client_id,
+                api=API_NAMES.get(header.api_key, str(header.api_key)),
+                version=header.api_version,
+                correlation_id=header.correlation_id,
+                ms=round((time.perf_counter() - begun) * 1000, 3),
+                **outcome,
+            )
+            return answer
+
+        try:
+            answer = self._handle(frame, client, now_ms)
+        except ProtocolError as error:
+            raise log_it(error) from None
+        return answer.map(log_it) if isinstance(answer, Pending) else log_it(answer)
+
+    def _handle(self, frame: memoryview, client: Client, now_ms: int) -> Answer | Pending[Any]:
+        """Handles one request; see `handle`."""
         key_and_version, correlation_id, length = _HEADER.unpack_from(frame)
         route = self._routes.get(key_and_version)
         if route is None:
@@ -172,7 +211,7 @@ class Dispatcher:
             if length >= 0:
                 pos += length
                 if pos > size:
-                    raise ProtocolError("the client id ends behind it")
+                    raise ProtocolError("the client id ends after it")
                 client_id = str(frame[10:pos], "utf-8")
             if route.has_tagged_header:
                 if frame[pos]:
@@ -183,6 +222,8 @@ class Dispatcher:
             request, _ = route.read(frame, pos, size)
         except (struct.error, IndexError, UnicodeDecodeError, ProtocolError) as error:
             raise ProtocolError(f"a broken {route} request: {error}") from None
+        except MemoryError:
+            raise ProtocolError(f"a {route} request of {len(frame)} bytes needs more memory than there is") from None
         try:
             call = Call(request, route.version, client_id, client, now_ms)
             response = route.handler(self._broker, call)
@@ -258,8 +299,8 @@ class Dispatcher:
         if isinstance(error, ProtocolError):
             raise error
         if not isinstance(error, KafkaError):
-            is_new = self._is_new(route.api.key, type(error), error.__traceback__ and error.__traceback__.tb_lasti)
-            log.error("A request failed", request=str(route), error=repr(error), exc_info=error if is_new else None)
+            is_first = self._note_first(route.api.key, type(error), error.__traceback__ and error.__traceback__.tb_lasti)
+            log.error("A request failed", request=str(route), error=repr(error), exc_info=error if is_first else None)
             error = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
         response = route.error_response(error)
         if response is None:
@@ -276,33 +317,56 @@ class Dispatcher:
         """
         header = read_request_header(frame)
         key, version = header.api_key, header.api_version
-        api = find_api(key)
+        api = self._import_api(key)
         served = self._served.get(key)
         if api is not None and served is not None and version in served:
             route = self._routes[(key & 0xFFFF) << 16 | version] = Route(api, version)
             return route
         if api is None or served is None:
-            reason = f"{UNSERVED[key]} (API {key}) is not served" if key in UNSERVED else f"API {key} is not served"
+            reason = f"{api_name(key)} version {version} is not served"
         else:
-            reason = f"{api.name} {version} is not served, only {served[0]} to {served[-1]}"
-        reason = f"{reason} (client id {header.client_id!r})"
+            reason = f"{api.name} version {version} is not served, only versions {served[0]} to {served[-1]}"
         if api is None or served is None or key != API_VERSIONS_KEY:
-            raise self.refusal(client, reason)
-        if self._is_new(client.host, reason):
-            log.info("Client told which versions are served", client=f"{client.host}:{client.port}", reason=reason)
+            raise self.refusal(client, reason, header.client_id)
+        if self._note_first(client.host, reason):
+            told = f"{reason} (client id {_short(header.client_id)!r})"
+            log.info("Client told which versions are served", client=f"{client.host}:{client.port}", reason=told)
         answer = Route(api, 0).encode(header.correlation_id, unsupported_version(served))
         assert isinstance(answer, bytes)
         return answer
 
-    def refusal(self, client: Client, reason: str) -> ProtocolError:
-        """The error that ends a connection; a `RepeatedError` if a client of the same host was refused for the same reason."""
-        return (ProtocolError if self._is_new(client.host, reason) else RepeatedError)(reason)
+    @staticmethod
+    def _import_api(key: int) -> Api | None:
+        """The API with this key, whose code is imported by its first request; None if there is none.
 
-    def _is_new(self, *what: object) -> bool:
-        """Whether this has not been said before."""
+        Raises:
+            ProtocolError: the code cannot be imported, such as for want of file descriptors or of memory.
+        """
+        try:
+            return find_api(key)
+        except Exception as error:
+            remedy = "Check the installation, and the limits on open files and on memory. The next request tries again"
+            log_once(error, "The code of an API cannot be imported", remedy=remedy, api=api_name(key))
+            raise ProtocolError(f"the code of {api_name(key)} cannot be imported") from None
+
+    def refusal(self, client: Client, reason: str, client_id: str | None = None) -> ProtocolError:
+        """The error that ends a connection; a `RepeatedError` if a client of the same host was refused for the same reason.
+
+        Args:
+            client_id: told in the error's text; clients that differ in nothing else are one client.
+        """
+        kind = ProtocolError if self._note_first(client.host, reason) else RepeatedError
+        return kind(reason if client_id is None else f"{reason} (client id {_short(client_id)!r})")
+
+    def _note_first(self, *what: object) -> bool:
+        """Remembers that this is logged; False if it was remembered before."""
         if what in self._told:
             return False
         if len(self._told) >= TOLD_LIMIT:
             self._told.clear()
         self._told.add(what)
         return True
+
+
+def _short(client_id: str | None) -> str | None:
+    return client_id if client_id is None or len(client_id) <= MOST_NAME_CHARS else f"{client_id[:MOST_NAME_CHARS]}..."

@@ -20,6 +20,7 @@ from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.server.dispatch import Dispatcher
 from wirekafka.server.drivers import EpollDriver
 from wirekafka.server.listener import Address, BoundListener, ConnectionQuotas
+from wirekafka.server.logging import is_logged
 
 log = structlog.get_logger(__name__)
 
@@ -130,7 +131,8 @@ async def _serving(broker: Broker, listeners: list[BoundListener]) -> AsyncItera
     config = broker.config
     quotas = ConnectionQuotas(config)
     max_idle_ms = config.integer("connections.max.idle.ms")
-    driver = EpollDriver(Dispatcher(broker), max_idle_ms=max_idle_ms if max_idle_ms >= 0 else None, on_close=quotas.leave)
+    dispatcher = Dispatcher(broker, logs_requests=is_logged("debug"))
+    driver = EpollDriver(dispatcher, max_idle_ms=max_idle_ms if max_idle_ms >= 0 else None, on_close=quotas.leave)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(driver.run)
         for listener in listeners:

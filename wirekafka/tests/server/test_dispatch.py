@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import os
 import re
 import struct
@@ -12,13 +13,16 @@ import structlog
 
 from wirekafka.api.index import INDEX, Entry
 from wirekafka.api.registry import APIS, Api, Call
+from wirekafka.broker import Broker
 from wirekafka.clock import Clock
 from wirekafka.config import BrokerConfig
 from wirekafka.errors import ErrorCode, KafkaError, ProtocolError
+from wirekafka.faults import forget_logged
 from wirekafka.log.storage import FileHandle, FileRegion
 from wirekafka.pending import Pending
+from wirekafka.server import dispatch
 from wirekafka.server.connection import RepeatedError
-from wirekafka.server.dispatch import Dispatcher
+from wirekafka.server.dispatch import TOLD_LIMIT, Dispatcher
 from wirekafka.tests.server.frames import client, request
 from wirekafka.wire.types import Int16, Message, NullableString, Records, String, nullable, since
 
@@ -49,7 +53,8 @@ class Server:
         APIS[KEY] = Api(KEY, "Say", SayRequest, SayResponse, range(3), 2, self.handle, "")
         INDEX[KEY] = Entry("Say", "", 0, 2)
         broker: Any = SimpleNamespace(config=BrokerConfig(), clock=Clock(lambda: 1_700_000_000.5))
-        self.dispatcher = Dispatcher(broker)
+        self.broker: Broker = broker
+        self.dispatcher = Dispatcher(self.broker)
         self.client = client()
 
     def handle(self, broker: Any, call: Call[Any]) -> Any:
@@ -116,20 +121,20 @@ def test_client_id_longer_than_its_request_ends_the_connection(server: Server) -
 @pytest.mark.parametrize(
     ("key", "reason"),
     [
-        (-1, "API -1 is not served"),
-        (4, "API 4 is not served"),
-        (0x7FFF, "API 32767 is not served"),
-        (17, "SaslHandshake (API 17) is not served"),
+        (-1, "API -1 version 1 is not served"),
+        (0x7FFF, "API 32767 version 1 is not served"),
+        (4, "LeaderAndIsr (API 4) version 1 is not served"),
+        (17, "SaslHandshake (API 17) version 1 is not served"),
     ],
 )
 def test_unknown_api_ends_the_connection(server: Server, key: int, reason: str) -> None:
     with pytest.raises(ProtocolError, match=re.escape(f"{reason} (client id 'test')")):
-        server.ask(request(key, 0))
+        server.ask(request(key, 1))
 
 
 @pytest.mark.parametrize("version", [-1, 3, 0x7FFF])
 def test_unknown_version_ends_the_connection_and_says_what_is_served(server: Server, version: int) -> None:
-    with pytest.raises(ProtocolError, match=rf"Say {version} is not served, only 0 to 2 \(client id 'test'\)"):
+    with pytest.raises(ProtocolError, match=rf"Say version {version} is not served, only versions 0 to 2 \(client id 'test'\)"):
         server.ask(request(KEY, version))
 
 
@@ -155,7 +160,7 @@ def test_api_versions_of_unknown_version_is_answered_in_version_0(server: Server
         for correlation_id in (7, 8):
             assert server.ask(request(API_VERSIONS, version, correlation_id, b"who knows what")) == answer(correlation_id, body)
     assert len(lines) == 1
-    assert f"ApiVersions {version} is not served" in lines[0]["reason"]
+    assert f"ApiVersions version {version} is not served" in lines[0]["reason"]
 
 
 def test_handler_that_raises_a_kafka_error_is_answered_with_its_code(server: Server) -> None:
@@ -240,3 +245,105 @@ def test_region_of_a_file_stays_a_region(server: Server, tmp_path: Any) -> None:
     pieces = server.ask(request(KEY, 0, 7, string(b"")))
     assert pieces[-1] is region
     assert b"".join(pieces[:-1]) == struct.pack(">iii", 4 + 4 + 5, 7, 5)
+
+
+def test_refusals_of_clients_that_differ_in_their_id_alone_are_one(server: Server) -> None:
+    kinds = []
+    for number in range(3):
+        with pytest.raises(ProtocolError) as caught:
+            server.ask(request(KEY, 7, client_id=b"client %d" % number + b"x" * 30_000))
+        assert len(str(caught.value)) < 300
+        kinds.append(type(caught.value))
+    assert kinds == [ProtocolError, RepeatedError, RepeatedError]
+
+
+def test_so_many_refusals_are_remembered_and_no_more(server: Server) -> None:
+    for version in range(3, 3 * TOLD_LIMIT):
+        with pytest.raises(ProtocolError):
+            server.ask(request(KEY, version))
+        assert len(server.dispatcher._told) <= TOLD_LIMIT
+
+
+def test_code_of_an_api_that_cannot_be_imported_is_an_error_in_the_log_and_is_tried_again(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(key: int) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    forget_logged()
+    monkeypatch.setattr(dispatch, "find_api", fail)
+    with (
+        structlog.testing.capture_logs() as lines,
+        pytest.raises(ProtocolError, match=f"the code of API {KEY} cannot be imported"),
+    ):
+        server.ask(request(KEY, 0, 7, string(b"hello")))
+    assert [(line["event"], line["log_level"]) for line in lines] == [("The code of an API cannot be imported", "error")]
+    assert "Too many open files" in lines[0]["error"]
+    monkeypatch.undo()
+    assert server.ask(request(KEY, 0, 7, string(b"hello"))) == answer(7, string(b"HELLO"))
+
+
+def test_request_for_which_there_is_no_memory_ends_its_connection(server: Server) -> None:
+    def read(*_: object) -> Any:
+        raise MemoryError
+
+    server.ask(request(KEY, 0, 7, string(b"hello")))
+    server.dispatcher._routes[KEY << 16].read = read
+    with pytest.raises(ProtocolError, match="a Say 0 request of 21 bytes needs more memory than there is"):
+        server.ask(request(KEY, 0, 7, string(b"hello")))
+
+
+def test_handler_without_memory_is_answered_with_unknown_server_error(server: Server) -> None:
+    def fail(call: Call[Any]) -> None:
+        raise MemoryError
+
+    server.handler = fail
+    with structlog.testing.capture_logs():
+        told = server.ask(request(KEY, 1, 7, string(b"hello")))
+    assert told == answer(7, struct.pack(">h", ErrorCode.UNKNOWN_SERVER_ERROR) + string(b""))
+
+
+def test_response_that_is_too_large_is_invalid_request(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dispatch, "MOST_RESPONSE_BYTES", 100)
+    server.handler = lambda call: SayResponse(text="x" * 96)
+    assert len(server.ask(request(KEY, 1, 7, string(b"")))) == 8 + 100
+    server.handler = lambda call: SayResponse(text="x" * 97)
+    assert server.ask(request(KEY, 1, 7, string(b""))) == answer(7, struct.pack(">h", ErrorCode.INVALID_REQUEST) + string(b""))
+    with pytest.raises(ProtocolError, match="the response would have 101 bytes, more than 100"):
+        server.handler = lambda call: SayResponse(text="x" * 99)
+        server.ask(request(KEY, 0, 7, string(b"")))
+
+
+def test_regions_of_files_do_not_count_towards_the_largest_response(
+    server: Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
+    monkeypatch.setattr(dispatch, "MOST_RESPONSE_BYTES", 100)
+    path = tmp_path / "log"
+    path.write_bytes(bytes(1000))
+    region = FileRegion(FileHandle(os.open(path, os.O_RDONLY)), 0, 1000)
+    APIS[KEY] = Api(KEY, "Take", SayRequest, TakeResponse, range(1), None, server.handle, "")
+    server.handler = lambda call: TakeResponse(records=region)
+    assert server.ask(request(KEY, 0, 7, string(b"")))[-1] is region
+
+
+def test_requests_are_followed_at_debug_level(server: Server) -> None:
+    server.dispatcher = Dispatcher(server.broker, logs_requests=True)
+    pending: Pending[SayResponse] = Pending()
+    with structlog.testing.capture_logs() as lines:
+        server.ask(request(KEY, 0, 7, string(b"hello")))
+        server.handler = lambda call: pending
+        waiting = server.ask(request(KEY, 1, 8, string(b"hello"), client_id=None))
+        waiting.then(lambda answer: None)
+        assert len(lines) == 1
+        pending.complete(SayResponse(text="late"))
+        with pytest.raises(ProtocolError):
+            server.ask(request(17, 1, 9))
+    told = [(line["api"], line["version"], line["client_id"], line["correlation_id"], "error" in line) for line in lines]
+    assert told == [(str(KEY), 0, "test", 7, False), (str(KEY), 1, None, 8, False), ("SaslHandshake", 1, "test", 9, True)]
+    assert all(line["log_level"] == "debug" and line["ms"] >= 0 and line["client"] == "192.0.2.7:40000" for line in lines)
+
+
+def test_requests_are_not_followed_above_debug_level(server: Server) -> None:
+    with structlog.testing.capture_logs() as lines:
+        server.ask(request(KEY, 0, 7, string(b"hello")))
+    assert not lines
