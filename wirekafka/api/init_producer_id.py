@@ -27,6 +27,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
+import structlog
+
 from wirekafka.api.registry import Call, serves
 from wirekafka.coordinator.transactions.requests import InitRequest, ProducerIdentity, told_to_client
 from wirekafka.errors import ErrorCode, KafkaError
@@ -36,6 +38,8 @@ from wirekafka.wire.types import Bool, Int16, Int32, Int64, Message, NullableStr
 
 if TYPE_CHECKING:
     from wirekafka.broker import Broker
+
+log = structlog.get_logger(__name__)
 
 FIRST_VERSION_WITH_PRODUCER_FENCED = 4
 
@@ -64,6 +68,7 @@ def init_producer_id(broker: Broker, call: Call[InitProducerIdRequest]) -> InitP
     try:
         _authorize(broker, call)
         producer = _initialize(broker, call.request)
+        _log_fencing(call, producer)
     except KafkaError as error:
         code = told_to_client(error.code, knows_producer_fenced=call.version >= FIRST_VERSION_WITH_PRODUCER_FENCED)
         return InitProducerIdResponse(error_code=code, producer_epoch=NO_PRODUCER_EPOCH)
@@ -86,6 +91,20 @@ def _authorize(broker: Broker, call: Call[InitProducerIdRequest]) -> None:
         may_write = any(call.is_authorized(Operation.WRITE, Resource.topic(topic.name)) for topic in broker.topics)
         if not may_write:
             raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+
+
+def _log_fencing(call: Call[InitProducerIdRequest], producer: ProducerIdentity) -> None:
+    """Logs that a producer takes over a transactional id, and so fences the producer that had the id before."""
+    request = call.request
+    if request.transactional_id is not None and producer.producer_epoch > 0 and request.producer_id == NO_PRODUCER_ID:
+        log.info(
+            "A producer took over a transactional id: the former producer is fenced",
+            transactional_id=request.transactional_id,
+            producer_id=producer.producer_id,
+            producer_epoch=producer.producer_epoch,
+            client=f"{call.client.host}:{call.client.port}",
+            client_id=call.client_id,
+        )
 
 
 def _initialize(broker: Broker, request: InitProducerIdRequest) -> ProducerIdentity:

@@ -46,6 +46,7 @@ FUTURE_FOLDER_SUFFIX = "-future"
 _FOLDER = re.compile(r"([a-zA-Z0-9._-]+)-(0|[1-9][0-9]{0,9})")
 _LONGEST_NAME = 255
 _LOST_ERRORS = {errno.EIO, errno.EROFS, errno.ENODEV, errno.ENXIO, errno.ESTALE, errno.EUCLEAN, errno.ENOTCONN, errno.EREMOTEIO}
+_FULL_ERRORS = {errno.ENOSPC, errno.EDQUOT}
 _READ_ONLY_ERRORS = {errno.EBADF, errno.EACCES, errno.EPERM}
 _FILE_LOCK = Struct("hhqqi4x")
 """Linux's struct flock: type, whence, start, length, who holds it."""
@@ -164,6 +165,10 @@ class DataDirectory:
         if data is None or b"directory.id" not in data:
             self.storage.write_file(path, self.meta.write(), sync=True)
         self.is_clean = self._take_clean_mark()
+        if data is not None and not self.is_clean:
+            log.warning(
+                "Unclean stop: the last broker on a directory did not close its logs, so they are checked", path=self.path
+            )
 
     def _take_clean_mark(self) -> bool:
         path = f"{self.path}/{CLEAN_SHUTDOWN}"
@@ -317,6 +322,18 @@ def is_lost(path: str, error: OSError) -> bool:
     if error.errno in _READ_ONLY_ERRORS:
         return not os.access(path, os.W_OK)
     return error.errno in _LOST_ERRORS
+
+
+def explain_disk_error(error: OSError) -> tuple[str, str]:
+    """What an error of the file system means, and what the operator can do.
+
+    A file that may be read but not written is opened for reading alone; a write to it fails with EBADF.
+    """
+    if error.errno in _READ_ONLY_ERRORS:
+        return "No permission to write", "Give the broker's user permission to write the folder and the files in it, and restart"
+    if error.errno in _FULL_ERRORS:
+        return "The disk is full", "Free some space; appends succeed again once there is room"
+    return "The disk failed", "Check the disk, then restart the broker"
 
 
 def read_boot_id() -> str | None:

@@ -22,6 +22,7 @@ from wirekafka.config import LogConfig
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.log.checkpoint import PARTITION_METADATA
 from wirekafka.log.context import LogContext
+from wirekafka.log.directory import explain_disk_error
 from wirekafka.log.epochs import FILE_NAME as EPOCHS_FILE
 from wirekafka.log.epochs import EpochEnd
 from wirekafka.log.positions import BadBatchError
@@ -269,7 +270,12 @@ class StoredLog:
                 log.error("A partition is offline: it is damaged", partition=str(self.topic_partition), error=str(error))
                 self.take_offline(str(error))
         elif not self.has_failed and self.offline_reason is None:
-            log.error("The disk failed", partition=str(self.topic_partition), action=action, error=str(error))
+            event, remedy = explain_disk_error(error)
+            path = self.folder.path
+            log.error(event, partition=str(self.topic_partition), action=action, path=path, error=str(error), remedy=remedy)
             self.has_failed = True
         self.services.note_disk_error(self, error)
-        return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{action} of {self.topic_partition} failed: {error.strerror or error}")
+        reason = explain_disk_error(error)[0].lower()
+        return KafkaError(
+            ErrorCode.KAFKA_STORAGE_ERROR, f"{action} of {self.topic_partition} failed: {reason} ({error.strerror or error})"
+        )

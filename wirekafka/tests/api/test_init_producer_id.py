@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog.testing
 
 from wirekafka.api.init_producer_id import InitProducerIdRequest
 from wirekafka.errors import ErrorCode, KafkaError
@@ -44,6 +45,21 @@ def test_init_producer_id_of_a_transactional_id_keeps_the_id_and_bumps_the_epoch
     async def body(caller: Caller) -> None:
         assert [initialize(caller, version=version) for _ in range(3)] == [(0, 0, 0), (0, 0, 1), (0, 0, 2)]
         assert initialize(caller, "y", version) == (0, 1, 0)
+
+    run(body, tmp_path)
+
+
+def test_init_producer_id_logs_which_client_fences_a_producer(tmp_path: Path) -> None:
+    async def body(caller: Caller) -> None:
+        with structlog.testing.capture_logs() as lines:
+            initialize(caller)
+            assert [line for line in lines if "fenced" in line["event"]] == []
+            initialize(caller, version=4, producer_id=0, producer_epoch=0)
+            assert [line for line in lines if "fenced" in line["event"]] == []
+            initialize(caller)
+        (line,) = [line for line in lines if "fenced" in line["event"]]
+        assert (line["transactional_id"], line["producer_id"], line["producer_epoch"]) == ("x", 0, 2)
+        assert line["client"]
 
     run(body, tmp_path)
 
