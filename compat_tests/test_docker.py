@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import kafka
 import pytest
-from docker.errors import DockerException
 from kafka import KafkaConsumer, KafkaProducer
 from testcontainers.core.config import testcontainers_config
 from testcontainers.core.container import DockerContainer
@@ -17,6 +19,7 @@ from testcontainers.core.image import DockerImage
 from testcontainers.core.network import Network
 
 import docker
+from compat_tests.harness.docker_engine import why_no_engine
 from compat_tests.harness.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -41,10 +44,9 @@ def image() -> Iterator[str]:
     The label makes it an image of its own: two builds from one cache are otherwise one image, which then cannot be removed
     while another run on the same engine uses it.
     """
-    try:
-        docker.from_env().ping()
-    except DockerException as error:
-        pytest.skip(f"no Docker engine answers: {error}")
+    reason = why_no_engine()
+    if reason is not None:
+        pytest.skip(f"no Docker engine answers: {reason}")
     testcontainers_config.ryuk_disabled = True  # what it cleans up is cleaned up here, and its image may not be at hand
     arguments = {name: os.environ[name] for name in PIP_SETTINGS if name in os.environ}
     name = f"wirekafka-test-{os.urandom(4).hex()}"
@@ -59,6 +61,13 @@ def image() -> Iterator[str]:
         yield name
         for left in built.get_docker_client().client.containers.list(all=True, filters={"ancestor": name}):
             left.remove(force=True, v=True)
+
+
+@pytest.fixture
+def engine() -> Iterator[docker.DockerClient]:
+    """A client of the engine; `image` has skipped the test if there is none."""
+    with closing(docker.from_env()) as client:
+        yield client
 
 
 @pytest.fixture
@@ -130,8 +139,10 @@ def test_client_of_a_published_port_is_told_localhost_unless_told_otherwise(imag
         assert (told.host, told.port) == ("localhost", 9092)
 
 
-def test_container_stops_within_two_seconds_and_its_volume_keeps_the_data(image: str, address: str) -> None:
-    volume = docker.from_env().volumes.create()
+def test_container_stops_within_two_seconds_and_its_volume_keeps_the_data(
+    image: str, address: str, engine: docker.DockerClient
+) -> None:
+    volume = engine.volumes.create()
     try:
         with container(image, address).with_volume_mapping(volume.name, "/var/lib/wirekafka", "rw") as first:
             wait_until_ready(first)
@@ -147,10 +158,26 @@ def test_container_stops_within_two_seconds_and_its_volume_keeps_the_data(image:
         volume.remove()
 
 
-def test_broker_in_a_container_is_not_root_and_passes_its_health_check(image: str) -> None:
+def test_broker_in_a_container_is_not_root_and_passes_its_health_check(image: str, engine: docker.DockerClient) -> None:
     with container(image) as broker:
         wait_until_ready(broker)
         assert broker.exec(["id", "-u"]).output.strip() == b"1000"
-        check = docker.from_env().images.get(image).attrs["Config"]["Healthcheck"]["Test"]
+        check = engine.images.get(image).attrs["Config"]["Healthcheck"]["Test"]
         assert check[0] == "CMD"
         assert broker.exec(check[1:]).exit_code == 0
+
+
+@pytest.mark.parametrize("host", ["unix:///{folder}/absent.sock", "tcp://127.0.0.1:1"])
+def test_look_for_an_engine_that_is_not_there_leaves_nothing_open(tmp_path: Path, host: str) -> None:
+    program = "from compat_tests.harness.docker_engine import why_no_engine; print(why_no_engine())"
+    look = subprocess.run(
+        [sys.executable, "-X", "dev", "-W", "error", "-c", program],
+        env=os.environ | {"DOCKER_HOST": host.format(folder=tmp_path)},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert look.stdout.strip() not in ("", "None")
+    assert look.stderr == ""

@@ -34,6 +34,7 @@ from wirekafka.log.checkpoint import (
     write_clean_shutdown,
     write_offsets,
 )
+from wirekafka.log.disk_errors import READ_ONLY_ERRORS
 from wirekafka.log.storage import Storage
 from wirekafka.names import CLUSTER_METADATA_TOPIC, TopicPartition
 
@@ -46,8 +47,6 @@ FUTURE_FOLDER_SUFFIX = "-future"
 _FOLDER = re.compile(r"([a-zA-Z0-9._-]+)-(0|[1-9][0-9]{0,9})")
 _LONGEST_NAME = 255
 _LOST_ERRORS = {errno.EIO, errno.EROFS, errno.ENODEV, errno.ENXIO, errno.ESTALE, errno.EUCLEAN, errno.ENOTCONN, errno.EREMOTEIO}
-_FULL_ERRORS = {errno.ENOSPC, errno.EDQUOT}
-_READ_ONLY_ERRORS = {errno.EBADF, errno.EACCES, errno.EPERM}
 _FILE_LOCK = Struct("hhqqi4x")
 """Linux's struct flock: type, whence, start, length, who holds it."""
 
@@ -319,21 +318,9 @@ def is_lost(path: str, error: OSError) -> bool:
 
     A file that could be opened for reading alone is written to with EBADF; whether the directory is read-only, it says itself.
     """
-    if error.errno in _READ_ONLY_ERRORS:
+    if error.errno in READ_ONLY_ERRORS:
         return not os.access(path, os.W_OK)
     return error.errno in _LOST_ERRORS
-
-
-def explain_disk_error(error: OSError) -> tuple[str, str]:
-    """What an error of the file system means, and what the operator can do.
-
-    A file that may be read but not written is opened for reading alone; a write to it fails with EBADF.
-    """
-    if error.errno in _READ_ONLY_ERRORS:
-        return "No permission to write", "Give the broker's user permission to write the folder and the files in it, and restart"
-    if error.errno in _FULL_ERRORS:
-        return "The disk is full", "Free some space; appends succeed again once there is room"
-    return "The disk failed", "Check the disk, then restart the broker"
 
 
 def read_boot_id() -> str | None:

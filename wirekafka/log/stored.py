@@ -22,7 +22,7 @@ from wirekafka.config import LogConfig
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.log.checkpoint import PARTITION_METADATA
 from wirekafka.log.context import LogContext
-from wirekafka.log.directory import explain_disk_error
+from wirekafka.log.disk_errors import explain_disk_error
 from wirekafka.log.epochs import FILE_NAME as EPOCHS_FILE
 from wirekafka.log.epochs import EpochEnd
 from wirekafka.log.positions import BadBatchError
