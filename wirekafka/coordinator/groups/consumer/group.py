@@ -10,7 +10,7 @@ Rules of this file: `apply` takes over what a record says, live and at the start
     Invariant: `partition_epochs` has each partition that a member may be reading (assigned or to be revoked), with that
         member's epoch; so a partition that is not there is free. No partition has two such members.
     Invariant: `static_members` maps the instance id of each static member to its id.
-    Invariant: `topic_names`, `regexes` and `assignors` count the members, `regex_topics` the resolved regular expressions.
+    Invariant: `regexes` and `assignors` count the members, `regex_topics` the resolved regular expressions.
 
 Source: ConsumerGroup, ModernGroup of Apache Kafka 4.3; KIP-848, KIP-1251 (offsets committed with an older epoch).
 """
@@ -31,6 +31,7 @@ from wirekafka.coordinator.groups.consumer.records import (
     TargetEpochRecord,
     TargetRecord,
 )
+from wirekafka.coordinator.groups.modern.group import ModernGroup
 from wirekafka.coordinator.groups.modern.subscriptions import Counts, count_in, count_out
 from wirekafka.coordinator.groups.modern.topics import Partitions, TopicImage
 from wirekafka.coordinator.groups.records import CommittedOffset, CoordinatorRecord
@@ -40,65 +41,35 @@ from wirekafka.errors import ErrorCode, KafkaError
 
 CONSUMER_PROTOCOL_TYPE = "consumer"
 
-FIRST_EPOCH = 1
-"""The epoch of a group before its first member; of its target before the first one."""
-
 NO_EPOCH = -1
 
 
-class ConsumerGroup:
-    """A group; see the module's invariants.
+class ConsumerGroup(ModernGroup[ConsumerMember]):
+    """A consumer group; see the module's invariants, and `ModernGroup` for what it has in common with a share group.
 
     Attributes:
-        partition: the partition of __consumer_offsets that holds it.
-        group_epoch: as it is by the log.
-        metadata_hash: over the topics to which its members subscribe, as they were at this epoch.
-        assignment_epoch: the epoch for which `targets` were computed.
-        assignment_timestamp_ms: when they were; 0 if never, or by an older Kafka.
-        targets: what each member is to have.
-        resolved: the topics that match the members' regular expressions, as far as they were looked for, the oldest look first.
-        has_partition_metadata: there is a record of it by an older Kafka.
-        refreshed: the revision of the topics that were compared with the metadata hash last, and the group epoch which that
-            came to; if the group did not reach it, they are compared again.
-        image: the topics, by whose ids partitions are known.
+        static_members: the member id of each static member, by its instance id.
+        resolved: the topics that match the members' regular expressions, the oldest lookup first.
+        has_partition_metadata: the log has a record of it that an older Kafka wrote.
     """
 
     __slots__ = (
-        "assignment_epoch",
-        "assignment_timestamp_ms",
+        "_regex_revision",
         "assignors",
         "classic_count",
         "classic_protocols",
-        "group_epoch",
-        "group_id",
         "has_partition_metadata",
-        "image",
-        "members",
-        "metadata_hash",
-        "partition",
         "partition_epochs",
-        "refreshed",
         "regex_topics",
         "regexes",
         "resolved",
         "static_members",
-        "targets",
-        "topic_names",
     )
 
     def __init__(self, group_id: str, partition: int, image: TopicImage) -> None:
-        self.group_id = group_id
-        self.partition = partition
-        self.image = image
-        self.group_epoch = FIRST_EPOCH
-        self.metadata_hash = 0
-        self.assignment_epoch = FIRST_EPOCH
-        self.assignment_timestamp_ms = 0
-        self.members: dict[str, ConsumerMember] = {}
+        super().__init__(group_id, partition, image)
         self.static_members: dict[str, str] = {}
-        self.targets: dict[str, Partitions] = {}
         self.partition_epochs: dict[bytes, dict[int, int]] = {}
-        self.topic_names: Counts = {}
         self.regexes: Counts = {}
         self.regex_topics: Counts = {}
         self.resolved: dict[str, ResolvedRegex] = {}
@@ -106,7 +77,7 @@ class ConsumerGroup:
         self.classic_count = 0
         self.classic_protocols: Counts = {}
         self.has_partition_metadata = False
-        self.refreshed = (0, 0)
+        self._regex_revision = 0
 
     @property
     def group_type(self) -> str:
@@ -119,11 +90,6 @@ class ConsumerGroup:
         return CONSUMER_PROTOCOL_TYPE
 
     @property
-    def is_empty(self) -> bool:
-        """Whether it has no members."""
-        return not self.members
-
-    @property
     def state_name(self) -> str:
         """Its state, which follows from its epochs and its members' states."""
         if not self.members:
@@ -133,18 +99,6 @@ class ConsumerGroup:
         if all(member.is_reconciled_to(self.assignment_epoch) for member in self.members.values()):
             return "Stable"
         return "Reconciling"
-
-    def member(self, member_id: str) -> ConsumerMember:
-        """The member of this id.
-
-        Raises:
-            KafkaError: UNKNOWN_MEMBER_ID.
-        """
-        member = self.members.get(member_id)
-        if member is None:
-            message = f"Member {member_id} is not a member of group {self.group_id}."
-            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, message)
-        return member
 
     def static_member(self, instance_id: str | None) -> ConsumerMember | None:
         """The static member of this name."""
@@ -173,23 +127,18 @@ class ConsumerGroup:
             for partition in partitions
         )
 
-    @property
-    def is_refresh_due(self) -> bool:
-        """Whether topics may have changed since they were compared with the metadata hash."""
-        revision, group_epoch = self.refreshed
-        return revision != self.image.revision or self.group_epoch < group_epoch
-
-    def can_assign(self, now_ms: int, interval_ms: int) -> bool:
-        """Whether the last target is old enough for the next one, so that members that join together are assigned together.
-
-        Source: KIP-1263.
-        """
-        last_ms = self.assignment_timestamp_ms
-        return not last_ms or not interval_ms or now_ms >= last_ms + interval_ms
-
     def is_subscribed_to(self, topic: str) -> bool:
         """Whether members subscribe to a topic, by its name or by a regular expression."""
-        return topic in self.topic_names or topic in self.regex_topics
+        return topic in self.subscriptions or topic in self.regex_topics
+
+    @property
+    def topics_revision(self) -> object:
+        """Equal as long as the topics to which the members subscribe, by name or by regular expression, are the same."""
+        return self.subscriptions.revision, self._regex_revision
+
+    def topics(self) -> set[str]:
+        """The names of the topics to which the members subscribe, by name or by regular expression."""
+        return {*self.subscriptions, *self.regex_topics}
 
     def check_commit(self, request: CommitRequest, *, is_transactional: bool) -> None:
         """Whether offsets may be committed by who asks.
@@ -304,6 +253,7 @@ class ConsumerGroup:
             record.member_id,
             replace(
                 said,
+                subscribed_topic_names=self.subscriptions.share(said.subscribed_topic_names),
                 member_epoch=known.member_epoch,
                 previous_member_epoch=known.previous_member_epoch,
                 state=known.state,
@@ -334,6 +284,7 @@ class ConsumerGroup:
         )
 
     def _apply_regex(self, record: RegexRecord) -> None:
+        self._regex_revision += 1
         known = self.resolved.pop(record.regex, None)
         if known is not None:
             count_out(self.regex_topics, known.topics)
@@ -364,7 +315,10 @@ class ConsumerGroup:
             self.static_members[new.instance_id] = member_id
 
     def _count_subscriptions(self, member: ConsumerMember, count: Callable[[Counts, Iterable[str]], None]) -> None:
-        count(self.topic_names, member.subscribed_topic_names)
+        if count is count_in:
+            self.subscriptions.add(member.subscribed_topic_names)
+        else:
+            self.subscriptions.remove(member.subscribed_topic_names)
         if member.subscribed_topic_regex:
             count(self.regexes, (member.subscribed_topic_regex,))
         if member.server_assignor is not None:

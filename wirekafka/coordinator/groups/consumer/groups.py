@@ -7,7 +7,7 @@ Source: GroupMetadataManager (getOrMaybeCreatePersistedConsumerGroup, replay, on
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any
 
 from wirekafka.coordinator.effects import Effects
@@ -134,6 +134,19 @@ class ConsumerGroups:
         """Whether a target is to be computed for the group epoch, by the next member that joins again."""
         interval_ms = self.times_of(group.group_id).assignment_interval_ms
         return group.assignment_epoch < group.group_epoch and group.can_assign(now_ms, interval_ms)
+
+    def hash_without(self, group: ConsumerGroup, leaving: Sequence[ConsumerMember], ended_regexes: Set[str]) -> int:
+        """The hash over the topics to which the members subscribe once these members have left.
+
+        Args:
+            ended_regexes: the regular expressions to which no other member subscribes.
+        """
+        names = group.subscriptions.topics_after([member.subscribed_topic_names for member in leaving])
+        if names is None and not ended_regexes:
+            return group.current_hash(self._hashes)
+        topics = {*group.subscriptions} if names is None else names
+        found = (resolved.topics for regex, resolved in group.resolved.items() if regex not in ended_regexes)
+        return self.metadata_hash(topics.union(*found))
 
     def metadata_hash(self, topics: set[str]) -> int:
         """The hash over those of the topics that exist."""

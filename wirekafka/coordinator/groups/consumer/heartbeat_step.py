@@ -140,7 +140,7 @@ class HeartbeatStep:
         is_resolved_anew = self._resolved is not group.resolved
         if not (has_subscription_changed or is_resolved_anew or group.is_refresh_due):
             return
-        metadata_hash = self._hashes.of_topics(self._topics_of_all())
+        metadata_hash = self._metadata_hash()
         if has_subscription_changed or metadata_hash != group.metadata_hash or self._have_regex_topics_changed():
             self._group_epoch += 1
             self._out.records.append(GroupEpochRecord(group.group_id, self._group_epoch, metadata_hash))
@@ -149,11 +149,14 @@ class HeartbeatStep:
         if group.has_partition_metadata:
             self._out.records.append(PartitionMetadataRecord(group.group_id))
 
-    def _topics_of_all(self) -> set[str]:
-        names: Counts = dict(self._group.topic_names)
-        count_in(names, self.updated.subscribed_topic_names)
-        count_out(names, self._member.subscribed_topic_names)
-        return {*names, *_topics_of(self._resolved.values())}
+    def _metadata_hash(self) -> int:
+        """The hash over the topics to which the members subscribe after this step."""
+        group = self._group
+        names = group.subscriptions.topics_after([self._member.subscribed_topic_names], [self.updated.subscribed_topic_names])
+        if names is None and self._resolved is group.resolved:
+            return group.current_hash(self._hashes)
+        named = {*group.subscriptions} if names is None else names
+        return self._hashes.of_topics(named | _topics_of(self._resolved.values()))
 
     def _have_regex_topics_changed(self) -> bool:
         """Whether members that subscribe by an expression have other topics now, be they new or gone.

@@ -170,8 +170,10 @@ class Migration:
         if not leaving:
             return
         gone = {member.member_id for member in leaving}
-        left = [member for member in group.members.values() if member.member_id not in gone]
-        if left and all(member.is_classic for member in left) and self._can_downgrade(group, len(left)):
+        left_count = len(group.members) - len(gone)
+        left_classic_count = group.classic_count - sum(member.is_classic for member in leaving)
+        if 0 < left_count == left_classic_count and self._can_downgrade(group, left_count):
+            left = [member for member in group.members.values() if member.member_id not in gone]
             reason = "a member has left that was the last to use the consumer protocol"
             self._downgrade(group, self._classic_group(group, left, None, now_ms), None, reason, out)
             return
@@ -182,7 +184,7 @@ class Migration:
                 MemberRecord(group.group_id, member_id, None),
             ]
         out.records += self._end_regexes(group, leaving)
-        metadata_hash = self._groups.metadata_hash(_topics_without(group, leaving))
+        metadata_hash = self._groups.hash_without(group, leaving, _ended_regexes(group, leaving))
         out.records.append(GroupEpochRecord(group.group_id, group.group_epoch + 1, metadata_hash))
         log.info("Group epoch begins", group=group.group_id, epoch=group.group_epoch + 1)
 
@@ -196,7 +198,8 @@ class Migration:
         out.then = decided
 
     def _end_regexes(self, group: ConsumerGroup, leaving: Sequence[ConsumerMember]) -> list[ConsumerRecord]:
-        return [RegexRecord(group.group_id, regex, None) for regex in group.resolved if regex in _ended_regexes(group, leaving)]
+        ended = _ended_regexes(group, leaving)
+        return [RegexRecord(group.group_id, regex, None) for regex in group.resolved if regex in ended]
 
     def can_downgrade_with(self, group: ConsumerGroup, replaced: ConsumerMember | None) -> bool:
         """Whether the group is a classic one once a classic member has taken the place of this one."""
@@ -337,11 +340,3 @@ def _ended_regexes(group: ConsumerGroup, leaving: Sequence[ConsumerMember]) -> s
     regexes: Counts = dict(group.regexes)
     count_out(regexes, (member.subscribed_topic_regex for member in leaving if member.subscribed_topic_regex))
     return group.regexes.keys() - regexes.keys()
-
-
-def _topics_without(group: ConsumerGroup, leaving: Sequence[ConsumerMember]) -> set[str]:
-    names: Counts = dict(group.topic_names)
-    for member in leaving:
-        count_out(names, member.subscribed_topic_names)
-    ended = _ended_regexes(group, leaving)
-    return {*names}.union(*(found.topics for regex, found in group.resolved.items() if regex not in ended))

@@ -1,29 +1,100 @@
-"""How many members subscribe to what, counted as they come and go.
+"""The topics to which the members of a group subscribe, counted as members join, leave and subscribe anew.
 
-Rule of this file: what nobody subscribes to is not in the counts.
+Theory of operation: most members of a group subscribe to the same topics. So the members are counted for each subscription, and
+the subscriptions for each topic: a member that joins or leaves costs O(1) as long as another member has the same subscription.
+
+Rule of this file: a topic or a subscription without subscribers is not in the counts.
 
 Source: SubscriptionCount, ModernGroup.subscribedTopicNames.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 Counts = dict[str, int]
 """The number of subscribers by what they subscribe to."""
 
+TopicNames = frozenset[str]
+"""The names of the topics to which a member subscribes."""
+
 
 def count_in(counts: Counts, names: Iterable[str]) -> None:
-    """One more subscribes to each of the names."""
+    """Adds one subscriber to each of the names."""
     for name in names:
         counts[name] = counts.get(name, 0) + 1
 
 
 def count_out(counts: Counts, names: Iterable[str]) -> None:
-    """One less subscribes to each of the names."""
+    """Removes one subscriber from each of the names."""
     for name in names:
         left = counts[name] - 1
         if left:
             counts[name] = left
         else:
             del counts[name]
+
+
+class Subscriptions:
+    """The subscriptions of a group's members by name.
+
+    Attributes:
+        revision: grows with each change of the set of topics.
+    """
+
+    __slots__ = ("_member_counts", "_shared", "_subscription_counts", "revision")
+
+    def __init__(self) -> None:
+        self.revision = 0
+        self._member_counts: dict[TopicNames, int] = {}
+        self._shared: dict[TopicNames, TopicNames] = {}
+        self._subscription_counts: Counts = {}
+
+    def __contains__(self, topic: object) -> bool:
+        return topic in self._subscription_counts
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._subscription_counts)
+
+    def share(self, names: TopicNames) -> TopicNames:
+        """The object by which an equal subscription is known already, which makes comparisons cheap; else the argument."""
+        return self._shared.get(names, names)
+
+    def add(self, names: TopicNames) -> None:
+        """Counts a member with this subscription."""
+        count = self._member_counts.get(names, 0)
+        self._member_counts[names] = count + 1
+        if not count:
+            self._shared[names] = names
+            self.revision += 1
+            count_in(self._subscription_counts, names)
+
+    def remove(self, names: TopicNames) -> None:
+        """Ends to count a member with this subscription."""
+        count = self._member_counts[names] - 1
+        if count:
+            self._member_counts[names] = count
+            return
+        del self._member_counts[names]
+        del self._shared[names]
+        self.revision += 1
+        count_out(self._subscription_counts, names)
+
+    def topics_after(self, removed: Iterable[TopicNames], added: Iterable[TopicNames] = ()) -> set[str] | None:
+        """The topics once these subscriptions are removed and added; None if the subscriptions stay the same ones."""
+        changes: dict[TopicNames, int] = {}
+        for names in removed:
+            changes[names] = changes.get(names, 0) - 1
+        for names in added:
+            changes[names] = changes.get(names, 0) + 1
+        known = self._member_counts
+        begun = [names for names, change in changes.items() if change > 0 and names not in known]
+        ended = [names for names, change in changes.items() if change < 0 and known.get(names, 0) + change == 0]
+        if not begun and not ended:
+            return None
+        counts = dict(self._subscription_counts)
+        for names in begun:
+            count_in(counts, names)
+        for names in ended:
+            count_out(counts, names)
+        return {*counts}

@@ -4,18 +4,18 @@ Theory of operation: as in a consumer group (KIP-848), the group epoch grows whe
 when a topic changes; the target is computed for a group epoch; each member comes to it with its next heartbeat. Since several
 members may have the same partition, nobody has to give anything up first, and no member is ever in between.
 
-Rules of this file: `apply` takes over what a record says, live and at the start alike; nothing else changes what is persisted.
-    Invariant: `topic_names` counts the members that subscribe to each topic.
+Rule of this file: `apply` takes over what a record says, live and at the start alike; nothing else changes what is persisted.
 
 Source: ShareGroup, ModernGroup of Apache Kafka 4.3; KIP-932.
 """
 
 from __future__ import annotations
 
+from collections.abc import Container, Iterable
 from dataclasses import replace
 
-from wirekafka.coordinator.groups.modern.subscriptions import Counts, count_in, count_out
-from wirekafka.coordinator.groups.modern.topics import Partitions
+from wirekafka.coordinator.groups.modern.group import FIRST_EPOCH, ModernGroup
+from wirekafka.coordinator.groups.modern.topics import TopicImage
 from wirekafka.coordinator.groups.records import CommittedOffset, CoordinatorRecord
 from wirekafka.coordinator.groups.requests import CommitRequest
 from wirekafka.coordinator.groups.share.records import (
@@ -34,50 +34,23 @@ from wirekafka.errors import ErrorCode, KafkaError
 
 SHARE_PROTOCOL_TYPE = "share"
 
-FIRST_EPOCH = 1
-"""The epoch of a group before its first member; of its target before the first one."""
 
-
-class ShareGroup:
-    """A group; see the module's invariants.
+class ShareGroup(ModernGroup[ShareMember]):
+    """A share group; see `ModernGroup` for what it has in common with a consumer group.
 
     Attributes:
-        partition: the partition of __consumer_offsets that holds it.
-        metadata_hash: over the topics to which its members subscribe, as they were at this epoch.
-        assignment_epoch: the epoch for which `targets` were computed.
-        assignment_timestamp_ms: when they were; 0 if never.
-        targets: what each member is to have.
         initialized: the partitions whose state is in __share_group_state, so that they can be assigned.
-        refreshed: the revision of the topics that were compared with the metadata hash last, and the group epoch which that
-            came to; if the group did not reach it, they are compared again.
+        change_count: grows with each record of the group.
     """
 
-    __slots__ = (
-        "assignment_epoch",
-        "assignment_timestamp_ms",
-        "group_epoch",
-        "group_id",
-        "initialized",
-        "members",
-        "metadata_hash",
-        "partition",
-        "refreshed",
-        "targets",
-        "topic_names",
-    )
+    __slots__ = ("_is_assignment_pending", "_uninitialized", "change_count", "initialized")
 
-    def __init__(self, group_id: str, partition: int) -> None:
-        self.group_id = group_id
-        self.partition = partition
-        self.group_epoch = FIRST_EPOCH
-        self.metadata_hash = 0
-        self.assignment_epoch = FIRST_EPOCH
-        self.assignment_timestamp_ms = 0
-        self.members: dict[str, ShareMember] = {}
-        self.targets: dict[str, Partitions] = {}
-        self.topic_names: Counts = {}
+    def __init__(self, group_id: str, partition: int, image: TopicImage) -> None:
+        super().__init__(group_id, partition, image)
         self.initialized: InitializedTopics = {}
-        self.refreshed = (0, 0)
+        self.change_count = 0
+        self._is_assignment_pending: tuple[object, bool] = (None, False)
+        self._uninitialized: tuple[object, InitializedTopics] = (None, {})
 
     @property
     def group_type(self) -> str:
@@ -93,11 +66,6 @@ class ShareGroup:
     def state_name(self) -> str:
         """Whether it has members: there is nothing in between."""
         return "Stable" if self.members else "Empty"
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether it has no members."""
-        return not self.members
 
     def check_commit(self, request: CommitRequest, *, is_transactional: bool) -> None:
         """Nobody commits offsets to a share group.
@@ -135,10 +103,6 @@ class ShareGroup:
         if self.members:
             raise KafkaError(ErrorCode.NON_EMPTY_GROUP, "The group is not empty.")
 
-    def is_subscribed_to(self, topic: str) -> bool:
-        """Whether members may be reading the topic."""
-        return topic in self.topic_names
-
     def offset_age_starts_ms(self, offset: CommittedOffset) -> int | None:
         """It has no committed offsets that could expire."""
         return None
@@ -158,29 +122,62 @@ class ShareGroup:
         records.append(ShareGroupEpochRecord(group_id, None))
         return records
 
-    def member(self, member_id: str) -> ShareMember:
-        """The member of this id.
+    def uninitialized(self, names: Iterable[str] = ()) -> InitializedTopics:
+        """The partitions to which the group subscribes, and those of the topics named here, that have no state yet.
 
-        Raises:
-            KafkaError: UNKNOWN_MEMBER_ID.
+        The ones of the group are remembered until a topic or the group changes.
         """
-        member = self.members.get(member_id)
-        if member is None:
-            message = f"Member {member_id} is not a member of group {self.group_id}."
-            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, message)
-        return member
+        key = (self.image.revision, self.change_count)
+        if self._uninitialized[0] != key:
+            self._uninitialized = key, self._uninitialized_of(self.subscriptions)
+        missing = self._uninitialized[1]
+        added = [name for name in names if name not in self.subscriptions]
+        return missing | self._uninitialized_of(added) if added else missing
 
-    def names_with(self, member: ShareMember | None, updated: ShareMember | None) -> Counts:
-        """The subscriptions as they are once a member is as it says it is now."""
-        counts = dict(self.topic_names)
-        if member is not None and member.member_id in self.members:
-            count_out(counts, self.members[member.member_id].subscribed_topic_names)
-        if updated is not None:
-            count_in(counts, updated.subscribed_topic_names)
-        return counts
+    def _uninitialized_of(self, names: Iterable[str]) -> InitializedTopics:
+        missing: InitializedTopics = {}
+        for name in names:
+            topic = self.image.find(name)
+            if topic is None:
+                continue
+            _, known = self.initialized.get(topic.topic_id, (name, frozenset[int]()))
+            if len(known) < len(topic.partitions):
+                missing[topic.topic_id] = name, frozenset(range(len(topic.partitions))) - known
+        return missing
+
+    def is_assignment_pending(self, initialized: InitializedTopics, names: Container[str] | None) -> bool:
+        """Whether a partition that has state and a subscriber is in no member's target.
+
+        The answer for the group as it is, is remembered until a topic or the group changes.
+
+        Args:
+            initialized: the partitions that have state, with those that get it in this step.
+            names: the topics to which the members subscribe after this step; None if they are the group's own.
+
+        Source: GroupMetadataManager.initializedAssignmentPending.
+        """
+        if not self.members:
+            return False
+        if names is not None or initialized is not self.initialized:
+            return self._has_unassigned(initialized, self.subscriptions if names is None else names)
+        key = (self.image.revision, self.change_count)
+        if self._is_assignment_pending[0] != key:
+            self._is_assignment_pending = key, self._has_unassigned(initialized, self.subscriptions)
+        return self._is_assignment_pending[1]
+
+    def _has_unassigned(self, initialized: InitializedTopics, names: Container[str]) -> bool:
+        targeted: dict[bytes, set[int]] = {}
+        for target in self.targets.values():
+            for topic_id, partitions in target.items():
+                targeted.setdefault(topic_id, set()).update(partitions)
+        return any(
+            name in names and targeted.get(topic_id, set()) != partitions and self.image.find_by_id(topic_id) is not None
+            for topic_id, (name, partitions) in initialized.items()
+        )
 
     def apply(self, record: ShareGroupRecord) -> None:
-        """Takes over what a record says, but for the group's end."""
+        """Takes over a record of the group, except the tombstone of the group itself."""
+        self.change_count += 1
         match record:
             case ShareMemberRecord():
                 self._apply_member(record)
@@ -203,18 +200,19 @@ class ShareGroup:
     def _apply_member(self, record: ShareMemberRecord) -> None:
         former = self.members.get(record.member_id)
         if former is not None:
-            count_out(self.topic_names, former.subscribed_topic_names)
+            self.subscriptions.remove(former.subscribed_topic_names)
         if record.member is None:
             self.members.pop(record.member_id, None)
             return
         said = record.member
-        count_in(self.topic_names, said.subscribed_topic_names)
+        names = self.subscriptions.share(said.subscribed_topic_names)
+        self.subscriptions.add(names)
         self.members[record.member_id] = replace(
             former or ShareMember(record.member_id),
             rack_id=said.rack_id,
             client_id=said.client_id,
             client_host=said.client_host,
-            subscribed_topic_names=said.subscribed_topic_names,
+            subscribed_topic_names=names,
         )
 
     def _apply_current(self, record: ShareCurrentRecord) -> None:

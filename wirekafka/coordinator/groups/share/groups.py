@@ -46,7 +46,6 @@ from wirekafka.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from wirekafka.config import GroupConfig
-    from wirekafka.coordinator.groups.modern.subscriptions import Counts
     from wirekafka.coordinator.groups.modern.topics import MetadataHashes, Partitions, TopicImage
     from wirekafka.coordinator.groups.records import Decoder
     from wirekafka.coordinator.groups.types import Group
@@ -144,7 +143,7 @@ class ShareGroups:
         if group is None:
             if _is_tombstone(record):
                 return
-            group = ShareGroup(record.group_id, self._partition_of(record.group_id))
+            group = ShareGroup(record.group_id, self._partition_of(record.group_id), self._image)
             self._groups[record.group_id] = group
         group.apply(record)
 
@@ -174,7 +173,7 @@ class ShareGroups:
         """
         if group_id in self._groups:
             return self.group(group_id)
-        return ShareGroup(group_id, self._partition_of(group_id))
+        return ShareGroup(group_id, self._partition_of(group_id), self._image)
 
     def all(self) -> list[ShareGroup]:
         """Every share group."""
@@ -221,15 +220,7 @@ class ShareGroups:
         group, _ = self.check(request)
         if request.member_epoch == LEAVE_EPOCH:
             return {}
-        missing: InitializedTopics = {}
-        for name in {*group.topic_names, *(request.subscribed_topic_names or ())}:
-            topic = self._image.find(name)
-            if topic is None:
-                continue
-            _, known = group.initialized.get(topic.topic_id, (name, frozenset()))
-            if len(known) < len(topic.partitions):
-                missing[topic.topic_id] = name, frozenset(range(len(topic.partitions))) - known
-        return missing
+        return group.uninitialized(request.subscribed_topic_names or ())
 
     def heartbeat(
         self, request: ShareHeartbeat, initialized: InitializedTopics, now_ms: int
@@ -262,23 +253,16 @@ class ShareGroups:
         )
         return result, out
 
-    def hash_of(self, names: Iterable[str]) -> int:
-        """The hash over the topics of these names."""
-        return self._hashes.of_topics(set(names))
+    def hash_after(self, group: ShareGroup, member: ShareMember, updated: ShareMember | None) -> int:
+        """The hash over the topics to which the members subscribe once a member is `updated`; None: once it has left."""
+        added = [] if updated is None else [updated.subscribed_topic_names]
+        names = group.subscriptions.topics_after([member.subscribed_topic_names], added)
+        return group.current_hash(self._hashes) if names is None else self._hashes.of_topics(names)
 
     def topic_ids(self, names: Iterable[str]) -> frozenset[bytes]:
         """The ids of those of the topics that exist."""
         found = (self._image.find(name) for name in names)
         return frozenset(topic.topic_id for topic in found if topic is not None)
-
-    def is_topic(self, topic_id: bytes) -> bool:
-        """Whether there is a topic of this id."""
-        return self._image.find_by_id(topic_id) is not None
-
-    @property
-    def revision(self) -> int:
-        """Another number whenever topics have changed."""
-        return self._image.revision
 
     def assignment_interval_ms(self, group_id: str) -> int:
         """How long a group's target stays at least."""
@@ -312,12 +296,11 @@ class ShareGroups:
             return after
 
         out.then = decided
-        names = group.names_with(member, None)
         out.records += [
             ShareCurrentRecord(group_id, member_id, None),
             ShareTargetRecord(group_id, member_id, None),
             ShareMemberRecord(group_id, member_id, None),
-            ShareGroupEpochRecord(group_id, group.group_epoch + 1, self.hash_of(names)),
+            ShareGroupEpochRecord(group_id, group.group_epoch + 1, self.hash_after(group, member, None)),
         ]
 
 
@@ -344,7 +327,7 @@ class _Turn:
         self._groups = groups
         self._group = group
         self._member = member
-        self._initialized = _joined(group.initialized, initialized)
+        self._initialized = _joined(group.initialized, initialized) if initialized else group.initialized
         self._is_initialized_anew = bool(initialized)
         self._now_ms = now_ms
         self._out = out
@@ -359,40 +342,25 @@ class _Turn:
             must_bump = self.updated.subscribed_topic_names != self._member.subscribed_topic_names
         if self._is_initialized_anew:
             self._out.records.append(StatePartitionsRecord(group_id, self._initialized))
-        names = group.names_with(self._member, self.updated)
-        must_bump |= group.assignment_epoch >= group.group_epoch and self._is_assignment_pending(names)
-        group_epoch = self._update_epoch(names, must_bump=must_bump)
+        if group.assignment_epoch >= group.group_epoch:
+            names = group.subscriptions.topics_after([self._member.subscribed_topic_names], [self.updated.subscribed_topic_names])
+            must_bump |= group.is_assignment_pending(self._initialized, names)
+        group_epoch = self._update_epoch(must_bump=must_bump)
         target_epoch, target = self._update_target(group_epoch)
         self._reconcile(target_epoch, target, has_changed=group_epoch != group.group_epoch)
 
-    def _is_assignment_pending(self, names: Counts) -> bool:
-        """Whether nobody is to have a partition, though somebody subscribes to it and there is state of it.
-
-        Source: GroupMetadataManager.initializedAssignmentPending.
-        """
-        if not self._group.members:
-            return False
-        targeted: dict[bytes, set[int]] = {}
-        for target in self._group.targets.values():
-            for topic_id, partitions in target.items():
-                targeted.setdefault(topic_id, set()).update(partitions)
-        return any(
-            name in names and targeted.get(topic_id, set()) != partitions and self._groups.is_topic(topic_id)
-            for topic_id, (name, partitions) in self._initialized.items()
-        )
-
-    def _update_epoch(self, names: Counts, *, must_bump: bool) -> int:
+    def _update_epoch(self, *, must_bump: bool) -> int:
         """The group's epoch after this turn."""
         group, groups = self._group, self._groups
-        if not must_bump and (group.refreshed[0] == groups.revision and group.refreshed[1] <= group.group_epoch):
+        if not must_bump and not group.is_refresh_due:
             return group.group_epoch
-        metadata_hash = groups.hash_of(names)
+        metadata_hash = groups.hash_after(group, self._member, self.updated)
         group_epoch = group.group_epoch
         if must_bump or metadata_hash != group.metadata_hash:
             group_epoch += 1
             self._out.records.append(ShareGroupEpochRecord(group.group_id, group_epoch, metadata_hash))
             log.info("New epoch of a share group", group=group.group_id, epoch=group_epoch)
-        group.refreshed = groups.revision, group_epoch
+        group.refreshed = group.image.revision, group_epoch
         return group_epoch
 
     def _update_target(self, group_epoch: int) -> tuple[int, Partitions]:
@@ -403,8 +371,7 @@ class _Turn:
         if group.assignment_epoch >= group_epoch:
             return last
         interval_ms = groups.assignment_interval_ms(group.group_id)
-        is_too_soon = group.assignment_timestamp_ms and self._now_ms < group.assignment_timestamp_ms + interval_ms
-        if is_too_soon:
+        if not group.can_assign(self._now_ms, interval_ms):
             return last
         members = dict(group.members)
         members[member_id] = self.updated

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from wirekafka.coordinator.effects import Effects
 from wirekafka.coordinator.groups.consumer.heartbeat_step import RECORDS_AT_ONCE
 from wirekafka.coordinator.groups.consumer.member import ConsumerMember
 from wirekafka.coordinator.groups.consumer.records import MemberRecord
 from wirekafka.coordinator.groups.consumer.requests import ConsumerHeartbeat
 from wirekafka.coordinator.groups.consumer.settings import ConsumerSettings, GroupTimes
+from wirekafka.coordinator.groups.consumer.timers import MemberExpired
+from wirekafka.coordinator.groups.modern.topics import MetadataHashes
+from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.tests.coordinator.groups.consumer.world import ConsumerWorld
 
 
@@ -111,3 +116,38 @@ def test_records_are_one_batch_unless_they_are_too_many() -> None:
     effects = stage.steps_of(stage.joins("m", "a"))
     assert len(effects.records) > RECORDS_AT_ONCE
     assert not effects.is_atomic
+
+
+def test_members_of_one_subscription_expire_without_a_look_at_its_topics(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = ConsumerWorld(times=GroupTimes(assignment_interval_ms=1_000_000))
+    names = [f"t{number}" for number in range(10)]
+    for name in names:
+        world.image.put(name, 1)
+    for number in range(5):
+        world.heartbeat(
+            ConsumerHeartbeat("g", f"m{number}", 0, rebalance_timeout_ms=1, subscribed_topic_names=list(names), owned={})
+        )
+    world.pass_time(0)
+    monkeypatch.setattr(MetadataHashes, "of_topics", lambda *_: pytest.fail("the topics are hashed again"))
+    for number in range(4):
+        _, effects = world.coordinator.on_timer(MemberExpired("g", f"m{number}"), world.now_ms)
+        world.run(effects)
+    group = world.consumer_group("g")
+    assert group is not None
+    assert list(group.members) == ["m4"]
+
+
+def test_member_two_epochs_behind_is_fenced_though_it_owns_nothing_that_it_may_not() -> None:
+    stage = Stage()
+    epochs = [stage.heartbeat(stage.joins("m", "a")).member_epoch]
+    for partition_count in (5, 6):
+        stage.image.put("a", partition_count)
+        epochs.append(stage.heartbeat(ConsumerHeartbeat("g", "m", epochs[-1])).member_epoch)
+    assert epochs == [2, 3, 4]
+    topic = stage.image.find("a")
+    assert topic is not None
+    owned = {topic.topic_id: [0, 1]}
+    assert stage.heartbeat(ConsumerHeartbeat("g", "m", 3, owned=owned)).member_epoch == 4
+    with pytest.raises(KafkaError) as raised:
+        stage.heartbeat(ConsumerHeartbeat("g", "m", 2, owned=owned))
+    assert raised.value.code is ErrorCode.FENCED_MEMBER_EPOCH

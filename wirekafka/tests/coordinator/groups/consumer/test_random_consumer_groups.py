@@ -21,6 +21,7 @@ from wirekafka.coordinator.groups.consumer.member import ConsumerMember
 from wirekafka.coordinator.groups.consumer.requests import ConsumerHeartbeat
 from wirekafka.coordinator.groups.consumer.settings import GroupTimes
 from wirekafka.coordinator.groups.consumer.timers import session_timer
+from wirekafka.coordinator.groups.modern.group import ModernGroup
 from wirekafka.coordinator.groups.modern.topics import Partitions
 from wirekafka.coordinator.groups.requests import (
     HeartbeatRequest,
@@ -305,7 +306,7 @@ class ConsumerGroups(RuleBasedStateMachine):
         members = group.members.values()
         assert group.static_members == {m.instance_id: m.member_id for m in members if m.instance_id is not None}
         assert group.classic_count == sum(member.is_classic for member in members)
-        assert group.topic_names.keys() == {name for member in members for name in member.subscribed_topic_names}
+        assert {*group.subscriptions} == {name for member in members for name in member.subscribed_topic_names}
         assert group.regexes.keys() == {m.subscribed_topic_regex for m in members if m.subscribed_topic_regex}
         assert group.resolved.keys() <= group.regexes.keys()
         assert group.targets.keys() <= group.members.keys()
@@ -314,8 +315,9 @@ class ConsumerGroups(RuleBasedStateMachine):
     def hash_is_that_of_what_members_read(self) -> None:
         group = self.group
         if group is not None and not group.is_refresh_due:
-            topics = group.topic_names.keys() | group.regex_topics.keys()
+            topics = {*group.subscriptions, *group.regex_topics}
             assert group.metadata_hash == self.world.image.hashes.of_topics(topics)
+            assert group.current_hash(self.world.image.hashes) == group.metadata_hash
 
     @invariant()
     def every_member_has_a_session(self) -> None:
@@ -363,8 +365,9 @@ def state_of(group: ConsumerGroup | None) -> object:
     """Everything of a group that must outlive the broker, and what follows from it."""
     if group is None:
         return None
-    skipped = {"image", "refreshed", "partition"}
-    return {name: getattr(group, name) for name in ConsumerGroup.__slots__ if name not in skipped}
+    skipped = {"image", "refreshed", "partition", "subscriptions", "_known_hash", "_regex_revision"}
+    names = {*ConsumerGroup.__slots__, *ModernGroup.__slots__} - skipped
+    return {name: getattr(group, name) for name in names}, sorted(group.subscriptions)
 
 
 ConsumerGroups.TestCase.settings = settings(max_examples=100, stateful_step_count=50, deadline=None, derandomize=True)

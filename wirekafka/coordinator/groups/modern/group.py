@@ -1,0 +1,133 @@
+"""What a consumer group and a share group have in common: members, epochs, targets, subscriptions.
+
+Theory of operation: the group epoch grows when a member joins, leaves or subscribes anew, and when a topic changes. The target
+assignment, what every member is to have, is computed for a group epoch; the assignment epoch is that group epoch then. Each
+member comes to its target by its own heartbeats, and its member epoch is the epoch that it has reached.
+
+Rule of this file: no effects and no records; the groups change by `apply`, which each type of groups has for itself.
+    Invariant: `subscriptions` counts the members.
+
+Source: ModernGroup of Apache Kafka 4.3; KIP-848, KIP-932.
+"""
+
+from __future__ import annotations
+
+from typing import Generic, Protocol, TypeVar
+
+from wirekafka.coordinator.groups.modern.subscriptions import Subscriptions, TopicNames
+from wirekafka.coordinator.groups.modern.topics import MetadataHashes, Partitions, TopicImage
+from wirekafka.errors import ErrorCode, KafkaError
+
+FIRST_EPOCH = 1
+"""The epoch of a group before its first member, and of its target before the first one is computed."""
+
+
+class ModernMember(Protocol):
+    """A member of a consumer group or a share group."""
+
+    @property
+    def member_id(self) -> str:
+        """Its id."""
+
+    @property
+    def subscribed_topic_names(self) -> TopicNames:
+        """The topics to which it subscribes by name."""
+
+
+M = TypeVar("M", bound=ModernMember)
+
+
+class ModernGroup(Generic[M]):
+    """A consumer group or a share group.
+
+    Attributes:
+        partition: the partition of __consumer_offsets that holds the group.
+        group_epoch: the epoch of the last record of it.
+        metadata_hash: over the topics to which the members subscribed at this epoch.
+        assignment_epoch: the epoch for which `targets` were computed.
+        assignment_timestamp_ms: when `targets` were computed; 0 if never.
+        targets: the target assignment of each member, by its id.
+        refreshed: the revision of the topics that were compared with the metadata hash last, and the group epoch that resulted;
+            if that epoch was not stored, the topics are compared again.
+        image: the topics of the broker.
+    """
+
+    __slots__ = (
+        "_known_hash",
+        "assignment_epoch",
+        "assignment_timestamp_ms",
+        "group_epoch",
+        "group_id",
+        "image",
+        "members",
+        "metadata_hash",
+        "partition",
+        "refreshed",
+        "subscriptions",
+        "targets",
+    )
+
+    def __init__(self, group_id: str, partition: int, image: TopicImage) -> None:
+        self.group_id = group_id
+        self.partition = partition
+        self.image = image
+        self.group_epoch = FIRST_EPOCH
+        self.metadata_hash = 0
+        self.assignment_epoch = FIRST_EPOCH
+        self.assignment_timestamp_ms = 0
+        self.members: dict[str, M] = {}
+        self.targets: dict[str, Partitions] = {}
+        self.subscriptions = Subscriptions()
+        self.refreshed = (0, 0)
+        self._known_hash: tuple[object, int] = (None, 0)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the group has no members."""
+        return not self.members
+
+    def member(self, member_id: str) -> M:
+        """The member of this id.
+
+        Raises:
+            KafkaError: UNKNOWN_MEMBER_ID.
+        """
+        member = self.members.get(member_id)
+        if member is None:
+            message = f"Member {member_id} is not a member of group {self.group_id}."
+            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, message)
+        return member
+
+    @property
+    def is_refresh_due(self) -> bool:
+        """Whether topics may have changed since they were compared with the metadata hash."""
+        revision, group_epoch = self.refreshed
+        return revision != self.image.revision or self.group_epoch < group_epoch
+
+    def can_assign(self, now_ms: int, interval_ms: int) -> bool:
+        """Whether the last target is old enough for the next one, so that members that join together are assigned together.
+
+        Source: KIP-1263.
+        """
+        last_ms = self.assignment_timestamp_ms
+        return not last_ms or not interval_ms or now_ms >= last_ms + interval_ms
+
+    def is_subscribed_to(self, topic: str) -> bool:
+        """Whether members subscribe to the topic."""
+        return topic in self.subscriptions
+
+    @property
+    def topics_revision(self) -> object:
+        """Equal as long as the topics to which the members subscribe are the same."""
+        return self.subscriptions.revision
+
+    def topics(self) -> set[str]:
+        """The names of the topics to which the members subscribe."""
+        return {*self.subscriptions}
+
+    def current_hash(self, hashes: MetadataHashes) -> int:
+        """The hash over the topics to which the members subscribe; remembered until a topic or a subscription changes."""
+        key = (self.image.revision, self.topics_revision)
+        if self._known_hash[0] != key:
+            self._known_hash = key, hashes.of_topics(self.topics())
+        return self._known_hash[1]
