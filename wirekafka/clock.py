@@ -79,7 +79,7 @@ class Timer:
             return
         try:
             callback()
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - one timer must not end the task of all timers
             log_once(error, "A timer failed", callback=getattr(callback, "__qualname__", repr(callback)))
 
 

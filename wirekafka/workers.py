@@ -77,7 +77,7 @@ class Job:
         _this_thread.slice_end = time.monotonic() + SLICE_SECONDS
         try:
             return None if work is None else work()
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - whoever submitted the work gets it
             return error
         finally:
             _this_thread.job = None
@@ -89,7 +89,7 @@ class Job:
             return
         try:
             done(result)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - one result must not end the task that hands over all results
             log_once(error, "The result of a worker could not be used")
 
 

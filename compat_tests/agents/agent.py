@@ -157,7 +157,7 @@ def main() -> None:
     for line in iter(sys.stdin.readline, ""):
         try:
             serve(client, line)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - the test is told of it
             traceback.print_exc()
             answer("error", repr(error).replace("\t", " ").replace("\n", " "))
         else:

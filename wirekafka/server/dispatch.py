@@ -185,7 +185,7 @@ class Dispatcher:
 
     def _handle(self, frame: memoryview, client: Client, now_ms: int) -> Answer | Pending[Any]:
         """Handles one request; see `handle`."""
-        key_and_version, correlation_id, length = _HEADER.unpack_from(frame)
+        key_and_version, correlation_id, _ = _HEADER.unpack_from(frame)
         route = self._routes.get(key_and_version)
         if route is None:
             found = self._find_route(frame, client)
@@ -199,11 +199,22 @@ class Dispatcher:
                 if shortcut is not None:
                     try:
                         answer = shortcut.answer(client, frame, correlation_id, now_ms)
-                    except Exception as error:
+                    except Exception as error:  # noqa: BLE001 - `_failure` tells it to the client, whatever it is
                         return self._failure(route, correlation_id, error)
                     if answer is not None:
                         return answer
                     break
+        return self._ask_handler(route, frame, client, now_ms, has_shortcut=shortcut is not None)
+
+    def _ask_handler(
+        self, route: Route, frame: memoryview, client: Client, now_ms: int, *, has_shortcut: bool
+    ) -> Answer | Pending[Any]:
+        """Decodes a request that no shortcut has answered, and hands it to its handler.
+
+        Raises:
+            ProtocolError: the request cannot be decoded, or its response cannot say what went wrong.
+        """
+        _, correlation_id, length = _HEADER.unpack_from(frame)
         try:
             size = len(frame)
             pos = 10
@@ -229,12 +240,12 @@ class Dispatcher:
             response = route.handler(self._broker, call)
             if isinstance(response, Pending):
                 return response.map(partial(self._encode_late, route, correlation_id))
-            if route.make_shortcut is not None and shortcut is None:
+            if route.make_shortcut is not None and not has_shortcut:
                 self._remember(route, call, frame)
             if response is None:
                 return None
             return route.encode(correlation_id, response)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - `_failure` tells it to the client, whatever it is
             return self._failure(route, correlation_id, error)
 
     def _remember(self, route: Route, call: Call[Any], frame: memoryview) -> None:
@@ -284,7 +295,7 @@ class Dispatcher:
             return None
         try:
             return route.encode(correlation_id, response)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - the caller only completes a pending reply, and has no part in it
             try:
                 return self._failure(route, correlation_id, error)
             except ProtocolError as refusal:
@@ -344,7 +355,7 @@ class Dispatcher:
         """
         try:
             return find_api(key)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - an import may raise anything
             remedy = "Check the installation, and the limits on open files and on memory. The next request tries again"
             log_once(error, "The code of an API cannot be imported", remedy=remedy, api=api_name(key))
             raise ProtocolError(f"the code of {api_name(key)} cannot be imported") from None

@@ -83,7 +83,7 @@ class LogSink:
                 lines.append(self._describe_loss(lost, reason))
             try:
                 self._write_all("".join(lines).encode("utf-8", "backslashreplace"))
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - the sink never raises
                 with self._changed:
                     self._note_lost(lost + len(lines) - bool(lost), getattr(error, "strerror", None) or repr(error))
 

@@ -183,7 +183,7 @@ class _Renderer:
         try:
             trace = _traceback_of(line.pop("exc_info", None))
             return self._render("error" if level == "exception" else level, str(line.pop("event", "")), line, trace)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - a line that cannot be rendered must not raise where it is logged
             return self.line("error", "A log line could not be rendered", error=type(error).__name__)
 
     def line(self, level: str, event: str, **values: object) -> str:
@@ -265,7 +265,7 @@ def _json_value(value: object) -> object:
 def _repr_of(value: object) -> str:
     try:
         return repr(value)
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - any class may have such a repr
         return f"<{type(value).__name__} whose repr raises {type(error).__name__}>"
 
 

@@ -191,61 +191,83 @@ def test_session_is_told_of_a_new_log_start_offset(tmp_path: Path) -> None:
     run(body, tmp_path)
 
 
+class RandomReader:
+    """A consumer with a session over all partitions of `flights`, which changes at random what it asks for.
+
+    Attributes:
+        offsets: the offset from which each partition is read next.
+        consumed: the values that were taken of each partition.
+        forgotten: the partitions that are not in the session now.
+        pending: the fetch that waits, if one does.
+    """
+
+    def __init__(self, caller: Caller, random: Random, count: int) -> None:
+        self.random = random
+        self.count = count
+        self.topic_id = caller.broker.topics.create("flights", count).topic_id
+        self.offsets = dict.fromkeys(range(count), 0)
+        self.consumed: dict[int, list[bytes | None]] = {index: [] for index in range(count)}
+        self.forgotten: set[int] = set()
+        self.pending: Pending[Any] | None = None
+        self._changed: set[int] = set()
+        self._session = Session(caller, *(at(0, index) for index in range(count)), version=random.choice([7, 12, 13, 17]))
+        assert self._session.session_id
+
+    def fetch(self) -> None:
+        """Sends the next fetch, and takes its response unless it waits."""
+        random, changed = self.random, self._changed
+        changed.update(random.sample(range(self.count), random.choice([0, 0, 1])))
+        drop = {random.randrange(self.count)} if random.random() < 0.1 and len(self.forgotten) < self.count - 1 else set()
+        drop -= self.forgotten
+        asked = [at(self.offsets[index], index) for index in changed - drop]
+        self.forgotten.difference_update(changed)
+        self.forgotten.update(drop)
+        changed.clear()
+        topic = ForgottenTopic(topic="flights", topic_id=self.topic_id, partitions=list(drop))
+        fields = {"max_wait_ms": 10_000, "max_bytes": random.choice([MIB, 150]), "forgotten_topics_data": [topic] if drop else []}
+        response = self._session.fetch(*asked, **fields)
+        if isinstance(response, Pending):
+            self.pending = response
+        else:
+            self._take(response)
+
+    async def take_late_response(self) -> None:
+        """Takes the response that was waited for, if it is there."""
+        if self.pending is not None and self.pending.is_done:
+            self._take(await wait_for(self.pending))
+            self.pending = None
+
+    def _take(self, response: Any) -> None:
+        assert response.error_code == 0
+        for index, data in partitions_of(response).items():
+            assert index not in self.forgotten
+            found = values(data)
+            if found and self.random.random() < 0.8:
+                self.consumed[index] += found
+                self.offsets[index] += len(found)
+                self._changed.add(index)
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_session_under_random_use_loses_no_record_and_never_waits_beside_one(tmp_path: Path, seed: int) -> None:
     async def body(caller: Caller) -> None:
         random = Random(seed)
-        count = 6
-        partitions = caller.broker.topics.create("flights", count).partitions
-        offsets = dict.fromkeys(range(count), 0)
-        forgotten: set[int] = set()
-        session = Session(caller, *(at(0, index) for index in range(count)), version=random.choice([7, 12, 13, 17]))
-        assert session.session_id
-        consumed: dict[int, list[bytes | None]] = {index: [] for index in range(count)}
-        changed: set[int] = set()
-        pending: Pending[Any] | None = None
-
-        def take(response: Any) -> None:
-            assert response.error_code == 0
-            for index, data in partitions_of(response).items():
-                assert index not in forgotten
-                found = values(data)
-                if found and random.random() < 0.8:
-                    consumed[index] += found
-                    offsets[index] += len(found)
-                    changed.add(index)
-
-        def fetch() -> Pending[Any] | None:
-            changed.update(random.sample(range(count), random.choice([0, 0, 1])))
-            drop = {random.randrange(count)} if random.random() < 0.1 and len(forgotten) < count - 1 else set()
-            drop -= forgotten
-            asked = [at(offsets[index], index) for index in changed - drop]
-            forgotten.difference_update(changed)
-            forgotten.update(drop)
-            changed.clear()
-            topic = ForgottenTopic(topic="flights", topic_id=partitions[0].topic_id, partitions=list(drop))
-            limit = random.choice([MIB, 150])
-            response = session.fetch(*asked, max_wait_ms=10_000, max_bytes=limit, forgotten_topics_data=[topic] if drop else [])
-            if isinstance(response, Pending):
-                return response
-            take(response)
-            return None
-
+        reader = RandomReader(caller, random, 6)
+        ends = dict.fromkeys(range(6), 0)
         for number in range(400):
             if random.random() < 0.5:
-                append(caller, batch(b"%d" % number), index=random.randrange(count))
-            elif pending is None:
-                pending = fetch()
-            if pending is not None and pending.is_done:
-                take(await wait_for(pending))
-                pending = None
-            if pending is not None:
-                behind = [index for index in offsets if offsets[index] < partitions[index].log.high_watermark]
-                assert set(behind) <= forgotten
-        if pending is not None:
-            pending.abandon()
-        for index in range(count):
+                index = random.randrange(6)
+                append(caller, batch(b"%d" % number), index=index)
+                ends[index] += 1
+            elif reader.pending is None:
+                reader.fetch()
+            await reader.take_late_response()
+            if reader.pending is not None:
+                assert {index for index in ends if reader.offsets[index] < ends[index]} <= reader.forgotten
+        if reader.pending is not None:
+            reader.pending.abandon()
+        for index in range(6):
             data = partitions_of(caller.ask(request_of(caller, at(0, index)), 12))[index]
-            assert values(data)[: offsets[index]] == consumed[index]
+            assert values(data)[: reader.offsets[index]] == reader.consumed[index]
 
     run(body, tmp_path)

@@ -79,12 +79,12 @@ class Life:
         return len(self.storage.operations)
 
     async def live(self, config: BrokerConfig) -> None:
-        async with living(config, self.storage, is_killed=True) as (_, topics):
+        async with Living(config, self.storage, is_killed=True) as (_, topics):
             for topic in TOPICS:
                 topics.create(topic, 1, {**SMALL, **SETTINGS[topic]})
                 self.created[topic] = self.now
             self._append(topics, UNSYNCED, 1)
-        async with living(config, self.storage) as (logs, topics):
+        async with Living(config, self.storage) as (logs, topics):
             for _ in range(9):
                 for topic in TOPICS:
                     self._append(topics, topic, 2)
@@ -105,7 +105,7 @@ class Life:
                 self._append(topics, COMPACTED, 1, value=None)
             await trio.sleep(70)
             partition_of(topics, SYNCED).log.roll()
-        async with living(config, self.storage) as (logs, topics):
+        async with Living(config, self.storage) as (logs, topics):
             self._append(topics, SYNCED, 3)
             self._append(topics, COMPACTED, 3)
             await self._compact(logs)
@@ -163,7 +163,7 @@ class Unsynced(Storage):
         pass
 
 
-class living:
+class Living:
     """A broker's logs and topics, from start to stop.
 
     Args:
@@ -253,7 +253,7 @@ class Crash:
     has_lost_power: bool
 
     async def check(self, config: BrokerConfig) -> None:
-        async with living(config, Unsynced()) as (_, topics):
+        async with Living(config, Unsynced()) as (_, topics):
             for topic in TOPICS:
                 if self.life.created[topic] <= self.calls and topic != DELETED:
                     assert topics.find(topic) is not None, topic
@@ -264,7 +264,7 @@ class Crash:
 
     async def check_again(self, config: BrokerConfig) -> None:
         """What was put right at the first start is right at the second."""
-        async with living(config, Unsynced()) as (_, topics):
+        async with Living(config, Unsynced()) as (_, topics):
             for topic in topics:
                 log = topic.partitions[0].log
                 check_indexes(log)

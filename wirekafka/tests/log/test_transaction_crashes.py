@@ -20,11 +20,11 @@ from wirekafka.tests.log.disk import Fate, Image, Link, RememberingStorage
 from wirekafka.tests.log.logs import NOW_MS, transactional
 from wirekafka.tests.log.test_crashes import (
     Life,
+    Living,
     Unsynced,
     config_at,
     images_of_ended_process,
     images_of_lost_power,
-    living,
     partition_of,
     place,
 )
@@ -45,16 +45,16 @@ class TransactionalLife(Life):
 
     async def live_on(self) -> None:
         config = config_at(self.path)
-        async with living(config, self.storage, is_killed=True) as (logs, topics):
+        async with Living(config, self.storage, is_killed=True) as (logs, topics):
             for topic in SETTINGS:
                 topics.create(topic, 1, {**SMALL, **SETTINGS[topic]})
             self._transact(logs, topics, 4)
-        async with living(config, self.storage) as (logs, topics):
+        async with Living(config, self.storage) as (logs, topics):
             self._transact(logs, topics, 5)
             partition_of(topics, UNFLUSHED).log.flush()
             self._write_checkpoints(logs)
             self._transact(logs, topics, 2)
-        async with living(config, self.storage) as (logs, topics):
+        async with Living(config, self.storage) as (logs, topics):
             self._transact(logs, topics, 2)
 
     def _transact(self, logs: LogManager, topics: Topics, count: int) -> None:
@@ -112,7 +112,7 @@ def check_log(log: Log) -> None:
 async def check_and_go_on(path: Path) -> None:
     """What was put right at the first start is right at the second."""
     for _ in range(2):
-        async with living(config_at(path), Unsynced()) as (_, topics):
+        async with Living(config_at(path), Unsynced()) as (_, topics):
             for topic in topics:
                 partition = topic.partitions[0]
                 check_log(partition.log)

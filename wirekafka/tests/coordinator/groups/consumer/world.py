@@ -26,7 +26,7 @@ from wirekafka.coordinator.groups.coordinator import GroupCoordinator
 from wirekafka.coordinator.groups.modern.topics import MetadataHashes, Partitions
 from wirekafka.coordinator.groups.records import CoordinatorRecord, GroupMetadataValue, GroupRecord
 from wirekafka.coordinator.groups.settings import GroupSettings
-from wirekafka.errors import KafkaError
+from wirekafka.errors import KafkaError, ProtocolError
 from wirekafka.tests.coordinator.groups.world import World, describe_record
 from wirekafka.wire import codec
 
@@ -161,7 +161,7 @@ class ConsumerWorld(World):
         for member in value.members:
             try:
                 given = self.partitions(read_assignment(member.assignment, self.image)[0])
-            except Exception:
+            except ProtocolError:
                 given = repr(member.assignment)
             members.append(f"{member.member_id}={given}")
         protocol = f"generation {value.generation}, {value.protocol}, leader {value.leader}"
