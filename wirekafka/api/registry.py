@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 from wirekafka.api.index import INDEX
 from wirekafka.config import ConfigError
 from wirekafka.errors import KafkaError
+from wirekafka.faults import isolate
 from wirekafka.metadata.operations import DENIALS, SUPPORTED_OPERATIONS, Operation, Resource
 from wirekafka.pending import Pending
 from wirekafka.wire.codec import Piece, Reader, Writer, reader, writer
@@ -78,7 +79,8 @@ class Client:
         """The connection has ended."""
         callbacks, self.on_close = self.on_close, None
         for callback in tuple((callbacks or {}).values()):
-            callback()
+            with isolate("The end of a connection could not be handled", client=self.host):
+                callback()
 
 
 @dataclass(slots=True)

@@ -32,6 +32,7 @@ import structlog
 
 from wirekafka.api.registry import Client
 from wirekafka.errors import ProtocolError
+from wirekafka.faults import isolate
 from wirekafka.pending import Pending
 from wirekafka.wire.codec import Piece
 
@@ -372,12 +373,11 @@ class Connection:
         self.output.clear()
         self._release_buffer()
         replies, self._replies = self._replies, []
-        try:
-            for reply in replies:
-                if reply.pending is not None:
+        for reply in replies:
+            if reply.pending is not None:
+                with isolate("A reply that is no longer awaited could not be abandoned", client=self.client.host):
                     reply.pending.abandon()
-        finally:
-            self.client.closed()
+        self.client.closed()
 
     def _refusal_of(self, size: int) -> str:
         if size >> 16 == TLS_HANDSHAKE:

@@ -29,6 +29,7 @@ import structlog
 import trio
 
 from wirekafka.api.registry import Client
+from wirekafka.faults import isolate
 from wirekafka.log.storage import FileRegion
 from wirekafka.server.connection import LEAST_BUFFER_BYTES, Connection, FrameHandler, ReceiveBuffers
 from wirekafka.server.idle import Idle
@@ -368,7 +369,8 @@ class EpollDriver:
         del self._links[link.fd]
         link.connection.abandon()
         link.socket.close()
-        self._on_close(link.connection.client)
+        with isolate("The end of a connection could not be handled", client=link.connection.client.host):
+            self._on_close(link.connection.client)
 
     def _close_all(self) -> None:
         for link in list(self._links.values()):

@@ -49,6 +49,7 @@ def _run_loop() -> Any:
         run = trio._core._run
         runner: Any = run.GLOBAL_RUN_CONTEXT.runner
         is_plain = isinstance(runner.clock, run.SystemClock) and not runner.is_guest
+        _ = runner.waiting_for_idle, runner.clock.current_time()
         return runner if is_plain and runner.deadlines.next_deadline() and runner.io_manager._epoll.fileno() >= 0 else None
     except AttributeError:
         return None

@@ -1,14 +1,21 @@
-"""Where clients come in: the sockets that listen, and who is let in.
+"""Listeners: the sockets that listen, and the limits on the connections that they accept.
 
-Rules of this file: a listener is bound before anything depends on its port, and listens only when the broker can answer. What all
-connections of a listener have in common is set on the listening socket, from which Linux copies it. At `max.connections` the
-next ones wait in the backlog, and an address with too many is turned away with one log line, as in Apache Kafka.
+Rules of this file:
+    A listener is bound before anything depends on its port, and listens only when the broker can answer.
+    Options that all connections of a listener have in common are set on the listening socket, from which Linux copies them.
+    At `max.connections` further connections wait in the backlog. A connection from an address that has too many is closed, with
+    one log line for the address, as in Apache Kafka.
+    The last file descriptors of the process are kept for the logs and for code that is imported later: a connection whose
+    descriptor is one of them is closed, and accepting pauses.
 
 Source: kafka.network.SocketServer (Acceptor, ConnectionQuotas).
 """
 
 from __future__ import annotations
 
+import errno
+import os
+import resource
 import socket
 from collections import Counter
 from collections.abc import Sequence
@@ -31,6 +38,9 @@ ACCEPTS_PER_TURN = 64
 """So many connections are accepted before others have their turn."""
 
 EXHAUSTED_PAUSE_SECONDS = 0.1
+
+MOST_RESERVED_DESCRIPTORS = 1024
+"""So many file descriptors, but at most a quarter of those that the process may have, are not used for connections."""
 
 MOST_TURNED_AWAY = 1000
 """So many hosts are remembered, so that each is logged once."""
@@ -60,26 +70,35 @@ def plain_host(host: str) -> str:
 
 
 class ConnectionQuotas:
-    """How many connections there are, and how many there may be."""
+    """How many connections there are, and how many there may be.
 
-    def __init__(self, config: BrokerConfig) -> None:
+    Attributes:
+        reserved_from: the first file descriptor that is not used for a connection; None if there is no limit.
+
+    Args:
+        descriptor_limit: how many files the process may have open; None to ask the system.
+    """
+
+    def __init__(self, config: BrokerConfig, descriptor_limit: int | None = None) -> None:
+        limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0] if descriptor_limit is None else descriptor_limit
+        is_limited = limit != resource.RLIM_INFINITY
+        self.reserved_from = limit - min(limit // 4, MOST_RESERVED_DESCRIPTORS) if is_limited else None
         self._most = config.integer("max.connections")
         self._most_per_host = config.integer("max.connections.per.ip")
         self._most_of_host = config.max_connections_per_ip_overrides
         self._count = 0
         self._counts: Counter[str] = Counter()
         self._turned_away: set[str] = set()
-        self._room = trio.Event()
+        self._waiting = trio.lowlevel.ParkingLot()
 
     @property
     def is_full(self) -> bool:
-        """No connection more, from wherever."""
+        """There are as many connections as there may be."""
         return self._count >= self._most
 
     async def wait_for_room(self) -> None:
-        """Returns once a connection has been closed."""
-        self._room = trio.Event()
-        await self._room.wait()
+        """Returns once a connection has been closed; several listeners may wait."""
+        await self._waiting.park()
 
     def admit(self, host: str) -> bool:
         """Counts a connection from `host`; False if it has as many as it may."""
@@ -105,7 +124,7 @@ class ConnectionQuotas:
         self._counts[client.host] -= 1
         if not self._counts[client.host]:
             del self._counts[client.host]
-        self._room.set()
+        self._waiting.unpark_all()
 
 
 class BoundListener:
@@ -164,7 +183,7 @@ class BoundListener:
             try:
                 self._accept_waiting(driver, quotas)
                 is_exhausted = False
-            except OSError as error:  # no descriptors or no memory: told once, until some come free
+            except OSError as error:  # no descriptors or no memory: logged once, until some are free again
                 if not is_exhausted:
                     log.error("Cannot accept connections", listener=self.name, error=error.strerror)
                 is_exhausted = True
@@ -178,6 +197,10 @@ class BoundListener:
                 accepted, peer = self._socket.accept()
             except (BlockingIOError, ConnectionAbortedError):
                 return
+            # Linux gives the lowest free descriptor, so the number says how many are left.
+            if quotas.reserved_from is not None and accepted.fileno() >= quotas.reserved_from:
+                accepted.close()
+                raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
             self._admit(accepted, peer, driver, quotas)
 
     def _admit(self, accepted: socket.socket, peer: Sequence[str | int], driver: EpollDriver, quotas: ConnectionQuotas) -> None:

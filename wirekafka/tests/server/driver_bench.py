@@ -34,8 +34,8 @@ class Bench:
         self._streams: list[trio.abc.HalfCloseableStream] = []
         self.epoll: EpollDriver | None = None
         if kind == "epoll":
-            options = {"max_idle_ms": None} | options
-            self.epoll = EpollDriver(self.dispatcher, on_close=self.closed.append, **options)
+            options = {"max_idle_ms": None, "on_close": self.closed.append} | options
+            self.epoll = EpollDriver(self.dispatcher, **options)
             nursery.start_soon(self.epoll.run)
 
     async def connect(self, *, is_narrow: bool = False) -> trio.abc.HalfCloseableStream:

@@ -51,6 +51,7 @@ class EchoDispatcher:
         self.pendings: list[Pending[Any]] = []
         self.abandoned = 0
         self.answer: Callable[[bytes], Any] = lambda payload: frame(payload.upper())
+        self.answer_client: Callable[[bytes, Client], Any] | None = None
 
     @staticmethod
     def now_ms() -> int:
@@ -66,7 +67,7 @@ class EchoDispatcher:
                 pending.release_connection()
             self.pendings.append(pending)
             return pending
-        return self.answer(data)
+        return self.answer(data) if self.answer_client is None else self.answer_client(data, client)
 
     @staticmethod
     def refusal(client: Client, reason: str) -> ProtocolError:

@@ -11,8 +11,11 @@ import trio
 import trio.lowlevel
 import trio.testing
 
+from wirekafka.api.registry import Client
 from wirekafka.errors import ProtocolError
+from wirekafka.faults import forget_logged
 from wirekafka.log.storage import FileHandle, FileRegion
+from wirekafka.pending import Pending
 from wirekafka.server import drivers
 from wirekafka.server.connection import FRAMES_PER_TURN, SHARED_BYTES
 from wirekafka.server.drivers import SEND_PER_TURN_BYTES, SENDFILE_BYTES
@@ -379,3 +382,67 @@ def test_epoll_driver_lets_other_tasks_run_under_load(monkeypatch: pytest.Monkey
         assert turns > 2000 // FRAMES_PER_TURN // 2
 
     run("epoll", test)
+
+
+def test_callback_that_fails_when_a_connection_ends_costs_nobody_else(kind: str) -> None:
+    async def test(bench: Bench) -> None:
+        forget_logged()
+        told: list[str] = []
+
+        def fail() -> None:
+            raise ZeroDivisionError
+
+        def answer(payload: bytes, client: Client) -> bytes:
+            client.on_close = {"bad": fail, "good": lambda: told.append("good")}
+            return frame(payload.upper())
+
+        bench.dispatcher.answer_client = answer
+        leaving, other = await bench.connect(), await bench.connect()
+        await leaving.send_all(frame(b"some request"))
+        assert await receive(leaving, 16) == frame(b"SOME REQUEST")
+        with structlog.testing.capture_logs() as lines:
+            await leaving.aclose()
+            await bench.until(lambda: bench.closed)
+        assert told == ["good"]
+        assert [line["event"] for line in lines if line["log_level"] == "error"] == [
+            "The end of a connection could not be handled"
+        ]
+        await other.send_all(frame(b"still alive?"))
+        assert await receive(other, 16) == frame(b"STILL ALIVE?")
+
+    run(kind, test)
+
+
+def test_reply_that_cannot_be_abandoned_costs_nobody_else(kind: str) -> None:
+    async def test(bench: Bench) -> None:
+        forget_logged()
+
+        def fail() -> None:
+            raise ZeroDivisionError
+
+        bench.dispatcher.answer = lambda payload: Pending(fail) if payload.startswith(b"some") else frame(payload.upper())
+        leaving, other = await bench.connect(), await bench.connect()
+        with structlog.testing.capture_logs() as lines:
+            await leaving.send_all(frame(b"some request"))
+            await bench.until(lambda: bench.dispatcher.frames)
+            await leaving.aclose()
+            await bench.until(lambda: bench.closed)
+        assert ["abandoned" in line["event"] for line in lines if line["log_level"] == "error"] == [True]
+        await other.send_all(frame(b"still alive?"))
+        assert await receive(other, 16) == frame(b"STILL ALIVE?")
+
+    run(kind, test)
+
+
+def test_epoll_driver_goes_on_if_the_end_of_a_connection_cannot_be_told() -> None:
+    async def main() -> None:
+        forget_logged()
+        async with bench("epoll", on_close=lambda client: 1 // 0) as it:
+            leaving, other = await it.connect(), await it.connect()
+            with structlog.testing.capture_logs() as lines:
+                await leaving.aclose()
+                await it.until(lambda: lines)
+            await other.send_all(frame(b"still alive?"))
+            assert await receive(other, 16) == frame(b"STILL ALIVE?")
+
+    trio.run(main)

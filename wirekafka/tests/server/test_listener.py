@@ -13,6 +13,7 @@ import trio.testing
 
 from wirekafka.api.registry import Client
 from wirekafka.config import BrokerConfig, Listener
+from wirekafka.server import listener as module
 from wirekafka.server.listener import Address, BoundListener, ConnectionQuotas, ListenError, plain_host
 
 
@@ -177,6 +178,61 @@ def test_connection_beyond_max_connections_waits_for_another_to_leave() -> None:
     with structlog.testing.capture_logs() as lines:
         trio.run(main)
     assert [line["event"] for line in lines] == ["No connection more: max.connections is reached"]
+
+
+def test_each_listener_that_waits_for_room_gets_it_when_connections_leave() -> None:
+    async def main() -> None:
+        config = BrokerConfig({"max.connections": "2"})
+        quotas, driver = ConnectionQuotas(config), Collector()
+        listeners = [BoundListener(Listener(name, "127.0.0.1", 0), config) for name in ("ONE", "TWO")]
+        with trio.fail_after(10), structlog.testing.capture_logs():
+            async with trio.open_nursery() as nursery:
+                for each in listeners:
+                    each.listen(50)
+                    nursery.start_soon(each.accept, driver, quotas)  # type: ignore[arg-type]
+                addresses = [("127.0.0.1", each.address.port) for each in listeners]
+                ours = [socket.create_connection(address) for address in addresses]
+                await until_added(driver, 2)
+                ours += [socket.create_connection(address) for address in addresses]  # both listeners wait now
+                await trio.testing.wait_all_tasks_blocked(0.02)
+                for number in range(2):
+                    quotas.leave(driver.added[number][1])
+                    await until_added(driver, 3 + number)
+                nursery.cancel_scope.cancel()
+        assert {client.listener for _, client in driver.added[2:]} == {"ONE", "TWO"}
+        for sock in ours:
+            sock.close()
+        for listener in listeners:
+            listener.close()
+        driver.close()
+
+    trio.run(main)
+
+
+def test_last_descriptors_are_not_used_for_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "EXHAUSTED_PAUSE_SECONDS", 0)
+
+    async def main() -> None:
+        async with listening("127.0.0.1") as (listener, driver, quotas):
+            address = ("127.0.0.1", listener.address.port)
+            with structlog.testing.capture_logs() as lines, socket.socket() as next_one:
+                quotas.reserved_from = next_one.fileno()
+                with socket.create_connection(address) as ours:
+                    ours.setblocking(False)
+                    await trio.lowlevel.wait_readable(ours)
+                    assert ours.recv(1) == b""
+                assert not driver.added
+                quotas.reserved_from = None
+                with socket.create_connection(address):
+                    await until_added(driver, 1)
+        assert [(line["event"], line["error"]) for line in lines] == [("Cannot accept connections", "Too many open files")]
+
+    trio.run(main)
+
+
+@pytest.mark.parametrize(("limit", "reserved_from"), [(256, 192), (1024, 768), (1 << 20, (1 << 20) - 1024), (-1, None)])
+def test_quarter_of_the_descriptors_is_reserved_up_to_a_thousand(limit: int, reserved_from: int | None) -> None:
+    assert ConnectionQuotas(BrokerConfig(), limit).reserved_from == reserved_from
 
 
 def test_addresses_are_printed_as_clients_write_them() -> None:
