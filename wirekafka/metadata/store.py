@@ -49,7 +49,7 @@ class MetadataStore:
 
     Attributes:
         topics: by name.
-        deleted: ids of deleted topics whose folders may still be there.
+        deleted: the names of deleted topics whose folders may still be there, by topic id; "" where it is not known.
         broker_configs: dynamic settings by broker id, those of all brokers under "".
         group_configs: the settings of groups that have any, by group id.
         feature_levels: the levels of features that were ever changed, by name.
@@ -59,7 +59,7 @@ class MetadataStore:
 
     def __init__(self, folder: str, storage: Storage) -> None:
         self.topics: dict[str, StoredTopic] = {}
-        self.deleted: set[bytes] = set()
+        self.deleted: dict[bytes, str] = {}
         self.broker_configs: dict[str, dict[str, str]] = {}
         self.group_configs: dict[str, dict[str, str]] = {}
         self.feature_levels: dict[str, int] = {}
@@ -124,7 +124,7 @@ class MetadataStore:
         topic_id = self.topics[name].topic_id
         self._append({"deleted": format_topic_id(topic_id), "topic": name})
         del self.topics[name]
-        self.deleted.add(topic_id)
+        self.deleted[topic_id] = name
         self._rewrite_if_due()
 
     def put_broker_configs(self, broker: str, configs: dict[str, str]) -> None:
@@ -197,7 +197,7 @@ class MetadataStore:
     def _replay(self, change: dict[str, Any]) -> None:
         if "deleted" in change:
             self.topics.pop(change["topic"], None)
-            self.deleted.add(parse_topic_id(change["deleted"]))
+            self.deleted[parse_topic_id(change["deleted"])] = change["topic"]
         elif "topic" in change:
             configs = {str(name): str(value) for name, value in change["configs"].items()}
             self.topics[change["topic"]] = StoredTopic(parse_topic_id(change["id"]), int(change["partitions"]), configs)
@@ -252,8 +252,8 @@ class MetadataStore:
         self._line_count = len(lines)
 
     def _state(self) -> Iterator[dict[str, Any]]:
-        for topic_id in self.deleted:
-            yield {"deleted": format_topic_id(topic_id), "topic": ""}
+        for topic_id, name in self.deleted.items():
+            yield {"deleted": format_topic_id(topic_id), "topic": name}
         for broker, configs in self.broker_configs.items():
             if configs:
                 yield {"broker": broker, "configs": configs}

@@ -449,7 +449,7 @@ class Topics:
         unknown: defaultdict[str, dict[int, bytes | None]] = defaultdict(dict)
         for name, topic_id in found:
             stored = self._store.topics.get(name.topic)
-            if topic_id is not None and topic_id in self._store.deleted:
+            if self._is_of_deleted_topic(name.topic, topic_id):
                 are_gone &= self._is_deleted(name)
             elif stored is None:
                 unknown[name.topic][name.partition] = topic_id
@@ -463,6 +463,15 @@ class Topics:
         if unknown:
             take_over(unknown, self._config, self._logs.storage, self._store)
             self._apply_broker_configs()
+
+    def _is_of_deleted_topic(self, topic: str, topic_id: bytes | None) -> bool:
+        """Whether a folder belongs to a topic that was deleted.
+
+        A power loss may take the topic id from a folder that was never synced; its name tells then.
+        """
+        if topic_id is not None:
+            return topic_id in self._store.deleted
+        return topic not in self._store.topics and topic in self._store.deleted.values()
 
     def _is_deleted(self, name: TopicPartition) -> bool:
         try:

@@ -350,7 +350,7 @@ def test_topics_survive_a_restart_and_a_move_of_their_folders(tmp_path: Path) ->
     run(look, first)
     for index in range(2):
         shutil.copytree(first / f"a.b-1-{index}", second / f"a.b-1-{index}")
-    run(look, second)
+    run(look, second, **{"wirekafka.takeover.without": "settings"})
     run(look, second)
     name, topic_id, end_offset, overrides = found[0]
     assert (name, end_offset, overrides) == ("a.b-1", 1, {"retention.ms": "-1"})

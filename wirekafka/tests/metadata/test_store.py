@@ -46,7 +46,7 @@ def test_store_has_after_reopening_what_was_put(tmp_path: Path) -> None:
     store.delete_topic("a")
     again = reopen(tmp_path)
     assert again.topics == {"b": StoredTopic(OTHER_ID, 2, {})}
-    assert again.deleted == {ID}
+    assert again.deleted == {ID: "a"}
     assert again.broker_configs == {"": {"log.retention.ms": "7"}}
 
 
@@ -69,7 +69,7 @@ def test_store_forgets_deleted_topics_for_good(tmp_path: Path) -> None:
     store.put_topic("a", ID, 3, {})
     store.delete_topic("a")
     store.forget_deleted()
-    assert reopen(tmp_path).deleted == set()
+    assert reopen(tmp_path).deleted == {}
 
 
 @pytest.mark.parametrize("kept", range(1, 12))

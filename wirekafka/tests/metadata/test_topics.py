@@ -139,6 +139,19 @@ def test_topics_deleted_just_before_a_crash_do_not_come_back_from_their_folders(
     assert logs.logs == {}
 
 
+def test_topics_deleted_just_before_a_power_loss_do_not_come_back_from_folders_without_an_id(tmp_path: Path) -> None:
+    logs = MemoryLogs()
+    topics = open_topics(tmp_path, logs)
+    topic = topics.create("a", 2)
+    folders = dict(logs.logs)
+    topics.delete(topic)
+    logs.logs = folders
+    for folder in folders.values():
+        folder.topic_id = None
+    assert len(open_topics(tmp_path, logs)) == 0
+    assert logs.logs == {}
+
+
 def test_topics_add_partitions_opens_them_for_good(tmp_path: Path) -> None:
     logs = MemoryLogs()
     topics = open_topics(tmp_path, logs)
