@@ -27,6 +27,7 @@ from wirekafka.metadata.topics import Topics
 from wirekafka.names import GROUP_METADATA_TOPIC, SHARE_STATE_TOPIC, TRANSACTION_STATE_TOPIC
 from wirekafka.replication.fetch_sessions import FetchSessions
 from wirekafka.replication.purgatory import Purgatory
+from wirekafka.slices import Slices
 from wirekafka.workers import Workers
 
 if TYPE_CHECKING:
@@ -61,6 +62,7 @@ class Broker:
         logs: the logs of all partitions.
         topics: the table of topics, with their partitions.
         purgatory: the fetches that wait for records.
+        slices: the long work of requests, done a few milliseconds at a time.
         fetch_sessions: what consumers fetch, remembered.
         producer_ids: gives ids to producers.
         workers: threads for requests that need much CPU.
@@ -74,6 +76,7 @@ class Broker:
         self.logs = logs
         self.topics = topics
         self.purgatory = Purgatory(clock)
+        self.slices = Slices(clock)
         self.workers = Workers()
         self.fetch_sessions = FetchSessions(config.integer("max.incremental.fetch.session.cache.slots"))
         path = os.path.join(config.log_dirs[0], producer_ids.FILE_NAME)

@@ -16,12 +16,14 @@ Differs from Apache Kafka:
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from wirekafka.api.registry import Call, serves
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.metadata.operations import Operation, Resource
-from wirekafka.metadata.topics import check_assignment
+from wirekafka.metadata.topics import MAX_RECORDS_AT_ONCE, check_assignment
+from wirekafka.pending import Pending
+from wirekafka.slices import Work
 from wirekafka.wire.types import Bool, Int16, Int32, Message, NullableString, String, nullable
 
 if TYPE_CHECKING:
@@ -56,8 +58,12 @@ class CreatePartitionsResponse(Message):
 
 
 @serves(37, CreatePartitionsRequest, CreatePartitionsResponse, versions=range(4), flexible_since=2)
-def create_partitions(broker: Broker, call: Call[CreatePartitionsRequest]) -> CreatePartitionsResponse:
-    """Answers one CreatePartitions request."""
+def create_partitions(broker: Broker, call: Call[CreatePartitionsRequest]) -> CreatePartitionsResponse | Pending[Any]:
+    """Answers one CreatePartitions request; the partitions of one slice are brought to the disk together."""
+    return broker.slices.run(_growth(broker, call), around=broker.topics.together)
+
+
+def _growth(broker: Broker, call: Call[CreatePartitionsRequest]) -> Work[CreatePartitionsResponse]:
     request = call.request
     times = Counter(topic.name for topic in request.topics)
     results = [
@@ -65,23 +71,48 @@ def create_partitions(broker: Broker, call: Call[CreatePartitionsRequest]) -> Cr
         for name, count in times.items()
         if count > 1
     ]
-    with broker.topics.together():
-        results += [_result(broker, call, topic) for topic in request.topics if times[topic.name] == 1]
+    allowance = Allowance(MAX_RECORDS_AT_ONCE)
+    for topic in request.topics:
+        if times[topic.name] == 1:
+            results.append((yield from _result(broker, call, topic, allowance)))
+            yield
     return CreatePartitionsResponse(results=results)
 
 
-def _result(broker: Broker, call: Call[CreatePartitionsRequest], asked: CreatePartitionsTopic) -> CreatePartitionsTopicResult:
+class Allowance:
+    """How many partitions the rest of a request may add."""
+
+    def __init__(self, partition_count: int) -> None:
+        self._left_count = partition_count
+
+    def take(self, partition_count: int) -> None:
+        """Takes partitions off the allowance.
+
+        Raises:
+            KafkaError: POLICY_VIOLATION if they are more than what is left.
+
+        Source: QuorumController.MAX_RECORDS_PER_USER_OP.
+        """
+        if partition_count > self._left_count:
+            raise KafkaError(ErrorCode.POLICY_VIOLATION, "Unable to perform excessively large batch operation.")
+        self._left_count -= partition_count
+
+
+def _result(
+    broker: Broker, call: Call[CreatePartitionsRequest], asked: CreatePartitionsTopic, allowance: Allowance
+) -> Work[CreatePartitionsTopicResult]:
     try:
         call.authorize(Operation.ALTER, Resource.topic(asked.name))
-        _grow(broker, asked, call.request.validate_only)
+        yield from _grow(broker, asked, allowance, call.request.validate_only)
     except KafkaError as error:
         return CreatePartitionsTopicResult(name=asked.name, error_code=error.code, error_message=error.message)
     return CreatePartitionsTopicResult(name=asked.name)
 
 
-def _grow(broker: Broker, asked: CreatePartitionsTopic, validate_only: bool) -> None:
+def _grow(broker: Broker, asked: CreatePartitionsTopic, allowance: Allowance, validate_only: bool) -> Work[None]:
     topic = broker.topics.get(asked.name)
     broker.topics.check_growth(topic, asked.count)
+    allowance.take(asked.count - len(topic.partitions))
     if asked.assignments is not None:
         additional = asked.count - len(topic.partitions)
         if len(asked.assignments) != additional:
@@ -93,4 +124,4 @@ def _grow(broker: Broker, asked: CreatePartitionsTopic, validate_only: bool) -> 
         for assignment in asked.assignments:
             check_assignment(assignment.broker_ids, broker.node_id)
     if not validate_only:
-        broker.topics.add_partitions(topic, asked.count)
+        yield from broker.topics.growth(topic, asked.count)

@@ -19,15 +19,17 @@ Differs from Apache Kafka:
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from wirekafka.api.registry import Call, serves
 from wirekafka.config import BrokerConfig
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.metadata.described_configs import describe_topic_settings
 from wirekafka.metadata.operations import CLUSTER, Operation, Resource
-from wirekafka.metadata.topics import check_assignment
+from wirekafka.metadata.topics import MAX_RECORDS_AT_ONCE, check_assignment
 from wirekafka.names import CLUSTER_METADATA_TOPIC, ZERO_TOPIC_ID
+from wirekafka.pending import Pending
+from wirekafka.slices import Work
 from wirekafka.wire.types import Bool, Int8, Int16, Int32, Message, NullableString, String, Uuid, nullable, since, tag
 
 if TYPE_CHECKING:
@@ -83,22 +85,79 @@ class CreateTopicsResponse(Message):
 
 
 @serves(19, CreateTopicsRequest, CreateTopicsResponse, versions=range(8), flexible_since=5)
-def create_topics(broker: Broker, call: Call[CreateTopicsRequest]) -> CreateTopicsResponse:
-    """Answers one CreateTopics request."""
+def create_topics(broker: Broker, call: Call[CreateTopicsRequest]) -> CreateTopicsResponse | Pending[Any]:
+    """Answers one CreateTopics request; the topics of one slice are brought to the disk together."""
+    return broker.slices.run(_creation(broker, call), around=broker.topics.together)
+
+
+def _creation(broker: Broker, call: Call[CreateTopicsRequest]) -> Work[CreateTopicsResponse]:
     request = call.request
     times = Counter(topic.name for topic in request.topics)
-    with broker.topics.together():
-        results = [_result(broker, call, topic) for topic in request.topics if times[topic.name] == 1]
+    results: list[CreatableTopicResult] = []
+    try:
+        _check_request_size(broker.config, request)
+    except KafkaError as error:
+        return CreateTopicsResponse(topics=[_failure(name, error) for name in times])
+    settings = DescribedSettings(broker.config)
+    for topic in request.topics:
+        if times[topic.name] == 1:
+            results.append((yield from _result(broker, call, topic, settings)))
+            yield
     duplicate = KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
     results += [_failure(name, duplicate) for name, count in times.items() if count > 1]
     return CreateTopicsResponse(topics=results)
 
 
-def _result(broker: Broker, call: Call[CreateTopicsRequest], asked: CreatableTopic) -> CreatableTopicResult:
+def _check_request_size(config: BrokerConfig, request: CreateTopicsRequest) -> None:
+    """Raises unless the request is small enough.
+
+    Raises:
+        KafkaError: POLICY_VIOLATION.
+
+    Source: ReplicationControlManager.validateTotalNumberOfPartitions; QuorumController.MAX_RECORDS_PER_USER_OP.
+    """
+    default_count = config.integer("num.partitions")
+    partition_count = sum(
+        len(topic.assignments) or (topic.num_partitions if topic.num_partitions > 0 else default_count)
+        for topic in request.topics
+    )
+    if partition_count > MAX_RECORDS_AT_ONCE:
+        raise KafkaError(ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request.")
+    if partition_count + sum(1 + len(topic.configs) for topic in request.topics) > MAX_RECORDS_AT_ONCE:
+        raise KafkaError(ErrorCode.POLICY_VIOLATION, "Unable to perform excessively large batch operation.")
+
+
+class DescribedSettings:
+    """The settings of new topics as one response lists them; topics with the same settings of their own share one list."""
+
+    def __init__(self, config: BrokerConfig) -> None:
+        self._config = config
+        self._known: dict[frozenset[tuple[str, str]], list[CreatableTopicConfigs]] = {}
+
+    def of(self, overrides: dict[str, str]) -> list[CreatableTopicConfigs]:
+        """Returns all settings of a topic that has these itself."""
+        key = frozenset(overrides.items())
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = [
+                CreatableTopicConfigs(
+                    name=described.setting.name,
+                    value=described.value,
+                    config_source=described.source,
+                    is_sensitive=described.setting.is_sensitive,
+                )
+                for described in describe_topic_settings(self._config, overrides)
+            ]
+        return found
+
+
+def _result(
+    broker: Broker, call: Call[CreateTopicsRequest], asked: CreatableTopic, settings: DescribedSettings
+) -> Work[CreatableTopicResult]:
     try:
         if not call.is_authorized(Operation.CREATE, CLUSTER):
             call.authorize(Operation.CREATE, Resource.topic(asked.name))
-        result = _create(broker, asked, call.request.validate_only)
+        result = yield from _create(broker, asked, settings, call.request.validate_only)
         _authorize_description(call, result)
         return result
     except KafkaError as error:
@@ -116,7 +175,9 @@ def _failure(name: str, error: KafkaError) -> CreatableTopicResult:
     return CreatableTopicResult(name=name, error_code=error.code, error_message=error.message)
 
 
-def _create(broker: Broker, asked: CreatableTopic, validate_only: bool) -> CreatableTopicResult:
+def _create(
+    broker: Broker, asked: CreatableTopic, settings: DescribedSettings, validate_only: bool
+) -> Work[CreatableTopicResult]:
     if asked.name == CLUSTER_METADATA_TOPIC:
         message = f"Creation of internal topic {CLUSTER_METADATA_TOPIC} is prohibited."
         raise KafkaError(ErrorCode.INVALID_REQUEST, message)
@@ -129,22 +190,14 @@ def _create(broker: Broker, asked: CreatableTopic, validate_only: bool) -> Creat
     if validate_only:
         topics.check_new(asked.name, partition_count, overrides)
     else:
-        topic_id = topics.create(asked.name, partition_count, overrides).topic_id
+        topic_id = (yield from topics.creation(asked.name, partition_count, overrides)).topic_id
     return CreatableTopicResult(
         name=asked.name,
         topic_id=topic_id,
         error_message=None,
         num_partitions=partition_count,
         replication_factor=1,
-        configs=[
-            CreatableTopicConfigs(
-                name=described.setting.name,
-                value=described.value,
-                config_source=described.source,
-                is_sensitive=described.setting.is_sensitive,
-            )
-            for described in describe_topic_settings(broker.config, overrides)
-        ],
+        configs=settings.of(overrides),
     )
 
 

@@ -16,14 +16,15 @@ Differs from Apache Kafka:
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from wirekafka.api.registry import Call, serves
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.metadata.operations import Operation, Resource
 from wirekafka.metadata.topics import Topic
 from wirekafka.names import ZERO_TOPIC_ID
+from wirekafka.pending import Pending
+from wirekafka.slices import Work
 from wirekafka.wire.types import Int16, Int32, Message, NullableString, String, Uuid, nullable, since, until
 
 if TYPE_CHECKING:
@@ -54,20 +55,18 @@ class DeleteTopicsResponse(Message):
 
 
 @serves(20, DeleteTopicsRequest, DeleteTopicsResponse, versions=range(7), flexible_since=4)
-def delete_topics(broker: Broker, call: Call[DeleteTopicsRequest]) -> DeleteTopicsResponse:
-    """Answers one DeleteTopics request."""
+def delete_topics(broker: Broker, call: Call[DeleteTopicsRequest]) -> DeleteTopicsResponse | Pending[Any]:
+    """Answers one DeleteTopics request; the deletions of one slice are brought to the disk together."""
     states = call.request.topics + [DeleteTopicState(name=name) for name in call.request.topic_names]
     if not broker.config.boolean("delete.topic.enable"):
         code = ErrorCode.INVALID_REQUEST if call.version < 3 else ErrorCode.TOPIC_DELETION_DISABLED
         error = KafkaError(code, "Topic deletion is disabled.")
         return DeleteTopicsResponse(responses=[_failure(state, error) for state in states])
-    with broker.topics.together():
-        return DeleteTopicsResponse(responses=list(_delete_all(broker, call, states)))
+    return broker.slices.run(_deletion(broker, call, states), around=broker.topics.together)
 
 
-def _delete_all(
-    broker: Broker, call: Call[DeleteTopicsRequest], states: list[DeleteTopicState]
-) -> Iterator[DeletableTopicResult]:
+def _deletion(broker: Broker, call: Call[DeleteTopicsRequest], states: list[DeleteTopicState]) -> Work[DeleteTopicsResponse]:
+    responses: list[DeletableTopicResult] = []
     times = Counter((state.name, state.topic_id) for state in states)
     by_id = {state.topic_id for state in states if state.name is None}
     for (name, topic_id), count in times.items():
@@ -76,12 +75,16 @@ def _delete_all(
             if count > 1:
                 what = "name" if name is not None else "id"
                 raise KafkaError(ErrorCode.INVALID_REQUEST, f"Duplicate topic {what}.")
-            yield _delete(broker, call, state, by_id)
+            responses.append((yield from _delete(broker, call, state, by_id)))
         except KafkaError as error:
-            yield _failure(state, error)
+            responses.append(_failure(state, error))
+        yield
+    return DeleteTopicsResponse(responses=responses)
 
 
-def _delete(broker: Broker, call: Call[DeleteTopicsRequest], state: DeleteTopicState, by_id: set[bytes]) -> DeletableTopicResult:
+def _delete(
+    broker: Broker, call: Call[DeleteTopicsRequest], state: DeleteTopicState, by_id: set[bytes]
+) -> Work[DeletableTopicResult]:
     if state.name is not None:
         call.authorize(Operation.DELETE, Resource.topic(state.name))
     topic = _find(broker, state)
@@ -91,7 +94,7 @@ def _delete(broker: Broker, call: Call[DeleteTopicsRequest], state: DeleteTopicS
         raise KafkaError(ErrorCode.INVALID_REQUEST, message)
     if topic.is_internal:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"{topic.name} is internal and cannot be deleted.")
-    broker.topics.delete(topic)
+    yield from broker.topics.deletion(topic)
     return DeletableTopicResult(name=topic.name, topic_id=topic.topic_id)
 
 

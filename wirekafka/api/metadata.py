@@ -21,15 +21,17 @@ Differs from Apache Kafka:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 from wirekafka.api.registry import Call, serves
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.metadata.operations import CLUSTER, NOT_ASKED, Operation, Resource
 from wirekafka.metadata.topic_names import is_valid_topic_name
-from wirekafka.metadata.topics import Topic
+from wirekafka.metadata.topics import MAX_RECORDS_AT_ONCE, Topic
 from wirekafka.names import INTERNAL_TOPICS, NO_LEADER_ID, ZERO_TOPIC_ID
+from wirekafka.pending import Pending
 from wirekafka.replication.partition import Partition
+from wirekafka.slices import Work
 from wirekafka.wire.types import Bool, Int16, Int32, Message, NullableString, String, Uuid, nullable, since, until
 
 if TYPE_CHECKING:
@@ -85,12 +87,27 @@ class MetadataResponse(Message):
 
 
 @serves(3, MetadataRequest, MetadataResponse, versions=range(14), flexible_since=9)
-def metadata(broker: Broker, call: Call[MetadataRequest]) -> MetadataResponse:
-    """Answers one Metadata request."""
+def metadata(broker: Broker, call: Call[MetadataRequest]) -> MetadataResponse | Pending[Any]:
+    """Answers one Metadata request; the topics that one slice creates are brought to the disk together."""
     request = call.request
     if call.version in (10, 11) and request.topics is not None and _asks_for_ids(request.topics):
         return _refused(request.topics)
-    topics = _topics(broker, call)
+    if request.topics is not None and len(request.topics) == 1:
+        # The usual request of a client that looks for one topic costs no generator.
+        [asked] = request.topics
+        if asked.name is not None and asked.topic_id == ZERO_TOPIC_ID:
+            topic = broker.topics.find(asked.name)
+            if topic is not None and (topic.described is not None or len(topic.partitions) <= PARTITIONS_AT_ONCE):
+                return _response(broker, call, [_describe_by_name(call, topic)])
+    return broker.slices.run(_description(broker, call), around=broker.topics.together)
+
+
+def _description(broker: Broker, call: Call[MetadataRequest]) -> Work[MetadataResponse]:
+    return _response(broker, call, (yield from _topics(broker, call)))
+
+
+def _response(broker: Broker, call: Call[MetadataRequest], topics: list[MetadataResponseTopic]) -> MetadataResponse:
+    request = call.request
     if request.include_topic_authorized_operations:
         for topic in topics:
             if topic.name is not None:
@@ -121,17 +138,37 @@ def _refused(topics: list[MetadataRequestTopic]) -> MetadataResponse:
     )
 
 
-def _topics(broker: Broker, call: Call[MetadataRequest]) -> list[MetadataResponseTopic]:
+def _topics(broker: Broker, call: Call[MetadataRequest]) -> Work[list[MetadataResponseTopic]]:
+    """Describes the topics, one in each step; creates those that do not exist if the client and the broker allow it."""
     request = call.request
     asked = request.topics
+    described: list[MetadataResponseTopic] = []
     if asked is None or (call.version == 0 and not asked):
-        return [_describe(topic) for topic in broker.topics if _may_describe(call, topic.name)]
+        for topic in broker.topics:
+            if _may_describe(call, topic.name):
+                yield from _describing(topic)
+                described.append(_describe(topic))
+            yield
+        return described
     ids = {topic.topic_id: None for topic in asked if topic.topic_id != ZERO_TOPIC_ID}
     if ids:
-        return [_by_id(broker, call, topic_id) for topic_id in ids]
-    names = {topic.name: None for topic in asked if topic.name is not None}
+        for topic_id in ids:
+            described.append(_by_id(broker, call, topic_id))
+            yield
+        return described
     may_create = request.allow_auto_topic_creation and broker.config.boolean("auto.create.topics.enable")
-    return [_by_name(broker, call, name, may_create) for name in names]
+    left_records = MAX_RECORDS_AT_ONCE if may_create else 0
+    for name in {topic.name: None for topic in asked if topic.name is not None}:
+        found = broker.topics.find(name)
+        if found is not None:
+            yield from _describing(found)
+            described.append(_describe_by_name(call, found))
+        else:
+            size = 1 + broker.topics.automatic_size(name)
+            described.append((yield from _create(broker, call, name, may_create=size <= left_records)))
+            left_records -= size
+        yield
+    return described
 
 
 def _may_describe(call: Call[MetadataRequest], name: str) -> bool:
@@ -145,25 +182,46 @@ def _by_id(broker: Broker, call: Call[MetadataRequest], topic_id: bytes) -> Meta
     return _describe(topic)
 
 
-def _by_name(broker: Broker, call: Call[MetadataRequest], name: str, may_create: bool) -> MetadataResponseTopic:
+def _describe_by_name(call: Call[MetadataRequest], topic: Topic) -> MetadataResponseTopic:
+    if not _may_describe(call, topic.name):
+        return _unavailable(topic.name, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    return _describe(topic)
+
+
+def _create(broker: Broker, call: Call[MetadataRequest], name: str, *, may_create: bool) -> Work[MetadataResponseTopic]:
+    """Creates a topic that does not exist, or says why it is not created."""
     if not _may_describe(call, name):
         return _unavailable(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-    topic = broker.topics.find(name)
-    if topic is not None:
-        return _describe(topic)
-    if may_create:
-        try:
-            if not call.is_authorized(Operation.CREATE, CLUSTER):
-                call.authorize(Operation.CREATE, Resource.topic(name))
-            return _describe(broker.topics.create_automatically(name))
-        except KafkaError as error:
-            return _unavailable(name, error.code)
-    is_valid = is_valid_topic_name(name)
-    return _unavailable(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if is_valid else ErrorCode.INVALID_TOPIC_EXCEPTION)
+    if not may_create:
+        is_valid = is_valid_topic_name(name)
+        return _unavailable(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if is_valid else ErrorCode.INVALID_TOPIC_EXCEPTION)
+    try:
+        if not call.is_authorized(Operation.CREATE, CLUSTER):
+            call.authorize(Operation.CREATE, Resource.topic(name))
+        return _describe((yield from broker.topics.automatic_creation(name)))
+    except KafkaError as error:
+        # Another request creates the topic at the moment: the client is to ask again.
+        is_being_created = error.code is ErrorCode.TOPIC_ALREADY_EXISTS
+        return _unavailable(name, ErrorCode.LEADER_NOT_AVAILABLE if is_being_created else error.code)
 
 
 def _unavailable(name: str, code: ErrorCode) -> MetadataResponseTopic:
     return MetadataResponseTopic(error_code=code, name=name, is_internal=name in INTERNAL_TOPICS)
+
+
+PARTITIONS_AT_ONCE = 200
+"""How many partitions are described between two yields."""
+
+
+def _describing(topic: Topic) -> Work[None]:
+    """Describes the partitions of a large topic in steps, unless they are described already."""
+    if topic.described is None and len(topic.partitions) > PARTITIONS_AT_ONCE:
+        partitions, described = topic.partitions, []
+        for first in range(0, len(partitions), PARTITIONS_AT_ONCE):
+            described += [_describe_partition(partition) for partition in partitions[first : first + PARTITIONS_AT_ONCE]]
+            yield
+        if topic.partitions is partitions and not any(partition.is_offline for partition in partitions):
+            topic.described = described
 
 
 def _describe(topic: Topic) -> MetadataResponseTopic:

@@ -14,10 +14,10 @@ Source: org.apache.kafka.controller.ReplicationControlManager (rules and their e
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar, cast
 
 import structlog
 
@@ -31,6 +31,7 @@ from wirekafka.metadata.takeover import take_over, topic_id_mismatch
 from wirekafka.metadata.topic_names import check_topic_name, collision_key
 from wirekafka.names import INTERNAL_TOPICS, TopicPartition, format_topic_id, new_topic_id
 from wirekafka.replication.partition import Partition
+from wirekafka.slices import Work
 
 if TYPE_CHECKING:
     from wirekafka.log.log import Log
@@ -38,8 +39,14 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(__name__)
 
-MAX_PARTITIONS_AT_ONCE = 9_999
-"""A change may be 10,000 metadata records in Apache Kafka, and one of them is the topic's (MAX_RECORDS_PER_USER_OP)."""
+T = TypeVar("T")
+
+MAX_RECORDS_AT_ONCE = 10_000
+"""How many metadata records a request may make in Apache Kafka: one for each topic, partition and setting
+(QuorumController.MAX_RECORDS_PER_USER_OP)."""
+
+MAX_PARTITIONS_AT_ONCE = MAX_RECORDS_AT_ONCE - 1
+"""How many partitions a topic may get at once: one more record is the topic's own."""
 
 
 UNKNOWN_TOPIC_OR_PARTITION_MESSAGE = "This server does not host this topic-partition."
@@ -90,6 +97,8 @@ class Topics:
         self._by_name: dict[str, Topic] = {}
         self._by_id: dict[bytes, Topic] = {}
         self._by_collision_key: dict[str, str] = {}
+        self._reserved_names: set[str] = set()
+        self._in_growth: set[str] = set()
         self.group_configs = GroupConfigs(config, store)
         self.features = Features(config, store)
         # Most topics have no settings of their own: they share one, which is also 80 us less for each of them at start.
@@ -109,7 +118,7 @@ class Topics:
         for name, stored in topics._store.topics.items():
             topic = Topic(name, stored.topic_id, stored.overrides, topics._log_config(stored.overrides))
             topics._note_lost_folders(name, stored.partition_count)
-            topics._open_partitions(topic, stored.partition_count, is_new=False)
+            _finish(topics._opening(topic, stored.partition_count, is_new=False))
             topics._enter(topic)
         logs.on_offline.append(topics._on_offline)
         return topics
@@ -180,7 +189,7 @@ class Topics:
                 TOPIC_ALREADY_EXISTS.
         """
         check_topic_name(name)
-        if name in self._by_name:
+        if name in self._by_name or name in self._reserved_names:
             raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
         key = collision_key(name)
         if key in self._by_collision_key:
@@ -224,22 +233,55 @@ class Topics:
         Raises:
             KafkaError: as `check_new`; KAFKA_STORAGE_ERROR, if it cannot be written down. There is no such topic then.
         """
+        return _finish(self.creation(name, partition_count, overrides, topic_id=topic_id))
+
+    def creation(
+        self,
+        name: str,
+        partition_count: int,
+        overrides: Mapping[str, str] | None = None,
+        *,
+        topic_id: bytes | None = None,
+    ) -> Work[Topic]:
+        """Creates a topic as `create` does, in steps of one partition each.
+
+        The name is taken from the first step on. The topic can be found after the last. Work that is closed before that leaves
+        no topic behind.
+
+        Raises:
+            KafkaError: as `create`.
+        """
         overrides = dict(overrides or {})
         log_config = self.check_new(name, partition_count, overrides)
         topic_id = topic_id or new_topic_id()
         self._store.put_topic(name, topic_id, partition_count, overrides)
         topic = Topic(name, topic_id, overrides, log_config)
+        self._reserve(name)
         try:
-            self._open_partitions(topic, partition_count)
-        except KafkaError:
+            yield from self._opening(topic, partition_count)
+        except (KafkaError, GeneratorExit):
             self._drop_partitions(topic, 0)
             self._store.delete_topic(name)
             raise
+        finally:
+            self._release(name)
         self._enter(topic)
         log.info("Created a topic", topic=name, partitions=partition_count, topic_id=format_topic_id(topic_id))
         for callback in self.on_change:
             callback(topic)
         return topic
+
+    def _reserve(self, name: str) -> None:
+        self._reserved_names.add(name)
+        key = collision_key(name)
+        if key is not None:
+            self._by_collision_key[key] = name
+
+    def _release(self, name: str) -> None:
+        self._reserved_names.discard(name)
+        key = collision_key(name)
+        if key is not None:
+            self._by_collision_key.pop(key, None)
 
     def create_internal(self, name: str) -> Topic:
         """Creates a topic in which coordinators keep their state.
@@ -258,9 +300,24 @@ class Topics:
         Raises:
             KafkaError: as `create`.
         """
-        if name in INTERNAL_TOPICS:
-            return self.create_internal(name)
-        return self.create(name, self._config.integer("num.partitions"))
+        return _finish(self.automatic_creation(name))
+
+    def automatic_creation(self, name: str) -> Work[Topic]:
+        """Creates the topic that a client asked for by name as `create_automatically` does, in steps of one partition each.
+
+        Raises:
+            KafkaError: as `create`.
+        """
+        internal = INTERNAL.get(name)
+        if internal is None:
+            return (yield from self.creation(name, self._config.integer("num.partitions")))
+        overrides = internal.topic_settings(self._config)
+        return (yield from self.creation(name, self._config.integer(internal.partition_count), overrides))
+
+    def automatic_size(self, name: str) -> int:
+        """How many partitions a topic gets that is created automatically."""
+        internal = INTERNAL.get(name)
+        return self._config.integer("num.partitions" if internal is None else internal.partition_count)
 
     def delete(self, topic: Topic) -> None:
         """Deletes a topic; its name is free at once, its files go later.
@@ -268,13 +325,29 @@ class Topics:
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR, if that cannot be written down; the topic is still there then.
         """
+        _finish(self.deletion(topic))
+
+    def deletion(self, topic: Topic) -> Work[None]:
+        """Deletes a topic as `delete` does, in steps of one partition each.
+
+        The topic cannot be found after the first step; its name is free after the last. Work that is closed before that deletes
+        the other partitions at once.
+
+        Raises:
+            KafkaError: as `delete`.
+        """
         self._store.delete_topic(topic.name)
         del self._by_name[topic.name]
         del self._by_id[topic.topic_id]
-        key = collision_key(topic.name)
-        if key is not None:
-            del self._by_collision_key[key]
-        self._delete_partitions(topic.partitions)
+        self._reserve(topic.name)
+        partitions = deque(topic.partitions)
+        try:
+            while partitions:
+                self._delete_partitions([partitions.popleft()])
+                yield
+        finally:
+            self._delete_partitions(partitions)
+            self._release(topic.name)
         if not self._store.is_sync_put_off:
             self._logs.sync_directories()
         log.info("Deleted a topic", topic=topic.name, topic_id=format_topic_id(topic.topic_id))
@@ -307,15 +380,36 @@ class Topics:
         Raises:
             KafkaError: as `check_growth`; KAFKA_STORAGE_ERROR, if it cannot be written down: the topic is as it was then.
         """
+        _finish(self.growth(topic, partition_count))
+
+    def growth(self, topic: Topic, partition_count: int) -> Work[None]:
+        """Adds partitions as `add_partitions` does, in steps of one partition each; they can be found after the last.
+
+        Raises:
+            KafkaError: as `add_partitions`; REASSIGNMENT_IN_PROGRESS if the topic is growing already.
+        """
         self.check_growth(topic, partition_count)
         former_count = len(topic.partitions)
-        self._store.put_topic(topic.name, topic.topic_id, partition_count, topic.overrides)
+        if topic.name in self._in_growth:
+            raise KafkaError(ErrorCode.REASSIGNMENT_IN_PROGRESS, f"Partitions are being added to {topic.name}.")
+        self._in_growth.add(topic.name)
+        grown = Topic(topic.name, topic.topic_id, topic.overrides, topic.log_config)
+        grown.partitions = list(topic.partitions)
         try:
-            self._open_partitions(topic, partition_count)
-        except KafkaError:
-            self._drop_partitions(topic, former_count)
-            self._store.put_topic(topic.name, topic.topic_id, former_count, topic.overrides)
-            raise
+            self._store.put_topic(topic.name, topic.topic_id, partition_count, topic.overrides)
+            try:
+                yield from self._opening(grown, partition_count)
+                if self._by_name.get(topic.name) is not topic:
+                    raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_OR_PARTITION_MESSAGE)
+            except (KafkaError, GeneratorExit):
+                self._drop_partitions(grown, former_count)
+                if self._by_name.get(topic.name) is topic:
+                    self._store.put_topic(topic.name, topic.topic_id, former_count, topic.overrides)
+                raise
+        finally:
+            self._in_growth.discard(topic.name)
+        _configure(grown, topic.log_config)
+        topic.partitions, topic.described = grown.partitions, None
         log.info("Added partitions", topic=topic.name, partitions=partition_count)
         for callback in self.on_change:
             callback(topic)
@@ -394,7 +488,8 @@ class Topics:
         if key is not None:
             self._by_collision_key[key] = topic.name
 
-    def _open_partitions(self, topic: Topic, partition_count: int, *, is_new: bool = True) -> None:
+    def _opening(self, topic: Topic, partition_count: int, *, is_new: bool = True) -> Work[None]:
+        """Opens the partitions that the topic lacks, one in each step."""
         for index in range(len(topic.partitions), partition_count):
             partition = Partition.open(
                 self._logs,
@@ -408,6 +503,7 @@ class Topics:
             partition.log.update_config(topic.log_config)
             topic.partitions.append(partition)
             topic.described = None
+            yield
 
     def _note_lost_folders(self, topic: str, partition_count: int) -> None:
         """Says which partitions begin anew: somebody took their folders away, or the last broker crashed as it made them."""
@@ -497,6 +593,15 @@ def check_assignment(broker_ids: Sequence[int], node_id: int) -> None:
     if len(broker_ids) > 1:
         message = f"The manual partition assignment includes the broker {node_id} more than once."
         raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
+
+
+def _finish(work: Work[T]) -> T:
+    """Does all steps of the work at once."""
+    try:
+        while True:
+            next(work)
+    except StopIteration as ended:
+        return cast(T, ended.value)
 
 
 def _check_size(partition_count: int) -> None:

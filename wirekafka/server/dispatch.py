@@ -289,11 +289,13 @@ class Dispatcher:
                 for head in by_head:
                     del self._remembered[client, route, head]
 
-    def _encode_late(self, route: Route, correlation_id: int, response: Message | None) -> Answer | ProtocolError:
-        """Encodes a reply that was pending; what goes wrong is returned, for the one who gave the reply has no part in it."""
+    def _encode_late(self, route: Route, correlation_id: int, response: Message | Exception | None) -> Answer | ProtocolError:
+        """Encodes a reply that was pending, or the failure that it ended in; what goes wrong is returned, not raised."""
         if response is None:
             return None
         try:
+            if isinstance(response, Exception):
+                raise response
             return route.encode(correlation_id, response)
         except Exception as error:  # noqa: BLE001 - the caller only completes a pending reply, and has no part in it
             try:

@@ -15,6 +15,7 @@ from wirekafka.broker import Broker
 from wirekafka.clock import Clock
 from wirekafka.config import BrokerConfig
 from wirekafka.pending import Pending
+from wirekafka.slices import Slices
 from wirekafka.wire.batch import HEADER_SIZE, Record, build_batch, iterate_records, read_batch_header
 from wirekafka.wire.codec import decode, encode
 from wirekafka.wire.types import Message
@@ -58,6 +59,8 @@ async def open_caller(path: Path, **settings: str) -> AsyncIterator[Caller]:
     config = BrokerConfig({"log.dirs": str(path), **overrides})
     async with trio.open_nursery() as nursery:
         broker = await Broker.open(config, Clock(wall=lambda: NOW_MS / 1000))
+        # No test depends on how fast the machine is: work is cut into slices only where a test says so.
+        broker.slices = Slices(broker.clock, seconds=lambda: 0.0)
         broker.start(nursery)
         try:
             yield Caller(broker)

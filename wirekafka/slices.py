@@ -1,0 +1,127 @@
+"""Slices: long work on the broker's loop, done a few milliseconds at a time, so that no request holds up the others.
+
+A handler, or a part of the broker that works in the background, writes the work as a generator that yields wherever the work may
+stop for a while, and gives it to `Slices.run`. State may change between two yields by other requests, and each yield must leave
+the broker's state consistent. The first slice runs at once: most work ends within it and is answered without any wait. The rest
+runs in turns with other sliced work and with the other requests of the loop, one slice in each turn of the loop.
+
+Work that needs no state of the broker and more than some 10 ms of CPU belongs in `Workers` instead.
+
+Rules of this file:
+    One slice of all sliced work together runs in a turn of the loop, whatever the number of requests.
+    Work whose client goes away is closed at the yield where it stands: its `finally` and `except GeneratorExit` blocks run.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Generator
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, TypeVar, cast
+
+from wirekafka.clock import Clock
+from wirekafka.pending import Pending
+
+T = TypeVar("T")
+
+Work = Generator[None, None, T]
+"""Work in steps; what it returns is the result."""
+
+SLICE_SECONDS = 0.008
+"""How long a slice may take; the step that passes this time is its last."""
+
+
+class Slices:
+    """The sliced work of one broker, oldest first.
+
+    Args:
+        clock: calls for the next slice.
+        seconds: the time that slices are measured by.
+    """
+
+    def __init__(self, clock: Clock, seconds: Callable[[], float] = time.perf_counter) -> None:
+        self._clock = clock
+        self._seconds = seconds
+        self._waiting: deque[_Sliced] = deque()
+        self._is_due = False
+
+    def run(self, work: Work[T], around: Callable[[], AbstractContextManager[object]] = nullcontext) -> T | Pending[Any]:
+        """Runs the first slice of the work; returns the work's result or, if it takes longer, a Pending of it.
+
+        An exception of a later slice is the result of the Pending.
+
+        Args:
+            around: opens a block around each slice, for example one that syncs the slice's changes at its end.
+
+        Raises:
+            Exception: whatever the first slice raises.
+        """
+        sliced = _Sliced(work, around)
+        if sliced.advance(self._seconds):
+            return cast(T, sliced.result())
+        self._waiting.append(sliced)
+        self._call_again()
+        return sliced.pending
+
+    def _call_again(self) -> None:
+        if not self._is_due and self._waiting:
+            self._is_due = True
+            self._clock.call_later(0, self._turn)
+
+    def _turn(self) -> None:
+        """Runs one slice of the oldest work, and puts the work last."""
+        self._is_due = False
+        sliced = self._waiting.popleft()
+        try:
+            if sliced.pending.is_done:
+                return
+            if not sliced.advance(self._seconds):
+                self._waiting.append(sliced)
+                return
+            try:
+                result = sliced.result()
+            except Exception as error:
+                result = error
+            sliced.pending.complete(result)
+        finally:
+            self._call_again()
+
+
+class _Sliced:
+    """Work in progress, and the reply that waits for it."""
+
+    __slots__ = ("_around", "_error", "_result", "_work", "pending")
+
+    def __init__(self, work: Work[Any], around: Callable[[], AbstractContextManager[object]]) -> None:
+        self._work = work
+        self._around = around
+        self._result: Any = None
+        self._error: Exception | None = None
+        self.pending: Pending[Any] = Pending(on_abandon=self._close)
+
+    def advance(self, seconds: Callable[[], float]) -> bool:
+        """Runs one slice; returns whether the work has ended, with a result or an exception."""
+        try:
+            with self._around():
+                try:
+                    end = seconds() + SLICE_SECONDS
+                    while seconds() < end:
+                        next(self._work)
+                except StopIteration as ended:
+                    self._result = ended.value
+                    return True
+        except Exception as error:
+            self._error = error
+            self._close()
+            return True
+        return False
+
+    def result(self) -> Any:
+        """Returns what the work returned, or raises what it raised."""
+        if self._error is not None:
+            raise self._error
+        return self._result
+
+    def _close(self) -> None:
+        self._work.close()

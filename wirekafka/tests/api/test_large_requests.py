@@ -1,0 +1,215 @@
+"""Requests that ask for much: how much one may ask for, and that the loop goes on meanwhile."""
+
+from __future__ import annotations
+
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+from wirekafka.api.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
+from wirekafka.api.create_topics import CreatableTopic, CreateTopicsRequest
+from wirekafka.api.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from wirekafka.api.metadata import MetadataRequest, MetadataRequestTopic
+from wirekafka.errors import ErrorCode
+from wirekafka.log.storage import Storage
+from wirekafka.pending import Pending
+from wirekafka.slices import SLICE_SECONDS, Slices
+from wirekafka.tests.api.data_plane import Caller, run, wait_for
+
+STEPS_A_SLICE = 10
+
+
+def cut_into_slices(caller: Caller) -> None:
+    numbers = count()
+    caller.broker.slices = Slices(caller.broker.clock, seconds=lambda: next(numbers) * SLICE_SECONDS / STEPS_A_SLICE)
+
+
+class CountingStorage(Storage):
+    """Storage that counts how often a file is synced."""
+
+    sync_count = 0
+
+    def sync(self, fd: int) -> None:
+        self.sync_count += 1
+        super().sync(fd)
+
+
+def creation(name: str, partition_count: int = 1) -> CreatableTopic:
+    return CreatableTopic(name=name, num_partitions=partition_count, replication_factor=1)
+
+
+def test_metadata_with_many_unknown_names_syncs_the_journal_once_for_a_slice(tmp_path: Path) -> None:
+    async def body(caller: Caller) -> None:
+        storage = caller.broker.topics._store._storage = CountingStorage()
+        names = [f"topic-{number}" for number in range(200)]
+        response = caller.ask(MetadataRequest(topics=[MetadataRequestTopic(name=name) for name in names]), 9)
+        assert [topic.error_code for topic in response.topics] == [0] * 200
+        assert storage.sync_count == 1
+
+    run(body, tmp_path)
+
+
+def test_metadata_that_creates_more_topics_than_a_request_may_leaves_the_rest_unknown(tmp_path: Path) -> None:
+    async def body(caller: Caller) -> None:
+        names = [MetadataRequestTopic(name=f"topic-{number}") for number in range(3)]
+        response = caller.ask(MetadataRequest(topics=names), 9)
+        assert [topic.error_code for topic in response.topics] == [0, 0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+        assert len(caller.broker.topics) == 2
+
+    run(body, tmp_path, num_partitions="4000")
+
+
+@pytest.mark.parametrize(
+    ("sizes", "code"),
+    [
+        ([5000, 4998], 0),
+        ([5000, 4999], ErrorCode.POLICY_VIOLATION),
+        ([9999, 9999, 9999], ErrorCode.POLICY_VIOLATION),
+    ],
+)
+def test_create_topics_limits_the_partitions_of_the_whole_request(tmp_path: Path, sizes: list[int], code: int) -> None:
+    async def body(caller: Caller) -> None:
+        asked = [creation(f"topic-{number}", size) for number, size in enumerate(sizes)]
+        response = caller.ask(CreateTopicsRequest(topics=asked, validate_only=True), 7)
+        assert [topic.error_code for topic in response.topics] == [code] * len(sizes)
+
+    run(body, tmp_path)
+
+
+def test_create_topics_of_too_many_names_is_refused_without_describing_them(tmp_path: Path) -> None:
+    async def body(caller: Caller) -> None:
+        asked = [creation(f"topic-{number}") for number in range(20_000)]
+        response = caller.ask(CreateTopicsRequest(topics=asked, validate_only=True), 7)
+        assert {topic.error_code for topic in response.topics} == {ErrorCode.POLICY_VIOLATION}
+        assert not any(topic.configs for topic in response.topics)
+
+    run(body, tmp_path)
+
+
+def test_create_partitions_limits_the_partitions_of_the_whole_request(tmp_path: Path) -> None:
+    async def body(caller: Caller) -> None:
+        for name in ("a", "b"):
+            caller.broker.topics.create(name, 1)
+        asked = [CreatePartitionsTopic(name=name, count=6000, assignments=None) for name in ("a", "b")]
+        response = caller.ask(CreatePartitionsRequest(topics=asked, validate_only=True), 3)
+        assert [result.error_code for result in response.results] == [0, ErrorCode.POLICY_VIOLATION]
+
+    run(body, tmp_path)
+
+
+def ask_for_much(caller: Caller, what: str) -> Any:
+    match what:
+        case "CreateTopics":
+            return caller.ask(CreateTopicsRequest(topics=[creation("new", 100)]), 7)
+        case "CreatePartitions":
+            return caller.ask(CreatePartitionsRequest(topics=[CreatePartitionsTopic(name="old", count=100, assignments=None)]), 3)
+        case "DeleteTopics":
+            return caller.ask(DeleteTopicsRequest(topics=[DeleteTopicState(name="large")]), 6)
+        case _:
+            names = [MetadataRequestTopic(name=f"topic-{number}") for number in range(100)]
+            return caller.ask(MetadataRequest(topics=names), 9)
+
+
+@pytest.mark.parametrize("what", ["CreateTopics", "CreatePartitions", "DeleteTopics", "Metadata"])
+def test_request_that_asks_for_much_lets_the_loop_go_on_and_is_answered_in_the_end(tmp_path: Path, what: str) -> None:
+    async def body(caller: Caller) -> None:
+        caller.broker.topics.create("old", 1)
+        caller.broker.topics.create("large", 100)
+        cut_into_slices(caller)
+        pending = ask_for_much(caller, what)
+        assert isinstance(pending, Pending)
+        response = await wait_for(pending)
+        answers = (
+            response.results if what == "CreatePartitions" else response.responses if what == "DeleteTopics" else response.topics
+        )
+        assert {answer.error_code for answer in answers} == {0}
+        sizes = {topic.name: len(topic.partitions) for topic in caller.broker.topics}
+        expected = {
+            "CreateTopics": {"old": 1, "large": 100, "new": 100},
+            "CreatePartitions": {"old": 100, "large": 100},
+            "DeleteTopics": {"old": 1},
+            "Metadata": {"old": 1, "large": 100} | {f"topic-{number}": 1 for number in range(100)},
+        }
+        assert sizes == expected[what]
+
+    run(body, tmp_path)
+
+
+def test_topic_that_is_being_created_has_its_name_and_cannot_be_found(tmp_path: Path) -> None:
+    async def body(caller: Caller) -> None:
+        cut_into_slices(caller)
+        pending = ask_for_much(caller, "CreateTopics")
+        assert caller.broker.topics.find("new") is None
+        again = caller.ask(CreateTopicsRequest(topics=[creation("new")]), 7)
+        assert again.topics[0].error_code == ErrorCode.TOPIC_ALREADY_EXISTS
+        asked = caller.ask(MetadataRequest(topics=[MetadataRequestTopic(name="new")]), 9)
+        assert asked.topics[0].error_code == ErrorCode.LEADER_NOT_AVAILABLE
+        assert (await wait_for(pending)).topics[0].error_code == 0
+        assert len(caller.broker.find_partition("new", 99).topic) == 3
+
+    run(body, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("what", "left"),
+    [
+        ("CreateTopics", {"old": 1, "large": 100}),
+        ("CreatePartitions", {"old": 1, "large": 100}),
+        ("DeleteTopics", {"old": 1}),
+    ],
+)
+def test_change_whose_client_goes_away_is_undone_or_finished_at_once(tmp_path: Path, what: str, left: dict[str, int]) -> None:
+    async def change(caller: Caller) -> None:
+        caller.broker.topics.create("old", 1)
+        caller.broker.topics.create("large", 100)
+        cut_into_slices(caller)
+        pending = ask_for_much(caller, what)
+        assert isinstance(pending, Pending)
+        pending.abandon()
+        await trio.sleep(1)
+        assert {topic.name: len(topic.partitions) for topic in caller.broker.topics} == left
+        for name in ("new", "large"):
+            if name not in left:
+                caller.broker.topics.create(name, 1)
+                caller.broker.topics.delete(caller.broker.topics.get(name))
+
+    async def look(caller: Caller) -> None:
+        assert {topic.name: len(topic.partitions) for topic in caller.broker.topics} == left
+
+    run(change, tmp_path)
+    run(look, tmp_path)
+
+
+def test_topic_that_is_deleted_while_it_grows_leaves_nothing_behind(tmp_path: Path) -> None:
+    async def body(caller: Caller) -> None:
+        caller.broker.topics.create("old", 1)
+        cut_into_slices(caller)
+        pending = ask_for_much(caller, "CreatePartitions")
+        assert isinstance(pending, Pending)
+        caller.broker.topics.delete(caller.broker.topics.get("old"))
+        response = await wait_for(pending)
+        assert response.results[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert not [log for log in caller.broker.logs if log.topic_partition.topic == "old"]
+
+    run(body, tmp_path)
+
+
+@pytest.mark.parametrize("asks_for_all", [True, False])
+def test_metadata_of_a_large_topic_lets_the_loop_go_on_and_remembers_what_it_described(
+    tmp_path: Path, asks_for_all: bool
+) -> None:
+    async def body(caller: Caller) -> None:
+        topic = caller.broker.topics.create("large", 5000)
+        cut_into_slices(caller)
+        request = MetadataRequest(topics=None if asks_for_all else [MetadataRequestTopic(name="large")])
+        pending = caller.ask(request, 9)
+        assert isinstance(pending, Pending)
+        [described] = (await wait_for(pending)).topics
+        assert [partition.partition_index for partition in described.partitions] == list(range(5000))
+        assert topic.described is not None
+        assert not isinstance(caller.ask(request, 9), Pending)
+
+    run(body, tmp_path)
