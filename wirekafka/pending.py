@@ -10,11 +10,14 @@ Source: org.apache.kafka.server.purgatory.DelayedOperation (completed exactly on
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
 U = TypeVar("U")
+
+Work = Generator[None, None, T]
+"""Long work in steps, between which other requests may be handled; what it returns is the result. `slices` runs it."""
 
 
 class Pending(Generic[T]):

@@ -16,17 +16,14 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, TypeVar, cast
 
 from wirekafka.clock import Clock
-from wirekafka.pending import Pending
+from wirekafka.pending import Pending, Work
 
 T = TypeVar("T")
-
-Work = Generator[None, None, T]
-"""Work in steps; what it returns is the result."""
 
 SLICE_SECONDS = 0.008
 """How long a slice may take; the step that passes this time is its last."""

@@ -22,8 +22,7 @@ from wirekafka.api.registry import Call, serves
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.metadata.operations import Operation, Resource
 from wirekafka.metadata.topics import MAX_RECORDS_AT_ONCE, check_assignment
-from wirekafka.pending import Pending
-from wirekafka.slices import Work
+from wirekafka.pending import Pending, Work
 from wirekafka.wire.types import Bool, Int16, Int32, Message, NullableString, String, nullable
 
 if TYPE_CHECKING:

@@ -28,8 +28,7 @@ from wirekafka.metadata.described_configs import describe_topic_settings
 from wirekafka.metadata.operations import CLUSTER, Operation, Resource
 from wirekafka.metadata.topics import MAX_RECORDS_AT_ONCE, check_assignment
 from wirekafka.names import CLUSTER_METADATA_TOPIC, ZERO_TOPIC_ID
-from wirekafka.pending import Pending
-from wirekafka.slices import Work
+from wirekafka.pending import Pending, Work
 from wirekafka.wire.types import Bool, Int8, Int16, Int32, Message, NullableString, String, Uuid, nullable, since, tag
 
 if TYPE_CHECKING:

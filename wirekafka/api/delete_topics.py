@@ -23,8 +23,7 @@ from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.metadata.operations import Operation, Resource
 from wirekafka.metadata.topics import Topic
 from wirekafka.names import ZERO_TOPIC_ID
-from wirekafka.pending import Pending
-from wirekafka.slices import Work
+from wirekafka.pending import Pending, Work
 from wirekafka.wire.types import Int16, Int32, Message, NullableString, String, Uuid, nullable, since, until
 
 if TYPE_CHECKING:

@@ -29,9 +29,8 @@ from wirekafka.metadata.operations import CLUSTER, NOT_ASKED, Operation, Resourc
 from wirekafka.metadata.topic_names import is_valid_topic_name
 from wirekafka.metadata.topics import MAX_RECORDS_AT_ONCE, Topic
 from wirekafka.names import INTERNAL_TOPICS, NO_LEADER_ID, ZERO_TOPIC_ID
-from wirekafka.pending import Pending
+from wirekafka.pending import Pending, Work
 from wirekafka.replication.partition import Partition
-from wirekafka.slices import Work
 from wirekafka.wire.types import Bool, Int16, Int32, Message, NullableString, String, Uuid, nullable, since, until
 
 if TYPE_CHECKING:

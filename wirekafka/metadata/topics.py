@@ -30,8 +30,8 @@ from wirekafka.metadata.store import MetadataStore
 from wirekafka.metadata.takeover import take_over, topic_id_mismatch
 from wirekafka.metadata.topic_names import check_topic_name, collision_key
 from wirekafka.names import INTERNAL_TOPICS, TopicPartition, format_topic_id, new_topic_id
+from wirekafka.pending import Work
 from wirekafka.replication.partition import Partition
-from wirekafka.slices import Work
 
 if TYPE_CHECKING:
     from wirekafka.log.log import Log

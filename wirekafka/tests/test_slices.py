@@ -13,8 +13,8 @@ import trio.testing
 
 from wirekafka.clock import Clock
 from wirekafka.errors import ErrorCode, KafkaError
-from wirekafka.pending import Pending
-from wirekafka.slices import SLICE_SECONDS, Slices, Work
+from wirekafka.pending import Pending, Work
+from wirekafka.slices import SLICE_SECONDS, Slices
 
 STEPS_A_SLICE = 4
 
