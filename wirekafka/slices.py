@@ -78,7 +78,7 @@ class Slices:
                 return
             try:
                 result = sliced.result()
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - the reply of the request that asked for the work tells it
                 result = error
             sliced.pending.complete(result)
         finally:
@@ -108,7 +108,7 @@ class _Sliced:
                 except StopIteration as ended:
                     self._result = ended.value
                     return True
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - `result` raises it
             self._error = error
             self._close()
             return True
