@@ -20,6 +20,7 @@ from wirekafka.config.documentation import configuration_page
 from wirekafka.coordinator.share_delivery import share_partition
 from wirekafka.log import validation
 from wirekafka.log.compaction import passes
+from wirekafka.wire import codec
 
 ROOT = Path(__file__).resolve().parent.parent
 BEGIN, END = "<!-- apis: written by docs/generate.py -->", "<!-- end of apis -->"
@@ -43,7 +44,13 @@ class Entry(NamedTuple):
 
 '''
 HEADING = "Differs from Apache Kafka"
-MODULES = {"Records": validation, "Share partitions": share_partition, "Compaction": passes, "Timeouts": clock}
+MODULES = {
+    "Records": validation,
+    "Share partitions": share_partition,
+    "Compaction": passes,
+    "Timeouts": clock,
+    "Sizes of requests and responses": codec,
+}
 """What is no API and differs, by the heading of its section."""
 
 

@@ -22,7 +22,7 @@ from wirekafka.errors import KafkaError
 from wirekafka.faults import isolate
 from wirekafka.metadata.operations import DENIALS, SUPPORTED_OPERATIONS, Operation, Resource
 from wirekafka.pending import Pending
-from wirekafka.wire.codec import Piece, Reader, Writer, reader, writer
+from wirekafka.wire.codec import CountingReader, Piece, Reader, Writer, counting_reader, reader, writer
 from wirekafka.wire.types import Message
 
 if TYPE_CHECKING:
@@ -186,6 +186,10 @@ class Api:
         if found is None:
             found = self._readers[version] = reader(self.request, version, self.is_flexible(version))
         return found
+
+    def large_request_reader(self, version: int) -> CountingReader:
+        """The function that reads the body of a request whose elements must be counted."""
+        return counting_reader(self.request, version, self.is_flexible(version))
 
     def response_writer(self, version: int) -> Writer:
         """The function that writes the response's body."""

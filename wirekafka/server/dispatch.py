@@ -24,7 +24,7 @@ from wirekafka.errors import ErrorCode, KafkaError, ProtocolError
 from wirekafka.faults import log_once
 from wirekafka.pending import Pending
 from wirekafka.server.connection import Answer, RepeatedError
-from wirekafka.wire.codec import Piece, fields_of, skip_tagged_fields
+from wirekafka.wire.codec import MOST_ELEMENTS, ElementBudget, Piece, fields_of, skip_tagged_fields
 from wirekafka.wire.frames import read_request_header
 from wirekafka.wire.types import Message
 
@@ -91,6 +91,14 @@ class Route:
 
     def __str__(self) -> str:
         return f"{self.api.name} {self.version}"
+
+    def read_large(self, frame: memoryview, pos: int, end: int) -> tuple[Any, int]:
+        """Reads the body of a request that could have more elements than a request may have.
+
+        Raises:
+            ProtocolError: it has, or is broken.
+        """
+        return self.api.large_request_reader(self.version)(frame, pos, end, ElementBudget())
 
     def encode(self, correlation_id: int, response: Message) -> bytes | list[Piece]:
         """The framed response.
@@ -230,7 +238,10 @@ class Dispatcher:
                 else:
                     pos += 1
             # Bytes behind the body are ignored, as Kafka ignores them.
-            request, _ = route.read(frame, pos, size)
+            if size > MOST_ELEMENTS:
+                request, _ = route.read_large(frame, pos, size)
+            else:
+                request, _ = route.read(frame, pos, size)
         except (struct.error, IndexError, UnicodeDecodeError, ProtocolError) as error:
             raise ProtocolError(f"a broken {route} request: {error}") from None
         except MemoryError:

@@ -24,6 +24,7 @@ from wirekafka.server import dispatch
 from wirekafka.server.connection import RepeatedError
 from wirekafka.server.dispatch import TOLD_LIMIT, Dispatcher
 from wirekafka.tests.server.frames import client, request
+from wirekafka.wire.codec import MOST_ELEMENTS, unsigned_varint
 from wirekafka.wire.types import Int16, Message, NullableString, Records, String, nullable, since
 
 KEY = 999
@@ -32,6 +33,10 @@ API_VERSIONS = 18
 
 class SayRequest(Message):
     text: String = ""
+
+
+class ListRequest(Message):
+    texts: list[String] = []
 
 
 class SayResponse(Message):
@@ -291,6 +296,21 @@ def test_request_for_which_there_is_no_memory_ends_its_connection(server: Server
     server.dispatcher._routes[KEY << 16].read = read
     with pytest.raises(ProtocolError, match="a Say 0 request of 21 bytes needs more memory than there is"):
         server.ask(request(KEY, 0, 7, string(b"hello")))
+
+
+def test_large_request_with_too_many_elements_ends_its_connection(server: Server) -> None:
+    APIS[KEY] = Api(KEY, "List", ListRequest, SayResponse, range(3), 2, server.handle, "")
+    server.handler = lambda call: SayResponse(text=str(len(call.request.texts)))
+
+    def ask(count: int, version: int) -> Any:
+        head = struct.pack(">i", count) if version < 2 else b"\x00" + unsigned_varint(count + 1)
+        tail = b"" if version < 2 else b"\x00"
+        return server.ask(request(KEY, version, 7, head + (b"\x01" if version == 2 else string(b"")) * count + tail))
+
+    for version in (0, 2):
+        assert str(MOST_ELEMENTS).encode() in ask(MOST_ELEMENTS, version)
+        with pytest.raises(ProtocolError, match=f"a broken List {version} request: more than {MOST_ELEMENTS} elements"):
+            ask(MOST_ELEMENTS + 1, version)
 
 
 def test_handler_without_memory_is_answered_with_unknown_server_error(server: Server) -> None:
