@@ -52,9 +52,8 @@ from wirekafka.log.epochs import FILE_NAME as EPOCHS_FILE
 from wirekafka.log.epochs import LeaderEpochs
 from wirekafka.log.producer_snapshot import CorruptSnapshotError
 from wirekafka.log.producer_state import Producers
-from wirekafka.log.recovery import SWAP_SUFFIX
 from wirekafka.log.segment import MOST_RELATIVE_OFFSET
-from wirekafka.log.segment_files import LOG_SUFFIX, file_name
+from wirekafka.log.segment_files import LOG_SUFFIX, SWAP_SUFFIX, file_name
 from wirekafka.names import TopicPartition
 
 _MOST_ATTEMPTS = 5

@@ -35,6 +35,7 @@ from wirekafka.log.checkpoint import (
     write_offsets,
 )
 from wirekafka.log.disk_errors import READ_ONLY_ERRORS
+from wirekafka.log.durability import SyncError
 from wirekafka.log.storage import Storage
 from wirekafka.names import CLUSTER_METADATA_TOPIC, TopicPartition
 
@@ -62,6 +63,7 @@ class DataDirectory:
         path: where it is.
         meta: whose it is.
         is_clean: the last broker closed all logs in it; no recovery is needed.
+        is_on_disk: what it wrote is on the disk, too; without this it may be in the page cache of this run of the machine alone.
         has_lost_power: the machine may have ended since the last broker began; what was not synced may be gone.
         offline_reason: why nothing in it can be used; None for a directory that works.
     """
@@ -70,6 +72,7 @@ class DataDirectory:
         self.path = path
         self.storage = storage
         self.is_clean = False
+        self.is_on_disk = False
         self.has_lost_power = True
         self.offline_reason: str | None = None
         self.meta: MetaProperties
@@ -177,6 +180,7 @@ class DataDirectory:
             return False
         self.storage.remove(path)
         self.storage.sync_folder(self.path)
+        self.is_on_disk = boot_id is None
         return boot_id in (None, read_boot_id())
 
     def mark_clean(self, *, is_on_disk: bool) -> None:
@@ -316,8 +320,12 @@ def is_held(path: str) -> bool:
 def is_lost(path: str, error: OSError) -> bool:
     """Whether an error means that a directory cannot be used any more, and not that it is full or the process short of something.
 
+    After a sync that failed, whatever the reason, nobody can say what is on the disk.
+
     A file that could be opened for reading alone is written to with EBADF; whether the directory is read-only, it says itself.
     """
+    if isinstance(error, SyncError):
+        return True
     if error.errno in READ_ONLY_ERRORS:
         return not os.access(path, os.W_OK)
     return error.errno in _LOST_ERRORS

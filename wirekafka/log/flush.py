@@ -1,81 +1,87 @@
 """One flush of one log: what is to reach the disk, taken down on the loop, brought there in any thread.
 
-Rules of this file: a `Flush` holds the open files, so nothing it does depends on what the log does meanwhile.
+Rules of this file: a `Flush` holds the open files of segments, and the generations that it is to sync, so nothing it does
+depends on what the log does meanwhile, nor on other flushes.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
+from wirekafka.log.durability import Generations
 from wirekafka.log.segment import Segment
+from wirekafka.log.segment_files import CLEANED_SUFFIX, DELETED_SUFFIX
 from wirekafka.log.storage import FileHandle, Folder
+
+_NEEDLESS = (DELETED_SUFFIX, CLEANED_SUFFIX)
+"""Files that the next start removes."""
 
 
 class _Part(NamedTuple):
-    segment: Segment
-    file: FileHandle
-    index_names: tuple[str, ...]
+    """A file that is to reach the disk.
+
+    Attributes:
+        written: the written generation that counts; a later write is left to a later flush.
+        file: None for a file that is opened when its turn comes.
+    """
+
+    name: str
+    generations: Generations
+    written: int
+    file: FileHandle | None
 
 
 class Flush:
-    """What a log has written since its last flush.
+    """What a log had written and not synced when the flush was prepared.
 
     Attributes:
-        folder: where the log was when it was taken down.
+        folder: where the log was when the flush was prepared.
         end_offset: everything before it is on the disk once `run` has returned.
+        truncation_count: how often the log had been truncated.
     """
 
-    __slots__ = ("_other_files", "_parts", "_unsynced_files", "end_offset", "folder")
+    __slots__ = ("_parts", "end_offset", "folder", "truncation_count")
 
-    def __init__(self, folder: Folder, end_offset: int, unsynced_files: set[str]) -> None:
-        """Takes over the names of the other files that were written; they come back if it does not run to its end."""
-        self.end_offset = end_offset
+    def __init__(self, folder: Folder, segments: Iterable[Segment], end_offset: int, truncation_count: int) -> None:
+        """Takes down what is to be synced now.
+
+        Raises:
+            OSError: a file cannot be opened.
+        """
         self.folder = folder
-        self._other_files = sorted(unsynced_files)
-        self._unsynced_files = unsynced_files
-        self._parts: list[_Part] = []
-        unsynced_files.clear()
+        self.end_offset = end_offset
+        self.truncation_count = truncation_count
+        handles = {segment.log_name: segment.file() for segment in segments if not segment.contents.is_synced}
+        self._parts = [
+            _Part(name, generations, written, handles.get(name))
+            for name, generations, written in folder.ledger.unsynced()
+            if not name.endswith(_NEEDLESS)
+        ]
 
     @property
     def is_empty(self) -> bool:
         """There is nothing to bring to the disk."""
-        return not self._parts and not self._other_files and not self.folder.is_dirty
-
-    def add(self, segment: Segment, *, with_indexes: bool) -> None:
-        """Takes in a segment, as it is now."""
-        names = segment.index_names if with_indexes else ()
-        self._parts.append(_Part(segment, segment.file(), names))
-        # Before the sync, so that an append while it runs is not taken for synced.
-        segment.is_synced = True
+        ledger = self.folder.ledger
+        return not self._parts and ledger.names.is_synced and ledger.place.is_synced
 
     def run(self) -> None:
         """Waits for the disk. Runs in any thread.
 
         Raises:
-            OSError: the disk has not confirmed.
+            SyncError: the disk has not confirmed.
+            OSError: a file cannot be opened.
         """
-        storage = self.folder.storage
-        try:
-            for part in self._parts:
-                storage.sync(part.file.fd)
-                for name in part.index_names:
-                    self._sync(name)
-            for name in self._other_files:
-                self._sync(name)
-            self.folder.sync()
-        except OSError:
-            self.abandon()
-            raise
-
-    def abandon(self) -> None:
-        """It will not run: what it was to bring to the disk still has to get there."""
         for part in self._parts:
-            part.segment.is_synced = False
-        self._unsynced_files.update(self._other_files)
+            self._sync(part)
+        self.folder.sync()
 
-    def _sync(self, name: str) -> None:
-        try:
-            file = self.folder.open(name)
-        except FileNotFoundError:
-            return  # Retention or compaction has taken the segment meanwhile.
-        self.folder.storage.sync(file.fd)
+    def _sync(self, part: _Part) -> None:
+        file = part.file
+        if file is None:
+            try:
+                file = self.folder.open(part.name)
+            except FileNotFoundError:
+                return  # Retention or compaction has taken the segment meanwhile.
+        fd = file.fd
+        self.folder.ledger.sync(part.generations, part.written, lambda: self.folder.storage.sync(fd))

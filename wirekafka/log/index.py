@@ -74,15 +74,15 @@ class Index:
             self.keys, self.values = _read_columns(data[:size], self.key_type)
             self.count = len(self.keys)
 
-    def save(self, suffix: str = "") -> None:
-        """Writes the entries to the file, or to one whose name has `suffix` behind it.
+    def save(self) -> None:
+        """Writes the entries to the file.
 
         A part of it is no harm: after a crash, indexes are made anew unless they were on the disk before.
 
         Durability: in the page cache.
         """
         if self.keys is not None and self.values is not None:
-            self.folder.rewrite_file(self.name + suffix, _write_columns(self.keys, self.values))
+            self.folder.rewrite_file(self.name, _write_columns(self.keys, self.values))
 
     def unload(self) -> None:
         """Forgets the entries in memory, which are in the file."""

@@ -21,6 +21,7 @@ import structlog
 
 from wirekafka.config import LogConfig
 from wirekafka.errors import ErrorCode, KafkaError
+from wirekafka.faults import isolate
 from wirekafka.log.context import AppendInfo, LogContext
 from wirekafka.log.epochs import FILE_NAME as EPOCHS_FILE
 from wirekafka.log.flush import Flush
@@ -28,10 +29,10 @@ from wirekafka.log.positions import BadBatchError
 from wirekafka.log.producer import BatchMemory
 from wirekafka.log.producer_snapshot import CorruptSnapshotError
 from wirekafka.log.producer_state import Ending
-from wirekafka.log.recovery import SNAPSHOT_SUFFIX, Loaded, replay
+from wirekafka.log.recovery import Loaded, replay
 from wirekafka.log.retention import BEFORE_START, count_before_start, count_expired
 from wirekafka.log.segment import Segment
-from wirekafka.log.segment_files import file_name
+from wirekafka.log.segment_files import SNAPSHOT_SUFFIX, file_name
 from wirekafka.log.segments import Segments
 from wirekafka.log.storage import Folder
 from wirekafka.log.stored import StoredLog
@@ -188,7 +189,6 @@ class Log(StoredLog):
             self._write_epochs()
 
     def _write_epochs(self) -> None:
-        self._unsynced_files.add(EPOCHS_FILE)
         self.folder.write_file(EPOCHS_FILE, self.epochs.write())
 
     def _segment_for(self, size_bytes: int, last_offset: int, max_timestamp: int, now_ms: int) -> Segment:
@@ -218,7 +218,7 @@ class Log(StoredLog):
         sealed.save_indexes()
         if self.recovery_point == self.log_end_offset:
             # A crash is told by the recovery point that the sealed segment need not be read again, so its indexes have to last.
-            self.prepare_flush(at_rest=True).run()
+            self.prepare_flush().run()
         segment = Segment(
             self.folder,
             self.services.pool,
@@ -247,7 +247,6 @@ class Log(StoredLog):
         if producers.snapshot_offset != producers.end_offset:
             name = file_name(producers.end_offset, SNAPSHOT_SUFFIX)
             self.folder.rewrite_file(name, producers.write_snapshot())
-            self._unsynced_files.add(name)
             producers.snapshot_offset = producers.end_offset
 
     def expire_producers(self, now_ms: int, expiration_ms: int) -> int:
@@ -309,7 +308,8 @@ class Log(StoredLog):
     def _delete_first(self, count: int, reason: str) -> None:
         if not count:
             return
-        gone = self.segments.take_first(count)
+        with self._on_disk("delete segments"):
+            gone = self.segments.take_first(count)
         base_offset = self.segments.items[0].base_offset
         if base_offset > self.log_start_offset:
             self._start_at(base_offset)
@@ -335,6 +335,11 @@ class Log(StoredLog):
         if self._is_closed or not self.segments.replace(old, new):
             return False
         self.services.call_later(self.config.file_delete_delay_ms, self.segments.remover_of(old))
+        with isolate("Could not rename compacted segments; that is tried again", partition=str(self.topic_partition)):
+            try:
+                self.segments.finish_swap()
+            except OSError as error:
+                self._failed("rename compacted segments", error)
         return True
 
     def truncate(self, offset: int) -> None:
@@ -347,6 +352,7 @@ class Log(StoredLog):
         if offset >= self.log_end_offset:
             return
         with self._on_disk("truncate"):
+            self._truncation_count += 1
             self._discard(self.segments.truncate(offset))
             self.log_end_offset = self.segments.active.next_offset()
             self.recovery_point = min(self.recovery_point, self.log_end_offset)
@@ -383,28 +389,21 @@ class Log(StoredLog):
             flush.run()
         self.complete_flush(flush)
 
-    def prepare_flush(self, *, at_rest: bool = False) -> Flush:
+    def prepare_flush(self) -> Flush:
         """A flush of all that is appended now; it may run in a thread while appends go on.
-
-        Args:
-            at_rest: there will be no more appends, so the active segment's indexes are to last too.
 
         Raises:
             OSError: a file cannot be opened.
         """
-        flush = Flush(self.folder, self.log_end_offset, self._unsynced_files)
-        try:
-            for segment in self.segments:
-                if not segment.is_synced:
-                    flush.add(segment, with_indexes=at_rest or segment is not self.segments.active)
-        except OSError:
-            flush.abandon()
-            raise
-        return flush
+        return Flush(self.folder, self.segments, self.log_end_offset, self._truncation_count)
 
     def complete_flush(self, flush: Flush) -> None:
-        """The flush has run: what it brought to the disk needs no recovery, unless the log has moved meanwhile."""
-        if flush.folder is self.folder:
+        """The flush has run: what it brought to the disk needs no recovery.
+
+        A flush says nothing of a log that was moved or truncated after it was prepared, nor of one of which a sync has failed.
+        """
+        is_current = flush.folder is self.folder and flush.truncation_count == self._truncation_count
+        if is_current and not self.folder.ledger.has_failed:
             self.recovery_point = max(self.recovery_point, min(flush.end_offset, self.log_end_offset))
 
     def fail_flush(self, error: OSError) -> None:
@@ -425,11 +424,13 @@ class Log(StoredLog):
         """
         self._is_closed = True
         with self._on_disk("close"):
-            if self.segments.active.needs_save:
+            with suppress(OSError):  # The next start finishes it as well.
+                self.segments.finish_swap()
+            if self.segments.active.has_unsaved_indexes:
                 self.segments.active.save_indexes()
             if len(self.producers) or self.producers.snapshot_offset is not None:
                 self._take_snapshot()
-            return self.prepare_flush(at_rest=True)
+            return self.prepare_flush()
 
     # Elsewhere
 
@@ -444,12 +445,8 @@ class Log(StoredLog):
         self.segments = Segments(folder, [segment.in_folder(folder) for segment in segments])
         for segment in segments:
             segment.close()
-        self.segments.active.needs_save = True
-        self.segments.active.is_synced = synced_offset == self.log_end_offset
-        for segment in self.segments.items[:-1]:
-            segment.is_synced = True
+        self.segments.active.forget_saved()
         self.recovery_point = min(self.recovery_point, synced_offset)
-        self._unsynced_files = set()
         return former
 
     # The rest

@@ -230,6 +230,7 @@ class LogManager:
                 log_start_offset=checkpoints[LOG_START_OFFSETS].get(name, 0),
                 recovery_point=checkpoints[RECOVERY_POINTS].get(name, 0),
                 is_clean=directory.is_clean,
+                is_on_disk=directory.is_on_disk,
                 has_lost_power=directory.has_lost_power,
                 truncates_damage=self._config.boolean(TRUNCATES_DAMAGE),
             )

@@ -35,9 +35,8 @@ from wirekafka.log.checkpoint import CLEANER_OFFSETS, HIGH_WATERMARKS, LOG_START
 from wirekafka.log.directory import FUTURE_FOLDER_SUFFIX, DataDirectory
 from wirekafka.log.epochs import FILE_NAME as EPOCHS_FILE
 from wirekafka.log.log import Log
-from wirekafka.log.recovery import SNAPSHOT_SUFFIX
 from wirekafka.log.segment import Segment
-from wirekafka.log.segment_files import INDEX_SUFFIX, SEGMENT_SUFFIXES, TIME_INDEX_SUFFIX, file_name
+from wirekafka.log.segment_files import INDEX_SUFFIX, SEGMENT_SUFFIXES, SNAPSHOT_SUFFIX, TIME_INDEX_SUFFIX, file_name
 from wirekafka.log.storage import FileHandle, Folder
 from wirekafka.log.transaction_index import SUFFIX as TRANSACTION_INDEX_SUFFIX
 from wirekafka.names import TopicPartition
@@ -89,7 +88,12 @@ class Move:
         self._failed_passes = 0
 
     def plan(self) -> tuple[list[_Part], int]:
-        """What is to be copied now, and the log end offset that it leads to."""
+        """What is to be copied now, and the log end offset that it leads to.
+
+        Raises:
+            OSError: files of compacted segments cannot get their final names.
+        """
+        self.log.segments.finish_swap()
         active = self.log.segments.active
         parts = [_Part(segment, segment.size, segment is not active) for segment in self.log.segments]
         return parts, self.log.log_end_offset
@@ -148,13 +152,14 @@ class Move:
             self.suspect = self.target
             if not data:
                 raise OSError(f"{self.log.folder.path_of(name)} is shorter than it was")
+            self.folder.ledger.note_written(name)
             storage.write(target.fd, data, position)
             position += len(data)
             self.copied_bytes += len(data)
             if is_synced:
                 trio.from_thread.check_cancelled()
         if is_synced:
-            storage.sync(target.fd)
+            self.folder.sync_file(name, target)
 
     def _copy_file(self, name: str) -> None:
         """Copies a small file; one that is not there is not there in the copy either."""
@@ -202,6 +207,7 @@ class Move:
         Durability: of what was on the disk before, nothing less is.
         """
         moved, folder = self.log, self.folder
+        moved.segments.finish_swap()
         active = moved.segments.active
         synced_offset = self.copied_end_offset
         for segment in moved.segments:
@@ -212,7 +218,7 @@ class Move:
         if moved.epochs.entries:
             folder.write_file(EPOCHS_FILE, moved.epochs.write(), sync=True)
         if moved.recovery_point > synced_offset:
-            self._storage.sync(folder.open(active.log_name).fd)
+            folder.sync_file(active.log_name, folder.open(active.log_name))
             synced_offset = moved.log_end_offset
         self._remove_others()
         folder.sync()

@@ -33,7 +33,16 @@ from wirekafka.log.positions import BadBatchError, BatchPosition
 from wirekafka.log.producer_snapshot import CorruptSnapshotError
 from wirekafka.log.producer_state import Producers
 from wirekafka.log.segment import MOST_RELATIVE_OFFSET, Segment
-from wirekafka.log.segment_files import DELETED_SUFFIX, INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, file_name
+from wirekafka.log.segment_files import (
+    CLEANED_SUFFIX,
+    DELETED_SUFFIX,
+    INDEX_SUFFIX,
+    LOG_SUFFIX,
+    SNAPSHOT_SUFFIX,
+    SWAP_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    file_name,
+)
 from wirekafka.log.soundness import count_records, has_sound_batch, has_sound_tail, sound_batches
 from wirekafka.log.storage import Folder, HandlePool
 from wirekafka.log.transaction_index import SUFFIX as TRANSACTION_INDEX_SUFFIX
@@ -43,9 +52,6 @@ from wirekafka.wire.control import read_end_marker
 
 log = structlog.get_logger(__name__)
 
-CLEANED_SUFFIX = ".cleaned"
-SWAP_SUFFIX = ".swap"
-SNAPSHOT_SUFFIX = ".snapshot"
 _TEMPORARY_SUFFIX = ".tmp"
 
 _SEGMENT_FILE = re.compile(r"([0-9]{20})\.(log|index|timeindex|txnindex|snapshot)(\.swap|\.cleaned)?")
@@ -86,7 +92,8 @@ class Loader:
         name: the partition, for the log lines.
         index_interval_bytes: for indexes that are made anew.
         log_start_offset, recovery_point: from the checkpoints; 0 where these do not know the partition.
-        is_clean: the broker that left the folder had time to close it; whether all of it is on the disk, the recovery point says.
+        is_clean: the broker that left the folder had time to close it.
+        is_on_disk: all that was written to it is on the disk, and not in the page cache alone; only if `is_clean`.
         has_lost_power: the machine has ended since, so writes that were not synced may be lost in any order.
         truncates_damage: the log is cut where it is damaged, whatever is behind that.
         bytes_read: of the segments that were read whole, so far; another thread may look.
@@ -100,6 +107,7 @@ class Loader:
     log_start_offset: int = 0
     recovery_point: int = 0
     is_clean: bool = False
+    is_on_disk: bool = True
     has_lost_power: bool = False
     truncates_damage: bool = False
     bytes_read: int = 0
@@ -111,8 +119,6 @@ class Loader:
             BadBatchError: a segment is damaged.
             OSError: the folder cannot be read, or not be put right.
         """
-        # Who had no time to close the folder may not have synced the names in it either.
-        self.folder.is_dirty = self.folder.is_new = not self.is_clean
         files = self._finish_swaps(self._remove_leftovers(self._files()))
         segments = self._open_segments(files)
         epochs = self._read_epochs()
@@ -141,14 +147,33 @@ class Loader:
         if epochs.truncate_end(log_end_offset) | epochs.truncate_start(log_start_offset):
             self.folder.write_file(EPOCHS_FILE, epochs.write())
         recovery_point = min(self.recovery_point, log_end_offset)
-        for segment, next_segment in zip(segments, [*segments[1:], None], strict=True):
-            end_offset = next_segment.base_offset if next_segment else log_end_offset
-            segment.is_synced = segment.is_synced and end_offset <= recovery_point
+        self._note_unsynced(segments, log_end_offset, recovery_point)
         topic_id = self.read_topic_id()
         return Loaded(segments, epochs, producers, log_start_offset, log_end_offset, recovery_point, topic_id)
 
     def _files(self) -> Files:
         return self.folder.storage.files(self.folder.path)
+
+    def _note_unsynced(self, segments: list[Segment], log_end_offset: int, recovery_point: int) -> None:
+        """Notes what the last broker may not have brought to the disk: everything but sealed segments before the recovery point.
+
+        After a shutdown that waited for the disk, it is what the recovery point leaves out.
+        """
+        ledger = self.folder.ledger
+        synced: set[str] = set()
+        for segment, next_segment in zip(segments, [*segments[1:], None], strict=True):
+            end_offset = next_segment.base_offset if next_segment else log_end_offset
+            if end_offset > recovery_point:
+                segment.contents.written += 1
+            elif next_segment:
+                synced.update((segment.log_name, *segment.index_names))
+        if self.is_clean and self.is_on_disk:
+            return
+        ledger.names.written += 1
+        ledger.place.written += 1
+        for name in self._files():
+            if name not in synced:
+                ledger.note_written(name)
 
     # What a crash may leave of deletions and compactions
 
@@ -181,7 +206,7 @@ class Loader:
         return self._files()
 
     def _end_of_swap(self, name: str, size: int) -> int:
-        segment = _SwappedSegment(self.folder, self.pool, int(name[:20]), created_ms=self.now_ms)
+        segment = Segment(self.folder, self.pool, int(name[:20]), created_ms=self.now_ms, suffix=SWAP_SUFFIX)
         segment.size = size
         try:
             return segment.next_offset()
@@ -293,7 +318,6 @@ class Loader:
                 break
             if number + 1 < len(segments):
                 segment.seal()
-            segment.is_synced = False
         self._drop_empty_end(segments, first)
 
     def _has_more(self, segments: list[Segment], number: int, file_size: int) -> bool:
@@ -340,7 +364,6 @@ class Loader:
             self.folder.remove(file_name(behind.base_offset, SNAPSHOT_SUFFIX))
         del segments[number + 1 :]
         segment.cut_tail()
-        segment.is_synced = False
         log.warning(
             "Cut a torn tail",
             partition=self.name,
@@ -440,16 +463,6 @@ class Loader:
         except MalformedFileError as error:
             log.warning("Ignored the metadata of a partition", partition=self.name, reason=str(error))
             return None
-
-
-class _SwappedSegment(Segment):
-    """A segment that compaction has finished and not yet put in its place."""
-
-    __slots__ = ()
-
-    @property
-    def log_name(self) -> str:
-        return super().log_name + SWAP_SUFFIX
 
 
 def replay(producers: Producers, segments: list[Segment], end_offset: int) -> None:

@@ -24,7 +24,7 @@ import structlog
 from wirekafka.config import LogConfig
 from wirekafka.log.index import OffsetIndex, ShortIndexError, TimeIndex
 from wirekafka.log.positions import BadBatchError, BatchPosition, batches_in, places_in, read_place
-from wirekafka.log.segment_files import INDEX_SUFFIX, LOG_SUFFIX, SEGMENT_SUFFIXES, TIME_INDEX_SUFFIX, file_name
+from wirekafka.log.segment_files import CLEANED_SUFFIX, INDEX_SUFFIX, LOG_SUFFIX, SEGMENT_SUFFIXES, TIME_INDEX_SUFFIX, file_name
 from wirekafka.log.storage import Bytes, FileHandle, FileRegion, Folder, HandlePool
 from wirekafka.log.transaction_index import TransactionIndex
 from wirekafka.names import NO_TIMESTAMP
@@ -49,8 +49,8 @@ class Segment:
         handle: the open file; None until it is wanted, and again when the pool or a deletion takes it.
         offset_index, time_index: see `wirekafka.log.index`.
         transaction_index: see `wirekafka.log.transaction_index`.
-        is_synced: nothing was written since the last flush of the log.
-        needs_save: the indexes in memory are not those in the files.
+        log_name: the name of the file that holds the batches.
+        contents: what of that file is on the disk.
         roll_jitter_ms: how much earlier than `segment.ms` this segment is rolled.
         created_ms: when this object was made, for rolling a segment whose records have no timestamps.
     """
@@ -61,13 +61,14 @@ class Segment:
         "_has_torn_tail",
         "_max_timestamp",
         "_offset_of_max_timestamp",
+        "_saved_generation",
         "base_offset",
         "bytes_since_index_entry",
+        "contents",
         "created_ms",
         "folder",
         "handle",
-        "is_synced",
-        "needs_save",
+        "log_name",
         "offset_index",
         "pool",
         "roll_jitter_ms",
@@ -76,18 +77,30 @@ class Segment:
         "transaction_index",
     )
 
-    def __init__(self, folder: Folder, pool: HandlePool, base_offset: int, *, created_ms: int, roll_jitter_ms: int = 0) -> None:
-        """A segment without batches; its file is made by `create`."""
+    def __init__(
+        self,
+        folder: Folder,
+        pool: HandlePool,
+        base_offset: int,
+        *,
+        created_ms: int,
+        roll_jitter_ms: int = 0,
+        suffix: str = "",
+    ) -> None:
+        """A segment without batches; its file is made by `create`, and has `suffix` at the end of its name."""
         self.folder = folder
+        self.log_name = file_name(base_offset, LOG_SUFFIX) + suffix
+        self.contents = folder.ledger.file(self.log_name)
         self.pool = pool
         self.base_offset = base_offset
         self.size = 0
         self.handle: FileHandle | None = None
-        self.offset_index = OffsetIndex(folder, file_name(base_offset, INDEX_SUFFIX))
-        self.time_index = TimeIndex(folder, file_name(base_offset, TIME_INDEX_SUFFIX))
+        self.offset_index = OffsetIndex(folder, file_name(base_offset, INDEX_SUFFIX) + suffix)
+        self.time_index = TimeIndex(folder, file_name(base_offset, TIME_INDEX_SUFFIX) + suffix)
         self.transaction_index = TransactionIndex(folder, base_offset)
-        self.is_synced = True
-        self.needs_save = True
+        self.transaction_index.name += suffix
+        self._saved_generation = -1
+        """The written generation of `contents` that the indexes' files are of; -1 if they are of none."""
         self.created_ms = created_ms
         self.roll_jitter_ms = roll_jitter_ms
         self.bytes_since_index_entry = 0
@@ -109,7 +122,7 @@ class Segment:
         segment.offset_index = OffsetIndex(folder, offset_name, size_bytes=sizes[offset_name])
         segment.time_index = TimeIndex(folder, time_name, size_bytes=sizes[time_name])
         segment.transaction_index = TransactionIndex(folder, base_offset, size_bytes=sizes[transaction_name])
-        segment.needs_save = False
+        segment._saved_generation = segment.contents.written
         segment._max_timestamp = None
         return segment
 
@@ -117,9 +130,9 @@ class Segment:
         return f"<Segment {self.base_offset} of {self.size} bytes>"
 
     @property
-    def log_name(self) -> str:
-        """The name of the file that holds the batches."""
-        return file_name(self.base_offset, LOG_SUFFIX)
+    def has_unsaved_indexes(self) -> bool:
+        """Whether the indexes in memory are not those in the files."""
+        return self._saved_generation != self.contents.written
 
     @property
     def index_names(self) -> tuple[str, str, str]:
@@ -202,6 +215,7 @@ class Segment:
         self.pool.admit(self)
         self.folder.storage.truncate(self.handle.fd, 0)
         if preallocate_bytes:
+            self.contents.written += 1
             self.folder.storage.preallocate(self.handle.fd, preallocate_bytes)
             self._has_reserved_tail = True
 
@@ -264,8 +278,7 @@ class Segment:
             raise
         size_bytes = len(data)
         self.size = position + size_bytes
-        self.is_synced = False
-        self.needs_save = True
+        self.contents.written += 1
         self.note(position, size_bytes, batch.base_offset + batch.last_offset_delta, batch.max_timestamp, index_interval_bytes)
 
     def note(self, position: int, size_bytes: int, last_offset: int, max_timestamp: int, index_interval_bytes: int) -> None:
@@ -296,6 +309,7 @@ class Segment:
         Raises:
             OSError: it is still there; the next append tries again.
         """
+        self.contents.written += 1
         self.folder.storage.truncate(self.file().fd, self.size)
         self._has_torn_tail = self._has_reserved_tail = False
 
@@ -308,7 +322,7 @@ class Segment:
 
     def forget(self) -> None:
         """Forgets the indexes and timestamps, to be noted anew from the batches."""
-        self.needs_save = True
+        self._saved_generation = -1
         self.offset_index.clear()
         self.time_index.clear()
         self.bytes_since_index_entry = 0
@@ -344,8 +358,7 @@ class Segment:
         self.offset_index.save()
         self.time_index.save()
         self.transaction_index.save()
-        self.needs_save = False
-        self.is_synced = False
+        self._saved_generation = self.contents.written
 
     # Reading
 
@@ -441,6 +454,8 @@ class Segment:
         """The same segment in another folder, which holds a copy of its file; this one is not to be used any more."""
         twin = copy(self)
         twin.folder = folder
+        twin.contents = folder.ledger.file(self.log_name)
+        twin._saved_generation = -1 if self.has_unsaved_indexes else twin.contents.written
         twin.handle = None
         twin.offset_index, twin.time_index = copy(self.offset_index), copy(self.time_index)
         twin.transaction_index = copy(self.transaction_index)
@@ -456,7 +471,7 @@ class Segment:
         place = self.find(offset)
         relative_offset = max(offset - self.base_offset, 0)
         self.load_indexes()
-        self.needs_save = True
+        self._saved_generation = -1
         self.offset_index.truncate(relative_offset)
         self.time_index.truncate(relative_offset)
         self.transaction_index.truncate(offset if place is None else place.base_offset)
@@ -466,7 +481,6 @@ class Segment:
         self.size = place.position
         self._has_torn_tail = True
         self.cut_tail()
-        self.is_synced = False
         if not self.size:
             self._first_timestamp = None
         self._load_max_timestamp()
@@ -482,14 +496,42 @@ class Segment:
         """Lets go of the file; regions that are being sent keep it open."""
         self.pool.release(self)
 
-    def rename_files(self, suffix: str, new_suffix: str) -> None:
-        """Puts `new_suffix` in the place of `suffix` at the end of each of its files' names."""
-        for kind in SEGMENT_SUFFIXES:
-            name = file_name(self.base_offset, kind)
-            self.folder.rename(name + suffix, name + new_suffix)
+    def rename_files(self, suffix: str) -> None:
+        """Gives each of its files a name that ends in `suffix`; the file of batches comes first.
 
-    def delete_files(self, suffix: str = "") -> None:
-        """Removes its files, as far as there are any."""
+        Raises:
+            OSError: some files have the new name, and the others the old one; each is known by the name that it has.
+        """
+        name = file_name(self.base_offset, LOG_SUFFIX) + suffix
+        self.folder.rename(self.log_name, name)
+        self.log_name = name
+        indexes: list[OffsetIndex | TimeIndex | TransactionIndex] = [self.offset_index, self.time_index, self.transaction_index]
+        for kind, index in zip(SEGMENT_SUFFIXES[1:], indexes, strict=True):
+            name = file_name(self.base_offset, kind) + suffix
+            self.folder.rename(index.name, name)
+            index.name = name
+
+    def delete_files(self) -> None:
+        """Removes its files, as far as there are any; the file of batches comes last."""
         self.close()
-        for kind in SEGMENT_SUFFIXES:
-            self.folder.remove(file_name(self.base_offset, kind) + suffix)
+        for name in (*self.index_names, self.log_name):
+            self.folder.remove(name)
+
+    def discard_files(self) -> None:
+        """Removes the files of a compacted segment that will not be used.
+
+        The file of batches is marked as incomplete first, so that the next start takes none of the files for a whole segment.
+        """
+        name = file_name(self.base_offset, LOG_SUFFIX) + CLEANED_SUFFIX
+        self.folder.rename(self.log_name, name)
+        self.log_name = name
+        self.delete_files()
+
+    def forget_saved(self) -> None:
+        """The indexes' files are not there, or not those of this segment."""
+        self._saved_generation = -1
+
+    def mark_saved(self) -> None:
+        """The indexes' files are complete, and nothing of them is kept in memory."""
+        self.unload_indexes()
+        self._saved_generation = self.contents.written

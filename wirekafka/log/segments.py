@@ -16,16 +16,21 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from typing import NamedTuple
 
 from wirekafka.log.positions import BatchPosition
-from wirekafka.log.recovery import SNAPSHOT_SUFFIX, SWAP_SUFFIX
 from wirekafka.log.segment import Segment
-from wirekafka.log.segment_files import DELETED_SUFFIX, file_name
+from wirekafka.log.segment_files import DELETED_SUFFIX, SNAPSHOT_SUFFIX, file_name
 from wirekafka.log.storage import FileRegion, Folder
 from wirekafka.log.transaction_index import AbortedTransaction
 
 _MOST_HINTS = 64
 """Positions remembered for readers; one more and the oldest is forgotten."""
+
+
+class _Swap(NamedTuple):
+    old: list[Segment]
+    new: Segment
 
 
 class Segments:
@@ -36,13 +41,15 @@ class Segments:
         folder: where their files are.
     """
 
-    __slots__ = ("_hints", "folder", "items")
+    __slots__ = ("_hints", "_swap", "folder", "items")
 
     def __init__(self, folder: Folder, items: list[Segment]) -> None:
         self.folder = folder
         self.items = items
         self._hints: dict[int, tuple[Segment, int]] = {}
         """Where the first batch begins whose last offset is this one or greater, or where it will."""
+        self._swap: _Swap | None = None
+        """The last swap, if the files do not have their final names yet."""
 
     def __len__(self) -> int:
         return len(self.items)
@@ -218,8 +225,13 @@ class Segments:
         self._hints.clear()
 
     def take_first(self, count: int) -> list[Segment]:
-        """Takes the first `count` segments out; at least one stays."""
+        """Takes the first `count` segments out; at least one stays.
+
+        Raises:
+            OSError: nothing has changed.
+        """
         assert count < len(self.items), "a log without segments"
+        self.finish_swap()
         taken = self.items[:count]
         del self.items[:count]
         self._hints.clear()
@@ -227,6 +239,7 @@ class Segments:
 
     def truncate(self, offset: int) -> list[Segment]:
         """Drops the batch that holds `offset` and all behind it; returns the segments that are out."""
+        self.finish_swap()
         kept = max(bisect_right(self.items, offset - 1, key=lambda segment: segment.base_offset), 1)
         taken = self.items[kept:]
         del self.items[kept:]
@@ -237,38 +250,48 @@ class Segments:
     def replace(self, old: list[Segment], new: Segment) -> bool:
         """Puts a compacted segment, whose files end in `.swap`, in the place of those it was made from.
 
+        From now on the new segment is read, by the names that its files have; `finish_swap` gives them their final names. The
+        swap is never undone: after a crash, the next start finishes it.
+
         Returns:
-            False if one of them is no longer here; nothing has changed then.
+            False if one of the old segments is no longer here; nothing has changed then.
 
         Raises:
-            OSError: nothing has changed.
+            OSError: an earlier swap cannot be finished; nothing has changed.
 
         Source: LocalLog.replaceSegments.
         """
+        self.finish_swap()
         if not all(segment in self.items for segment in old):
             return False
         number = self.items.index(old[0])
         assert self.items[number : number + len(old)] == old, "compacted segments are neighbours"
-        renamed: list[Segment] = []
-        try:
-            for segment in old:
-                renamed.append(segment)
-                segment.rename_files("", DELETED_SUFFIX)
-            new.rename_files(SWAP_SUFFIX, "")
-        except OSError:
-            with suppress(OSError):
-                new.rename_files("", SWAP_SUFFIX)
-                for segment in renamed:
-                    segment.rename_files(DELETED_SUFFIX, "")
-            raise
         self.items[number : number + len(old)] = [new]
         self._hints.clear()
+        self._swap = _Swap(old, new)
         for segment in old:
             segment.close()
+        return True
+
+    def finish_swap(self) -> None:
+        """Gives the files of replaced segments other names, and those of the segment that replaces them their final names.
+
+        Invariant: a file gets a name only once no file of another segment has it.
+
+        Raises:
+            OSError: some files have their new names; call it again. Until then no segment may be taken out.
+        """
+        if self._swap is None:
+            return
+        old, new = self._swap
+        for segment in old:
+            segment.rename_files(DELETED_SUFFIX)
+        new.rename_files("")
+        self._swap = None
+        for segment in old:
             if segment.base_offset != new.base_offset:
                 with suppress(OSError):
                     self.folder.remove(file_name(segment.base_offset, SNAPSHOT_SUFFIX))
-        return True
 
     def remover_of(self, segments: list[Segment]) -> Callable[[], None]:
         """What removes the files of segments that were replaced."""
@@ -276,7 +299,7 @@ class Segments:
         def remove() -> None:
             with suppress(OSError):
                 for segment in segments:
-                    segment.delete_files(DELETED_SUFFIX)
+                    segment.delete_files()
 
         return remove
 
@@ -290,13 +313,13 @@ class Segments:
         with suppress(OSError):
             for segment, snapshot in zip(segments, snapshots, strict=True):
                 segment.close()
-                segment.rename_files("", DELETED_SUFFIX)
+                segment.rename_files(DELETED_SUFFIX)
                 folder.rename(snapshot, snapshot + DELETED_SUFFIX)
 
         def remove() -> None:
             with suppress(OSError):
                 for segment, snapshot in zip(segments, snapshots, strict=True):
-                    segment.delete_files(DELETED_SUFFIX)
+                    segment.delete_files()
                     folder.remove(snapshot + DELETED_SUFFIX)
 
         return remove

@@ -18,6 +18,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Protocol
 
+from wirekafka.log.durability import DurabilityLedger
+
 Bytes = bytes | bytearray | memoryview
 
 
@@ -207,22 +209,20 @@ class Folder:
 
     Attributes:
         path: where it is now.
-        is_dirty: a file was made or renamed since the folder was last synced.
-        is_new: so was the folder itself.
+        ledger: what of it is on the disk.
     """
 
-    __slots__ = ("is_dirty", "is_new", "path", "storage")
+    __slots__ = ("ledger", "path", "storage")
 
     def __init__(self, path: str, storage: Storage) -> None:
         self.path = path
         self.storage = storage
-        self.is_dirty = False
-        self.is_new = False
+        self.ledger = DurabilityLedger()
 
     def make(self) -> None:
         """Makes the folder; one that exists is fine."""
         self.storage.make_folder(self.path)
-        self.is_new = True
+        self.ledger.place.written += 1
 
     def path_of(self, name: str) -> str:
         """The path of one of its files."""
@@ -231,7 +231,8 @@ class Folder:
     def open(self, name: str, *, create: bool = False) -> FileHandle:
         """Opens one of its files."""
         fd = self.storage.open(f"{self.path}/{name}", create=create)
-        self.is_dirty |= create
+        if create:
+            self.ledger.note_linked()
         return FileHandle(fd, self.storage.close)
 
     def read_file(self, name: str) -> bytes | None:
@@ -246,29 +247,38 @@ class Folder:
 
         Durability: as `Storage.write_file`.
         """
-        self.is_dirty |= not sync
+        ledger = self.ledger
+        ledger.note_linked()
+        generations, names = ledger.file(name), ledger.names.written
+        generations.written = written = generations.written + 1
         self.storage.write_file(f"{self.path}/{name}", data, sync=sync)
+        if sync:
+            # The whole content was new, and would be written again: a failure before would not have mattered.
+            ledger.sync(generations, written, _nothing)
+            ledger.sync(ledger.names, names, _nothing)
 
     def rewrite_file(self, name: str, data: bytes) -> None:
         """Makes `data` the content of one of its files, in place; see `Storage.rewrite_file`."""
-        self.is_dirty = True
+        self.ledger.note_linked()
+        self.ledger.note_written(name)
         self.storage.rewrite_file(f"{self.path}/{name}", data)
 
     def rename(self, name: str, new_name: str) -> None:
         """Renames one of its files; one that is not there is fine."""
         with suppress(FileNotFoundError):
             self.storage.rename(f"{self.path}/{name}", f"{self.path}/{new_name}")
-            self.is_dirty = True
+            self.ledger.note_renamed(name, new_name)
 
     def remove(self, name: str) -> None:
         """Removes one of its files; one that is not there is fine."""
         self.storage.remove(f"{self.path}/{name}")
+        self.ledger.forget(name)
 
     def move(self, new_path: str) -> None:
         """Renames the folder itself; files that are open stay open."""
         self.storage.rename(self.path, new_path)
         self.path = new_path
-        self.is_new = True
+        self.ledger.place.written += 1
 
     def delete(self) -> None:
         """Removes the folder and the files in it, as far as the disk lets it."""
@@ -277,14 +287,30 @@ class Folder:
                 self.remove(name)
             self.storage.remove_folder(self.path)
 
+    def sync_file(self, name: str, file: FileHandle) -> None:
+        """Waits until all that was written to one of its files is on the disk. Runs in any thread.
+
+        Raises:
+            SyncError, OSError: see `DurabilityLedger.sync`.
+        """
+        generations = self.ledger.file(name)
+        self.ledger.sync(generations, generations.written, lambda: self.storage.sync(file.fd))
+
     def sync(self) -> None:
-        """Waits until the list of its files, and its own name, are on the disk, if they changed."""
-        if self.is_dirty:
-            self.storage.sync_folder(self.path)
-            self.is_dirty = False
-        if self.is_new:
-            self.storage.sync_folder(os.path.dirname(self.path))
-            self.is_new = False
+        """Waits until the list of its files, and its own name, are on the disk, if they changed. Runs in any thread.
+
+        Raises:
+            SyncError, OSError: see `DurabilityLedger.sync`.
+        """
+        ledger, storage, path = self.ledger, self.storage, self.path
+        if not ledger.names.is_synced:
+            ledger.sync(ledger.names, ledger.names.written, lambda: storage.sync_folder(path))
+        if not ledger.place.is_synced:
+            ledger.sync(ledger.place, ledger.place.written, lambda: storage.sync_folder(os.path.dirname(path)))
+
+
+def _nothing() -> None:
+    """The disk has confirmed already."""
 
 
 class HandleHolder(Protocol):

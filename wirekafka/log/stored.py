@@ -20,10 +20,8 @@ import structlog
 
 from wirekafka.config import LogConfig
 from wirekafka.errors import ErrorCode, KafkaError
-from wirekafka.log.checkpoint import PARTITION_METADATA
 from wirekafka.log.context import LogContext
 from wirekafka.log.disk_errors import explain_disk_error
-from wirekafka.log.epochs import FILE_NAME as EPOCHS_FILE
 from wirekafka.log.epochs import EpochEnd
 from wirekafka.log.positions import BadBatchError
 from wirekafka.log.recovery import Loaded
@@ -54,7 +52,7 @@ class StoredLog:
         "_is_closed",
         "_is_flush_arranged",
         "_segment_ms",
-        "_unsynced_files",
+        "_truncation_count",
         "config",
         "epochs",
         "folder",
@@ -89,7 +87,7 @@ class StoredLog:
         self.recovery_point = loaded.recovery_point
         self.has_failed = False
         self.offline_reason: str | None = None
-        self._unsynced_files = {PARTITION_METADATA, EPOCHS_FILE} if folder.is_new else set()
+        self._truncation_count = 0
         self._is_flush_arranged = False
         self._is_closed = False
 

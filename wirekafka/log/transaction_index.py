@@ -51,14 +51,15 @@ class TransactionIndex:
     """The aborted transactions of one segment, those whose markers are in it.
 
     Attributes:
-        count: how many there are.
+        name: of its file.
     """
 
-    __slots__ = ("_base_offset", "_is_rewritten", "_saved_count", "_unsaved", "folder")
+    __slots__ = ("_base_offset", "_is_rewritten", "_saved_count", "_unsaved", "folder", "name")
 
     def __init__(self, folder: Folder, base_offset: int, *, size_bytes: int = 0) -> None:
         """The index whose file has that size; no file is read."""
         self.folder = folder
+        self.name = f"{base_offset:020d}{SUFFIX}"
         self._base_offset = base_offset
         self._saved_count = size_bytes // ENTRY.size
         self._unsaved: list[AbortedTransaction] | None = None
@@ -66,11 +67,6 @@ class TransactionIndex:
 
     def __iter__(self) -> Iterator[AbortedTransaction]:
         yield from self._from(0)
-
-    @property
-    def name(self) -> str:
-        """The name of its file."""
-        return f"{self._base_offset:020d}{SUFFIX}"
 
     @property
     def count(self) -> int:
@@ -96,8 +92,8 @@ class TransactionIndex:
         self._unsaved = None
         self._is_rewritten = True
 
-    def save(self, suffix: str = "") -> None:
-        """Writes what is not in the file yet, or all into a file whose name has `suffix` behind it.
+    def save(self) -> None:
+        """Writes what is not in the file yet.
 
         Raises:
             OSError: the next `save` tries again.
@@ -108,12 +104,13 @@ class TransactionIndex:
             return
         data = b"".join(ENTRY.pack(*entry) for entry in self._unsaved or ())
         if self._saved_count:
-            file = self.folder.open(self.name + suffix, create=True)
+            file = self.folder.open(self.name, create=True)
+            self.folder.ledger.note_written(self.name)
             self.folder.storage.write(file.fd, data, self._saved_count * ENTRY.size)
         elif data:
-            self.folder.rewrite_file(self.name + suffix, data)
+            self.folder.rewrite_file(self.name, data)
         else:
-            self.folder.remove(self.name + suffix)
+            self.folder.remove(self.name)
         self._saved_count = self.count
         self._unsaved = None
         self._is_rewritten = False

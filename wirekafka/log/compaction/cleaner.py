@@ -34,8 +34,8 @@ from wirekafka.log.compaction.offset_map import ENTRY_BYTES
 from wirekafka.log.compaction.passes import Compaction, LastRecord, RecordFilter, Totals
 from wirekafka.log.log import Log
 from wirekafka.log.positions import BadBatchError
-from wirekafka.log.recovery import CLEANED_SUFFIX, SWAP_SUFFIX
 from wirekafka.log.segment import Segment
+from wirekafka.log.segment_files import SWAP_SUFFIX
 from wirekafka.log.transaction_index import AbortedTransaction
 from wirekafka.names import TopicPartition
 
@@ -201,6 +201,12 @@ class Cleaner:
         return max(int(memory * self._config.number("log.cleaner.io.buffer.load.factor") / ENTRY_BYTES), 1)
 
     def _plan(self, chosen: Log, dirt: Dirt) -> Compaction:
+        """Takes down what is to be compacted.
+
+        Raises:
+            OSError: the swap of an earlier compaction cannot be finished, whose files have the names that new ones would get.
+        """
+        chosen.segments.finish_swap()
         rate = self._config.number("log.cleaner.io.max.bytes.per.second")
         return Compaction(
             folder=chosen.folder,
@@ -241,13 +247,12 @@ class Cleaner:
         work.totals.bytes_after += new.size
         is_swapped = False
         try:
-            new.rename_files(CLEANED_SUFFIX, SWAP_SUFFIX)
+            new.rename_files(SWAP_SUFFIX)
             work.folder.sync()
             is_swapped = trio.from_thread.run_sync(chosen.replace_segments, group, new)
         finally:
             if not is_swapped:
-                new.delete_files(CLEANED_SUFFIX)
-                new.delete_files(SWAP_SUFFIX)
+                new.discard_files()
         return is_swapped
 
     async def _remember(self, chosen: Log, clean_offset: int) -> bool:

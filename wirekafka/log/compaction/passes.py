@@ -41,9 +41,8 @@ from wirekafka.log.compaction.record_slices import heads_in
 from wirekafka.log.compaction.rewriting import emptied, rewritten
 from wirekafka.log.index import Index
 from wirekafka.log.positions import BadBatchError, batches_in
-from wirekafka.log.recovery import CLEANED_SUFFIX
 from wirekafka.log.segment import MOST_RELATIVE_OFFSET, Segment
-from wirekafka.log.segment_files import LOG_SUFFIX, file_name
+from wirekafka.log.segment_files import CLEANED_SUFFIX
 from wirekafka.log.storage import FileHandle, Folder, HandlePool
 from wirekafka.log.transaction_index import AbortedTransaction, TransactionIndex
 from wirekafka.names import NO_TIMESTAMP
@@ -214,7 +213,7 @@ class Compaction:
             BadBatchError: a segment is damaged; so too.
             KafkaError: a batch cannot be decoded; so too.
         """
-        segment = Segment(self.folder, pool, group[0].base_offset, created_ms=self.now_ms)
+        segment = Segment(self.folder, pool, group[0].base_offset, created_ms=self.now_ms, suffix=CLEANED_SUFFIX)
         try:
             writer = _Writer(segment, self)
             for source in group:
@@ -225,7 +224,7 @@ class Compaction:
                             writer.add(kept)
             writer.finish(self.folder.open(group[-1].log_name))
         except BaseException:
-            segment.delete_files(CLEANED_SUFFIX)
+            segment.delete_files()
             raise
         return segment
 
@@ -337,8 +336,7 @@ class _Writer:
         self._segment = segment
         self._work = work
         self._folder = segment.folder
-        self._name = file_name(segment.base_offset, LOG_SUFFIX) + CLEANED_SUFFIX
-        self._file: FileHandle = self._folder.open(self._name, create=True)
+        self._file: FileHandle = self._folder.open(segment.log_name, create=True)
         self._folder.storage.truncate(self._file.fd, 0)
         self._buffer = bytearray()
         self._written = 0
@@ -357,6 +355,7 @@ class _Writer:
             self._write()
 
     def _write(self) -> None:
+        self._segment.contents.written += 1
         self._folder.storage.write(self._file.fd, self._buffer, self._written)
         self._written += len(self._buffer)
         self._work.pace.step(len(self._buffer))
@@ -368,16 +367,14 @@ class _Writer:
         storage, segment = self._folder.storage, self._segment
         segment.note_max_timestamp()
         storage.set_modified_ns(self._file.fd, storage.modified_ns(newest.fd))
-        storage.sync(self._file.fd)
+        self._folder.sync_file(segment.log_name, self._file)
         indexes: list[Index | TransactionIndex] = [segment.offset_index, segment.time_index]
         if segment.transaction_index.count:
             indexes.append(segment.transaction_index)
         for index in indexes:
-            index.save(CLEANED_SUFFIX)
-            file = self._folder.open(index.name + CLEANED_SUFFIX)
-            storage.sync(file.fd)
-        segment.unload_indexes()
-        segment.needs_save = False
+            index.save()
+            self._folder.sync_file(index.name, self._folder.open(index.name))
+        segment.mark_saved()
 
 
 def offsets_of(header: BatchHeader, deltas: Sequence[int]) -> Sequence[int]:

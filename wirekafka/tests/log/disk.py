@@ -50,9 +50,14 @@ class Write:
 
 @dataclass(frozen=True)
 class Sync:
-    """What was done to a file, or to the list of names of a folder, is on the disk."""
+    """What was done to a file, or to the list of names of a folder, is on the disk.
+
+    Attributes:
+        began_at: how many operations there were when the sync began; later ones are not on the disk. None if none came meanwhile.
+    """
 
     target: File | Directory
+    began_at: int | None = None
 
 
 @dataclass(frozen=True)
@@ -134,7 +139,13 @@ class RememberingStorage(Storage):
         self.operations.append(Write(self._files[fd], size, None))
 
     def sync(self, fd: int) -> None:
-        self.operations.append(Sync(self._files[fd]))
+        began_at = len(self.operations)
+        target = self._files[fd]
+        self._wait()
+        self.operations.append(Sync(target, began_at))
+
+    def _wait(self) -> None:
+        """What others do while a sync waits for the disk; nothing, unless a test says so."""
 
     def rename(self, path: str, new_path: str) -> None:
         super().rename(path, new_path)
@@ -164,7 +175,9 @@ class RememberingStorage(Storage):
             found = above.entries[name]
             assert isinstance(found, Directory)
             folder = found
-        self.operations.append(Sync(folder))
+        began_at = len(self.operations)
+        self._wait()
+        self.operations.append(Sync(folder, began_at))
 
     def crash(self, calls: int, *, torn_bytes: int = 0) -> Image:
         """What is there if the process ends after so many operations, in the midst of a write perhaps."""
@@ -178,7 +191,10 @@ class RememberingStorage(Storage):
         """What is there if the machine goes dark after so many operations."""
         chance = random.Random(f"{calls} {contents} {names}")
         done = self.operations[:calls]
-        synced: dict[File | Directory, int] = {op.target: number for number, op in enumerate(done) if isinstance(op, Sync)}
+        synced: dict[File | Directory, int] = {}
+        for number, op in enumerate(done):
+            if isinstance(op, Sync):
+                synced[op.target] = max(synced.get(op.target, -1), number if op.began_at is None else op.began_at)
         image = Image(self._top)
         for write in _survivors(done, synced, contents, chance):
             image.write(write)

@@ -68,6 +68,7 @@ class World:
         config: LogConfig = DEFAULTS,
         *,
         is_clean: bool = False,
+        is_on_disk: bool = True,
         recovery_point: int = 0,
         log_start_offset: int = 0,
         has_lost_power: bool = False,
@@ -84,6 +85,7 @@ class World:
             log_start_offset=log_start_offset,
             recovery_point=recovery_point,
             is_clean=is_clean,
+            is_on_disk=is_on_disk,
             has_lost_power=has_lost_power,
             truncates_damage=truncates_damage,
         )

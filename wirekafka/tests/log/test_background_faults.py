@@ -195,6 +195,31 @@ async def retention(path: Path, step: int) -> bool:
     return has_failed
 
 
+async def compaction(path: Path, step: int) -> bool:
+    broker = Broker(path, log_cleanup_policy="compact", log_cleaner_backoff_ms="10")
+    async with broker.running() as logs:
+        bad, good = broker.create(logs)
+        for log in (bad, good):
+            fill(log, 4)
+            log.roll()
+        broker.storage.arm("/bad-0", step)
+        await until(lambda: logs.catalog.cleaner_offsets.get(GOOD, 0) == 4)
+        await trio.sleep(1)
+        has_failed = broker.storage.has_failed
+        assert len(all_records(good)) == 1
+        broker.storage.victim = None
+        kept = [(record.offset, record.value) for record in all_records(bad)]
+        assert kept[-1][0] == 3
+    async with broker.running() as logs:
+        again = logs.get(BAD)
+        assert again is not None
+        found = [(record.offset, record.value) for record in all_records(again)]
+        assert set(found) <= set(kept)
+        assert found[-1] == kept[-1]
+        assert logs.catalog.cleaner_offsets[GOOD] == 4
+    return has_failed
+
+
 async def move(path: Path, step: int) -> bool:
     broker = Broker(path, directories=2)
     async with broker.running() as logs:
@@ -272,7 +297,9 @@ async def closing(path: Path, step: int) -> bool:
     return has_failed
 
 
-@pytest.mark.parametrize("work", [flush, retention, move, checkpoints, recovery, closing], ids=lambda work: work.__name__)
+@pytest.mark.parametrize(
+    "work", [flush, retention, compaction, move, checkpoints, recovery, closing], ids=lambda work: work.__name__
+)
 def test_background_work_unexpected_exception_at_any_step_costs_one_partition(tmp_path: Path, work: Any) -> None:
     steps = 0
     for step in range(1, ENOUGH_STEPS):

@@ -215,10 +215,21 @@ def test_failed_flush_does_not_move_the_recovery_point(tmp_path: Path) -> None:
     with pytest.raises(KafkaError):
         log.flush()
     assert log.recovery_point == 0
-    storage.is_failing = False
-    log.flush()
 
-    assert log.recovery_point == 1
+
+def test_flush_after_a_failed_flush_is_refused_for_the_kernel_may_have_dropped_what_was_written(tmp_path: Path) -> None:
+    storage = FaultyStorage()
+    log = World(storage=storage).open_log(tmp_path)
+    append(log, b"a")
+    storage.is_failing = True
+    with pytest.raises(KafkaError):
+        log.flush()
+    storage.is_failing = False
+
+    with pytest.raises(KafkaError):
+        log.flush()
+
+    assert log.recovery_point == 0
 
 
 def test_refused_append_leaves_producer_and_epoch_as_they_were(tmp_path: Path) -> None:

@@ -163,7 +163,7 @@ def test_roll_asks_for_a_flush_that_moves_the_recovery_point(tmp_path: Path) -> 
     log.complete_flush(flush)
 
     assert log.recovery_point == 1
-    assert not log.segments.active.is_synced
+    assert not log.segments.active.contents.is_synced
 
 
 def test_roll_preallocated_segment_is_cut_to_its_size(tmp_path: Path) -> None:

@@ -134,17 +134,6 @@ def test_clear_makes_the_file_anew(tmp_path: Path) -> None:
     assert list(reopened(tmp_path)) == [entry(3)]
 
 
-def test_save_under_another_name_leaves_the_file(tmp_path: Path) -> None:
-    index_of(tmp_path, entry(1))
-    index = TransactionIndex(Folder(str(tmp_path), Storage()), BASE)
-    index.add(entry(2))
-
-    index.save(".cleaned")
-
-    assert list(reopened(tmp_path)) == [entry(1)]
-    assert (tmp_path / f"{NAME}.cleaned").read_bytes() == ENTRY.pack(*entry(2))
-
-
 @pytest.mark.parametrize("is_full", [True, False])
 def test_save_that_fails_is_done_by_the_next(tmp_path: Path, is_full: bool) -> None:
     class Full(Storage):

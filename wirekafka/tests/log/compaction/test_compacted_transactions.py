@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from wirekafka.log.log import Log
-from wirekafka.log.recovery import CLEANED_SUFFIX
+from wirekafka.log.segment_files import CLEANED_SUFFIX
 from wirekafka.log.transaction_index import SUFFIX
 from wirekafka.log.validation import Origin
 from wirekafka.tests.log.compaction.test_compaction import COMPACT, compact, put

@@ -10,7 +10,7 @@ import pytest
 from wirekafka.log.compaction.cleaner import last_records_of
 from wirekafka.log.compaction.passes import Compaction, RecordFilter, Totals
 from wirekafka.log.log import Log
-from wirekafka.log.recovery import CLEANED_SUFFIX, SWAP_SUFFIX
+from wirekafka.log.segment_files import SWAP_SUFFIX
 from wirekafka.tests.log.faults import Crash, FaultyStorage
 from wirekafka.tests.log.logs import NOW_MS, World, all_records, append, check_indexes, close, config_with, read
 from wirekafka.wire.batch import Record, TimestampType, build_batch, check_crc, iterate_records, read_batch_header
@@ -57,11 +57,12 @@ def compact(
         most_keys=most_keys,
         pace=Unhurried(),
     )
+    log.segments.finish_swap()
     offsets = work.build_map()
     judge = RecordFilter(work, offsets)
     for group in list(work.groups(offsets)):
         new = work.rewrite(group, judge, log.services.pool)
-        new.rename_files(CLEANED_SUFFIX, SWAP_SUFFIX)
+        new.rename_files(SWAP_SUFFIX)
         assert log.replace_segments(group, new)
     return Compacted(offsets.end_offset, work.totals)
 
