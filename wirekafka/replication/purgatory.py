@@ -12,6 +12,7 @@ Source: kafka.server.DelayedFetch, org.apache.kafka.server.purgatory.DelayedOper
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import islice
 from typing import Any, Protocol
 
 from wirekafka.clock import Clock
@@ -26,34 +27,74 @@ class Delayed(Protocol):
         """There may be enough for it: answers if there is; does nothing once it has answered."""
 
 
-class Purgatory:
-    """The delayed fetches of one broker that are ready to be answered, and the clock that ends all waiting."""
+ANSWERED_AT_ONCE = 64
+"""How many requests one event answers before the loop goes on with other work: a few milliseconds, at 40 us each."""
 
-    __slots__ = ("_is_held", "_ready", "clock")
+
+class Purgatory:
+    """The requests of one broker that are ready to be answered, and the clock that ends all waiting.
+
+    The first requests that an event makes ready are answered inside the event, which is one commit to a partition or one
+    `release`. The others are answered in the next turns of the loop, `ANSWERED_AT_ONCE` in each.
+
+    Invariant: `_is_draining` is True as long as a timer is set that answers requests in `_ready`.
+    """
+
+    __slots__ = ("_answered_count", "_event", "_is_draining", "_is_held", "_ready", "clock")
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
         self._is_held = False
-        self._ready: list[Delayed] = []
+        self._ready: dict[Delayed, None] = {}
+        self._is_draining = False
+        self._event: tuple[object, int] = (None, 0)
+        self._answered_count = 0
 
     def hold(self) -> None:
-        """From now to `release`, which the same plain def calls, nobody is answered."""
+        """Answers no request from now to `release`, which the same plain def calls."""
         self._is_held = True
 
     def release(self) -> None:
-        """Answers who became ready meanwhile."""
+        """Answers the requests that became ready since `hold`."""
         self._is_held = False
-        if self._ready:
-            ready, self._ready = self._ready, []
-            for delayed in ready:
-                delayed.finish()
+        if self._ready and not self._is_draining:
+            self._drain()
 
-    def answer(self, delayed: Delayed) -> None:
-        """Answers a fetch that need not wait any more, now or on release."""
-        if self._is_held:
-            self._ready.append(delayed)
-        else:
+    def answer(self, delayed: Delayed, partition: Partition | None = None) -> None:
+        """Answers a request that need not wait any more: now, on release, or in a later turn of the loop.
+
+        Args:
+            partition: the partition whose commit made it ready; None for any other event, which answers few requests.
+        """
+        if self._is_held or delayed in self._ready:
+            self._ready[delayed] = None
+            return
+        if partition is not None:
+            event = (partition, partition.log.high_watermark)
+            if event != self._event:
+                self._event, self._answered_count = event, 0
+            self._answered_count += 1
+            if self._answered_count > ANSWERED_AT_ONCE:
+                self._ready[delayed] = None
+                self._drain_later()
+                return
+        delayed.finish()
+
+    def _drain(self) -> None:
+        for delayed in [*islice(self._ready, ANSWERED_AT_ONCE)]:
+            self._ready.pop(delayed, None)
             delayed.finish()
+        if self._ready:
+            self._drain_later()
+
+    def _drain_later(self) -> None:
+        if not self._is_draining:
+            self._is_draining = True
+            self.clock.call_later(0, self._on_drain_due)
+
+    def _on_drain_due(self) -> None:
+        self._is_draining = False
+        self._drain()
 
 
 class DelayedFetch:
@@ -125,7 +166,7 @@ class DelayedFetch:
         self._counted_bytes[partition] = counts_now
         self._missing_bytes -= counts_now - counted
         if self._missing_bytes <= 0:
-            self._purgatory.answer(self)
+            self._purgatory.answer(self, partition)
 
     def finish(self) -> None:
         """Answers with whatever there is; does nothing the second time."""

@@ -264,7 +264,8 @@ class DelayedShareFetch:
 
     def on_committed(self, partition: Partition, size_bytes: int, stable_bytes: int) -> None:
         """There is more to read in a partition."""
-        self._purgatory.answer(self)
+        if self._can_get_more:
+            self._purgatory.answer(self, partition)
 
     def on_gone(self, partition: Partition) -> None:
         """A partition is closed or deleted."""
@@ -274,11 +275,21 @@ class DelayedShareFetch:
         """Somebody has given records back, or let the group go on."""
         self._purgatory.answer(self)
 
+    @property
+    def _can_get_more(self) -> bool:
+        """Whether an attempt may find records, or must look at what has ended. False once other fetches have taken all there is.
+
+        So an append costs each of many waiting fetches a comparison of offsets, and an attempt only those that get records.
+        """
+        if not self._loaded or not self._wish.is_current():
+            return True
+        return any(each.is_unloaded or each.partition.is_gone or each.has_records for each in self._loaded)
+
     def _give_up(self) -> None:
         self._try(is_last=True)
 
     def _try(self, *, is_last: bool) -> None:
-        if self.pending.is_done:
+        if self.pending.is_done or not (is_last or self._can_get_more):
             return
         try:
             result = self._fetches.attempt(self._wish, is_last=is_last)

@@ -64,8 +64,13 @@ class LoadedPartition:
         self.timer: Timer | None = None
         self.is_unloaded = False
 
+    @property
+    def has_records(self) -> bool:
+        """Whether the log may have records that no consumer of the group has."""
+        return self.share.fetch_offset() < self.partition.log.high_watermark
+
     def wake(self) -> None:
-        """Tells who waits that there may be records."""
+        """Tells the waiting fetches that there may be records."""
         for waiting in tuple(self.waiting):
             waiting.on_available()
 

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import trio
 
+from wirekafka.coordinator.share_delivery.fetching import FetchResult, FetchWish, ShareFetches
 from wirekafka.coordinator.share_state.records import ShareKey
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.pending import Pending
@@ -483,5 +484,28 @@ def test_session_remembers_its_partitions_and_forgets_what_it_is_told_to(tmp_pat
         append(caller, b"d", partition=1)
         assert acquired(await member.fetch(forget=(0,))) == {1: [(1, 1, 1)]}
         assert partitions_of(await member.fetch()) == {}
+
+    run(body, tmp_path)
+
+
+def test_append_lets_only_those_of_many_waiting_share_fetches_try_that_can_get_records(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def body(caller: Caller) -> None:
+        members = [Member(caller, f"m{number}") for number in range(20)]
+        waiting = [member.ask(member.fetch_request(0, max_wait_ms=10_000), 2) for member in members]
+        attempts: list[str] = []
+        attempt = ShareFetches.attempt
+
+        def counted(self: ShareFetches, wish: FetchWish, *, is_last: bool) -> FetchResult | None:
+            attempts.append(wish.member_id)
+            return attempt(self, wish, is_last=is_last)
+
+        monkeypatch.setattr(ShareFetches, "attempt", counted)
+        append(caller, b"a")
+        assert [pending.is_done for pending in waiting] == [True] + [False] * 19
+        assert attempts == ["m0"]
+        append(caller, b"b")
+        assert attempts == ["m0", "m1"]
 
     run(body, tmp_path)

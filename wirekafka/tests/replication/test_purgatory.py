@@ -2,12 +2,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
 import trio
 import trio.testing
 
 from wirekafka.clock import Clock
 from wirekafka.replication.partition import Partition
-from wirekafka.replication.purgatory import DelayedFetch, Purgatory
+from wirekafka.replication.purgatory import ANSWERED_AT_ONCE, DelayedFetch, Purgatory
 from wirekafka.tests.replication.memory_log import append, make_partition
 
 
@@ -118,3 +119,29 @@ def test_purgatory_held_answers_on_release() -> None:
         assert delayed.pending.is_done
 
     run(body)
+
+
+@pytest.mark.parametrize("is_held", [False, True])
+def test_commit_that_is_enough_for_many_answers_some_at_once_and_the_others_in_later_turns(is_held: bool) -> None:
+    async def main() -> None:
+        async with trio.open_nursery() as nursery:
+            clock = Clock()
+            nursery.start_soon(clock.run)
+            purgatory = Purgatory(clock)
+            partition = make_partition()
+            waiting = [delay(purgatory, (partition, 1000)) for _ in range(3 * ANSWERED_AT_ONCE)]
+            if is_held:
+                purgatory.hold()
+            append(partition, 10)
+            append(partition, 10)
+            if is_held:
+                purgatory.release()
+            answered = [delayed.pending.is_done for delayed in waiting]
+            assert sum(answered) == ANSWERED_AT_ONCE
+            assert answered == sorted(answered, reverse=True)
+            await trio.testing.wait_all_tasks_blocked()
+            assert all(delayed.pending.is_done for delayed in waiting)
+            assert not partition.watchers
+            nursery.cancel_scope.cancel()
+
+    trio.run(main, clock=trio.testing.MockClock())
