@@ -1,4 +1,4 @@
-"""The image: built, run as the README says, reached from the host and from other containers, stopped, and its data kept."""
+"""The image: built and run as the README says, reached from the host and from other containers, stopped; its data stays."""
 
 from __future__ import annotations
 
@@ -39,15 +39,15 @@ print(sum(1 for _ in consumer))
 
 @pytest.fixture(scope="module")
 def image() -> Iterator[str]:
-    """The image's name, built from the checkout; pip reaches its index as it does here.
+    """The name of the image, built from the checkout with the package index that pip uses here.
 
-    The label makes it an image of its own: two builds from one cache are otherwise one image, which then cannot be removed
-    while another run on the same engine uses it.
+    The label makes the image different from those of other runs. Two builds from one cache are one image otherwise, which cannot
+    be removed while another run on the same engine uses it.
     """
     reason = why_no_engine()
     if reason is not None:
         pytest.skip(f"no Docker engine answers: {reason}")
-    testcontainers_config.ryuk_disabled = True  # what it cleans up is cleaned up here, and its image may not be at hand
+    testcontainers_config.ryuk_disabled = True  # this fixture cleans up itself, and ryuk's image may not be available
     arguments = {name: os.environ[name] for name in PIP_SETTINGS if name in os.environ}
     name = f"wirekafka-test-{os.urandom(4).hex()}"
     with DockerImage(
