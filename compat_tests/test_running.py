@@ -98,7 +98,7 @@ def test_a_second_broker_on_the_same_data_refuses_and_says_who_has_it(make_broke
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (("--set", "no.such.setting=1"), ["no.such.setting", "1"]),
+        (("--set", "no.such.setting=1"), ["no.such.setting", "there is no such setting"]),
         (("--set", "num.partitions=many"), ["num.partitions", "many", "integer"]),
         (("--set", "num.partitions=0"), ["num.partitions", "0", "at least 1"]),
         (("--set", "log.cleanup.policy=burn"), ["log.cleanup.policy", "burn", "compact"]),
