@@ -37,12 +37,13 @@ from wirekafka.wire.control import ABORT, COMMIT, CONTROL_KEY, END_MARKER_VALUE
 from wirekafka.wire.legacy import COMPRESSION_MASK as LEGACY_COMPRESSION_MASK
 from wirekafka.wire.legacy import CRC_OFFSET as LEGACY_CRC_OFFSET
 from wirekafka.wire.legacy import LEAST_MESSAGE_BYTES, TIMESTAMP_TYPE_MASK, stored_records
-from wirekafka.wire.walk import count_records, count_records_in
+from wirekafka.wire.walk import inspect_chunks, inspect_records
 
 CHUNK_BYTES = 4 << 20
 _LEAST_BYTES = LOG_OVERHEAD + LEAST_MESSAGE_BYTES
 _CHECKSUM = struct.Struct(">I")
 _LENGTH = struct.Struct(">i")
+_ANY_COUNT = 1 << 62
 
 CONTROL_TYPES = {
     ABORT: "abort",
@@ -244,9 +245,13 @@ def _count(header: BatchHeader, data: memoryview) -> Content:
         # What compaction leaves of a producer's last batch.
         return Content(0, header.base_offset)
     if compression == Compression.NONE:
-        count = count_records(body, header.record_count)
+        found = inspect_records(body, base_timestamp=header.base_timestamp, most_count=_ANY_COUNT)
     else:
-        count = count_records_in(decompress_stream(compression, body), limit_bytes=MOST_CONTENT_BYTES)
+        chunks = decompress_stream(compression, body)
+        found = inspect_chunks(
+            chunks, base_timestamp=header.base_timestamp, most_count=_ANY_COUNT, limit_bytes=MOST_CONTENT_BYTES
+        )
+    count = found.count
     if count != header.record_count:
         _refuse(f"the header says {header.record_count} records, there are {count}")
     if count > header.last_offset_delta + 1:

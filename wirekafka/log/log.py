@@ -37,7 +37,7 @@ from wirekafka.log.segments import Segments
 from wirekafka.log.storage import Folder
 from wirekafka.log.stored import StoredLog
 from wirekafka.log.transaction_index import AbortedTransaction
-from wirekafka.log.validation import Origin, assign_offsets, parse_batch
+from wirekafka.log.validation import Batch, Origin, assign_offsets, validate_batch
 from wirekafka.names import NO_PRODUCER_ID, TopicPartition
 from wirekafka.wire.control import build_end_marker
 
@@ -80,7 +80,7 @@ class Log(StoredLog):
 
     def append(
         self,
-        records: memoryview,
+        records: memoryview | Batch,
         *,
         leader_epoch: int,
         now_ms: int,
@@ -90,13 +90,15 @@ class Log(StoredLog):
         """Appends a batch and says which offsets it got.
 
         Args:
-            records: a whole batch in a writable buffer; offsets are written into it.
+            records: a whole batch in a writable buffer, into which offsets are written; or one that was validated before, by the
+                settings that the log has now.
             leader_epoch: written into the batch.
             origin: who sends it; only a client's sequence numbers are checked.
             ending: what the batch says, if it is the marker of a transaction; see `append_marker`.
 
         Raises:
-            KafkaError: nothing was appended. Besides what `parse_batch` and `assign_offsets` raise:
+            HeavyBatchError: the batch has to be validated in a thread first; nothing was appended.
+            KafkaError: nothing was appended. Besides what `validate_batch` raises:
                 OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH of an idempotent producer; INVALID_TXN_STATE, a batch
                 outside of its producer's open transaction; RECORD_LIST_TOO_LARGE, more than a segment holds;
                 KAFKA_STORAGE_ERROR, the disk is full or fails, and a later append may succeed. If it is the flush for
@@ -108,14 +110,18 @@ class Log(StoredLog):
             self._check_online()
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.topic_partition} is closed")
         config = self.config
-        batch = parse_batch(records, config=config, origin=origin)
+        if isinstance(records, Batch):
+            batch = records
+            assert batch.config is config, "the settings have changed since the validation"
+        else:
+            batch = validate_batch(records, config=config, now_ms=now_ms, origin=origin)
         is_client = origin is Origin.CLIENT
         if is_client and batch.header.producer_id != NO_PRODUCER_ID:
             duplicate = self.producers.find_duplicate(batch.header)
             if duplicate is not None:
                 return self._answer_duplicate(duplicate)
         base_offset = self.log_end_offset
-        batch = assign_offsets(batch, config=config, base_offset=base_offset, leader_epoch=leader_epoch, now_ms=now_ms)
+        assign_offsets(batch, base_offset=base_offset, leader_epoch=leader_epoch, now_ms=now_ms)
         header = batch.header
         size_bytes = len(batch.data)
         if size_bytes > config.segment_bytes:

@@ -1,21 +1,26 @@
 """What a log takes from a producer, and what it makes of it: the rules between a Produce request and an append.
 
-Theory of operation: an append has two steps, for between them the log looks at the producer's sequence numbers.
-`parse_batch` decides whether the bytes may be stored at all; what it returns is one batch of format 2, in place, or made
-from the message set of an old client. `assign_offsets` gives it its place: it writes base offset and leader epoch into the
-connection's own buffer, and with LogAppendTime the time. A batch that needs no change is never copied.
+Theory of operation: an append has two steps, for between them the log compares the producer's sequence numbers.
+`validate_batch` decides whether the bytes may be stored at all, and returns one batch of format 2, in place, or made from the
+message set of an old client. `assign_offsets` writes base offset and leader epoch into it, and with LogAppendTime the time. A
+batch that needs no change is never copied.
 
-Records are stepped over and not looked at, unless a rule asks for it: topics that are compacted need keys, and a bound on old
-timestamps needs each of them. Compressed records are decompressed to be counted, chunk by chunk, so that memory does not grow
-with what they expand to.
+The head of each record is read: its length, timestamp, offset delta and the length of its key. The header's greatest timestamp is
+written anew if it is not that of the records, and so are offset deltas that do not count up from 0. Compressed records are
+decompressed to be read, chunk by chunk, so that memory does not grow with what they expand to.
+
+A batch on the loop may cost as much CPU as `ON_LOOP` says. If it needs more, `validate_batch` raises `HeavyBatchError` and has
+changed nothing; the caller validates it in a worker's thread, and appends the result.
 
 Rules of this file: no I/O, no clock, no state. What a client did wrong is a `KafkaError` that says what.
 
-Differs from Apache Kafka: the greatest timestamp is taken from the batch's header, where Kafka reads it off the records; what
-stands inside a record (headers, a value's length) is not looked at; a broken compressed stream is INVALID_RECORD and not
-UNKNOWN_SERVER_ERROR; compressed records may take `CONTENT_LIMIT_BYTES`, or 64 times max.message.bytes if that is more, and a
-message set a quarter of that; bytes that are torn off behind a whole batch are refused, Kafka drops them and acknowledges the
-rest.
+Differs from Apache Kafka: what stands inside a record behind its key (a value's length, headers) is not looked at; wrong offset
+deltas of uncompressed records are corrected, as Kafka corrects those of compressed ones; a broken compressed stream is
+INVALID_RECORD and not UNKNOWN_SERVER_ERROR. A batch has at most `MOST_RECORDS` records. Compressed records may take
+`CONTENT_LIMIT_BYTES`, or max.message.bytes if that is more, but never more than `MOST_CONTENT_LIMIT_BYTES`, and a message set a
+quarter of that; more is MESSAGE_TOO_LARGE. A timestamp that does not fit into 64 bits is INVALID_TIMESTAMP, and a client must
+not set a batch's delete horizon. Bytes that are torn off behind a whole batch are refused, Kafka drops them and acknowledges
+the rest.
 
 Source: org.apache.kafka.storage.internals.log.LogValidator; UnifiedLog.analyzeAndValidateRecords; ProduceRequest.validateRecords;
 org.apache.kafka.common.record.ByteBufferLogInputStream.
@@ -24,6 +29,7 @@ org.apache.kafka.common.record.ByteBufferLogInputStream.
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from itertools import islice
@@ -38,7 +44,10 @@ from wirekafka.wire.batch import (
     ATTRIBUTES_OFFSET,
     COMPRESSION_MASK,
     CONTROL_MASK,
+    DELETE_HORIZON_MASK,
+    GREATEST_INT64,
     HEADER_SIZE,
+    LEAST_INT64,
     LENGTH_OFFSET,
     LOG_OVERHEAD,
     MAGIC,
@@ -46,26 +55,73 @@ from wirekafka.wire.batch import (
     TIMESTAMP_TYPE_MASK,
     BatchHeader,
     TimestampType,
-    iterate_records,
-    recompress,
+    do_nothing,
+    with_records,
     write_offsets,
     write_timestamp,
 )
-from wirekafka.wire.compression import Compression, decompress_stream
+from wirekafka.wire.compression import Compression, decompress, decompress_stream
 from wirekafka.wire.legacy import LEAST_MESSAGE_BYTES, up_convert
-from wirekafka.wire.walk import MOST_BLAMED, count_records, count_records_in, inspect_records
+from wirekafka.wire.walk import (
+    Inspection,
+    inspect_chunks,
+    inspect_records,
+    is_first_and_only,
+    timestamp_deltas,
+    with_right_offsets,
+)
 
 CONTENT_LIMIT_BYTES = 64 * 1024 * 1024
-"""What compressed records may take uncompressed, where max.message.bytes is not above a 64th of it."""
-CONTENT_LIMIT_RATIO = 64
+"""What compressed records may take uncompressed, where max.message.bytes is not above it."""
+MOST_CONTENT_LIMIT_BYTES = 256 * 1024 * 1024
+"""What they may take whatever max.message.bytes is, for whoever reads the log needs memory for it."""
 MESSAGE_SET_SHARE = 4
-"""A compressed message set may take a quarter of that, for each of its messages becomes an object while it is converted."""
+"""A compressed message set may take a quarter of that, for it grows while it is converted."""
+MOST_RECORDS = 1_000_000
+"""The most records of a batch: as many as librdkafka can be told to put into one (`batch.num.messages`)."""
+MOST_BLAMED = 10_000
+"""So many records are named at most in an error: as many as librdkafka puts into a batch by default."""
 
 _LENGTH = struct.Struct(">i")
 
 
+class HeavyBatchError(Exception):
+    """A batch needs more CPU than the loop may spend on one; nothing has happened."""
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """How much the validation of one batch may cost.
+
+    Attributes:
+        record_count: the most records.
+        content_bytes: the most bytes of compressed records, uncompressed.
+        message_set_bytes: the most bytes of a message set of an old format, uncompressed.
+        recoded_bytes: the most bytes, uncompressed, that are compressed anew.
+        is_bounded: a batch beyond these bounds is a `HeavyBatchError`; else they are the bounds of what is stored.
+        rest: called every few ms.
+    """
+
+    record_count: int
+    content_bytes: int
+    message_set_bytes: int
+    recoded_bytes: int
+    is_bounded: bool
+    rest: Callable[[], object]
+
+
+ON_LOOP = Effort(20_000, 1 << 20, 1 << 15, 1 << 16, is_bounded=True, rest=do_nothing)
+"""About 10 ms: 0.4 us a record, 4 ns a byte of gzip, 8 us a message of 26 bytes, 100 ns a byte of zstd at level 9 (2026-11)."""
+MOST_LEVEL_ON_LOOP = 9
+
+
+def without_bounds(rest: Callable[[], object] = do_nothing) -> Effort:
+    """The effort for a thread: whatever is allowed to be stored is validated."""
+    return Effort(MOST_RECORDS, 1 << 62, 1 << 62, 1 << 62, is_bounded=False, rest=rest)
+
+
 class Origin(Enum):
-    """Who appends."""
+    """Which side appends."""
 
     CLIENT = "client"
     COORDINATOR = "coordinator"
@@ -76,33 +132,58 @@ class Batch:
     """A batch that may be stored.
 
     Attributes:
-        header: its header as the producer sent it.
+        header: its header, without its place in the log.
         data: all of its bytes, header included; writable.
-        earliest_timestamp: the records' earliest timestamp; None if no rule asks for it, or no record has one.
+        config: the settings by which it was validated.
     """
 
     header: BatchHeader
     data: bytearray | memoryview
-    earliest_timestamp: int | None = None
+    config: LogConfig
+
+    def __len__(self) -> int:
+        """The bytes of the batch."""
+        return len(self.data)
 
 
-def parse_batch(records: memoryview, *, config: LogConfig, origin: Origin) -> Batch:
+def validate_batch(
+    records: memoryview, *, config: LogConfig, now_ms: int, origin: Origin = Origin.CLIENT, effort: Effort = ON_LOOP
+) -> Batch:
     """The batch that a producer sent, checked; a message set of format 0 or 1 is converted to one batch.
 
+    Args:
+        records: in a writable buffer; a wrong greatest timestamp is corrected there.
+        now_ms: the broker's wall clock, for the bounds of timestamps.
+        effort: what the validation may cost.
+
     Raises:
+        HeavyBatchError: it costs more.
         KafkaError: CORRUPT_MESSAGE, the checksum is wrong, or a length or magic number that nothing has; INVALID_RECORD, the
             bytes are not exactly one whole batch, or the records are not what it says, or one has no key and needs it;
-            MESSAGE_TOO_LARGE; UNSUPPORTED_COMPRESSION_TYPE.
+            INVALID_TIMESTAMP, a timestamp is out of bounds, or claims to be the broker's; MESSAGE_TOO_LARGE, too many bytes or
+            records; UNSUPPORTED_COMPRESSION_TYPE.
     """
     if len(records) >= HEADER_SIZE:
         header = BatchHeader(records)
         if header.batch_length == len(records) - LOG_OVERHEAD and header.magic == MAGIC:
-            return _check(header, records, config, origin)
+            return _check(header, records, config, now_ms, origin, effort)
+    if effort.is_bounded and len(records) > effort.message_set_bytes:
+        raise HeavyBatchError
     if _find_format(records) == MAGIC:
         _refuse(ErrorCode.INVALID_RECORD, "a produce request holds exactly one record batch a partition")
     _check_message_sizes(records, config)
-    batch = up_convert(records, limit_bytes=_content_limit(config) // MESSAGE_SET_SHARE)
-    return _check(BatchHeader(batch), batch, config, origin)
+    batch = _up_converted(records, config, effort)
+    return _check(BatchHeader(batch), batch, config, now_ms, origin, effort)
+
+
+def _up_converted(records: memoryview, config: LogConfig, effort: Effort) -> bytearray:
+    limit_bytes = content_limit(config) // MESSAGE_SET_SHARE
+    try:
+        return up_convert(records, limit_bytes=min(limit_bytes, effort.message_set_bytes), rest=effort.rest)
+    except KafkaError as error:
+        if error.code is ErrorCode.MESSAGE_TOO_LARGE and effort.is_bounded:
+            raise HeavyBatchError from None
+        raise
 
 
 def _find_format(records: memoryview) -> int:
@@ -140,11 +221,14 @@ def _check_size(size: int, config: LogConfig) -> None:
         _refuse(ErrorCode.MESSAGE_TOO_LARGE, f"a record batch of {size} bytes, max.message.bytes is {most}")
 
 
-def _check(header: BatchHeader, data: bytearray | memoryview, config: LogConfig, origin: Origin) -> Batch:
+def _check(
+    header: BatchHeader, data: bytearray | memoryview, config: LogConfig, now_ms: int, origin: Origin, effort: Effort
+) -> Batch:
     """The batch, if it may be stored. The order of the checks is Kafka's; what a coordinator built a moment ago is sound."""
     _check_size(len(data), config)
+    batch = Batch(header, data, config)
     if origin is Origin.COORDINATOR:
-        return Batch(header, data)
+        return batch
     view = memoryview(data)
     if crc32c(view[ATTRIBUTES_OFFSET:]) != header.crc:
         _refuse(ErrorCode.CORRUPT_MESSAGE, "the checksum of a record batch is wrong")
@@ -152,108 +236,168 @@ def _check(header: BatchHeader, data: bytearray | memoryview, config: LogConfig,
     count = header.record_count
     if count <= 0 or header.last_offset_delta != count - 1:
         _refuse(ErrorCode.INVALID_RECORD, f"a record batch of {count} records, the last at {header.last_offset_delta}")
-    if config.inspects_records:
-        return _inspect(header, view, config)
-    if header.attributes & COMPRESSION_MASK:
-        chunks = decompress_stream(header.compression, view[HEADER_SIZE:])
-        found = count_records_in(chunks, limit_bytes=_content_limit(config))
+    if count > effort.record_count:
+        if count > MOST_RECORDS:
+            _refuse(ErrorCode.MESSAGE_TOO_LARGE, f"a record batch of {count} records, the most are {MOST_RECORDS}")
+        raise HeavyBatchError
+    if count == 1 and not header.attributes & COMPRESSION_MASK and is_first_and_only(view, HEADER_SIZE, config.is_compacted):
+        latest = earliest = header.base_timestamp
+        is_renumbered = False
     else:
-        found = count_records(view[HEADER_SIZE:], count)
-    if found != count:
-        _refuse(ErrorCode.INVALID_RECORD, f"a record batch of {found} records says that it has {count}")
-    return Batch(header, data)
+        found = _inspect(batch, view, effort)
+        latest, earliest = _check_range(header, found)
+        is_renumbered = found.has_wrong_offsets
+    if config.has_append_time:
+        _check_is_create_time(header)
+    else:
+        _check_timestamps(batch, latest, earliest, now_ms)
+    if is_renumbered or config.compression_type != "producer":
+        _recode(batch, effort, is_renumbered)
+    if not config.has_append_time and (header.max_timestamp != latest or header.attributes & TIMESTAMP_TYPE_MASK):
+        write_timestamp(batch.data, 0, batch.header, TimestampType.CREATE_TIME, latest)
+    return batch
 
 
 def _check_client(header: BatchHeader) -> None:
-    """What only the broker itself may write."""
+    """Raises if the header says what only the broker itself may write.
+
+    Raises:
+        KafkaError: INVALID_RECORD.
+    """
     if header.base_offset:
         _refuse(ErrorCode.INVALID_RECORD, f"the base offset of a produced batch is 0, not {header.base_offset}")
-    if header.attributes & CONTROL_MASK:
-        _refuse(ErrorCode.INVALID_RECORD, "clients must not write control records")
+    if header.attributes & (CONTROL_MASK | DELETE_HORIZON_MASK):
+        _refuse(ErrorCode.INVALID_RECORD, "clients must not write control records, nor set a delete horizon")
     if header.producer_id >= 0 and header.base_sequence <= NO_SEQUENCE:
         _refuse(ErrorCode.INVALID_RECORD, f"sequence number {header.base_sequence} of producer {header.producer_id}")
 
 
-def _inspect(header: BatchHeader, view: memoryview, config: LogConfig) -> Batch:
-    """The batch, if the head of each record keeps the rules too."""
-    chunks = decompress_stream(header.compression, view[HEADER_SIZE:])
-    found = inspect_records(chunks, base_timestamp=header.base_timestamp, limit_bytes=_content_limit(config))
-    if found.count != header.record_count:
-        _refuse(ErrorCode.INVALID_RECORD, f"a record batch of {found.count} records says that it has {header.record_count}")
-    if config.is_compacted and found.without_key and not header.attributes & CONTROL_MASK:
+def _inspect(batch: Batch, view: memoryview, effort: Effort) -> Inspection:
+    """What the heads of the records say, if they are what the header says."""
+    header, config = batch.header, batch.config
+    count, base_timestamp = header.record_count, header.base_timestamp
+    if header.attributes & COMPRESSION_MASK:
+        limit_bytes = min(content_limit(config), effort.content_bytes)
+        try:
+            chunks = decompress_stream(header.compression, view[HEADER_SIZE:], limit_bytes=limit_bytes)
+            found = inspect_chunks(
+                chunks, base_timestamp=base_timestamp, most_count=count, limit_bytes=limit_bytes, rest=effort.rest
+            )
+        except KafkaError as error:
+            if error.code is ErrorCode.MESSAGE_TOO_LARGE and effort.is_bounded:
+                raise HeavyBatchError from None
+            raise
+    else:
+        found = inspect_records(view[HEADER_SIZE:], base_timestamp=base_timestamp, most_count=count, rest=effort.rest)
+    if found.count != count:
+        _refuse(ErrorCode.INVALID_RECORD, f"a record batch of {found.count} records says that it has {count}")
+    if config.is_compacted and (without_key := found.without_key(MOST_BLAMED)):
         message = "a record has no key, which a compacted topic needs"
-        raise KafkaError(ErrorCode.INVALID_RECORD, message, record_indexes=found.without_key)
-    return Batch(header, view, found.earliest_timestamp)
+        raise KafkaError(ErrorCode.INVALID_RECORD, message, record_indexes=without_key)
+    return found
 
 
-def _content_limit(config: LogConfig) -> int:
-    return max(CONTENT_LIMIT_BYTES, CONTENT_LIMIT_RATIO * config.max_message_bytes)
-
-
-def assign_offsets(batch: Batch, *, config: LogConfig, base_offset: int, leader_epoch: int, now_ms: int) -> Batch:
-    """Gives the batch its place in the log, writing into its bytes; with compression.type, changes its codec first.
-
-    Returns:
-        What is to be written; with LogAppendTime its timestamp is `now_ms`.
+def _check_range(header: BatchHeader, found: Inspection) -> tuple[int, int]:
+    """The latest and the earliest timestamp; of records without one, both are `NO_TIMESTAMP`.
 
     Raises:
-        KafkaError: INVALID_TIMESTAMP, a timestamp is out of bounds, or claims to be the broker's; MESSAGE_TOO_LARGE, the batch
-            is too large in the topic's codec; INVALID_RECORD, it is broken inside.
+        KafkaError: INVALID_TIMESTAMP, one does not fit into 64 bits.
     """
-    if config.has_append_time:
-        _check_is_create_time(batch.header)
-    else:
-        _check_timestamps(batch, config, now_ms)
-    if config.compression_type != "producer":
-        batch = _in_codec_of_topic(batch, config)
-    header, data = batch.header, batch.data
-    if config.has_append_time:
-        write_timestamp(data, 0, header, TimestampType.LOG_APPEND_TIME, now_ms)
-    elif header.attributes & TIMESTAMP_TYPE_MASK:
-        write_timestamp(data, 0, header, TimestampType.CREATE_TIME, header.max_timestamp)
-    write_offsets(data, 0, header, base_offset, leader_epoch)
-    return batch
+    assert found.greatest_delta is not None, "there is a record"
+    latest = header.base_timestamp + found.greatest_delta
+    earliest = NO_TIMESTAMP if found.least_delta is None else header.base_timestamp + found.least_delta
+    if latest > GREATEST_INT64 or earliest < LEAST_INT64:
+        _refuse(ErrorCode.INVALID_TIMESTAMP, "a timestamp does not fit into 64 bits")
+    return latest, earliest
 
 
-def _check_timestamps(batch: Batch, config: LogConfig, now_ms: int) -> None:
-    """The bounds of CreateTime; records without a timestamp keep within any."""
-    latest, earliest = batch.header.max_timestamp, batch.earliest_timestamp
+def content_limit(config: LogConfig) -> int:
+    """The most bytes that compressed records may take uncompressed."""
+    return min(max(CONTENT_LIMIT_BYTES, config.max_message_bytes), MOST_CONTENT_LIMIT_BYTES)
+
+
+def _check_timestamps(batch: Batch, latest: int, earliest: int, now_ms: int) -> None:
+    """Raises unless the timestamps are within the bounds of CreateTime; records without a timestamp always are.
+
+    Raises:
+        KafkaError: INVALID_TIMESTAMP.
+    """
+    config = batch.config
     if latest - now_ms > config.message_timestamp_after_max_ms:
-        _refuse_timestamp(batch, latest, config, now_ms)
-    if earliest is not None and now_ms - earliest > config.message_timestamp_before_max_ms:
-        _refuse_timestamp(batch, earliest, config, now_ms)
+        _refuse_timestamp(batch, latest, now_ms)
+    if earliest != NO_TIMESTAMP and now_ms - earliest > config.message_timestamp_before_max_ms:
+        _refuse_timestamp(batch, earliest, now_ms)
     if latest == NO_TIMESTAMP:
         _check_is_create_time(batch.header)
 
 
-def _refuse_timestamp(batch: Batch, timestamp: int, config: LogConfig, now_ms: int) -> NoReturn:
+def _refuse_timestamp(batch: Batch, timestamp: int, now_ms: int) -> NoReturn:
+    config, header = batch.config, batch.header
     least, most = now_ms - config.message_timestamp_before_max_ms, now_ms + config.message_timestamp_after_max_ms
-    records = islice(iterate_records(batch.data, limit_bytes=_content_limit(config)), MOST_BLAMED)
-    times = [record.timestamp for record in records]
+    chunks = decompress_stream(header.compression, memoryview(batch.data)[HEADER_SIZE:])
+    times = (header.base_timestamp + delta for delta in islice(timestamp_deltas(chunks), MOST_BLAMED))
     outside = [index for index, time in enumerate(times) if time != NO_TIMESTAMP and not least <= time <= most]
     message = f"timestamp {timestamp} is not within {least} and {most}"
     raise KafkaError(ErrorCode.INVALID_TIMESTAMP, message, record_indexes=outside)
 
 
 def _check_is_create_time(header: BatchHeader) -> None:
+    """Raises if the batch claims that the broker set its timestamps.
+
+    Raises:
+        KafkaError: INVALID_TIMESTAMP.
+    """
     if header.attributes & TIMESTAMP_TYPE_MASK:
         _refuse(ErrorCode.INVALID_TIMESTAMP, "a producer must not set the timestamp type to LogAppendTime")
 
 
-def _in_codec_of_topic(batch: Batch, config: LogConfig) -> Batch:
+def _recode(batch: Batch, effort: Effort, is_renumbered: bool) -> None:
+    """Compresses the records with the topic's codec, and gives them their offset deltas, where these differ.
+
+    Raises:
+        HeavyBatchError: it costs more than the effort.
+        KafkaError: MESSAGE_TOO_LARGE, the batch is too large in the topic's codec.
+    """
+    header, config = batch.header, batch.config
+    target, level = _codec_of(config, header)
+    if target == header.compression and not is_renumbered:
+        return
+    if effort.is_bounded and level is not None and level > MOST_LEVEL_ON_LOOP:
+        raise HeavyBatchError
+    limit_bytes = min(content_limit(config), effort.recoded_bytes)
+    try:
+        body = decompress(header.compression, memoryview(batch.data)[HEADER_SIZE:], limit_bytes=limit_bytes)
+    except KafkaError as error:
+        if error.code is ErrorCode.MESSAGE_TOO_LARGE and effort.is_bounded:
+            raise HeavyBatchError from None
+        raise
+    effort.rest()
+    if is_renumbered:
+        body = with_right_offsets(body, effort.rest)
+    batch.data = with_records(batch.data, body, target, level)
+    batch.header = BatchHeader(batch.data)
+    _check_size(len(batch.data), config)
+
+
+def _codec_of(config: LogConfig, header: BatchHeader) -> tuple[Compression, int | None]:
+    """The codec in which the topic stores the batch, and its level."""
     name = config.compression_type
+    if name == "producer":
+        return header.compression, None
     target = Compression.NONE if name == "uncompressed" else Compression[name.upper()]
-    header = batch.header
-    if header.attributes & COMPRESSION_MASK == target or header.attributes & CONTROL_MASK:
-        return batch
     levels = {
         Compression.GZIP: config.compression_gzip_level,
         Compression.LZ4: config.compression_lz4_level,
         Compression.ZSTD: config.compression_zstd_level,
     }
-    data = recompress(batch.data, target, levels.get(target), limit_bytes=_content_limit(config))
-    _check_size(len(data), config)
-    return Batch(BatchHeader(data), data, batch.earliest_timestamp)
+    return target, levels.get(target)
+
+
+def assign_offsets(batch: Batch, *, base_offset: int, leader_epoch: int, now_ms: int) -> None:
+    """Gives the batch its place in the log, and with LogAppendTime its timestamp, writing into its bytes."""
+    if batch.config.has_append_time:
+        write_timestamp(batch.data, 0, batch.header, TimestampType.LOG_APPEND_TIME, now_ms)
+    write_offsets(batch.data, 0, batch.header, base_offset, leader_epoch)
 
 
 def _refuse(code: ErrorCode, reason: str) -> NoReturn:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.log.producer_state import Ending
-from wirekafka.log.validation import Origin
+from wirekafka.log.validation import Batch, Origin
 from wirekafka.names import TopicPartition
 from wirekafka.wire.control import END_MARKER_BYTES, EndMarker
 
@@ -195,15 +195,16 @@ class Partition:
         """
         return len(self.in_sync_replicas) >= min(self.log.config.min_insync_replicas, len(self.replicas))
 
-    def append(self, records: memoryview, *, now_ms: int, origin: Origin = Origin.CLIENT) -> AppendInfo:
+    def append(self, records: memoryview | Batch, *, now_ms: int, origin: Origin = Origin.CLIENT) -> AppendInfo:
         """Appends batches. A sole replica commits them, and so wakes the fetches that wait for them.
 
         Args:
-            records: whole batches in a writable buffer; offsets are written into it.
+            records: a whole batch in a writable buffer, into which offsets are written; or one that was validated before.
             now_ms: the broker's wall clock.
             origin: which part of the broker or which client sends them, and so what they may hold.
 
         Raises:
+            HeavyBatchError: the batch has to be validated in a thread first; nothing was appended then.
             KafkaError: as `Log.append` says; nothing was appended then.
 
         Durability: as `Log.append` says.

@@ -16,7 +16,7 @@ Source: org.apache.kafka.common.record.DefaultRecordBatch and DefaultRecord; KIP
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -44,6 +44,7 @@ CONTROL_MASK = 0x20
 DELETE_HORIZON_MASK = 0x40
 
 MOST_SEQUENCE = 0x7FFFFFFF
+LEAST_INT64, GREATEST_INT64 = -(1 << 63), (1 << 63) - 1
 
 _HEADER = struct.Struct(">qiibIhiqqqhii")
 _UNCOVERED = struct.Struct(">qiibI")
@@ -227,7 +228,13 @@ class Record:
     offset: int = 0
 
 
+def to_int64(value: int) -> int:
+    """The number that 64 bits hold of this one: a timestamp and its delta are added and subtracted so, as in Java."""
+    return value if LEAST_INT64 <= value <= GREATEST_INT64 else (value - LEAST_INT64) % (1 << 64) + LEAST_INT64
+
+
 def _zigzag_varint(value: int) -> bytes:
+    value = to_int64(value)
     value = (value << 1) ^ (value >> 63)
     out = bytearray()
     while value > 0x7F:
@@ -271,12 +278,37 @@ def _invalid(reason: str) -> KafkaError:
     return KafkaError(ErrorCode.INVALID_RECORD, reason)
 
 
-def iterate_records(batch: Buffer, *, limit_bytes: int = MOST_CONTENT_BYTES) -> Iterator[Record]:
+def do_nothing() -> None:
+    """The `rest` of work that never rests."""
+
+
+def whole_batches(buf: Buffer) -> Iterator[tuple[BatchHeader, memoryview]]:
+    """The batches of format 2 that fill a buffer, each with its header; a torn one at the end is left out."""
+    view = memoryview(buf)
+    pos = 0
+    while pos + HEADER_SIZE <= len(view):
+        header = BatchHeader(view, pos)
+        end = pos + header.size_bytes
+        if end > len(view) or header.batch_length < HEADER_SIZE - LOG_OVERHEAD:
+            return
+        yield header, view[pos:end]
+        pos = end
+
+
+def iterate_records(
+    batch: Buffer,
+    *,
+    limit_bytes: int = MOST_CONTENT_BYTES,
+    from_offset: int = 0,
+    rest: Callable[[], object] = do_nothing,
+) -> Iterator[Record]:
     """The records of one whole batch that starts at the buffer's first byte.
 
     Args:
         batch: the bytes, which may go on behind the batch.
         limit_bytes: the most that compressed records may take uncompressed.
+        from_offset: records before this offset are passed over, which takes a tenth of the time of reading them.
+        rest: called every few records that are passed over.
 
     Raises:
         KafkaError: INVALID_RECORD, the records are not what the header says; MESSAGE_TOO_LARGE, they pass the limit;
@@ -285,10 +317,18 @@ def iterate_records(batch: Buffer, *, limit_bytes: int = MOST_CONTENT_BYTES) -> 
     header = BatchHeader(batch)
     body = decompress(header.compression, batch[HEADER_SIZE : header.size_bytes], limit_bytes=limit_bytes)
     append_time = header.max_timestamp if header.timestamp_type == TimestampType.LOG_APPEND_TIME else None
+    first_delta = from_offset - header.base_offset
     pos = 0
     try:
-        for _ in range(header.record_count):
+        for number in range(header.record_count):
             size, start = read_varint(body, pos)
+            if first_delta > 0:
+                _, offset_at = read_varint(body, start + 1)
+                if size > 0 and read_varint(body, offset_at)[0] < first_delta:
+                    pos = start + size
+                    if not number & 0xFF:
+                        rest()
+                    continue
             record, pos = _read_record(body, start, header.base_offset, header.base_timestamp)
             if pos != start + size:
                 raise _invalid(f"a record of {pos - start} bytes says that it has {size}")
@@ -316,7 +356,7 @@ def _read_record(body: bytes, pos: int, base_offset: int, base_timestamp: int) -
             raise _invalid("a header without a name")
         content, pos = _read_bytes(body, pos)
         headers.append((name, content))
-    return Record(key, value, tuple(headers), base_timestamp + timestamp_delta, base_offset + offset_delta), pos
+    return Record(key, value, tuple(headers), to_int64(base_timestamp + timestamp_delta), base_offset + offset_delta), pos
 
 
 def _read_bytes(body: bytes, pos: int) -> tuple[bytes | None, int]:
@@ -366,18 +406,56 @@ def build_batch(
     )
     if last_offset is None:
         last_offset = offsets[-1] if records else base_offset
-    attributes = (
-        compression
-        | (timestamp_type << 3)
-        | (TRANSACTIONAL_MASK if is_transactional else 0)
+    return seal_batch(
+        body,
+        record_count=len(records),
+        last_offset_delta=last_offset - base_offset,
+        base_timestamp=base_timestamp,
+        max_timestamp=max((record.timestamp for record in records), default=NO_TIMESTAMP),
+        base_offset=base_offset,
+        compression=compression,
+        level=level,
+        timestamp_type=timestamp_type,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
+        leader_epoch=leader_epoch,
+        flags=(TRANSACTIONAL_MASK if is_transactional else 0)
         | (CONTROL_MASK if is_control else 0)
-        | (DELETE_HORIZON_MASK if delete_horizon_ms is not None else 0)
+        | (DELETE_HORIZON_MASK if delete_horizon_ms is not None else 0),
     )
-    max_timestamp = max((record.timestamp for record in records), default=NO_TIMESTAMP)
+
+
+def seal_batch(
+    body: bytes,
+    *,
+    record_count: int,
+    base_timestamp: int,
+    max_timestamp: int,
+    last_offset_delta: int | None = None,
+    base_offset: int = 0,
+    compression: Compression = Compression.NONE,
+    level: int | None = None,
+    timestamp_type: TimestampType = TimestampType.CREATE_TIME,
+    producer_id: int = NO_PRODUCER_ID,
+    producer_epoch: int = NO_PRODUCER_EPOCH,
+    base_sequence: int = NO_SEQUENCE,
+    leader_epoch: int = NO_LEADER_EPOCH,
+    flags: int = 0,
+) -> bytearray:
+    """The bytes of one batch whose records are encoded already.
+
+    Args:
+        body: the records, uncompressed.
+        last_offset_delta: None if the records' offsets follow each other.
+        flags: attributes beside the codec and the timestamp type.
+    """
+    if last_offset_delta is None:
+        last_offset_delta = record_count - 1
     batch = bytearray(HEADER_SIZE)
     _HEADER.pack_into(
-        *(batch, 0, base_offset, 0, leader_epoch, MAGIC, 0, attributes, last_offset - base_offset),
-        *(base_timestamp, max_timestamp, producer_id, producer_epoch, base_sequence, len(records)),
+        *(batch, 0, base_offset, 0, leader_epoch, MAGIC, 0, compression | timestamp_type << 3 | flags, last_offset_delta),
+        *(base_timestamp, max_timestamp, producer_id, producer_epoch, base_sequence, record_count),
     )
     batch += compress(compression, body, level)
     return _sealed(batch)
@@ -432,16 +510,16 @@ def encode_record(record: Record, timestamp_delta: int, offset_delta: int) -> by
     return varint(len(body)) + body
 
 
-def recompress(batch: Buffer, compression: Compression, level: int | None, *, limit_bytes: int) -> bytearray:
-    """The same batch with its records in another codec.
+def with_records(batch: Buffer, body: Buffer, compression: Compression, level: int | None) -> bytearray:
+    """The same batch with other records, as many as before.
 
-    Raises:
-        KafkaError: INVALID_RECORD, the records are a broken stream; MESSAGE_TOO_LARGE, they pass `limit_bytes` uncompressed.
+    Args:
+        body: the records, uncompressed.
+        compression: the codec that the batch is to have.
     """
-    header = BatchHeader(batch)
-    body = decompress(header.compression, batch[HEADER_SIZE : header.size_bytes], limit_bytes=limit_bytes)
     changed = bytearray(batch[:HEADER_SIZE])
-    _ATTRIBUTES.pack_into(changed, ATTRIBUTES_OFFSET, header.attributes & ~COMPRESSION_MASK | compression)
+    (attributes,) = _ATTRIBUTES.unpack_from(changed, ATTRIBUTES_OFFSET)
+    _ATTRIBUTES.pack_into(changed, ATTRIBUTES_OFFSET, attributes & ~COMPRESSION_MASK | compression)
     changed += compress(compression, body, level)
     return _sealed(changed)
 

@@ -28,6 +28,9 @@ Buffer = bytes | bytearray | memoryview
 CHUNK_BYTES = 256 * 1024
 """The most that one step of a decompression yields; raw snappy alone, which has no blocks, comes in one piece."""
 
+INPUT_BYTES = 16 * 1024
+"""What gzip and lz4 get at a time. They copy what they do not consume, which would take quadratic time for a whole batch."""
+
 MOST_CONTENT_BYTES = 1 << 30
 """The most that records may take uncompressed where nobody says less; a log written elsewhere may hold any."""
 
@@ -70,12 +73,18 @@ def compress(compression: Compression, data: Buffer, level: int | None = None) -
     return _COMPRESSORS[compression](data, level)
 
 
-def decompress_stream(compression: Compression, data: Buffer) -> Iterator[Buffer]:
-    """The content in chunks of at most `CHUNK_BYTES`.
+def decompress_stream(compression: Compression, data: Buffer, *, limit_bytes: int = MOST_CONTENT_BYTES) -> Iterator[Buffer]:
+    """The content in chunks of at most `CHUNK_BYTES`; raw snappy gives blocks of any size.
+
+    Args:
+        limit_bytes: a block that announces more is not decompressed. The caller counts what it gets.
 
     Raises:
-        KafkaError: INVALID_RECORD, the stream is broken, ends early or goes on behind its end.
+        KafkaError: INVALID_RECORD, the stream is broken, ends early or goes on behind its end; MESSAGE_TOO_LARGE, a block of
+            snappy is larger than `limit_bytes`.
     """
+    if compression is Compression.SNAPPY:
+        return _snappy_chunks(data, limit_bytes)
     return _DECOMPRESSORS[compression](data)
 
 
@@ -87,7 +96,7 @@ def decompress(compression: Compression, data: Buffer, *, limit_bytes: int) -> b
     """
     chunks: list[Buffer] = []
     size = 0
-    for chunk in decompress_stream(compression, data):
+    for chunk in decompress_stream(compression, data, limit_bytes=limit_bytes):
         size += len(chunk)
         if size > limit_bytes:
             raise too_large(limit_bytes)
@@ -115,17 +124,21 @@ def _gzip(data: Buffer, level: int | None) -> bytes:
 
 def _gzip_chunks(data: Buffer) -> Iterator[Buffer]:
     engine = zlib.decompressobj(31)
+    view = memoryview(data)
+    pos = 0
     try:
         while not engine.eof:
-            chunk = engine.decompress(data, CHUNK_BYTES)
-            data = engine.unconsumed_tail
+            # What the engine does not consume it copies, so it gets little at a time.
+            piece = view[pos : pos + INPUT_BYTES]
+            chunk = engine.decompress(piece, CHUNK_BYTES)
+            pos += len(piece) - len(engine.unconsumed_tail) - len(engine.unused_data)
             if chunk:
                 yield chunk
-            elif not engine.eof:
+            elif not engine.eof and not piece:
                 _broken(Compression.GZIP, "it ends early")
     except zlib.error as error:
         _broken(Compression.GZIP, error)
-    if engine.unused_data:
+    if pos < len(view):
         _broken(Compression.GZIP, "it goes on behind its end")
 
 
@@ -139,10 +152,10 @@ def _snappy(data: Buffer, level: int | None) -> bytes:
     return b"".join(pieces)
 
 
-def _snappy_chunks(data: Buffer) -> Iterator[Buffer]:
+def _snappy_chunks(data: Buffer, limit_bytes: int) -> Iterator[Buffer]:
     """Xerial's framing if its magic is there, else one raw block, which is how clients other than Java write it."""
     if data[:8] != XERIAL_HEADER[:8]:
-        yield _snappy_block(data)
+        yield _snappy_block(data, limit_bytes)
         return
     if len(data) < len(XERIAL_HEADER):
         _broken(Compression.SNAPPY, "it ends early")
@@ -154,11 +167,11 @@ def _snappy_chunks(data: Buffer) -> Iterator[Buffer]:
         pos += 4
         if not 0 <= size <= len(data) - pos:
             _broken(Compression.SNAPPY, f"a block of {size} bytes, where {len(data) - pos} are left")
-        yield _snappy_block(data[pos : pos + size])
+        yield _snappy_block(data[pos : pos + size], limit_bytes)
         pos += size
 
 
-def _snappy_block(block: Buffer) -> Buffer:
+def _snappy_block(block: Buffer, limit_bytes: int) -> Buffer:
     announced = shift = 0
     for byte in bytes(block[:5]):
         announced |= (byte & 0x7F) << shift
@@ -167,6 +180,8 @@ def _snappy_block(block: Buffer) -> Buffer:
             break
     if announced > SNAPPY_MOST_RATIO * len(block):
         _broken(Compression.SNAPPY, f"{len(block)} bytes cannot hold {announced}")
+    if announced > limit_bytes:
+        raise too_large(limit_bytes)
     library = _snappy_library()
     try:
         return bytes(library.decompress_raw(block))
@@ -208,17 +223,21 @@ def _lz4_chunks(data: Buffer) -> Iterator[Buffer]:
     import lz4.frame
 
     engine = lz4.frame.LZ4FrameDecompressor()
+    view = memoryview(data)
+    pos = 0
     try:
         while not engine.eof:
-            chunk: bytes = engine.decompress(data, CHUNK_BYTES)
-            data = b""
+            # What the engine does not consume it copies at each call, so it gets little at a time.
+            piece = view[pos : pos + INPUT_BYTES] if engine.needs_input else b""
+            pos += len(piece)
+            chunk: bytes = engine.decompress(piece, CHUNK_BYTES)
             if chunk:
                 yield chunk
-            elif not engine.eof:
+            elif not engine.eof and engine.needs_input and pos == len(view):
                 _broken(Compression.LZ4, "it ends early")
     except (RuntimeError, EOFError) as error:
         _broken(Compression.LZ4, error)
-    if engine.unused_data:
+    if engine.unused_data or pos < len(view):
         _broken(Compression.LZ4, "it goes on behind its end")
 
 
@@ -338,7 +357,6 @@ _COMPRESSORS: dict[Compression, Callable[[Buffer, int | None], bytes]] = {
 _DECOMPRESSORS: dict[Compression, Callable[[Buffer], Iterator[Buffer]]] = {
     Compression.NONE: _plain_chunks,
     Compression.GZIP: _gzip_chunks,
-    Compression.SNAPPY: _snappy_chunks,
     Compression.LZ4: _lz4_chunks,
     Compression.ZSTD: _zstd_chunks,
 }

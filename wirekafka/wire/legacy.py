@@ -10,7 +10,8 @@ compressed, and its offset is that of its last inner message. Inner offsets are 
 wrapper's first message in format 1 (KIP-31); as a producer's offsets mean nothing, `up_convert` looks at neither. A wrapper of
 LogAppendTime gives all its messages its own timestamp (KIP-32).
 
-Rules of this file: not a hot path. Who uses these formats is old, and is served correctly rather than fast.
+Rules of this file: not a hot path. Memory and time are bounded: messages are converted one after the other, `rest` is called
+every few of them, and `down_convert` ends after `MOST_CONVERTED_RECORDS`.
 
 Source: org.apache.kafka.common.record.LegacyRecord, AbstractLegacyRecordBatch (DeepRecordsIterator), MemoryRecordsBuilder and
 RecordsUtil.downConvert.
@@ -19,12 +20,21 @@ RecordsUtil.downConvert.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from zlib import crc32
 
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.names import NO_TIMESTAMP
-from wirekafka.wire.batch import HEADER_SIZE, BatchHeader, Record, TimestampType, build_batch, iterate_records
+from wirekafka.wire.batch import (
+    BatchHeader,
+    Record,
+    TimestampType,
+    do_nothing,
+    encode_record,
+    iterate_records,
+    seal_batch,
+    whole_batches,
+)
 from wirekafka.wire.compression import (
     MOST_CONTENT_BYTES,
     Buffer,
@@ -43,6 +53,14 @@ MAGIC_OFFSET = 16
 COMPRESSION_MASK = 0x07
 TIMESTAMP_TYPE_MASK = 0x08
 
+REST_AFTER = 32
+"""So many messages or records are converted between two rests: 0.3 ms."""
+MOST_CONVERTED_RECORDS = 50_000
+"""After so many records `down_convert` ends; they take 0.5 s."""
+MOST_WRAPPED_RECORDS = 10_000
+MOST_WRAPPED_BYTES = 1 << 20
+"""What one wrapper holds at most, but for a record that is larger."""
+
 _OFFSET_AND_SIZE = struct.Struct(">qi")
 _CHECKSUM = struct.Struct(">I")
 _MAGIC_AND_ATTRIBUTES = struct.Struct(">bb")
@@ -50,29 +68,48 @@ _TIMESTAMP = struct.Struct(">q")
 _LENGTH = struct.Struct(">i")
 
 
-def up_convert(message_set: Buffer, *, limit_bytes: int) -> bytearray:
+def up_convert(message_set: Buffer, *, limit_bytes: int, rest: Callable[[], object] = do_nothing) -> bytearray:
     """One batch of format 2 with the records of a message set, in the codec of its wrapper if it has one.
 
     Args:
         message_set: uncompressed messages, or one wrapper.
         limit_bytes: the most that a wrapper's messages may take uncompressed.
+        rest: called every few messages.
 
     Raises:
         KafkaError: CORRUPT_MESSAGE, a checksum is wrong; INVALID_RECORD, there is no message, a wrapper has company, its
             messages are none, of another format, compressed again or torn; MESSAGE_TOO_LARGE.
     """
-    messages = list(_messages(message_set))
-    compression = next((message.compression for message in messages if message.compression), Compression.NONE)
-    if compression:
-        if len(messages) > 1:
-            raise _invalid("a compressed message is not alone in its message set")
-        messages = _unwrap(messages[0], limit_bytes)
-    if not messages:
+    first = next(_messages(message_set), None)
+    if first is None:
         raise _invalid("a message set without messages")
-    is_append_time = any(message.timestamp_type for message in messages)
-    return build_batch(
-        [message.record for message in messages],
-        compression=compression,
+    messages = _messages(message_set)
+    if first.compression:
+        if first.size_bytes != len(message_set):
+            raise _invalid("a compressed message is not alone in its message set")
+        messages = _unwrap(first, limit_bytes)
+    is_append_time = False
+    base_timestamp = latest = NO_TIMESTAMP
+    encoded: list[bytes] = []
+    for message in messages:
+        if message.compression:
+            raise _invalid("a compressed message is not alone in its message set")
+        timestamp = message.record.timestamp
+        if not encoded:
+            base_timestamp = timestamp
+        latest = max(latest, timestamp)
+        is_append_time |= bool(message.timestamp_type)
+        encoded.append(encode_record(message.record, timestamp - base_timestamp, len(encoded)))
+        if not len(encoded) % REST_AFTER:
+            rest()
+    if not encoded:
+        raise _invalid("a message set without messages")
+    return seal_batch(
+        b"".join(encoded),
+        record_count=len(encoded),
+        base_timestamp=base_timestamp,
+        max_timestamp=latest,
+        compression=first.compression,
         timestamp_type=TimestampType.LOG_APPEND_TIME if is_append_time else TimestampType.CREATE_TIME,
     )
 
@@ -106,7 +143,7 @@ def stored_records(message_set: Buffer, *, limit_bytes: int = MOST_CONTENT_BYTES
 class _Message:
     """One message of format 0 or 1, whole and with the right checksum."""
 
-    __slots__ = ("compression", "magic", "record", "timestamp_type")
+    __slots__ = ("compression", "magic", "record", "size_bytes", "timestamp_type")
 
     def __init__(self, buf: Buffer, pos: int, end: int) -> None:
         if crc32(buf[pos + MAGIC_OFFSET : end]) != _CHECKSUM.unpack_from(buf, pos + CRC_OFFSET)[0]:
@@ -114,6 +151,7 @@ class _Message:
         self.magic, attributes = _MAGIC_AND_ATTRIBUTES.unpack_from(buf, pos + MAGIC_OFFSET)
         self.compression = compression_of(attributes & COMPRESSION_MASK)
         self.timestamp_type = TimestampType.CREATE_TIME
+        self.size_bytes = end - pos
         timestamp = NO_TIMESTAMP
         pos += MAGIC_OFFSET + 2
         if self.magic == 1:
@@ -154,15 +192,14 @@ def _read_bytes(buf: Buffer, pos: int, end: int) -> tuple[bytes | None, int]:
     return bytes(buf[pos : pos + size]), pos + size
 
 
-def _unwrap(wrapper: _Message, limit_bytes: int) -> list[_Message]:
+def _unwrap(wrapper: _Message, limit_bytes: int) -> Iterator[_Message]:
     """The messages inside a compressed one."""
     packed = wrapper.record.value
     if packed is None or wrapper.compression == Compression.ZSTD:
         raise _invalid(f"a {wrapper.compression.name.lower()} message of format {wrapper.magic} without messages")
     if wrapper.compression == Compression.LZ4 and wrapper.magic == 0:
         packed = with_right_lz4_checksum(packed)
-    inner = list(_messages(memoryview(decompress(wrapper.compression, packed, limit_bytes=limit_bytes))))
-    for message in inner:
+    for message in _messages(memoryview(decompress(wrapper.compression, packed, limit_bytes=limit_bytes))):
         if message.magic != wrapper.magic:
             raise _invalid(f"a message of format {message.magic} inside one of format {wrapper.magic}")
         if message.compression:
@@ -170,42 +207,76 @@ def _unwrap(wrapper: _Message, limit_bytes: int) -> list[_Message]:
         if wrapper.timestamp_type == TimestampType.LOG_APPEND_TIME:
             message.record.timestamp = wrapper.record.timestamp
         message.timestamp_type = wrapper.timestamp_type
-    return inner
+        yield message
 
 
-def down_convert(batches: Buffer, magic: int, first_offset: int) -> bytes:
+def down_convert(
+    batches: Buffer,
+    magic: int,
+    first_offset: int,
+    *,
+    limit_bytes: int = MOST_CONTENT_BYTES,
+    content_limit_bytes: int = MOST_CONTENT_BYTES,
+    rest: Callable[[], object] = do_nothing,
+) -> bytes:
     """The records of whole batches as a message set of format 0 or 1; headers are lost, these formats have none.
+
+    The message set holds at most about `MOST_CONVERTED_RECORDS` records; a client fetches the rest afterwards.
 
     Args:
         batches: batches of format 2; a torn one at the end is left out.
         magic: 0 or 1.
-        first_offset: uncompressed records below it are left out, as some consumers return what they did not ask for. A
-            wrapper is left whole.
+        first_offset: uncompressed records below it are left out, as some consumers return what they did not ask for. The first
+            wrapper may begin below it.
+        limit_bytes: no more records are converted once there are so many bytes.
+        content_limit_bytes: the most that the records of a compressed batch may take uncompressed.
+        rest: called every few records.
 
     Raises:
-        KafkaError: UNSUPPORTED_COMPRESSION_TYPE, the first batch is compressed with zstd, which no client of these formats
-            reads; a later one ends the message set, so that the client gets what comes before.
+        KafkaError: the first batch cannot be converted, and a later one ends the message set, so that the client gets what comes
+            before: UNSUPPORTED_COMPRESSION_TYPE, it is compressed with zstd, which no client of these formats reads;
+            CORRUPT_MESSAGE, its records are broken; MESSAGE_TOO_LARGE, its content.
     """
     converted: list[bytes] = []
-    view = memoryview(batches)
-    pos = 0
-    while pos + HEADER_SIZE <= len(view):
-        header = BatchHeader(view, pos)
-        batch = view[pos : pos + header.size_bytes]
-        pos += header.size_bytes
-        if pos > len(view):
-            break
-        if header.is_control:
-            continue
-        if header.compression == Compression.ZSTD:
-            if converted:
-                break
-            raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd is not known to clients of old message formats")
-        is_wrapped = header.compression != Compression.NONE
-        records = [record for record in iterate_records(batch) if is_wrapped or record.offset >= first_offset]
-        if records:
-            converted.append(_message_set(records, magic, header.timestamp_type, header.compression))
+    size_bytes = record_count = 0
+    try:
+        for header, batch in whole_batches(batches):
+            if header.is_control:
+                continue
+            if header.compression == Compression.ZSTD:
+                raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd is not known to clients of old message formats")
+            for records in _groups(header, batch, first_offset, content_limit_bytes, rest):
+                converted.append(_message_set(records, magic, header.timestamp_type, header.compression))
+                size_bytes += len(converted[-1])
+                record_count += len(records)
+                if size_bytes >= limit_bytes or record_count >= MOST_CONVERTED_RECORDS:
+                    return b"".join(converted)
+    except KafkaError as error:
+        if not converted:
+            if error.code is ErrorCode.INVALID_RECORD:
+                raise KafkaError(ErrorCode.CORRUPT_MESSAGE, error.message) from None
+            raise
     return b"".join(converted)
+
+
+def _groups(
+    header: BatchHeader, batch: memoryview, first_offset: int, content_limit_bytes: int, rest: Callable[[], object]
+) -> Iterator[list[Record]]:
+    """The records of a batch in lists of bounded size; each becomes a wrapper, if the batch is compressed."""
+    is_whole = header.compression != Compression.NONE and header.record_count <= MOST_WRAPPED_RECORDS
+    group: list[Record] = []
+    group_bytes = 0
+    from_offset = header.base_offset if is_whole else first_offset
+    for record in iterate_records(batch, limit_bytes=content_limit_bytes, from_offset=from_offset, rest=rest):
+        group.append(record)
+        group_bytes += len(record.key or b"") + len(record.value or b"")
+        if len(group) >= MOST_WRAPPED_RECORDS or group_bytes >= MOST_WRAPPED_BYTES:
+            yield group
+            group, group_bytes = [], 0
+        if not len(group) % REST_AFTER:
+            rest()
+    if group:
+        yield group
 
 
 def _message_set(records: list[Record], magic: int, timestamp_type: TimestampType, compression: Compression) -> bytes:

@@ -11,8 +11,29 @@ from kafka.record import MemoryRecordsBuilder
 from wirekafka.config.broker import BrokerConfig
 from wirekafka.config.log import LogConfig
 from wirekafka.errors import ErrorCode, KafkaError
-from wirekafka.log.validation import CONTENT_LIMIT_BYTES, Batch, Origin, assign_offsets, parse_batch
-from wirekafka.wire.batch import BatchHeader, Record, TimestampType, build_batch, check_crc, iterate_records
+from wirekafka.log.validation import (
+    CONTENT_LIMIT_BYTES,
+    MOST_CONTENT_LIMIT_BYTES,
+    MOST_RECORDS,
+    ON_LOOP,
+    Batch,
+    HeavyBatchError,
+    Origin,
+    assign_offsets,
+    content_limit,
+    validate_batch,
+    without_bounds,
+)
+from wirekafka.wire.batch import (
+    BatchHeader,
+    Record,
+    TimestampType,
+    build_batch,
+    check_crc,
+    iterate_records,
+    seal_batch,
+    varint,
+)
 from wirekafka.wire.compression import Compression
 from wirekafka.wire.legacy import down_convert
 
@@ -36,8 +57,9 @@ def records_of(count: int, size: int = 10) -> list[Record]:
 
 
 def append(batch: bytes | bytearray, config: LogConfig = PLAIN, origin: Origin = Origin.CLIENT, base_offset: int = 100) -> Batch:
-    parsed = parse_batch(memoryview(bytearray(batch)), config=config, origin=origin)
-    return assign_offsets(parsed, config=config, base_offset=base_offset, leader_epoch=3, now_ms=NOW_MS)
+    found = validate_batch(memoryview(bytearray(batch)), config=config, now_ms=NOW_MS, origin=origin, effort=without_bounds())
+    assign_offsets(found, base_offset=base_offset, leader_epoch=3, now_ms=NOW_MS)
+    return found
 
 
 def refusal(batch: bytes | bytearray, config: LogConfig = PLAIN, origin: Origin = Origin.CLIENT) -> ErrorCode:
@@ -80,8 +102,8 @@ def test_batch_gets_its_place_and_nothing_else_changes(codec: Compression, count
 def test_offsets_are_written_into_the_buffer_of_the_connection() -> None:
     frame = bytearray(b"head" + build_batch(records_of(3)) + b"tail")
     records = memoryview(frame)[4:-4]
-    parsed = parse_batch(records, config=PLAIN, origin=Origin.CLIENT)
-    assigned = assign_offsets(parsed, config=PLAIN, base_offset=7, leader_epoch=0, now_ms=NOW_MS)
+    assigned = validate_batch(records, config=PLAIN, now_ms=NOW_MS)
+    assign_offsets(assigned, base_offset=7, leader_epoch=0, now_ms=NOW_MS)
     assert BatchHeader(frame, 4).base_offset == 7
     assert isinstance(assigned.data, memoryview)
     assert assigned.data.obj is frame
@@ -132,7 +154,7 @@ def test_wrong_checksum_is_corrupt(codec: Compression) -> None:
 
 
 @every_codec
-@pytest.mark.parametrize("count", [0, -1, 2, 4, 0x7FFFFFFF])
+@pytest.mark.parametrize("count", [0, -1, 2, 4, MOST_RECORDS])
 def test_wrong_count_is_refused(codec: Compression, count: int) -> None:
     batch = changed(build_batch(records_of(3), compression=codec), ">i", 57, count)
     assert refusal(batch) == ErrorCode.INVALID_RECORD
@@ -397,3 +419,119 @@ def test_any_spoiled_byte_is_refused_or_is_outside_of_the_checksum(data: st.Data
         assert append(batch).header.partition_leader_epoch == 3, "the leader epoch is the broker's anyway"
     else:
         assert refusal(batch) in (ErrorCode.INVALID_RECORD, ErrorCode.CORRUPT_MESSAGE)
+
+
+def latest_of(batch: Batch) -> int:
+    assert check_crc(batch.data, 0, BatchHeader(batch.data))
+    return BatchHeader(batch.data).max_timestamp
+
+
+@every_codec
+@pytest.mark.parametrize("claimed", [-1, 0, NOW_MS - 1, NOW_MS + 50, (1 << 63) - 1])
+def test_wrong_greatest_timestamp_in_the_header_is_corrected(codec: Compression, claimed: int) -> None:
+    batch = changed(build_batch(records_of(10), compression=codec), ">q", 35, claimed)
+    assert latest_of(append(batch)) == NOW_MS + 9
+
+
+@every_codec
+def test_right_greatest_timestamp_is_left_as_it_is(codec: Compression) -> None:
+    batch = build_batch(records_of(10), compression=codec)
+    assert stored(append(batch))[16:] == bytes(batch)[16:]
+
+
+def test_single_record_with_a_wrong_greatest_timestamp_in_the_header_is_corrected() -> None:
+    assert latest_of(append(changed(build_batch(records_of(1)), ">q", 35, -1))) == NOW_MS
+
+
+@every_codec
+@pytest.mark.parametrize("claimed", [-1, NOW_MS])
+def test_future_timestamp_is_refused_whatever_the_header_says(codec: Compression, claimed: int) -> None:
+    records = [Record(key=b"k", timestamp=NOW_MS), Record(key=b"k", timestamp=NOW_MS + 2 * HOUR_MS)]
+    batch = changed(build_batch(records, compression=codec), ">q", 35, claimed)
+    assert refusal(batch, config_of(message_timestamp_after_max_ms=HOUR_MS)) == ErrorCode.INVALID_TIMESTAMP
+
+
+@every_codec
+@pytest.mark.parametrize(("base", "deltas"), [((1 << 63) - 5, [0, 10]), (-(1 << 63) + 5, [0, -10]), (0, [1 << 63])])
+@pytest.mark.parametrize("kind", ["CreateTime", "LogAppendTime"])
+def test_timestamp_that_does_not_fit_into_64_bits_is_refused(codec: Compression, base: int, deltas: list[int], kind: str) -> None:
+    body = b"".join(
+        varint(7 + len(wide(delta))) + b"\0" + wide(delta) + varint(number) + b"\2k\1\0\0" for number, delta in enumerate(deltas)
+    )
+    batch = seal_batch(body, record_count=len(deltas), base_timestamp=base, max_timestamp=base, compression=codec)
+    assert refusal(batch, config_of(message_timestamp_type=kind)) == ErrorCode.INVALID_TIMESTAMP
+
+
+def wide(value: int) -> bytes:
+    """A zigzag varint of more than 64 bits, if need be."""
+    value = value << 1 if value >= 0 else (-value << 1) - 1
+    found = bytearray()
+    while value > 0x7F:
+        found.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*found, value])
+
+
+@every_codec
+@pytest.mark.parametrize("offsets", [[0, 0, 0], [0, 2, 1], [2, 1, 0], [5, 6, 7], [-1, 0, 1], [0, 1, 70_000]])
+@pytest.mark.parametrize("size", [3, 30, 3_000])
+def test_wrong_offset_deltas_are_corrected(codec: Compression, offsets: list[int], size: int) -> None:
+    records = [Record(key=b"k", value=bytes(size), timestamp=NOW_MS, offset=offset) for offset in offsets]
+    batch = build_batch(
+        records, keeps_offsets=True, last_offset=2, compression=codec, producer_id=7, producer_epoch=1, base_sequence=4
+    )
+    found = append(batch)
+    header = BatchHeader(found.data)
+    assert check_crc(found.data, 0, header)
+    assert (header.compression, header.producer_id, header.producer_epoch, header.base_sequence) == (codec, 7, 1, 4)
+    assert [record.offset for record in iterate_records(found.data)] == [100, 101, 102]
+    assert [record.value for record in iterate_records(found.data)] == [bytes(size)] * 3
+
+
+def test_client_that_sets_a_delete_horizon_is_refused() -> None:
+    batch = build_batch(records_of(2), delete_horizon_ms=NOW_MS)
+    assert refusal(batch) == ErrorCode.INVALID_RECORD
+
+
+def test_batch_of_too_many_records_is_refused() -> None:
+    batch = changed(build_batch(records_of(3), compression=Compression.ZSTD), ">i", 57, MOST_RECORDS + 1)
+    assert refusal(changed(batch, ">i", 23, MOST_RECORDS)) == ErrorCode.MESSAGE_TOO_LARGE
+
+
+def test_max_message_bytes_lifts_the_content_limit_to_a_bound() -> None:
+    assert content_limit(PLAIN) == CONTENT_LIMIT_BYTES
+    assert content_limit(config_of(max_message_bytes=100 << 20)) == 100 << 20
+    assert content_limit(config_of(max_message_bytes=0x7FFFFFFF)) == MOST_CONTENT_LIMIT_BYTES
+
+
+def heavy(batch: bytes | bytearray, config: LogConfig = PLAIN) -> None:
+    """Checks that the batch is too much for the loop, is left as it was, and is valid in a thread."""
+    records = bytearray(batch)
+    with pytest.raises(HeavyBatchError):
+        validate_batch(memoryview(records), config=config, now_ms=NOW_MS)
+    assert records == batch
+    append(batch, config)
+
+
+def test_batch_of_many_records_is_too_much_for_the_loop() -> None:
+    at_most = build_batch(records_of(ON_LOOP.record_count, 1))
+    assert validate_batch(memoryview(at_most), config=PLAIN, now_ms=NOW_MS)
+    heavy(build_batch(records_of(ON_LOOP.record_count + 1, 1)))
+
+
+@pytest.mark.parametrize("codec", [codec for codec in Compression if codec])
+def test_compressed_batch_of_much_content_is_too_much_for_the_loop(codec: Compression) -> None:
+    heavy(build_batch(records_of(2, ON_LOOP.content_bytes), compression=codec))
+
+
+@pytest.mark.parametrize("codec", [Compression.NONE, Compression.GZIP])
+@pytest.mark.parametrize("magic", [0, 1])
+def test_large_message_set_is_too_much_for_the_loop(codec: Compression, magic: int) -> None:
+    heavy(down_convert(build_batch(records_of(1_000, 20), compression=codec), magic, 0))
+
+
+def test_recoding_of_much_or_at_a_high_level_is_too_much_for_the_loop() -> None:
+    heavy(build_batch(records_of(1, ON_LOOP.recoded_bytes)), config_of(compression_type="gzip"))
+    heavy(build_batch(records_of(1)), config_of(compression_type="zstd", compression_zstd_level=22))
+    small = build_batch(records_of(1))
+    assert validate_batch(memoryview(small), config=config_of(compression_type="zstd"), now_ms=NOW_MS)

@@ -19,12 +19,12 @@ from wirekafka.wire.batch import (
     iterate_records,
     read_batch_header,
     read_varint,
-    recompress,
     varint,
+    with_records,
     write_offsets,
     write_timestamp,
 )
-from wirekafka.wire.compression import Compression
+from wirekafka.wire.compression import Compression, decompress
 
 optional_bytes = st.none() | st.binary(max_size=300)
 timestamps = st.integers(-1, 1 << 62)
@@ -68,6 +68,25 @@ def test_varint_survives(value: int) -> None:
 @pytest.mark.parametrize(("value", "coded"), [(0, "00"), (-1, "01"), (1, "02"), (63, "7e"), (64, "8001"), (-65, "8101")])
 def test_varint_is_protobufs(value: int, coded: str) -> None:
     assert varint(value).hex() == coded
+
+
+def test_varint_of_ten_bytes_is_read_and_of_eleven_is_refused() -> None:
+    assert read_varint(b"\x80" * 9 + b"\x00", 0) == (0, 10)
+    with pytest.raises(KafkaError) as caught:
+        read_varint(b"\x80" * 10 + b"\x00", 0)
+    assert caught.value.code == ErrorCode.INVALID_RECORD
+
+
+def test_record_whose_timestamp_passes_64_bits_is_read_as_java_reads_it() -> None:
+    batch = build_batch([Record(timestamp=(1 << 63) - 5), Record(timestamp=-(1 << 63) + 5)])
+    assert [record.timestamp for record in iterate_records(batch)] == [(1 << 63) - 5, -(1 << 63) + 5]
+
+
+def test_records_before_an_offset_are_passed_over() -> None:
+    batch = build_batch([Record(value=b"%d" % number) for number in range(100)], base_offset=1_000)
+    found = list(iterate_records(batch, from_offset=1_090))
+    assert [record.offset for record in found] == list(range(1_090, 1_100))
+    assert list(iterate_records(batch, from_offset=900)) == list(iterate_records(batch))
 
 
 def test_varint_without_an_end_is_refused() -> None:
@@ -206,10 +225,11 @@ def test_batch_that_compaction_emptied_has_no_records() -> None:
 
 @pytest.mark.parametrize("source", Compression)
 @pytest.mark.parametrize("target", Compression)
-def test_recompressed_batch_holds_the_same(source: Compression, target: Compression) -> None:
+def test_batch_with_its_records_in_another_codec_holds_the_same(source: Compression, target: Compression) -> None:
     records = [Record(key=b"k", value=b"value" * 50, timestamp=number) for number in range(20)]
     batch = build_batch(records, compression=source, producer_id=5, producer_epoch=0, base_sequence=0)
-    changed = recompress(memoryview(batch), target, None, limit_bytes=1 << 20)
+    body = decompress(source, batch[HEADER_SIZE:], limit_bytes=1 << 20)
+    changed = with_records(memoryview(batch), body, target, None)
     header = BatchHeader(changed)
     assert check_crc(changed, 0, header)
     assert (header.compression, header.producer_id, header.record_count) == (target, 5, 20)

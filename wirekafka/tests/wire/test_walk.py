@@ -1,15 +1,31 @@
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from wirekafka.errors import ErrorCode, KafkaError
-from wirekafka.wire.batch import HEADER_SIZE, Record, build_batch, varint
-from wirekafka.wire.walk import count_records, count_records_in, inspect_records
+from wirekafka.wire.batch import HEADER_SIZE, Record, build_batch, do_nothing, varint
+from wirekafka.wire.walk import (
+    Inspection,
+    inspect_chunks,
+    inspect_records,
+    is_first_and_only,
+    timestamp_deltas,
+    with_right_offsets,
+)
 
 PLENTY = 1 << 30
+
+
+def count_records(body: bytes | memoryview, expected_count: int) -> int:
+    return inspect_records(body, base_timestamp=1_000, most_count=max(expected_count, 1 << 20)).count
+
+
+def in_chunks(chunks: Iterable[bytes], *, limit_bytes: int = PLENTY, base_timestamp: int = 1_000) -> Inspection:
+    return inspect_chunks(chunks, base_timestamp=base_timestamp, most_count=PLENTY, limit_bytes=limit_bytes)
+
 
 runs_of_sizes = st.lists(
     st.tuples(st.sampled_from([0, 1, 50, 51, 52, 100, 101, 8_170, 8_190, 20_000]), st.integers(1, 40)), min_size=1, max_size=8
@@ -31,7 +47,7 @@ def refusal(body: bytes, expected_count: int = 10) -> ErrorCode:
     with pytest.raises(KafkaError) as caught:
         count_records(body, expected_count)
     with pytest.raises(KafkaError) as caught_in_chunks:
-        count_records_in([body], limit_bytes=PLENTY)
+        in_chunks([body], limit_bytes=PLENTY)
     assert caught.value.code == caught_in_chunks.value.code
     return caught.value.code
 
@@ -46,8 +62,7 @@ def test_walk_counts_records_of_any_sizes(runs: list[tuple[int, int]]) -> None:
 @given(runs_of_sizes, st.lists(st.integers(0, 1 << 20), max_size=20))
 def test_walk_over_chunks_counts_the_same(runs: list[tuple[int, int]], borders: list[int]) -> None:
     body, count = body_of(runs)
-    assert count_records_in(chunks_of(body, borders), limit_bytes=len(body)) == count
-    assert inspect_records(chunks_of(body, borders), base_timestamp=0, limit_bytes=len(body)).count == count
+    assert in_chunks(chunks_of(body, borders), limit_bytes=len(body)).count == count
 
 
 @pytest.mark.parametrize("count", [1, 5, 6, 64, 69, 70, 71, 600, 5_000])
@@ -113,32 +128,99 @@ def test_lengths_that_no_record_has_are_refused(body: bytes) -> None:
 
 def test_record_longer_than_every_chunk_is_skipped_over_them() -> None:
     body = bytes(build_batch([Record(value=bytes(1 << 20)), Record(value=b"next")])[HEADER_SIZE:])
-    assert count_records_in((body[pos : pos + 1_000] for pos in range(0, len(body), 1_000)), limit_bytes=PLENTY) == 2
+    assert in_chunks((body[pos : pos + 1_000] for pos in range(0, len(body), 1_000)), limit_bytes=PLENTY).count == 2
 
 
 def test_chunks_above_the_limit_are_refused() -> None:
     body, _ = body_of([(100, 10)])
     with pytest.raises(KafkaError) as caught:
-        count_records_in([body, body], limit_bytes=2 * len(body) - 1)
+        in_chunks([body, body], limit_bytes=2 * len(body) - 1)
     assert caught.value.code == ErrorCode.MESSAGE_TOO_LARGE
 
 
 def test_inspection_finds_the_records_without_a_key() -> None:
     records = [Record(key=b"a"), Record(key=b""), Record(value=b"v"), Record()]
     body = bytes(build_batch(records)[HEADER_SIZE:])
-    assert inspect_records([body], base_timestamp=0, limit_bytes=PLENTY).without_key == [2, 3]
-    assert inspect_records([body[: len(body) // 2]], base_timestamp=0, limit_bytes=PLENTY).without_key == []
+    assert in_chunks([body]).without_key(PLENTY) == [2, 3]
+    assert in_chunks([body[: len(body) // 2]]).without_key(PLENTY) == []
 
 
-def test_inspection_finds_the_earliest_timestamp_that_is_one() -> None:
-    records = [Record(timestamp=time) for time in (500, 700, -1, 300, 900)]
-    body = bytes(build_batch(records)[HEADER_SIZE:])
-    assert inspect_records([body], base_timestamp=500, limit_bytes=PLENTY).earliest_timestamp == 300
-    body = bytes(build_batch([Record(), Record()])[HEADER_SIZE:])
-    assert inspect_records([body], base_timestamp=-1, limit_bytes=PLENTY).earliest_timestamp is None
+@given(st.lists(st.tuples(st.booleans(), st.integers(1, 100)), min_size=1, max_size=6))
+def test_inspection_finds_the_records_without_a_key_in_runs(runs: list[tuple[bool, int]]) -> None:
+    has_key = [is_keyed for is_keyed, times in runs for _ in range(times)]
+    body = bytes(build_batch([Record(key=b"k" if is_keyed else None, value=b"v") for is_keyed in has_key])[HEADER_SIZE:])
+    found = inspect_records(body, base_timestamp=-1, most_count=len(has_key))
+    assert found.without_key(PLENTY) == [number for number, is_keyed in enumerate(has_key) if not is_keyed]
+    assert found.without_key(3) == found.without_key(PLENTY)[:3]
 
 
-def test_inspection_refuses_a_key_that_ends_behind_its_record() -> None:
+runs_of_times = st.lists(
+    st.tuples(
+        st.one_of(st.integers(-70, 70), st.integers(-10_000, 10_000), st.integers(-(1 << 62), 1 << 62)), st.integers(1, 40)
+    ),
+    min_size=1,
+    max_size=10,
+)
+
+
+@given(runs_of_times, st.integers(-1, 1 << 61), st.lists(st.integers(0, 1 << 20), max_size=5))
+def test_inspection_finds_the_latest_and_the_earliest_timestamp(
+    runs: list[tuple[int, int]], first: int, borders: list[int]
+) -> None:
+    times = [first, *(first + delta for delta, count in runs for _ in range(count))]
+    body = bytes(build_batch([Record(timestamp=time, value=b"v") for time in times])[HEADER_SIZE:])
+    for found in (
+        inspect_records(body, base_timestamp=first, most_count=len(times)),
+        in_chunks(chunks_of(body, borders), base_timestamp=first),
+    ):
+        assert found.greatest_delta == max(times) - first
+        real = [time - first for time in times if time != -1]
+        assert found.least_delta == min(real, default=None)
+        assert not found.has_wrong_offsets
+    assert list(timestamp_deltas(chunks_of(body, borders))) == [time - first for time in times]
+
+
+@pytest.mark.parametrize("count", [63, 64, 65, 8_191, 8_192, 8_193, 16_500])
+def test_inspection_of_right_offsets_of_any_length_finds_nothing_wrong(count: int) -> None:
+    body, _ = body_of([(20, count)])
+    assert not inspect_records(body, base_timestamp=1_000, most_count=count).has_wrong_offsets
+
+
+@given(st.integers(1, 20_000), st.integers(0, 20_000), st.integers(-3, 20_000))
+@settings(max_examples=40)
+def test_inspection_notices_a_wrong_offset_wherever_it_is(count: int, at: int, offset: int) -> None:
+    at %= count
+    records = [Record(value=bytes(20), offset=number) for number in range(count)]
+    records[at].offset = offset
+    body = bytes(build_batch(records, keeps_offsets=True)[HEADER_SIZE:])
+    found = inspect_records(body, base_timestamp=-1, most_count=count)
+    assert found.has_wrong_offsets == (offset != at)
+    expected = bytes(build_batch([Record(value=bytes(20))] * count)[HEADER_SIZE:])
+    assert with_right_offsets(body, do_nothing) == expected
+
+
+def test_inspection_of_more_records_than_announced_is_refused() -> None:
+    body, _ = body_of([(10, 100)])
     with pytest.raises(KafkaError) as caught:
-        inspect_records([varint(6) + b"\0\0\0\x20\0\0" + bytes(50)], base_timestamp=0, limit_bytes=PLENTY)
+        inspect_records(body, base_timestamp=0, most_count=99)
     assert caught.value.code == ErrorCode.INVALID_RECORD
+
+
+@pytest.mark.parametrize("key_size", [1, 2, 3, 31, 40, 2_000])
+@pytest.mark.parametrize("count", [1, 50])
+def test_inspection_refuses_a_key_that_ends_behind_its_record(key_size: int, count: int) -> None:
+    record = b"\0\0\0" + varint(key_size) + b"\0\0"
+    body = (varint(len(record)) + record) * count
+    with pytest.raises(KafkaError) as caught:
+        inspect_records(body + bytes(50), base_timestamp=0, most_count=PLENTY)
+    assert caught.value.code == ErrorCode.INVALID_RECORD
+
+
+@given(st.one_of(st.none(), st.binary(max_size=100)), st.binary(max_size=200), st.integers(-1, 1), st.booleans())
+def test_record_that_is_first_and_only_is_found_so_only_if_it_is_plain(
+    key: bytes | None, value: bytes, extra: int, needs_key: bool
+) -> None:
+    body = bytes(build_batch([Record(key=key, value=value)])[HEADER_SIZE:])
+    is_plain = (key is not None or not needs_key) and len(key or b"") < 64 and not extra
+    changed = body + b"\0" if extra > 0 else body[: len(body) + extra]
+    assert is_first_and_only(memoryview(b"head" + changed), 4, needs_key) == is_plain
