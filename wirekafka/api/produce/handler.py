@@ -39,28 +39,20 @@ appendToLocalLog; ProduceRequest.validateRecords.
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from wirekafka.api.produce.messages import (
-    BatchIndexAndErrorMessage,
-    PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
     TopicProduceResponse,
 )
+from wirekafka.api.produce.produce_pass import ProducePass, failure_of
 from wirekafka.api.produce.rules import (
     ACKS_ALL,
     FIRST_FLEXIBLE_VERSION,
-    FIRST_VERSION_WITH_BATCHES,
     FIRST_VERSION_WITH_TOPIC_IDS,
-    check_batch,
-    check_in_sync_replicas,
-    denial_of,
     find_partition,
-    is_transactional,
-    without_transactional_id,
 )
 from wirekafka.api.produce.shortcut import NO_OFFSETS, ProduceShortcut, head_size_of
 from wirekafka.api.produce.transactions import Refused, check_transaction
@@ -69,7 +61,7 @@ from wirekafka.errors import ErrorCode, KafkaError, ProtocolError
 from wirekafka.metadata.operations import Operation, Resource
 from wirekafka.names import format_topic_id
 from wirekafka.pending import Pending
-from wirekafka.replication.delayed_produce import Appended, DelayedProduce
+from wirekafka.replication.delayed_produce import DelayedProduce
 
 if TYPE_CHECKING:
     from wirekafka.broker import Broker
@@ -116,7 +108,7 @@ def _make_shortcut(
         index=index,
         timeout_ms=call.request.timeout_ms,
         success=frame_answer(0, success),
-        failure=lambda correlation_id, *why: frame_answer(correlation_id, _failure(index, *why)),
+        failure=lambda correlation_id, *why: frame_answer(correlation_id, failure_of(index, *why)),
     )
 
 
@@ -137,17 +129,27 @@ def produce(broker: Broker, call: Call[ProduceRequest]) -> ProduceResponse | Pen
             refused = check_transaction(broker, call, request.transactional_id)
         except KafkaError as error:
             refusal = error
+    produce_pass = ProducePass(broker, call, refusal, refused)
     broker.purgatory.hold()
     try:
-        responses = []
-        uncommitted: list[Appended] = []
         for data in request.topic_data:
-            topic = data.topic_id if is_by_id else data.name
-            denial = refusal or denial_of(broker, call, topic)
-            answers = [_append(broker, call, topic, each, denial, refused, uncommitted) for each in data.partition_data]
-            responses.append(TopicProduceResponse(name=data.name, topic_id=data.topic_id, partition_responses=answers))
+            produce_pass.append_to(data.topic_id if is_by_id else data.name, data)
     finally:
         broker.purgatory.release()
+    if produce_pass.has_heavy:
+        return produce_pass.append_heavy(lambda: _answer(broker, call, produce_pass))
+    return _answer(broker, call, produce_pass)
+
+
+def _answer(
+    broker: Broker, call: Call[ProduceRequest], produce_pass: ProducePass
+) -> ProduceResponse | Pending[ProduceResponse] | None:
+    """What the request is answered with once everything is appended.
+
+    Raises:
+        ProtocolError: an error where the producer wants no answer.
+    """
+    request, responses, uncommitted = call.request, produce_pass.responses, produce_pass.uncommitted
     if uncommitted:
         delayed = DelayedProduce(broker.clock, timeout_ms=request.timeout_ms, answer=lambda: ProduceResponse(responses=responses))
         delayed.wait_for(uncommitted)
@@ -163,66 +165,6 @@ def _refusal(call: Call[ProduceRequest]) -> KafkaError | None:
     if not -1 <= call.request.acks <= 1:
         return KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
     return None
-
-
-def _append(
-    broker: Broker,
-    call: Call[ProduceRequest],
-    topic: str | bytes,
-    data: PartitionProduceData,
-    refusal: KafkaError | None,
-    refused: Refused,
-    uncommitted: list[Appended],
-) -> PartitionProduceResponse:
-    """Appends the records of one partition, and answers for it.
-
-    Args:
-        uncommitted: takes the records in if the request waits for their commit.
-    """
-    index = data.index
-    log_start_offset = -1
-    try:
-        if refusal is not None:
-            raise refusal
-        partition = find_partition(broker, topic, index)
-        if call.version >= FIRST_VERSION_WITH_BATCHES:
-            check_batch(call, data.records)
-            if refused and partition in refused:
-                raise refused[partition]
-        elif not data.records:
-            return PartitionProduceResponse(index=index, base_offset=-1, log_start_offset=partition.log.log_start_offset)
-        elif is_transactional(data.records):
-            raise without_transactional_id()
-        if call.request.acks == ACKS_ALL:
-            check_in_sync_replicas(partition)
-        log_start_offset = partition.log.log_start_offset
-        info = partition.append(data.records, now_ms=call.now_ms)
-    except KafkaError as error:
-        return _failure(index, error, log_start_offset)
-    append_time = info.log_append_time_ms
-    answer = PartitionProduceResponse(
-        index=index,
-        base_offset=info.base_offset,
-        log_append_time_ms=-1 if append_time is None else append_time,
-        log_start_offset=info.log_start_offset,
-    )
-    if call.request.acks == ACKS_ALL and info.last_offset >= partition.log.high_watermark:
-        uncommitted.append(Appended(partition, info.last_offset + 1, partial(setattr, answer, "error_code")))
-    return answer
-
-
-def _failure(index: int, error: KafkaError, log_start_offset: int) -> PartitionProduceResponse:
-    blamed = [
-        BatchIndexAndErrorMessage(batch_index=record, batch_index_error_message=error.message) for record in error.record_indexes
-    ]
-    return PartitionProduceResponse(
-        index=index,
-        error_code=error.code,
-        base_offset=-1,
-        log_start_offset=log_start_offset,
-        record_errors=blamed,
-        error_message=error.message,
-    )
 
 
 def _close_on_error(responses: list[TopicProduceResponse]) -> None:

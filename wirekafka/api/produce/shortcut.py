@@ -24,6 +24,7 @@ from wirekafka.api.produce.rules import (
 )
 from wirekafka.api.registry import Call, Client
 from wirekafka.errors import ErrorCode, KafkaError
+from wirekafka.log.validation import HeavyBatchError
 from wirekafka.metadata.operations import Operation, Resource
 from wirekafka.names import NO_TIMESTAMP
 from wirekafka.pending import Pending
@@ -150,6 +151,8 @@ class ProduceShortcut:
         log_start_offset = partition.log.log_start_offset
         try:
             info = partition.append(records, now_ms=now_ms)
+        except HeavyBatchError:
+            return None
         except KafkaError as error:
             return self._failure(correlation_id, error, log_start_offset)
         answer, append_time_ms = self._answer, info.log_append_time_ms

@@ -1,0 +1,279 @@
+"""The pass over the partitions of one Produce request, which appends to each and answers for each.
+
+Theory of operation: a batch is validated and appended at once if that costs little. If the batch needs much CPU, or the request
+has used its time on the loop, the records are copied and validated in a worker's thread, one partition after the other, and
+appended on the loop. Meanwhile the request's reply is pending and holds its connection, so the batches of a producer keep their
+order.
+
+Rules of this file: between two partitions that are validated in a thread anything may happen, so a partition is looked up and its
+rules are checked again before the append.
+
+Source: ReplicaManager.appendToLocalLog.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+from wirekafka.api.produce.messages import (
+    BatchIndexAndErrorMessage,
+    PartitionProduceData,
+    PartitionProduceResponse,
+    TopicProduceData,
+    TopicProduceResponse,
+)
+from wirekafka.api.produce.rules import (
+    ACKS_ALL,
+    FIRST_VERSION_WITH_BATCHES,
+    check_batch,
+    check_in_sync_replicas,
+    denial_of,
+    find_partition,
+    is_transactional,
+    without_transactional_id,
+)
+from wirekafka.api.produce.transactions import Refused
+from wirekafka.errors import ErrorCode, KafkaError, ProtocolError
+from wirekafka.faults import log_once
+from wirekafka.log.validation import Batch, HeavyBatchError, validate_batch, without_bounds
+from wirekafka.pending import Pending
+from wirekafka.replication.delayed_produce import Appended
+from wirekafka.workers import Job, rest
+
+if TYPE_CHECKING:
+    from wirekafka.api.produce.messages import ProduceRequest
+    from wirekafka.api.registry import Call
+    from wirekafka.broker import Broker
+    from wirekafka.replication.partition import Partition
+
+SECONDS_ON_LOOP = 0.01
+"""How long one request appends before its further partitions go to the workers."""
+
+
+@dataclass(slots=True)
+class _Heavy:
+    """Records that wait for their validation in a thread.
+
+    Attributes:
+        topic: the topic's name or id.
+        data: the records, copied, and the partition's number.
+        answers: the answers of the topic's partitions, into which the answer goes.
+        number: its place there.
+    """
+
+    topic: str | bytes
+    data: PartitionProduceData
+    answers: list[PartitionProduceResponse]
+    number: int
+
+
+class ProducePass:
+    """One pass over the partitions of a request.
+
+    Args:
+        refusal: why nothing of the request is appended; None if nothing speaks against it.
+        refused: the partitions to which the request's transaction must not write.
+
+    Attributes:
+        responses: the answers so far, by topic.
+        uncommitted: the records whose commit the request waits for.
+    """
+
+    def __init__(self, broker: Broker, call: Call[ProduceRequest], refusal: KafkaError | None, refused: Refused) -> None:
+        self._broker = broker
+        self._call = call
+        self._refusal = refusal
+        self._refused = refused
+        self._heavy: list[_Heavy] = []
+        self._job: Job | None = None
+        self._began: float | None = None
+        self.responses: list[TopicProduceResponse] = []
+        self.uncommitted: list[Appended] = []
+
+    @property
+    def has_heavy(self) -> bool:
+        """Some records wait for their validation in a thread."""
+        return bool(self._heavy)
+
+    def append_to(self, topic: str | bytes, data: TopicProduceData) -> None:
+        """Appends the records for one topic, but for those whose validation needs much CPU.
+
+        Args:
+            topic: the topic's name or id.
+        """
+        answers: list[PartitionProduceResponse] = []
+        self.responses.append(TopicProduceResponse(name=data.name, topic_id=data.topic_id, partition_responses=answers))
+        denial = self._refusal or denial_of(self._broker, self._call, topic)
+        for each in data.partition_data:
+            if denial is not None:
+                answers.append(failure_of(each.index, denial))
+                continue
+            try:
+                if self._is_time_over():
+                    raise HeavyBatchError
+                answers.append(self._append(topic, each, each.records))
+            except HeavyBatchError:
+                copied = None if each.records is None else memoryview(bytearray(each.records))
+                self._heavy.append(_Heavy(topic, PartitionProduceData(index=each.index, records=copied), answers, len(answers)))
+                answers.append(PartitionProduceResponse(index=each.index))
+
+    def _is_time_over(self) -> bool:
+        now = perf_counter()
+        if self._began is None:
+            self._began = now
+        return now - self._began > SECONDS_ON_LOOP
+
+    def append_heavy(self, answer: Callable[[], Any]) -> Pending[Any]:
+        """Validates in threads what waits for it, and appends it.
+
+        Args:
+            answer: called once all is appended; returns the response or a Pending of it.
+        """
+        pending: Pending[Any] = Pending(on_abandon=self._abandon)
+        self._heavy.reverse()
+        self._append_next(pending, answer)
+        return pending
+
+    def _abandon(self) -> None:
+        """The connection was closed: the batch that is being validated is dropped, and so are those that wait."""
+        self._heavy.clear()
+        if self._job is not None:
+            self._job.cancel()
+
+    def _append_next(self, pending: Pending[Any], answer: Callable[[], Any]) -> None:
+        if pending.is_done:
+            return
+        if not self._heavy:
+            self._finish(pending, answer)
+            return
+        heavy = self._heavy[-1]
+        try:
+            work = self._validation_of(heavy)
+        except KafkaError as error:
+            self._take(heavy, error)
+            self._broker.clock.call_later(0, partial(self._append_next, pending, answer))
+            return
+        size_bytes = 0 if heavy.data.records is None else len(heavy.data.records)
+        self._job = self._broker.workers.submit(work, partial(self._validated, pending, answer, heavy), held_bytes=size_bytes)
+
+    def _validation_of(self, heavy: _Heavy) -> Callable[[], Batch | None]:
+        """The work for a thread.
+
+        Raises:
+            KafkaError: the records cannot be appended.
+        """
+        partition = find_partition(self._broker, heavy.topic, heavy.data.index)
+        self._check(partition, heavy.data)
+        if not heavy.data.records:
+            return lambda: None
+        return partial(
+            validate_batch, heavy.data.records, config=partition.log.config, now_ms=self._call.now_ms, effort=without_bounds(rest)
+        )
+
+    def _validated(
+        self, pending: Pending[Any], answer: Callable[[], Any], heavy: _Heavy, result: Batch | BaseException | None
+    ) -> None:
+        """A batch was validated, or was found to be wrong."""
+        if isinstance(result, Batch):
+            try:
+                if result.config is not find_partition(self._broker, heavy.topic, heavy.data.index).log.config:
+                    self._append_next(pending, answer)  # the topic's settings have changed: once more
+                    return
+            except KafkaError as error:
+                result = error
+        if isinstance(result, BaseException) and not isinstance(result, KafkaError):
+            log_once(result, "A batch could not be validated", client=self._call.client.host)
+            result = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
+        self._take(heavy, result)
+        self._append_next(pending, answer)
+
+    def _take(self, heavy: _Heavy, result: Batch | KafkaError | None) -> None:
+        """Appends a validated batch, and puts the answer in its place."""
+        self._heavy.pop()
+        if isinstance(result, KafkaError):
+            found = failure_of(heavy.data.index, result)
+        else:
+            found = self._append(heavy.topic, heavy.data, result)
+        heavy.answers[heavy.number] = found
+
+    def _finish(self, pending: Pending[Any], answer: Callable[[], Any]) -> None:
+        try:
+            response = answer()
+        except ProtocolError as error:
+            response = error
+        if isinstance(response, Pending):
+            if not response.holds_connection:
+                pending.release_connection()
+            response.then(pending.complete, pending.release_connection)
+        else:
+            pending.complete(response)
+
+    def _append(
+        self, topic: str | bytes, data: PartitionProduceData, records: memoryview | Batch | None
+    ) -> PartitionProduceResponse:
+        """Appends the records of one partition, and answers for it.
+
+        Args:
+            records: those of `data`, or what they were validated as.
+
+        Raises:
+            HeavyBatchError: they have to be validated in a thread.
+        """
+        index = data.index
+        log_start_offset = -1
+        try:
+            partition = find_partition(self._broker, topic, index)
+            self._check(partition, data)
+            log_start_offset = partition.log.log_start_offset
+            if not records:
+                return PartitionProduceResponse(index=index, base_offset=-1, log_start_offset=log_start_offset)
+            info = partition.append(records, now_ms=self._call.now_ms)
+        except KafkaError as error:
+            return failure_of(index, error, log_start_offset)
+        append_time = info.log_append_time_ms
+        answer = PartitionProduceResponse(
+            index=index,
+            base_offset=info.base_offset,
+            log_append_time_ms=-1 if append_time is None else append_time,
+            log_start_offset=info.log_start_offset,
+        )
+        if self._call.request.acks == ACKS_ALL and info.last_offset >= partition.log.high_watermark:
+            self.uncommitted.append(Appended(partition, info.last_offset + 1, partial(setattr, answer, "error_code")))
+        return answer
+
+    def _check(self, partition: Partition, data: PartitionProduceData) -> None:
+        """Raises unless the request may append the records to the partition.
+
+        Raises:
+            KafkaError: as `check_batch` and `check_in_sync_replicas`; the transaction's refusal.
+        """
+        call = self._call
+        if call.version >= FIRST_VERSION_WITH_BATCHES:
+            check_batch(call, data.records)
+            if self._refused and partition in self._refused:
+                raise self._refused[partition]
+        elif not data.records:
+            return
+        elif is_transactional(data.records):
+            raise without_transactional_id()
+        if call.request.acks == ACKS_ALL:
+            check_in_sync_replicas(partition)
+
+
+def failure_of(index: int, error: KafkaError, log_start_offset: int = -1) -> PartitionProduceResponse:
+    """The answer for a partition to which nothing was appended."""
+    blamed = [
+        BatchIndexAndErrorMessage(batch_index=record, batch_index_error_message=error.message) for record in error.record_indexes
+    ]
+    return PartitionProduceResponse(
+        index=index,
+        error_code=error.code,
+        base_offset=-1,
+        log_start_offset=log_start_offset,
+        record_errors=blamed,
+        error_message=error.message,
+    )

@@ -1,0 +1,70 @@
+"""How long a broker's loop is held by one request: the longest step of any task, in CPU time of the loop's thread.
+
+CPU time and not the wall clock, so that a busy machine changes nothing. What threads of workers do is not counted.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import trio
+
+from wirekafka.pending import Pending
+from wirekafka.tests.api.data_plane import Caller, open_caller
+
+MOST_MS = 50
+
+
+class LongestStep(trio.abc.Instrument):
+    """Measures the steps of tasks."""
+
+    def __init__(self) -> None:
+        self.longest_ms = 0.0
+        self._began = time.thread_time()
+
+    def before_task_step(self, task: trio.lowlevel.Task) -> None:
+        """Called by trio."""
+        self._began = time.thread_time()
+
+    def after_task_step(self, task: trio.lowlevel.Task) -> None:
+        """Called by trio."""
+        self.longest_ms = max(self.longest_ms, (time.thread_time() - self._began) * 1000)
+
+
+def run_and_measure(
+    path: Path, prepare: Callable[[Caller], Any], ask: Callable[[Caller], Any], **settings: str
+) -> tuple[Any, float]:
+    """What a request is answered with, and the longest step of the loop meanwhile, in ms.
+
+    Args:
+        prepare: called before, and not measured; what it returns may be a Pending too.
+    """
+
+    async def main() -> tuple[Any, float]:
+        async with open_caller(path, **settings) as caller:
+            await answer_of(prepare(caller))
+            await trio.lowlevel.checkpoint()
+            steps = LongestStep()
+            trio.lowlevel.add_instrument(steps)
+            await trio.lowlevel.checkpoint()
+            found = await answer_of(ask(caller))
+            await trio.lowlevel.checkpoint()
+            trio.lowlevel.remove_instrument(steps)
+            return found, steps.longest_ms
+
+    return trio.run(main)
+
+
+async def answer_of(response: Any) -> Any:
+    """The response, once it is there."""
+    if not isinstance(response, Pending):
+        return response
+    done = trio.Event()
+    found: list[Any] = []
+    response.then(lambda answer: (found.append(answer), done.set()))
+    with trio.fail_after(60):
+        await done.wait()
+    return found[0]
