@@ -169,10 +169,11 @@ def test_produce_of_the_worst_batches_does_not_hold_the_loop(tmp_path: Path, nam
 @pytest.mark.parametrize("magic", [0, 1])
 @pytest.mark.parametrize("codec", [Compression.NONE, Compression.GZIP])
 def test_produce_of_large_message_sets_does_not_hold_the_loop(tmp_path: Path, codec: Compression, magic: int) -> None:
+    messages = message_set(codec, magic)
     response, longest_ms = run_and_measure(
         tmp_path,
         lambda caller: caller.broker.topics.create("flights", 1) and None,
-        lambda caller: caller.ask(request_of(message_set(codec, magic)), 2),
+        lambda caller: caller.ask(request_of(messages), 2),
     )
     assert answers_of(response) == [(0, 0)]
     assert longest_ms < MOST_MS
@@ -180,10 +181,11 @@ def test_produce_of_large_message_sets_does_not_hold_the_loop(tmp_path: Path, co
 
 def test_produce_to_many_partitions_does_not_hold_the_loop(tmp_path: Path) -> None:
     light = keyed(1, bytes(ON_LOOP.content_bytes - 100), Compression.GZIP)
+    request = request_of(*[bytearray(light) for _ in range(40)])
     response, longest_ms = run_and_measure(
         tmp_path,
         lambda caller: caller.broker.topics.create("flights", 40) and None,
-        lambda caller: caller.ask(request_of(*[bytearray(light) for _ in range(40)]), 11),
+        lambda caller: caller.ask(request, 11),
     )
     assert answers_of(response) == [(0, 0)] * 40
     assert longest_ms < MOST_MS
