@@ -31,6 +31,9 @@ log = structlog.get_logger(__name__)
 FILE_NAME = "wirekafka.metadata"
 """A plain file: Apache Kafka takes every folder in a data directory for a partition, and leaves files alone."""
 
+FORMAT_VERSION = 1
+"""The format of the journal, told by its first line. A journal without such a line is older than the line, and has format 1."""
+
 _SPARE_LINES = 1000
 """How many lines may be out of date before the file is rewritten, whatever their share."""
 
@@ -176,6 +179,13 @@ class MetadataStore:
         except OSError as error:
             raise self._failure(error) from error
 
+    def forget_deleted_topic(self, topic_id: bytes) -> None:
+        """Forgets the id of a deleted topic whose folders have lost their names on disk.
+
+        The journal loses its line with the next rewrite; a start that reads the line finds no folder and forgets the id again.
+        """
+        self.deleted.pop(topic_id, None)
+
     def forget_deleted(self) -> None:
         """The folders of all deleted topics are gone: their ids need not be kept.
 
@@ -195,7 +205,9 @@ class MetadataStore:
         self._line_count += 1
 
     def _replay(self, change: dict[str, Any]) -> None:
-        if "deleted" in change:
+        if "format" in change:
+            self._check_format(change["format"])
+        elif "deleted" in change:
             self.topics.pop(change["topic"], None)
             self.deleted[parse_topic_id(change["deleted"])] = change["topic"]
         elif "topic" in change:
@@ -207,8 +219,24 @@ class MetadataStore:
         elif "features" in change:
             self.feature_levels = {str(name): int(level) for name, level in change["features"].items()}
             self.features_epoch = int(change["epoch"])
+        elif "broker" not in change:
+            kind = ", ".join(sorted(change))
+            raise ValueError(f"it holds a change of an unknown kind ({kind}); a newer version of wirekafka may have written it")
         else:
             self.broker_configs[change["broker"]] = {str(name): str(value) for name, value in change["configs"].items()}
+
+    def _check_format(self, version: int) -> None:
+        """Raises unless this version of wirekafka can read a journal of that format.
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR.
+        """
+        if version > FORMAT_VERSION:
+            message = (
+                f"{self._path} has format {version}, written by a newer version of wirekafka; this version reads format "
+                f"{FORMAT_VERSION}. Start the newer version again, or restore the data directory from a backup"
+            )
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, message)
 
     def _set_group_configs(self, group_id: str, configs: dict[str, str]) -> None:
         if configs:
@@ -252,6 +280,7 @@ class MetadataStore:
         self._line_count = len(lines)
 
     def _state(self) -> Iterator[dict[str, Any]]:
+        yield {"format": FORMAT_VERSION}
         for topic_id, name in self.deleted.items():
             yield {"deleted": format_topic_id(topic_id), "topic": name}
         for broker, configs in self.broker_configs.items():

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar, cast
 
 import structlog
@@ -99,6 +99,8 @@ class Topics:
         self._by_collision_key: dict[str, str] = {}
         self._reserved_names: set[str] = set()
         self._in_growth: set[str] = set()
+        self._has_new_names = False
+        self._renamed_topic_ids: list[bytes] = []
         self.group_configs = GroupConfigs(config, store)
         self.features = Features(config, store)
         # Most topics have no settings of their own: they share one, which is also 80 us less for each of them at start.
@@ -205,7 +207,17 @@ class Topics:
         """
         with self._store.together():
             yield
+        if self._has_new_names:
+            self._sync_names()
+
+    def _sync_names(self) -> None:
+        """Brings the names of folders to the disk; topics whose folders were renamed cannot come back from then on."""
+        self._has_new_names = False
         self._logs.sync_directories()
+        if self._logs.is_complete:
+            for topic_id in self._renamed_topic_ids:
+                self._store.forget_deleted_topic(topic_id)
+        self._renamed_topic_ids.clear()
 
     def check_new(self, name: str, partition_count: int, overrides: Mapping[str, str]) -> LogConfig:
         """The resolved settings of a topic that could be created.
@@ -341,15 +353,18 @@ class Topics:
         del self._by_id[topic.topic_id]
         self._reserve(topic.name)
         partitions = deque(topic.partitions)
+        are_renamed = True
         try:
             while partitions:
-                self._delete_partitions([partitions.popleft()])
+                are_renamed &= self._delete_partitions([partitions.popleft()])
                 yield
         finally:
-            self._delete_partitions(partitions)
+            are_renamed &= self._delete_partitions(partitions)
             self._release(topic.name)
+        if are_renamed:
+            self._renamed_topic_ids.append(topic.topic_id)
         if not self._store.is_sync_put_off:
-            self._logs.sync_directories()
+            self._sync_names()
         log.info("Deleted a topic", topic=topic.name, topic_id=format_topic_id(topic.topic_id))
         for callback in self.on_delete:
             callback(topic)
@@ -503,6 +518,7 @@ class Topics:
             partition.log.update_config(topic.log_config)
             topic.partitions.append(partition)
             topic.described = None
+            self._has_new_names = True
             yield
 
     def _note_lost_folders(self, topic: str, partition_count: int) -> None:
@@ -526,11 +542,19 @@ class Topics:
         del topic.partitions[first:]
         topic.described = None
 
-    def _delete_partitions(self, partitions: Iterable[Partition]) -> None:
-        """Deletes partitions; a folder that the disk does not let go is deleted at the next start."""
+    def _delete_partitions(self, partitions: Iterable[Partition]) -> bool:
+        """Deletes partitions; returns whether all folders were renamed.
+
+        A folder that the disk does not let go is deleted at the next start.
+        """
+        are_renamed = True
         for partition in partitions:
-            with suppress(KafkaError):
+            self._has_new_names = True
+            try:
                 partition.delete(self._logs)
+            except KafkaError:
+                are_renamed = False
+        return are_renamed
 
     def _adopt(self, found: Iterable[tuple[TopicPartition, bytes | None]]) -> None:
         """Brings the journal and the folders together.

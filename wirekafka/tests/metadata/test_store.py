@@ -88,7 +88,7 @@ def test_store_with_a_broken_line_refuses_to_guess(tmp_path: Path) -> None:
     reopen(tmp_path).put_topic("a", ID, 1, {})
     path = tmp_path / FILE_NAME
     path.write_bytes(path.read_bytes().replace(b'"topic"', b'"tropic"') + b"{}\n")
-    with pytest.raises(KafkaError, match="line 1") as caught:
+    with pytest.raises(KafkaError, match="line 2") as caught:
         reopen(tmp_path)
     assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
 
@@ -137,3 +137,30 @@ def test_store_changes_made_together_wait_for_the_disk_once(tmp_path: Path) -> N
     assert disk.sync_count == before + 1
     store.delete_topic("topic-0")
     assert disk.sync_count == before + 2
+
+
+def test_store_that_a_newer_version_wrote_is_refused_in_plain_words(tmp_path: Path) -> None:
+    (tmp_path / FILE_NAME).write_bytes(b'{"format":2}\n{"quota":"x"}\n')
+    with pytest.raises(KafkaError, match="format 2, written by a newer version of wirekafka; this version reads format 1"):
+        reopen(tmp_path)
+
+
+def test_store_with_a_change_of_an_unknown_kind_names_the_line_and_the_kind(tmp_path: Path) -> None:
+    reopen(tmp_path)
+    with (tmp_path / FILE_NAME).open("ab") as file:
+        file.write(b'{"quota":"x","bytes":1}\n')
+    with pytest.raises(KafkaError, match=r"line 2 .* a change of an unknown kind \(bytes, quota\)"):
+        reopen(tmp_path)
+
+
+def test_store_writes_its_format_first_and_reads_journals_that_have_none(tmp_path: Path) -> None:
+    reopen(tmp_path).put_topic("a", ID, 1, {})
+    path = tmp_path / FILE_NAME
+    first, rest = path.read_bytes().split(b"\n", 1)
+    assert first == b'{"format":1}'
+    path.write_bytes(rest)
+    store = reopen(tmp_path)
+    assert set(store.topics) == {"a"}
+    store.delete_topic("a")
+    store.forget_deleted()
+    assert path.read_bytes() == b'{"format":1}\n'

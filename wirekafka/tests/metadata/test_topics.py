@@ -1,3 +1,4 @@
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -294,3 +295,40 @@ def test_topics_close_tells_who_waits(tmp_path: Path) -> None:
 def test_assignment_to_anyone_but_this_broker_is_refused(broker_ids: list[int]) -> None:
     check_assignment([1], 1)
     assert_refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, check_assignment, broker_ids, 1)
+
+
+@pytest.mark.parametrize("is_together", [True, False])
+def test_topics_deleted_while_the_broker_runs_leave_no_id_in_memory(tmp_path: Path, is_together: bool) -> None:
+    topics = open_topics(tmp_path)
+    for number in range(10):
+        topics.create(f"flights-{number}", 2)
+    with topics.together() if is_together else nullcontext():
+        for topic in list(topics):
+            topics.delete(topic)
+    assert topics._store.deleted == {}
+    topics.close()
+    assert len(open_topics(tmp_path)) == 0
+
+
+def test_topics_of_which_a_folder_could_not_be_renamed_keep_their_id(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    topics = open_topics(tmp_path)
+    topic = topics.create("flights", 2)
+
+    def fail(partition: object) -> None:
+        raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)
+
+    monkeypatch.setattr(topics._logs, "delete", fail)
+    topics.delete(topic)
+    assert topics._store.deleted == {topic.topic_id: "flights"}
+
+
+def test_topics_block_without_changes_waits_for_no_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    topics = open_topics(tmp_path)
+    synced: list[None] = []
+    monkeypatch.setattr(topics._logs, "sync_directories", lambda: synced.append(None))
+    with topics.together():
+        pass
+    assert not synced
+    with topics.together():
+        topics.create("flights", 1)
+    assert len(synced) == 1
