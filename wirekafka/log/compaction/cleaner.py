@@ -26,7 +26,7 @@ import trio
 
 from wirekafka.clock import Clock
 from wirekafka.config import BrokerConfig
-from wirekafka.errors import ErrorCode, KafkaError
+from wirekafka.errors import KafkaError
 from wirekafka.faults import isolate
 from wirekafka.log.catalog import LogCatalog
 from wirekafka.log.checkpoint import CLEANER_OFFSETS
@@ -226,15 +226,11 @@ class Cleaner:
 
         Raises:
             OSError, BadBatchError: as the passes do.
-            KafkaError: a batch cannot be decoded, or has more keys than there is memory for.
+            KafkaError: a batch cannot be decoded.
         """
         work.aborted = [*aborted_in(sealed, work.end_offset), *work.aborted]
         offsets = work.build_map()
-        if offsets.end_offset <= work.dirty_offset:
-            raise KafkaError(
-                ErrorCode.INVALID_CONFIG,
-                "one batch has more keys than log.cleaner.dedupe.buffer.size leaves room for; raise that",
-            )
+        assert offsets.end_offset > work.dirty_offset, "the map has room for the first key"
         judge = RecordFilter(work, offsets)
         for group in work.groups(offsets):
             if not self._rewrite(chosen, work, group, judge):

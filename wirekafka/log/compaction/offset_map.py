@@ -13,7 +13,7 @@ Source: org.apache.kafka.storage.internals.log.SkimpyOffsetMap.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from itertools import islice
 
 from wirekafka.log.compaction.record_slices import Key
@@ -52,7 +52,7 @@ class OffsetMap:
         tombstones: Sequence[int] = (),
         *,
         has_nulls: bool = False,
-    ) -> bool:
+    ) -> int:
         """Notes where the latest records are.
 
         Args:
@@ -62,7 +62,7 @@ class OffsetMap:
             has_nulls: some of the keys are None, and these are passed over.
 
         Returns:
-            False if there is no room for one more key; those in front of it are noted.
+            How many of the records are noted: all, or those before the first one whose key has no room.
         """
         if tombstones:
             offsets = list(offsets)
@@ -72,17 +72,17 @@ class OffsetMap:
         if has_nulls or len(known) + len(keys) > self._most_keys:
             return self._put_each(keys, offsets)
         known.update(zip(keys, offsets, strict=True))
-        return True
+        return len(keys)
 
-    def _put_each(self, keys: Iterable[Key | None], offsets: Iterable[int]) -> bool:
+    def _put_each(self, keys: Sequence[Key | None], offsets: Sequence[int]) -> int:
         known = self._offsets
-        for key, offset in zip(keys, offsets, strict=True):
+        for number, (key, offset) in enumerate(zip(keys, offsets, strict=True)):
             if key is None:
                 continue
             if len(known) >= self._most_keys and key not in known:
-                return False
+                return number
             known[key] = offset
-        return True
+        return len(keys)
 
     def get(self, key: Key | None) -> int:
         """The offset of the key's latest record; -1, before all, if the map has none."""

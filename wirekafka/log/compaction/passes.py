@@ -46,7 +46,7 @@ from wirekafka.log.segment_files import CLEANED_SUFFIX
 from wirekafka.log.storage import FileHandle, Folder, HandlePool
 from wirekafka.log.transaction_index import AbortedTransaction, TransactionIndex
 from wirekafka.names import NO_TIMESTAMP
-from wirekafka.wire.batch import HEADER_SIZE, BatchHeader, check_crc
+from wirekafka.wire.batch import GREATEST_INT64, HEADER_SIZE, BatchHeader, check_crc
 from wirekafka.wire.compression import MOST_CONTENT_BYTES, Compression, decompress
 
 _MAGIC = 2
@@ -146,6 +146,7 @@ class Compaction:
         return True
 
     def _note_batch(self, offsets: OffsetMap, data: memoryview, header: BatchHeader) -> bool:
+        """Notes the keys of a batch; False if the map is full. Then `offsets.end_offset` may be within the batch."""
         is_dense = header.record_count == header.last_offset_delta + 1
         is_half_clean = header.base_offset < self.dirty_offset
         next_offset = header.base_offset
@@ -158,7 +159,10 @@ class Compaction:
                 next_offset += len(keys)
             if is_half_clean:
                 keys = [key if offset >= self.dirty_offset else None for key, offset in zip(keys, found, strict=True)]
-            if not offsets.put(keys, found, heads.tombstones, has_nulls=heads.has_null_keys or is_half_clean):
+            noted = offsets.put(keys, found, heads.tombstones, has_nulls=heads.has_null_keys or is_half_clean)
+            if noted < len(keys):
+                # The rest of the batch is compacted in the next round.
+                offsets.end_offset = max(offsets.end_offset, found[noted])
                 return False
         return True
 
@@ -303,7 +307,7 @@ class RecordFilter:
 
     def _rewritten(self, data: memoryview, header: BatchHeader, body: bytes, marks: bytes, *, has_date: bool) -> bytearray:
         work = self._work
-        delete_horizon_ms = work.now_ms + work.config.delete_retention_ms if has_date else None
+        delete_horizon_ms = min(work.now_ms + work.config.delete_retention_ms, GREATEST_INT64) if has_date else None
         return rewritten(data, header, body, marks, delete_horizon_ms=delete_horizon_ms, step=work.pace.step)
 
     def _marks_by_keys(self, body: bytes, header: BatchHeader) -> bytes:

@@ -23,6 +23,7 @@ from wirekafka.wire.batch import (
     BatchHeader,
     TimestampType,
     build_batch,
+    to_int64,
     varint,
     write_timestamp,
 )
@@ -59,7 +60,8 @@ def rewritten(
     has_own_timestamps = header.timestamp_type is TimestampType.CREATE_TIME
     max_timestamp = header.max_timestamp
     if has_own_timestamps:
-        max_timestamp = header.base_timestamp + greatest_timestamp_delta(body, starts, max_timestamp - header.base_timestamp)
+        greatest_delta = greatest_timestamp_delta(body, starts, max_timestamp - header.base_timestamp)
+        max_timestamp = to_int64(header.base_timestamp + greatest_delta)
     batch = bytearray(data[:HEADER_SIZE])
     if delete_horizon_ms is None:
         records = b"".join([body[start:end] for start, end in zip(starts, ends, strict=True)])

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -387,3 +387,44 @@ def test_readers_go_on_at_the_first_batch_that_is_left(tmp_path: Path) -> None:
         if place is not None:
             assert read(log, offset, 10) == place[0].region(place[1].position, place[1].size_bytes).read()
     assert len(content(log)) < 20
+
+
+@pytest.mark.parametrize("most_keys", [1, 2, 3])
+def test_batch_with_more_keys_than_there_is_room_for_is_compacted_in_rounds(tmp_path: Path, most_keys: int) -> None:
+    log = World().open_log(tmp_path, COMPACT)
+    put(log, ("a", "1"), ("b", "1"), ("c", "1"), ("a", "2"), ("d", "1"), ("b", None))
+    put(log, ("c", "2"), ("e", "1"))
+    log.roll()
+    dirty_offset = 0
+    while dirty_offset < 8:
+        clean_offset = compact(log, dirty_offset=dirty_offset, most_keys=most_keys).clean_offset
+        assert clean_offset > dirty_offset
+        dirty_offset = clean_offset
+    assert content(log) == [(3, "a", "2"), (4, "d", "1"), (5, "b", None), (6, "c", "2"), (7, "e", "1")]
+
+
+@pytest.mark.parametrize("now_ms", [NOW_MS, (1 << 63) - 2])
+def test_tombstones_that_are_kept_for_ever_get_the_last_date_there_is(tmp_path: Path, now_ms: int) -> None:
+    log = World().open_log(tmp_path, replace(COMPACT, delete_retention_ms=(1 << 63) - 1))
+    put(log, ("a", None), ("b", "1"))
+    put(log, ("b", None), ("c", "1"), timestamp=-1)
+    log.roll()
+    dirty_offset = compact(log, now_ms=now_ms).clean_offset
+    compact(log, dirty_offset=dirty_offset, now_ms=now_ms)
+    headers = [read_batch_header(data) for data in log.batches()]
+    assert [header.delete_horizon_ms for header in headers] == [(1 << 63) - 1] * 2
+    times = [record.timestamp for data in log.batches() for record in iterate_records(data)]
+    assert times == [NOW_MS, -1, -1]
+
+
+@pytest.mark.parametrize("timestamp", [-(1 << 63) + NOW_MS + 1, -(1 << 62), -2, (1 << 63) - 1])
+def test_timestamps_of_any_size_survive_compaction(tmp_path: Path, timestamp: int) -> None:
+    config = replace(COMPACT, message_timestamp_after_max_ms=(1 << 63) - 1)
+    log = World().open_log(tmp_path, config)
+    put(log, ("a", None), ("b", "1"), ("b", "2"), timestamp=timestamp)
+    log.roll()
+    dirty_offset = compact(log).clean_offset
+    put(log, ("a", None), timestamp=timestamp)
+    log.roll()
+    compact(log, dirty_offset=dirty_offset)
+    assert [record.timestamp for data in log.batches() for record in iterate_records(data)] == [timestamp, timestamp]

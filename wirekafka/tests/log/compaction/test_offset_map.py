@@ -12,7 +12,7 @@ from wirekafka.log.compaction.offset_map import DROPPED, STAYS, STAYS_AS_TOMBSTO
 def filled(first_offset: int, keys: list[bytes], tombstones: Sequence[int] = ()) -> OffsetMap:
     """A map that knows records with these keys at the offsets from `first_offset` on."""
     offsets = OffsetMap(1000, first_offset)
-    assert offsets.put(keys, range(first_offset, first_offset + len(keys)), tombstones)
+    assert offsets.put(keys, range(first_offset, first_offset + len(keys)), tombstones) == len(keys)
     offsets.end_offset = first_offset + len(keys)
     return offsets
 
@@ -20,9 +20,9 @@ def filled(first_offset: int, keys: list[bytes], tombstones: Sequence[int] = ())
 def test_offset_map_takes_no_more_keys_than_it_may() -> None:
     offsets = OffsetMap(2)
 
-    assert offsets.put([b"a", b"b"], [1, 2])
-    assert not offsets.put([b"b", b"c"], [3, 4])
-    assert offsets.put([b"a"], [5])
+    assert offsets.put([b"a", b"b"], [1, 2]) == 2
+    assert offsets.put([b"b", b"c"], [3, 4]) == 1
+    assert offsets.put([b"a"], [5]) == 1
     assert [offsets.get(key) for key in (b"a", b"b", b"c")] == [5, 3, -1]
     assert len(offsets) == 2
 
@@ -30,7 +30,7 @@ def test_offset_map_takes_no_more_keys_than_it_may() -> None:
 def test_offset_map_passes_over_records_without_a_key() -> None:
     offsets = OffsetMap(2)
 
-    assert offsets.put([b"a", None, 7], [1, 2, 3], has_nulls=True)
+    assert offsets.put([b"a", None, 7], [1, 2, 3], has_nulls=True) == 3
 
     assert (offsets.get(b"a"), offsets.get(None), offsets.get(7)) == (1, -1, 3)
 
