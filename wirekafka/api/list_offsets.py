@@ -25,18 +25,29 @@ UnifiedLog.legacyFetchOffsetsBefore.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from time import perf_counter
 from typing import TYPE_CHECKING, Annotated
 
 from wirekafka.api.registry import Call, serves
 from wirekafka.errors import ErrorCode, KafkaError
+from wirekafka.faults import log_once
+from wirekafka.log.timestamps import RecordScan, TimestampAndOffset
 from wirekafka.metadata.operations import Operation, Resource
-from wirekafka.names import NO_LEADER_EPOCH, NO_TIMESTAMP
+from wirekafka.names import NO_LEADER_EPOCH
+from wirekafka.pending import Pending
 from wirekafka.wire.types import Int8, Int16, Int32, Int64, Message, String, since, until
+from wirekafka.workers import Job, rest
 
 if TYPE_CHECKING:
     from wirekafka.broker import Broker
     from wirekafka.replication.partition import Partition
+
+SECONDS_ON_LOOP = 0.01
+"""How long one request looks into records before its further searches go to the workers."""
 
 READ_COMMITTED = 1
 
@@ -90,15 +101,18 @@ class ListOffsetsResponse(Message):
 
 
 @serves(2, ListOffsetsRequest, ListOffsetsResponse, versions=range(12), flexible_since=6)
-def list_offsets(broker: Broker, call: Call[ListOffsetsRequest]) -> ListOffsetsResponse:
-    """Answers for each partition by itself."""
+def list_offsets(broker: Broker, call: Call[ListOffsetsRequest]) -> ListOffsetsResponse | Pending[ListOffsetsResponse]:
+    """Answers for each partition by itself; searches that need much CPU are finished in threads first."""
     responses = []
+    searches = TimestampSearches(broker)
     for asked_topic in call.request.topics:
         name = asked_topic.name
         repeated = _repeated(asked_topic.partitions)
-        answers = [_answer(broker, call, name, asked, asked.partition_index in repeated) for asked in asked_topic.partitions]
+        answers = [
+            _answer(broker, call, name, asked, asked.partition_index in repeated, searches) for asked in asked_topic.partitions
+        ]
         responses.append(ListOffsetsTopicResponse(name=name, partitions=answers))
-    return ListOffsetsResponse(topics=responses)
+    return searches.answer(ListOffsetsResponse(topics=responses))
 
 
 def _repeated(asked: list[ListOffsetsPartition]) -> set[int]:
@@ -109,9 +123,15 @@ def _repeated(asked: list[ListOffsetsPartition]) -> set[int]:
 
 
 def _answer(
-    broker: Broker, call: Call[ListOffsetsRequest], topic: str, asked: ListOffsetsPartition, is_repeated: bool
+    broker: Broker,
+    call: Call[ListOffsetsRequest],
+    topic: str,
+    asked: ListOffsetsPartition,
+    is_repeated: bool,
+    searches: TimestampSearches,
 ) -> ListOffsetsPartitionResponse:
     index = asked.partition_index
+    answer = ListOffsetsPartitionResponse(partition_index=index)
     try:
         call.authorize(Operation.DESCRIBE, Resource.topic(topic))
         if is_repeated and call.version:
@@ -120,25 +140,22 @@ def _answer(
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
         partition = broker.find_partition(topic, index, asked.current_leader_epoch)
         if call.version == 0:
-            return ListOffsetsPartitionResponse(partition_index=index, old_style_offsets=_segment_offsets(partition, asked, call))
-        offset, timestamp, leader_epoch = _find_offset(partition, asked.timestamp, call.request.isolation_level)
+            answer.old_style_offsets = _segment_offsets(partition, asked, call)
+        else:
+            _find_offset(partition, asked.timestamp, call.request.isolation_level, answer, searches)
     except KafkaError as error:
-        return ListOffsetsPartitionResponse(partition_index=index, error_code=error.code)
-    return ListOffsetsPartitionResponse(
-        partition_index=index,
-        timestamp=timestamp,
-        offset=offset,
-        leader_epoch=NO_LEADER_EPOCH if leader_epoch is None else leader_epoch,
-    )
+        answer.error_code = error.code
+    return answer
 
 
-Found = tuple[int, int, int | None]
-"""Offset, timestamp and leader epoch."""
-NOT_FOUND: Found = (-1, NO_TIMESTAMP, None)
-
-
-def _find_offset(partition: Partition, timestamp: int, isolation_level: int) -> Found:
-    """The offset that a timestamp asks for.
+def _find_offset(
+    partition: Partition,
+    timestamp: int,
+    isolation_level: int,
+    answer: ListOffsetsPartitionResponse,
+    searches: TimestampSearches,
+) -> None:
+    """Finds the offset that a timestamp asks for, and puts it into the answer, now or later.
 
     Raises:
         KafkaError: KAFKA_STORAGE_ERROR.
@@ -146,15 +163,109 @@ def _find_offset(partition: Partition, timestamp: int, isolation_level: int) -> 
     source = partition.log
     end_offset = source.last_stable_offset if isolation_level == READ_COMMITTED else source.high_watermark
     if timestamp == LATEST:
-        return end_offset, NO_TIMESTAMP, partition.leader_epoch
-    if timestamp in (EARLIEST, EARLIEST_LOCAL):
-        return source.log_start_offset, NO_TIMESTAMP, partition.earliest_epoch
-    if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
-        return NOT_FOUND
-    found = source.offset_of_max_timestamp() if timestamp == MAX_TIMESTAMP else source.offset_for_timestamp(timestamp)
-    if found is None or found[0] >= end_offset:
-        return NOT_FOUND
-    return found
+        answer.offset, leader_epoch = end_offset, partition.leader_epoch
+        answer.leader_epoch = leader_epoch
+    elif timestamp in (EARLIEST, EARLIEST_LOCAL):
+        earliest_epoch = partition.earliest_epoch
+        answer.offset = source.log_start_offset
+        answer.leader_epoch = NO_LEADER_EPOCH if earliest_epoch is None else earliest_epoch
+    elif timestamp not in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
+        search = source.search_timestamp(None if timestamp == MAX_TIMESTAMP else timestamp)
+        searches.run(TimestampSearch(search, end_offset, answer))
+
+
+@dataclass(slots=True)
+class TimestampSearch:
+    """The search for one partition.
+
+    Attributes:
+        scans: what is still to be looked into.
+        end_offset: a record from here on cannot be fetched, and is not told.
+        answer: takes the result.
+        next_scan: the one to be run in a thread; None before the first.
+    """
+
+    scans: Iterator[RecordScan]
+    end_offset: int
+    answer: ListOffsetsPartitionResponse
+    next_scan: RecordScan | None = None
+
+    def take(self, found: TimestampAndOffset | None) -> bool:
+        """Takes what a scan has found; False if the search goes on."""
+        if found is None:
+            return False
+        if found.offset < self.end_offset:
+            self.answer.offset, self.answer.timestamp = found.offset, found.timestamp
+            self.answer.leader_epoch = NO_LEADER_EPOCH if found.leader_epoch is None else found.leader_epoch
+        return True
+
+
+class TimestampSearches:
+    """The searches of one request: light ones are run at once, the others in threads, one after the other."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._end = perf_counter() + SECONDS_ON_LOOP
+        self._waiting: deque[TimestampSearch] = deque()
+        self._job: Job | None = None
+
+    def run(self, search: TimestampSearch) -> None:
+        """Searches at once, as far as that costs little.
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR.
+        """
+        for scan in search.scans:
+            if not scan.is_light or perf_counter() > self._end:
+                search.next_scan = scan
+                self._waiting.append(search)
+                return
+            if search.take(scan.run()):
+                return
+
+    def answer(self, response: ListOffsetsResponse) -> ListOffsetsResponse | Pending[ListOffsetsResponse]:
+        """The response, once all searches are done."""
+        if not self._waiting:
+            return response
+        pending: Pending[ListOffsetsResponse] = Pending(on_abandon=self._abandon)
+        self._run_next(pending, response)
+        return pending
+
+    def _abandon(self) -> None:
+        self._waiting.clear()
+        if self._job is not None:
+            self._job.cancel()
+
+    def _run_next(self, pending: Pending[ListOffsetsResponse], response: ListOffsetsResponse) -> None:
+        if not self._waiting:
+            pending.complete(response)
+            return
+        search = self._waiting[0]
+        assert search.next_scan is not None, "a search that waits has a scan"
+        work = partial(search.next_scan.run, rest)
+        search.next_scan = None
+        self._job = self._broker.workers.submit(work, partial(self._done, pending, response))
+
+    def _done(
+        self,
+        pending: Pending[ListOffsetsResponse],
+        response: ListOffsetsResponse,
+        found: TimestampAndOffset | BaseException | None,
+    ) -> None:
+        """A scan has ended: the search is done, or its next scan is due."""
+        search = self._waiting[0]
+        try:
+            if isinstance(found, BaseException):
+                raise found
+            search.next_scan = None if search.take(found) else next(search.scans, None)
+        except KafkaError as error:
+            search.answer.error_code = error.code
+        except Exception as error:  # noqa: BLE001 - costs the answer for this partition only
+            log_once(error, "A search for a timestamp failed")
+            search.answer.error_code = ErrorCode.UNKNOWN_SERVER_ERROR
+        if search.next_scan is None:
+            self._waiting.popleft()
+        self._run_next(pending, response)
 
 
 def _segment_offsets(partition: Partition, asked: ListOffsetsPartition, call: Call[ListOffsetsRequest]) -> list[int]:

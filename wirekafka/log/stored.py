@@ -27,7 +27,7 @@ from wirekafka.log.positions import BadBatchError
 from wirekafka.log.recovery import Loaded
 from wirekafka.log.segments import Segments
 from wirekafka.log.storage import FileRegion, Folder
-from wirekafka.log.timestamps import TimestampAndOffset, find_max_timestamp, find_timestamp
+from wirekafka.log.timestamps import Search, TimestampAndOffset, search_max_timestamp, search_timestamp
 from wirekafka.log.transaction_index import AbortedTransaction
 from wirekafka.names import NO_PRODUCER_ID, TopicPartition
 
@@ -206,23 +206,29 @@ class StoredLog:
         with self._on_disk("read"):
             yield from self.segments.batches(self.log_start_offset if from_offset is None else from_offset)
 
-    def offset_for_timestamp(self, timestamp: int) -> TimestampAndOffset | None:
-        """The first record whose timestamp is `timestamp` or greater, None if there is none.
+    def search_timestamp(self, timestamp: int | None) -> Search:
+        """Looks for the first record whose timestamp is `timestamp` or greater; None looks for the latest record (KIP-734).
+
+        Returns:
+            Scans of batches; the first that finds a record ends the search. They are taken on the loop, and run anywhere.
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR, while scans are taken.
+        """
+        segments, start_offset = self.segments.items, self.log_start_offset
+        with self._on_disk("read"):
+            if timestamp is None:
+                yield from search_max_timestamp(segments, start_offset)
+            else:
+                yield from search_timestamp(segments, timestamp, start_offset)
+
+    def offset_for_timestamp(self, timestamp: int | None) -> TimestampAndOffset | None:
+        """The record that `search_timestamp` finds, None if there is none; it may take long.
 
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR.
         """
-        with self._on_disk("read"):
-            return find_timestamp(self.segments.items, timestamp, self.log_start_offset)
-
-    def offset_of_max_timestamp(self) -> TimestampAndOffset | None:
-        """The first record with the greatest timestamp of all (KIP-734), None if no record has one.
-
-        Raises:
-            KafkaError: KAFKA_STORAGE_ERROR.
-        """
-        with self._on_disk("read"):
-            return find_max_timestamp(self.segments.items, self.log_start_offset)
+        return next((found for scan in self.search_timestamp(timestamp) if (found := scan.run()) is not None), None)
 
     def end_offset_for_epoch(self, leader_epoch: int) -> EpochEnd | None:
         """Where a leader epoch ended (KIP-101), None if it is not known."""

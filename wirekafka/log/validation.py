@@ -64,10 +64,10 @@ from wirekafka.wire.compression import Compression, decompress, decompress_strea
 from wirekafka.wire.legacy import LEAST_MESSAGE_BYTES, up_convert
 from wirekafka.wire.walk import (
     Inspection,
+    deltas_in,
     inspect_chunks,
     inspect_records,
     is_first_and_only,
-    timestamp_deltas,
     with_right_offsets,
 )
 
@@ -335,7 +335,7 @@ def _refuse_timestamp(batch: Batch, timestamp: int, now_ms: int) -> NoReturn:
     config, header = batch.config, batch.header
     least, most = now_ms - config.message_timestamp_before_max_ms, now_ms + config.message_timestamp_after_max_ms
     chunks = decompress_stream(header.compression, memoryview(batch.data)[HEADER_SIZE:])
-    times = (header.base_timestamp + delta for delta in islice(timestamp_deltas(chunks), MOST_BLAMED))
+    times = (header.base_timestamp + delta for delta, _ in islice(deltas_in(chunks), MOST_BLAMED))
     outside = [index for index, time in enumerate(times) if time != NO_TIMESTAMP and not least <= time <= most]
     message = f"timestamp {timestamp} is not within {least} and {most}"
     raise KafkaError(ErrorCode.INVALID_TIMESTAMP, message, record_indexes=outside)

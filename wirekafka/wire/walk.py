@@ -366,30 +366,42 @@ def is_first_and_only(view: memoryview, pos: int, needs_key: bool) -> bool:
     return key_size < 0x80 and not key_size & 1 and at + (key_size >> 1) <= end - LEAST_RECORD_BYTES
 
 
-def timestamp_deltas(chunks: Iterable[Buffer]) -> Iterator[int]:
-    """The timestamp of each record in a stream of chunks, relative to the batch's base timestamp.
+def deltas_in(chunks: Iterable[Buffer]) -> Iterator[tuple[int, int]]:
+    """The timestamp and the offset of each record in a stream of chunks, relative to those of the batch.
 
-    The records have been inspected, and fill the stream.
+    Raises:
+        KafkaError: INVALID_RECORD, they are no records.
     """
     skip = 0
     tail: Buffer = b""
-    for chunk in chunks:
-        if skip >= len(chunk):
-            skip -= len(chunk)
-            continue
-        buf = b"".join((tail, chunk)) if tail else bytes(chunk)
-        pos, limit = skip, len(buf) - HEAD_MOST_BYTES
-        while pos < limit:
-            size, at = read_varint(buf, pos)
-            yield read_varint(buf, at + 1)[0]
-            pos = at + size
-        skip = max(0, pos - len(buf))
-        tail = buf[pos:]
-    pos = skip
-    while pos < len(tail):
-        size, at = read_varint(tail, pos)
-        yield read_varint(tail, at + 1)[0]
-        pos = at + size
+    try:
+        for chunk in chunks:
+            if skip >= len(chunk):
+                skip -= len(chunk)
+                continue
+            buf = b"".join((tail, chunk)) if tail else bytes(chunk)
+            pos, limit = skip, len(buf) - HEAD_MOST_BYTES
+            while pos < limit:
+                timestamp_delta, offset_delta, pos = _read_deltas(buf, pos)
+                yield timestamp_delta, offset_delta
+            skip = max(0, pos - len(buf))
+            tail = buf[pos:]
+        pos = skip
+        while pos < len(tail):
+            timestamp_delta, offset_delta, pos = _read_deltas(tail, pos)
+            yield timestamp_delta, offset_delta
+    except IndexError:
+        _refuse("a record's head ends behind the batch")
+
+
+def _read_deltas(buf: Buffer, pos: int) -> tuple[int, int, int]:
+    """The deltas of the record at `pos`, and where it ends."""
+    size, start = read_varint(buf, pos)
+    if size < LEAST_RECORD_BYTES:
+        _refuse("a record's length is negative or too short")
+    timestamp_delta, at = read_varint(buf, start + 1)
+    offset_delta, _ = read_varint(buf, at)
+    return timestamp_delta, offset_delta, start + size
 
 
 def with_right_offsets(body: bytes, rest: Callable[[], object]) -> bytes:

@@ -284,7 +284,7 @@ def test_damaged_time_index_is_made_anew_after_a_clean_stop(tmp_path: Path, harm
     assert [log.offset_for_timestamp(NOW_MS + offset) for offset in range(66)] == [
         (offset, NOW_MS + offset, 0) for offset in range(66)
     ]
-    assert log.offset_of_max_timestamp() == (66 - 1, NOW_MS + 66 - 1, 0)
+    assert log.offset_for_timestamp(None) == (66 - 1, NOW_MS + 66 - 1, 0)
     assert log.segments.items[number].max_timestamp == timestamp
     check_indexes(log)
 

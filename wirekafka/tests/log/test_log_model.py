@@ -175,7 +175,7 @@ class LogMachine(RuleBasedStateMachine):
         found = self.log.offset_for_timestamp(target)
         assert (found[:2] if found else None) == expected
         latest = max(readable, key=lambda record: record[1], default=None)
-        found = self.log.offset_of_max_timestamp()
+        found = self.log.offset_for_timestamp(None)
         assert (found[:2] if found else None) == (latest[:2] if latest else None)
 
     @precondition(lambda self: self.end_offset > self.start_offset)

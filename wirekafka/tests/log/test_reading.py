@@ -303,7 +303,7 @@ def test_offset_of_max_timestamp_is_the_first_record_that_has_it(tmp_path: Path)
     fill(log, 20)
     append(log, batch(b"d", timestamp=NOW_MS + 500))
 
-    assert log.offset_of_max_timestamp() == (21, NOW_MS + 500, 0)
+    assert log.offset_for_timestamp(None) == (21, NOW_MS + 500, 0)
 
 
 def test_offset_of_max_timestamp_before_the_log_start_is_not_found(tmp_path: Path) -> None:
@@ -312,11 +312,11 @@ def test_offset_of_max_timestamp_before_the_log_start_is_not_found(tmp_path: Pat
     append(log, batch(b"d", timestamp=15))
     log.delete_records(1)
 
-    assert log.offset_of_max_timestamp() == (1, 20, 0)
+    assert log.offset_for_timestamp(None) == (1, 20, 0)
 
 
 def test_offset_of_max_timestamp_without_timestamps_is_none(tmp_path: Path) -> None:
     log = World().open_log(tmp_path)
     append(log, batch(b"a", timestamp=-1))
 
-    assert log.offset_of_max_timestamp() is None
+    assert log.offset_for_timestamp(None) is None

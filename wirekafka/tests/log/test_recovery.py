@@ -102,7 +102,7 @@ def test_everything_comes_back_after_a_crash(tmp_path: Path) -> None:
     assert [record.offset for record in all_records(log)] == list(range(40))
     assert log.epochs.entries == ((0, 0), (1, 15), (2, 30))
     assert append(log, idempotent(39)).is_duplicate
-    assert log.offset_of_max_timestamp() == (39, NOW_MS + 39, 2)
+    assert log.offset_for_timestamp(None) == (39, NOW_MS + 39, 2)
     check_indexes(log)
 
 

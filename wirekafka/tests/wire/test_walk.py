@@ -9,10 +9,10 @@ from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.wire.batch import HEADER_SIZE, Record, build_batch, do_nothing, varint
 from wirekafka.wire.walk import (
     Inspection,
+    deltas_in,
     inspect_chunks,
     inspect_records,
     is_first_and_only,
-    timestamp_deltas,
     with_right_offsets,
 )
 
@@ -177,7 +177,8 @@ def test_inspection_finds_the_latest_and_the_earliest_timestamp(
         real = [time - first for time in times if time != -1]
         assert found.least_delta == min(real, default=None)
         assert not found.has_wrong_offsets
-    assert list(timestamp_deltas(chunks_of(body, borders))) == [time - first for time in times]
+    expected = [(time - first, number) for number, time in enumerate(times)]
+    assert list(deltas_in(chunks_of(body, borders))) == expected
 
 
 @pytest.mark.parametrize("count", [63, 64, 65, 8_191, 8_192, 8_193, 16_500])

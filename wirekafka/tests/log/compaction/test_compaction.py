@@ -260,7 +260,7 @@ def test_compacted_log_finds_timestamps(tmp_path: Path) -> None:
 
     assert log.offset_for_timestamp(NOW_MS) == (15, NOW_MS + 15, 0)
     assert log.offset_for_timestamp(NOW_MS + 17) == (17, NOW_MS + 17, 0)
-    assert log.offset_of_max_timestamp() == (19, NOW_MS + 19, 0)
+    assert log.offset_for_timestamp(None) == (19, NOW_MS + 19, 0)
 
 
 def test_swap_is_refused_once_a_segment_is_gone(tmp_path: Path) -> None:
