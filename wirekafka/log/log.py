@@ -190,9 +190,18 @@ class Log(StoredLog):
         )
 
     def _assign_epoch(self, leader_epoch: int) -> None:
-        """Notes that a new leader epoch begins; recovery reads it off the batches too, so it need not reach the disk yet."""
-        if self.epochs.assign(leader_epoch, self.log_end_offset):
-            self._write_epochs()
+        """Notes that a new leader epoch begins; recovery reads it off the batches too, so it need not reach the disk yet.
+
+        Raises:
+            OSError: the epoch is not noted.
+        """
+        former = self.epochs.entries
+        try:
+            if self.epochs.assign(leader_epoch, self.log_end_offset):
+                self._write_epochs()
+        except OSError:
+            self.epochs.entries = former
+            raise
 
     def _write_epochs(self) -> None:
         self.folder.write_file(EPOCHS_FILE, self.epochs.write())

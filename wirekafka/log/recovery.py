@@ -43,7 +43,7 @@ from wirekafka.log.segment_files import (
     TIME_INDEX_SUFFIX,
     file_name,
 )
-from wirekafka.log.soundness import count_records, has_sound_batch, has_sound_tail, sound_batches
+from wirekafka.log.soundness import count_records, has_sound_batch, has_sound_tail, sound_batches, torn_batch
 from wirekafka.log.storage import Folder, HandlePool
 from wirekafka.log.transaction_index import SUFFIX as TRANSACTION_INDEX_SUFFIX
 from wirekafka.log.transaction_index import AbortedTransaction, BadTransactionIndexError
@@ -134,6 +134,9 @@ class Loader:
         producers = self._load_producers(segments, files, sound_offset, are_all_known=self.is_clean)
         self._recover(segments, recovered_from, epochs, producers)
         log_end_offset = segments[-1].next_offset() if recovered_from < len(segments) else sound_offset
+        if self._remove_overlapped(segments):
+            return self.load()
+        self._refuse_loss(log_end_offset, segments[-1].log_name if segments else "no file")
         if log_end_offset < self.log_start_offset:
             self._drop_all(segments, log_end_offset)
             log_end_offset = self.log_start_offset
@@ -224,6 +227,32 @@ class Loader:
                 self.folder.remove(name)
         return [Segment.of_files(self.folder, self.pool, base, files, created_ms=self.now_ms) for base in bases]
 
+    def _remove_overlapped(self, segments: list[Segment]) -> bool:
+        """Removes segments all of whose offsets are in the one before; returns whether there were any.
+
+        Lost power may undo the removal of segments by compaction, and keep the segment that was to replace them.
+
+        Raises:
+            BadBatchError: a segment begins within the one before, and goes on after it.
+        """
+        if self.is_clean or not self.has_lost_power:
+            return False
+        has_removed = False
+        end_offset = segments[0].next_offset() if segments else 0
+        for segment in segments[1:]:
+            if segment.base_offset < end_offset and segment.next_offset() > end_offset:
+                raise BadBatchError(
+                    f"{self.folder.path_of(segment.log_name)} begins before offset {end_offset}, where the segment before it "
+                    "ends. Bring the files back from a copy, or move one of the two away, and start the broker again"
+                )
+            if segment.base_offset < end_offset and segment.size:
+                log.warning("Removed a segment that was compacted", partition=self.name, file=segment.log_name)
+                segment.delete_files()
+                has_removed = True
+                continue
+            end_offset = max(end_offset, segment.next_offset())
+        return has_removed
+
     def _create_segment(self, base_offset: int) -> Segment:
         segment = Segment(self.folder, self.pool, base_offset, created_ms=self.now_ms)
         segment.create()
@@ -310,9 +339,8 @@ class Loader:
             file_size = segment.size
             self._rebuild(segment, epochs, producers)
             if segment.size < file_size:
-                # What was synced does not go with the machine's power.
-                was_synced = self.is_clean or segment.next_offset() < self.recovery_point
-                if (was_synced or not self.has_lost_power) and self._has_more(segments, number, file_size):
+                self._refuse_loss(segment.next_offset(), f"{self.folder.path_of(segment.log_name)} at byte {segment.size}")
+                if (self.is_clean or not self.has_lost_power) and self._has_more(segments, number, file_size):
                     self._refuse_damage(segment, "there are sound batches behind it")
                 self._cut(segments, number, file_size)
                 break
@@ -321,11 +349,35 @@ class Loader:
         self._drop_empty_end(segments, first)
 
     def _has_more(self, segments: list[Segment], number: int, file_size: int) -> bool:
-        """Whether there is a sound batch behind the place where a segment is not sound."""
+        """Whether there is a sound batch behind the place where a segment is not sound.
+
+        A batch that was torn off may hold whole batches in the values of its records; these do not count. The offset of a batch
+        that was written after it would be the one after its last.
+        """
         segment = segments[number]
-        return has_sound_batch(segment, segment.size + 1, file_size) or any(
+        torn = torn_batch(segment, segment.size, segment.next_offset(), file_size)
+        base_offset = torn.last_offset + 1 if torn is not None else None
+        return has_sound_batch(segment, segment.size + 1, file_size, base_offset) or any(
             has_sound_batch(behind, 0, behind.size) for behind in segments[number + 1 :]
         )
+
+    def _refuse_loss(self, end_offset: int, place: str) -> None:
+        """Keeps a partition offline whose sound batches end before the recovery point, unless the operator gives up the rest.
+
+        What was synced is lost neither by the end of a process nor by that of a machine, so the files were damaged.
+
+        Args:
+            place: where the sound batches end.
+
+        Raises:
+            BadBatchError: records that were on the disk are missing.
+        """
+        if end_offset < self.recovery_point and not self.truncates_damage:
+            raise BadBatchError(
+                f"The sound batches of {self.folder.path} end with offset {end_offset}, in {place}; everything before the "
+                f"recovery point, {self.recovery_point}, was on the disk. Bring the files back from a copy; or set "
+                f"{TRUNCATES_DAMAGE}=true for one start, which goes on without the missing records"
+            )
 
     def _refuse_damage(self, segment: Segment, reason: str) -> None:
         """Keeps what is behind a damaged batch, unless the operator wants it cut.

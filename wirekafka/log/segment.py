@@ -196,7 +196,8 @@ class Segment:
     @property
     def last_modified_ms(self) -> int:
         """When its file was last written."""
-        return self.folder.storage.modified_ns(self.file().fd) // 1_000_000
+        file = self.file()
+        return self.folder.storage.modified_ns(file.fd) // 1_000_000
 
     @property
     def first_timestamp(self) -> int:
@@ -310,7 +311,8 @@ class Segment:
             OSError: it is still there; the next append tries again.
         """
         self.contents.written += 1
-        self.folder.storage.truncate(self.file().fd, self.size)
+        file = self.file()
+        self.folder.storage.truncate(file.fd, self.size)
         self._has_torn_tail = self._has_reserved_tail = False
 
     def load_indexes(self) -> None:
@@ -387,6 +389,8 @@ class Segment:
                 records before it would be passed over.
         """
         most, position = (self.base_offset + entry[0], entry[1]) if entry else (None, 0)
+        if not 0 <= position <= self.size:
+            raise BadBatchError(f"{self.folder.path_of(self.offset_index.name)} leads out of the log")
         for place in self.places(position):
             if most is not None and place.last_offset > most:
                 raise BadBatchError(f"{self.folder.path_of(self.offset_index.name)} leads to a wrong batch")
@@ -402,11 +406,19 @@ class Segment:
             BadBatchError: the log itself is damaged; the indexes are as they were then.
         """
         log.warning("The indexes of a segment are damaged; they are made anew", path=self.folder.path_of(self.log_name))
-        places = list(self.places())
         is_in_memory = self.time_index.keys is not None
+        damaged = self.offset_index, self.time_index
+        known = self._first_timestamp, self._max_timestamp, self._offset_of_max_timestamp, self.bytes_since_index_entry
+        self.offset_index = OffsetIndex(self.folder, self.offset_index.name)
+        self.time_index = TimeIndex(self.folder, self.time_index.name)
         self.forget()
-        for place in places:
-            self.note(place.position, place.size_bytes, place.last_offset, place.max_timestamp, _MENDED_INTERVAL_BYTES)
+        try:
+            for place in self.places():
+                self.note(place.position, place.size_bytes, place.last_offset, place.max_timestamp, _MENDED_INTERVAL_BYTES)
+        except OSError:
+            self.offset_index, self.time_index = damaged
+            self._first_timestamp, self._max_timestamp, self._offset_of_max_timestamp, self.bytes_since_index_entry = known
+            raise
         self.note_max_timestamp()
         with suppress(OSError):
             self.save_indexes()
@@ -415,7 +427,8 @@ class Segment:
 
     def place_at(self, position: int) -> BatchPosition | None:
         """The batch that begins there, by its header alone; None if there is no header, or the batch ends behind the others."""
-        data = self.folder.storage.read((self.handle or self.file()).fd, HEADER_SIZE, position)
+        file = self.handle or self.file()
+        data = self.folder.storage.read(file.fd, HEADER_SIZE, position)
         if len(data) < HEADER_SIZE:
             return None
         place = read_place(data, 0, position)

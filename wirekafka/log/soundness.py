@@ -25,7 +25,8 @@ _MOST_CANDIDATES = 10_000
 
 def sound_batches(segment: Segment, file_size: int) -> Iterator[tuple[BatchPosition, memoryview]]:
     """The batches of a file up to the first that is torn, damaged or out of order."""
-    fd = segment.file().fd
+    file = segment.file()  # Held, for the pool may take it from the segment meanwhile.
+    fd = file.fd
     read = segment.folder.storage.read
     chunk = memoryview(b"")
     chunk_position = position = 0
@@ -72,15 +73,37 @@ def count_records(segment: Segment, position: int, end: int) -> int:
     return count
 
 
-def has_sound_batch(segment: Segment, position: int, end: int) -> bool:
-    """Whether a sound batch of format 2 begins anywhere between two positions of a segment's file."""
+def torn_batch(segment: Segment, position: int, base_offset: int, end: int) -> BatchPosition | None:
+    """The batch of which only the first part is in the file, as the end of a process leaves it; None if there is none.
+
+    Its header is whole, it has the offset that comes next, and it would end after the end of the file.
+
+    Args:
+        base_offset: the offset that comes next.
+    """
+    file = segment.file()
+    data = segment.folder.storage.read(file.fd, HEADER_SIZE, position)
+    place = read_place(data, 0, position) if len(data) == HEADER_SIZE else None
+    if place is None or place.base_offset != base_offset or place.position + place.size_bytes <= end:
+        return None
+    return place
+
+
+def has_sound_batch(segment: Segment, position: int, end: int, base_offset: int | None = None) -> bool:
+    """Whether a sound batch of format 2 begins anywhere between two positions of a segment's file.
+
+    Args:
+        base_offset: that it must have; None for any that a batch of the segment may have.
+    """
     heads = {(segment.base_offset + shift >> 32).to_bytes(4, "big") for shift in (0, MOST_RELATIVE_OFFSET)}
     pattern = re.compile(b"(?=(?:%s).{12}\x02)" % b"|".join(map(re.escape, heads)), re.DOTALL)
-    storage, fd = segment.folder.storage, segment.file().fd
+    storage, file = segment.folder.storage, segment.file()
+    fd = file.fd
     candidates = 0
     for chunk_position in range(position, end, _CHUNK):
         data = storage.read(fd, min(_CHUNK + HEADER_SIZE, end - chunk_position), chunk_position)
-        for match in pattern.finditer(data):
+        # Room that was reserved is zeros; a header does not begin with as many of them as it has bytes.
+        for match in pattern.finditer(data, 0, len(data.rstrip(b"\0")) + HEADER_SIZE):
             at = match.start()
             if at >= _CHUNK or len(data) - at < HEADER_SIZE:
                 break
@@ -88,6 +111,8 @@ def has_sound_batch(segment: Segment, position: int, end: int) -> bool:
             if place is None or place.position + place.size_bytes > end:
                 continue
             if not 0 <= place.base_offset - segment.base_offset <= MOST_RELATIVE_OFFSET:
+                continue
+            if base_offset is not None and place.base_offset != base_offset:
                 continue
             candidates += 1
             if candidates > _MOST_CANDIDATES:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 import resource
+from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Protocol
@@ -333,17 +334,18 @@ class HandlePool:
             soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
             limit = 1 << 20 if soft == resource.RLIM_INFINITY else soft // 2
         self.limit = limit
-        self._holders: dict[HandleHolder, None] = {}
+        self._holders: OrderedDict[HandleHolder, None] = OrderedDict()
+        """Recovery and compaction open files in threads: each call on it is one step of the interpreter."""
 
     def __len__(self) -> int:
         return len(self._holders)
 
     def admit(self, holder: HandleHolder) -> None:
         """`holder` has opened its file."""
-        while len(self._holders) >= self.limit:
-            oldest = next(iter(self._holders))
-            del self._holders[oldest]
-            oldest.handle = None
+        while len(self._holders) >= max(self.limit, 1):
+            with suppress(KeyError):
+                oldest, _ = self._holders.popitem(last=False)
+                oldest.handle = None
         self._holders[holder] = None
 
     def release(self, holder: HandleHolder) -> None:
