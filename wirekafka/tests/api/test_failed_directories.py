@@ -25,8 +25,8 @@ from wirekafka.config import BrokerConfig
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.log.manager import LogManager
 from wirekafka.server.running import open_broker
+from wirekafka.testing.faulty_storage import LostDirectoryStorage
 from wirekafka.tests.api.data_plane import Caller, batch, run, wait_for
-from wirekafka.tests.log.faults import LostDirectoryStorage
 from wirekafka.tests.log.logs import NOW_MS
 
 OFFLINE, FINE = 1, 0

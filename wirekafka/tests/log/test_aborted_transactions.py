@@ -9,7 +9,7 @@ import pytest
 from wirekafka.errors import ErrorCode
 from wirekafka.log.log import Log
 from wirekafka.log.transaction_index import AbortedTransaction
-from wirekafka.tests.log.faults import FaultyStorage
+from wirekafka.testing.faulty_storage import FaultyStorage
 from wirekafka.tests.log.logs import (
     World,
     append,

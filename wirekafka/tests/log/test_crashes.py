@@ -28,7 +28,7 @@ from wirekafka.log.manager import LogManager
 from wirekafka.log.storage import Storage
 from wirekafka.metadata.topics import Topics
 from wirekafka.replication.partition import Partition
-from wirekafka.tests.log.disk import Fate, Image, Link, RememberingStorage
+from wirekafka.testing.remembering_storage import Fate, Image, Link, RememberingStorage
 from wirekafka.tests.log.logs import NOW_MS, check_indexes
 from wirekafka.wire.batch import Record, build_batch, iterate_records
 

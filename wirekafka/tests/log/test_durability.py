@@ -21,8 +21,8 @@ from wirekafka.log.durability import DurabilityLedger, SyncError
 from wirekafka.log.flush import Flush
 from wirekafka.log.log import Log
 from wirekafka.log.storage import Folder
-from wirekafka.tests.log.disk import Fate, RememberingStorage
-from wirekafka.tests.log.faults import FaultyStorage
+from wirekafka.testing.faulty_storage import FaultyStorage
+from wirekafka.testing.remembering_storage import Fate, RememberingStorage
 from wirekafka.tests.log.logs import World, all_records, append, batch, config_with, end_transaction, transactional
 
 CONFIG = config_with(segment_bytes=300, index_interval_bytes=100)

@@ -11,7 +11,7 @@ import pytest
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.log.log import Log
 from wirekafka.log.storage import Bytes
-from wirekafka.tests.log.faults import Crash, FaultyStorage
+from wirekafka.testing.faulty_storage import Crash, FaultyStorage
 from wirekafka.tests.log.logs import (
     NOW_MS,
     World,

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from wirekafka.log.log import Log
-from wirekafka.tests.log.faults import Crash, FaultyStorage
+from wirekafka.testing.faulty_storage import Crash, FaultyStorage
 from wirekafka.tests.log.logs import (
     NOW_MS,
     World,

@@ -17,7 +17,7 @@ from wirekafka.log.log import Log
 from wirekafka.log.manager import LogManager
 from wirekafka.log.storage import FileRegion
 from wirekafka.names import TopicPartition
-from wirekafka.tests.log.faults import FaultyStorage
+from wirekafka.testing.faulty_storage import FaultyStorage
 from wirekafka.tests.log.logs import NOW_MS, all_records, append, fill, idempotent
 from wirekafka.tests.waiting import until
 

@@ -21,7 +21,7 @@ from wirekafka.log.manager import LogManager
 from wirekafka.log.moves import Move
 from wirekafka.log.storage import Storage
 from wirekafka.names import TopicPartition
-from wirekafka.tests.log.faults import Crash, FaultyStorage, LostDirectoryStorage
+from wirekafka.testing.faulty_storage import Crash, FaultyStorage, LostDirectoryStorage
 from wirekafka.tests.log.logs import (
     NOW_MS,
     all_records,

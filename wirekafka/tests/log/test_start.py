@@ -10,7 +10,7 @@ import trio
 from wirekafka.clock import Clock
 from wirekafka.config import BrokerConfig
 from wirekafka.log.manager import LogManager
-from wirekafka.tests.log.faults import LostDirectoryStorage
+from wirekafka.testing.faulty_storage import LostDirectoryStorage
 from wirekafka.tests.log.logs import NOW_MS, World, all_records, fill
 
 SEGMENT_BYTES = 1 << 30

@@ -16,7 +16,7 @@ from wirekafka.log.manager import LogManager
 from wirekafka.log.transaction_index import AbortedTransaction
 from wirekafka.metadata.topics import Topics
 from wirekafka.replication.partition import Partition
-from wirekafka.tests.log.disk import Fate, Image, Link, RememberingStorage
+from wirekafka.testing.remembering_storage import Fate, Image, Link, RememberingStorage
 from wirekafka.tests.log.logs import NOW_MS, transactional
 from wirekafka.tests.log.test_crashes import (
     Life,

@@ -16,8 +16,8 @@ import pytest
 
 from wirekafka.log.log import Log
 from wirekafka.log.transaction_index import AbortedTransaction
+from wirekafka.testing.faulty_storage import Crash, FaultyStorage
 from wirekafka.tests.log import logs
-from wirekafka.tests.log.faults import Crash, FaultyStorage
 from wirekafka.tests.log.logs import append, batch, close, config_with, end_transaction, read, transactional
 from wirekafka.wire.batch import BatchHeader, iterate_records
 from wirekafka.wire.control import end_marker_of

@@ -20,8 +20,8 @@ from wirekafka.log.compaction.cleaner import Dirt, ThreadPace, measure_dirt
 from wirekafka.log.log import Log
 from wirekafka.log.manager import LogManager
 from wirekafka.names import TopicPartition
+from wirekafka.testing.faulty_storage import FaultyStorage
 from wirekafka.tests.log.compaction.test_compaction import content, put
-from wirekafka.tests.log.faults import FaultyStorage
 from wirekafka.tests.log.logs import NOW_MS, World, append, config_with, end_transaction, transactional
 from wirekafka.tests.log.test_manager import NAME, Setting, found
 from wirekafka.tests.waiting import until

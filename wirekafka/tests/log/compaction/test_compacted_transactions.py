@@ -11,8 +11,8 @@ from wirekafka.log.log import Log
 from wirekafka.log.segment_files import CLEANED_SUFFIX
 from wirekafka.log.transaction_index import SUFFIX
 from wirekafka.log.validation import Origin
+from wirekafka.testing.faulty_storage import Crash, FaultyStorage
 from wirekafka.tests.log.compaction.test_compaction import COMPACT, compact, put
-from wirekafka.tests.log.faults import Crash, FaultyStorage
 from wirekafka.tests.log.logs import NOW_MS, World, check_indexes, close, end_transaction
 from wirekafka.wire.batch import BatchHeader, Record, build_batch, check_crc, iterate_records
 from wirekafka.wire.control import read_end_marker

@@ -11,7 +11,7 @@ from wirekafka.log.compaction.cleaner import last_records_of
 from wirekafka.log.compaction.passes import Compaction, RecordFilter, Totals
 from wirekafka.log.log import Log
 from wirekafka.log.segment_files import SWAP_SUFFIX
-from wirekafka.tests.log.faults import Crash, FaultyStorage
+from wirekafka.testing.faulty_storage import Crash, FaultyStorage
 from wirekafka.tests.log.logs import NOW_MS, World, all_records, append, check_indexes, close, config_with, read
 from wirekafka.wire.batch import Record, TimestampType, build_batch, check_crc, iterate_records, read_batch_header
 from wirekafka.wire.compression import Compression

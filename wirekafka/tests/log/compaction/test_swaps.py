@@ -10,8 +10,8 @@ import pytest
 
 from wirekafka.errors import KafkaError
 from wirekafka.log.log import Log
+from wirekafka.testing.faulty_storage import FaultyStorage
 from wirekafka.tests.log.compaction.test_compaction import compact, content, put
-from wirekafka.tests.log.faults import FaultyStorage
 from wirekafka.tests.log.logs import World, config_with
 
 COMPACT = config_with(cleanup_policy=frozenset({"compact"}), file_delete_delay_ms=0)

@@ -70,6 +70,7 @@ class Link:
     former: tuple[Directory, str] | None = None
 
     def names(self) -> list[tuple[Directory, str]]:
+        """Returns the names whose meaning the change touches."""
         return [(self.folder, self.name), *([self.former] if self.former else [])]
 
 
@@ -113,6 +114,7 @@ class RememberingStorage(Storage):
         self.operations.append(Link(folder, name, target, place))
 
     def open(self, path: str, *, create: bool = False) -> int:
+        """As `Storage.open`, and remembered."""
         folder, name = self._folder_of(path)
         fd = super().open(path, create=create)
         if name not in folder.entries:
@@ -123,22 +125,27 @@ class RememberingStorage(Storage):
         return fd
 
     def close(self, fd: int) -> None:
+        """As `Storage.close`, and remembered."""
         del self._files[fd]
         super().close(fd)
 
     def write(self, fd: int, data: Bytes, position: int) -> None:
+        """As `Storage.write`, and remembered."""
         super().write(fd, data, position)
         self.operations.append(Write(self._files[fd], position, bytes(data)))
 
     def truncate(self, fd: int, size: int) -> None:
+        """As `Storage.truncate`, and remembered."""
         super().truncate(fd, size)
         self.operations.append(Write(self._files[fd], size, None))
 
     def preallocate(self, fd: int, size: int) -> None:
+        """As `Storage.preallocate`, and remembered."""
         super().preallocate(fd, size)
         self.operations.append(Write(self._files[fd], size, None))
 
     def sync(self, fd: int) -> None:
+        """As `Storage.sync`, and remembered."""
         began_at = len(self.operations)
         target = self._files[fd]
         self._wait()
@@ -148,16 +155,19 @@ class RememberingStorage(Storage):
         """What others do while a sync waits for the disk; nothing, unless a test says so."""
 
     def rename(self, path: str, new_path: str) -> None:
+        """As `Storage.rename`, and remembered."""
         super().rename(path, new_path)
         self._link(new_path, None, path)
 
     def remove(self, path: str) -> None:
+        """As `Storage.remove`, and remembered."""
         folder, name = self._folder_of(path)
         super().remove(path)
         if name in folder.entries:
             self._link(path, None)
 
     def make_folder(self, path: str) -> None:
+        """As `Storage.make_folder`, and remembered."""
         super().make_folder(path)
         if path != self._root:
             folder, name = self._folder_of(path)
@@ -165,10 +175,12 @@ class RememberingStorage(Storage):
                 self._link(path, Directory())
 
     def remove_folder(self, path: str) -> None:
+        """As `Storage.remove_folder`, and remembered."""
         super().remove_folder(path)
         self._link(path, None)
 
     def sync_folder(self, path: str) -> None:
+        """As `Storage.sync_folder`, and remembered."""
         folder = self._top
         if path != self._root:
             above, name = self._folder_of(path)
@@ -260,6 +272,7 @@ class Image:
         self._contents: dict[File, bytearray] = {}
 
     def write(self, write: Write) -> None:
+        """Makes a write that the crash has spared."""
         content = self._contents.setdefault(write.file, bytearray())
         if write.data is None:
             del content[write.position :]
@@ -269,6 +282,7 @@ class Image:
             content[write.position : write.position + len(write.data)] = write.data
 
     def link(self, link: Link) -> None:
+        """Makes a change of names that the crash has spared."""
         if link.former is not None:
             self._entries.setdefault(link.former[0], {}).pop(link.former[1], None)
         entries = self._entries.setdefault(link.folder, {})

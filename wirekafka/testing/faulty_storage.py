@@ -36,6 +36,7 @@ class FaultyStorage(Storage):
 
     @property
     def is_dead(self) -> bool:
+        """The crash has happened: every further call raises `Crash`."""
         return self.crash_at is not None and self.calls >= self.crash_at
 
     def _change(self) -> None:
@@ -48,11 +49,13 @@ class FaultyStorage(Storage):
             raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     def open(self, path: str, *, create: bool = False) -> int:
+        """As `Storage.open`, unless a fault is due."""
         if create:
             self._change()
         return super().open(path, create=create)
 
     def write(self, fd: int, data: Bytes, position: int) -> None:
+        """As `Storage.write`, unless a fault is due."""
         try:
             self._change()
         except Crash:
@@ -73,6 +76,7 @@ class FaultyStorage(Storage):
         super().write(fd, data, position)
 
     def truncate(self, fd: int, size: int) -> None:
+        """As `Storage.truncate`, unless a fault is due."""
         self._change()
         super().truncate(fd, size)
         inode = os.fstat(fd).st_ino
@@ -80,18 +84,22 @@ class FaultyStorage(Storage):
             self.unsynced[inode] = min(self.unsynced[inode], size)
 
     def sync(self, fd: int) -> None:
+        """As `Storage.sync`, unless a fault is due."""
         self._change()
         self.unsynced.pop(os.fstat(fd).st_ino, None)
 
     def rename(self, path: str, new_path: str) -> None:
+        """As `Storage.rename`, unless a fault is due."""
         self._change()
         super().rename(path, new_path)
 
     def remove(self, path: str) -> None:
+        """As `Storage.remove`, unless a fault is due."""
         self._change()
         super().remove(path)
 
     def sync_folder(self, path: str) -> None:
+        """As `Storage.sync_folder`, unless a fault is due."""
         self._change()
 
     def lose_power(self, path: str) -> None:
@@ -122,14 +130,17 @@ class LostDirectoryStorage(Storage):
             raise OSError(self.error_number, os.strerror(self.error_number))
 
     def open(self, path: str, *, create: bool = False) -> int:
+        """As `Storage.open`, outside the lost directory."""
         self._check(path)
         return super().open(path, create=create)
 
     def write(self, fd: int, data: Bytes, position: int) -> None:
+        """As `Storage.write`, outside the lost directory."""
         self._check(_path_of(fd))
         super().write(fd, data, position)
 
     def read(self, fd: int, size: int, position: int) -> bytes:
+        """As `Storage.read`, outside the lost directory."""
         path = _path_of(fd)
         self._check(path)
         data = super().read(fd, size, position)
@@ -137,27 +148,33 @@ class LostDirectoryStorage(Storage):
         return data
 
     def sync(self, fd: int) -> None:
+        """As `Storage.sync`, outside the lost directory."""
         self._check(_path_of(fd))
         super().sync(fd)
 
     def truncate(self, fd: int, size: int) -> None:
+        """As `Storage.truncate`, outside the lost directory."""
         self._check(_path_of(fd))
         super().truncate(fd, size)
 
     def rename(self, path: str, new_path: str) -> None:
+        """As `Storage.rename`, outside the lost directory."""
         self._check(path)
         self._check(new_path)
         super().rename(path, new_path)
 
     def make_folder(self, path: str) -> None:
+        """As `Storage.make_folder`, outside the lost directory."""
         self._check(path)
         super().make_folder(path)
 
     def sync_folder(self, path: str) -> None:
+        """As `Storage.sync_folder`, outside the lost directory."""
         self._check(path)
         super().sync_folder(path)
 
     def folders(self, path: str) -> list[str]:
+        """As `Storage.folders`, outside the lost directory."""
         self._check(path)
         return super().folders(path)
 
