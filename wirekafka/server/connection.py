@@ -26,6 +26,8 @@ from __future__ import annotations
 import struct
 from collections import deque
 from collections.abc import Callable
+from math import inf
+from time import perf_counter
 from typing import Any, Protocol
 
 import structlog
@@ -249,14 +251,18 @@ class Connection:
         self._end += count
         self.quiet_sweeps = 0
 
-    def handle_frames(self) -> None:
-        """Handles complete frames, until one must wait, or the turn ends."""
+    def handle_frames(self, until: float = inf) -> None:
+        """Handles complete frames, until one must wait, or the turn ends.
+
+        Args:
+            until: when the turn ends, by `time.perf_counter`; the first frame is handled in any case.
+        """
         if self.is_blocked:
             return
         own = self._buffer
         buffer = self._buffers.shared if own is None else own
         try:
-            self._handle_frames_of(buffer)
+            self._handle_frames_of(buffer, until)
         except ProtocolError as error:
             if not self._replies:
                 self._refuse(error)
@@ -273,7 +279,7 @@ class Connection:
             self._expects_large = self._end > SHARED_BYTES
             self._release_buffer()
 
-    def _handle_frames_of(self, buffer: memoryview) -> None:
+    def _handle_frames_of(self, buffer: memoryview, until: float) -> None:
         handle, now_ms = self._dispatcher.handle, self._dispatcher.now_ms()
         client, output, end, replies = self.client, self.output, self._end, self._replies
         self.has_frames = False
@@ -290,7 +296,9 @@ class Connection:
             if stop > end:
                 self._frame_end = stop
                 break
-            if frame_count == FRAMES_PER_TURN or produced_bytes > OUTPUT_PER_TURN_BYTES:
+            if frame_count and (
+                frame_count == FRAMES_PER_TURN or produced_bytes > OUTPUT_PER_TURN_BYTES or perf_counter() > until
+            ):
                 self.has_frames = True
                 break
             if replies and self._must_wait(buffer[pos + 4 : pos + 6]):

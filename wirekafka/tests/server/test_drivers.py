@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import structlog
@@ -16,9 +17,9 @@ from wirekafka.errors import ProtocolError
 from wirekafka.faults import forget_logged
 from wirekafka.log.storage import FileHandle, FileRegion
 from wirekafka.pending import Pending
-from wirekafka.server import drivers
+from wirekafka.server import connection, drivers
 from wirekafka.server.connection import FRAMES_PER_TURN, SHARED_BYTES
-from wirekafka.server.drivers import SEND_PER_TURN_BYTES, SENDFILE_BYTES
+from wirekafka.server.drivers import SEND_PER_TURN_BYTES, SENDFILE_BYTES, EpollDriver
 from wirekafka.tests.server.driver_bench import Bench, bench, is_at_end, leave_waiting, receive, run
 from wirekafka.tests.server.frames import frame, produce
 
@@ -446,3 +447,114 @@ def test_epoll_driver_goes_on_if_the_end_of_a_connection_cannot_be_told() -> Non
             assert await receive(other, 16) == frame(b"STILL ALIVE?")
 
     trio.run(main)
+
+
+class Clock:
+    """A clock that both the driver and its connections go by; handlers move it, and a look at it by a microsecond."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 0.0
+        monkeypatch.setattr(drivers, "time", SimpleNamespace(perf_counter=self._look))
+        monkeypatch.setattr(connection, "perf_counter", self._look)
+
+    def _look(self) -> float:
+        self.now += 1e-6
+        return self.now
+
+    def slow(self, payload: bytes) -> bytes:
+        """The answer to a frame; a greedy one takes 3 ms, another one nothing."""
+        if payload.startswith(b"greedy"):
+            self.now += 0.003
+        return frame(payload.upper())
+
+
+@pytest.mark.parametrize("count", [1, 64])
+def test_epoll_greedy_connections_let_a_polite_one_pass_after_one_turn(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+    clock = Clock(monkeypatch)
+
+    async def test(bench: Bench) -> None:
+        bench.dispatcher.answer = clock.slow
+        handled = bench.dispatcher.frames
+        greedy = [await bench.connect() for _ in range(count)]
+        polite = await bench.connect()
+        for stream in greedy:
+            await stream.send_all(frame(b"greedy request") * (6400 // count))
+        await bench.until(lambda: len(handled) >= 3 * count)  # all of them are known to be greedy
+        for _ in range(20):
+            clock.now += 0.001
+            begun, before = clock.now, len(handled)
+            await polite.send_all(frame(b"polite request"))
+            assert await receive(polite, 18) == frame(b"POLITE REQUEST")
+            assert clock.now - begun <= 0.02
+            assert len(handled) > before, "the greedy ones are served as well"
+        assert len(handled) < 6400, "they were greedy all the time"
+
+    run("epoll", test)
+
+
+def test_epoll_greedy_connections_are_served_while_others_are_never_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(monkeypatch)
+
+    async def test(bench: Bench) -> None:
+        bench.dispatcher.answer = clock.slow
+        greedy = await bench.connect()
+        await greedy.send_all(frame(b"greedy request") * 200)
+        await bench.until(lambda: len(bench.dispatcher.frames) >= 10)
+        polite = [await bench.connect() for _ in range(3)]
+        for _ in range(200):
+            for stream in polite:
+                await stream.send_all(frame(b"polite request"))
+            for stream in polite:
+                await receive(stream, 18)
+        assert bench.dispatcher.frames.count(b"greedy request") == 200
+
+    run("epoll", test)
+
+
+def test_epoll_connection_is_greedy_for_a_multiple_of_the_time_that_it_took(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(monkeypatch)
+
+    async def test(bench: Bench) -> None:
+        assert bench.epoll is not None
+        bench.dispatcher.answer = clock.slow
+        stream = await bench.connect()
+        [link] = bench.epoll._links.values()
+        await stream.send_all(frame(b"polite request"))
+        await receive(stream, 18)
+        assert link.greedy_until == 0
+        await stream.send_all(frame(b"greedy request"))
+        await receive(stream, 18)
+        assert link.greedy_until == pytest.approx(clock.now + 0.003 * drivers.GREEDY_FACTOR, abs=0.01)
+        bench.dispatcher.answer = lambda payload: setattr(clock, "now", clock.now + 60) or frame(payload)
+        await stream.send_all(frame(b"the worst request"))
+        await receive(stream, 21)
+        assert link.greedy_until == pytest.approx(clock.now + drivers.MOST_GREEDY_SECONDS, abs=0.01)
+
+    run("epoll", test)
+
+
+def test_epoll_frames_of_a_connection_end_with_its_share_of_the_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(monkeypatch)
+    handled: list[int] = []
+
+    async def test(bench: Bench) -> None:
+        def answer(payload: bytes) -> bytes:
+            clock.now += 0.0008
+            return frame(payload.upper())
+
+        bench.dispatcher.answer = answer
+        turn = EpollDriver._turn
+
+        def count(driver: EpollDriver, events: list[tuple[int, int]]) -> None:
+            before = len(bench.dispatcher.frames)
+            turn(driver, events)
+            handled.append(len(bench.dispatcher.frames) - before)
+
+        monkeypatch.setattr(EpollDriver, "_turn", count)
+        stream = await bench.connect()
+        await stream.send_all(frame(b"some request") * 12)
+        await receive(stream, 16 * 12)
+
+    run("epoll", test)
+    assert max(handled) == 3, "2 ms are over during the third"
+    assert sum(handled) == 12
