@@ -17,7 +17,7 @@ from wirekafka.log.log import Log
 from wirekafka.log.positions import BadBatchError
 from wirekafka.log.soundness import has_sound_batch, sound_batches
 from wirekafka.log.storage import HandlePool, Storage
-from wirekafka.tests.log.faults import FaultyStorage
+from wirekafka.testing.faulty_storage import FaultyStorage
 from wirekafka.tests.log.logs import World, all_records, append, batch, close, config_with, fill
 
 
