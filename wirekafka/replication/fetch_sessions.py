@@ -22,14 +22,11 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.replication.partition import Partition
 from wirekafka.replication.purgatory import DelayedFetch
-
-if TYPE_CHECKING:
-    from wirekafka.metadata.topics import Topics
 
 NO_SESSION_ID = 0
 INITIAL_EPOCH = 0
@@ -38,6 +35,49 @@ MAX_EPOCH = 0x7FFFFFFF
 EVICTION_MS = 120_000
 """How long a session is safe from a larger one, and after how much idleness it is stale
 (MIN_INCREMENTAL_FETCH_SESSION_EVICTION_MS)."""
+
+
+MAX_HELD_PARTITIONS = 1 << 18
+"""How many partitions all sessions and waiting fetches may name together; each takes about 0.5 KiB. Apache Kafka bounds only the
+number of sessions."""
+
+
+class HeldPartitions:
+    """How much memory sessions and waiting fetches take, counted in the partitions that they name.
+
+    Attributes:
+        limit: the most that may be held.
+        count: how many are held.
+    """
+
+    __slots__ = ("count", "limit")
+
+    def __init__(self, limit: int = MAX_HELD_PARTITIONS) -> None:
+        self.limit = limit
+        self.count = 0
+
+    def fits(self, partition_count: int) -> bool:
+        """Whether so many more partitions are within the limit."""
+        return self.count + partition_count <= self.limit
+
+    def take(self, partition_count: int) -> None:
+        """Counts partitions that are held from now on."""
+        self.count += partition_count
+
+    def give_back(self, partition_count: int) -> None:
+        """Counts partitions that are not held any more."""
+        self.count -= partition_count
+        assert self.count >= 0, "more partitions were given back than taken"
+
+
+class PartitionTable(Protocol):
+    """The topics of this broker, as sessions look partitions up in them."""
+
+    def find(self, name: str) -> object:
+        """Returns the topic with this name, None if there is none."""
+
+    def find_partition(self, topic: str | bytes, index: int) -> Partition:
+        """Returns a partition by its topic's name or id, or raises UNKNOWN_TOPIC_OR_PARTITION or UNKNOWN_TOPIC_ID."""
 
 
 class Asked(Protocol):
@@ -76,7 +116,7 @@ class SessionPartition:
         self.sent_high_watermark = -1
         self.sent_log_start_offset = -1
 
-    def locate(self, topics: Topics) -> Partition:
+    def locate(self, topics: PartitionTable) -> Partition:
         """The partition itself; looks it up unless it was found before and is still there.
 
         Raises:
@@ -169,10 +209,11 @@ class FetchSession:
         waiting: the fetch of this session that waits, if one does.
     """
 
-    __slots__ = ("created_ms", "dirty", "epoch", "last_used_ms", "partitions", "session_id", "uses_topic_ids", "waiting")
+    __slots__ = ("created_ms", "dirty", "epoch", "held", "last_used_ms", "partitions", "session_id", "uses_topic_ids", "waiting")
 
-    def __init__(self, session_id: int, *, uses_topic_ids: bool, now_ms: int) -> None:
+    def __init__(self, session_id: int, held: HeldPartitions, *, uses_topic_ids: bool, now_ms: int) -> None:
         self.session_id = session_id
+        self.held = held
         self.uses_topic_ids = uses_topic_ids
         self.created_ms = now_ms
         self.last_used_ms = now_ms
@@ -187,6 +228,7 @@ class FetchSession:
         entry = self.partitions.get(key)
         if entry is None:
             entry = self.partitions[key] = SessionPartition(self, topic, topic_id, asked)
+            self.held.take(1)
         else:
             entry.asked = asked
         self.dirty[entry] = None
@@ -198,6 +240,7 @@ class FetchSession:
         for index in indexes:
             entry = self.partitions.pop((name, index), None)
             if entry is not None:
+                self.held.give_back(1)
                 entry.detach()
                 self.dirty.pop(entry, None)
 
@@ -223,6 +266,7 @@ class FetchSession:
             self.waiting.finish()
         for entry in self.partitions.values():
             entry.detach()
+        self.held.give_back(len(self.partitions))
         self.partitions = {}
         self.dirty = {}
 
@@ -233,10 +277,17 @@ class FetchSessions:
     Args:
         slot_count: how many there may be (`max.incremental.fetch.session.cache.slots`); 0 means no sessions at all.
         random_id: a random number from 1 to its argument.
+        held: counts the partitions of sessions and waiting fetches.
     """
 
-    def __init__(self, slot_count: int, random_id: Callable[[int], int] = lambda most: random.randint(1, most)) -> None:
+    def __init__(
+        self,
+        slot_count: int,
+        random_id: Callable[[int], int] = lambda most: random.randint(1, most),
+        held: HeldPartitions | None = None,
+    ) -> None:
         self.slot_count = slot_count
+        self.held = held or HeldPartitions()
         self._random_id = random_id
         self._sessions: dict[int, FetchSession] = {}
 
@@ -251,13 +302,13 @@ class FetchSessions:
         return self._sessions.get(session_id)
 
     def create(self, partition_count: int, *, uses_topic_ids: bool, now_ms: int) -> FetchSession | None:
-        """A new session, in the place of a less valuable one if need be; None if all are worth more."""
-        if not self._has_room_for(partition_count, now_ms):
+        """Returns a new session; None if there is no room for it and no session that it may replace."""
+        if not self._make_room(partition_count, now_ms):
             return None
         session_id = self._random_id(MAX_EPOCH)
         while session_id in self._sessions:
             session_id = self._random_id(MAX_EPOCH)
-        session = self._sessions[session_id] = FetchSession(session_id, uses_topic_ids=uses_topic_ids, now_ms=now_ms)
+        session = self._sessions[session_id] = FetchSession(session_id, self.held, uses_topic_ids=uses_topic_ids, now_ms=now_ms)
         return session
 
     def touch(self, session: FetchSession, now_ms: int) -> None:
@@ -271,25 +322,30 @@ class FetchSessions:
         if session is not None:
             session.close()
 
-    def _has_room_for(self, partition_count: int, now_ms: int) -> bool:
-        """Whether a new session finds a place; evicts one for it if that is allowed.
+    def _make_room(self, partition_count: int, now_ms: int) -> bool:
+        """Evicts sessions until a new one with so many partitions has a slot and fits; returns whether it does.
 
         A session may be evicted if it has been idle for EVICTION_MS, the one idle for longest first; or else the smallest
-        of those that are as old as that, if the new one is larger. (A scan over all slots, and only when all are in use.)
+        of those that are as old as that, if the new one is larger. (A scan over all slots, and only when there is no room.)
 
         Source: FetchSessionCacheShard.tryEvict.
         """
-        if len(self._sessions) < self.slot_count:
-            return True
-        if not self._sessions:
+        if partition_count > self.held.limit:
             return False
-        oldest = next(iter(self._sessions.values()))
-        if now_ms - oldest.last_used_ms > EVICTION_MS:
-            self.remove(oldest.session_id)
-            return True
-        evictable = (session for session in self if now_ms - session.created_ms > EVICTION_MS)
-        smallest = min(evictable, key=lambda session: (len(session.partitions), session.session_id), default=None)
-        if smallest is None or partition_count <= len(smallest.partitions):
-            return False
-        self.remove(smallest.session_id)
+        while len(self._sessions) >= self.slot_count or not self.held.fits(partition_count):
+            evictable = self._find_evictable(partition_count, now_ms)
+            if evictable is None:
+                return False
+            self.remove(evictable.session_id)
         return True
+
+    def _find_evictable(self, partition_count: int, now_ms: int) -> FetchSession | None:
+        """Returns the session that a new one with so many partitions may replace; None if there is none."""
+        oldest = next(iter(self._sessions.values()), None)
+        if oldest is not None and now_ms - oldest.last_used_ms > EVICTION_MS:
+            return oldest
+        old = (session for session in self if now_ms - session.created_ms > EVICTION_MS)
+        smallest = min(old, key=lambda session: (len(session.partitions), session.session_id), default=None)
+        if smallest is None or partition_count <= len(smallest.partitions):
+            return None
+        return smallest

@@ -118,12 +118,23 @@ class DelayedFetch:
         counted_bytes: what the first read found, by partition; partitions where it found nothing are left out.
         only_stable: bytes count once they are before the last stable offset.
         answer: reads again and makes the response; it never raises.
+        on_end: called once when the fetch waits no more, answered or abandoned.
 
     Attributes:
         pending: the reply.
     """
 
-    __slots__ = ("_answer", "_counted_bytes", "_limits", "_missing_bytes", "_only_stable", "_purgatory", "_timer", "pending")
+    __slots__ = (
+        "_answer",
+        "_counted_bytes",
+        "_limits",
+        "_missing_bytes",
+        "_on_end",
+        "_only_stable",
+        "_purgatory",
+        "_timer",
+        "pending",
+    )
 
     def __init__(
         self,
@@ -134,6 +145,7 @@ class DelayedFetch:
         counted_bytes: dict[Partition, int],
         answer: Callable[[], Any],
         only_stable: bool = False,
+        on_end: Callable[[], object] = lambda: None,
     ) -> None:
         self._purgatory = purgatory
         self._missing_bytes = missing_bytes
@@ -141,6 +153,7 @@ class DelayedFetch:
         self._only_stable = only_stable
         self._limits: dict[Partition, int] = {}
         self._answer = answer
+        self._on_end = on_end
         self._timer = purgatory.clock.call_later(max_wait_ms, self.finish)
         self.pending: Pending[Any] = Pending(on_abandon=self._let_go)
 
@@ -177,6 +190,7 @@ class DelayedFetch:
 
     def _let_go(self) -> None:
         self._timer.cancel()
+        self._on_end()
         for partition in self._limits:
             partition.watchers.pop(self, None)
         self._limits = {}

@@ -89,8 +89,12 @@ class FetchPass:
         """Whether the fetch is answered at once."""
         return self.must_answer or self._sum_bytes >= self.min_bytes or self._call.request.max_wait_ms <= 0
 
-    def delay(self, answer: Callable[[], FetchResponse]) -> DelayedFetch:
-        """The fetch that waits for what this reading did not find."""
+    def delay(self, answer: Callable[[], FetchResponse], on_end: Callable[[], object] = lambda: None) -> DelayedFetch:
+        """Returns the fetch that waits for what this pass did not find.
+
+        Args:
+            on_end: called once when the fetch waits no more, answered or abandoned.
+        """
 
         def answer_whatever_happens() -> FetchResponse:
             try:
@@ -106,6 +110,7 @@ class FetchPass:
             counted_bytes=self.found_bytes,
             answer=answer_whatever_happens,
             only_stable=self.only_stable,
+            on_end=on_end,
         )
 
     def read(self, partition: Partition, asked: Asked) -> PartitionData:

@@ -40,7 +40,14 @@ from wirekafka.api.registry import Call, serves
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.metadata.operations import Operation, Resource
 from wirekafka.pending import Pending
-from wirekafka.replication.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION_ID, FetchSession, SessionPartition
+from wirekafka.replication.fetch_sessions import (
+    FINAL_EPOCH,
+    INITIAL_EPOCH,
+    NO_SESSION_ID,
+    FetchSession,
+    HeldPartitions,
+    SessionPartition,
+)
 
 if TYPE_CHECKING:
     from wirekafka.broker import Broker
@@ -71,7 +78,12 @@ def _fetch_all(broker: Broker, call: Call[FetchRequest]) -> FetchResponse | Pend
         again = FetchPass(broker, call)
         return _full_answer(broker, call, _read_all(broker, call, again), again)
 
-    delayed = reading.delay(answer)
+    held, count = broker.fetch_sessions.held, sum(len(topic.partitions) for topic in request.topics)
+    if not held.fits(count):
+        # The client asks again: it is told that there is nothing yet, as after its wait.
+        return _full_answer(broker, call, responses, reading)
+    held.take(count)
+    delayed = reading.delay(answer, on_end=lambda: held.give_back(count))
     for partition, asked in reading.watched:
         delayed.watch(partition, asked.partition_max_bytes)
     return delayed.pending
@@ -132,6 +144,9 @@ def _fetch_news(broker: Broker, call: Call[FetchRequest]) -> FetchResponse | Pen
         return FetchResponse(error_code=ErrorCode.INVALID_FETCH_SESSION_EPOCH)
     if session.uses_topic_ids != (call.version >= FIRST_VERSION_WITH_TOPIC_IDS):
         return FetchResponse(error_code=ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
+    if request.topics and not _fits(sessions.held, session, request):
+        sessions.remove(session.session_id)
+        return FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
     for topic in request.topics:
         for asked in topic.partitions:
             session.put(topic.topic, topic.topic_id, asked)
@@ -143,6 +158,15 @@ def _fetch_news(broker: Broker, call: Call[FetchRequest]) -> FetchResponse | Pen
     sessions.touch(session, call.now_ms)
     session.advance_epoch()
     return _read_session(broker, call, session)
+
+
+def _fits(held: HeldPartitions, session: FetchSession, request: FetchRequest) -> bool:
+    """Whether the partitions that the request adds to the session are within what sessions may hold together."""
+    if held.fits(sum(len(topic.partitions) for topic in request.topics)):
+        return True
+    names = ((topic.topic_id if session.uses_topic_ids else topic.topic, topic.partitions) for topic in request.topics)
+    new = {(name, asked.partition) for name, partitions in names for asked in partitions} - session.partitions.keys()
+    return held.fits(len(new))
 
 
 def _read_session(broker: Broker, call: Call[FetchRequest], session: FetchSession) -> FetchResponse | Pending[Any]:

@@ -9,6 +9,7 @@ import pytest
 from wirekafka.api.fetch.messages import FetchPartition, FetchRequest, ForgottenTopic
 from wirekafka.errors import ErrorCode
 from wirekafka.pending import Pending
+from wirekafka.replication.fetch_sessions import HeldPartitions
 from wirekafka.tests.api.data_plane import Caller, batch, run, wait_for
 from wirekafka.tests.api.fetching import MIB, append, at, partitions_of, request_of, values
 
@@ -269,5 +270,53 @@ def test_session_under_random_use_loses_no_record_and_never_waits_beside_one(tmp
         for index in range(6):
             data = partitions_of(caller.ask(request_of(caller, at(0, index)), 12))[index]
             assert values(data)[: reader.offsets[index]] == reader.consumed[index]
+
+    run(body, tmp_path)
+
+
+def limit_held_partitions(caller: Caller, limit: int) -> HeldPartitions:
+    caller.broker.fetch_sessions.held = HeldPartitions(limit)
+    return caller.broker.fetch_sessions.held
+
+
+def test_session_that_grows_beyond_what_sessions_may_hold_is_closed(tmp_path: Path) -> None:
+    async def body(caller: Caller) -> None:
+        caller.broker.topics.create("flights", 4)
+        held = limit_held_partitions(caller, 3)
+        session = Session(caller, at(0, 0), at(0, 1))
+        assert session.fetch(at(0, 0), at(0, 1), at(0, 2)).error_code == 0
+        assert held.count == 3
+        assert session.fetch(at(0, 3)).error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+        assert held.count == 0
+
+    run(body, tmp_path)
+
+
+def test_session_of_partitions_that_do_not_exist_is_counted_as_any_other(tmp_path: Path) -> None:
+    async def body(caller: Caller) -> None:
+        held = limit_held_partitions(caller, 3)
+        first = Session(caller, *(at(0, index) for index in range(3)), topic="unknown")
+        assert first.session_id > 0
+        assert held.count == 3
+        assert Session(caller, at(0, 0), topic="unknown").session_id == 0
+
+    run(body, tmp_path)
+
+
+def test_fetch_that_waits_is_counted_until_it_is_answered_or_abandoned(tmp_path: Path) -> None:
+    async def body(caller: Caller) -> None:
+        caller.broker.topics.create("flights", 3)
+        held = limit_held_partitions(caller, 3)
+        waiting = caller.ask(request_of(caller, at(0, 0), at(0, 1), max_wait_ms=1000, session_epoch=-1), 12)
+        assert isinstance(waiting, Pending)
+        assert held.count == 2
+        at_once = caller.ask(request_of(caller, at(0, 0), at(0, 2), max_wait_ms=1000, session_epoch=-1), 12)
+        assert not isinstance(at_once, Pending)
+        append(caller, batch(b"a"))
+        assert held.count == 0
+        again = caller.ask(request_of(caller, at(1, 0), max_wait_ms=1000, session_epoch=-1), 12)
+        assert held.count == 1
+        again.abandon()
+        assert held.count == 0
 
     run(body, tmp_path)

@@ -10,7 +10,14 @@ import trio
 
 from wirekafka.clock import Clock
 from wirekafka.errors import ErrorCode, KafkaError
-from wirekafka.replication.fetch_sessions import EVICTION_MS, MAX_EPOCH, FetchSession, FetchSessions, SessionPartition
+from wirekafka.replication.fetch_sessions import (
+    EVICTION_MS,
+    MAX_EPOCH,
+    FetchSession,
+    FetchSessions,
+    HeldPartitions,
+    SessionPartition,
+)
 from wirekafka.replication.purgatory import DelayedFetch, Purgatory
 from wirekafka.tests.replication.memory_log import append, make_partition
 
@@ -97,14 +104,14 @@ def test_session_partition_that_is_dirty_is_watched_only_while_a_fetch_waits() -
 
 
 def test_session_partition_that_gave_records_goes_to_the_end() -> None:
-    session = FetchSession(1, uses_topic_ids=False, now_ms=0)
+    session = FetchSession(1, HeldPartitions(), uses_topic_ids=False, now_ms=0)
     first, second = (session.put("flights", bytes(16), Asked(partition=index)) for index in range(2))
     first.told(10, 0, high_watermark=5, log_start_offset=0)
     assert list(session.dirty) == [second, first]
 
 
 def test_session_partition_that_a_limit_left_out_stays_dirty_and_in_place() -> None:
-    session = FetchSession(1, uses_topic_ids=False, now_ms=0)
+    session = FetchSession(1, HeldPartitions(), uses_topic_ids=False, now_ms=0)
     first, second = (session.put("flights", bytes(16), Asked(partition=index)) for index in range(2))
     first.told(0, 0, high_watermark=5, log_start_offset=0)
     assert not first.settle(0, 0, high_watermark=5, log_start_offset=0)
@@ -144,7 +151,7 @@ def test_session_partition_of_a_topic_created_anew_is_inconsistent_by_id_and_fou
 
 
 def test_session_partition_of_an_id_never_seen_is_unknown() -> None:
-    session = FetchSession(1, uses_topic_ids=True, now_ms=0)
+    session = FetchSession(1, HeldPartitions(), uses_topic_ids=True, now_ms=0)
     entry = session.put("", b"3" * 16, Asked())
     with pytest.raises(KafkaError) as error:
         entry.locate(cast(Any, Topics(make_topic())))
@@ -162,7 +169,7 @@ def test_session_forget_lets_go_of_the_partition() -> None:
 
 
 def test_session_epoch_after_the_largest_is_one() -> None:
-    session = FetchSession(1, uses_topic_ids=False, now_ms=0)
+    session = FetchSession(1, HeldPartitions(), uses_topic_ids=False, now_ms=0)
     assert session.epoch == 1
     session.epoch = MAX_EPOCH
     session.advance_epoch()
@@ -220,3 +227,51 @@ def test_sessions_full_evicts_the_smallest_for_a_larger_one_only() -> None:
 
 def test_sessions_without_slots_creates_none() -> None:
     assert make_sessions(0).create(1, uses_topic_ids=False, now_ms=0) is None
+
+
+def limited_sessions(limit: int) -> FetchSessions:
+    numbers = count(1)
+    return FetchSessions(100, random_id=lambda most: next(numbers), held=HeldPartitions(limit))
+
+
+def test_sessions_together_hold_no_more_partitions_than_the_limit() -> None:
+    sessions = limited_sessions(10)
+    first = sessions.create(6, uses_topic_ids=False, now_ms=0)
+    assert first is not None
+    for index in range(6):
+        first.put("flights", bytes(16), Asked(partition=index))
+    assert sessions.create(5, uses_topic_ids=False, now_ms=1) is None
+    assert sessions.create(4, uses_topic_ids=False, now_ms=1) is not None
+    assert len(sessions) == 2
+
+
+def test_sessions_without_room_replace_those_that_are_idle_until_the_new_one_fits() -> None:
+    sessions = limited_sessions(10)
+    for start in (0, 3, 6):
+        session = sessions.create(3, uses_topic_ids=False, now_ms=start)
+        assert session is not None
+        for index in range(3):
+            session.put("flights", bytes(16), Asked(partition=index))
+    assert sessions.create(6, uses_topic_ids=False, now_ms=EVICTION_MS + 7) is not None
+    assert [session.session_id for session in sessions] == [3, 4]
+    assert sessions.held.count == 3
+
+
+def test_session_that_is_larger_than_the_limit_evicts_nothing() -> None:
+    sessions = limited_sessions(10)
+    assert sessions.create(10, uses_topic_ids=False, now_ms=0) is not None
+    assert sessions.create(11, uses_topic_ids=False, now_ms=10 * EVICTION_MS) is None
+    assert len(sessions) == 1
+
+
+def test_session_gives_back_partitions_that_it_forgets_and_those_it_has_when_it_ends() -> None:
+    sessions = limited_sessions(10)
+    session = sessions.create(5, uses_topic_ids=False, now_ms=0)
+    assert session is not None
+    for index in (0, 1, 2, 3, 4, 4):
+        session.put("flights", bytes(16), Asked(partition=index))
+    assert sessions.held.count == 5
+    session.forget("flights", bytes(16), [0, 1, 1, 77])
+    assert sessions.held.count == 3
+    sessions.remove(session.session_id)
+    assert sessions.held.count == 0
