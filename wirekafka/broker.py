@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from wirekafka.coordinator.groups.consumer.runtime import ConsumerGroupRuntime
     from wirekafka.coordinator.groups.modern.live_topics import LiveTopics
     from wirekafka.coordinator.groups.runtime import GroupRuntime
+    from wirekafka.coordinator.reply_gate import ReplyGate
     from wirekafka.coordinator.share_delivery.runtime import ShareGroupRuntime
     from wirekafka.coordinator.transactions.markers import MarkerWriter
     from wirekafka.coordinator.transactions.runtime import TransactionRuntime
@@ -120,11 +121,18 @@ class Broker:
             _ = self.transactions
 
     @cached_property
+    def reply_gate(self) -> ReplyGate:
+        """Holds the replies of coordinators until what they depend on is committed."""
+        from wirekafka.coordinator.reply_gate import ReplyGate
+
+        return ReplyGate(self.purgatory)
+
+    @cached_property
     def groups(self) -> GroupRuntime:
         """The group coordinator: what groups of every type have in common, and the classic ones."""
         from wirekafka.coordinator.groups.runtime import GroupRuntime
 
-        made = GroupRuntime(self.config, self.clock, self.topics)
+        made = GroupRuntime(self.config, self.clock, self.topics, self.reply_gate)
         if self._is_loaded:
             made.load()
         return made
@@ -148,7 +156,9 @@ class Broker:
         """The share groups, and what they fetch."""
         from wirekafka.coordinator.share_delivery.runtime import ShareGroupRuntime
 
-        made = ShareGroupRuntime(self.config, self.clock, self.topics, self.live_topics, self.groups, self.purgatory)
+        made = ShareGroupRuntime(
+            self.config, self.clock, self.topics, self.live_topics, self.groups, self.purgatory, self.reply_gate
+        )
         if self._is_loaded:
             made.load()
         return made
@@ -163,9 +173,12 @@ class Broker:
     @cached_property
     def transactions(self) -> TransactionRuntime:
         """The transaction coordinator."""
+        from wirekafka.coordinator.transactions.markers import TransactionMarkers
         from wirekafka.coordinator.transactions.runtime import TransactionRuntime
 
-        made = TransactionRuntime(self.config, self.clock, self.topics, self.markers, self.producer_ids.take)
+        made = TransactionRuntime(
+            self.config, self.clock, self.topics, TransactionMarkers(self.markers), self.producer_ids.take, self.reply_gate
+        )
         if self._is_loaded:
             made.load()
         return made

@@ -76,9 +76,9 @@ def describe_groups(broker: Broker, call: Call[DescribeGroupsRequest]) -> Descri
 def _authorized(broker: Broker, call: Call[DescribeGroupsRequest], group_id: str) -> DescribedGroup:
     try:
         call.authorize(Operation.DESCRIBE, Resource.group(group_id))
+        return _described(broker, group_id, call.version >= 6)
     except KafkaError as error:
         return DescribedGroup(group_id=group_id, error_code=error.code)
-    return _described(broker, group_id, call.version >= 6)
 
 
 def _described(broker: Broker, group_id: str, is_not_found_known: bool) -> DescribedGroup:

@@ -94,11 +94,12 @@ def _described(
         return DescribeShareGroupOffsetsResponseGroup(group_id=asked.group_id, error_code=ErrorCode.UNSUPPORTED_VERSION)
     try:
         call.authorize(Operation.DESCRIBE, Resource.group(asked.group_id))
+        wanted = None if asked.topics is None else {topic.topic_name: topic.partitions for topic in asked.topics}
+        described = broker.share_groups.describe_offsets(asked.group_id, wanted)
     except KafkaError as error:
         return DescribeShareGroupOffsetsResponseGroup(group_id=asked.group_id, error_code=error.code)
-    wanted = None if asked.topics is None else {topic.topic_name: topic.partitions for topic in asked.topics}
     topics = []
-    for name, offsets in broker.share_groups.describe_offsets(asked.group_id, wanted).items():
+    for name, offsets in described.items():
         topic = broker.topics.find(name)
         topic_id = ZERO_TOPIC_ID if topic is None else topic.topic_id
         if call.is_authorized(Operation.DESCRIBE, Resource.topic(name)):

@@ -128,11 +128,12 @@ def _answer_of_one_group(broker: Broker, call: Call[OffsetFetchRequest], missing
     request = call.request
     try:
         call.authorize(Operation.DESCRIBE, Resource.group(request.group_id))
+        committed = broker.groups.fetch_offsets(request.group_id)
     except KafkaError as error:
         # Versions 0 and 1 have no error for the group, so each partition gets it.
         topics = request.topics or []
         return OffsetFetchResponse(error_code=error.code, topics=[_failed_topic(topic, error.code) for topic in topics])
-    offsets = _Offsets(broker, call, request.group_id, broker.groups.fetch_offsets(request.group_id), request.require_stable)
+    offsets = _Offsets(broker, call, request.group_id, committed, request.require_stable)
     topics_of_group = [
         OffsetFetchResponseTopic(
             name=name,

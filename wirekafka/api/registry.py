@@ -16,6 +16,7 @@ from importlib import import_module
 from pkgutil import walk_packages
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
+from wirekafka.api.gated import GATED, gated
 from wirekafka.api.index import INDEX
 from wirekafka.config import ConfigError
 from wirekafka.errors import KafkaError
@@ -240,7 +241,8 @@ def serves(
         assert key not in APIS, f"API {key} has two handlers"
         name = request.__name__.removesuffix("Request")
         doc = sys.modules[handler.__module__].__doc__ or ""
-        APIS[key] = Api(key, name, request, response, versions, flexible_since, handler, doc, shortcut)
+        handle = gated(handler) if key in GATED else handler
+        APIS[key] = Api(key, name, request, response, versions, flexible_since, handle, doc, shortcut)
         return handler
 
     return enter

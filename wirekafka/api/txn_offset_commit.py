@@ -27,7 +27,7 @@ KafkaApis.handleTxnOffsetCommitRequest.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from wirekafka.api.registry import Call, serves
 from wirekafka.coordinator.effects import WritingProducer
@@ -35,6 +35,7 @@ from wirekafka.coordinator.groups.requests import CommitRequest, PartitionCommit
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.metadata.operations import Operation, Resource
 from wirekafka.names import GROUP_METADATA_TOPIC, NO_LEADER_EPOCH, TopicPartition
+from wirekafka.pending import Pending
 from wirekafka.wire.types import Int16, Int32, Int64, Message, NullableString, String, nullable, since
 
 if TYPE_CHECKING:
@@ -80,8 +81,8 @@ class TxnOffsetCommitResponse(Message):
 
 
 @serves(28, TxnOffsetCommitRequest, TxnOffsetCommitResponse, versions=range(6), flexible_since=3)
-def txn_offset_commit(broker: Broker, call: Call[TxnOffsetCommitRequest]) -> TxnOffsetCommitResponse:
-    """Commits in the transaction for the partitions that exist."""
+def txn_offset_commit(broker: Broker, call: Call[TxnOffsetCommitRequest]) -> TxnOffsetCommitResponse | Pending[Any]:
+    """Commits in the transaction for the partitions that exist, once the transaction knows of the group's offsets."""
     commits: list[PartitionCommit] = []
     answers: list[TxnOffsetCommitResponsePartition] = []
     response = TxnOffsetCommitResponse()
@@ -102,10 +103,22 @@ def txn_offset_commit(broker: Broker, call: Call[TxnOffsetCommitRequest]) -> Txn
             else:
                 commits.append(_commit(asked.name, partition))
                 answers.append(answer)
-    if commits:
-        for answer, error_code in zip(answers, _commit_all(broker, call, commits), strict=True):
+
+    def proceed(error: ErrorCode | None) -> TxnOffsetCommitResponse:
+        errors = _commit_all(broker, call, commits) if error is None else [error] * len(commits)
+        for answer, error_code in zip(answers, errors, strict=True):
             answer.error_code = error_code
-    return response
+        return response
+
+    if not commits:
+        return response
+    try:
+        is_added = _check_transaction(broker, call)
+    except KafkaError as error:
+        return proceed(error.code)
+    if not is_added:
+        return proceed(None)
+    return broker.transactions.after_commit(call.request.transactional_id, proceed, prepare=lambda: None)
 
 
 def _commit(topic: str, partition: TxnOffsetCommitRequestPartition) -> PartitionCommit:
@@ -121,9 +134,6 @@ def _commit(topic: str, partition: TxnOffsetCommitRequestPartition) -> Partition
 def _commit_all(broker: Broker, call: Call[TxnOffsetCommitRequest], commits: list[PartitionCommit]) -> list[ErrorCode]:
     request = call.request
     try:
-        if not request.group_id:
-            raise KafkaError(ErrorCode.INVALID_GROUP_ID)
-        _check_transaction(broker, call)
         return broker.groups.commit_offsets_in_transaction(
             CommitRequest(
                 request.group_id,
@@ -138,17 +148,25 @@ def _commit_all(broker: Broker, call: Call[TxnOffsetCommitRequest], commits: lis
         return [error.code] * len(commits)
 
 
-def _check_transaction(broker: Broker, call: Call[TxnOffsetCommitRequest]) -> None:
-    """Whether the producer's transaction holds the group's offsets, or has them added now.
+def _check_transaction(broker: Broker, call: Call[TxnOffsetCommitRequest]) -> bool:
+    """Raises unless the producer's transaction holds the group's offsets, or has them added now.
 
-    What is open in the log was checked when it was opened. From version 4 on a client knows TRANSACTION_ABORTABLE, from 5 on it
-    leaves the adding to this request.
+    What is open in the log was checked when it was opened. From version 4 on a client knows TRANSACTION_ABORTABLE, from 5 on this
+    request adds them.
+
+    Returns:
+        Whether the transaction coordinator was asked.
+
+    Raises:
+        KafkaError: INVALID_GROUP_ID, and what the transaction coordinator says.
 
     Source: CoordinatorPartitionWriter.maybeStartTransactionVerification.
     """
     request = call.request
+    if not request.group_id:
+        raise KafkaError(ErrorCode.INVALID_GROUP_ID)
     if broker.groups.has_open_transaction(request.group_id, request.producer_id, request.producer_epoch):
-        return
+        return False
     partition = TopicPartition(GROUP_METADATA_TOPIC, broker.groups.partition_of(request.group_id))
     refused = broker.transactions.check_produce(
         request.transactional_id,
@@ -160,3 +178,4 @@ def _check_transaction(broker: Broker, call: Call[TxnOffsetCommitRequest]) -> No
     )
     if partition in refused:
         raise KafkaError(refused[partition])
+    return True

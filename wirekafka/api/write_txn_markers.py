@@ -5,7 +5,8 @@ Behaviour:
     (KIP-664: `kafka-transactions.sh abort`). A marker is written to each partition by itself, to a producer without an open
     transaction too; the partitions of `__consumer_offsets` get it by way of the group coordinator, which takes the offsets
     over or drops them. An epoch below the producer's gives INVALID_PRODUCER_EPOCH, a coordinator epoch below that of the last
-    marker TRANSACTION_COORDINATOR_FENCED, a partition that does not exist UNKNOWN_TOPIC_OR_PARTITION.
+    marker TRANSACTION_COORDINATOR_FENCED, a partition that does not exist UNKNOWN_TOPIC_OR_PARTITION. The answer comes once all
+    markers are committed.
     A marker without a producer id or an epoch, which nobody has, is an UNKNOWN_SERVER_ERROR. Markers of one producer are
     answered together.
 
@@ -22,13 +23,18 @@ Source: KafkaApis.handleWriteTxnMarkersRequest, WriteTxnMarkersResponse.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from collections import deque
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any
 
 from wirekafka.api.registry import Call, serves
+from wirekafka.coordinator.transactions.endings import MARKERS_AT_ONCE, PAUSE_MS
 from wirekafka.coordinator.transactions.requests import Marker
 from wirekafka.errors import ErrorCode, KafkaError
+from wirekafka.faults import isolate
 from wirekafka.metadata.operations import CLUSTER, Operation
 from wirekafka.names import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPartition
+from wirekafka.pending import Pending
 from wirekafka.wire.types import Bool, Int8, Int16, Int32, Int64, Message, String, since
 
 if TYPE_CHECKING:
@@ -77,35 +83,76 @@ Results = dict[int, dict[str, dict[int, int]]]
 
 
 @serves(27, WriteTxnMarkersRequest, WriteTxnMarkersResponse, versions=range(3), flexible_since=1)
-def write_txn_markers(broker: Broker, call: Call[WriteTxnMarkersRequest]) -> WriteTxnMarkersResponse:
+def write_txn_markers(broker: Broker, call: Call[WriteTxnMarkersRequest]) -> WriteTxnMarkersResponse | Pending[Any]:
     """Writes each marker to each of its partitions."""
-    results: Results = {}
-    broker.purgatory.hold()
-    try:
+    writing = _Writing(broker, call)
+    writing.go_on()
+    return writing.response or writing.pending
+
+
+class _Writing:
+    """One request: its markers are written some at a time, and it is answered once all of them are committed or have failed."""
+
+    def __init__(self, broker: Broker, call: Call[WriteTxnMarkersRequest]) -> None:
+        self._broker = broker
+        self._call = call
+        self._results: Results = {}
+        self._unwritten = deque(
+            (asked, TopicPartition(topic.name, index))
+            for asked in call.request.markers
+            for topic in asked.topics
+            for index in topic.partition_indexes
+        )
+        self._waiting_count = len(self._unwritten)
+        self.response: WriteTxnMarkersResponse | None = None
+        self.pending: Pending[Any] = Pending()
         for asked in call.request.markers:
-            by_topic = results.setdefault(asked.producer_id, {})
+            by_topic = self._results.setdefault(asked.producer_id, {})
             for topic in asked.topics:
-                by_partition = by_topic.setdefault(topic.name, {})
-                for index in topic.partition_indexes:
-                    by_partition[index] = _write(broker, call, asked, TopicPartition(topic.name, index))
-    finally:
-        broker.purgatory.release()
-    return WriteTxnMarkersResponse(markers=[_result(producer_id, by_topic) for producer_id, by_topic in results.items()])
+                by_topic.setdefault(topic.name, {})
+        if not self._unwritten:
+            self._answer()
 
+    def go_on(self) -> None:
+        """Writes the next markers."""
+        self._broker.purgatory.hold()
+        try:
+            for _ in range(min(MARKERS_AT_ONCE, len(self._unwritten))):
+                self._write(*self._unwritten.popleft())
+        finally:
+            self._broker.purgatory.release()
+        if self._unwritten:
+            self._broker.clock.call_later(PAUSE_MS, self.go_on)
 
-def _write(
-    broker: Broker, call: Call[WriteTxnMarkersRequest], asked: WritableTxnMarker, topic_partition: TopicPartition
-) -> ErrorCode:
-    marker = Marker(topic_partition, asked.producer_id, asked.producer_epoch, asked.transaction_result, asked.transaction_version)
-    if marker.producer_id == NO_PRODUCER_ID or marker.producer_epoch == NO_PRODUCER_EPOCH:
-        return ErrorCode.UNKNOWN_SERVER_ERROR
-    try:
-        if not call.is_authorized(Operation.ALTER, CLUSTER):
-            call.authorize(Operation.CLUSTER_ACTION, CLUSTER)
-        broker.markers.write(marker, coordinator_epoch=asked.coordinator_epoch, now_ms=call.now_ms)
-    except KafkaError as error:
-        return error.code
-    return ErrorCode.NONE
+    def _write(self, asked: WritableTxnMarker, partition: TopicPartition) -> None:
+        note = partial(self._note, asked.producer_id, partition)
+        marker = Marker(partition, asked.producer_id, asked.producer_epoch, asked.transaction_result, asked.transaction_version)
+        if marker.producer_id == NO_PRODUCER_ID or marker.producer_epoch == NO_PRODUCER_EPOCH:
+            note(ErrorCode.UNKNOWN_SERVER_ERROR)
+            return
+        try:
+            if not self._call.is_authorized(Operation.ALTER, CLUSTER):
+                self._call.authorize(Operation.CLUSTER_ACTION, CLUSTER)
+        except KafkaError as error:
+            note(error.code)
+            return
+        with isolate("A marker cannot be written", partition=str(partition)) as fault:
+            self._broker.markers.write(
+                marker, coordinator_epoch=asked.coordinator_epoch, now_ms=self._call.now_ms, on_written=note
+            )
+        if fault.error is not None:
+            note(ErrorCode.UNKNOWN_SERVER_ERROR)
+
+    def _note(self, producer_id: int, partition: TopicPartition, error: ErrorCode | None) -> None:
+        self._results[producer_id][partition.topic][partition.partition] = error or ErrorCode.NONE
+        self._waiting_count -= 1
+        if not self._waiting_count:
+            self._answer()
+
+    def _answer(self) -> None:
+        markers = [_result(producer_id, by_topic) for producer_id, by_topic in self._results.items()]
+        self.response = WriteTxnMarkersResponse(markers=markers)
+        self.pending.complete(self.response)
 
 
 def _result(producer_id: int, by_topic: dict[str, dict[int, int]]) -> WritableTxnMarkerResult:

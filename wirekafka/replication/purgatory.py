@@ -40,24 +40,24 @@ class Purgatory:
     Invariant: `_is_draining` is True as long as a timer is set that answers requests in `_ready`.
     """
 
-    __slots__ = ("_answered_count", "_event", "_is_draining", "_is_held", "_ready", "clock")
+    __slots__ = ("_answered_count", "_event", "_is_draining", "_hold_count", "_ready", "clock")
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
-        self._is_held = False
+        self._hold_count = 0
         self._ready: dict[Delayed, None] = {}
         self._is_draining = False
         self._event: tuple[object, int] = (None, 0)
         self._answered_count = 0
 
     def hold(self) -> None:
-        """Answers no request from now to `release`, which the same plain def calls."""
-        self._is_held = True
+        """Answers no request from now to `release`, which the same plain def calls. Holds may nest."""
+        self._hold_count += 1
 
     def release(self) -> None:
-        """Answers the requests that became ready since `hold`."""
-        self._is_held = False
-        if self._ready and not self._is_draining:
+        """Ends a hold; the end of the outermost one answers the requests that became ready meanwhile."""
+        self._hold_count -= 1
+        if self._ready and not self._is_draining and not self._hold_count:
             self._drain()
 
     def answer(self, delayed: Delayed, partition: Partition | None = None) -> None:
@@ -66,7 +66,7 @@ class Purgatory:
         Args:
             partition: the partition whose commit made it ready; None for any other event, which answers few requests.
         """
-        if self._is_held or delayed in self._ready:
+        if self._hold_count or delayed in self._ready:
             self._ready[delayed] = None
             return
         if partition is not None:

@@ -39,6 +39,7 @@ appendToLocalLog; ProduceRequest.validateRecords.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from wirekafka.api.produce.messages import (
@@ -55,7 +56,7 @@ from wirekafka.api.produce.rules import (
     find_partition,
 )
 from wirekafka.api.produce.shortcut import NO_OFFSETS, ProduceShortcut, head_size_of
-from wirekafka.api.produce.transactions import Refused, check_transaction
+from wirekafka.api.produce.transactions import Refused, check_transaction, coordinator_is_lost
 from wirekafka.api.registry import Call, Encode, serves
 from wirekafka.errors import ErrorCode, KafkaError, ProtocolError
 from wirekafka.metadata.operations import Operation, Resource
@@ -119,20 +120,46 @@ def produce(broker: Broker, call: Call[ProduceRequest]) -> ProduceResponse | Pen
     Raises:
         ProtocolError: an error where the producer wants no answer.
     """
-    request = call.request
-    is_by_id = call.version >= FIRST_VERSION_WITH_TOPIC_IDS
+    transactional_id = call.request.transactional_id
     refusal = _refusal(call)
-    refused: Refused = {}
-    if request.transactional_id is not None and refusal is None:
-        try:
-            call.authorize(Operation.WRITE, Resource.transactional_id(request.transactional_id))
-            refused = check_transaction(broker, call, request.transactional_id)
-        except KafkaError as error:
-            refusal = error
+    if transactional_id is None or refusal is not None:
+        return _append_all(broker, call, refusal, {})
+    try:
+        call.authorize(Operation.WRITE, Resource.transactional_id(transactional_id))
+        refused, asked = check_transaction(broker, call, transactional_id)
+    except KafkaError as error:
+        return _append_all(broker, call, error, {})
+    if not asked:
+        return _append_all(broker, call, None, refused)
+
+    def proceed(error: ErrorCode | None) -> ProduceResponse | Pending[Any] | None:
+        lost: Refused = {} if error is None else dict.fromkeys(asked, coordinator_is_lost())
+        return _append_all(broker, call, None, refused | lost)
+
+    return broker.transactions.after_commit(transactional_id, proceed, prepare=partial(_keep_records, call.request))
+
+
+def _keep_records(request: ProduceRequest) -> None:
+    """Copies the records out of the frame, which is valid only until the handler returns."""
+    for topic in request.topic_data:
+        for data in topic.partition_data:
+            if data.records is not None:
+                data.records = memoryview(bytearray(data.records))
+
+
+def _append_all(
+    broker: Broker, call: Call[ProduceRequest], refusal: KafkaError | None, refused: Refused
+) -> ProduceResponse | Pending[Any] | None:
+    """Appends to each partition, unless something speaks against all of them or against this one.
+
+    Raises:
+        ProtocolError: an error where the producer wants no answer.
+    """
+    is_by_id = call.version >= FIRST_VERSION_WITH_TOPIC_IDS
     produce_pass = ProducePass(broker, call, refusal, refused)
     broker.purgatory.hold()
     try:
-        for data in request.topic_data:
+        for data in call.request.topic_data:
             produce_pass.append_to(data.topic_id if is_by_id else data.name, data)
     finally:
         broker.purgatory.release()

@@ -32,15 +32,18 @@ Refused = dict["Partition", KafkaError]
 """Partitions to which the request's transaction must not write, and why."""
 
 
-def check_transaction(broker: Broker, call: Call[ProduceRequest], transactional_id: str) -> Refused:
+def check_transaction(broker: Broker, call: Call[ProduceRequest], transactional_id: str) -> tuple[Refused, list[Partition]]:
     """Asks the transaction coordinator for the partitions in which the request would begin a transaction.
+
+    Returns:
+        The partitions that are refused, and those that were asked for.
 
     Raises:
         KafkaError: INVALID_PRODUCER_ID_MAPPING, the batches are of several producers.
     """
     batches = _transactional_batches(broker, call)
     if not batches:
-        return {}
+        return {}, []
     identities = {(header.producer_id, header.producer_epoch) for header in batches.values()}
     if len(identities) > 1:
         raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING, "transactional records of more than one producer")
@@ -64,7 +67,12 @@ def check_transaction(broker: Broker, call: Call[ProduceRequest], transactional_
             if code in (ErrorCode.INVALID_PRODUCER_ID_MAPPING, ErrorCode.INVALID_REQUEST):
                 # Whoever makes up producer ids, with a transactional id or an empty one, leaves nothing behind.
                 asked[name].log.producers.forget_beginning(producer_id)
-    return refused
+    return refused, list(asked.values())
+
+
+def coordinator_is_lost() -> KafkaError:
+    """Why partitions are refused whose addition to the transaction was lost before its commit."""
+    return _as_producer_knows_it(ErrorCode.NOT_COORDINATOR, adds=True)
 
 
 def _transactional_batches(broker: Broker, call: Call[ProduceRequest]) -> dict[Partition, BatchHeader]:

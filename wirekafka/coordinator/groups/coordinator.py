@@ -122,14 +122,17 @@ class GroupCoordinator:
         if self.offsets.of_group(group_id) or self.offsets.pending.has_group(group_id):
             self._create(group_id, None)
 
-    def on_loaded(self, now_ms: int) -> list[tuple[int, Effects]]:
+    def on_loaded(self, now_ms: int, partition: int) -> list[tuple[int, Effects]]:
         """Gives the members found in the log a session to show up in; shrinks groups that are too large by now.
+
+        Args:
+            partition: the one that was loaded.
 
         Returns:
             For each group that needs something, its partition and what to do.
         """
         steps = []
-        for group in list(self.groups.values()):
+        for group in self._groups_in(partition):
             out = Effects()
             with isolate("A group cannot be taken up after it was loaded", group=group.group_id):
                 if isinstance(group, ClassicGroup):
@@ -285,20 +288,24 @@ class GroupCoordinator:
                     by_partition[group.partition].append(group_id)
             yield from by_partition.items()
 
-    def unload(self) -> Effects:
-        """Forgets everything, because the log that holds it is gone; who is parked is answered NOT_COORDINATOR.
+    def unload(self, partition: int) -> Effects:
+        """Forgets what is in a partition of the log, because this broker has lost it; parked requests get NOT_COORDINATOR.
 
         Source: GroupMetadataManager.onUnloaded.
         """
         out = Effects()
-        for group in self.groups.values():
+        for group in self._groups_in(partition):
             if isinstance(group, ClassicGroup):
                 self._on_unload_classic(group, out)
             else:
                 self.kinds[group.group_type].on_unload(group, out)
-        self.groups.clear()
-        self.offsets.clear()
+            del self.groups[group.group_id]
+            self.offsets.forget_group(group.group_id)
+        self.offsets.forget_partition(partition)
         return out
+
+    def _groups_in(self, partition: int) -> list[Group]:
+        return [group for group in self.groups.values() if group.partition == partition]
 
     def _on_unload_classic(self, group: ClassicGroup, out: Effects) -> None:
         out.cancel_timer(join_timer(group.group_id))

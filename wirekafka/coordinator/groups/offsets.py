@@ -281,12 +281,22 @@ class Offsets:
         if not by_topic:
             del self._by_group[record.group_id]
 
-    def clear(self) -> None:
-        """Forgets everything: the log that holds it is gone."""
-        self._by_group.clear()
-        self._groups_by_topic.clear()
-        self._last_offsets.clear()
-        self.pending.clear()
+    def find(self, record: OffsetRecord) -> CommittedOffset | None:
+        """What is committed for the partition that a record speaks of."""
+        return self.of_group(record.group_id).get(record.topic, {}).get(record.partition)
+
+    def forget_group(self, group_id: str) -> None:
+        """Forgets what a group has committed, because this broker has lost the log that holds it."""
+        for topic in self._by_group.pop(group_id, {}):
+            group_ids = self._groups_by_topic[topic]
+            group_ids.remove(group_id)
+            if not group_ids:
+                del self._groups_by_topic[topic]
+
+    def forget_partition(self, partition: int) -> None:
+        """Forgets the open transactions in a partition of __consumer_offsets, because this broker has lost it."""
+        self._last_offsets.pop(partition, None)
+        self.pending.forget_partition(partition)
 
     def _check_commit(self, request: CommitRequest) -> Group | None:
         """The group, or None for one that comes to be by this commit.

@@ -86,11 +86,10 @@ class PendingOffsets:
         """The partitions of which a group's offsets are pending, each once."""
         return iter(self._holders.get(group_id, ()))
 
-    def clear(self) -> None:
-        """Forgets everything: the log that holds it is gone."""
-        self._offsets.clear()
-        self._holders.clear()
-        self._counts_by_topic.clear()
+    def forget_partition(self, partition: int) -> None:
+        """Forgets the transactions in a partition, because this broker has lost it."""
+        for transaction in [each for each in self._offsets if each.partition == partition]:
+            self.take(transaction)
 
     def _let_go(self, transaction: OpenTransaction, place: Place) -> None:
         group_id, topic, partition = place

@@ -73,6 +73,10 @@ class JoinResult:
     is_assignment_skipped: bool = False
     members: list[JoinedMember] = field(default_factory=list)
 
+    def refused(self, error: ErrorCode) -> JoinResult:
+        """What the member is told instead, if the group is lost before this may be told."""
+        return JoinResult(error, self.member_id)
+
 
 @dataclass(slots=True)
 class SyncRequest:
@@ -99,6 +103,10 @@ class SyncResult:
     protocol_type: str | None = None
     protocol_name: str | None = None
     assignment: bytes = b""
+
+    def refused(self, error: ErrorCode) -> SyncResult:
+        """What the member is told instead, if the group is lost before this may be told."""
+        return SyncResult(error)
 
 
 @dataclass(slots=True)

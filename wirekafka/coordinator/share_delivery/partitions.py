@@ -122,9 +122,8 @@ class SharePartitionManager:
         if partition.is_gone:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "The broker is closing.")
         partition.check_online()
+        self._states.enter(key)
         state = self._states.get(key)
-        if state is None and not self._states.is_available(key):
-            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         if state is None:
             # Kafka's answer to it, too: the coordinator's INVALID_REQUEST is none of those that the broker passes on.
             message = "Read operation on uninitialized share partition not allowed."

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from wirekafka.coordinator.groups.modern.live_topics import LiveTopics
     from wirekafka.coordinator.groups.runtime import GroupRuntime
     from wirekafka.coordinator.groups.share.group import ShareGroup
+    from wirekafka.coordinator.reply_gate import ReplyGate
     from wirekafka.metadata.topics import Topic, Topics
     from wirekafka.replication.purgatory import Purgatory
 
@@ -61,14 +62,21 @@ class ShareGroupRuntime:
     """
 
     def __init__(
-        self, config: BrokerConfig, clock: Clock, topics: Topics, live: LiveTopics, groups: GroupRuntime, purgatory: Purgatory
+        self,
+        config: BrokerConfig,
+        clock: Clock,
+        topics: Topics,
+        live: LiveTopics,
+        groups: GroupRuntime,
+        purgatory: Purgatory,
+        gate: ReplyGate,
     ) -> None:
         self._clock = clock
         self._topics = topics
         self._groups = groups
         (self.assignor,) = config.items("group.share.assignors")
         self.sessions = ShareSessions(config.integer("group.share.max.share.sessions"))
-        self.states = ShareStateLog(config, clock, topics)
+        self.states = ShareStateLog(config, clock, topics, gate)
         self.partitions = SharePartitionManager(clock, topics, self.states)
         self.fetches = ShareFetches(self.partitions, purgatory, clock)
         coordinator = groups.coordinator
@@ -99,8 +107,9 @@ class ShareGroupRuntime:
         """ShareGroupHeartbeat: see `ShareGroups.heartbeat`.
 
         Raises:
-            KafkaError: as that; or what an append ended with: the member is where it was then.
+            KafkaError: as that; as `GroupRuntime.enter`; or what an append ended with: the member is where it was then.
         """
+        self._groups.enter(request.group_id)
         missing = self._share_groups.uninitialized(request)
         if missing:
             group = self._share_groups.group_or_new(request.group_id)
@@ -114,8 +123,9 @@ class ShareGroupRuntime:
         """A group and its members.
 
         Raises:
-            KafkaError: GROUP_ID_NOT_FOUND.
+            KafkaError: GROUP_ID_NOT_FOUND; as `GroupRuntime.enter`.
         """
+        self._groups.enter(group_id)
         return self._share_groups.describe(group_id)
 
     def acknowledge(
@@ -160,8 +170,12 @@ class ShareGroupRuntime:
     def describe_offsets(self, group_id: str, wanted: Mapping[str, list[int]] | None) -> dict[str, list[ShareOffset]]:
         """Where a group is, in the partitions of topics by name; None for all that it ever was assigned.
 
+        Raises:
+            KafkaError: as `GroupRuntime.enter`.
+
         Source: GroupCoordinatorService.describeShareGroupOffsets, describeShareGroupAllOffsets.
         """
+        self._groups.enter(group_id)
         if wanted is not None:
             return {name: [self._offset(group_id, name, index) for index in indexes] for name, indexes in wanted.items()}
         group = self._share_groups.find(group_id)
@@ -178,6 +192,7 @@ class ShareGroupRuntime:
         Raises:
             KafkaError: GROUP_ID_NOT_FOUND for a group of another type; NON_EMPTY_GROUP; what an append ended with.
         """
+        self._groups.enter(group_id)
         group = self._share_groups.group_or_new(group_id)
         group.check_delete()
         if not start_offsets:
@@ -201,6 +216,7 @@ class ShareGroupRuntime:
         Raises:
             KafkaError: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP.
         """
+        self._groups.enter(group_id)
         group = self._share_groups.group(group_id)
         group.check_delete()
         return group
@@ -226,6 +242,7 @@ class ShareGroupRuntime:
         Raises:
             KafkaError: what an append ended with.
         """
+        self._groups.enter(group_id)
         group = self._share_groups.find(group_id)
         if group is not None and group.is_empty:
             self.states.delete(_keys(group_id, group.initialized))
@@ -244,7 +261,12 @@ class ShareGroupRuntime:
         topic = self._topics.find(name)
         if topic is None or not 0 <= index < len(topic.partitions):
             return ShareOffset(index)
-        state = self.states.get(ShareKey(group_id, topic.topic_id, index))
+        key = ShareKey(group_id, topic.topic_id, index)
+        try:
+            self.states.enter(key)
+        except KafkaError as error:
+            return ShareOffset(index, error=error)
+        state = self.states.get(key)
         if state is None or state.start_offset is None:
             return ShareOffset(index)
         lag = None

@@ -1,9 +1,9 @@
-"""The edge of what is written down of share partitions: __share_group_state.
+"""The edge of the stored state of share partitions: __share_group_state.
 
 Theory of operation: a change of a share partition is one record, appended to the partition of the topic that its key belongs
-to, and replayed. The topic is not compacted: a snapshot makes all older records of its share partition worthless, so what lies
-before the oldest of the newest snapshots is cut off, from time to time. Share partitions that do not change are given new
-snapshots for that.
+to, and replayed (`StateTopic`). The topic is not compacted: a snapshot makes all older records of its share partition worthless,
+so the records before the oldest of the newest snapshots are deleted, from time to time. Share partitions that do not change are
+given new snapshots for that.
 
 Rules of this file:
     Invariant: `_snapshot_offsets[index]` has the offset of the newest snapshot of each share partition in that partition.
@@ -15,47 +15,57 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import structlog
 
 from wirekafka.coordinator.effects import append_error
-from wirekafka.coordinator.groups.runtime import java_string_hash
 from wirekafka.coordinator.share_delivery.share_partition import StateChange
 from wirekafka.coordinator.share_state.records import ShareKey, ShareSnapshotValue, ShareStateRecord, decode, encode
 from wirekafka.coordinator.share_state.state import ShareState, ShareStates
-from wirekafka.errors import KafkaError, ProtocolError
-from wirekafka.log.validation import Origin
+from wirekafka.coordinator.state_topic import StateTopic
+from wirekafka.errors import KafkaError
+from wirekafka.faults import isolate
 from wirekafka.names import SHARE_STATE_TOPIC
-from wirekafka.wire.batch import BatchHeader, Record, build_batch, iterate_records
 from wirekafka.wire.compression import Compression
 
 if TYPE_CHECKING:
     from wirekafka.clock import Clock
     from wirekafka.config import BrokerConfig
+    from wirekafka.coordinator.reply_gate import ReplyGate
     from wirekafka.metadata.topics import Topic, Topics
     from wirekafka.replication.partition import Partition
 
 log = structlog.get_logger(__name__)
 
-RECORDS_IN_BATCH = 1000
-"""How many records go into one batch."""
-
 
 class ShareStateLog:
-    """What is written down of the share partitions of one broker."""
+    """The stored state of the share partitions of one broker.
 
-    def __init__(self, config: BrokerConfig, clock: Clock, topics: Topics) -> None:
+    Attributes:
+        state: the partitions of __share_group_state.
+    """
+
+    def __init__(self, config: BrokerConfig, clock: Clock, topics: Topics, gate: ReplyGate) -> None:
         self._clock = clock
         self._topics = topics
+        self._gate = gate
         self._prune_interval_ms = config.integer("share.coordinator.state.topic.prune.interval.ms")
         self._cold_interval_ms = config.integer("share.coordinator.cold.partition.snapshot.interval.ms")
-        self._compression = Compression(config.integer("share.coordinator.state.topic.compression.codec"))
-        self._configured_partition_count = config.integer("share.coordinator.state.topic.num.partitions")
-        self._partition_count = self._configured_partition_count
         self._states = ShareStates(config.integer("share.coordinator.snapshot.update.records.per.snapshot"))
         self._snapshot_offsets: defaultdict[int, dict[ShareKey, int]] = defaultdict(dict)
-        self._has_failed = False
+        self.state: StateTopic[ShareStateRecord] = StateTopic(
+            SHARE_STATE_TOPIC,
+            "share groups",
+            self,
+            clock,
+            topics,
+            gate,
+            partition_count=config.integer("share.coordinator.state.topic.num.partitions"),
+            compression=Compression(config.integer("share.coordinator.state.topic.compression.codec")),
+            is_keyed=False,
+        )
 
     def load(self) -> None:
         """Brings all states back; to be called once, on the loop, before the broker listens.
@@ -63,17 +73,49 @@ class ShareStateLog:
         Raises:
             KafkaError: the log cannot be read.
         """
-        topic = self._topics.find(SHARE_STATE_TOPIC)
-        if topic is not None:
-            self._partition_count = len(topic.partitions)
-            for partition in topic.partitions:
-                self._load_partition(partition)
-            if self._states.by_key:
-                log.info("Loaded the state of share groups", share_partitions=len(self._states.by_key))
-        self._delete_if_possible(key for key in self._states.by_key if self._topics.find_by_id(key.topic_id) is None)
+        self.state.load_all()
+        if self._states.by_key:
+            log.info("Loaded the state of share groups", share_partitions=len(self._states.by_key))
         self._topics.on_delete.append(self._on_topic_deleted)
         self._clock.call_later(self._prune_interval_ms, self._prune)
         self._clock.call_later(self._cold_interval_ms, self._snapshot_cold)
+
+    # What the executor asks for
+
+    def encode(self, record: ShareStateRecord) -> tuple[bytes, bytes | None]:
+        """See `StateMachine.encode`."""
+        return encode(record)
+
+    def decode(self, key: bytes | None, value: bytes | None) -> ShareStateRecord | None:
+        """See `StateMachine.decode`."""
+        return decode(key, value)
+
+    def replay(self, index: int, record: ShareStateRecord, offset: int, producer_id: int | None) -> None:
+        """See `StateMachine.replay`."""
+        self._states.replay(record)
+        if record.value is None:
+            self._snapshot_offsets[index].pop(record.key, None)
+        elif isinstance(record.value, ShareSnapshotValue):
+            self._snapshot_offsets[index][record.key] = offset
+
+    def on_loaded(self, index: int) -> None:
+        """See `StateMachine.on_loaded`: deletes the state of topics that were deleted meanwhile."""
+        gone = [key for key in self._states.by_key if self._topics.find_by_id(key.topic_id) is None]
+        self._delete_if_possible(key for key in gone if self.partition_of(key) == index)
+
+    def unload(self, index: int) -> None:
+        """See `StateMachine.unload`."""
+        for key in [key for key in self._states.by_key if self.partition_of(key) == index]:
+            del self._states.by_key[key]
+        self._snapshot_offsets.pop(index, None)
+
+    def enter(self, key: ShareKey) -> None:
+        """Raises unless this broker knows the state of a share partition, and may answer for it.
+
+        Raises:
+            KafkaError: COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE.
+        """
+        self.state.enter(self.partition_of(key), is_known=key in self._states.by_key)
 
     def get(self, key: ShareKey) -> ShareState | None:
         """What is known of a share partition; None if it was never initialised. Not to be changed."""
@@ -85,13 +127,11 @@ class ShareStateLog:
 
     def partition_of(self, key: ShareKey) -> int:
         """The partition of __share_group_state that holds a share partition."""
-        number = java_string_hash(str(key))
-        return (0 if number == -0x80000000 else abs(number)) % self._partition_count
+        return self.state.partition_of(str(key))
 
     def is_available(self, key: ShareKey) -> bool:
-        """Whether what is known of it is all there is: the partition that holds it is not offline."""
-        topic = self._topics.find(SHARE_STATE_TOPIC)
-        return topic is None or not topic.partitions[self.partition_of(key)].is_offline
+        """Whether clients should look for the coordinator of a share partition here."""
+        return self.state.is_available(self.partition_of(key))
 
     def initialize(self, start_offsets: dict[ShareKey, int | None], state_epoch: int) -> None:
         """Makes share partitions known, each with where the group begins; None leaves that to the first fetch.
@@ -120,95 +160,57 @@ class ShareStateLog:
         """
         self._append([ShareStateRecord(key, None) for key in keys if key in self._states.by_key])
 
-    def _load_partition(self, partition: Partition) -> None:
-        """Brings the states in one partition back; those of one that is offline are not available."""
-        name = str(partition.topic_partition)
-        try:
-            partition.check_online()
-            batches = list(partition.log.batches(partition.log.log_start_offset))
-        except KafkaError:
-            if not partition.is_offline:
-                raise
-            log.error("The state of share groups is not available: its partition is offline", partition=name)
-            return
-        for batch in batches:
-            if BatchHeader(batch).is_control:
-                # Whoever names this partition in a transaction gets a marker here.
-                continue
-            for record in iterate_records(batch):
-                try:
-                    decoded = decode(record.key, record.value)
-                    if decoded is not None:
-                        self._replay(partition.index, decoded, record.offset)
-                except ProtocolError as error:
-                    log.error("A record of share groups cannot be read", partition=name, offset=record.offset, error=str(error))
-
-    def _replay(self, index: int, record: ShareStateRecord, offset: int) -> None:
-        self._states.replay(record)
-        if record.value is None:
-            self._snapshot_offsets[index].pop(record.key, None)
-        elif isinstance(record.value, ShareSnapshotValue):
-            self._snapshot_offsets[index][record.key] = offset
-
     def _append(self, records: Iterable[ShareStateRecord]) -> None:
+        """Appends records, to each partition what belongs there.
+
+        Raises:
+            KafkaError: what went wrong first; all that could be appended was.
+        """
         by_partition: defaultdict[int, list[ShareStateRecord]] = defaultdict(list)
         for record in records:
             by_partition[self.partition_of(record.key)].append(record)
+        failure: KafkaError | None = None
         for index, of_partition in by_partition.items():
-            for start in range(0, len(of_partition), RECORDS_IN_BATCH):
-                self._append_batch(index, of_partition[start : start + RECORDS_IN_BATCH])
-
-    def _append_batch(self, index: int, records: list[ShareStateRecord]) -> None:
-        now_ms = self._clock.now_ms()
-        encoded = []
-        for record in records:
-            key, value = encode(record)
-            encoded.append(Record(key, value, (), now_ms))
-        batch = build_batch(encoded, compression=self._compression)
-        try:
-            info = self._partition(index).append(memoryview(batch), now_ms=now_ms, origin=Origin.COORDINATOR)
-        except KafkaError as error:
-            if not self._has_failed:
-                log.error("The state of share groups cannot be stored", partition=index, error=str(error))
-            self._has_failed = True
-            raise KafkaError(append_error(error.code), error.message) from error
-        if self._has_failed:
-            log.info("The state of share groups can be stored again")
-            self._has_failed = False
-        for offset, record in enumerate(records, info.base_offset):
-            self._replay(index, record, offset)
-
-    def _partition(self, index: int) -> Partition:
-        topic = self._topics.find(SHARE_STATE_TOPIC) or self._topics.create_internal(SHARE_STATE_TOPIC)
-        return topic.partitions[index]
+            self._gate.begin_step()
+            try:
+                self.state.enter(index)
+                self.state.append(index, of_partition, is_atomic=False)
+            except KafkaError as error:
+                failure = failure or KafkaError(append_error(error.code), error.message)
+            finally:
+                self._gate.end_step()
+        if failure is not None:
+            raise failure
 
     def _prune(self) -> None:
         """Cuts off what newer snapshots have made worthless."""
         self._clock.call_later(self._prune_interval_ms, self._prune)
         topic = self._topics.find(SHARE_STATE_TOPIC)
         for partition in topic.partitions if topic is not None else ():
-            offsets = self._snapshot_offsets[partition.index].values()
-            redundant = min(offsets, default=partition.log.high_watermark)
-            if redundant > partition.log.log_start_offset and not partition.is_offline:
-                try:
-                    partition.delete_records(redundant)
-                except KafkaError as error:
-                    log.error("Old state of share groups cannot be cut off", partition=partition.index, error=str(error))
+            with isolate("Old state of share groups cannot be cut off", partition=str(partition.topic_partition)):
+                if self.state.is_active(partition.index):
+                    self._prune_partition(partition)
+
+    def _prune_partition(self, partition: Partition) -> None:
+        high_watermark = partition.log.high_watermark
+        redundant = min([high_watermark, *self._snapshot_offsets[partition.index].values()])
+        if redundant > partition.log.log_start_offset and not partition.is_offline:
+            try:
+                partition.delete_records(redundant)
+            except KafkaError as error:
+                log.error("Old state of share groups cannot be cut off", partition=partition.index, error=str(error))
 
     def _snapshot_cold(self) -> None:
         """Writes whole what has not been for long."""
         self._clock.call_later(self._cold_interval_ms, self._snapshot_cold)
-        try:
+        with isolate("Cold share partitions get no snapshots"), suppress(KafkaError):
+            # What could not be stored is tried again the next time; the executor has logged it.
             self._append(self._states.cold_snapshots(self._cold_interval_ms, self._clock.now_ms()))
-        except KafkaError:
-            return  # the log has said so, and the next time is near
 
     def _on_topic_deleted(self, topic: Topic) -> None:
         if topic.name == SHARE_STATE_TOPIC:
             log.warning("The topic of the state of share groups was deleted, and that state with it")
-            self._states.by_key.clear()
-            self._snapshot_offsets.clear()
-            self._partition_count = self._configured_partition_count
+            self.state.forget_topic()
             return
         self._delete_if_possible(self.keys_of_topic(topic.topic_id))
 

@@ -340,6 +340,11 @@ class TransactionCoordinator:
             if known.has_expired(now_ms, expiration_ms):
                 yield TransactionRecord(known.transactional_id, None)
 
+    def has_expired(self, transactional_id: str, now_ms: int) -> bool:
+        """The transactional id has not been used for too long."""
+        known = self.transactions.get(transactional_id)
+        return known is not None and known.has_expired(now_ms, self._settings.transactional_id_expiration_ms)
+
     def describe(self, transactional_id: str) -> tuple[Transaction, list[TopicPartition]]:
         """A transactional id, and those partitions of its transaction that have no marker yet.
 
@@ -373,10 +378,17 @@ class TransactionCoordinator:
             and (pattern is None or pattern.fullmatch(known.transactional_id))
         ]
 
-    def unload(self) -> None:
-        """Forgets everything, because the log that holds it is gone."""
-        self.transactions.clear()
-        self._unmarked.clear()
+    def unload(self, is_lost: Callable[[str], bool]) -> list[str]:
+        """Forgets transactional ids, because this broker has lost the log that holds them; returns them.
+
+        Args:
+            is_lost: whether that is so of a transactional id.
+        """
+        lost = [transactional_id for transactional_id in self.transactions if is_lost(transactional_id)]
+        for transactional_id in lost:
+            del self.transactions[transactional_id]
+            self._unmarked.pop(transactional_id, None)
+        return lost
 
 
 def _may_go_on(known: Transaction, expected: ProducerIdentity) -> bool:

@@ -1,14 +1,17 @@
 """Markers: the records that end a transaction in each partition that it wrote to.
 
-Rules of this file: a marker for a group's offsets goes by way of the group coordinator, which takes the offsets over or drops
-them; every other goes to its partition.
+Rules of this file: a marker for a group's offsets goes to the group coordinator, which takes the offsets over or drops them;
+every other goes to its partition.
 
 Source: KIP-98; KafkaApis.handleWriteTxnMarkersRequest, TransactionMarkerRequestCompletionHandler.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
+
+import structlog
 
 from wirekafka.coordinator.transactions.requests import Marker
 from wirekafka.errors import ErrorCode, KafkaError
@@ -17,6 +20,14 @@ from wirekafka.names import GROUP_METADATA_TOPIC
 if TYPE_CHECKING:
     from wirekafka.coordinator.groups.runtime import GroupRuntime
     from wirekafka.metadata.topics import Topics
+    from wirekafka.replication.partition import Partition
+
+log = structlog.get_logger(__name__)
+
+NOT_TAKEN = frozenset(
+    {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED}
+)
+"""Why a partition may need no marker any more: it was deleted, or the transaction was ended by another coordinator."""
 
 
 class MarkerWriter:
@@ -26,31 +37,58 @@ class MarkerWriter:
         self._topics = topics
         self._groups = groups
 
-    def write(self, marker: Marker, *, coordinator_epoch: int, now_ms: int) -> None:
+    def write(
+        self,
+        marker: Marker,
+        *,
+        coordinator_epoch: int,
+        now_ms: int,
+        on_written: Callable[[ErrorCode | None], object],
+    ) -> None:
         """Writes one marker.
 
         Args:
-            coordinator_epoch: of the coordinator that decided it; a partition refuses lower ones than it has seen.
-
-        Raises:
-            KafkaError: UNKNOWN_TOPIC_OR_PARTITION; and what `Partition.write_marker` and `GroupRuntime.complete_transaction`
-                raise.
+            coordinator_epoch: of the coordinator that decided; a partition refuses lower ones than it has seen.
+            on_written: told None once the marker is committed. It is told why if it is not, as `Partition.write_marker` and
+                `GroupRuntime.complete_transaction` say; nothing was appended then, unless the partition was lost afterwards.
         """
         topic_name, index = marker.topic_partition
-        topic = self._topics.find(topic_name)
-        if topic is None or not 0 <= index < len(topic.partitions):
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        if topic_name == GROUP_METADATA_TOPIC:
-            self._groups.complete_transaction(
-                index,
+        try:
+            partition = self._topics.find_partition(topic_name, index)
+            end_offset = self._append(partition, marker, coordinator_epoch, now_ms)
+        except KafkaError as error:
+            on_written(error.code)
+            return
+        partition.on_commit(end_offset, on_written)
+
+    def is_needed(self, marker: Marker) -> bool:
+        """Whether the transaction that a marker is to end is still open in its partition.
+
+        A transaction of a later epoch is not the marker's to end.
+        """
+        try:
+            partition = self._topics.find_partition(*marker.topic_partition)
+        except KafkaError:
+            return False
+        producer = partition.log.producers.find(marker.producer_id)
+        return producer is not None and producer.transaction_first_offset is not None and producer.epoch <= marker.producer_epoch
+
+    def _append(self, partition: Partition, marker: Marker, coordinator_epoch: int, now_ms: int) -> int:
+        """Appends a marker; returns the offset after it.
+
+        Raises:
+            KafkaError: as `Partition.write_marker` and `GroupRuntime.complete_transaction`.
+        """
+        if partition.topic == GROUP_METADATA_TOPIC:
+            return self._groups.complete_transaction(
+                partition.index,
                 marker.producer_id,
                 marker.producer_epoch,
                 coordinator_epoch=coordinator_epoch,
                 is_commit=marker.is_commit,
                 transaction_version=marker.transaction_version,
             )
-            return
-        topic.partitions[index].write_marker(
+        info = partition.write_marker(
             marker.producer_id,
             marker.producer_epoch,
             coordinator_epoch=coordinator_epoch,
@@ -58,3 +96,34 @@ class MarkerWriter:
             now_ms=now_ms,
             transaction_version=marker.transaction_version,
         )
+        return info.last_offset + 1
+
+
+class TransactionMarkers:
+    """Writes the markers of the transactions that this broker coordinates."""
+
+    def __init__(self, writer: MarkerWriter) -> None:
+        self._writer = writer
+
+    def write(
+        self,
+        marker: Marker,
+        *,
+        coordinator_epoch: int,
+        now_ms: int,
+        on_written: Callable[[ErrorCode | None], object],
+    ) -> None:
+        """Writes a marker, as `MarkerWriter.write`. A marker that its partition refuses counts as written if the transaction is
+        not open there any more.
+
+        A fenced marker of a transaction that is still open keeps it open, and so the last stable offset where it is: something
+        else than this coordinator has written a marker of that producer with a higher coordinator epoch.
+        """
+
+        def note(error: ErrorCode | None) -> None:
+            if error in NOT_TAKEN and not self._writer.is_needed(marker):
+                log.info("A partition needs no marker", partition=str(marker.topic_partition), error=error.name)
+                error = None
+            on_written(error)
+
+        self._writer.write(marker, coordinator_epoch=coordinator_epoch, now_ms=now_ms, on_written=note)

@@ -12,9 +12,11 @@ from wirekafka.clock import Clock
 from wirekafka.config import BrokerConfig
 from wirekafka.coordinator.groups.requests import CommitRequest, JoinRequest, JoinResult, PartitionCommit, SyncRequest
 from wirekafka.coordinator.groups.runtime import GroupRuntime
+from wirekafka.coordinator.reply_gate import ReplyGate
 from wirekafka.errors import ErrorCode
 from wirekafka.metadata.topics import Topics
 from wirekafka.pending import Pending
+from wirekafka.replication.purgatory import Purgatory
 from wirekafka.tests.coordinator.memory_topics import MemoryTopics
 
 WALL_SECONDS = 1_700_000_000
@@ -27,7 +29,8 @@ class Stage:
         self.topics = topics or MemoryTopics()
         self.clock = Clock(wall=lambda: WALL_SECONDS + trio.current_time())
         overrides = {"group.initial.rebalance.delay.ms": "0", **settings}
-        self.runtime = GroupRuntime(BrokerConfig(overrides), self.clock, cast(Topics, self.topics))
+        gate = ReplyGate(Purgatory(self.clock))
+        self.runtime = GroupRuntime(BrokerConfig(overrides), self.clock, cast(Topics, self.topics), gate)
         self.runtime.load()
 
     def join(self, group: str = "g", member: str = "", instance: str | None = None) -> Pending[JoinResult]:

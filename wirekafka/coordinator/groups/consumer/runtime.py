@@ -64,6 +64,7 @@ class ConsumerGroupRuntime:
                 group.version is switched off; or what an append ended with: the member is where it was then.
         """
         self._check_served()
+        self._groups.enter(request.group_id)
         result, effects = self._machine.heartbeats.heartbeat(request, self._clock.now_ms())
         error = self._groups.run(request.group_id, effects)
         if error is not None:
@@ -79,6 +80,7 @@ class ConsumerGroupRuntime:
         self._check_served()
         if not group_id:
             raise KafkaError(ErrorCode.INVALID_GROUP_ID)
+        self._groups.enter(group_id)
         return self._machine.groups.describe(group_id)
 
     def _check_served(self) -> None:

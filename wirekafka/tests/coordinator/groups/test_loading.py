@@ -19,7 +19,7 @@ from wirekafka.wire.batch import Record, build_batch
 def test_topic_that_exists_says_how_many_partitions_there_are() -> None:
     async def play(stage: Stage) -> None:
         stage.topics.partition_count = 7
-        stage.topics.create_internal("")
+        stage.topics.create_internal(GROUP_METADATA_TOPIC)
         again = stage.restarted()
         again.commit(1, "hello")
         assert again.topics.partitions_in_use == [99162322 % 7]
@@ -49,14 +49,14 @@ def test_offsets_of_a_transaction_count_once_it_has_committed() -> None:
         return build_batch([record_of(offset)], producer_id=9, producer_epoch=0, base_sequence=0, is_transactional=True)
 
     async def play(stage: Stage) -> None:
-        log = stage.topics.create_internal("").partitions[0].log
+        log = stage.topics.create_internal(GROUP_METADATA_TOPIC).partitions[0].log
         log.append(build_batch([record_of(1)]))
         log.append(transactional(2))
         assert stage.restarted().offsets() == {"t": {0: 1}}
-        log.append_marker(9, 0, is_commit=False)
+        log.end_transaction(9, is_commit=False)
         assert stage.restarted().offsets() == {"t": {0: 1}}
         log.append(transactional(3))
-        log.append_marker(9, 0, is_commit=True)
+        log.end_transaction(9, is_commit=True)
         assert stage.restarted().offsets() == {"t": {0: 3}}
 
     run(play)
@@ -70,10 +70,10 @@ def test_last_records_of_keys_are_replayed_in_the_order_of_the_log(monkeypatch: 
         return build_batch(list(records), producer_id=9, producer_epoch=0, base_sequence=0, is_transactional=True)
 
     async def play(stage: Stage) -> None:
-        log = stage.topics.create_internal("").partitions[0].log
+        log = stage.topics.create_internal(GROUP_METADATA_TOPIC).partitions[0].log
         log.append(build_batch([of("a", 1), of("b", 2), of("c", 3), of("a", 4)]))
         log.append(transactional(of("b", 5)))
-        log.append_marker(9, 0, is_commit=True)
+        log.end_transaction(9, is_commit=True)
         replayed: list[int] = []
         monkeypatch.setattr(GroupCoordinator, "replay", lambda self, record, offset, producer_id: replayed.append(offset))
         stage.restarted()
@@ -87,7 +87,7 @@ def test_records_that_cannot_be_read_do_not_keep_the_others_from_coming_back() -
     unreadable = [Record(b"\0\2", b"\0\3", (), 0), Record(key, b"\0\3\0", (), 0), Record(b"\0\5\0\1g\0\1m", b"\0\0", (), 0)]
 
     async def play(stage: Stage) -> None:
-        log = stage.topics.create_internal("").partitions[0].log
+        log = stage.topics.create_internal(GROUP_METADATA_TOPIC).partitions[0].log
         log.append(build_batch([*unreadable, record_of(7)]))
         with capture_logs() as lines:
             assert stage.restarted().offsets() == {"t": {0: 7}}
@@ -118,7 +118,7 @@ def test_log_that_cannot_be_read_keeps_the_broker_from_starting_but_an_offline_p
         partition = stage.topics.topic.partitions[stage.runtime.partition_of("g")]
 
         def break_down(from_offset: int) -> Any:
-            partition.is_offline = is_offline
+            partition.log.offline_reason = "a test" if is_offline else None
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)
 
         monkeypatch.setattr(partition.log, "batches", break_down)

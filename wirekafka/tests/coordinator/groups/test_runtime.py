@@ -6,8 +6,8 @@ from structlog.testing import capture_logs
 from wirekafka.config import BrokerConfig
 from wirekafka.coordinator.effects import WritingProducer
 from wirekafka.coordinator.groups.requests import CommitRequest, LeavingMember, PartitionCommit
-from wirekafka.coordinator.groups.runtime import java_string_hash
 from wirekafka.coordinator.groups.settings import GroupSettings
+from wirekafka.coordinator.hashing import java_string_hash
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.names import GROUP_METADATA_TOPIC
 from wirekafka.tests.coordinator.stage import Stage, run, wait_for
@@ -44,8 +44,8 @@ def test_commit_on_a_full_disk_is_refused_and_changes_nothing() -> None:
             stage.commit(7)
         assert stage.offsets() == {"t": {0: 7}}
         assert [line["event"] for line in lines] == [
-            "Groups and offsets cannot be stored",
-            "Groups and offsets can be stored again",
+            "State cannot be stored",
+            "State can be stored again",
         ]
 
     run(play)
@@ -204,7 +204,7 @@ def test_transaction_cannot_end_where_there_is_no_partition() -> None:
             with pytest.raises(KafkaError, match="UNKNOWN_TOPIC_OR_PARTITION"):
                 end_transaction(stage, index=index)
             if index == 0:
-                stage.topics.create_internal("")
+                stage.topics.create_internal(GROUP_METADATA_TOPIC)
 
     run(play)
 
@@ -238,7 +238,7 @@ def test_group_whose_name_no_record_can_hold_does_not_come_to_be() -> None:
             with pytest.raises(KafkaError, match="UNKNOWN_SERVER_ERROR"):
                 stage.commit(1, name)
         assert not stage.runtime.list_groups()
-        assert "Groups and offsets cannot be stored" not in [line["event"] for line in lines]
+        assert "State cannot be stored" not in [line["event"] for line in lines]
         stage.commit(1)
         assert stage.offsets() == {"t": {0: 1}}
 

@@ -56,9 +56,7 @@ class GroupPlayer(transcripts.Player):
         settings = GroupSettings(
             initial_rebalance_delay_ms=int(delay), max_size=int(max_size), offsets_retention_ms=int(retention)
         )
-        log = self.world.log
-        self.world = World(settings)
-        self.world.log = log
+        self.world = World(settings, self.world.topics)
         self.world.reload()
 
     def do_join(

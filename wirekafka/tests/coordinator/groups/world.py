@@ -1,87 +1,148 @@
-"""A world for the pure coordinator: time that is told, timers in a dict, a log that is a list of bytes, a disk that can fill.
+"""A world for groups: the real runtime and executor, over a topic in memory, under a clock that the test moves.
 
-It does what `runtime` does, in the same order, and writes down what it was asked for. `test_runtime`, `test_timers` and
-`test_loading` hold the real one to it.
+It writes down the timers, records and replies that come of each step.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from itertools import count
 from typing import Any, cast
 
+from wirekafka.clock import Clock
+from wirekafka.config import BrokerConfig
 from wirekafka.coordinator.effects import Effects, SetTimer, TimerEvent, TimerKey
 from wirekafka.coordinator.groups.classic.group import ClassicGroup, classic_group
 from wirekafka.coordinator.groups.coordinator import GroupCoordinator
-from wirekafka.coordinator.groups.loading import Loader
-from wirekafka.coordinator.groups.records import CoordinatorRecord, GroupRecord, OffsetRecord, encode
+from wirekafka.coordinator.groups.records import CoordinatorRecord, GroupRecord, OffsetRecord
 from wirekafka.coordinator.groups.requests import JoinRequest, JoinResult, LeavingMember, SyncRequest, SyncResult
+from wirekafka.coordinator.groups.runtime import GroupRuntime
 from wirekafka.coordinator.groups.settings import GroupSettings
+from wirekafka.coordinator.groups.timers import GroupTimers
+from wirekafka.coordinator.reply_gate import ReplyGate
 from wirekafka.errors import ErrorCode
+from wirekafka.metadata.topics import Topics
+from wirekafka.names import GROUP_METADATA_TOPIC
 from wirekafka.pending import Pending
-from wirekafka.tests.coordinator.memory_topics import MemoryLog
-from wirekafka.wire.batch import Record, build_batch
+from wirekafka.replication.partition import Partition
+from wirekafka.replication.purgatory import Purgatory
+from wirekafka.tests.coordinator.manual_clock import ManualClock
+from wirekafka.tests.coordinator.memory_topics import MemoryLog, MemoryTopics
 
 START_MS = 1_000_000
 
 
+class StoryTimers(GroupTimers):
+    """Timers that write down what is asked of them."""
+
+    def __init__(self, clock: ManualClock, on_timer: Callable[[TimerEvent], object], story: list[str]) -> None:
+        super().__init__(cast(Clock, clock), on_timer)
+        self._story = story
+
+    def apply(self, changes: Iterable[SetTimer | TimerKey]) -> None:
+        for change in changes:
+            is_set = isinstance(change, SetTimer)
+            key = change.key if isinstance(change, SetTimer) else change
+            is_known = key in self._armed
+            super().apply([change])
+            if isinstance(change, SetTimer) and not (change.is_first and is_known):
+                self._story.append(f"timer {_name(key)} in {change.delay_ms} ms")
+            elif not is_set and is_known:
+                self._story.append(f"cancel {_name(key)}")
+
+    def _fire(self, key: TimerKey, event: TimerEvent) -> None:
+        self._story.append(f"at {self._clock.now_ms() - START_MS} ms {_name(key)} is due")
+        super()._fire(key, event)
+
+    def items(self) -> dict[TimerKey, tuple[int, TimerEvent]]:
+        """When each timer is due, and what happens then."""
+        return {key: (int(cast(Any, armed.timer).due_ms), armed.event) for key, armed in self._armed.items()}
+
+
+class StoryRuntime(GroupRuntime):
+    """A runtime that writes down what it appends."""
+
+    def __init__(self, world: World) -> None:
+        gate = ReplyGate(Purgatory(cast(Clock, world.clock)))
+        topics = cast(Topics, world.topics)
+        super().__init__(BrokerConfig({}), cast(Clock, world.clock), topics, gate)
+        self._world = world
+        self._timers: StoryTimers = StoryTimers(world.clock, self._on_timer, world.story)
+
+    def _append(self, index: int, effects: Effects) -> ErrorCode | None:
+        at = len(self._world.story)
+        error = super()._append(index, effects)
+        verb = "append" if error is None else "append fails"
+        if effects.producer is not None:
+            verb += f" for producer {effects.producer.producer_id}"
+        self._world.story[at:at] = [f"{verb}: {self._world.describe_record(record)}" for record in effects.records]
+        return error
+
+    @property
+    def armed(self) -> dict[TimerKey, tuple[int, TimerEvent]]:
+        return self._timers.items()
+
+
 class World:
-    def __init__(self, settings: GroupSettings | None = None) -> None:
+    """Attributes:
+    topics: where groups are kept, in one partition; a test may make its disk fail, or its partitions replicated.
+    """
+
+    def __init__(self, settings: GroupSettings | None = None, topics: MemoryTopics | None = None) -> None:
         self.settings = settings or GroupSettings()
-        self.now_ms = START_MS
-        self.timers: dict[TimerKey, tuple[int, TimerEvent]] = {}
-        self.log = MemoryLog()
-        self.disk_error: ErrorCode | None = None
+        self.clock = ManualClock(START_MS)
+        self.topics = topics or MemoryTopics(1)
+        if self.topics.topic is None:
+            self.topics.create_internal(GROUP_METADATA_TOPIC)
         self.story: list[str] = []
         self._numbers = count(1)
-        self.coordinator = self._new_coordinator()
+        self._start()
+
+    def _start(self) -> None:
+        self.runtime = StoryRuntime(self)
+        self.coordinator = self.runtime.coordinator = self._new_coordinator()
 
     def _new_coordinator(self) -> GroupCoordinator:
         return GroupCoordinator(self.settings, lambda group_id: 0, lambda: str(next(self._numbers)))
 
+    @property
+    def now_ms(self) -> int:
+        return self.clock.time_ms
+
+    @now_ms.setter
+    def now_ms(self, now_ms: int) -> None:
+        self.clock.time_ms = now_ms
+
+    @property
+    def partition(self) -> Partition:
+        assert self.topics.topic is not None
+        return cast(Partition, self.topics.topic.partitions[0])
+
+    @property
+    def log(self) -> MemoryLog:
+        return cast(MemoryLog, self.partition.log)
+
+    @property
+    def disk_error(self) -> ErrorCode | None:
+        return self.topics.error
+
+    @disk_error.setter
+    def disk_error(self, error: ErrorCode | None) -> None:
+        self.topics.error = error
+
+    @property
+    def timers(self) -> dict[TimerKey, tuple[int, TimerEvent]]:
+        return self.runtime.armed
+
     def run(self, effects: Effects) -> ErrorCode | None:
-        for change in effects.timers:
-            if isinstance(change, SetTimer) and change.is_first and change.key in self.timers:
-                continue
-            if isinstance(change, SetTimer):
-                self.timers[change.key] = (self.now_ms + change.delay_ms, change.event)
-                self.story.append(f"timer {_name(change.key)} in {change.delay_ms} ms")
-            elif self.timers.pop(change, None) is not None:
-                self.story.append(f"cancel {_name(change)}")
-        error = self.disk_error if effects.records else None
-        verb = "append" if error is None else "append fails"
-        if effects.producer is not None:
-            verb += f" for producer {effects.producer.producer_id}"
-        for record in effects.records:
-            self.story.append(f"{verb}: {self.describe_record(record)}")
-        if effects.records and error is None:
-            self._append(effects)
-        if effects.then is not None:
-            self.run(effects.then(error, self.now_ms))
-        for pending, result in effects.replies:
-            pending.complete(result)
-        return error
+        return self.runtime.run("", effects)
 
     def describe_record(self, record: CoordinatorRecord) -> str:
         return describe_record(record)
 
-    def _append(self, effects: Effects) -> None:
-        records = [Record(*encode(record), (), self.now_ms) for record in effects.records]
-        producer_id = None
-        if effects.producer is None:
-            batch = build_batch(records)
-        else:
-            producer_id, epoch = effects.producer
-            batch = build_batch(records, producer_id=producer_id, producer_epoch=epoch, base_sequence=0, is_transactional=True)
-        info = self.log.append(batch)
-        if effects.is_replayed:
-            for offset, record in enumerate(effects.records, info.base_offset):
-                self.coordinator.replay(record, offset, producer_id)
-
     def end_transaction(self, producer_id: int, *, is_commit: bool) -> None:
         """What the marker of a transaction does."""
-        self.log.append_marker(producer_id, 0, is_commit=is_commit)
-        self.coordinator.offsets.complete_transaction(0, producer_id, is_commit=is_commit)
+        self.runtime.complete_transaction(0, producer_id, 0, coordinator_epoch=0, is_commit=is_commit, transaction_version=2)
 
     def join(self, request: JoinRequest, on_reply: Callable[[JoinResult], object] | None = None) -> Pending[JoinResult]:
         pending = self._told("join", describe_join, on_reply)
@@ -100,30 +161,17 @@ class World:
 
     def pass_time(self, ms: int) -> None:
         """Fires what is due, each at its own time."""
-        end_ms = self.now_ms + ms
-        while self.timers:
-            key = min(self.timers, key=lambda key: self.timers[key][0])
-            due_ms, event = self.timers[key]
-            if due_ms > end_ms:
-                break
-            self.now_ms = max(self.now_ms, due_ms)
-            del self.timers[key]
-            self.story.append(f"at {self.now_ms - START_MS} ms {_name(key)} is due")
-            _, effects = self.coordinator.on_timer(event, self.now_ms)
-            self.run(effects)
-        self.now_ms = end_ms
+        self.clock.pass_time(ms)
 
     def expire(self) -> None:
         for _, effects in self.coordinator.expire(self.now_ms):
             self.run(effects)
 
     def reload(self) -> None:
-        """The broker dies and comes back: what is not in the log is gone, and who was parked never hears of it."""
-        self.timers.clear()
-        self.coordinator = self._new_coordinator()
-        Loader(self.coordinator).load(cast(Any, self.log))
-        for _, effects in self.coordinator.on_loaded(self.now_ms):
-            self.run(effects)
+        """The broker dies and comes back: state that is not in the log is lost, and parked requests are never answered."""
+        self.clock.drop_timers()
+        self._start()
+        self.runtime.state.load_all()
 
     def _told(self, who: str, describe: Callable[[Any], str], on_reply: Callable[[Any], object] | None) -> Pending[Any]:
         pending: Pending[Any] = Pending()

@@ -18,7 +18,7 @@ from wirekafka.names import TRANSACTION_STATE_TOPIC, TopicPartition
 from wirekafka.replication.partition import Partition
 from wirekafka.tests.coordinator.transactions.test_runtime import run, state_of
 
-STUCK = "A transaction is decided, but cannot be ended yet"
+STUCK = "A transaction is decided, but cannot be ended yet; it is tried again"
 
 
 def topic_of(broker: Broker) -> list[Partition]:
@@ -155,13 +155,13 @@ def test_a_partition_that_can_store_transactions_again_is_told_of_and_so_is_its_
                     commit(broker)
                 commit(broker)
         told = [entry["event"] for entry in logs if "stored" in entry["event"]]
-        assert told == ["Transactions cannot be stored", "Transactions can be stored again"] * 2
+        assert told == ["State cannot be stored", "State can be stored again"] * 2
 
     run(tmp_path, body)
 
 
 def test_many_ids_of_a_partition_expire_in_several_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("wirekafka.coordinator.transactions.runtime.RECORDS_IN_BATCH", 2)
+    monkeypatch.setattr("wirekafka.coordinator.transactions.runtime.MOST_EXPIRED_AT_ONCE", 2)
 
     async def body(broker: Broker) -> None:
         for number in range(5):

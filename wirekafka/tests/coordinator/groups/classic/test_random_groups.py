@@ -177,6 +177,7 @@ class Groups(RuleBasedStateMachine):
         if self.world.run(effects) is None:
             self.pending.setdefault(producer, {})[partition] = self.next_offset
 
+    @precondition(lambda self: self.world.disk_error is None)
     @rule(producer=st.integers(1, 2), is_commit=st.booleans())
     def end_transaction(self, producer: int, is_commit: bool) -> None:
         """Offsets only grow here, so the later of two commits is the greater."""

@@ -124,7 +124,7 @@ def test_offsets_expire_again_after_something_has_gone_wrong(monkeypatch: pytest
 def test_group_whose_members_have_all_got_their_assignment_waits_for_nothing_but_their_sessions() -> None:
     async def play(stage: Stage) -> None:
         joined = await stage.join_alone()
-        assert [(key.purpose, key.member_id) for key in stage.runtime._timers] == [("session", joined.member_id)]
+        assert [(key.purpose, key.member_id) for key in stage.runtime._timers._armed] == [("session", joined.member_id)]
 
     run(play)
 

@@ -1,0 +1,66 @@
+"""The timers of groups: at most one for each key, set and cancelled as the steps of the coordinator ask for it.
+
+Rules of this file:
+    Invariant: `_armed` holds a key for each timer that is set, and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+from wirekafka.coordinator.effects import InitialJoinExpired, SetTimer, TimerEvent, TimerKey
+
+if TYPE_CHECKING:
+    from wirekafka.clock import Clock, Timer
+
+
+class _Armed(NamedTuple):
+    timer: Timer
+    event: TimerEvent
+
+
+class GroupTimers:
+    """The timers of all groups.
+
+    Args:
+        on_timer: told the event of a timer that is due.
+    """
+
+    def __init__(self, clock: Clock, on_timer: Callable[[TimerEvent], object]) -> None:
+        self._clock = clock
+        self._on_timer = on_timer
+        self._armed: dict[TimerKey, _Armed] = {}
+
+    def __len__(self) -> int:
+        return len(self._armed)
+
+    def apply(self, changes: Iterable[SetTimer | TimerKey]) -> None:
+        """Sets timers, and cancels those of which only the key is given."""
+        for change in changes:
+            if isinstance(change, SetTimer):
+                self._set(change)
+            else:
+                armed = self._armed.pop(change, None)
+                if armed is not None:
+                    armed.timer.cancel()
+
+    def _set(self, change: SetTimer) -> None:
+        armed = self._armed.get(change.key)
+        if armed is not None:
+            if change.is_first:
+                return
+            is_same = armed.event is change.event or armed.event == change.event
+            if is_same and self._clock.postpone(armed.timer, change.delay_ms):
+                return
+            armed.timer.cancel()
+        # No client can be too late for the first wait of a new group; whatever else is due takes something from a client.
+        is_wait = isinstance(change.event, InitialJoinExpired)
+        set_timer = self._clock.call_later if is_wait else self._clock.expire_later
+        timer = set_timer(change.delay_ms, partial(self._fire, change.key, change.event))
+        self._armed[change.key] = _Armed(timer, change.event)
+
+    def _fire(self, key: TimerKey, event: TimerEvent) -> None:
+        del self._armed[key]
+        self._on_timer(event)

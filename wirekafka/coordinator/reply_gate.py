@@ -1,0 +1,159 @@
+"""When the replies of coordinators leave: after the commit of everything that they have seen or written.
+
+Theory of operation: a coordinator changes its state when a record is appended, before the record is committed. If this broker
+loses the partition before the commit, that state never was. So a reply, of a read too, is held until the high watermark of each
+partition of coordinator state that its request has looked at reaches the log end offset of that moment. While a handler runs,
+each `StateTopic` notes such partitions here. A partition with one in-sync replica commits inside the append, and is not noted:
+there a reply costs nothing more.
+
+If a partition is lost before the commit, its coordinator resigns, and the handler is called again: it finds that this broker is
+not the coordinator, and makes the response that says so.
+
+Rules of this file:
+    Between `begin_step` and `end_step` no waiting fetch is answered, because its connection could go on with a request that finds
+    a record appended and not replayed.
+
+Source: org.apache.kafka.coordinator.common.runtime.CoordinatorRuntime (deferredEventQueue).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from wirekafka.errors import ErrorCode
+from wirekafka.pending import Pending
+
+if TYPE_CHECKING:
+    from wirekafka.replication.purgatory import Purgatory
+
+P = TypeVar("P")
+
+
+class StatePartitions(Protocol):
+    """The partitions of coordinator state of one topic; a `StateTopic`."""
+
+    def on_commit(self, index: int, callback: Callable[[ErrorCode | None], object]) -> None:
+        """Calls back once everything that is in the partition now is committed; if it is lost, its coordinator resigns first."""
+
+
+class ReplyGate:
+    """The gate of one broker.
+
+    Args:
+        purgatory: where fetches wait.
+    """
+
+    def __init__(self, purgatory: Purgatory) -> None:
+        self._purgatory = purgatory
+        self._noted: dict[tuple[StatePartitions, int], None] | None = None
+
+    def begin_step(self) -> None:
+        """Begins a step of a coordinator; the same plain def calls `end_step`. Steps may nest."""
+        self._purgatory.hold()
+
+    def end_step(self) -> None:
+        """The state is whole again."""
+        self._purgatory.release()
+
+    def note(self, topic: StatePartitions, index: int) -> None:
+        """The request that is being handled looks at a partition in which something may be uncommitted."""
+        if self._noted is not None:
+            self._noted[topic, index] = None
+
+    def hold(self, handle: Callable[[], Any]) -> Any:
+        """Handles a request; its response is held until what it depends on is committed.
+
+        Args:
+            handle: gives the response, a Pending of it, or None.
+
+        Returns:
+            The response if all is committed, or a Pending, which is completed with the response or an Exception.
+
+        Raises:
+            Exception: what `handle` raises, if all is committed.
+        """
+        former = self._noted
+        noted: dict[tuple[StatePartitions, int], None] = {}
+        self._noted = noted
+        try:
+            response = handle()
+        except Exception as error:
+            if not noted:
+                raise
+            response = error
+        finally:
+            self._noted = former
+        if not noted:
+            return response
+        return _Held(list(noted), response, handle).pending
+
+
+class _Held:
+    """One response that waits for commits."""
+
+    def __init__(self, noted: list[tuple[StatePartitions, int]], response: Any, handle: Callable[[], Any]) -> None:
+        self._response = response
+        self._handle = handle
+        self._waiting_count = len(noted)
+        self._is_lost = False
+        self.pending: Pending[Any] = Pending(on_abandon=self._abandon)
+        for topic, index in noted:
+            topic.on_commit(index, self._note)
+
+    def _abandon(self) -> None:
+        if isinstance(self._response, Pending):
+            self._response.abandon()
+
+    def _note(self, error: ErrorCode | None) -> None:
+        self._waiting_count -= 1
+        self._is_lost |= error is not None
+        if self._waiting_count:
+            return
+        if self._is_lost and not self.pending.is_done:
+            self._abandon()
+            try:
+                self._response = self._handle()
+            except Exception as failure:  # noqa: BLE001 - the dispatcher tells it to the client, whatever it is
+                self._response = failure
+        complete_with(self.pending, self._response)
+
+
+def after_commit(
+    topic: StatePartitions, index: int, proceed: Callable[[ErrorCode | None], P], prepare: Callable[[], object]
+) -> P | Pending[Any]:
+    """Goes on with a request once everything in a partition of coordinator state is committed; at once if it is.
+
+    Args:
+        proceed: gives the response or a Pending of it; told why the partition was lost, if it was.
+        prepare: called before a wait: keeps what of the request is valid only until its handler returns.
+    """
+    pending: Pending[Any] = Pending()
+    results: list[P] = []
+    is_late = False
+
+    def go_on(error: ErrorCode | None) -> None:
+        if not is_late:
+            results.append(proceed(error))
+            return
+        response: Any
+        try:
+            response = proceed(error)
+        except Exception as failure:  # noqa: BLE001 - the dispatcher tells it to the client, whatever it is
+            response = failure
+        complete_with(pending, response)
+
+    topic.on_commit(index, go_on)
+    if results:
+        return results[0]
+    is_late = True
+    prepare()
+    return pending
+
+
+def complete_with(pending: Pending[Any], response: Any) -> None:
+    """Completes a Pending with a response, or with what another Pending is completed with."""
+    if isinstance(response, Pending):
+        response.then(pending.complete)
+    else:
+        pending.complete(response)

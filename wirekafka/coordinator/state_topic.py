@@ -1,0 +1,484 @@
+"""The executor of everything that keeps its state in an internal topic: groups, transactions, the state of share groups.
+
+Theory of operation: a pure core decides, and gives records. `append` writes them to a partition of the topic, in chunks that the
+topic's settings allow, and has each replayed by the core: replay alone changes the state, live and while loading. Replies leave
+through `release` and the `ReplyGate`, once everything that they depend on is committed.
+
+Each partition is loaded and unloaded by itself. While it is loaded, in slices of a few milliseconds, requests for it are answered
+COORDINATOR_LOAD_IN_PROGRESS; once this broker has resigned, NOT_COORDINATOR. Before the broker listens, all partitions are loaded
+in one go.
+
+    (no partition) ──► LOADING ──► ACTIVE ──► RESIGNED ──► LOADING (of a later epoch)
+                          └──► OFFLINE
+
+Rules of this file:
+    Nothing else in `coordinator` appends to an internal topic, but the markers of transactions.
+    Invariant: a partition that is not in `_shards` holds no record: the topic was made after the broker had started.
+    Invariant: `Shard.epoch` never goes back; a load or an unload of an older epoch is ignored.
+
+Source: org.apache.kafka.coordinator.common.runtime.{CoordinatorRuntime, CoordinatorLoaderImpl}, KIP-848.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from functools import partial
+from itertools import islice
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+
+import structlog
+
+from wirekafka.coordinator.effects import WritingProducer, append_error
+from wirekafka.coordinator.hashing import partition_for
+from wirekafka.coordinator.state_loading import Entry, StateReader
+from wirekafka.errors import ErrorCode, KafkaError, ProtocolError
+from wirekafka.faults import isolate, log_once
+from wirekafka.log.validation import Origin
+from wirekafka.wire.batch import HEADER_SIZE, build_keyed_batch
+from wirekafka.wire.compression import Compression
+
+if TYPE_CHECKING:
+    from wirekafka.clock import Clock
+    from wirekafka.coordinator.reply_gate import ReplyGate
+    from wirekafka.metadata.topics import Topic, Topics
+    from wirekafka.replication.partition import Partition
+
+R = TypeVar("R")
+
+log = structlog.get_logger(__name__)
+
+RECORDS_IN_CHUNK = 1000
+"""How many records go into one batch where they need not stay together."""
+
+RECORDS_IN_SLICE = 300
+"""How many records are loaded in one go, at 3 to 20 us each, before clients have their turn."""
+
+RECORD_OVERHEAD_BYTES = 21
+"""The most that the frame of a record adds to its key and value: length, attributes, two deltas, two lengths, no headers."""
+
+REFUSED_RECORDS = frozenset(
+    {
+        ErrorCode.UNKNOWN_SERVER_ERROR,
+        ErrorCode.MESSAGE_TOO_LARGE,
+        ErrorCode.RECORD_LIST_TOO_LARGE,
+        ErrorCode.INVALID_TXN_STATE,
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+    }
+)
+"""What an append ends with because of the records themselves: others may be appended all the same."""
+
+
+class StateMachine(Protocol[R]):
+    """What a `StateTopic` keeps the state of."""
+
+    def encode(self, record: R) -> tuple[bytes, bytes | None]:
+        """The key and the value of a record.
+
+        Raises:
+            struct.error: a name in it is longer than a record's string can be.
+        """
+
+    def decode(self, key: bytes | None, value: bytes | None) -> R | None:
+        """A record of the log; None for a kind that is not served.
+
+        Raises:
+            ProtocolError: it cannot be read.
+        """
+
+    def replay(self, index: int, record: R, offset: int, producer_id: int | None) -> None:
+        """Takes over what a record of a partition says.
+
+        Args:
+            producer_id: of the open transaction that it is part of; None if it counts at once.
+
+        Raises:
+            ProtocolError: no state can be as the record says.
+        """
+
+    def on_loaded(self, index: int) -> None:
+        """A partition is loaded: does what follows from its state, such as setting timers."""
+
+    def unload(self, index: int) -> None:
+        """Forgets the state of a partition, and answers requests that are parked with NOT_COORDINATOR."""
+
+
+class ShardState(Enum):
+    """What this broker can say of a partition; the value is what a client is told, None if it can be answered."""
+
+    LOADING = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    ACTIVE = None
+    RESIGNED = ErrorCode.NOT_COORDINATOR
+    OFFLINE = ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+@dataclass(slots=True)
+class Shard:
+    """One partition of the topic, as its coordinator has it.
+
+    Attributes:
+        epoch: the leader epoch at which it was loaded, or resigned.
+        loading: what is still to be done to load it; None unless it is being loaded.
+    """
+
+    epoch: int
+    state: ShardState
+    loading: Iterator[None] | None = None
+
+
+class StateTopic(Generic[R]):
+    """The partitions of one internal topic, and the state in them.
+
+    Args:
+        name: of the topic.
+        subject: what the state is about, for the log: "groups and offsets".
+        partition_count: of the topic, if it has to be created.
+        is_keyed: the last record of each key says everything about it, as in a compacted topic; else all records are replayed.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        subject: str,
+        machine: StateMachine[R],
+        clock: Clock,
+        topics: Topics,
+        gate: ReplyGate,
+        *,
+        partition_count: int,
+        compression: Compression = Compression.NONE,
+        is_keyed: bool = True,
+    ) -> None:
+        self.name = name
+        self.partition_count = partition_count
+        self._subject = subject
+        self._machine = machine
+        self._clock = clock
+        self._topics = topics
+        self._gate = gate
+        self._configured_partition_count = partition_count
+        self._compression = compression
+        self._is_keyed = is_keyed
+        self._shards: dict[int, Shard] = {}
+        self._failing: set[int] = set()
+
+    def __repr__(self) -> str:
+        return f"<StateTopic {self.name}>"
+
+    # Which partitions can be asked
+
+    def partition_of(self, key: str) -> int:
+        """The partition that holds a group or a transactional id."""
+        return partition_for(key, self.partition_count)
+
+    def enter(self, index: int, *, is_known: bool = True) -> None:
+        """Raises unless the state of a partition is known; every entry point of a coordinator comes here first.
+
+        Args:
+            is_known: there is state of what the request asks for. If not, and the partition is offline, some may have been lost.
+
+        Raises:
+            KafkaError: COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR; COORDINATOR_NOT_AVAILABLE, the partition is offline.
+        """
+        shard = self._shards.get(index)
+        if shard is not None and shard.state is not ShardState.ACTIVE:
+            assert shard.state.value is not None
+            raise KafkaError(shard.state.value, f"{self.name}-{index} is {shard.state.name.lower()}")
+        topic = self._topics.find(self.name)
+        if topic is None:
+            return
+        partition = topic.partitions[index]
+        if not is_known and partition.is_offline:
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{self.name}-{index} is offline")
+        if not partition.is_sole_replica:
+            self._gate.note(self, index)
+
+    def enter_all(self) -> None:
+        """Raises unless all partitions can be asked; those that are led elsewhere, or are offline, have nothing to say.
+
+        Raises:
+            KafkaError: COORDINATOR_LOAD_IN_PROGRESS.
+        """
+        for index in range(self.partition_count):
+            shard = self._shards.get(index)
+            if shard is None or shard.state in (ShardState.ACTIVE, ShardState.LOADING):
+                self.enter(index)
+
+    def is_available(self, index: int) -> bool:
+        """Whether clients should look for the coordinator of this partition here."""
+        shard = self._shards.get(index)
+        if shard is not None and shard.state in (ShardState.RESIGNED, ShardState.OFFLINE):
+            return False
+        topic = self._topics.find(self.name)
+        return topic is None or not topic.partitions[index].is_offline
+
+    def is_active(self, index: int) -> bool:
+        """Whether the state of a partition is loaded and this broker's to change."""
+        shard = self._shards.get(index)
+        return shard is None or shard.state is ShardState.ACTIVE
+
+    # Loading and unloading
+
+    def load_all(self) -> None:
+        """Loads every partition; for the start of the broker, before it listens.
+
+        Raises:
+            KafkaError: a partition that is online cannot be read.
+        """
+        topic = self._topics.find(self.name)
+        if topic is None:
+            return
+        self.partition_count = len(topic.partitions)
+        for partition in topic.partitions:
+            shard = self._begin_loading(partition)
+            if shard.loading is not None:
+                for _ in shard.loading:
+                    pass
+
+    def elect(self, index: int, epoch: int) -> None:
+        """This broker has become the leader of a partition: loads it in slices. Ignored unless the epoch is a later one."""
+        topic = self._topics.find(self.name)
+        known = self._shards.get(index)
+        if topic is None or (known is not None and epoch <= known.epoch):
+            return
+        self._drop(index)
+        self.partition_count = len(topic.partitions)
+        shard = self._begin_loading(topic.partitions[index], epoch)
+        self._load_slice(index, shard)
+
+    def resign(self, index: int, epoch: int | None = None) -> None:
+        """This broker does not lead a partition any more: forgets its state. Ignored if the epoch is older than the known one.
+
+        Args:
+            epoch: None for the epoch at which it was loaded.
+        """
+        known = self._shards.get(index)
+        known_epoch = -1 if known is None else known.epoch
+        if epoch is None:
+            epoch = known_epoch
+        if epoch < known_epoch:
+            return
+        was_resigned = known is not None and known.state is ShardState.RESIGNED
+        self._shards[index] = Shard(epoch, ShardState.RESIGNED)
+        if not was_resigned:
+            log.info("Resigned as the coordinator of a partition", subject=self._subject, partition=f"{self.name}-{index}")
+            self._machine.unload(index)
+
+    def forget_topic(self) -> None:
+        """The topic was deleted, and everything in it."""
+        indexes = range(self.partition_count)
+        self._shards.clear()
+        self.partition_count = self._configured_partition_count
+        for index in indexes:
+            self._machine.unload(index)
+
+    def _drop(self, index: int) -> None:
+        if self._shards.pop(index, None) is not None:
+            self._machine.unload(index)
+
+    def _begin_loading(self, partition: Partition, epoch: int | None = None) -> Shard:
+        index = partition.index
+        shard = self._shards[index] = Shard(partition.leader_epoch if epoch is None else epoch, ShardState.LOADING)
+        shard.loading = self._load(partition, shard)
+        return shard
+
+    def _load_slice(self, index: int, shard: Shard) -> None:
+        """Goes on loading a partition, unless it was resigned, or elected again, meanwhile."""
+        if self._shards.get(index) is not shard or shard.loading is None:
+            return
+        try:
+            is_done = next(shard.loading, True)
+        except Exception as error:  # noqa: BLE001 - the partition is not available then, and everything else goes on
+            log_once(error, "The state of a partition cannot be loaded", subject=self._subject, partition=f"{self.name}-{index}")
+            shard.state, shard.loading = ShardState.OFFLINE, None
+            return
+        if not is_done:
+            self._clock.call_later(1, partial(self._load_slice, index, shard))
+
+    def _load(self, partition: Partition, shard: Shard) -> Iterator[None]:
+        """Loads a partition; yields after each slice.
+
+        Raises:
+            KafkaError: it is online, and cannot be read.
+        """
+        name = str(partition.topic_partition)
+        reader = StateReader(is_keyed=self._is_keyed)
+        try:
+            partition.check_online()
+            yield from reader.read(partition.log, RECORDS_IN_SLICE)
+        except KafkaError as error:
+            if not partition.is_offline:
+                raise
+            log.error("State is not available: its partition is offline", subject=self._subject, partition=name, error=str(error))
+            shard.state, shard.loading = ShardState.OFFLINE, None
+            return
+        skipped_count = 0
+        entries = reader.entries()
+        while found := list(islice(entries, RECORDS_IN_SLICE)):
+            skipped_count += sum(not self._replay_loaded(partition, entry) for entry in found)
+            yield
+        if skipped_count:
+            log.warning(
+                "Skipped records of kinds that are not served", subject=self._subject, partition=name, records=skipped_count
+            )
+        shard.state, shard.loading = ShardState.ACTIVE, None
+        self._machine.on_loaded(partition.index)
+
+    def _replay_loaded(self, partition: Partition, entry: Entry) -> bool:
+        """Replays a record of the log; False if it is of a kind that is not served."""
+        name = str(partition.topic_partition)
+        with isolate("A record of state cannot be replayed", subject=self._subject, partition=name):
+            try:
+                record = self._machine.decode(entry.key, entry.value)
+                if record is None:
+                    return False
+                self._machine.replay(partition.index, record, entry.offset, entry.producer_id)
+            except ProtocolError as error:
+                log.error(
+                    "A record of state cannot be read", subject=self._subject, partition=name, key=entry.key, error=str(error)
+                )
+        return True
+
+    # Appending
+
+    def append(
+        self,
+        index: int,
+        records: Sequence[R],
+        *,
+        is_atomic: bool = True,
+        is_replayed: bool = True,
+        producer: WritingProducer | None = None,
+    ) -> None:
+        """Appends records to a partition, and replays them. To be called between `begin_step` and `end_step` of the gate.
+
+        Args:
+            is_atomic: all in one batch; else in chunks that fit, of which each is replayed. If one chunk is refused because of
+                its records, the others are appended all the same.
+            is_replayed: False if the caller does itself what the records say.
+            producer: whose open transaction the records are part of.
+
+        Raises:
+            KafkaError: what an append ended with; see `append_error`. If `is_atomic`, nothing has changed then.
+        """
+        refusal = None
+        try:
+            partition = self.partition(index)
+            pairs = [self._encode(record) for record in records]
+            chunks = [len(pairs)] if is_atomic else chunk_sizes(pairs, _batch_limit(partition))
+            start = 0
+            for size in chunks:
+                end = start + size
+                try:
+                    offset = self._append_batch(partition, pairs[start:end], producer)
+                except KafkaError as error:
+                    if is_atomic or error.code not in REFUSED_RECORDS:
+                        raise
+                    refusal = refusal or error
+                else:
+                    if is_replayed:
+                        self._replay(index, records[start:end], offset, producer)
+                start = end
+        except KafkaError as error:
+            self._note_failure(index, error)
+            raise
+        if refusal is not None:
+            self._note_failure(index, refusal)
+            raise refusal
+        if index in self._failing:
+            self._failing.remove(index)
+            log.info("State can be stored again", subject=self._subject, partition=f"{self.name}-{index}")
+
+    def _encode(self, record: R) -> tuple[bytes, bytes | None]:
+        try:
+            return self._machine.encode(record)
+        except struct.error as error:
+            # A name or an id is longer than a record's string can be: 32,767 bytes.
+            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"a record cannot be written: {error}") from error
+
+    def _append_batch(
+        self, partition: Partition, pairs: list[tuple[bytes, bytes | None]], producer: WritingProducer | None
+    ) -> int:
+        now_ms = self._clock.now_ms()
+        if producer is None:
+            batch = build_keyed_batch(pairs, timestamp=now_ms, compression=self._compression)
+        else:
+            # Sequence numbers are the concern of clients; Kafka's coordinator begins each of its batches with 0.
+            batch = build_keyed_batch(
+                pairs,
+                timestamp=now_ms,
+                compression=self._compression,
+                producer_id=producer.producer_id,
+                producer_epoch=producer.producer_epoch,
+                base_sequence=0,
+            )
+        return partition.append(memoryview(batch), now_ms=now_ms, origin=Origin.COORDINATOR).base_offset
+
+    def _replay(self, index: int, records: Iterable[R], base_offset: int, producer: WritingProducer | None) -> None:
+        producer_id = None if producer is None else producer.producer_id
+        for offset, record in enumerate(records, base_offset):
+            self._machine.replay(index, record, offset, producer_id)
+
+    def _note_failure(self, index: int, error: KafkaError) -> None:
+        """Logs the first of a run of failures, and each time that records are refused."""
+        name = f"{self.name}-{index}"
+        if error.code is ErrorCode.INVALID_PRODUCER_EPOCH:
+            return
+        if error.code in REFUSED_RECORDS:
+            log.warning("Records of state are refused", subject=self._subject, partition=name, error=str(error))
+        elif index not in self._failing:
+            self._failing.add(index)
+            log.error("State cannot be stored", subject=self._subject, partition=name, error=str(error))
+
+    def partition(self, index: int) -> Partition:
+        """A partition of the topic, which is created if there is none yet.
+
+        Raises:
+            KafkaError: it cannot be created.
+        """
+        topic: Topic = self._topics.find(self.name) or self._topics.create_internal(self.name)
+        return topic.partitions[index]
+
+    # Committing
+
+    def on_commit(self, index: int, callback: Callable[[ErrorCode | None], object]) -> None:
+        """Calls back once everything that is in a partition now is committed.
+
+        If the partition is lost before that, its coordinator resigns, and the callback is told the error of a client.
+        """
+        topic = self._topics.find(self.name)
+        if topic is None:
+            callback(None if self.is_active(index) else ErrorCode.NOT_COORDINATOR)
+            return
+        partition = topic.partitions[index]
+        partition.on_commit(partition.log.log_end_offset, partial(self._on_committed, index, callback))
+
+    def _on_committed(self, index: int, callback: Callable[[ErrorCode | None], object], error: ErrorCode | None) -> None:
+        if error is not None:
+            self.resign(index)
+            error = append_error(error)
+        callback(error)
+
+
+def chunk_sizes(pairs: Sequence[tuple[bytes, bytes | None]], limit_bytes: int) -> list[int]:
+    """How many of the records go into each batch, so that none is larger than the limit unless one record is.
+
+    Bytes are counted before compression.
+    """
+    sizes: list[int] = []
+    count, size_bytes = 0, HEADER_SIZE
+    for key, value in pairs:
+        record_bytes = RECORD_OVERHEAD_BYTES + len(key) + len(value or b"")
+        if count and (size_bytes + record_bytes > limit_bytes or count == RECORDS_IN_CHUNK):
+            sizes.append(count)
+            count, size_bytes = 0, HEADER_SIZE
+        count += 1
+        size_bytes += record_bytes
+    return [*sizes, count] if count else sizes
+
+
+def _batch_limit(partition: Partition) -> int:
+    config = partition.log.config
+    return min(config.max_message_bytes, config.segment_bytes)

@@ -1,0 +1,201 @@
+"""Carrying out how transactions end: their markers, written, committed, tried again, and the completion after the last of them.
+
+Theory of operation: an `Ending` is a transaction whose end is decided and committed. Its first markers are written at once, and
+more than that some at a time, in turn with other endings, so that a transaction of thousands of partitions does not hold the
+loop. A marker may be appended elsewhere, and may fail, so its writer calls back: once the marker is committed, or with an
+error. An ending with failed markers is tried again by a timer. After the last marker the transaction is completed.
+
+Rules of this file:
+    Every callback checks that its ending is still the current one of its transactional id: this broker may have lost the
+    coordinator's partition meanwhile.
+    An unexpected exception costs only its own transactional id, which is tried again.
+
+Source: kafka.coordinator.transaction.{TransactionMarkerChannelManager, TransactionMarkerRequestCompletionHandler}.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
+
+import structlog
+
+from wirekafka.errors import ErrorCode, KafkaError
+from wirekafka.faults import isolate
+from wirekafka.names import TopicPartition
+
+if TYPE_CHECKING:
+    from wirekafka.clock import Clock, Timer
+    from wirekafka.coordinator.transactions.requests import Marker
+
+log = structlog.get_logger(__name__)
+
+RETRY_MS = 500
+"""How long after a marker could not be written it is tried again."""
+
+MARKERS_AT_ONCE = 25
+"""How many markers are written in one go, which takes some 8 ms; then clients have their turn."""
+
+PAUSE_MS = 1
+
+OnWritten = Callable[[ErrorCode | None], object]
+"""Told None once a marker is committed or not needed, or why it could not be written."""
+
+
+class Markers(Protocol):
+    """Writes markers."""
+
+    def write(self, marker: Marker, *, coordinator_epoch: int, now_ms: int, on_written: OnWritten) -> None:
+        """As `MarkerWriter.write`; what goes wrong is told to `on_written`."""
+
+
+class Decisions(Protocol):
+    """What the transaction coordinator has decided."""
+
+    def missing_markers(self, transactional_id: str) -> list[Marker]:
+        """The markers that a decided transaction still needs."""
+
+    def marked(self, transactional_id: str, partition: TopicPartition) -> None:
+        """A partition has its marker, or needs none."""
+
+    def complete(self, transactional_id: str) -> None:
+        """All markers are committed: completes the transaction.
+
+        Raises:
+            KafkaError: that cannot be stored now.
+        """
+
+
+class Ending:
+    """A transaction whose end is decided.
+
+    Attributes:
+        index: the partition of __transaction_state that holds it.
+        coordinator_epoch: of the coordinator that decided; a partition refuses lower ones than it has seen.
+        to_write: its markers that wait to be written.
+        under_way: how many of its markers wait to be written or committed.
+        failure: why a marker could not be written; None if none failed since the last try.
+    """
+
+    __slots__ = ("coordinator_epoch", "failure", "has_failed_before", "index", "to_write", "transactional_id", "under_way")
+
+    def __init__(self, transactional_id: str, index: int, coordinator_epoch: int) -> None:
+        self.transactional_id = transactional_id
+        self.index = index
+        self.coordinator_epoch = coordinator_epoch
+        self.to_write: deque[Marker] = deque()
+        self.under_way = 0
+        self.failure: ErrorCode | None = None
+        self.has_failed_before = False
+
+
+class Endings:
+    """All transactions of one broker whose end is decided, and which are not completed."""
+
+    def __init__(self, clock: Clock, markers: Markers, decisions: Decisions) -> None:
+        self._clock = clock
+        self._markers = markers
+        self._decisions = decisions
+        self._by_id: dict[str, Ending] = {}
+        self._unwritten: deque[Ending] = deque()
+        """The endings with markers that were not written in their first turn."""
+        self._retry: Timer | None = None
+
+    def __len__(self) -> int:
+        return len(self._by_id)
+
+    def put(self, ending: Ending) -> None:
+        """Notes a transaction whose decision is appended."""
+        self._by_id[ending.transactional_id] = ending
+
+    def begin(self, ending: Ending, error: ErrorCode | None) -> None:
+        """The decision is committed, or `error` says that it is lost; writes the markers."""
+        if error is None and self._is_current(ending):
+            self._start(ending)
+
+    def drop(self, transactional_ids: Iterable[str]) -> None:
+        """Another coordinator carries these out."""
+        for transactional_id in transactional_ids:
+            self._by_id.pop(transactional_id, None)
+
+    def _is_current(self, ending: Ending) -> bool:
+        return self._by_id.get(ending.transactional_id) is ending
+
+    def _start(self, ending: Ending) -> None:
+        """Writes the markers that are missing; those that do not fit into this turn follow."""
+        ending.failure = None
+        ending.to_write = deque(self._decisions.missing_markers(ending.transactional_id))
+        ending.under_way = len(ending.to_write)
+        if not ending.under_way:
+            self._finish(ending)
+        elif self._write_some(ending):
+            self._unwritten.append(ending)
+            if len(self._unwritten) == 1:
+                self._clock.call_later(PAUSE_MS, self._write_next)
+
+    def _write_next(self) -> None:
+        """Writes some markers of the ending whose turn it is."""
+        ending = self._unwritten.popleft()
+        if self._is_current(ending) and self._write_some(ending):
+            self._unwritten.append(ending)
+        if self._unwritten:
+            self._clock.call_later(PAUSE_MS, self._write_next)
+
+    def _write_some(self, ending: Ending) -> bool:
+        """Writes the next markers of an ending; returns whether there are more."""
+        markers = ending.to_write
+        for _ in range(min(MARKERS_AT_ONCE, len(markers))):
+            marker = markers.popleft()
+            on_written = partial(self._note, ending, marker.topic_partition)
+            with isolate("A marker cannot be written", transactional_id=ending.transactional_id) as fault:
+                self._markers.write(
+                    marker, coordinator_epoch=ending.coordinator_epoch, now_ms=self._clock.now_ms(), on_written=on_written
+                )
+            if fault.error is not None:
+                self._note(ending, marker.topic_partition, ErrorCode.UNKNOWN_SERVER_ERROR)
+        return bool(markers)
+
+    def _note(self, ending: Ending, partition: TopicPartition, error: ErrorCode | None) -> None:
+        """A marker is committed, or has failed."""
+        if not self._is_current(ending):
+            return
+        if error is None:
+            self._decisions.marked(ending.transactional_id, partition)
+        else:
+            ending.failure = error
+            self._log_failure(ending, f"the marker in {partition}: {error.name}")
+        ending.under_way -= 1
+        if not ending.under_way:
+            self._finish(ending)
+
+    def _finish(self, ending: Ending) -> None:
+        """All markers of this try are decided: completes the transaction, or sees to it that it is tried again."""
+        if ending.failure is None:
+            with isolate("A transaction cannot be completed", transactional_id=ending.transactional_id):
+                try:
+                    # First: the next transaction of the id may end before `complete` returns.
+                    del self._by_id[ending.transactional_id]
+                    self._decisions.complete(ending.transactional_id)
+                    return
+                except KafkaError as error:
+                    self._log_failure(ending, str(error))
+            self._by_id[ending.transactional_id] = ending
+            ending.failure = ErrorCode.UNKNOWN_SERVER_ERROR
+        if self._retry is None:
+            self._retry = self._clock.call_later(RETRY_MS, self._try_again)
+
+    def _log_failure(self, ending: Ending, reason: str) -> None:
+        if not ending.has_failed_before:
+            ending.has_failed_before = True
+            log.warning(
+                "A transaction is decided, but cannot be ended yet; it is tried again",
+                transactional_id=ending.transactional_id,
+                error=reason,
+            )
+
+    def _try_again(self) -> None:
+        self._retry = None
+        for ending in [each for each in self._by_id.values() if each.failure is not None]:
+            self._start(ending)
