@@ -17,6 +17,7 @@ import click
 from wirekafka import clock
 from wirekafka.api.registry import all_apis
 from wirekafka.config.documentation import configuration_page
+from wirekafka.coordinator import patterns
 from wirekafka.coordinator.share_delivery import share_partition
 from wirekafka.log import validation
 from wirekafka.log.compaction import passes
@@ -48,6 +49,7 @@ MODULES = {
     "Records": validation,
     "Share partitions": share_partition,
     "Compaction": passes,
+    "Regular expressions": patterns,
     "Timeouts": clock,
     "Sizes of requests and responses": codec,
 }

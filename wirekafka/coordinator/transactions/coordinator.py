@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from wirekafka.coordinator.patterns import Pattern, compile_pattern
+from wirekafka.coordinator.patterns import check_pattern, matches_of
 from wirekafka.coordinator.transactions.records import TransactionRecord
 from wirekafka.coordinator.transactions.requests import InitRequest, Marker, ProducerIdentity, TransactionFilter
 from wirekafka.coordinator.transactions.settings import TransactionSettings
@@ -367,16 +367,20 @@ class TransactionCoordinator:
         Source: TransactionStateManager.listTransactionStates; KIP-664, KIP-994, KIP-1152.
         """
         states = {STATES_BY_TITLE[title] for title in wanted.states if title in STATES_BY_TITLE}
-        pattern = _compiled(wanted.pattern) if wanted.pattern else None
+        if wanted.pattern:
+            _check_pattern(wanted.pattern)
         least_ms = wanted.open_longer_than_ms
-        return [
+        listed = [
             known
             for known in self.transactions.values()
             if (not wanted.producer_ids or known.producer_id in wanted.producer_ids)
             and (not wanted.states or known.state in states)
             and (least_ms is None or now_ms - (known.start_timestamp_ms or -1) > least_ms)
-            and (pattern is None or pattern.fullmatch(known.transactional_id))
         ]
+        if not wanted.pattern:
+            return listed
+        matching = set(matches_of([wanted.pattern], [known.transactional_id for known in listed])[wanted.pattern])
+        return [known for known in listed if known.transactional_id in matching]
 
     def unload(self, is_lost: Callable[[str], bool]) -> list[str]:
         """Forgets transactional ids, because this broker has lost the log that holds them; returns them.
@@ -446,9 +450,9 @@ def _record(transaction: Transaction) -> TransactionRecord:
     return TransactionRecord(transaction.transactional_id, transaction)
 
 
-def _compiled(regex: str) -> Pattern:
+def _check_pattern(regex: str) -> None:
     try:
-        return compile_pattern(regex)
+        check_pattern(regex)
     except ValueError as error:
         message = f"Transaction ID pattern `{regex}` is not a valid regular expression: {error}."
         raise KafkaError(ErrorCode.INVALID_REGULAR_EXPRESSION, message) from error

@@ -27,7 +27,7 @@ from wirekafka.coordinator.groups.consumer.records import (
     TargetEpochRecord,
     TargetRecord,
 )
-from wirekafka.coordinator.groups.consumer.regexes import MIN_REFRESH_INTERVAL_MS, check_regex, resolve
+from wirekafka.coordinator.groups.consumer.regexes import MIN_REFRESH_INTERVAL_MS, check_regex, resolve, some_of
 from wirekafka.coordinator.groups.consumer.settings import ConsumerSettings
 from wirekafka.coordinator.groups.consumer.timers import RevocationExpired, revocation_timer
 from wirekafka.coordinator.groups.modern.assignors import ASSIGNORS, AssignedMember
@@ -111,8 +111,10 @@ class HeartbeatStep:
                 self._resolve(old, None)
             if new and new not in regexes:
                 check_regex(new)
-        due = wanted if is_lookup_due else wanted - self._resolved.keys()
-        for regex, found in resolve(due, self._group.image, self._now_ms).items():
+        # First the member's own, then what was never looked up, then the oldest lookups.
+        missing = sorted(wanted - self._resolved.keys(), key=lambda regex: regex != new)
+        known = [regex for regex in self._resolved if regex in wanted] if is_lookup_due else []
+        for regex, found in resolve(some_of([*missing, *known]), self._group.image, self._now_ms).items():
             self._resolve(regex, found)
         return old != new
 

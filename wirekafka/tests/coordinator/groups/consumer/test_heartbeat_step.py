@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from wirekafka.coordinator.effects import Effects
+from wirekafka.coordinator.groups.consumer import regexes
 from wirekafka.coordinator.groups.consumer.heartbeat_step import RECORDS_AT_ONCE
 from wirekafka.coordinator.groups.consumer.member import ConsumerMember
 from wirekafka.coordinator.groups.consumer.records import MemberRecord
@@ -151,3 +152,19 @@ def test_member_two_epochs_behind_is_fenced_though_it_owns_nothing_that_it_may_n
     with pytest.raises(KafkaError) as raised:
         stage.heartbeat(ConsumerHeartbeat("g", "m", 2, owned=owned))
     assert raised.value.code is ErrorCode.FENCED_MEMBER_EPOCH
+
+
+def test_heartbeat_looks_up_a_part_of_many_expressions_and_the_next_ones_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(regexes, "WORK_AT_ONCE", 10)
+    stage = Stage()
+    for number in range(6):
+        stage.heartbeat(stage.joins(f"m{number}", regex=f"a|{number:03}"))
+    group = stage.consumer_group("g")
+    assert group is not None
+    stage.image.put("a2", 1)
+    stage.now_ms += regexes.MIN_REFRESH_INTERVAL_MS + 1
+    looked_up = []
+    for _ in range(4):
+        stage.heartbeat(ConsumerHeartbeat("g", "m0", group.members["m0"].member_epoch))
+        looked_up.append(sum(resolved.version == stage.image.version for resolved in group.resolved.values()))
+    assert looked_up == [2, 4, 6, 6]
