@@ -34,71 +34,84 @@ _SERVER = (
         fallbacks=("broker.id",),
     ),
     Setting(
-        "broker.id", Type.INT, -1, "The older name of node.id, which goes first; -1 leaves the choice to node.id.", at_least(-1)
+        "broker.id",
+        Type.INT,
+        -1,
+        "The older name of node.id. If both are set they must be equal; -1 leaves the choice to node.id.",
+        at_least(-1),
     ),
-    Setting("broker.rack", Type.STRING, None, "The rack of the broker, told to clients that prefer to fetch nearby."),
+    Setting(
+        "broker.rack",
+        Type.STRING,
+        None,
+        "The rack of the broker. Consumers are told it, so that they can fetch from a nearby replica.",
+    ),
     Setting(
         "listeners",
         Type.LIST,
         ["PLAINTEXT://:9092"],
-        "The addresses on which the broker listens, NAME://HOST:PORT each. No host means every interface; port 0 lets the "
-        "kernel choose.",
+        "The addresses on which the broker listens, NAME://HOST:PORT each. Without a host, the listener binds every "
+        "interface; with port 0, the kernel chooses a port.",
         nonempty_list(),
     ),
     Setting(
         "advertised.listeners",
         Type.LIST,
         None,
-        "The addresses that clients are told to connect to, NAME://HOST:PORT each. A listener without one tells each client "
-        "the address on which that client reached the broker.",
+        "The addresses that clients are told to connect to, NAME://HOST:PORT each. A listener that is not named here tells "
+        "each client the address on which the client reached the broker.",
     ),
     Setting(
         "listener.security.protocol.map",
         Type.STRING,
         "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT",
-        "Which security protocol each listener speaks, NAME:PROTOCOL each. PLAINTEXT is the only one supported yet.",
+        "The security protocol of each listener, NAME:PROTOCOL each. Only PLAINTEXT is supported yet.",
     ),
     Setting(
         "controller.listener.names",
         Type.LIST,
         [],
-        "Listeners that Apache Kafka keeps for its controllers. They are not opened: wirekafka has no separate controller.",
+        "Listeners that Apache Kafka uses for its controllers. They are not opened, because wirekafka has no separate "
+        "controller.",
     ),
     Setting(
         "socket.send.buffer.bytes",
         Type.INT,
         204800,
-        "SO_SNDBUF of each connection; -1 leaves it to the operating system. Kafka's default is 102400, with which a response "
-        "of 1 MB goes out in twice as many parts and takes a sixth more CPU.",
+        "SO_SNDBUF of each connection; -1 leaves it to the operating system. Kafka's default is 102400. With that a "
+        "response of 1 MB is sent in twice as many parts and takes a sixth more CPU.",
         at_least(-1),
     ),
     Setting(
         "socket.receive.buffer.bytes",
         Type.INT,
         -1,
-        "SO_RCVBUF of each connection; -1 leaves it to the operating system. Kafka's default is 102400, with which a batch "
-        "of 1 MB takes eight receives, each with a wait for the client, where two do.",
+        "SO_RCVBUF of each connection; -1 leaves it to the operating system. Kafka's default is 102400. With that a batch "
+        "of 1 MB takes eight receives instead of two, and the broker waits for the client before each.",
         at_least(-1),
     ),
     Setting(
         "socket.request.max.bytes",
         Type.INT,
         104857600,
-        "The largest request that is read; a larger one ends its connection.",
+        "The largest request that is read. A larger one closes its connection.",
         at_least(1),
     ),
     Setting("socket.listen.backlog.size", Type.INT, 50, "How many connections may wait to be accepted.", at_least(1)),
     Setting(
-        "connections.max.idle.ms", Type.LONG, 600000, "A connection without a request for this long is closed; never if negative."
+        "connections.max.idle.ms",
+        Type.LONG,
+        600000,
+        "A connection without a request for this long is closed. A negative value keeps idle connections.",
     ),
     Setting(
         "max.connections",
         Type.INT,
         INT_MAX,
-        "How many connections the broker holds at most; one more waits until another is closed.",
+        "The most connections that the broker holds. A further connection waits until another is closed.",
         at_least(0),
     ),
-    Setting("max.connections.per.ip", Type.INT, INT_MAX, "How many connections one client address may hold.", at_least(0)),
+    Setting("max.connections.per.ip", Type.INT, INT_MAX, "The most connections that one client address may hold.", at_least(0)),
     Setting(
         "max.connections.per.ip.overrides",
         Type.STRING,
@@ -135,36 +148,38 @@ _REQUESTS = (
         "wirekafka.api.versions.max",
         Type.LIST,
         [],
-        "Serves no newer versions of these APIs than named, or leaves an API out, to try clients against an older broker. It is "
-        "wirekafka's own.",
+        "The newest version of each named API that is served, or `none` to hide the API, so that clients can be tried "
+        "against an older broker. Apache Kafka has no such setting.",
         items_like(r"[A-Za-z]+:(\d{1,3}|none)", "API:VERSION or API:none each, such as Fetch:12"),
     ),
     Setting(
         "fetch.max.bytes",
         Type.INT,
         57671680,
-        "The most bytes that one Fetch is answered with, whatever the client asks for.",
+        "The most bytes in one Fetch response, whatever the client asks for.",
         at_least(1024),
     ),
     Setting(
         "max.incremental.fetch.session.cache.slots",
         Type.INT,
         1000,
-        "How many incremental fetch sessions are kept (KIP-227); the least recently used makes room.",
+        "The most incremental fetch sessions that are kept (KIP-227). A new session evicts the least recently used one.",
         at_least(0),
     ),
     Setting(
         "max.request.partition.size.limit",
         Type.INT,
         2000,
-        "The most partitions in one answer to DescribeTopicPartitions.",
+        "The most partitions in one DescribeTopicPartitions response.",
         at_least(1),
     ),
 )
 
 _TOPICS = (
-    Setting("num.partitions", Type.INT, 1, "The partitions of a topic whose creation names no number.", at_least(1)),
-    Setting("auto.create.topics.enable", Type.BOOLEAN, True, "Whether asking for the metadata of an unknown topic creates it."),
+    Setting("num.partitions", Type.INT, 1, "The number of partitions of a topic that is created without a number.", at_least(1)),
+    Setting(
+        "auto.create.topics.enable", Type.BOOLEAN, True, "Whether a Metadata request for an unknown topic creates the topic."
+    ),
     Setting("delete.topic.enable", Type.BOOLEAN, True, "Whether topics can be deleted."),
 )
 
@@ -173,48 +188,48 @@ _TRANSACTIONS = (
         "transaction.max.timeout.ms",
         Type.INT,
         900000,
-        "The longest transaction timeout that a producer may ask for.",
+        "The longest transaction timeout that a producer may request.",
         at_least(1),
     ),
     Setting(
         "transactional.id.expiration.ms",
         Type.INT,
         604800000,
-        "How long after its last change the coordinator forgets a transactional id that has no open transaction.",
+        "How long after its last change a transactional id without an open transaction expires.",
         at_least(1),
     ),
     Setting(
         "transaction.abort.timed.out.transaction.cleanup.interval.ms",
         Type.INT,
         10000,
-        "How often transactions that are past their timeout are looked for, and aborted.",
+        "How often the broker looks for transactions that are past their timeout, and aborts them.",
         at_least(1),
     ),
     Setting(
         "transaction.remove.expired.transaction.cleanup.interval.ms",
         Type.INT,
         3600000,
-        "How often transactional ids that have expired are looked for.",
+        "How often the broker looks for expired transactional ids, and removes them.",
         at_least(1),
     ),
     Setting(
         "transaction.partition.verification.enable",
         Type.BOOLEAN,
         True,
-        "Whether a partition refuses records of a transaction that it was not added to (KIP-890).",
+        "Whether a partition refuses transactional records if it was not added to the transaction (KIP-890).",
         is_dynamic=True,
     ),
     Setting(
         "transaction.two.phase.commit.enable",
         Type.BOOLEAN,
         False,
-        "Whether producers may take part in a two-phase commit: their transactions never time out (KIP-939).",
+        "Whether producers may use two-phase commit, with transactions that never time out (KIP-939).",
     ),
     Setting(
         "transaction.state.log.num.partitions",
         Type.INT,
         50,
-        "The partitions of __transaction_state, fixed when it is created.",
+        "The number of partitions of __transaction_state. It is fixed when the topic is created.",
         at_least(1),
     ),
     Setting("transaction.state.log.segment.bytes", Type.INT, 104857600, "segment.bytes of __transaction_state.", at_least(1)),
@@ -222,35 +237,52 @@ _TRANSACTIONS = (
         "transaction.state.log.min.isr",
         Type.INT,
         2,
-        "min.insync.replicas of __transaction_state; like any partition, its partitions ask for no more replicas than they have.",
+        "min.insync.replicas of __transaction_state. A value above the number of replicas counts as that number.",
         at_least(1),
     ),
 )
 
 _GROUPS = (
-    Setting("group.min.session.timeout.ms", Type.INT, 6000, "The shortest session timeout that a member may ask for."),
-    Setting("group.max.session.timeout.ms", Type.INT, 1800000, "The longest session timeout that a member may ask for."),
+    Setting(
+        "group.min.session.timeout.ms",
+        Type.INT,
+        6000,
+        "The shortest session timeout that a member of a classic group may request.",
+    ),
+    Setting(
+        "group.max.session.timeout.ms",
+        Type.INT,
+        1800000,
+        "The longest session timeout that a member of a classic group may request.",
+    ),
     Setting(
         "group.initial.rebalance.delay.ms",
         Type.INT,
         3000,
-        "How long a new group waits for more members before the first assignment.",
+        "How long a new classic group waits for more members before its first assignment.",
     ),
-    Setting("group.max.size", Type.INT, INT_MAX, "How many members a group may have.", at_least(1)),
-    Setting("offset.metadata.max.bytes", Type.INT, 4096, "The longest text that may be committed beside an offset."),
+    Setting("group.max.size", Type.INT, INT_MAX, "The most members that a classic group may have.", at_least(1)),
+    Setting("offset.metadata.max.bytes", Type.INT, 4096, "The longest metadata text that may be committed with an offset."),
     Setting(
         "offsets.retention.minutes",
         Type.INT,
         10080,
-        "How long committed offsets outlive the group's last member, or their commit where nobody is subscribed.",
+        "How long committed offsets are kept after the group's last member has left, or, in a group without subscriptions, "
+        "after the commit.",
         at_least(1),
     ),
-    Setting("offsets.retention.check.interval.ms", Type.LONG, 600000, "How often such offsets are looked for.", at_least(1)),
+    Setting(
+        "offsets.retention.check.interval.ms",
+        Type.LONG,
+        600000,
+        "How often the broker looks for expired offsets, and removes them.",
+        at_least(1),
+    ),
     Setting(
         "offsets.topic.num.partitions",
         Type.INT,
         50,
-        "The partitions of __consumer_offsets, fixed when it is created.",
+        "The number of partitions of __consumer_offsets. It is fixed when the topic is created.",
         at_least(1),
     ),
     Setting("offsets.topic.segment.bytes", Type.INT, 104857600, "segment.bytes of __consumer_offsets.", at_least(1)),
@@ -258,7 +290,7 @@ _GROUPS = (
         "offsets.topic.compression.codec",
         Type.INT,
         0,
-        "How __consumer_offsets is compressed: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd.",
+        "The codec of __consumer_offsets: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd.",
         between(0, 4),
     ),
 )

@@ -44,14 +44,15 @@ CONSUMER_SETTINGS = (
         "group.coordinator.rebalance.protocols",
         Type.LIST,
         ["classic", "consumer", "streams"],
-        "The protocols that groups may use; share groups are served without being named, streams groups are not served.",
+        "The protocols that groups may use. Share groups are served whether they are named or not. Streams groups are not "
+        "served.",
         Check("of classic, consumer, share, streams, with classic among them", _are_protocols),
     ),
     Setting(
         "group.consumer.session.timeout.ms",
         Type.INT,
         45000,
-        "How long a member of a consumer group may be silent before it is removed.",
+        "A member of a consumer group without a heartbeat for this long is removed.",
         at_least(1),
     ),
     Setting(
@@ -93,7 +94,7 @@ CONSUMER_SETTINGS = (
         "group.consumer.assignment.interval.ms",
         Type.INT,
         1000,
-        "How long after an assignment of a consumer group the next is computed, so that members that come together are assigned "
+        "The least time between two assignments of a consumer group, so that members that join together are assigned "
         "together (KIP-1263).",
         at_least(0),
         is_dynamic=True,
@@ -112,7 +113,7 @@ CONSUMER_SETTINGS = (
         "The greatest consumer.assignment.interval.ms that a group may set.",
         at_least(0),
     ),
-    Setting("group.consumer.max.size", Type.INT, INT_MAX, "How many members a consumer group may have.", at_least(1)),
+    Setting("group.consumer.max.size", Type.INT, INT_MAX, "The most members that a consumer group may have.", at_least(1)),
     Setting(
         "group.consumer.assignors",
         Type.LIST,
@@ -124,14 +125,14 @@ CONSUMER_SETTINGS = (
         "group.consumer.migration.policy",
         Type.STRING,
         "bidirectional",
-        "Whether a group with members may change from the classic to the consumer protocol and back.",
+        "Whether a group with members may change from the classic to the consumer protocol, and back.",
         Check("one of " + ", ".join(POLICIES) + ", in any case", _is_policy),
     ),
     Setting(
         "group.consumer.regex.refresh.interval.ms",
         Type.INT,
         600000,
-        "How often at least the topics of a group's regular expressions are looked up again.",
+        "The most time between two evaluations of a group's regular expressions.",
         at_least(10000),
         is_internal=True,
     ),

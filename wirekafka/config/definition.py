@@ -1,8 +1,7 @@
 """What a setting is: its name, type, default, accepted values and documentation.
 
-Rules of this file: a table is a tuple of `Setting`; the same entry parses a line of server.properties, answers DescribeConfigs
-and writes a line of docs/configuration.md. Values are checked when they are parsed, so that whoever holds a parsed value
-need not check it again. Absence is None.
+Rules of this file: a table holds `Setting`s. The same entry parses a line of server.properties, answers DescribeConfigs and
+writes a line of docs/configuration.md. A value is checked when it is parsed, and never again. Absence is None.
 
 Source: org.apache.kafka.common.config.ConfigDef (types, trimming, the text form of a value).
 """
@@ -23,7 +22,7 @@ DOUBLE_MAX = 1.7976931348623157e308
 
 
 class ConfigError(Exception):
-    """A setting that is unknown, malformed or not supported.
+    """A setting is unknown, malformed or not supported.
 
     Attributes:
         name: the setting's name as it was given.
@@ -84,33 +83,33 @@ class Check:
 
 
 def at_least(least: int) -> Check:
-    """A number that is not less."""
+    """A number that is not less than `least`."""
     return Check(f"at least {least}", lambda value: isinstance(value, (int, float)) and value >= least)
 
 
 def between(least: int, most: int) -> Check:
-    """A number within both bounds, these included."""
+    """A number from `least` to `most`."""
     return Check(f"from {least} to {most}", lambda value: isinstance(value, (int, float)) and least <= value <= most)
 
 
 def between_or(least: int, most: int, other: int) -> Check:
-    """A number within both bounds, or one other number."""
+    """A number from `least` to `most`, or `other`."""
     bounds = between(least, most)
     return Check(f"{bounds.accepted}, or {other}", lambda value: value == other or bounds.holds(value))
 
 
 def one_of(*choices: str) -> Check:
-    """One of the texts, in just this case."""
+    """One of the texts, in exactly this case."""
     return Check("one of " + ", ".join(choices), lambda value: value in choices)
 
 
 def items_of(*choices: str) -> Check:
-    """A list of some of the texts; none at all is a list as well."""
+    """A list of some of the texts, possibly empty."""
     return Check("of " + ", ".join(choices), lambda value: isinstance(value, list) and set(value) <= set(choices))
 
 
 def items_like(pattern: str, accepted: str) -> Check:
-    """A list whose items all match the pattern; none at all is a list as well."""
+    """A list whose items all match the pattern, possibly empty."""
     return Check(accepted, lambda value: isinstance(value, list) and all(re.fullmatch(pattern, item) for item in value))
 
 
@@ -127,11 +126,11 @@ class Setting:
     Attributes:
         name: Kafka's name.
         default: the parsed default; None where there is none.
-        documentation: what it does, in one or two sentences.
+        documentation: what the setting does, in one or two sentences.
         check: what values must satisfy; a default of None is exempt.
-        is_dynamic: IncrementalAlterConfigs may change it while the broker runs.
-        fallbacks: settings that stand in, in this order, while this one is not set.
-        is_internal: Kafka keeps it out of its own documentation; so do the docs made from the table.
+        is_dynamic: IncrementalAlterConfigs may change the setting while the broker runs.
+        fallbacks: settings that are used, in this order, if this one is not set.
+        is_internal: Apache Kafka does not document the setting.
     """
 
     name: str
@@ -145,7 +144,7 @@ class Setting:
 
     @property
     def is_sensitive(self) -> bool:
-        """Its value is never shown."""
+        """Whether the value is never shown."""
         return self.type is Type.PASSWORD
 
     @property
@@ -159,10 +158,10 @@ class Setting:
         return f"{phrase}, {self.check.accepted}"
 
     def parse(self, text: str) -> Value:
-        """The value that the text stands for.
+        """Returns the value of a text.
 
         Raises:
-            ConfigError: it has another type, or the check does not hold.
+            ConfigError: the text has another type, or the check does not hold.
         """
         try:
             value = parse_text(self.type, text)
@@ -182,10 +181,10 @@ class Setting:
 
 
 def parse_text(type_: Type, text: str) -> Value:
-    """The value that the text stands for, not checked beyond its type.
+    """Returns the value of a text, checked for its type only.
 
     Raises:
-        ValueError: it does not have this type.
+        ValueError: the text does not have this type.
     """
     text = text.strip()
     if type_ is Type.BOOLEAN:
@@ -215,7 +214,7 @@ def _parse_integer(text: str, most: int) -> int:
 
 
 def _parse_number(text: str) -> float:
-    """A finite number; Java's NaN and Infinity are none that a setting could mean."""
+    """A finite number: Java also reads NaN and Infinity, which make no sense as a setting."""
     if not re.fullmatch(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?[fFdD]?", text, re.ASCII):
         raise ValueError(text)
     value = float(text.rstrip("fFdD"))

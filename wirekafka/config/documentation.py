@@ -9,48 +9,59 @@ from wirekafka.config.broker_table import BROKER_SETTINGS
 from wirekafka.config.definition import Setting
 from wirekafka.config.group_table import GROUP_BOUNDS, GROUP_SETTINGS
 from wirekafka.config.topic_table import TOPIC_SETTINGS, TOPIC_SYNONYMS
-from wirekafka.config.unsupported_settings import REFUSED_UNLESS, WITHOUT_EFFECT
+from wirekafka.config.unsupported_settings import REFUSED_UNLESS, REPLACED, WITHOUT_EFFECT
 
 _INTRODUCTION = """\
 # Configuration
 
-Written by `python docs/generate.py` from the tables in `wirekafka/config/`. Names, types, defaults and bounds are those of
-Apache Kafka 4.3, but for `wirekafka.*`, which Kafka does not have; a setting that is neither here nor in Kafka is an error.
-`wirekafka serve FILE` reads Java's properties format, `--set KEY=VALUE` overrides it.
+This page is written by `python docs/generate.py` from the tables in `wirekafka/config/`. `wirekafka config list` prints the
+same settings. Names, types, defaults and bounds are those of Apache Kafka 4.3. Settings that begin with `wirekafka.` do not
+exist in Apache Kafka. A setting that is neither on this page nor in Apache Kafka is an error.
+
+`wirekafka serve FILE` reads Java's properties format. `--set KEY=VALUE` goes before the file. `wirekafka config check FILE` names
+every error of a file at once. Settings marked *internal* are for tests; Apache Kafka does not document them.
 """
 
 _BROKER = """\
 ## Settings of the broker
 
-Those marked *dynamic* can be changed while the broker runs (`kafka-configs --entity-type brokers --alter`).
+Settings marked *dynamic* can be changed while the broker runs (`kafka-configs --entity-type brokers --alter`).
 """
 
 _TOPIC = """\
 ## Settings of a topic
 
-Given when a topic is created, or changed later (`kafka-configs --entity-type topics --alter`). While a topic does not set one
-itself, the broker's setting in the last column gives its value; where more than one is named, the first that is set.
+A topic gets these when it is created, or later (`kafka-configs --entity-type topics --alter`). A topic that does not set a
+setting has the value of the broker's setting in the last column. If that column names several settings, the first one that is
+set counts.
 """
 
 _GROUP = """\
 ## Settings of a group
 
-Given to a group by its name, whether it exists or not (`kafka-configs --entity-type groups --alter`). While a group does not
-set one itself, the broker's setting in the last column gives its value; those with `.min.` and `.max.` in their name bound it.
+A group gets these by its name, whether it exists or not (`kafka-configs --entity-type groups --alter`). A group that does not
+set a setting has the value of the broker's setting in the last column. Settings of the broker with `.min.` and `.max.` in
+their names bound the value.
 """
 
 _WITHOUT_EFFECT = """\
 ## Accepted without effect
 
-What these govern does not exist in wirekafka. They are accepted with any value, so that a server.properties of Apache Kafka
-works as it is, and named in one warning at start. `*` stands for any characters.
+wirekafka does not have what these settings are about. They are accepted with any value, so that a server.properties of Apache
+Kafka works, and are named in one warning at start. `*` stands for any characters.
+"""
+
+_REPLACED = """\
+## Replaced
+
+Apache Kafka 3.0 has dropped these settings (KAFKA-12945). They are refused with the setting to use instead.
 """
 
 _REFUSED = """\
 ## Refused
 
-Leaving these out silently would change what is safe or what clients see, so they are an error: they are not supported yet. Only
-the values given here say the same as leaving the setting out, and are accepted.
+To ignore these settings would change what is safe or what clients see. They are errors, because wirekafka does not support
+them yet. Only the values in the second column are accepted: they have the same meaning as leaving the setting out.
 """
 
 
@@ -59,21 +70,19 @@ def configuration_page() -> str:
     sections = [
         _INTRODUCTION,
         _BROKER,
-        _table("setting | type | default | accepted | meaning", map(_broker_row, _shown(BROKER_SETTINGS))),
+        _table("setting | type | default | accepted | meaning", map(_broker_row, BROKER_SETTINGS.values())),
         _TOPIC,
-        _table("setting | type | default | accepted | meaning | broker's setting", map(_topic_row, _shown(TOPIC_SETTINGS))),
+        _table("setting | type | default | accepted | meaning | broker's setting", map(_topic_row, TOPIC_SETTINGS.values())),
         _GROUP,
-        _table("setting | type | default | accepted | meaning | broker's setting", map(_group_row, _shown(GROUP_SETTINGS))),
+        _table("setting | type | default | accepted | meaning | broker's setting", map(_group_row, GROUP_SETTINGS.values())),
         _WITHOUT_EFFECT,
         _table("settings | because", _without_effect_rows()),
+        _REPLACED,
+        _table("setting | instead", (f"| `{name}` | `{instead}` |" for name, instead in REPLACED.items())),
         _REFUSED,
         _table("setting | accepted", map(_refused_row, sorted(REFUSED_UNLESS))),
     ]
     return "\n".join(sections)
-
-
-def _shown(settings: dict[str, Setting]) -> list[Setting]:
-    return [setting for setting in settings.values() if not setting.is_internal]
 
 
 def _table(head: str, rows: Iterable[str]) -> str:
@@ -85,11 +94,14 @@ def _cells(setting: Setting) -> str:
     shown = setting.show(setting.default)
     default = "" if shown is None else f"`{shown}`" if shown else "empty"
     accepted = setting.check.accepted if setting.check is not None else ""
-    return f"`{setting.name}` | {setting.type.name.lower()} | {default} | {accepted} | {setting.documentation}"
+    marks = "".join(
+        f" *{mark}*" for mark, is_set in (("dynamic", setting.is_dynamic), ("internal", setting.is_internal)) if is_set
+    )
+    return f"`{setting.name}` | {setting.type.name.lower()} | {default} | {accepted} | {setting.documentation}{marks}"
 
 
 def _broker_row(setting: Setting) -> str:
-    return f"| {_cells(setting)}{' *dynamic*' if setting.is_dynamic else ''} |"
+    return f"| {_cells(setting)} |"
 
 
 def _topic_row(setting: Setting) -> str:

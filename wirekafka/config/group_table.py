@@ -91,7 +91,8 @@ GROUP_SETTINGS: dict[str, Setting] = table_of(
         "share.auto.offset.reset",
         Type.STRING,
         "latest",
-        "Where a share group begins in a partition: at the earliest record, the latest, or those of a time that is past since.",
+        "Where a share group begins in a partition: at the earliest record, at the latest, or at the records of the given "
+        "duration before now.",
         _RESET,
     ),
     Setting(
@@ -105,7 +106,7 @@ GROUP_SETTINGS: dict[str, Setting] = table_of(
         "share.renew.acknowledge.enable",
         Type.BOOLEAN,
         True,
-        "Whether the consumers of a share group may prolong the time for which they have a record (KIP-1222).",
+        "Whether the consumers of a share group may renew the acquisition lock of a record (KIP-1222).",
     ),
 )
 """Every setting of a group, by name."""

@@ -17,9 +17,6 @@ from wirekafka.config.broker import BrokerConfig
 from wirekafka.config.definition import ConfigError, Value
 from wirekafka.config.topic_table import TOPIC_SETTINGS, TOPIC_SYNONYMS
 
-UNBOUNDED_MS = 0x7FFFFFFFFFFFFFFF
-"""The value of message.timestamp.before.max.ms that bounds nothing."""
-
 
 @dataclass(frozen=True, slots=True)
 class LogConfig:
@@ -32,7 +29,6 @@ class LogConfig:
         flush_messages, flush_ms: Kafka's default, the largest long, leaves flushing to the operating system.
         is_compacted: whether the latest record of each key is kept.
         has_append_time: whether the broker's clock gives the timestamps.
-        inspects_records: whether a rule asks for keys or timestamps of each record.
     """
 
     segment_bytes: int
@@ -62,14 +58,12 @@ class LogConfig:
     max_compaction_lag_ms: int
     is_compacted: bool = field(init=False)
     has_append_time: bool = field(init=False)
-    inspects_records: bool = field(init=False)
 
     def __post_init__(self) -> None:
         # What each append asks is worked out once; frozen dataclasses have no other way.
         derive = partial(object.__setattr__, self)
         derive("is_compacted", "compact" in self.cleanup_policy)
         derive("has_append_time", self.message_timestamp_type == "LogAppendTime")
-        derive("inspects_records", self.is_compacted or self.message_timestamp_before_max_ms < UNBOUNDED_MS)
 
     @property
     def is_deleted(self) -> bool:

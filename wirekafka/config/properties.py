@@ -1,8 +1,9 @@
 r"""The text of a `.properties` file, as Java reads it.
 
-Rules of this file: the bytes are ISO 8859-1, what lies beyond is written `\uXXXX`; a line ends at `\n`, `\r` or `\r\n`; a
-backslash at its end joins the next line without that one's leading blanks; `#` and `!` begin a comment; the first `=`, `:` or
-blank that is not escaped ends the key; of two lines with the same key the last one holds.
+Rules of the format:
+    The bytes are ISO 8859-1; other characters are written as `\uXXXX`. A line ends at `\n`, `\r` or `\r\n`. A backslash at
+    the end of a line joins the next line, without the leading blanks of that line. `#` and `!` begin a comment. The first
+    `=`, `:` or blank that is not escaped ends the key. Of two lines with the same key, the later one counts.
 
 Source: java.util.Properties.load, which is how Apache Kafka reads server.properties.
 """

@@ -47,30 +47,32 @@ _HONOURED = (
         "cleanup.policy",
         Type.LIST,
         ["delete"],
-        "What happens to old data: delete drops log files by age and size, compact keeps the last record of each key; "
-        "both may be given, and none keeps everything.",
+        "What happens to old data: delete removes segments by age and size, compact keeps the last record of each key. Both"
+        " may be given. Without either, everything is kept.",
         items_of("compact", "delete"),
     ),
     Setting(
         "compression.type",
         Type.STRING,
         "producer",
-        "How records are stored: as the producer sent them, or compressed anew by the named codec.",
+        "How record batches are stored: as the producer compressed them, or compressed again with the named codec.",
         one_of(*COMPRESSION_TYPES),
     ),
-    Setting("compression.gzip.level", Type.INT, -1, "The level of gzip where compression.type names it.", between_or(1, 9, -1)),
-    Setting("compression.lz4.level", Type.INT, 9, "The level of lz4 where compression.type names it.", between(1, 17)),
-    Setting("compression.zstd.level", Type.INT, 3, "The level of zstd where compression.type names it.", between(-131072, 22)),
+    Setting("compression.gzip.level", Type.INT, -1, "The level of gzip if compression.type names gzip.", between_or(1, 9, -1)),
+    Setting("compression.lz4.level", Type.INT, 9, "The level of lz4 if compression.type names lz4.", between(1, 17)),
+    Setting("compression.zstd.level", Type.INT, 3, "The level of zstd if compression.type names zstd.", between(-131072, 22)),
     Setting("delete.retention.ms", Type.LONG, 86400000, "How long compaction keeps a tombstone.", at_least(0)),
     Setting("file.delete.delay.ms", Type.LONG, 60000, "How long a deleted file stays on disk under another name.", at_least(0)),
-    Setting("flush.messages", Type.LONG, LONG_MAX, "After how many records a partition is forced to disk (fsync).", at_least(1)),
-    Setting("flush.ms", Type.LONG, LONG_MAX, "After how long a partition is forced to disk (fsync).", at_least(0)),
-    Setting("index.interval.bytes", Type.INT, 4096, "About how many bytes of data lie between two index entries.", at_least(0)),
+    Setting("flush.messages", Type.LONG, LONG_MAX, "After how many records a partition is flushed to disk (fsync).", at_least(1)),
+    Setting("flush.ms", Type.LONG, LONG_MAX, "After how long a partition is flushed to disk (fsync).", at_least(0)),
+    Setting(
+        "index.interval.bytes", Type.INT, 4096, "The approximate number of bytes of data between two index entries.", at_least(0)
+    ),
     Setting(
         "internal.segment.bytes",
         Type.INT,
         None,
-        "segment.bytes without its lower bound, for tests that want small log files.",
+        "segment.bytes without its lower bound, for tests that need small segments.",
         at_least(14),
         is_internal=True,
     ),
@@ -78,55 +80,57 @@ _HONOURED = (
         "max.compaction.lag.ms",
         Type.LONG,
         LONG_MAX,
-        "The age from which on a record is compacted whatever the ratio.",
+        "The age at which a record is compacted whatever the ratio.",
         at_least(1),
     ),
-    Setting("max.message.bytes", Type.INT, 1048588, "The largest record batch that is taken.", at_least(0)),
+    Setting("max.message.bytes", Type.INT, 1048588, "The largest record batch that is accepted.", at_least(0)),
     Setting(
-        "message.timestamp.after.max.ms", Type.LONG, 3600000, "How far a producer's timestamp may lie in the future.", at_least(0)
+        "message.timestamp.after.max.ms", Type.LONG, 3600000, "How far a producer's timestamp may be in the future.", at_least(0)
     ),
     Setting(
-        "message.timestamp.before.max.ms", Type.LONG, LONG_MAX, "How far a producer's timestamp may lie in the past.", at_least(0)
+        "message.timestamp.before.max.ms", Type.LONG, LONG_MAX, "How far a producer's timestamp may be in the past.", at_least(0)
     ),
     Setting(
         "message.timestamp.type",
         Type.STRING,
         "CreateTime",
-        "Whether a record's timestamp is the producer's or the time of its arrival.",
+        "Whether the timestamp of a record is set by the producer or is the time of the append.",
         one_of("CreateTime", "LogAppendTime"),
     ),
     Setting(
         "min.cleanable.dirty.ratio",
         Type.DOUBLE,
         0.5,
-        "The share of a log not compacted yet from which on compacting it is worthwhile.",
+        "The share of a log that is not compacted yet at which compaction begins.",
         between(0, 1),
     ),
-    Setting("min.compaction.lag.ms", Type.LONG, 0, "The age below which compaction leaves a record alone.", at_least(0)),
+    Setting("min.compaction.lag.ms", Type.LONG, 0, "The age below which a record is not compacted.", at_least(0)),
     Setting(
         "min.insync.replicas",
         Type.INT,
         1,
-        "How many replicas must have a record before acks=all is answered; never more than the partition has.",
+        "How many replicas must have a record before a Produce with acks=all is answered. A value above the number of "
+        "replicas counts as that number.",
         at_least(1),
     ),
-    Setting("preallocate", Type.BOOLEAN, False, "Whether a new log file takes its whole size on disk at once."),
-    Setting("retention.bytes", Type.LONG, -1, "How much data a partition keeps; -1 is no limit."),
-    Setting("retention.ms", Type.LONG, 604800000, "How long data is kept; -1 is forever.", at_least(-1)),
+    Setting("preallocate", Type.BOOLEAN, False, "Whether a new segment reserves its whole size on disk at once."),
+    Setting("retention.bytes", Type.LONG, -1, "The most data that a partition keeps; -1 is no limit."),
+    Setting("retention.ms", Type.LONG, 604800000, "How long data is kept; -1 keeps it forever.", at_least(-1)),
     Setting(
-        "segment.bytes", Type.INT, 1024**3, "The size at which a log file is closed and the next one begun.", at_least(1024**2)
+        "segment.bytes", Type.INT, 1024**3, "The size at which a segment is closed and the next one begins.", at_least(1024**2)
     ),
     Setting(
-        "segment.index.bytes", Type.INT, 10485760, "The size at which an index, and with it its log file, is full.", at_least(4)
+        "segment.index.bytes", Type.INT, 10485760, "The size at which an index is full. Its segment is closed then.", at_least(4)
     ),
     Setting(
         "segment.jitter.ms",
         Type.LONG,
         0,
-        "The most by which a log file is closed before segment.ms, at random, so that not all are closed at once.",
+        "The most time by which a segment is closed before segment.ms, chosen at random, so that segments are not all "
+        "closed at once.",
         at_least(0),
     ),
-    Setting("segment.ms", Type.LONG, 604800000, "The age at which a log file is closed even if it is small.", at_least(1)),
+    Setting("segment.ms", Type.LONG, 604800000, "The age at which a segment is closed even if it is small.", at_least(1)),
 )
 
 _DEFAULT_ONLY = (
@@ -134,19 +138,25 @@ _DEFAULT_ONLY = (
         "follower.replication.throttled.replicas",
         Type.LIST,
         [],
-        "Replicas whose copying is slowed down on the follower's side.",
+        "Replicas for which replication is throttled on the follower.",
         only([], "the empty list"),
     ),
     Setting(
         "leader.replication.throttled.replicas",
         Type.LIST,
         [],
-        "Replicas whose copying is slowed down on the leader's side.",
+        "Replicas for which replication is throttled on the leader.",
         only([], "the empty list"),
     ),
     Setting("local.retention.bytes", Type.LONG, -2, "How much tiered data stays on the broker.", only(-2, "-2")),
     Setting("local.retention.ms", Type.LONG, -2, "How long tiered data stays on the broker.", only(-2, "-2")),
-    Setting("remote.log.copy.disable", Type.BOOLEAN, False, "Whether no more data is tiered.", only(False, "false")),
+    Setting(
+        "remote.log.copy.disable",
+        Type.BOOLEAN,
+        False,
+        "Whether copying of data to remote storage is stopped.",
+        only(False, "false"),
+    ),
     Setting(
         "remote.log.delete.on.disable",
         Type.BOOLEAN,
@@ -159,7 +169,7 @@ _DEFAULT_ONLY = (
         "unclean.leader.election.enable",
         Type.BOOLEAN,
         False,
-        "Whether a replica that is not in sync may become leader.",
+        "Whether a replica that is not in sync may become the leader.",
         only(False, "false"),
     ),
 )

@@ -1,9 +1,10 @@
 """Kafka's settings that wirekafka does not honour: those without effect here, and those that are refused.
 
-Rules of this file: a setting without effect is one whose subject does not exist in one Python process that is a cluster of its
-own; it is accepted with any value, named in one warning at start, and not shown by DescribeConfigs, but for
-default.replication.factor, which clients look up and are told to be 1. A setting whose absence would change safety or what
-clients see is refused unless it holds Kafka's default, which says the same as leaving it out.
+Rules of this file:
+    A setting has no effect if its subject does not exist in one Python process that is a whole cluster. Such a setting is
+    accepted with any value and named in one warning at start. DescribeConfigs does not show it, except
+    default.replication.factor, which clients look up, and which is 1. A setting is refused if ignoring it would change what
+    is safe or what clients see. It is accepted with Kafka's default, which has the same meaning as leaving it out.
 
 Source: org.apache.kafka.server.config.AbstractKafkaConfig.CONFIG_DEF of 4.3, and of 3.9 for what 4.0 dropped.
 """
@@ -15,17 +16,17 @@ from typing import TypeVar
 
 V = TypeVar("V")
 
-_THREADS = "requests, disk and groups share one event loop"
+_THREADS = "one event loop serves requests, disk and groups"
 _ONE_BROKER = "there is one broker, and each partition has one replica"
 _CONTROLLER = "the broker keeps its own metadata, without controllers or ZooKeeper"
-_TRANSACTIONS = "partitions are added to a transaction in the step that writes to them"
+_TRANSACTIONS = "a partition is added to a transaction in the same call that writes to it"
 _PROTOCOLS = "there are no streams groups"
 _METRICS = "there are no metrics and no telemetry yet"
 _QUOTAS = "there are no quotas yet"
 _DROPPED = "the newest format is always written, as in Apache Kafka 4"
 _TIERED = "data is not tiered to remote storage"
-_MOVES = "as many partitions move to other directories at once as there are directories, which is Kafka's default"
-_PURGATORY = "a request that waits is dropped from its queues as soon as it is answered"
+_MOVES = "one partition moves for each directory at a time, which is Kafka's default"
+_PURGATORY = "a waiting request is removed from its queues when it is answered"
 
 WITHOUT_EFFECT: dict[str, str] = {
     "num.network.threads": _THREADS,
@@ -38,7 +39,7 @@ WITHOUT_EFFECT: dict[str, str] = {
     "group.coordinator.append.linger.ms": _THREADS,
     "group.coordinator.cached.buffer.max.bytes": _THREADS,
     "group.coordinator.new.enable": _THREADS,
-    "offsets.load.buffer.size": "committed offsets are loaded before the broker listens",
+    "offsets.load.buffer.size": "committed offsets are read batch by batch",
     "log.cleaner.io.buffer.size": "compaction reads and writes in pieces of a fixed size",
     "fetch.purgatory.purge.interval.requests": _PURGATORY,
     "producer.purgatory.purge.interval.requests": _PURGATORY,
@@ -87,8 +88,8 @@ WITHOUT_EFFECT: dict[str, str] = {
     "transaction.state.log.replication.factor": _ONE_BROKER,
     "transaction.state.log.load.buffer.size": "__transaction_state is read batch by batch",
     "add.partitions.to.txn.*": _TRANSACTIONS,
-    "group.share.assignor.offload.enable": "an assignment is made in the step that asks for it",
-    "group.share.initialize.retry.interval.ms": "the state of share partitions is written in the step that asks for it",
+    "group.share.assignor.offload.enable": "an assignment is computed when a heartbeat needs it",
+    "group.share.initialize.retry.interval.ms": "the state of a share partition is written when it is needed",
     "group.streams.*": _PROTOCOLS,
     "share.coordinator.threads": _THREADS,
     "share.coordinator.append.linger.ms": _THREADS,

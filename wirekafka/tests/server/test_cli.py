@@ -77,7 +77,7 @@ def ask_api_versions(address: tuple[str, int]) -> bytes:
 
 
 def test_serve_says_where_it_is_when_it_answers(tmp_path: Path) -> None:
-    with serving(tmp_path, "--listen", "127.0.0.1:0", "--listen", "localhost:0", "--data-dir", "records") as broker:
+    with serving(tmp_path, "--listen", "127.0.0.1:0", "--listen", "127.0.0.1:0", "--data-dir", "records") as broker:
         line = broker.ready_line()
         match = READY.fullmatch(line)
         assert match is not None
