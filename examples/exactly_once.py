@@ -1,8 +1,8 @@
-"""Orders become invoices, each exactly once, although the billing crashes in the middle.
+"""Turns orders into invoices, each exactly once, although the billing program crashes in the middle.
 
-A transaction binds what is written to what has been read: either the invoices and the position in the orders are there, or
-neither. The billing here dies after it has written and before it commits; the next one aborts what it left, reads the same
-orders again, and who reads with isolation.level=read_committed never sees an invoice twice.
+A transaction writes invoices and the position in the orders together: both are committed, or neither. The billing program
+here crashes after it has written and before it commits. Its successor aborts the open transaction and reads the same orders
+again. A consumer with isolation.level=read_committed never sees an invoice twice.
 
 Run: pip install confluent-kafka; python examples/exactly_once.py [HOST:PORT]
 """
@@ -19,11 +19,11 @@ ORDERS = 100
 
 
 class CrashError(Exception):
-    """The billing is gone."""
+    """The billing program has crashed."""
 
 
 def create_topics(bootstrap: str, *topics: str) -> None:
-    """Makes the topics."""
+    """Creates the topics."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     for future in admin.create_topics([NewTopic(topic, 1) for topic in topics]).values():
         future.result(timeout=10)
@@ -38,7 +38,7 @@ def order(bootstrap: str, topic: str) -> None:
 
 
 def consumer_of(bootstrap: str, group: str, topic: str) -> Consumer:
-    """A consumer that sees what is committed, and leaves it to a transaction to commit its own position."""
+    """Returns a consumer that reads committed records only, and does not commit its position itself."""
     settings = {"bootstrap.servers": bootstrap, "group.id": group, "auto.offset.reset": "earliest"}
     consumer = Consumer(settings | {"enable.auto.commit": False, "isolation.level": "read_committed"})
     consumer.subscribe([topic])
@@ -46,9 +46,10 @@ def consumer_of(bootstrap: str, group: str, topic: str) -> Consumer:
 
 
 def bill(bootstrap: str, orders: str, invoices: str, *, crashes_after: int | None = None) -> None:
-    """Turns orders into invoices until all are billed, ten orders a transaction.
+    """Turns orders into invoices until all orders are billed, ten orders in each transaction.
 
-    The transactional id is the billing's name: whoever takes it over aborts what the one before it left open, and shuts it out.
+    A producer that takes over the transactional id aborts the open transaction of the producer before it, and fences that
+    producer.
     """
     producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": f"billing of {orders}"})
     producer.init_transactions(10)
@@ -65,7 +66,7 @@ def bill(bootstrap: str, orders: str, invoices: str, *, crashes_after: int | Non
         producer.send_offsets_to_transaction([position], consumer.consumer_group_metadata())
         if crashes_after is not None and position.offset > crashes_after:
             producer.flush(10)
-            consumer.close()  # or the group would wait for its session to end
+            consumer.close()  # otherwise the group would wait for the end of the session
             raise CrashError
         producer.commit_transaction()
         print(f"billed the orders before {position.offset}")
@@ -74,7 +75,7 @@ def bill(bootstrap: str, orders: str, invoices: str, *, crashes_after: int | Non
 
 
 def read_invoices(bootstrap: str, topic: str, isolation: str) -> list[bytes]:
-    """Everything in the topic that a reader of this isolation level sees."""
+    """Returns everything in the topic that a consumer with this isolation level sees."""
     settings = {"bootstrap.servers": bootstrap, "group.id": "auditor", "enable.partition.eof": True, "isolation.level": isolation}
     consumer = Consumer(settings | {"enable.auto.commit": False})
     consumer.assign([TopicPartition(topic, 0, 0)])
@@ -86,7 +87,7 @@ def read_invoices(bootstrap: str, topic: str, isolation: str) -> list[bytes]:
 
 
 def main(bootstrap: str) -> None:
-    """A billing that crashes, one that goes on, and what came of it."""
+    """Runs a billing program that crashes, then one that continues, and counts the invoices."""
     orders, invoices = (f"{name}-{uuid.uuid4().hex[:8]}" for name in ("orders", "invoices"))
     create_topics(bootstrap, orders, invoices)
     order(bootstrap, orders)

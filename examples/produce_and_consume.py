@@ -1,4 +1,4 @@
-"""Ten greetings go in, ten greetings come out.
+"""Writes ten records and reads them back.
 
 Run: pip install kafka-python; python examples/produce_and_consume.py [HOST:PORT]
 """
@@ -14,7 +14,7 @@ COUNT = 10
 
 
 def produce(bootstrap: str) -> None:
-    """Sends the greetings and waits until the broker has them all; the topic comes into being with the first."""
+    """Sends the records and waits until the broker has acknowledged all of them. The first one creates the topic."""
     with KafkaProducer(bootstrap_servers=bootstrap) as producer:
         sent = [producer.send(TOPIC, key=b"%d" % number, value=b"greeting %d" % number) for number in range(COUNT)]
         for future in sent:
@@ -23,7 +23,7 @@ def produce(bootstrap: str) -> None:
 
 
 def consume(bootstrap: str) -> None:
-    """Reads the topic from its beginning until nothing comes for two seconds."""
+    """Reads the topic from its beginning until no record arrives for two seconds."""
     with KafkaConsumer(TOPIC, bootstrap_servers=bootstrap, auto_offset_reset="earliest", consumer_timeout_ms=2000) as consumer:
         for record in consumer:
             print(f"offset {record.offset}: {record.key.decode()} = {record.value.decode()}")

@@ -1,6 +1,6 @@
-"""`wirekafka log`: what lies in a data directory, and whether it is sound; files are read, and no broker need run.
+"""`wirekafka log`: shows and checks the files of a data directory. Files are only read; a broker may be running or not.
 
-Exit codes: 0 all is well, 1 something is damaged or cannot be read, 2 asked for something wrong.
+Exit codes: 0 no damage, 1 something is damaged or cannot be read, 2 wrong arguments.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ if TYPE_CHECKING:
 
 DAMAGED = 1
 LONG_WORK_BYTES = 64 << 20
-"""Less is read before anybody looks for a progress bar."""
+"""Work on less ends before a progress bar would be useful."""
 
 
 @click.group()
 def log() -> None:
-    """Looks into data directories, of wirekafka or of Apache Kafka; a broker may be running or not."""
+    """Shows and checks data directories of wirekafka or Apache Kafka, whether a broker is running or not."""
 
 
 @log.command()
 @click.argument("path", metavar="FILE|DIR", type=click.Path(exists=True))
-@click.option("--records", is_flag=True, help="Show the records as well; in a table, instead of the batches.")
+@click.option("--records", is_flag=True, help="Show the records too; a table shows records instead of batches.")
 @click.option("--format", "output", type=click.Choice(["table", "jsonl"]), default="table", show_default=True)
 @click.option(
     "--bytes",
@@ -39,19 +39,21 @@ def log() -> None:
     type=click.Choice(["text", "hex", "base64"]),
     default="text",
     show_default=True,
-    help="How keys, values and headers are shown. A table cuts them; JSON lines hold them whole.",
+    help="How keys, values and headers are shown. A table cuts long values; JSON lines do not.",
 )
-@click.option("--from", "from_offset", type=click.IntRange(min=0), default=0, metavar="OFFSET", help="Begin with this offset.")
-@click.option("--until", "until_offset", type=click.IntRange(min=0), metavar="OFFSET", help="End before this offset.")
+@click.option(
+    "--from", "from_offset", type=click.IntRange(min=0), default=0, metavar="OFFSET", help="Show this offset and later."
+)
+@click.option("--until", "until_offset", type=click.IntRange(min=0), metavar="OFFSET", help="Show earlier offsets than this one.")
 @click.option(
     "--raw",
     is_flag=True,
-    help="Show records of __consumer_offsets, __transaction_state and __share_group_state as bytes, not as what they mean.",
+    help="Show records of __consumer_offsets, __transaction_state and __share_group_state as bytes, not decoded.",
 )
 def dump(path: str, records: bool, output: str, bytes_style: str, from_offset: int, until_offset: int | None, raw: bool) -> None:
-    """Shows what a file holds: a log's batches and records, its indexes, a snapshot of producers, a checkpoint.
+    """Shows the content of a file: a log's batches and records, its indexes, a snapshot of producers, a checkpoint.
 
-    Of a DIR, a partition's or a data directory, all files are shown.
+    If DIR is the folder of a partition or a data directory, all its files are shown.
     """
     from wirekafka.cli.rows import writer_of
     from wirekafka.inspection.dump import Selection, files_to_dump
@@ -60,7 +62,7 @@ def dump(path: str, records: bool, output: str, bytes_style: str, from_offset: i
 
     files = files_to_dump(path)
     if not files or any(kind_of(file) is None for file in files):
-        raise click.UsageError(f"{path} holds no file of a log, an index, a snapshot or a checkpoint, by its name.")
+        raise click.UsageError(f"{path} is, or contains, no log, index, snapshot or checkpoint, by its name.")
     selection = Selection(
         has_batches=output == "jsonl" or not records,
         has_records=records,
@@ -80,7 +82,7 @@ def _dump(files: list[str], selection: Selection, writer: RowWriter) -> int:
 
     status = 0
     total = sum(size_of(file) for file in files if kind_of(file) == Kind.LOG)
-    # Between rows on the same terminal a bar would only be in the way.
+    # A progress bar would disturb rows on the same terminal.
     with _progress(total, "Reading", is_wanted=not sys.stdout.isatty()) as advance:
         for file in files:
             try:
@@ -100,12 +102,12 @@ def _dump(files: list[str], selection: Selection, writer: RowWriter) -> int:
 
 @log.command()
 @click.argument("directory", metavar="DIR", type=click.Path(exists=True, file_okay=False))
-@click.option("--records", "reads_records", is_flag=True, help="Read each record to its end and check its offset; slow.")
-@click.option("--keep-going", is_flag=True, help="Go on with the next partition, and name the first damage of each.")
+@click.option("--records", "reads_records", is_flag=True, help="Read each record and check its offset; slow.")
+@click.option("--keep-going", is_flag=True, help="Continue with the next partition, and name the first damage of each one.")
 def verify(directory: str, reads_records: bool, keep_going: bool) -> None:
     """Checks a data directory, or a partition's folder: every batch, index, snapshot and checkpoint.
 
-    Exits with 1 and names file, position and offset of the first damage, if there is any.
+    If something is damaged, exits with 1 and names file, position and offset of the first damage.
     """
     from wirekafka.inspection.files import holds_data
     from wirekafka.inspection.verification import log_bytes_in, verify
@@ -160,7 +162,7 @@ def _fail(message: str) -> NoReturn:
 
 @contextmanager
 def _progress(total_bytes: int, what: str, *, is_wanted: bool) -> Iterator[Advance]:
-    """A bar on stderr, if that is a terminal and there is much to do."""
+    """Shows a progress bar on stderr, if stderr is a terminal and the work is long."""
     if not (is_wanted and sys.stderr.isatty() and total_bytes > LONG_WORK_BYTES):
         yield lambda size: None
         return

@@ -1,7 +1,7 @@
-"""How rows are printed: as tables for people, as JSON lines for programs.
+"""Prints rows: as tables for people, or as JSON lines for programs.
 
-Theory of operation: a table's columns are as wide as its widest cell, so rows are gathered a page at a time, and a log of any
-length is printed in bounded memory.
+How it works: a column of a table is as wide as its widest cell. Rows are collected page by page, so a log of any length is
+printed in bounded memory.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from wirekafka.inspection.dump import Row
 PAGE_ROWS = 500
 MOST_CELL_CHARACTERS = 60
 WIDE = 4096
-"""The width of every table: cells that were folded to fit a narrow terminal could not be read."""
+"""The width of every table. Folded cells on a narrow terminal would be unreadable."""
 SHOWN_WHERE_NULL = ("key", "value")
 
 
@@ -30,33 +30,33 @@ class RowWriter(Protocol):
     """Prints rows."""
 
     def write(self, path: str, row: Row) -> None:
-        """Takes a row of a file; it may be printed later."""
+        """Takes a row of a file. The row may be printed later."""
         ...
 
     def flush(self) -> None:
-        """Prints what was taken."""
+        """Prints the rows that were taken."""
         ...
 
 
 def writer_of(output: str) -> RowWriter:
-    """The writer of a format: `table` or `jsonl`."""
+    """Returns the writer of a format, `table` or `jsonl`."""
     return TableWriter() if output == "table" else JsonLinesWriter()
 
 
 class JsonLinesWriter:
-    """One object a row: its file, its type, its fields."""
+    """Prints one object for each row: file, type and fields."""
 
     def write(self, path: str, row: Row) -> None:
         """Prints the row."""
         sys.stdout.write(json.dumps({"file": path, "type": row.type} | row.fields) + "\n")
 
     def flush(self) -> None:
-        """Sends on what was printed."""
+        """Flushes stdout."""
         sys.stdout.flush()
 
 
 class TableWriter:
-    """A heading for each file, and a table for each page of rows that have the same fields."""
+    """Prints a heading for each file, and a table for each page of rows with the same fields."""
 
     def __init__(self) -> None:
         self._console = Console(width=WIDE, highlight=False, markup=False, emoji=False)
@@ -65,7 +65,7 @@ class TableWriter:
         self._widths: dict[str, int] = {}
 
     def write(self, path: str, row: Row) -> None:
-        """Adds the row to the page; prints the page before, if it is full or another one begins."""
+        """Adds the row to the page. Prints the page first if it is full, or if the row begins another page."""
         first = self._rows[0] if self._rows else row
         if len(self._rows) >= PAGE_ROWS or path != self._path or row.type != first.type:
             self.flush()
@@ -75,7 +75,7 @@ class TableWriter:
         self._rows.append(Row(row.type, _short_batch(row.fields)) if row.type == "batch" else row)
 
     def flush(self) -> None:
-        """Prints the page as it is."""
+        """Prints the page, full or not."""
         if not self._rows:
             return
         if self._heading != self._path:
@@ -93,7 +93,7 @@ class TableWriter:
             is_number = all(isinstance(row.fields.get(name), int | None) for row in self._rows)
             width = self._widths[name] = max(self._widths.get(name, 0), *(cell.cell_len for cell in cells))
             heading = name.replace("_", " ")
-            # With a width of its own rich need not measure each cell again.
+            # With a given width, rich does not measure each cell again.
             justify: Literal["left", "right"] = "right" if is_number else "left"
             table.add_column(heading, justify=justify, width=max(width, len(heading)), no_wrap=True)
         for line in zip(*columns, strict=True):
@@ -102,7 +102,7 @@ class TableWriter:
 
 
 def _short_batch(fields: dict[str, Any]) -> dict[str, Any]:
-    """What a batch is, in as few columns as tell it."""
+    """The fields of a batch in fewer columns."""
     flags = {
         "append-time": fields["timestamp_type"] == "log_append_time",
         "transactional": fields.get("is_transactional"),

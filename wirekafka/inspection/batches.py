@@ -1,8 +1,8 @@
-"""The batches of a segment's file: one after the other, of any format, and whether each is what it says.
+"""Reads the batches of a segment's file in order, in any format, and checks each.
 
-Theory of operation: `scan` follows the framing and nothing else, so that damage inside of a batch does not hide what is behind
-it; `check` looks inside. The file is read in chunks. A batch that is larger than a chunk has its checksum computed in pieces
-first, for a length that lies could ask for gigabytes of memory.
+How it works: `scan` follows the framing only, so that damage inside a batch does not hide the batches after it. `check` reads the
+content of a batch. The file is read in chunks. The checksum of a batch that is larger than a chunk is computed in pieces first,
+because a wrong length could ask for gigabytes of memory.
 
 Source: org.apache.kafka.common.record.{FileLogInputStream, DefaultRecordBatch, AbstractLegacyRecordBatch, ControlRecordType}.
 """
@@ -58,12 +58,12 @@ CONTROL_TYPES = {
 
 @dataclass(slots=True)
 class StoredBatch:
-    """A batch of format 2, or a message of format 0 or 1, as it lies in a file.
+    """A batch of format 2, or a message of format 0 or 1, as the file has it.
 
     Attributes:
-        place: where; for a wrapper of format 0 or 1 the base offset is that of its last message.
-        header: None for format 0 and 1, which have none.
-        data: all of its bytes.
+        place: its position; for a wrapper of format 0 or 1 the base offset is that of its last message.
+        header: None for formats 0 and 1.
+        data: all bytes of the batch.
     """
 
     place: BatchPosition
@@ -77,7 +77,7 @@ class StoredBatch:
 
     @property
     def stored_crc(self) -> int:
-        """The checksum that it says it has."""
+        """The checksum in the header."""
         at = LEGACY_CRC_OFFSET if self.header is None else CRC_OFFSET
         return int(_CHECKSUM.unpack_from(self.data, at)[0])
 
@@ -100,13 +100,13 @@ class StoredBatch:
         return self.data[MAGIC_OFFSET + 1]
 
     def has_right_crc(self) -> bool:
-        """Whether the bytes are those that the checksum was computed of."""
+        """Whether the checksum is right."""
         if self.header is not None:
             return check_crc(self.data, 0, self.header)
         return zlib.crc32(self.data[MAGIC_OFFSET:]) == self.stored_crc
 
     def records(self) -> Iterator[Record]:
-        """Its records, at their offsets.
+        """The records, with their offsets.
 
         Raises:
             KafkaError: they cannot be read.
@@ -121,9 +121,9 @@ def scan(
 
     Args:
         base_offset: of the segment, for damage before the first batch.
-        advance: told of the bytes passed.
-        from_offset: batches that end before it are passed over unread.
-        has_writer: somebody may be appending; a batch that was not complete when the file was opened may be by now.
+        advance: called with the number of bytes that were passed.
+        from_offset: batches that end before this offset are skipped.
+        has_writer: a broker may be appending, so a batch that was incomplete when the file was opened may be complete now.
 
     Raises:
         DamageError: no batch begins where one should, or it does not end within the file.
@@ -160,7 +160,7 @@ def _place(file: DataFile, head: memoryview, position: int, next_offset: int) ->
     if place is not None:
         return place
     if left < _LEAST_BYTES or file.is_zero_from(position):
-        reason = f"{left} bytes behind the last batch are {'too few for one' if left < _LEAST_BYTES else 'zeros'}"
+        reason = f"{left} bytes after the last batch are {'too few for one' if left < _LEAST_BYTES else 'zeros'}"
         raise DamageError(file.path, reason, position=position, offset=next_offset, is_torn=True)
     magic, (length,) = padded[MAGIC_OFFSET], _LENGTH.unpack_from(padded, LENGTH_OFFSET)
     reason = f"no batch begins here: magic {magic}, length {length}"
@@ -168,7 +168,7 @@ def _place(file: DataFile, head: memoryview, position: int, next_offset: int) ->
 
 
 def _read_from(file: DataFile, place: BatchPosition) -> bytes:
-    """A chunk that begins with the batch, and holds it whole."""
+    """Returns a chunk that begins with the batch and holds all of it."""
     if place.size_bytes > CHUNK_BYTES:
         _check_in_pieces(file, place)
     wanted = max(place.size_bytes, min(CHUNK_BYTES, file.size - place.position))
@@ -197,20 +197,20 @@ def _wrong_crc(expected: int) -> str:
 
 @dataclass(slots=True)
 class Content:
-    """What is in a batch: how many records, and the offset of the first, as far as the batch says."""
+    """The number of records in a batch, and the offset of the first one, as far as the batch says."""
 
     record_count: int
     first_offset: int
 
 
 def check(file: DataFile, batch: StoredBatch, *, reads_records: bool = False) -> Content:
-    """Checks the inside of a batch: checksum, count of records, the compressed block, what a control record says.
+    """Checks the content of a batch: its checksum, its count of records, its compressed block, and its control record.
 
     Args:
-        reads_records: reads each record to its end, and its offset; else the records of format 2 are counted only.
+        reads_records: reads each record and its offset. Otherwise records of format 2 are only counted.
 
     Raises:
-        DamageError: something is wrong.
+        DamageError: the batch is damaged.
     """
     try:
         if not batch.has_right_crc():
@@ -242,7 +242,7 @@ def _count(header: BatchHeader, data: memoryview) -> Content:
     body = data[HEADER_SIZE:]
     compression = header.compression
     if not body and not header.record_count:
-        # What compaction leaves of a producer's last batch.
+        # Compaction leaves the last batch of a producer without records.
         return Content(0, header.base_offset)
     if compression == Compression.NONE:
         found = inspect_records(body, base_timestamp=header.base_timestamp, most_count=_ANY_COUNT)
@@ -265,7 +265,7 @@ def _check_records(batch: StoredBatch) -> Content:
     count = 0
     for record in batch.records():
         if not last_offset < record.offset <= batch.place.last_offset:
-            _refuse(f"a record with offset {record.offset} behind {last_offset}, in a batch up to {batch.place.last_offset}")
+            _refuse(f"a record with offset {record.offset} after {last_offset}, in a batch up to {batch.place.last_offset}")
         last_offset = record.offset
         first_offset = record.offset if first_offset is None else first_offset
         count += 1
@@ -280,7 +280,7 @@ def _check_control(batch: StoredBatch) -> None:
 
 @dataclass(slots=True)
 class Control:
-    """What a control record says.
+    """The content of a control record.
 
     Attributes:
         name: of its type.
@@ -292,7 +292,7 @@ class Control:
 
 
 def control_of(record: Record) -> Control | None:
-    """What a record of a control batch says; None if it says nothing."""
+    """Decodes a record of a control batch; None if the record has no type."""
     if record.key is None or len(record.key) < CONTROL_KEY.size:
         return None
     _, number = CONTROL_KEY.unpack_from(record.key)

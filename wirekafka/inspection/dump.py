@@ -1,9 +1,9 @@
-"""The content of any file of a data directory as rows of named fields, one after the other.
+"""The content of any file of a data directory, as rows of named fields.
 
-Rules of this file: a row's fields are what JSON knows. The wire's -1 for "none" is None here. A file that is damaged gives the
-rows up to the damage; a batch with a wrong checksum is a row like others, and says so.
+Rules of this file: the values of fields are types of JSON. The wire's -1 for "none" is None here. A damaged file gives the
+rows up to the damage. A batch with a wrong checksum is a row with `is_valid` false.
 
-Source: kafka.tools.DumpLogSegments, whose fields these are, under whole names.
+Source: kafka.tools.DumpLogSegments. The fields are the same, under whole names.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ from wirekafka.wire.batch import MOST_SEQUENCE, Record
 
 
 class Row(NamedTuple):
-    """One thing that a file holds.
+    """One row.
 
     Attributes:
-        type: what it is: `batch`, `record`, `offset_index_entry`, ...
+        type: `batch`, `record`, `offset_index_entry`, ...
         fields: by name; times in ms since 1970 under names that end in `timestamp` or `_ms`.
     """
 
@@ -60,14 +60,13 @@ class Row(NamedTuple):
 
 @dataclass(slots=True)
 class Selection:
-    """What of a log is wanted, and how.
+    """What to show of a log, and how.
 
     Attributes:
-        has_batches, has_records: which rows a log gives.
-        from_offset, until_offset: batches that hold offsets between these, the second one excluded; of their records, those.
-        bytes_style: of keys, values and headers.
-        has_meanings: records of `__consumer_offsets`, `__transaction_state` and `__share_group_state` are shown as what they
-            mean.
+        has_batches, has_records: whether batches, and records, are rows.
+        from_offset, until_offset: show batches with offsets from the first up to the second, excluded; and of records, those.
+        bytes_style: how keys, values and headers are shown.
+        has_meanings: whether records of `__consumer_offsets`, `__transaction_state` and `__share_group_state` are decoded.
     """
 
     has_batches: bool = True
@@ -79,7 +78,7 @@ class Selection:
 
 
 def files_to_dump(path: str) -> list[str]:
-    """The file itself; or the files of a partition's folder, or of a data directory and the partitions in it."""
+    """The path itself if it is a file; else the files of the partition's folder, or of the data directory and its partitions."""
     if not os.path.isdir(path):
         return [path]
     files = [os.path.join(path, name) for name in files_in(path)]
@@ -89,11 +88,11 @@ def files_to_dump(path: str) -> list[str]:
 
 
 def dump_file(path: str, selection: Selection, advance: Advance) -> Iterator[Row]:
-    """What a file holds.
+    """Yields the rows of a file.
 
     Raises:
-        DamageError: it ends in something else.
-        OSError: it cannot be read.
+        DamageError: the file is damaged; the rows before the damage have been yielded.
+        OSError: the file cannot be read.
     """
     kind = kind_of(path)
     assert kind is not None, "a file of a kind"
@@ -111,7 +110,7 @@ def _or_none(value: int, absent: int = -1) -> int | None:
 
 
 class _Log:
-    """A segment's batches, and their records."""
+    """The batches of a segment, and their records."""
 
     def __init__(self, path: str, selection: Selection) -> None:
         self._path = path
@@ -202,7 +201,7 @@ def _batch_fields(batch: StoredBatch) -> Fields:
     return fields | {"crc": f"{batch.stored_crc:08x}", "is_valid": batch.has_right_crc()}
 
 
-# Apache Kafka reserves room in the indexes of an active segment: they end in zeros.
+# Apache Kafka reserves space in the indexes of an active segment, so they end in zeros.
 
 
 def _offset_index(path: str) -> Iterator[Row]:

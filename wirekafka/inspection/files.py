@@ -26,7 +26,7 @@ from wirekafka.log.epochs import FILE_NAME as EPOCHS_FILE
 from wirekafka.log.storage import FileHandle, Storage
 
 Advance = Callable[[int], object]
-"""Told how many bytes more were looked at."""
+"""Called with the number of further bytes that were read."""
 
 _STORAGE = Storage()
 _ENTRIES_BYTES = 1 << 18
@@ -36,7 +36,7 @@ _KRAFT_SNAPSHOT = re.compile(r"\d{20}-\d{10}\.checkpoint")
 
 
 class Kind(Enum):
-    """What a file holds; the value is its suffix, where it has one."""
+    """The kind of a file; the value is its suffix or its name."""
 
     LOG = "log"
     OFFSET_INDEX = "index"
@@ -61,12 +61,12 @@ _KINDS_BY_NAME = {
 
 
 class DamageError(Exception):
-    """A file is not what it should be, and where.
+    """A file is damaged.
 
     Attributes:
-        position: in the file; None where the whole file is meant.
-        offset: of the first record that is in doubt; None where no record is.
-        is_torn: the file merely ends too early, or in zeros: what a write leaves that is not finished.
+        position: in the file; None if the whole file is meant.
+        offset: of the first record that is affected; None if no record is.
+        is_torn: the file only ends too early, or in zeros, as an unfinished write leaves it.
     """
 
     def __init__(
@@ -87,29 +87,29 @@ class DamageError(Exception):
 
 
 def kind_of(path: str) -> Kind | None:
-    """What the file holds, by its name; None for what is no file of Apache Kafka's."""
+    """The kind of a file, by its name; None if Apache Kafka has no file of such a name."""
     name = _LATER_SUFFIXES.sub("", os.path.basename(path))
     match = _SEGMENT_FILE.fullmatch(name)
     if match is not None:
         return Kind(match[2])
-    # KRaft's snapshots of metadata are batches, as a log's.
+    # KRaft's snapshots of metadata hold batches, as a log does.
     return Kind.LOG if _KRAFT_SNAPSHOT.fullmatch(name) else _KINDS_BY_NAME.get(name)
 
 
 def base_offset_of(path: str) -> int:
-    """What the offsets in a segment's file are relative to; for a snapshot, where it was taken."""
+    """The base offset in the name of a segment's file; for a snapshot, the offset at which it was taken."""
     return int(os.path.basename(path)[:20])
 
 
 def files_in(folder: str) -> list[str]:
-    """The names of the files in a folder that are of a kind, in order; not those that are on their way out or in."""
+    """The sorted names of the files of a known kind, without those that are being deleted or replaced."""
     with os.scandir(folder) as entries:
         names = [entry.name for entry in entries if entry.is_file() and kind_of(entry.name) is not None]
     return sorted(name for name in names if not _LATER_SUFFIXES.search(name))
 
 
 def partition_folders(root: str) -> list[str]:
-    """The folders of partitions: those in a data directory, or this one itself."""
+    """The folders of the partitions in a data directory; the folder itself if it is a partition's."""
     if holds_partition(root):
         return [root]
     with os.scandir(root) as entries:
@@ -118,28 +118,28 @@ def partition_folders(root: str) -> list[str]:
 
 
 def holds_partition(folder: str) -> bool:
-    """Whether the folder is a partition's and not a data directory."""
+    """Whether the folder is that of a partition, and not a data directory."""
     kinds = {kind_of(name) for name in files_in(folder)}
     return bool(kinds & {Kind.LOG, Kind.PARTITION_METADATA, Kind.LEADER_EPOCHS})
 
 
 def holds_data(root: str) -> bool:
-    """Whether a folder is a data directory or a partition's folder: its name alone says nothing, a file of a broker does."""
+    """Whether a folder is a data directory or a partition's folder. A file of a broker shows that, and not the folder's name."""
     return bool(files_in(root)) or any(files_in(folder) for folder in partition_folders(root))
 
 
 def size_of(path: str) -> int:
-    """The size of a file; 0 if it is gone."""
+    """The size of a file in bytes; 0 if it was deleted."""
     with suppress(FileNotFoundError):
         return os.stat(path).st_size
     return 0
 
 
 class DataFile:
-    """A file that is read in pieces.
+    """A file that is read in chunks.
 
     Attributes:
-        size: how far it is read; what is appended later is not looked at.
+        size: the size in bytes when the file was opened; later appends are not read.
     """
 
     __slots__ = ("_handle", "path", "size")
@@ -150,15 +150,15 @@ class DataFile:
         self.size = self.current_size()
 
     def current_size(self) -> int:
-        """Its size by now."""
+        """The size of the file now."""
         return os.fstat(self._handle.fd).st_size
 
     def read(self, size: int, position: int) -> bytes:
-        """At most `size` bytes from `position`; fewer only at its end."""
+        """Returns at most `size` bytes from `position`; fewer only at the end of the file."""
         return _STORAGE.read(self._handle.fd, size, position)
 
     def chunks(self, position: int, end: int, size: int) -> Iterator[bytes]:
-        """The bytes between two positions, in pieces of at most `size`."""
+        """Yields the bytes between two positions, in chunks of at most `size`."""
         while position < end:
             chunk = self.read(min(size, end - position), position)
             if not chunk:
@@ -167,14 +167,14 @@ class DataFile:
             position += len(chunk)
 
     def is_zero_from(self, position: int) -> bool:
-        """Whether there is nothing but zeros from `position` on."""
+        """Whether all bytes from `position` on are zero."""
         return all(chunk.count(0) == len(chunk) for chunk in self.chunks(position, self.size, _ENTRIES_BYTES))
 
     def entries(self, entry: Struct) -> Iterator[tuple[int, tuple[int, ...]]]:
-        """What an index holds, each entry with its position.
+        """Yields the entries of an index, each with its position.
 
         Raises:
-            DamageError: the file ends in the midst of an entry.
+            DamageError: the file ends inside an entry.
         """
         position = 0
         for chunk in self.chunks(0, self.size - self.size % entry.size, _ENTRIES_BYTES // entry.size * entry.size):
@@ -182,14 +182,14 @@ class DataFile:
                 yield position, fields
                 position += entry.size
         if self.size % entry.size:
-            reason = f"it ends in the midst of an entry: {self.size} bytes are no multiple of {entry.size}"
+            reason = f"it ends inside an entry: {self.size} bytes are not a multiple of {entry.size}"
             raise DamageError(self.path, reason, position=position)
 
 
 def read_whole(path: str) -> bytes:
-    """All of one of the small files.
+    """Returns the content of a small file.
 
     Raises:
-        OSError: it cannot be read.
+        OSError: the file cannot be read.
     """
     return _STORAGE.read_file(path)

@@ -1,10 +1,11 @@
-"""Whether the indexes of a segment agree with its batches: each is followed along while the batches go by.
+"""Checks the indexes of a segment against its batches.
 
-Theory of operation: indexes and batches have the same order, so both are read once, side by side, and nothing is kept. An
-entry may lead to the first of several batches that were appended at once, and carry the last offset of the last of them:
-followers of Apache Kafka and its cleaner write such entries, and a reader who follows them misses nothing.
+How it works: the entries of an index and the batches have the same order, so both are read once, in parallel, and nothing is
+kept. An entry may lead to the first of several batches that were appended together, and carry the last offset of the last
+one. Followers and the cleaner of Apache Kafka write such entries. A reader that uses such an entry misses no record.
 
-Rules of this file: what is damage is what would lead a reader astray. Indexes that could have more entries are not.
+Rule of this file: an index is damaged if it would lead a reader to a wrong position. An index that could have more entries is
+sound.
 
 Source: org.apache.kafka.storage.internals.log.{LogSegment, OffsetIndex, TimeIndex, TransactionIndex};
 kafka.tools.DumpLogSegments (an index that a crash left ends in zeros).
@@ -26,21 +27,21 @@ from wirekafka.wire.control import read_end_marker
 
 
 class MissingFile:
-    """In the place of an index that need not be there: it has no entries."""
+    """Stands in for an optional index that does not exist; it has no entries."""
 
     def __init__(self, path: str) -> None:
         self.path = path
 
     def entries(self, layout: Struct) -> Iterator[tuple[int, tuple[int, ...]]]:
-        """As `DataFile.entries`."""
+        """See `DataFile.entries`."""
         return iter(())
 
 
 class IndexCheck:
-    """An index on its way along the batches.
+    """Checks one index, batch by batch.
 
     Args:
-        is_active: the segment is appended to, so the file may end in zeros, and be ahead of the batches that are seen.
+        is_active: the segment is the active one, so the index may end in zeros, and may be ahead of the batches that were read.
     """
 
     entry: Struct
@@ -54,23 +55,23 @@ class IndexCheck:
         self._at = 0
 
     def see(self, batch: StoredBatch) -> None:
-        """The next batch.
+        """Checks the entries that belong to the next batch.
 
         Raises:
-            DamageError: an entry does not agree with it.
+            DamageError: an entry contradicts the batch.
         """
         raise NotImplementedError
 
     def finish(self, end_position: int, end_offset: int) -> None:
-        """There are no more batches.
+        """Checks the end of the index, after the last batch.
 
         Raises:
-            DamageError: there are entries left, or one is missing.
+            DamageError: entries are left over, or an entry is missing.
         """
         raise NotImplementedError
 
     def _next_fields(self) -> tuple[int, ...] | None:
-        """The fields of the next entry; None behind the last one, and where zeros begin that wait to be filled."""
+        """Returns the fields of the next entry; None after the last entry, and where the reserved zeros begin."""
         found = next(self._entries, None)
         if found is None:
             return None
@@ -85,7 +86,7 @@ class IndexCheck:
 
 
 class OffsetIndexCheck(IndexCheck):
-    """Follows an offset index: each entry leads to a batch, and carries its last offset."""
+    """Checks an offset index: each entry leads to a batch, and carries the batch's last offset."""
 
     entry = OffsetIndex.entry
 
@@ -102,14 +103,12 @@ class OffsetIndexCheck(IndexCheck):
         relative_offset, position = fields
         offset = self._base_offset + relative_offset
         if offset <= self._last[0] or position <= self._last[1]:
-            self._refuse(
-                f"offset {offset} at byte {position} of the log behind offset {self._last[0]} at {self._last[1]}", offset
-            )
+            self._refuse(f"offset {offset} at byte {position} of the log after offset {self._last[0]} at {self._last[1]}", offset)
         self._last = (offset, position)
         return self._last
 
     def see(self, batch: StoredBatch) -> None:
-        """As every `IndexCheck`."""
+        """See `IndexCheck`."""
         place = batch.place
         while self._entry is not None and self._entry[1] <= place.position:
             offset, position = self._entry
@@ -127,7 +126,7 @@ class OffsetIndexCheck(IndexCheck):
             self._awaited = None
 
     def finish(self, end_position: int, end_offset: int) -> None:
-        """As every `IndexCheck`."""
+        """See `IndexCheck`."""
         if self._awaited is not None and not self._is_active:
             self._refuse(f"no batch ends with offset {self._awaited}", self._awaited)
         if self._entry is not None and not self._is_active:
@@ -136,10 +135,10 @@ class OffsetIndexCheck(IndexCheck):
 
 
 class TimeIndexCheck(IndexCheck):
-    """Follows a time index: an entry's timestamp is the greatest of all records up to its offset.
+    """Checks a time index: an entry's timestamp is the greatest of all records up to the entry's offset.
 
-    In a segment at rest the last entry has the greatest timestamp of all. A batch that compaction has emptied keeps its
-    timestamp, which Apache Kafka enters and wirekafka, as no record has it, does not: either is right.
+    In a sealed segment the last entry has the greatest timestamp of all. A batch that compaction has emptied keeps its timestamp.
+    Apache Kafka enters that timestamp, and wirekafka does not, because no record has it. Both are accepted.
     """
 
     entry = TimeIndex.entry
@@ -158,12 +157,12 @@ class TimeIndexCheck(IndexCheck):
         timestamp, relative_offset = fields
         offset = self._base_offset + relative_offset
         if timestamp <= self._last[0] or offset <= self._last[1]:
-            self._refuse(f"timestamp {timestamp} at offset {offset} behind {self._last[0]} at {self._last[1]}", offset)
+            self._refuse(f"timestamp {timestamp} at offset {offset} after {self._last[0]} at {self._last[1]}", offset)
         self._last = (timestamp, offset)
         return self._last
 
     def see(self, batch: StoredBatch) -> None:
-        """As every `IndexCheck`."""
+        """See `IndexCheck`."""
         self._max_with_empty = max(self._max_with_empty, batch.place.max_timestamp)
         if batch.header is None or batch.header.record_count:
             self._max_timestamp = max(self._max_timestamp, batch.place.max_timestamp)
@@ -174,7 +173,7 @@ class TimeIndexCheck(IndexCheck):
             self._entry = self._advance()
 
     def finish(self, end_position: int, end_offset: int) -> None:
-        """As every `IndexCheck`."""
+        """See `IndexCheck`."""
         if self._is_active:
             return
         if self._entry is not None:
@@ -184,10 +183,10 @@ class TimeIndexCheck(IndexCheck):
 
 
 class TransactionIndexCheck(IndexCheck):
-    """Follows an index of aborted transactions: an entry ends at an abort marker of its producer, where that is still there.
+    """Checks a transaction index: an entry ends at an abort marker of its producer, unless compaction has removed the marker.
 
-    And, in a segment at rest, a transaction of which records are here has an entry where it is aborted; without one, readers of
-    committed records would be given what was aborted.
+    In a sealed segment, an aborted transaction that has records in the segment has an entry. Without the entry, read_committed
+    consumers would get aborted records.
     """
 
     entry = TRANSACTION_ENTRY
@@ -206,14 +205,14 @@ class TransactionIndexCheck(IndexCheck):
         if entry.version != VERSION:
             self._refuse(f"version {entry.version} is not known", None)
         if entry.last_offset <= self._last_offset:
-            self._refuse(f"last offset {entry.last_offset} behind {self._last_offset}", entry.last_offset)
+            self._refuse(f"last offset {entry.last_offset} after {self._last_offset}", entry.last_offset)
         if entry.first_offset > entry.last_offset:
             self._refuse(f"a transaction from {entry.first_offset} to {entry.last_offset}", entry.last_offset)
         self._last_offset = entry.last_offset
         return entry
 
     def see(self, batch: StoredBatch) -> None:
-        """As every `IndexCheck`."""
+        """See `IndexCheck`."""
         header, place = batch.header, batch.place
         marker = read_end_marker(batch.data) if header is not None and header.is_control else None
         is_told = False
@@ -236,6 +235,6 @@ class TransactionIndexCheck(IndexCheck):
         self._open.discard(header.producer_id)
 
     def finish(self, end_position: int, end_offset: int) -> None:
-        """As every `IndexCheck`."""
+        """See `IndexCheck`."""
         if self._entry is not None and not self._is_active:
             self._refuse(f"last offset {self._entry.last_offset} in a log that ends before {end_offset}", self._entry.last_offset)

@@ -1,12 +1,12 @@
-"""What the records of `__consumer_offsets`, `__transaction_state` and `__share_group_state` mean, field by field.
+"""Decodes the records of `__consumer_offsets`, `__transaction_state` and `__share_group_state`.
 
-Theory of operation: a key and a value each begin with a version of two bytes. That of the key says of what kind the record is,
-that of the value how it is laid out. So a table of the kinds, each with its two messages, is all that there is to know. Fields
-have the names that Apache Kafka gives them, but that the group is always `group`.
+How it works: a key and a value each begin with a version of two bytes. The version of the key is the type of the record. The
+version of the value is its layout. A table has the message of the key and of the value for each type. Fields have Apache
+Kafka's names, except that the group is always `group`.
 
-Rule of this file: what cannot be read as the table says is left to be shown as bytes; nothing is guessed.
+Rule of this file: a record that does not match the table is shown as bytes; nothing is guessed.
 
-Source: CoordinatorRecordType of org.apache.kafka.coordinator.{group,share,transaction}, whose names the kinds have;
+Source: CoordinatorRecordType of org.apache.kafka.coordinator.{group,share,transaction} (names of types);
 kafka.tools.DumpLogSegments (OffsetsMessageParser, TransactionLogMessageParser, ShareGroupStateMessageParser).
 """
 
@@ -41,11 +41,11 @@ Fields = dict[str, Any]
 
 
 class RecordKind(NamedTuple):
-    """A kind of records.
+    """A type of records.
 
     Attributes:
-        newest: the newest version of the value that is known.
-        flexible_since: the first version of the value that is flexible; keys never are.
+        newest: the newest known version of the value.
+        flexible_since: the first flexible version of the value; keys are never flexible.
     """
 
     name: str
@@ -93,11 +93,11 @@ INTERNAL_TOPICS: Mapping[str, tuple[str, Mapping[int, RecordKind]]] = {
     TRANSACTION_STATE_TOPIC: ("transaction_record", _TRANSACTION_KINDS),
     SHARE_STATE_TOPIC: ("share_record", _SHARE_KINDS),
 }
-"""For each internal topic, under which name a row says what its record means, and the kinds of its records."""
+"""For each internal topic, the name of the decoded record in a row, and the types of its records."""
 
 
 def meanings_in(topic: str, style: BytesStyle) -> Callable[[Record], Fields | None] | None:
-    """What tells the meaning of a record of a topic, or None for a record that it does not know; None for a topic of clients."""
+    """Returns the decoder of a topic's records, which gives None for a record of an unknown type; None for a topic of clients."""
     known = INTERNAL_TOPICS.get(topic)
     if known is None:
         return None

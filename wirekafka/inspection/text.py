@@ -1,4 +1,4 @@
-"""Keys, values and other bytes in a form that can be printed."""
+"""Keys, values and other bytes as printable text."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from wirekafka.wire.types import Message
 
 
 class BytesStyle(Enum):
-    """How bytes are shown; text loses what is no UTF-8, the others lose nothing."""
+    """How bytes are shown. TEXT escapes bytes that are not UTF-8; HEX and BASE64 lose nothing."""
 
     TEXT = "text"
     HEX = "hex"
@@ -18,7 +18,7 @@ class BytesStyle(Enum):
 
 
 def show_bytes(data: bytes | None, style: BytesStyle) -> str | None:
-    r"""The bytes as a text; None stays None. In `TEXT`, bytes that are no UTF-8 are written as `\xNN`."""
+    r"""Returns the bytes as text; None stays None. In `TEXT`, bytes that are not UTF-8 are written as `\xNN`."""
     if data is None:
         return None
     match style:
@@ -31,7 +31,7 @@ def show_bytes(data: bytes | None, style: BytesStyle) -> str | None:
 
 
 def show_message(message: Message, style: BytesStyle) -> dict[str, object]:
-    """The fields of a message of the protocol by name; -1 where that is how the message says that there is nothing is None."""
+    """Returns the fields of a message by name. A value of -1 is None if -1 is the default, for it means that there is none."""
     shown = {}
     for name, default in message.field_defaults.items():
         value = getattr(message, name)

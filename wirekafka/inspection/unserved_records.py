@@ -1,9 +1,8 @@
-"""Records of `__consumer_offsets` that only Apache Kafka writes: of streams groups (KIP-1071), and what it wrote before 4.1.
+"""Records of `__consumer_offsets` that only Apache Kafka writes: those of streams groups (KIP-1071), and one of before 4.1.
 
-A data directory that has come from a Kafka may hold them; the coordinators pass them over, for there is nothing they could do
-with them.
+A data directory that was taken over from Apache Kafka may hold such records. The coordinators skip them.
 
-Rule of this file: data only, in version 0, which is all there is.
+Rule of this file: messages only, in version 0, which is the only version.
 
 Source: StreamsGroup*Value.json and ConsumerGroupPartitionMetadataValue.json of Apache Kafka 4.3.
 """
@@ -24,7 +23,7 @@ class PartitionRacks(Message):
 
 
 class TopicMetadata(Message):
-    """A topic as a consumer group knew it."""
+    """The metadata of a topic to which a consumer group subscribed."""
 
     topic_id: Uuid = ZERO_TOPIC_ID
     topic_name: String = ""
@@ -33,13 +32,13 @@ class TopicMetadata(Message):
 
 
 class PartitionMetadataValue(Message):
-    """ConsumerGroupPartitionMetadataValue, which a hash has taken the place of."""
+    """ConsumerGroupPartitionMetadataValue; a hash in the group's metadata has replaced it."""
 
     topics: list[TopicMetadata] = []
 
 
 class KeyValue(Message):
-    """A setting, or a tag."""
+    """A key and its value: a setting or a tag."""
 
     key: String = ""
     value: String = ""
@@ -55,7 +54,7 @@ class StreamsGroupValue(Message):
 
 
 class Endpoint(Message):
-    """Where a member answers interactive queries."""
+    """The endpoint of a member for interactive queries."""
 
     host: String = ""
     port: Uint16 = 0
@@ -113,7 +112,7 @@ class StreamsCurrentValue(Message):
 
 
 class InternalTopic(Message):
-    """A topic that a topology brings along."""
+    """A topic that a topology defines."""
 
     name: String = ""
     partitions: Int32 = 0
@@ -122,7 +121,7 @@ class InternalTopic(Message):
 
 
 class CopartitionGroup(Message):
-    """Topics that have to have as many partitions, by their places in the lists of their subtopology."""
+    """Topics that must have the same number of partitions, by their indexes in the lists of their subtopology."""
 
     source_topics: list[Int16] = []
     source_topic_regex: list[Int16] = []
@@ -130,7 +129,7 @@ class CopartitionGroup(Message):
 
 
 class Subtopology(Message):
-    """A part of a topology whose tasks go by the same partitions."""
+    """A part of a topology whose tasks use the same partitions."""
 
     subtopology_id: String = ""
     source_topics: list[String] = []

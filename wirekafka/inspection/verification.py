@@ -1,17 +1,17 @@
-"""Whether a data directory, or one partition's folder, is what it should be; the first damage of each partition is named.
+"""Checks a data directory, or the folder of one partition, and names the first damage of each partition.
 
-Theory of operation: each segment is read once from its first byte to its last, its indexes beside it. A broker may be running:
-it holds the lock of the data directory, which is asked for and not taken. Then
+How it works: each segment is read once from its first byte to its last, together with its indexes. A broker may be running.
+It holds the lock of the data directory; the lock is queried and not taken. While it is held:
 
-- the last batch of the active segment may be half written; if it is still so when it is looked at again, that is noted and
-  is no damage;
-- indexes of the active segment may be ahead of the batches that were looked at;
-- segments may be replaced or deleted meanwhile. If that happened, whatever was found is forgotten and the partition is
-  looked at again.
+- The last batch of the active segment may be half written. If it is still half written when it is read again, that is a note
+and no
+  damage.
+- Indexes of the active segment may be ahead of the batches that were read.
+- Segments may be replaced or deleted. If that happened, findings are dropped and the partition is checked again.
 
-Where no broker runs, a torn tail is damage, though one that the next start cuts off.
+Without a broker a torn tail is damage, although the next start cuts it.
 
-Rules of this file: nothing is written, nothing is locked, no file is held whole but the small ones.
+Rules of this file: nothing is written, nothing is locked, and only small files are read as a whole.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ _INDEX_CHECKS: dict[Kind, Callable[..., IndexCheck]] = {
 
 @dataclass(slots=True)
 class Checked:
-    """How much was looked at."""
+    """How much was checked."""
 
     partitions: int = 0
     segments: int = 0
@@ -79,7 +79,7 @@ class Checked:
 
 @dataclass(slots=True)
 class EpochChange:
-    """Where the batches of a log change to another leader epoch."""
+    """The first batch of a leader epoch in a log."""
 
     epoch: int
     offset: int
@@ -89,13 +89,13 @@ class EpochChange:
 
 @dataclass(slots=True)
 class Verification:
-    """One look at a directory.
+    """One check of a directory.
 
     Attributes:
         root: a data directory or a partition's folder.
-        reads_records: reads every record to its end, which takes some twenty times as long as counting them.
-        is_live: a broker is running on it.
-        notes: what is worth a line and is no damage.
+        reads_records: whether every record is read, which takes about twenty times as long as counting them.
+        is_live: whether a broker is running on the directory.
+        notes: lines for the operator that are no damage.
     """
 
     root: str
@@ -107,10 +107,10 @@ class Verification:
     _checkpoints: dict[str, dict[TopicPartition, int]] = field(default_factory=dict)
 
     def damages(self) -> Iterator[DamageError]:
-        """The first damage of each partition, and of the files beside them.
+        """Yields the first damage of each partition, and of the directory's own files.
 
         Raises:
-            OSError: something cannot be read.
+            OSError: a file cannot be read.
         """
         yield from self._data_directory_damages()
         for folder in partition_folders(self.root):
@@ -125,7 +125,7 @@ class Verification:
     def _data_directory_damages(self) -> Iterator[DamageError]:
         if holds_partition(self.root):
             return
-        # Before the partitions: what runs on appends only, so these offsets are in the logs by the time they are read.
+        # The checkpoints are read before the partitions. A running broker only appends, so the logs have these offsets later.
         for name in (META_PROPERTIES, *OFFSET_CHECKPOINTS):
             path = os.path.join(self.root, name)
             with suppress(FileNotFoundError):
@@ -180,7 +180,7 @@ class Verification:
     # A partition
 
     def _check_partition_at_rest(self, folder: str) -> None:
-        """Checks a partition; again, if the broker has replaced segments of it meanwhile."""
+        """Checks a partition; again, if a running broker has replaced segments meanwhile."""
         for attempt in range(_MOST_ATTEMPTS):
             before = _segments_in(folder)
             checked, notes = Checked(), list[str]()
@@ -204,18 +204,18 @@ class Verification:
 
 
 def verify(root: str, *, advance: Advance, reads_records: bool = False) -> Verification:
-    """A look at a directory that finds out by itself whether a broker runs on it."""
+    """Returns a check of a directory, which queries by itself whether a broker is running on it."""
     return Verification(root, advance, reads_records=reads_records, is_live=has_broker(root))
 
 
 def has_broker(folder: str) -> bool:
-    """Whether a broker is running on a data directory, or on the one that a partition's folder is in."""
+    """Whether a broker is running on a data directory, or on the data directory of a partition's folder."""
     folder = os.path.abspath(folder)
     return is_held(os.path.dirname(folder) if holds_partition(folder) else folder)
 
 
 def log_bytes_in(root: str) -> int:
-    """How much there is to be read, for a progress bar."""
+    """Returns the bytes of all logs, for a progress bar."""
     return sum(
         size_of(os.path.join(folder, name))
         for folder in partition_folders(root)
@@ -225,14 +225,14 @@ def log_bytes_in(root: str) -> int:
 
 
 def _segments_in(folder: str) -> dict[str, int]:
-    """The logs of a folder, and which file each is."""
+    """The logs of a folder, with their inodes."""
     with suppress(FileNotFoundError), os.scandir(folder) as entries:
         return {entry.name: entry.inode() for entry in entries if entry.name.endswith(LOG_SUFFIX)}
     return {}
 
 
 class _PartitionCheck:
-    """One look at one partition."""
+    """One check of one partition."""
 
     def __init__(self, verification: Verification, folder: str, checked: Checked, notes: list[str]) -> None:
         self._verification = verification
@@ -244,11 +244,11 @@ class _PartitionCheck:
         self._epoch_changes: list[EpochChange] = []
 
     def run(self) -> None:
-        """Checks it.
+        """Checks the partition.
 
         Raises:
-            DamageError: the first that there is.
-            OSError: something cannot be read.
+            DamageError: the first damage.
+            OSError: a file cannot be read.
         """
         self._checked.partitions += 1
         names = files_in(self._folder)
@@ -271,7 +271,7 @@ class _PartitionCheck:
         return os.path.join(self._folder, name)
 
     def _check_segment(self, base_offset: int, *, is_active: bool, needs_indexes: bool) -> None:
-        # The indexes are opened first: what they lead to was in the log before.
+        # The indexes are opened first: the batches that they lead to were in the log before.
         indexes = self._open_indexes(base_offset, is_active=is_active)
         file = DataFile(self._path(file_name(base_offset, LOG_SUFFIX)))
         self._checked.segments += 1
@@ -327,12 +327,12 @@ class _PartitionCheck:
         self._checked.records += content.record_count
         self._checked.log_bytes += place.size_bytes
 
-    # What is beside the segments
+    # The files beside the segments
 
     def _check_epochs(self) -> None:
-        """Each batch's leader epoch is the one that the checkpoint has for its offset.
+        """Checks that each batch has the leader epoch that the checkpoint has for its offset.
 
-        The checkpoint is read behind the batches, so that it knows their epochs all.
+        The checkpoint is read after the batches, so that it has all their epochs.
         """
         path = self._path(EPOCHS_FILE)
         try:
@@ -353,7 +353,7 @@ class _PartitionCheck:
                 reason = f"a batch of leader epoch {change.epoch}, where {EPOCHS_FILE} has {known}"
                 raise DamageError(change.path, reason, position=change.position, offset=change.offset)
             if change.epoch < latest:
-                reason = f"a batch of leader epoch {change.epoch} behind one of {latest}"
+                reason = f"a batch of leader epoch {change.epoch} after one of {latest}"
                 raise DamageError(change.path, reason, position=change.position, offset=change.offset)
             latest = change.epoch
 
@@ -363,7 +363,7 @@ class _PartitionCheck:
         try:
             data = read_whole(path)
         except FileNotFoundError:
-            # Snapshots come and go with the segments that end at them.
+            # A running broker deletes snapshots together with their segments.
             return
         self._checked.other_files += 1
         producers = Producers(offset)
