@@ -23,6 +23,7 @@ from wirekafka.api.registry import Call, serves
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.metadata.operations import Operation, Resource
 from wirekafka.names import INTERNAL_TOPICS
+from wirekafka.pending import Pending, Work
 from wirekafka.wire.types import Int16, Int32, Int64, Message, String
 
 if TYPE_CHECKING:
@@ -63,12 +64,19 @@ class DeleteRecordsResponse(Message):
 
 
 @serves(21, DeleteRecordsRequest, DeleteRecordsResponse, versions=range(3), flexible_since=2)
-def delete_records(broker: Broker, call: Call[DeleteRecordsRequest]) -> DeleteRecordsResponse:
+def delete_records(broker: Broker, call: Call[DeleteRecordsRequest]) -> DeleteRecordsResponse | Pending[DeleteRecordsResponse]:
     """Answers for each partition by itself."""
+    return broker.slices.run(_deletion(broker, call))
+
+
+def _deletion(broker: Broker, call: Call[DeleteRecordsRequest]) -> Work[DeleteRecordsResponse]:
     results = []
     for asked_topic in call.request.topics:
-        answers = [_delete(broker, call, asked_topic.name, asked) for asked in asked_topic.partitions]
-        results.append(DeleteRecordsTopicResult(name=asked_topic.name, partitions=answers))
+        result = DeleteRecordsTopicResult(name=asked_topic.name)
+        results.append(result)
+        for asked in asked_topic.partitions:
+            result.partitions.append(_delete(broker, call, asked_topic.name, asked))
+            yield
     return DeleteRecordsResponse(topics=results)
 
 

@@ -32,6 +32,7 @@ from wirekafka.metadata.described_configs import (
     describe_topic_settings,
 )
 from wirekafka.metadata.operations import Operation
+from wirekafka.pending import Pending, Work
 from wirekafka.wire.types import Bool, Int8, Int16, Int32, Message, NullableString, String, nullable, since, until
 
 if TYPE_CHECKING:
@@ -84,12 +85,22 @@ class DescribeConfigsResponse(Message):
 
 
 @serves(32, DescribeConfigsRequest, DescribeConfigsResponse, versions=range(5), flexible_since=4)
-def describe_configs(broker: Broker, call: Call[DescribeConfigsRequest]) -> DescribeConfigsResponse:
+def describe_configs(
+    broker: Broker, call: Call[DescribeConfigsRequest]
+) -> DescribeConfigsResponse | Pending[DescribeConfigsResponse]:
     """Answers one DescribeConfigs request."""
+    return broker.slices.run(_description(broker, call))
+
+
+def _description(broker: Broker, call: Call[DescribeConfigsRequest]) -> Work[DescribeConfigsResponse]:
     asked: dict[tuple[int, str], DescribeConfigsResource] = {}
     for resource in call.request.resources:
         asked.setdefault((resource.resource_type, resource.resource_name), resource)
-    return DescribeConfigsResponse(results=[_result(broker, resource, call) for resource in asked.values()])
+    response = DescribeConfigsResponse()
+    for resource in asked.values():
+        response.results.append(_result(broker, resource, call))
+        yield
+    return response
 
 
 def _result(broker: Broker, resource: DescribeConfigsResource, call: Call[DescribeConfigsRequest]) -> DescribeConfigsResult:

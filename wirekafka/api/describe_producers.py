@@ -25,11 +25,15 @@ from wirekafka.api.registry import Call, serves
 from wirekafka.errors import KafkaError
 from wirekafka.metadata.operations import Operation, Resource
 from wirekafka.metadata.topic_names import check_topic_name
+from wirekafka.pending import Pending, Work
 from wirekafka.wire.types import Int16, Int32, Int64, Message, NullableString, String, nullable
 
 if TYPE_CHECKING:
     from wirekafka.broker import Broker
     from wirekafka.log.producer import Producer
+
+PRODUCERS_AT_ONCE = 200
+"""How many producers are described between two yields."""
 
 NO_OFFSET = -1
 
@@ -70,26 +74,41 @@ class DescribeProducersResponse(Message):
 
 
 @serves(61, DescribeProducersRequest, DescribeProducersResponse, versions=range(1), flexible_since=0)
-def describe_producers(broker: Broker, call: Call[DescribeProducersRequest]) -> DescribeProducersResponse:
+def describe_producers(
+    broker: Broker, call: Call[DescribeProducersRequest]
+) -> DescribeProducersResponse | Pending[DescribeProducersResponse]:
     """Answers for each partition by itself."""
+    return broker.slices.run(_description(broker, call))
+
+
+def _description(broker: Broker, call: Call[DescribeProducersRequest]) -> Work[DescribeProducersResponse]:
     asked: defaultdict[str, dict[int, None]] = defaultdict(dict)
     for each in call.request.topics:
         asked[each.name].update(dict.fromkeys(each.partition_indexes))
     responses = []
     for name, indexes in asked.items():
-        responses.append(TopicResponse(name=name, partitions=[_describe(broker, call, name, index) for index in indexes]))
+        response = TopicResponse(name=name)
+        responses.append(response)
+        for index in indexes:
+            response.partitions.append((yield from _describe(broker, call, name, index)))
+            yield
     return DescribeProducersResponse(topics=responses)
 
 
-def _describe(broker: Broker, call: Call[DescribeProducersRequest], name: str, index: int) -> PartitionResponse:
+def _describe(broker: Broker, call: Call[DescribeProducersRequest], name: str, index: int) -> Work[PartitionResponse]:
     try:
         check_topic_name(name)
         call.authorize(Operation.READ, Resource.topic(name))
         partition = broker.find_partition(name, index)
     except KafkaError as error:
         return PartitionResponse(partition_index=index, error_code=error.code, error_message=error.message)
-    producers = [_state(producer) for producer in partition.log.producers]
-    return PartitionResponse(partition_index=index, active_producers=producers)
+    response = PartitionResponse(partition_index=index)
+    # A copy: batches may arrive between two steps.
+    producers = tuple(partition.log.producers)
+    for first in range(0, len(producers), PRODUCERS_AT_ONCE):
+        response.active_producers += map(_state, producers[first : first + PRODUCERS_AT_ONCE])
+        yield
+    return response
 
 
 def _state(producer: Producer) -> ProducerState:

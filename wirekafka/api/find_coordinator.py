@@ -25,6 +25,7 @@ from wirekafka.api.registry import Call, serves
 from wirekafka.coordinator.share_state.records import ShareKey
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.metadata.operations import CLUSTER, Operation, Resource
+from wirekafka.pending import Pending, Work
 from wirekafka.wire.types import Int8, Int16, Int32, Message, NullableString, String, nullable, since, until
 
 if TYPE_CHECKING:
@@ -60,15 +61,25 @@ class FindCoordinatorResponse(Message):
 
 
 @serves(10, FindCoordinatorRequest, FindCoordinatorResponse, versions=range(7), flexible_since=3)
-def find_coordinator(broker: Broker, call: Call[FindCoordinatorRequest]) -> FindCoordinatorResponse:
+def find_coordinator(
+    broker: Broker, call: Call[FindCoordinatorRequest]
+) -> FindCoordinatorResponse | Pending[FindCoordinatorResponse]:
     """Names this broker for a group; until version 3 there is one key, whose answer is the response."""
     request = call.request
     if call.version >= 4:
-        return FindCoordinatorResponse(coordinators=[_coordinator(broker, call, key) for key in request.coordinator_keys])
+        return broker.slices.run(_coordinators(broker, call))
     found = _coordinator(broker, call, request.key)
     return FindCoordinatorResponse(
         error_code=found.error_code, error_message=found.error_message, node_id=found.node_id, host=found.host, port=found.port
     )
+
+
+def _coordinators(broker: Broker, call: Call[FindCoordinatorRequest]) -> Work[FindCoordinatorResponse]:
+    response = FindCoordinatorResponse()
+    for key in call.request.coordinator_keys:
+        response.coordinators.append(_coordinator(broker, call, key))
+        yield
+    return response
 
 
 def _coordinator(broker: Broker, call: Call[FindCoordinatorRequest], key: str) -> Coordinator:

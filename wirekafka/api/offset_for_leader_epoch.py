@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Annotated
 from wirekafka.api.registry import Call, serves
 from wirekafka.errors import KafkaError
 from wirekafka.metadata.operations import Operation, Resource
+from wirekafka.pending import Pending, Work
 from wirekafka.wire.types import Int16, Int32, Int64, Message, String, since
 
 if TYPE_CHECKING:
@@ -61,12 +62,21 @@ class OffsetForLeaderEpochResponse(Message):
 
 
 @serves(23, OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse, versions=range(5), flexible_since=4)
-def offset_for_leader_epoch(broker: Broker, call: Call[OffsetForLeaderEpochRequest]) -> OffsetForLeaderEpochResponse:
+def offset_for_leader_epoch(
+    broker: Broker, call: Call[OffsetForLeaderEpochRequest]
+) -> OffsetForLeaderEpochResponse | Pending[OffsetForLeaderEpochResponse]:
     """Answers for each partition by itself."""
+    return broker.slices.run(_ends(broker, call))
+
+
+def _ends(broker: Broker, call: Call[OffsetForLeaderEpochRequest]) -> Work[OffsetForLeaderEpochResponse]:
     results = []
     for asked_topic in call.request.topics:
-        ends = [_find_end(broker, call, asked_topic.topic, asked) for asked in asked_topic.partitions]
-        results.append(OffsetForLeaderTopicResult(topic=asked_topic.topic, partitions=ends))
+        result = OffsetForLeaderTopicResult(topic=asked_topic.topic)
+        results.append(result)
+        for asked in asked_topic.partitions:
+            result.partitions.append(_find_end(broker, call, asked_topic.topic, asked))
+            yield
     return OffsetForLeaderEpochResponse(topics=results)
 
 

@@ -162,9 +162,10 @@ def _fetch_news(broker: Broker, call: Call[FetchRequest]) -> FetchResponse | Pen
 
 def _fits(held: HeldPartitions, session: FetchSession, request: FetchRequest) -> bool:
     """Whether the partitions that the request adds to the session are within what sessions may hold together."""
-    if held.fits(sum(len(topic.partitions) for topic in request.topics)):
+    topics = request.topics
+    if held.fits(len(topics[0].partitions) if len(topics) == 1 else sum(len(topic.partitions) for topic in topics)):
         return True
-    names = ((topic.topic_id if session.uses_topic_ids else topic.topic, topic.partitions) for topic in request.topics)
+    names = ((topic.topic_id if session.uses_topic_ids else topic.topic, topic.partitions) for topic in topics)
     new = {(name, asked.partition) for name, partitions in names for asked in partitions} - session.partitions.keys()
     return held.fits(len(new))
 

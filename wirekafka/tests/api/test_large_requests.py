@@ -11,13 +11,19 @@ import trio
 
 from wirekafka.api.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from wirekafka.api.create_topics import CreatableTopic, CreateTopicsRequest
+from wirekafka.api.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from wirekafka.api.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from wirekafka.api.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from wirekafka.api.describe_producers import DescribeProducersRequest, TopicRequest
+from wirekafka.api.find_coordinator import FindCoordinatorRequest
 from wirekafka.api.metadata import MetadataRequest, MetadataRequestTopic
+from wirekafka.api.offset_for_leader_epoch import OffsetForLeaderEpochRequest, OffsetForLeaderPartition, OffsetForLeaderTopic
 from wirekafka.errors import ErrorCode
 from wirekafka.log.storage import Storage
 from wirekafka.pending import Pending
 from wirekafka.slices import SLICE_SECONDS, Slices
-from wirekafka.tests.api.data_plane import Caller, run, wait_for
+from wirekafka.tests.api.data_plane import NOW_MS, Caller, batch, run, wait_for
+from wirekafka.wire.types import Message
 
 STEPS_A_SLICE = 10
 
@@ -211,5 +217,66 @@ def test_metadata_of_a_large_topic_lets_the_loop_go_on_and_remembers_what_it_des
         assert [partition.partition_index for partition in described.partitions] == list(range(5000))
         assert topic.described is not None
         assert not isinstance(caller.ask(request, 9), Pending)
+
+    run(body, tmp_path)
+
+
+MANY = range(100)
+
+LARGE_QUESTIONS: dict[str, tuple[Message, int]] = {
+    "DescribeConfigs": (
+        DescribeConfigsRequest(
+            resources=[
+                DescribeConfigsResource(resource_type=32, resource_name=f"g{each}", configuration_keys=None) for each in MANY
+            ]
+        ),
+        4,
+    ),
+    "FindCoordinator": (FindCoordinatorRequest(coordinator_keys=[f"group-{each}" for each in MANY]), 4),
+    "DeleteRecords": (
+        DeleteRecordsRequest(
+            topics=[DeleteRecordsTopic(name="large", partitions=[DeleteRecordsPartition(partition_index=each) for each in MANY])]
+        ),
+        2,
+    ),
+    "OffsetForLeaderEpoch": (
+        OffsetForLeaderEpochRequest(
+            topics=[OffsetForLeaderTopic(topic="large", partitions=[OffsetForLeaderPartition(partition=each) for each in MANY])]
+        ),
+        4,
+    ),
+    "DescribeProducers": (
+        DescribeProducersRequest(topics=[TopicRequest(name="large", partition_indexes=list(MANY))]),
+        0,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LARGE_QUESTIONS)
+def test_large_question_is_answered_in_slices_as_at_once(tmp_path: Path, name: str) -> None:
+    async def body(caller: Caller) -> None:
+        caller.broker.topics.create("large", len(MANY))
+        request, version = LARGE_QUESTIONS[name]
+        at_once = caller.ask(request, version)
+        assert not isinstance(at_once, Pending)
+        cut_into_slices(caller)
+        pending = caller.ask(request, version)
+        assert isinstance(pending, Pending)
+        assert await wait_for(pending) == at_once
+
+    run(body, tmp_path)
+
+
+def test_producers_of_one_partition_are_described_in_slices(tmp_path: Path) -> None:
+    async def body(caller: Caller) -> None:
+        partition = caller.broker.topics.create("flights", 1).partitions[0]
+        for number in range(5000):
+            sent = batch(b"a", producer_id=number, producer_epoch=0, base_sequence=0)
+            partition.append(memoryview(sent), now_ms=NOW_MS)
+        cut_into_slices(caller)
+        pending = caller.ask(DescribeProducersRequest(topics=[TopicRequest(name="flights", partition_indexes=[0])]), 0)
+        assert isinstance(pending, Pending)
+        [topic] = (await wait_for(pending)).topics
+        assert [producer.producer_id for producer in topic.partitions[0].active_producers] == list(range(5000))
 
     run(body, tmp_path)
