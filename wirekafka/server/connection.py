@@ -60,6 +60,13 @@ SPARE_BYTES = 1 << 22
 
 LEAST_BUFFER_BYTES = 1 << 12
 
+MOST_HELD_BYTES = 1 << 27
+"""So much memory the parts of frames that have arrived may take, of all connections together, before the driver receives no more
+of large frames but of one."""
+
+WAITING_FACTOR = 16
+"""A request whose reply is pending takes up to so many times the memory of its frame: a Fetch of many partitions does."""
+
 LEAST_FRAME_BYTES = 10
 """API key, version, correlation id and a client id that is null: the shortest header."""
 
@@ -108,12 +115,20 @@ class ReceiveBuffers:
     """The receive buffers of one loop: one that all its connections share, and one spare for frames that do not fit.
 
     With the spare, a producer of large batches does not grow a new buffer for each batch.
+
+    Attributes:
+        is_short: the connections' own buffers have more than `most_bytes` together.
+        owed_bytes: estimate of the memory of the requests of all connections whose replies are pending.
     """
 
-    __slots__ = ("_spare", "shared")
+    __slots__ = ("_held_bytes", "_most_bytes", "_spare", "is_short", "owed_bytes", "shared")
 
-    def __init__(self) -> None:
+    def __init__(self, most_bytes: int = MOST_HELD_BYTES) -> None:
         self.shared = memoryview(bytearray(SHARED_BYTES))
+        self.is_short = False
+        self.owed_bytes = 0
+        self._most_bytes = most_bytes
+        self._held_bytes = 0
         self._spare: memoryview | None = None
 
     def take(self, size: int, announced: int) -> memoryview:
@@ -121,13 +136,21 @@ class ReceiveBuffers:
         spare = self._spare
         if spare is not None and max(size, announced) <= len(spare):
             self._spare = None
-            return spare
-        return memoryview(bytearray(size))
+            buffer = spare
+        else:
+            buffer = memoryview(bytearray(size))
+        self._hold(len(buffer))
+        return buffer
 
     def give_back(self, buffer: memoryview) -> None:
         """Takes back a buffer that is no longer used; the largest of at most `SPARE_BYTES` becomes the spare."""
+        self._hold(-len(buffer))
         if len(buffer) <= SPARE_BYTES and (self._spare is None or len(buffer) > len(self._spare)):
             self._spare = buffer
+
+    def _hold(self, count: int) -> None:
+        self._held_bytes += count
+        self.is_short = self._held_bytes > self._most_bytes
 
     def shrink(self) -> None:
         """Frees the spare buffer; the driver calls this when it sweeps."""
@@ -140,14 +163,16 @@ class _Reply:
     Attributes:
         pending: where the reply comes from; None once it is there.
         answer: the reply, once it is there.
+        owed_bytes: estimate of the memory of the request while its reply is pending.
     """
 
-    __slots__ = ("_connection", "answer", "pending")
+    __slots__ = ("_connection", "answer", "owed_bytes", "pending")
 
     def __init__(self, connection: Connection, pending: Pending[Answer | ProtocolError] | None, answer: Any = None) -> None:
         self._connection = connection
         self.pending = pending
         self.answer: Answer | ProtocolError = answer
+        self.owed_bytes = 0
 
     @property
     def holds_connection(self) -> bool:
@@ -157,6 +182,7 @@ class _Reply:
     def take(self, answer: Answer | ProtocolError) -> None:
         """The pending reply is there."""
         self.pending, self.answer = None, answer
+        self._connection.settle(self)
         self._connection.send_replies()
 
 
@@ -233,12 +259,22 @@ class Connection:
         """The size of the connection's own receive buffer."""
         return 0 if self._buffer is None else len(self._buffer)
 
+    @property
+    def owed_bytes(self) -> int:
+        """Estimate of the memory of the requests whose replies are pending."""
+        return sum(reply.owed_bytes for reply in self._replies)
+
+    def settle(self, reply: _Reply) -> None:
+        """The reply's request is no longer held."""
+        self._buffers.owed_bytes -= reply.owed_bytes
+        reply.owed_bytes = 0
+
     def space(self) -> memoryview:
         """Returns the memory for the next bytes: the shared buffer, or the rest of the first frame's place in the own one."""
         buffer = self._buffer
         if buffer is None:
             shared = self._buffers.shared
-            return shared[:LEAST_BUFFER_BYTES] if self._expects_large else shared
+            return shared[:LEAST_BUFFER_BYTES] if self._expects_large or self._buffers.is_short else shared
         if self._pos:
             self._move_to_front(buffer)
         if self._end == len(buffer):
@@ -308,12 +344,12 @@ class Connection:
             self._pos = pos = stop
             frame_count += 1
             if replies:
-                self._await(answer)
+                self._await(answer, size)
             elif isinstance(answer, bytes):
                 output.append(answer)
                 produced_bytes += len(answer)
             elif isinstance(answer, Pending):
-                self._await(answer)
+                self._await(answer, size)
             elif answer is not None:
                 output.extend(answer)
                 produced_bytes += sum(map(len, answer))
@@ -323,8 +359,11 @@ class Connection:
         replies = self._replies
         return len(replies) == MAX_OUTSTANDING or replies[-1].holds_connection or api_key != PRODUCE_KEY
 
-    def _await(self, answer: Answer | Pending[Any]) -> None:
+    def _await(self, answer: Answer | Pending[Any], frame_bytes: int) -> None:
         """Takes a reply that is still to come, or that leaves after one that is.
+
+        Args:
+            frame_bytes: the size of the request's frame.
 
         Raises:
             ProtocolError: the reply is there, and is this error.
@@ -335,6 +374,9 @@ class Connection:
         else:
             reply = _Reply(self, None, answer)
         if reply.pending is not None or self._replies:
+            if reply.pending is not None:
+                reply.owed_bytes = WAITING_FACTOR * frame_bytes
+                self._buffers.owed_bytes += reply.owed_bytes
             self._replies.append(reply)
             self.is_blocked = reply.holds_connection
         elif isinstance(reply.answer, ProtocolError):
@@ -382,6 +424,7 @@ class Connection:
         self._release_buffer()
         replies, self._replies = self._replies, []
         for reply in replies:
+            self.settle(reply)
             if reply.pending is not None:
                 with isolate("A reply that is no longer awaited could not be abandoned", client=self.client.host):
                     reply.pending.abandon()

@@ -14,6 +14,9 @@ Rules of this file:
     ends after `TURN_SECONDS`, and a connection's part of it after `CONNECTION_SECONDS`, with the frame that is being handled.
     A connection that took more than its share of the time lately waits in `_deferred`. The connections in `_ready` come first;
     after them at least one deferred connection is served in each turn.
+    Memory for all connections together is bounded. While the parts of frames that have arrived take more than `MOST_HELD_BYTES`,
+    nothing more is received of frames that are not small, but of one of them at a time (`_parked`). If responses that are not
+    read and requests that wait take more than `MOST_OWED_BYTES`, the connections with the most of it are closed.
     Other tasks of the broker run between two turns, at least every `YIELD_SECONDS`, lingering included.
 """
 
@@ -84,6 +87,15 @@ SENDFILE_BYTES = 1 << 13
 
 SWEEP_MS = 60_000
 
+SMALL_BYTES = 1 << 14
+"""While memory is short, frames go on arriving into buffers of up to this size."""
+
+LARGE_FRAME_SECONDS = 30.0
+"""So long one large frame may take to arrive, while others wait for it."""
+
+MOST_OWED_BYTES = 1 << 29
+"""So much memory the responses that clients do not read and the requests that wait may take, of all connections together."""
+
 _EVENTS = select.EPOLLIN | select.EPOLLOUT | select.EPOLLRDHUP | select.EPOLLET
 _HANG_UP = select.EPOLLRDHUP | select.EPOLLHUP | select.EPOLLERR
 _INPUT = select.EPOLLIN | _HANG_UP
@@ -127,7 +139,18 @@ def read_region(region: FileRegion) -> bytes:
 class _Link:
     """A connection, its socket, and what epoll last said about it."""
 
-    __slots__ = ("connection", "driver", "fd", "greedy_until", "is_hung_up", "is_open", "is_queued", "is_readable", "socket")
+    __slots__ = (
+        "connection",
+        "driver",
+        "fd",
+        "greedy_until",
+        "is_hung_up",
+        "is_open",
+        "is_queued",
+        "is_readable",
+        "socket",
+        "unread_bytes",
+    )
 
     def __init__(self, sock: socket.socket, driver: EpollDriver) -> None:
         self.socket = sock
@@ -138,6 +161,8 @@ class _Link:
         self.is_readable = False
         self.is_hung_up = False
         self.is_queued = False
+        self.unread_bytes = 0
+        """The responses that the socket does not take, but for regions of files."""
         self.greedy_until = 0.0
         """The connection comes after others until then, by `time.perf_counter`."""
 
@@ -168,6 +193,13 @@ class EpollDriver:
         self._now = 0.0
         """The last look at the clock."""
         self._handled: list[_Link] = []
+        self._unread_bytes = 0
+        """Invariant: the sum of all links' `unread_bytes`."""
+        self._parked: list[_Link] = []
+        """Connections of which nothing is received while memory is short."""
+        self._favoured: _Link | None = None
+        """The connection whose large frame goes on arriving while memory is short."""
+        self._favoured_since = 0.0
         self._is_asleep = False
         self._is_bulk = False
         """In the last turn something larger than `BULK_BYTES` was received, or a response was left in part."""
@@ -262,6 +294,10 @@ class EpollDriver:
         if self._deferred:
             self._serve_from(self._deferred, end)
         self._answer(end)
+        if self._parked:
+            self._unpark()
+        if self._unread_bytes + self._buffers.owed_bytes > MOST_OWED_BYTES:
+            self._close_largest()
 
     def _serve_from(self, queue: deque[_Link], end: float) -> None:
         """Serves connections of a queue, one at least, until `end`."""
@@ -314,6 +350,9 @@ class EpollDriver:
         if not connection.has_frames:
             if not link.is_readable:
                 return False
+            if self._buffers.is_short and self._must_park(link):
+                self._parked.append(link)
+                return False
             space = connection.space()
             try:
                 count = link.socket.recv_into(space)
@@ -351,6 +390,7 @@ class EpollDriver:
             while output:
                 if budget <= 0:
                     self._queue(link)
+                    self._note_unread(link)
                     return False
                 data = next_bytes(output)
                 if data is None:
@@ -370,8 +410,49 @@ class EpollDriver:
                     output.appendleft(memoryview(data)[sent:])
         except BlockingIOError:
             self._is_bulk = True
+            self._note_unread(link)
+            return False
+        if link.unread_bytes:
+            self._note_unread(link)
+        return True
+
+    def _note_unread(self, link: _Link) -> None:
+        """Counts what is left of a connection's output."""
+        unread = sum(len(piece) for piece in link.connection.output if not isinstance(piece, FileRegion))
+        self._unread_bytes += unread - link.unread_bytes
+        link.unread_bytes = unread
+
+    def _must_park(self, link: _Link) -> bool:
+        """Nothing more of the connection's frame may be received while memory is short; it may become the favoured one."""
+        if link.connection.held_bytes <= SMALL_BYTES or link is self._favoured:
+            return False
+        if self._favoured is None:
+            self._favoured, self._favoured_since = link, self._now
             return False
         return True
+
+    def _unpark(self) -> None:
+        """Lets parked connections go on if there is memory again, or if the favoured frame has arrived or takes too long."""
+        favoured = self._favoured
+        if favoured is not None and self._buffers.is_short and favoured.is_open and favoured.connection.held_bytes > SMALL_BYTES:
+            if time.perf_counter() - self._favoured_since < LARGE_FRAME_SECONDS:
+                return
+            self._close_for_memory(favoured, "its request arrives too slowly while memory is short")
+        self._favoured = None
+        parked, self._parked = self._parked, []
+        for link in parked:
+            self._queue(link)
+
+    def _close_largest(self) -> None:
+        """Closes the connections that hold the most of responses that are not read and of requests that wait."""
+        by_size = sorted(self._links.values(), key=lambda link: link.unread_bytes + link.connection.owed_bytes)
+        while by_size and self._unread_bytes + self._buffers.owed_bytes > MOST_OWED_BYTES:
+            self._close_for_memory(by_size.pop(), "its responses are not read, or its requests wait, and take too much memory")
+
+    def _close_for_memory(self, link: _Link, reason: str) -> None:
+        client = link.connection.client
+        log.warning("Connection closed", client=f"{client.host}:{client.port}", reason=reason)
+        self._close(link)
 
     @staticmethod
     def _send_region(fd: int, region: FileRegion, most_bytes: int) -> int:
@@ -411,6 +492,8 @@ class EpollDriver:
         link.is_open = False
         del self._links[link.fd]
         link.connection.abandon()
+        self._unread_bytes -= link.unread_bytes
+        link.unread_bytes = 0
         link.socket.close()
         with isolate("The end of a connection could not be handled", client=link.connection.client.host):
             self._on_close(link.connection.client)
@@ -428,6 +511,7 @@ class EpollDriver:
         while True:
             await trio.sleep(self._sweep_ms / 1000)
             self._buffers.shrink()
+            self._unpark()
             for link in list(self._links.values()):
                 connection = link.connection
                 if self._idle_sweeps is not None and connection.quiet_sweeps >= self._idle_sweeps and not connection.is_waiting:

@@ -18,6 +18,7 @@ from wirekafka.server.connection import (
     MAX_OUTSTANDING,
     SHARED_BYTES,
     SPARE_BYTES,
+    WAITING_FACTOR,
     Connection,
     ReceiveBuffers,
     RepeatedError,
@@ -477,3 +478,45 @@ def test_replies_in_any_order_leave_in_the_order_of_their_requests(data: st.Data
         assert len(outstanding) <= MAX_OUTSTANDING
         assert all(not pending.holds_connection for pending, _ in outstanding[:-1])
     assert wire.sent() == stream
+
+
+def test_buffers_are_short_while_connections_hold_more_than_they_may() -> None:
+    buffers = ReceiveBuffers(10_000)
+    first, second = buffers.take(6_000, 6_000), buffers.take(5_000, 5_000)
+    assert buffers.is_short
+    buffers.give_back(second)
+    assert not buffers.is_short
+    assert buffers.take(4_000, 5_000) is second
+    assert buffers.is_short, "the spare buffer counts with its whole size"
+    buffers.give_back(first)
+    assert not buffers.is_short
+
+
+def test_connection_without_a_buffer_receives_little_while_buffers_are_short() -> None:
+    wire = Wire()
+    wire.buffers.is_short = True
+    assert len(wire.connection.space()) == LEAST_BUFFER_BYTES
+    wire.arrive(frame(b"a small payload"))
+    assert wire.sent() == frame(b"A SMALL PAYLOAD")
+
+
+def test_buffers_of_a_connection_are_counted_until_its_frames_are_handled() -> None:
+    wire = Wire(1 << 24)
+    wire.arrive(frame(bytes(3 * SHARED_BYTES))[:-1])
+    assert wire.buffers._held_bytes == wire.connection.held_bytes >= 3 * SHARED_BYTES
+    wire.arrive(b"\0")
+    assert wire.buffers._held_bytes == wire.connection.held_bytes == 0
+
+
+@pytest.mark.parametrize("end", ["complete", "abandon"])
+def test_requests_that_wait_are_charged_until_they_end(end: str) -> None:
+    wire = Wire()
+    wire.arrive(produce(b"commit it" + bytes(989)) + produce(b"commit it" + bytes(1989)) + produce(b"answered at once"))
+    assert wire.buffers.owed_bytes == wire.connection.owed_bytes == WAITING_FACTOR * 3000
+    if end == "complete":
+        wire.dispatcher.complete(1)
+        assert wire.buffers.owed_bytes == wire.connection.owed_bytes == WAITING_FACTOR * 1000
+        wire.dispatcher.complete(0)
+    else:
+        wire.connection.abandon()
+    assert wire.buffers.owed_bytes == wire.connection.owed_bytes == 0

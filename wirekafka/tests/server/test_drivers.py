@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -558,3 +559,105 @@ def test_epoll_frames_of_a_connection_end_with_its_share_of_the_turn(monkeypatch
     run("epoll", test)
     assert max(handled) == 3, "2 ms are over during the third"
     assert sum(handled) == 12
+
+
+async def begin_large_frames(bench: Bench, count: int, size: int, go_on: trio.Event) -> list[trio.abc.HalfCloseableStream]:
+    """Connections that send three quarters of a frame each, and the rest when they may go on; some have been parked."""
+    streams = [await bench.connect() for _ in range(count)]
+
+    async def send(stream: trio.abc.HalfCloseableStream) -> None:
+        data = frame(b"x" * size)
+        with suppress(trio.BrokenResourceError):
+            await stream.send_all(data[: size * 3 // 4])
+            await go_on.wait()
+            await stream.send_all(data[size * 3 // 4 :])
+
+    for stream in streams:
+        bench.nursery.start_soon(send, stream)
+    await bench.until(lambda: bench.epoll is not None and bench.epoll._parked)
+    return streams
+
+
+def test_epoll_parts_of_large_frames_take_bounded_memory_and_arrive_one_after_the_other() -> None:
+    async def test(bench: Bench) -> None:
+        assert bench.epoll is not None
+        size, most = 400_000, 500_000
+        bench.epoll._buffers._most_bytes = most
+        go_on = trio.Event()
+        streams = await begin_large_frames(bench, 8, size, go_on)
+        assert bench.epoll._buffers._held_bytes <= most + 8 * (2 * SHARED_BYTES)
+        other = await bench.connect()
+        await other.send_all(frame(b"still alive?"))
+        assert await receive(other, 16) == frame(b"STILL ALIVE?")
+        go_on.set()
+        for stream in streams:
+            assert await receive(stream, size + 4) == frame(b"X" * size)
+        assert not bench.closed
+        assert bench.epoll._buffers._held_bytes == 0
+
+    run("epoll", test)
+
+
+def test_epoll_large_frame_that_does_not_arrive_makes_room_for_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(monkeypatch)
+
+    async def test(bench: Bench) -> None:
+        assert bench.epoll is not None
+        size = 400_000
+        bench.epoll._buffers._most_bytes = 0
+        with structlog.testing.capture_logs() as lines:
+            await begin_large_frames(bench, 2, size, trio.Event())
+            clock.now += drivers.LARGE_FRAME_SECONDS - 1
+            await ask_and_receive(bench)
+            assert not bench.closed
+            clock.now += 2
+            await ask_and_receive(bench)
+            await bench.until(lambda: bench.closed)
+        assert [line["reason"] for line in lines] == ["its request arrives too slowly while memory is short"]
+        assert len(bench.closed) == 1
+
+    async def ask_and_receive(bench: Bench) -> None:
+        other = await bench.connect()
+        await other.send_all(frame(b"still alive?"))
+        assert await receive(other, 16) == frame(b"STILL ALIVE?")
+
+    run("epoll", test)
+
+
+def test_epoll_connection_with_most_unread_responses_is_closed_when_they_take_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(drivers, "MOST_OWED_BYTES", 30_000_000)
+
+    async def test(bench: Bench) -> None:
+        assert bench.epoll is not None
+        bench.dispatcher.answer = lambda payload: frame(bytes(int(payload.split()[1])))
+        small, large = await bench.connect(), await bench.connect()
+        with structlog.testing.capture_logs() as lines:
+            await small.send_all(frame(b"answer 12000000"))
+            await bench.until(lambda: bench.epoll is not None and bench.epoll._unread_bytes)
+            await large.send_all(frame(b"answer 60000000"))
+            await bench.until(lambda: bench.closed)
+        assert len(bench.closed) == 1
+        assert ["are not read" in line["reason"] for line in lines] == [True]
+        assert len(await receive(small, 12_000_004)) == 12_000_004
+        await bench.until(lambda: bench.epoll is not None and not bench.epoll._unread_bytes)
+
+    run("epoll", test)
+
+
+def test_epoll_connection_with_the_largest_waiting_request_is_closed_when_they_take_too_much(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(drivers, "MOST_OWED_BYTES", 2_000_000)
+
+    async def test(bench: Bench) -> None:
+        small, large = await bench.connect(), await bench.connect()
+        with structlog.testing.capture_logs() as lines:
+            await small.send_all(frame(b"wait" + bytes(50_000)))
+            await bench.until(lambda: len(bench.dispatcher.pendings) == 1)
+            await large.send_all(frame(b"wait" + bytes(100_000)))
+            await bench.until(lambda: bench.closed)
+        assert len(lines) == 1
+        bench.dispatcher.complete(0)
+        assert await receive(small, 26) == frame(b"REPLY TO A WAITING ONE")
+
+    run("epoll", test)
