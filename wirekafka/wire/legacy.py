@@ -245,10 +245,12 @@ def down_convert(
                 continue
             if header.compression == Compression.ZSTD:
                 raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd is not known to clients of old message formats")
-            for records in _groups(header, batch, first_offset, content_limit_bytes, rest):
-                converted.append(_message_set(records, magic, header.timestamp_type, header.compression))
+            for messages in _message_sets(header, batch, magic, first_offset, content_limit_bytes, rest):
+                if messages.last_offset < first_offset:
+                    continue
+                converted.append(messages.seal())
                 size_bytes += len(converted[-1])
-                record_count += len(records)
+                record_count += messages.count
                 if size_bytes >= limit_bytes or record_count >= MOST_CONVERTED_RECORDS:
                     return b"".join(converted)
     except KafkaError as error:
@@ -259,36 +261,74 @@ def down_convert(
     return b"".join(converted)
 
 
-def _groups(
-    header: BatchHeader, batch: memoryview, first_offset: int, content_limit_bytes: int, rest: Callable[[], object]
-) -> Iterator[list[Record]]:
-    """The records of a batch in lists of bounded size; each becomes a wrapper, if the batch is compressed."""
+class _MessageSet:
+    """A message set in the making, of records of one batch; a wrapper around it, if the batch is compressed.
+
+    Each record becomes bytes at once: many objects at a time would make the garbage collector's pauses long.
+    """
+
+    __slots__ = ("_base_offset", "_header", "_magic", "_messages", "_timestamp", "last_offset", "size_bytes")
+
+    def __init__(self, header: BatchHeader, magic: int) -> None:
+        self._header = header
+        self._magic = magic
+        self._messages: list[bytes] = []
+        self._base_offset = 0
+        self._timestamp = NO_TIMESTAMP
+        self.last_offset = -1
+        self.size_bytes = 0
+
+    @property
+    def count(self) -> int:
+        """The number of records."""
+        return len(self._messages)
+
+    def add(self, record: Record) -> None:
+        """Adds a record behind the others."""
+        is_wrapped = self._header.compression is not Compression.NONE
+        if not self._messages:
+            self._base_offset = record.offset if is_wrapped and self._magic == 1 else 0
+            self._timestamp = record.timestamp
+        self._timestamp = max(self._timestamp, record.timestamp)
+        message = _message(record, self._magic, self._header.timestamp_type, record.offset - self._base_offset)
+        self._messages.append(message)
+        self.size_bytes += len(message)
+        self.last_offset = record.offset
+
+    def seal(self) -> bytes:
+        """The bytes."""
+        inner = b"".join(self._messages)
+        compression = self._header.compression
+        if compression is Compression.NONE:
+            return inner
+        packed = compress(compression, inner)
+        if compression == Compression.LZ4 and self._magic == 0:
+            packed = with_old_lz4_checksum(packed)
+        wrapper = Record(value=packed, timestamp=self._timestamp)
+        return _message(wrapper, self._magic, self._header.timestamp_type, self.last_offset, compression)
+
+
+def _message_sets(
+    header: BatchHeader,
+    batch: memoryview,
+    magic: int,
+    first_offset: int,
+    content_limit_bytes: int,
+    rest: Callable[[], object],
+) -> Iterator[_MessageSet]:
+    """The records of a batch in message sets of bounded size."""
     is_whole = header.compression != Compression.NONE and header.record_count <= MOST_WRAPPED_RECORDS
-    group: list[Record] = []
-    group_bytes = 0
     from_offset = header.base_offset if is_whole else first_offset
+    messages = _MessageSet(header, magic)
     for record in iterate_records(batch, limit_bytes=content_limit_bytes, from_offset=from_offset, rest=rest):
-        group.append(record)
-        group_bytes += len(record.key or b"") + len(record.value or b"")
-        if len(group) >= MOST_WRAPPED_RECORDS or group_bytes >= MOST_WRAPPED_BYTES:
-            yield group
-            group, group_bytes = [], 0
-        if not len(group) % REST_AFTER:
+        messages.add(record)
+        if not messages.count % REST_AFTER:
             rest()
-    if group:
-        yield group
-
-
-def _message_set(records: list[Record], magic: int, timestamp_type: TimestampType, compression: Compression) -> bytes:
-    if compression == Compression.NONE:
-        return b"".join(_message(record, magic, timestamp_type, record.offset) for record in records)
-    base_offset = records[0].offset if magic == 1 else 0
-    inner = b"".join(_message(record, magic, timestamp_type, record.offset - base_offset) for record in records)
-    packed = compress(compression, inner)
-    if compression == Compression.LZ4 and magic == 0:
-        packed = with_old_lz4_checksum(packed)
-    wrapper = Record(value=packed, timestamp=max(record.timestamp for record in records))
-    return _message(wrapper, magic, timestamp_type, records[-1].offset, compression)
+        if messages.count >= MOST_WRAPPED_RECORDS or messages.size_bytes >= MOST_WRAPPED_BYTES:
+            yield messages
+            messages = _MessageSet(header, magic)
+    if messages.count:
+        yield messages
 
 
 def _message(

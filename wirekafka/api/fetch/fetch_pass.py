@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
+from wirekafka.api.fetch.conversion import FIRST_VERSION_THAT_GIVES_A_BATCH
 from wirekafka.api.fetch.messages import (
     AbortedTransaction,
     EpochEndOffset,
@@ -21,7 +22,6 @@ from wirekafka.api.fetch.messages import (
 )
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.replication.purgatory import DelayedFetch
-from wirekafka.wire.legacy import down_convert
 
 if TYPE_CHECKING:
     from wirekafka.api.fetch.messages import FetchRequest
@@ -32,9 +32,6 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(__name__)
 
-FIRST_VERSION_OF_MAGIC_1 = 2
-FIRST_VERSION_THAT_GIVES_A_BATCH = 3
-FIRST_VERSION_WITH_BATCHES = 4
 FIRST_VERSION_WITH_STORAGE_ERROR = 6
 FIRST_VERSION_WITH_ZSTD = 10
 FIRST_VERSION_WITH_TOPIC_IDS = 13
@@ -145,7 +142,7 @@ class FetchPass:
         return data
 
     def _take(self, partition: Partition, asked: Asked) -> Any:
-        """Takes records off the limits, converted for a client that knows message sets only.
+        """Takes records off the limits.
 
         Raises:
             KafkaError: OFFSET_OUT_OF_RANGE, KAFKA_STORAGE_ERROR, UNSUPPORTED_COMPRESSION_TYPE.
@@ -164,8 +161,6 @@ class FetchPass:
             self.left_bytes = max(0, self.left_bytes - size_bytes)
             self._sum_bytes += size_bytes
             self.found_bytes[partition] = size_bytes
-            if version < FIRST_VERSION_WITH_BATCHES:
-                return _message_set(records, asked, version)
         return records
 
     def refuse(self, index: int, code: ErrorCode, partition: Partition | None = None) -> PartitionData:
@@ -182,20 +177,3 @@ class FetchPass:
                 host, port = self._broker.advertised_address(self._call.client)
                 self.node_endpoints = [NodeEndpoint(node_id=self._broker.node_id, host=host, port=port)]
         return data
-
-
-def _message_set(records: Any, asked: Asked, version: int) -> bytes:
-    """Batches as a client of before 2017 reads them.
-
-    Up to version 2 the bytes end where the limit says, in the middle of a message if need be: a client that gets not one
-    whole message knows that it must ask for more.
-
-    Raises:
-        KafkaError: UNSUPPORTED_COMPRESSION_TYPE, for zstd.
-    """
-    batches = records if isinstance(records, bytes) else records.read()
-    magic = 1 if version >= FIRST_VERSION_OF_MAGIC_1 else 0
-    messages = down_convert(batches, magic, asked.fetch_offset)
-    if version < FIRST_VERSION_THAT_GIVES_A_BATCH:
-        return messages[: max(0, asked.partition_max_bytes)]
-    return messages

@@ -9,7 +9,8 @@ Behaviour:
     A session remembers what is fetched (KIP-227): epoch 0 opens one, -1 does without, any other epoch continues one and names
     only what has changed; its answer leaves out partitions without news, and partitions that gave records go to the end of
     the order. `max.incremental.fetch.session.cache.slots` limits how many there are.
-    Before version 4 clients know no record batches: what they fetch is converted to message sets of magic 0 or 1.
+    Before version 4 clients know no record batches: what they fetch is converted to message sets of magic 0 or 1, at most some
+    50,000 records of a partition at once.
     With `isolation_level` 1 (read_committed) a partition gives records up to its last stable offset, and
     `aborted_transactions` names those whose records, up to their markers, the client is to leave out; only what lies before
     that offset counts for `min_bytes`. Markers take an offset each and are among the records in either case.
@@ -34,6 +35,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from wirekafka.api.fetch.conversion import convert, convert_late
 from wirekafka.api.fetch.fetch_pass import FIRST_VERSION_WITH_TOPIC_IDS, FetchPass, failure_of
 from wirekafka.api.fetch.messages import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
 from wirekafka.api.registry import Call, serves
@@ -72,7 +74,7 @@ def _fetch_all(broker: Broker, call: Call[FetchRequest]) -> FetchResponse | Pend
     reading = FetchPass(broker, call)
     responses = _read_all(broker, call, reading)
     if reading.is_enough or not request.topics:
-        return _full_answer(broker, call, responses, reading)
+        return convert(broker, call, _full_answer(broker, call, responses, reading))
 
     def answer() -> FetchResponse:
         again = FetchPass(broker, call)
@@ -86,7 +88,7 @@ def _fetch_all(broker: Broker, call: Call[FetchRequest]) -> FetchResponse | Pend
     delayed = reading.delay(answer, on_end=lambda: held.give_back(count))
     for partition, asked in reading.watched:
         delayed.watch(partition, asked.partition_max_bytes)
-    return delayed.pending
+    return convert_late(broker, call, delayed.pending)
 
 
 def _read_all(broker: Broker, call: Call[FetchRequest], reading: FetchPass) -> list[FetchableTopicResponse]:

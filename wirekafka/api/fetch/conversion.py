@@ -1,0 +1,174 @@
+"""Down-conversion: what a Fetch of version 0 to 3 gets, message sets made from the batches of the log.
+
+Theory of operation: a few small records are converted at once. More of them, or compressed ones that grow, are read and
+converted in a worker's thread, one partition after the other, and the answer waits for them.
+
+Source: KafkaApis.handleFetchRequest (maybeConvertFetchedData); org.apache.kafka.common.record.LazyDownConversionRecords.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from functools import partial
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+from wirekafka.errors import ErrorCode, KafkaError
+from wirekafka.faults import log_once
+from wirekafka.log.validation import MOST_CONTENT_LIMIT_BYTES
+from wirekafka.pending import Pending
+from wirekafka.wire.batch import whole_batches
+from wirekafka.wire.legacy import down_convert
+from wirekafka.workers import Job, rest
+
+if TYPE_CHECKING:
+    from wirekafka.api.fetch.messages import FetchRequest, FetchResponse, PartitionData
+    from wirekafka.api.registry import Call
+    from wirekafka.broker import Broker
+    from wirekafka.replication.fetch_sessions import Asked
+
+FIRST_VERSION_OF_MAGIC_1 = 2
+FIRST_VERSION_THAT_GIVES_A_BATCH = 3
+FIRST_VERSION_WITH_BATCHES = 4
+
+SECONDS_ON_LOOP = 0.01
+"""How long one request converts before its further partitions go to the workers."""
+LIGHT_BYTES = 16 * 1024
+LIGHT_RECORDS = 500
+LIGHT_CONTENT_BYTES = 64 * 1024
+"""What the loop converts of a partition: it takes 5 ms."""
+
+
+def convert(broker: Broker, call: Call[FetchRequest], response: FetchResponse) -> FetchResponse | Pending[Any]:
+    """The response as the client can read it, or a Pending of it."""
+    if call.version >= FIRST_VERSION_WITH_BATCHES:
+        return response
+    conversions = Conversions(broker, call.version)
+    for topic, answer in zip(call.request.topics, response.responses, strict=True):
+        for asked, data in zip(topic.partitions, answer.partitions, strict=True):
+            conversions.add(data, asked)
+    return conversions.answer(response)
+
+
+def convert_late(broker: Broker, call: Call[FetchRequest], pending: Pending[Any]) -> Pending[Any]:
+    """A reply that is still to come, converted once it is there."""
+    if call.version >= FIRST_VERSION_WITH_BATCHES:
+        return pending
+    waits_for = [pending]
+    converted: Pending[Any] = Pending(on_abandon=lambda: waits_for[0].abandon())
+
+    def take(response: FetchResponse) -> None:
+        answer = convert(broker, call, response)
+        if isinstance(answer, Pending):
+            waits_for[0] = answer
+            answer.then(converted.complete)
+        else:
+            converted.complete(answer)
+
+    pending.then(take)
+    return converted
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """A partition whose records are still batches in `data.records`."""
+
+    data: PartitionData
+    asked: Asked
+
+
+class Conversions:
+    """The conversions that one Fetch needs."""
+
+    def __init__(self, broker: Broker, version: int) -> None:
+        self._broker = broker
+        self._version = version
+        self._waiting: deque[_Waiting] = deque()
+        self._job: Job | None = None
+
+    def add(self, data: PartitionData, asked: Asked) -> None:
+        """Notes a partition whose records are to be converted."""
+        if len(data.records):
+            self._waiting.append(_Waiting(data, asked))
+
+    def answer(self, response: FetchResponse) -> FetchResponse | Pending[Any]:
+        """The response, once everything in it is converted."""
+        end = perf_counter() + SECONDS_ON_LOOP
+        while self._waiting and perf_counter() < end and self._has_converted_light(self._waiting[0]):
+            self._waiting.popleft()
+        if not self._waiting:
+            return response
+        pending: Pending[Any] = Pending(on_abandon=self._abandon)
+        self._convert_next(pending, response)
+        return pending
+
+    def _has_converted_light(self, waiting: _Waiting) -> bool:
+        records = waiting.data.records
+        if len(records) > LIGHT_BYTES:
+            return False
+        batches = records if isinstance(records, bytes) else records.read()
+        if sum(header.record_count for header, _ in whole_batches(batches)) > LIGHT_RECORDS:
+            return False
+        try:
+            found: bytes | KafkaError = self._convert(batches, waiting.asked, LIGHT_CONTENT_BYTES)
+        except KafkaError as error:
+            if error.code is ErrorCode.MESSAGE_TOO_LARGE:
+                return False
+            found = error
+        _take(waiting.data, found)
+        return True
+
+    def _convert(self, batches: bytes, asked: Asked, content_limit_bytes: int) -> bytes:
+        """Batches as a client of before 2017 reads them; it may be less than the client asked for.
+
+        Up to version 2 the bytes end where the limit says, in the middle of a message if need be: a client that gets not one
+        whole message knows that it must ask for more.
+
+        Raises:
+            KafkaError: as `down_convert`.
+        """
+        messages = down_convert(
+            batches,
+            1 if self._version >= FIRST_VERSION_OF_MAGIC_1 else 0,
+            asked.fetch_offset,
+            limit_bytes=max(1, asked.partition_max_bytes),
+            content_limit_bytes=content_limit_bytes,
+            rest=rest,
+        )
+        if self._version < FIRST_VERSION_THAT_GIVES_A_BATCH:
+            return messages[: max(0, asked.partition_max_bytes)]
+        return messages
+
+    def _convert_next(self, pending: Pending[Any], response: FetchResponse) -> None:
+        if not self._waiting:
+            pending.complete(response)
+            return
+        waiting = self._waiting[0]
+        records = waiting.data.records
+
+        def work() -> bytes:
+            batches = records if isinstance(records, bytes) else records.read()
+            return self._convert(batches, waiting.asked, MOST_CONTENT_LIMIT_BYTES)
+
+        self._job = self._broker.workers.submit(work, partial(self._converted, pending, response))
+
+    def _converted(self, pending: Pending[Any], response: FetchResponse, found: bytes | BaseException) -> None:
+        if isinstance(found, BaseException) and not isinstance(found, KafkaError):
+            log_once(found, "A conversion of records for an old client failed")
+            found = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
+        _take(self._waiting.popleft().data, found)
+        self._convert_next(pending, response)
+
+    def _abandon(self) -> None:
+        self._waiting.clear()
+        if self._job is not None:
+            self._job.cancel()
+
+
+def _take(data: PartitionData, found: bytes | KafkaError) -> None:
+    """Puts the message set, or why there is none, into the answer for a partition."""
+    if isinstance(found, KafkaError):
+        data.error_code, data.high_watermark, data.records = found.code, -1, b""
+    else:
+        data.records = found
