@@ -133,32 +133,32 @@ class GroupCoordinator:
         """
         steps = []
         for group in self._groups_in(partition):
-            out = Effects()
+            effects = Effects()
             with isolate("A group cannot be taken up after it was loaded", group=group.group_id):
                 if isinstance(group, ClassicGroup):
-                    self._on_loaded_classic(group, now_ms, out)
+                    self._on_loaded_classic(group, now_ms, effects)
                 else:
-                    self.kinds[group.group_type].on_loaded(group, now_ms, out)
-            if out.timers or out.records:
-                steps.append((group.partition, out))
+                    self.kinds[group.group_type].on_loaded(group, now_ms, effects)
+            if effects.timers or effects.records:
+                steps.append((group.partition, effects))
         return steps
 
-    def _on_loaded_classic(self, group: ClassicGroup, now_ms: int, out: Effects) -> None:
+    def _on_loaded_classic(self, group: ClassicGroup, now_ms: int, effects: Effects) -> None:
         for member in group.members.values():
-            self.rebalancer.renew_session(group, member, out)
+            self.rebalancer.renew_session(group, member, effects)
         if len(group.members) > self._settings.max_size:
             reason = f"{len(group.members)} members are more than group.max.size"
-            self.rebalancer.prepare(group, reason, now_ms, out)
+            self.rebalancer.prepare(group, reason, now_ms, effects)
 
     def on_timer(self, event: TimerEvent, now_ms: int) -> tuple[int, Effects]:
         """A timer fired; returns the partition of the group that it concerns, and what to do.
 
         After an unexpected exception there is nothing to do: it costs the group this timer, and other groups nothing.
         """
-        out = Effects()
+        effects = Effects()
         with isolate("A timer of a group failed", group=event.group_id, timer=type(event).__name__) as failure:
-            self._on_timer[type(event)](event, now_ms, out)
-        return self.partition_of(event.group_id), Effects() if failure.error else out
+            self._on_timer[type(event)](event, now_ms, effects)
+        return self.partition_of(event.group_id), Effects() if failure.error else effects
 
     def list_groups(self, states: Iterable[str], types: Iterable[str]) -> list[ListedGroup]:
         """The groups in any of the states and of any of the types, named in upper or lower case; of all if none is named."""
@@ -293,28 +293,28 @@ class GroupCoordinator:
 
         Source: GroupMetadataManager.onUnloaded.
         """
-        out = Effects()
+        effects = Effects()
         for group in self._groups_in(partition):
             if isinstance(group, ClassicGroup):
-                self._on_unload_classic(group, out)
+                self._on_unload_classic(group, effects)
             else:
-                self.kinds[group.group_type].on_unload(group, out)
+                self.kinds[group.group_type].on_unload(group, effects)
             del self.groups[group.group_id]
             self.offsets.forget_group(group.group_id)
         self.offsets.forget_partition(partition)
-        return out
+        return effects
 
     def _groups_in(self, partition: int) -> list[Group]:
         return [group for group in self.groups.values() if group.partition == partition]
 
-    def _on_unload_classic(self, group: ClassicGroup, out: Effects) -> None:
-        out.cancel_timer(join_timer(group.group_id))
-        out.cancel_timer(sync_timer(group.group_id))
+    def _on_unload_classic(self, group: ClassicGroup, effects: Effects) -> None:
+        effects.cancel_timer(join_timer(group.group_id))
+        effects.cancel_timer(sync_timer(group.group_id))
         for member_id in [*group.members, *group.pending_members]:
-            out.cancel_timer(session_timer(group.group_id, member_id))
+            effects.cancel_timer(session_timer(group.group_id, member_id))
         for member in group.members.values():
-            self.rebalancer.answer_join(group, member, JoinResult(ErrorCode.NOT_COORDINATOR, member.member_id), out)
-            self.rebalancer.answer_sync(member, SyncResult(ErrorCode.NOT_COORDINATOR), out)
+            self.rebalancer.answer_join(group, member, JoinResult(ErrorCode.NOT_COORDINATOR, member.member_id), effects)
+            self.rebalancer.answer_sync(member, SyncResult(ErrorCode.NOT_COORDINATOR), effects)
 
     def _create(self, group_id: str, now_ms: int | None) -> ClassicGroup:
         group = self.groups[group_id] = ClassicGroup(group_id, self.partition_of(group_id), state_timestamp_ms=now_ms)

@@ -93,11 +93,11 @@ class Offsets:
             KafkaError: for all of them: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION, GROUP_ID_NOT_FOUND,
                 REBALANCE_IN_PROGRESS. For one it is OFFSET_METADATA_TOO_LARGE.
         """
-        out = Effects()
+        effects = Effects()
         group = self._check_commit(request)
         if isinstance(group, ClassicGroup) and group.state in (GroupState.STABLE, GroupState.PREPARING_REBALANCE):
-            self._rebalancer.renew_session(group, group.members[request.member_id], out)
-        return self._write(request, now_ms, out), out
+            self._rebalancer.renew_session(group, group.members[request.member_id], effects)
+        return self._write(request, now_ms, effects), effects
 
     def commit_in_transaction(
         self, request: CommitRequest, producer: WritingProducer, now_ms: int
@@ -113,11 +113,11 @@ class Offsets:
 
         Source: OffsetMetadataManager.commitTransactionalOffset.
         """
-        out = Effects(producer=producer)
+        effects = Effects(producer=producer)
         self._check_transactional_commit(request)
-        return self._write(request, now_ms, out), out
+        return self._write(request, now_ms, effects), effects
 
-    def _write(self, request: CommitRequest, now_ms: int, out: Effects) -> list[ErrorCode]:
+    def _write(self, request: CommitRequest, now_ms: int, effects: Effects) -> list[ErrorCode]:
         expire_timestamp_ms = None
         if request.retention_time_ms is not None:
             expire_timestamp_ms = min(now_ms + request.retention_time_ms, MAX_TIMESTAMP_MS)
@@ -128,7 +128,7 @@ class Offsets:
                 continue
             errors.append(ErrorCode.NONE)
             value = _committed(commit, now_ms, expire_timestamp_ms)
-            out.records.append(OffsetRecord(request.group_id, commit.topic, commit.partition, value))
+            effects.records.append(OffsetRecord(request.group_id, commit.topic, commit.partition, value))
         return errors
 
     def delete(self, group_id: str, partitions: list[tuple[str, int]]) -> tuple[list[ErrorCode], Effects]:
@@ -144,7 +144,7 @@ class Offsets:
         if group is None:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND)
         group.check_offset_delete()
-        out = Effects()
+        effects = Effects()
         errors = []
         committed = self.of_group(group_id)
         for topic, partition in partitions:
@@ -153,8 +153,8 @@ class Offsets:
                 continue
             errors.append(ErrorCode.NONE)
             if partition in committed.get(topic, {}) or self.pending.has((group_id, topic, partition)):
-                out.records.append(OffsetRecord(group_id, topic, partition, None))
-        return errors, out
+                effects.records.append(OffsetRecord(group_id, topic, partition, None))
+        return errors, effects
 
     def tombstones(self, group_id: str) -> Iterator[OffsetRecord]:
         """What makes a group forget all its offsets, and those that are pending."""

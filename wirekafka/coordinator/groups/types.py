@@ -133,10 +133,10 @@ class GroupType(Protocol):
     def timers(self) -> Mapping[type[Any], Callable[[Any, int, Effects], None]]:
         """What a timer of each class of events does; it is given the event, the time and the effects to fill in."""
 
-    def on_loaded(self, group: Any, now_ms: int, out: Effects) -> None:
+    def on_loaded(self, group: Any, now_ms: int, effects: Effects) -> None:
         """The log has been replayed; gives the members of one group, of this type, their timers."""
 
-    def on_unload(self, group: Any, out: Effects) -> None:
+    def on_unload(self, group: Any, effects: Effects) -> None:
         """The log is gone, and the group with it: answers who waits NOT_COORDINATOR, cancels its timers."""
 
 

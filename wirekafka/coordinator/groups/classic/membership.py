@@ -77,21 +77,21 @@ class Membership:
         The answer's error is INVALID_GROUP_ID, INVALID_SESSION_TIMEOUT, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID,
         MEMBER_ID_REQUIRED, INCONSISTENT_GROUP_PROTOCOL, GROUP_MAX_SIZE_REACHED, INVALID_REQUEST, or that of an append.
         """
-        out = Effects()
+        effects = Effects()
         error = self._check_join(request)
         if error is not ErrorCode.NONE:
-            out.reply(pending, JoinResult(error, request.member_id))
-            return out
+            effects.reply(pending, JoinResult(error, request.member_id))
+            return effects
         known = self._groups.get(request.group_id)
         if known is None or isinstance(known, ClassicGroup):
-            return self._join_classic(request, known, pending, now_ms, [], out)
+            return self._join_classic(request, known, pending, now_ms, [], effects)
         if known.group_type in self.others and not known.is_empty:
             return self.others[known.group_type].join(known, request, pending, now_ms)
         if known.group_type == CONSUMER:
             # It has no members, so its id is free for a group of the classic protocol, which takes over its offsets.
-            return self._join_classic(request, None, pending, now_ms, known.tombstones(), out)
-        out.reply(pending, JoinResult(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, UNKNOWN_MEMBER_ID))
-        return out
+            return self._join_classic(request, None, pending, now_ms, known.tombstones(), effects)
+        effects.reply(pending, JoinResult(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, UNKNOWN_MEMBER_ID))
+        return effects
 
     def _join_classic(
         self,
@@ -100,7 +100,7 @@ class Membership:
         pending: Pending[JoinResult],
         now_ms: int,
         tombstones: list[CoordinatorRecord],
-        out: Effects,
+        effects: Effects,
     ) -> Effects:
         """A JoinGroup for a classic group; None for one that comes to be by it.
 
@@ -112,24 +112,24 @@ class Membership:
         if group is None:
             error = _check_first_join(request)
             if error is not ErrorCode.NONE:
-                out.reply(pending, JoinResult(error, request.member_id))
-                return out
+                effects.reply(pending, JoinResult(error, request.member_id))
+                return effects
         is_new_group = group is None
         replaced = self._groups.get(request.group_id) if is_new_group else None
         if group is None:
             group = self._create(request.group_id, now_ms)
         if not self._accepts(group, request.member_id):
             group.remove(request.member_id)
-            out.reply(pending, JoinResult(ErrorCode.GROUP_MAX_SIZE_REACHED, UNKNOWN_MEMBER_ID))
+            effects.reply(pending, JoinResult(ErrorCode.GROUP_MAX_SIZE_REACHED, UNKNOWN_MEMBER_ID))
         elif not group.supports(request.protocol_type, request.protocols):
-            out.reply(pending, JoinResult(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, request.member_id))
+            effects.reply(pending, JoinResult(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, request.member_id))
         elif request.member_id == UNKNOWN_MEMBER_ID:
-            self._join_new(request, group, pending, now_ms, out)
+            self._join_new(request, group, pending, now_ms, effects)
         else:
-            self._join_known(request, group, pending, now_ms, out)
+            self._join_known(request, group, pending, now_ms, effects)
         if is_new_group:
-            self._persist_new(group, replaced, tombstones, pending, out)
-        return out
+            self._persist_new(group, replaced, tombstones, pending, effects)
+        return effects
 
     def sync(self, request: SyncRequest, pending: Pending[SyncResult], now_ms: int) -> Effects:
         """Gives the member its assignment once the leader has brought it and it is in the log.
@@ -137,34 +137,34 @@ class Membership:
         The answer's error is INVALID_GROUP_ID, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION,
         INCONSISTENT_GROUP_PROTOCOL, REBALANCE_IN_PROGRESS, or that of an append.
         """
-        out = Effects()
+        effects = Effects()
         other = self._groups.get(request.group_id)
         if other is not None and other.group_type in self.others and not other.is_empty:
             return self.others[other.group_type].sync(other, request, pending, now_ms)
         try:
             group = self._check_sync(request)
         except KafkaError as error:
-            out.reply(pending, SyncResult(error.code))
-            return out
+            effects.reply(pending, SyncResult(error.code))
+            return effects
         member = group.members[request.member_id]
         group.pending_sync_members.pop(request.member_id, None)
         if not group.pending_sync_members:
-            out.cancel_timer(sync_timer(group.group_id))
+            effects.cancel_timer(sync_timer(group.group_id))
         if group.state is GroupState.STABLE:
-            out.reply(pending, SyncResult(ErrorCode.NONE, group.protocol_type, group.protocol_name, member.assignment))
-            return out
-        self._rebalancer.answer_sync(member, SyncResult(ErrorCode.REBALANCE_IN_PROGRESS), out)
+            effects.reply(pending, SyncResult(ErrorCode.NONE, group.protocol_type, group.protocol_name, member.assignment))
+            return effects
+        self._rebalancer.answer_sync(member, SyncResult(ErrorCode.REBALANCE_IN_PROGRESS), effects)
         member.awaiting_sync = pending
         if group.leader == request.member_id:
-            self._store_assignments(group, request, out)
-        return out
+            self._store_assignments(group, request, effects)
+        return effects
 
     def heartbeat(self, request: HeartbeatRequest, now_ms: int) -> tuple[ErrorCode, Effects]:
         """Keeps a session alive, by timers alone; REBALANCE_IN_PROGRESS tells the member to join again.
 
         The other errors are INVALID_GROUP_ID, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION.
         """
-        out = Effects()
+        effects = Effects()
         other = self._groups.get(request.group_id)
         if other is not None and other.group_type in self.others:
             return self.others[other.group_type].heartbeat(other, request, now_ms)
@@ -173,29 +173,29 @@ class Membership:
             group.check_member(request.member_id, request.group_instance_id)
             _check_generation(group, request.generation_id)
         except KafkaError as error:
-            return error.code, out
-        self._rebalancer.renew_session(group, group.members[request.member_id], out)
+            return error.code, effects
+        self._rebalancer.renew_session(group, group.members[request.member_id], effects)
         is_rebalancing = group.state is GroupState.PREPARING_REBALANCE
-        return ErrorCode.REBALANCE_IN_PROGRESS if is_rebalancing else ErrorCode.NONE, out
+        return ErrorCode.REBALANCE_IN_PROGRESS if is_rebalancing else ErrorCode.NONE, effects
 
     def leave(self, group_id: str, leaving: list[LeavingMember], now_ms: int) -> tuple[LeaveResult, Effects]:
         """Removes members at once, by themselves or by an administrator.
 
         The errors are INVALID_GROUP_ID for all, and for each member UNKNOWN_MEMBER_ID or FENCED_INSTANCE_ID.
         """
-        out = Effects()
+        effects = Effects()
         if not group_id:
-            return LeaveResult(ErrorCode.INVALID_GROUP_ID), out
+            return LeaveResult(ErrorCode.INVALID_GROUP_ID), effects
         other = self._groups.get(group_id)
         if other is not None and other.group_type in self.others:
             return self.others[other.group_type].leave(other, leaving, now_ms)
         group = classic_group(self._groups, group_id)
         if group is None:
-            return LeaveResult(ErrorCode.NONE, [ErrorCode.UNKNOWN_MEMBER_ID] * len(leaving)), out
-        results = [self._leave(group, member, out) for member in leaving]
+            return LeaveResult(ErrorCode.NONE, [ErrorCode.UNKNOWN_MEMBER_ID] * len(leaving)), effects
+        results = [self._leave(group, member, effects) for member in leaving]
         if ErrorCode.NONE in results and group.state is not GroupState.EMPTY:
-            self._rebalancer.rebalance_or_complete(group, "members left", now_ms, out)
-        return LeaveResult(ErrorCode.NONE, results), out
+            self._rebalancer.rebalance_or_complete(group, "members left", now_ms, effects)
+        return LeaveResult(ErrorCode.NONE, results), effects
 
     def _find(self, group_id: str) -> ClassicGroup:
         if not group_id:
@@ -234,16 +234,16 @@ class Membership:
         replaced: Group | None,
         tombstones: list[CoordinatorRecord],
         pending: Pending[JoinResult],
-        out: Effects,
+        effects: Effects,
     ) -> None:
         """A group exists once it is in the log; if it does not come to be, the client is told, and it is forgotten.
 
         Args:
             replaced: the empty group of another type in whose place it comes, with the tombstones that end it.
         """
-        assert not out.records, "a group's first JoinGroup writes nothing else"
-        out.records += [*tombstones, GroupRecord(group.group_id, empty_record(group))]
-        out.is_replayed = False
+        assert not effects.records, "a group's first JoinGroup writes nothing else"
+        effects.records += [*tombstones, GroupRecord(group.group_id, empty_record(group))]
+        effects.is_replayed = False
 
         def decided(error: ErrorCode | None, now_ms: int) -> Effects:
             after = Effects()
@@ -257,46 +257,46 @@ class Membership:
                     self._groups[group.group_id] = replaced
             return after
 
-        out.then = decided
+        effects.then = decided
 
     def _join_new(
-        self, request: JoinRequest, group: ClassicGroup, pending: Pending[JoinResult], now_ms: int, out: Effects
+        self, request: JoinRequest, group: ClassicGroup, pending: Pending[JoinResult], now_ms: int, effects: Effects
     ) -> None:
         prefix = request.client_id if request.group_instance_id is None else request.group_instance_id
         member_id = f"{prefix[:MAX_MEMBER_ID_PREFIX]}-{self._new_uuid()}"
         if request.group_instance_id is not None and request.group_instance_id in group.static_members:
-            self._replace_static(request, group, member_id, pending, now_ms, out)
+            self._replace_static(request, group, member_id, pending, now_ms, effects)
         elif request.group_instance_id is None and request.is_member_id_required:
             group.pending_members.add(member_id)
             event = SessionExpired(group.group_id, member_id)
-            out.set_timer(session_timer(group.group_id, member_id), request.session_timeout_ms, event)
-            out.reply(pending, JoinResult(ErrorCode.MEMBER_ID_REQUIRED, member_id))
+            effects.set_timer(session_timer(group.group_id, member_id), request.session_timeout_ms, event)
+            effects.reply(pending, JoinResult(ErrorCode.MEMBER_ID_REQUIRED, member_id))
         else:
-            self._add(request, group, member_id, pending, now_ms, out)
+            self._add(request, group, member_id, pending, now_ms, effects)
 
     def _join_known(
-        self, request: JoinRequest, group: ClassicGroup, pending: Pending[JoinResult], now_ms: int, out: Effects
+        self, request: JoinRequest, group: ClassicGroup, pending: Pending[JoinResult], now_ms: int, effects: Effects
     ) -> None:
         if request.member_id in group.pending_members:
             if request.group_instance_id is not None:
                 # Kafka's own is an IllegalStateException: only dynamic members are ever asked to come back.
-                out.reply(pending, JoinResult(ErrorCode.INVALID_REQUEST, request.member_id))
+                effects.reply(pending, JoinResult(ErrorCode.INVALID_REQUEST, request.member_id))
             else:
-                self._add(request, group, request.member_id, pending, now_ms, out)
+                self._add(request, group, request.member_id, pending, now_ms, effects)
             return
         try:
             group.check_member(request.member_id, request.group_instance_id)
         except KafkaError as error:
-            out.reply(pending, JoinResult(error.code, request.member_id))
+            effects.reply(pending, JoinResult(error.code, request.member_id))
             return
         member = group.members[request.member_id]
         if self._needs_rebalance(group, member, request):
-            self._update(request, group, member, pending, out)
+            self._update(request, group, member, pending, effects)
             reason = f"member {member.member_id} joins again: {_reason_of(request)}"
-            self._rebalancer.rebalance_or_complete(group, reason, now_ms, out)
+            self._rebalancer.rebalance_or_complete(group, reason, now_ms, effects)
         else:
             # It missed its answer, or it is a follower with nothing new: it is told what stands.
-            out.reply(pending, join_result(group, member))
+            effects.reply(pending, join_result(group, member))
 
     def _needs_rebalance(self, group: ClassicGroup, member: Member, request: JoinRequest) -> bool:
         """Whether a member's JoinGroup is more than a question for the generation that stands.
@@ -314,7 +314,13 @@ class Membership:
                 raise AssertionError("an empty group has no members")
 
     def _add(
-        self, request: JoinRequest, group: ClassicGroup, member_id: str, pending: Pending[JoinResult], now_ms: int, out: Effects
+        self,
+        request: JoinRequest,
+        group: ClassicGroup,
+        member_id: str,
+        pending: Pending[JoinResult],
+        now_ms: int,
+        effects: Effects,
     ) -> None:
         member = Member(
             member_id=member_id,
@@ -329,16 +335,16 @@ class Membership:
         group.has_new_member = True
         group.add(member, request.protocol_type)
         group.park_join(member, pending)
-        self._rebalancer.renew_session(group, member, out, NEW_MEMBER_JOIN_TIMEOUT_MS)
+        self._rebalancer.renew_session(group, member, effects, NEW_MEMBER_JOIN_TIMEOUT_MS)
         reason = f"new member {member_id}: {_reason_of(request)}"
-        self._rebalancer.rebalance_or_complete(group, reason, now_ms, out)
+        self._rebalancer.rebalance_or_complete(group, reason, now_ms, effects)
 
     def _update(
-        self, request: JoinRequest, group: ClassicGroup, member: Member, pending: Pending[JoinResult], out: Effects
+        self, request: JoinRequest, group: ClassicGroup, member: Member, pending: Pending[JoinResult], effects: Effects
     ) -> None:
         group.update(member, request.protocols, request.rebalance_timeout_ms, request.session_timeout_ms)
         # A client that sends JoinGroup twice has given up the first one, whose connection may wait for an answer still.
-        self._rebalancer.answer_join(group, member, JoinResult(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id), out)
+        self._rebalancer.answer_join(group, member, JoinResult(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id), effects)
         group.park_join(member, pending)
 
     def _replace_static(
@@ -348,7 +354,7 @@ class Membership:
         new_member_id: str,
         pending: Pending[JoinResult],
         now_ms: int,
-        out: Effects,
+        effects: Effects,
     ) -> None:
         """A static member is back without its id, as after a restart: it takes its own place, and whoever had it is fenced.
 
@@ -360,21 +366,21 @@ class Membership:
         member = group.members[old_member_id]
         before = (member.protocols, member.rebalance_timeout_ms, member.session_timeout_ms)
         fenced = JoinResult(ErrorCode.FENCED_INSTANCE_ID, old_member_id)
-        self._rebalancer.answer_join(group, member, fenced, out)
-        self._rebalancer.answer_sync(member, SyncResult(ErrorCode.FENCED_INSTANCE_ID), out)
-        out.cancel_timer(session_timer(group.group_id, old_member_id))
+        self._rebalancer.answer_join(group, member, fenced, effects)
+        self._rebalancer.answer_sync(member, SyncResult(ErrorCode.FENCED_INSTANCE_ID), effects)
+        effects.cancel_timer(session_timer(group.group_id, old_member_id))
         group.replace_static(instance_id, new_member_id)
         group.update(member, request.protocols, request.rebalance_timeout_ms, request.session_timeout_ms)
         group.park_join(member, pending)
-        self._rebalancer.renew_session(group, member, out)
+        self._rebalancer.renew_session(group, member, effects)
         log.info("Static member is back", group=group.group_id, instance=instance_id, member=new_member_id, was=old_member_id)
         if group.state is GroupState.STABLE and group.select_protocol() == group.protocol_name:
-            self._persist_static(request, group, member, old_member_id, old_leader, before, out)
+            self._persist_static(request, group, member, old_member_id, old_leader, before, effects)
         elif group.state is GroupState.PREPARING_REBALANCE:
-            self._rebalancer.complete_join_if_all_joined(group, now_ms, out)
+            self._rebalancer.complete_join_if_all_joined(group, now_ms, effects)
         else:
             reason = f"static member {instance_id} is back and changes the protocol or interrupts a rebalance"
-            self._rebalancer.prepare(group, reason, now_ms, out)
+            self._rebalancer.prepare(group, reason, now_ms, effects)
 
     def _persist_static(
         self,
@@ -384,12 +390,12 @@ class Membership:
         old_member_id: str,
         old_leader: str | None,
         before: tuple[list[tuple[str, bytes]], int, int],
-        out: Effects,
+        effects: Effects,
     ) -> None:
         """Nothing changes but the member's id: that is written, and no rebalance is needed."""
         assignments = {known.member_id: known.assignment for known in group.members.values()}
-        out.records.append(GroupRecord(group.group_id, group.to_record(assignments)))
-        out.is_replayed = False
+        effects.records.append(GroupRecord(group.group_id, group.to_record(assignments)))
+        effects.is_replayed = False
 
         def decided(error: ErrorCode | None, now_ms: int) -> Effects:
             after = Effects()
@@ -405,7 +411,7 @@ class Membership:
             self._rebalancer.answer_join(group, member, result, after)
             return after
 
-        out.then = decided
+        effects.then = decided
 
     def _restore_static(
         self,
@@ -414,14 +420,14 @@ class Membership:
         old_member_id: str,
         before: tuple[list[tuple[str, bytes]], int, int],
         error: ErrorCode,
-        out: Effects,
+        effects: Effects,
     ) -> None:
         assert member.group_instance_id is not None
-        self._rebalancer.answer_join(group, member, JoinResult(error, UNKNOWN_MEMBER_ID), out)
-        out.cancel_timer(session_timer(group.group_id, member.member_id))
+        self._rebalancer.answer_join(group, member, JoinResult(error, UNKNOWN_MEMBER_ID), effects)
+        effects.cancel_timer(session_timer(group.group_id, member.member_id))
         group.replace_static(member.group_instance_id, old_member_id)
         group.update(member, *before)
-        self._rebalancer.renew_session(group, member, out)
+        self._rebalancer.renew_session(group, member, effects)
 
     def _check_sync(self, request: SyncRequest) -> ClassicGroup:
         group = self._find(request.group_id)
@@ -433,10 +439,10 @@ class Membership:
             raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)
         return group
 
-    def _store_assignments(self, group: ClassicGroup, request: SyncRequest, out: Effects) -> None:
+    def _store_assignments(self, group: ClassicGroup, request: SyncRequest, effects: Effects) -> None:
         """The leader has assigned: once that is in the log, the group is stable and every member gets its own."""
-        out.records.append(GroupRecord(group.group_id, group.to_record(request.assignments)))
-        out.is_replayed = False
+        effects.records.append(GroupRecord(group.group_id, group.to_record(request.assignments)))
+        effects.is_replayed = False
 
         def decided(error: ErrorCode | None, now_ms: int) -> Effects:
             after = Effects()
@@ -453,9 +459,9 @@ class Membership:
                     self._rebalancer.renew_session(group, member, after)
             return after
 
-        out.then = decided
+        effects.then = decided
 
-    def _leave(self, group: ClassicGroup, leaving: LeavingMember, out: Effects) -> ErrorCode:
+    def _leave(self, group: ClassicGroup, leaving: LeavingMember, effects: Effects) -> ErrorCode:
         member_id = leaving.member_id
         if member_id == UNKNOWN_MEMBER_ID:
             static = group.static_members.get(leaving.group_instance_id) if leaving.group_instance_id is not None else None
@@ -467,12 +473,12 @@ class Membership:
                 group.check_member(member_id, leaving.group_instance_id)
             except KafkaError as error:
                 return error.code
-        out.cancel_timer(session_timer(group.group_id, member_id))
+        effects.cancel_timer(session_timer(group.group_id, member_id))
         log.info("Member leaves", group=group.group_id, member=member_id, reason=(leaving.reason or "")[:MOST_REASON] or None)
         if member_id in group.pending_members:
             group.remove(member_id)
         else:
-            self._rebalancer.remove_member(group, group.members[member_id], out)
+            self._rebalancer.remove_member(group, group.members[member_id], effects)
         return ErrorCode.NONE
 
 

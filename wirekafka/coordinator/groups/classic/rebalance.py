@@ -1,6 +1,6 @@
 """How a group goes from one generation to the next, and what its timers do.
 
-Rules of this file: each function is one step over one group, and leaves what the world has to do in `out`. A parked request
+Rules of this file: each function is one step over one group, and leaves what the world has to do in `effects`. A parked request
 is answered exactly once, and before its member is removed.
 
 Source: GroupMetadataManager (prepareRebalance, completeClassicGroupJoin, tryCompleteInitialRebalanceElseSchedule,
@@ -42,30 +42,30 @@ class Rebalancer:
         self._groups = groups
         self._settings = settings
 
-    def renew_session(self, group: ClassicGroup, member: Member, out: Effects, timeout_ms: int | None = None) -> None:
+    def renew_session(self, group: ClassicGroup, member: Member, effects: Effects, timeout_ms: int | None = None) -> None:
         """The member was heard of: its session starts again."""
         delay_ms = member.session_timeout_ms if timeout_ms is None else timeout_ms
         renewal = member.renewal
         if renewal is None or renewal.delay_ms != delay_ms or renewal.key.member_id != member.member_id:
             event = SessionExpired(group.group_id, member.member_id)
             renewal = member.renewal = SetTimer(session_timer(group.group_id, member.member_id), delay_ms, event)
-        out.timers.append(renewal)
+        effects.timers.append(renewal)
 
-    def rebalance_or_complete(self, group: ClassicGroup, reason: str, now_ms: int, out: Effects) -> None:
+    def rebalance_or_complete(self, group: ClassicGroup, reason: str, now_ms: int, effects: Effects) -> None:
         """Begins a rebalance; if one is on already, ends its first half if nobody is missing."""
         if group.can_rebalance:
-            self.prepare(group, reason, now_ms, out)
+            self.prepare(group, reason, now_ms, effects)
         else:
-            self.complete_join_if_all_joined(group, now_ms, out)
+            self.complete_join_if_all_joined(group, now_ms, effects)
 
-    def prepare(self, group: ClassicGroup, reason: str, now_ms: int, out: Effects) -> None:
+    def prepare(self, group: ClassicGroup, reason: str, now_ms: int, effects: Effects) -> None:
         """Begins a rebalance: from here on JoinGroup is parked until all members have sent it.
 
         The first members of a group are waited for during `group.initial.rebalance.delay.ms`.
         """
         if group.state is GroupState.COMPLETING_REBALANCE:
-            self.refuse_sync(group, ErrorCode.REBALANCE_IN_PROGRESS, out)
-        out.cancel_timer(sync_timer(group.group_id))
+            self.refuse_sync(group, ErrorCode.REBALANCE_IN_PROGRESS, effects)
+        effects.cancel_timer(sync_timer(group.group_id))
         is_initial = group.state is GroupState.EMPTY
         group.transition_to(GroupState.PREPARING_REBALANCE, now_ms)
         log.info("Preparing a rebalance", group=group.group_id, generation=group.generation_id, reason=reason)
@@ -73,146 +73,146 @@ class Rebalancer:
             delay_ms = self._settings.initial_rebalance_delay_ms
             remaining_ms = max(group.rebalance_timeout_ms - delay_ms, 0)
             group.has_new_member = False
-            out.set_timer(join_timer(group.group_id), delay_ms, InitialJoinExpired(group.group_id, delay_ms, remaining_ms))
+            effects.set_timer(join_timer(group.group_id), delay_ms, InitialJoinExpired(group.group_id, delay_ms, remaining_ms))
         elif group.has_all_members_joined:
-            self.complete_join(group, now_ms, out)
+            self.complete_join(group, now_ms, effects)
         else:
-            self._wait_for_members(group, out)
+            self._wait_for_members(group, effects)
 
-    def complete_join_if_all_joined(self, group: ClassicGroup, now_ms: int, out: Effects) -> None:
+    def complete_join_if_all_joined(self, group: ClassicGroup, now_ms: int, effects: Effects) -> None:
         """Ends the wait for JoinGroup if nobody is missing; but a new group's first wait ends by time only."""
         if group.state is not GroupState.PREPARING_REBALANCE or group.previous_state is GroupState.EMPTY:
             return
         if group.has_all_members_joined:
-            self.complete_join(group, now_ms, out)
+            self.complete_join(group, now_ms, effects)
 
-    def complete_join(self, group: ClassicGroup, now_ms: int, out: Effects) -> None:
+    def complete_join(self, group: ClassicGroup, now_ms: int, effects: Effects) -> None:
         """Ends the wait for JoinGroup: who is missing is removed, unless static; the rest is the next generation."""
-        out.cancel_timer(join_timer(group.group_id))
-        self._remove_missing(group, out)
+        effects.cancel_timer(join_timer(group.group_id))
+        self._remove_missing(group, effects)
         if not group.elect_joined_leader() and group.members:
             # Only static members are left and none has joined: the members whose sessions expire are removed.
             log.warning("A rebalance waits on: no member has joined", group=group.group_id)
             delay_ms = max(group.rebalance_timeout_ms, MIN_REPEATED_WAIT_MS)
-            out.set_timer(join_timer(group.group_id), delay_ms, JoinExpired(group.group_id))
+            effects.set_timer(join_timer(group.group_id), delay_ms, JoinExpired(group.group_id))
             return
         group.start_generation(now_ms)
         if group.state is GroupState.EMPTY:
             log.info("Group is empty", group=group.group_id, generation=group.generation_id)
             # Should the append fail, the generation before comes to life again after a restart, and times out.
-            out.records.append(GroupRecord(group.group_id, group.to_record({})))
-            out.is_replayed = False
+            effects.records.append(GroupRecord(group.group_id, group.to_record({})))
+            effects.is_replayed = False
         else:
-            self._answer_joins(group, out)
+            self._answer_joins(group, effects)
 
-    def member_failed(self, group: ClassicGroup, member: Member, reason: str, now_ms: int, out: Effects) -> None:
+    def member_failed(self, group: ClassicGroup, member: Member, reason: str, now_ms: int, effects: Effects) -> None:
         """Removes a member that is taken for dead; the group rebalances without it."""
-        self.remove_member(group, member, out)
+        self.remove_member(group, member, effects)
         if group.state in (GroupState.STABLE, GroupState.COMPLETING_REBALANCE):
-            self.rebalance_or_complete(group, reason, now_ms, out)
+            self.rebalance_or_complete(group, reason, now_ms, effects)
         elif group.state is GroupState.PREPARING_REBALANCE and group.has_all_members_joined:
-            self.complete_join(group, now_ms, out)
+            self.complete_join(group, now_ms, effects)
 
-    def remove_member(self, group: ClassicGroup, member: Member, out: Effects) -> None:
+    def remove_member(self, group: ClassicGroup, member: Member, effects: Effects) -> None:
         """Removes a member; what it has parked is answered UNKNOWN_MEMBER_ID, so that it joins anew if it lives."""
-        self.answer_join(group, member, JoinResult(ErrorCode.UNKNOWN_MEMBER_ID, UNKNOWN_MEMBER_ID), out)
-        self.answer_sync(member, SyncResult(ErrorCode.UNKNOWN_MEMBER_ID), out)
+        self.answer_join(group, member, JoinResult(ErrorCode.UNKNOWN_MEMBER_ID, UNKNOWN_MEMBER_ID), effects)
+        self.answer_sync(member, SyncResult(ErrorCode.UNKNOWN_MEMBER_ID), effects)
         group.remove(member.member_id)
 
-    def remove_pending(self, group: ClassicGroup, member_id: str, now_ms: int, out: Effects) -> None:
+    def remove_pending(self, group: ClassicGroup, member_id: str, now_ms: int, effects: Effects) -> None:
         """Waits no longer for a client that was given an id and never came back."""
         group.remove(member_id)
         if group.state is GroupState.PREPARING_REBALANCE and group.has_all_members_joined:
-            self.complete_join(group, now_ms, out)
+            self.complete_join(group, now_ms, effects)
 
-    def answer_join(self, group: ClassicGroup, member: Member, result: JoinResult, out: Effects) -> None:
+    def answer_join(self, group: ClassicGroup, member: Member, result: JoinResult, effects: Effects) -> None:
         """Answers the JoinGroup that the member has parked, if any."""
         parked = group.park_join(member, None)
         if parked is not None:
-            out.reply(parked, result)
+            effects.reply(parked, result)
 
-    def answer_sync(self, member: Member, result: SyncResult, out: Effects) -> bool:
+    def answer_sync(self, member: Member, result: SyncResult, effects: Effects) -> bool:
         """Answers the SyncGroup that the member has parked; False if it has none."""
         parked, member.awaiting_sync = member.awaiting_sync, None
         if parked is None:
             return False
-        out.reply(parked, result)
+        effects.reply(parked, result)
         return True
 
-    def refuse_sync(self, group: ClassicGroup, error: ErrorCode, out: Effects) -> None:
+    def refuse_sync(self, group: ClassicGroup, error: ErrorCode, effects: Effects) -> None:
         """No assignment will come in this generation: all who wait for theirs are told why."""
         for member in group.members.values():
             member.assignment = b""
-            if self.answer_sync(member, SyncResult(error), out):
-                self.renew_session(group, member, out)
+            if self.answer_sync(member, SyncResult(error), effects):
+                self.renew_session(group, member, effects)
 
-    def on_session_expired(self, event: SessionExpired, now_ms: int, out: Effects) -> None:
+    def on_session_expired(self, event: SessionExpired, now_ms: int, effects: Effects) -> None:
         """A member, or a client that is to become one, was not heard of in time."""
         group = classic_group(self._groups, event.group_id)
         if group is None:
             return
         if event.member_id in group.pending_members:
             log.info("A client did not come back to join", group=group.group_id, member=event.member_id)
-            self.remove_pending(group, event.member_id, now_ms, out)
+            self.remove_pending(group, event.member_id, now_ms, effects)
             return
         member = group.members.get(event.member_id)
         if member is None or member.has_satisfied_heartbeat:
             return
         log.info("Member failed", group=group.group_id, member=member.member_id, generation=group.generation_id)
-        self.member_failed(group, member, f"member {member.member_id} sent no heartbeat in time", now_ms, out)
+        self.member_failed(group, member, f"member {member.member_id} sent no heartbeat in time", now_ms, effects)
 
-    def on_initial_join_expired(self, event: InitialJoinExpired, now_ms: int, out: Effects) -> None:
+    def on_initial_join_expired(self, event: InitialJoinExpired, now_ms: int, effects: Effects) -> None:
         """Waits another round for a new group's members if one came in this round; otherwise goes on."""
         group = classic_group(self._groups, event.group_id)
         if group is None:
             return
         if not group.has_new_member or event.remaining_ms == 0:
-            self.complete_join(group, now_ms, out)
+            self.complete_join(group, now_ms, effects)
             return
         group.has_new_member = False
         delay_ms = min(self._settings.initial_rebalance_delay_ms, event.remaining_ms)
         remaining_ms = max(event.remaining_ms - event.delay_ms, 0)
-        out.set_timer(join_timer(group.group_id), delay_ms, InitialJoinExpired(group.group_id, delay_ms, remaining_ms))
+        effects.set_timer(join_timer(group.group_id), delay_ms, InitialJoinExpired(group.group_id, delay_ms, remaining_ms))
 
-    def on_join_expired(self, event: JoinExpired, now_ms: int, out: Effects) -> None:
+    def on_join_expired(self, event: JoinExpired, now_ms: int, effects: Effects) -> None:
         """The rebalance timeout is over."""
         group = classic_group(self._groups, event.group_id)
         if group is not None:
-            self.complete_join(group, now_ms, out)
+            self.complete_join(group, now_ms, effects)
 
-    def on_sync_expired(self, event: SyncExpired, now_ms: int, out: Effects) -> None:
+    def on_sync_expired(self, event: SyncExpired, now_ms: int, effects: Effects) -> None:
         """Removes the members that have not asked for their assignment in time."""
         group = classic_group(self._groups, event.group_id)
         if group is None or not group.pending_sync_members:
             return
         late = list(group.pending_sync_members)
         for member_id in late:
-            out.cancel_timer(session_timer(group.group_id, member_id))
-            self.remove_member(group, group.members[member_id], out)
-        self.prepare(group, f"members {', '.join(late)} did not ask for their assignment in time", now_ms, out)
+            effects.cancel_timer(session_timer(group.group_id, member_id))
+            self.remove_member(group, group.members[member_id], effects)
+        self.prepare(group, f"members {', '.join(late)} did not ask for their assignment in time", now_ms, effects)
 
-    def _wait_for_members(self, group: ClassicGroup, out: Effects) -> None:
-        out.set_timer(join_timer(group.group_id), group.rebalance_timeout_ms, JoinExpired(group.group_id))
+    def _wait_for_members(self, group: ClassicGroup, effects: Effects) -> None:
+        effects.set_timer(join_timer(group.group_id), group.rebalance_timeout_ms, JoinExpired(group.group_id))
 
-    def _remove_missing(self, group: ClassicGroup, out: Effects) -> None:
+    def _remove_missing(self, group: ClassicGroup, effects: Effects) -> None:
         missing = [
             member.member_id
             for member in group.members.values()
             if member.awaiting_join is None and member.group_instance_id is None
         ]
         for member_id in missing:
-            out.cancel_timer(session_timer(group.group_id, member_id))
-            self.remove_member(group, group.members[member_id], out)
+            effects.cancel_timer(session_timer(group.group_id, member_id))
+            self.remove_member(group, group.members[member_id], effects)
         if missing:
             log.info("Removed members that have not joined in time", group=group.group_id, members=missing)
 
-    def _answer_joins(self, group: ClassicGroup, out: Effects) -> None:
+    def _answer_joins(self, group: ClassicGroup, effects: Effects) -> None:
         for member in group.members.values():
-            self.answer_join(group, member, join_result(group, member), out)
-            self.renew_session(group, member, out)
+            self.answer_join(group, member, join_result(group, member), effects)
+            self.renew_session(group, member, effects)
             member.is_new = False
             group.pending_sync_members[member.member_id] = None
-        out.set_timer(sync_timer(group.group_id), group.rebalance_timeout_ms, SyncExpired(group.group_id))
+        effects.set_timer(sync_timer(group.group_id), group.rebalance_timeout_ms, SyncExpired(group.group_id))
         log.info(
             "Generation begins",
             group=group.group_id,

@@ -71,27 +71,29 @@ class ConsumerGroupsClassicMembers:
         The answer's error is INCONSISTENT_GROUP_PROTOCOL, GROUP_MAX_SIZE_REACHED, MEMBER_ID_REQUIRED, UNKNOWN_MEMBER_ID,
         FENCED_INSTANCE_ID, UNKNOWN_SERVER_ERROR for metadata that is no consumer's, or that of an append.
         """
-        out = Effects()
+        effects = Effects()
         try:
-            self._join(group, request, pending, now_ms, out)
+            self._join(group, request, pending, now_ms, effects)
         except KafkaError as error:
-            out = Effects()
-            out.reply(pending, JoinResult(error.code, request.member_id))
-        return out
+            effects = Effects()
+            effects.reply(pending, JoinResult(error.code, request.member_id))
+        return effects
 
-    def _join(self, group: ConsumerGroup, request: JoinRequest, pending: Pending[JoinResult], now_ms: int, out: Effects) -> None:
+    def _join(
+        self, group: ConsumerGroup, request: JoinRequest, pending: Pending[JoinResult], now_ms: int, effects: Effects
+    ) -> None:
         member_id = request.member_id or self._new_id()
         self._check_join(group, request, member_id)
         if request.is_member_id_required and request.member_id == UNKNOWN_MEMBER_ID and request.group_instance_id is None:
             log.info("Client is to join again with an id", group=group.group_id, member=member_id)
-            out.reply(pending, JoinResult(ErrorCode.MEMBER_ID_REQUIRED, member_id))
+            effects.reply(pending, JoinResult(ErrorCode.MEMBER_ID_REQUIRED, member_id))
             return
         replaced = group.static_member(request.group_instance_id)
-        member = self._member(group, request, member_id, out)
+        member = self._member(group, request, member_id, effects)
         is_downgrade = self._migration.can_downgrade_with(group, replaced)
         subscription = _subscription_of(request)
-        turn = self._groups.turn(group, member, _updated(member, request, subscription), now_ms, out)
-        has_changed = turn.say()
+        turn = self._groups.turn(group, member, _updated(member, request, subscription), now_ms, effects)
+        has_changed = turn.record_member()
         has_changed |= turn.update_regexes()
         turn.update_epoch(has_subscription_changed=has_changed)
         is_stale = is_downgrade and group.assignment_epoch < turn.group_epoch
@@ -103,8 +105,8 @@ class ConsumerGroupsClassicMembers:
         updated = turn.updated
         if is_downgrade:
             assert replaced is not None
-            self._migration.downgrade_with(group, replaced, updated, is_stale=is_stale, now_ms=now_ms, out=out)
-        self._answer_join(group, request, updated, pending, out, is_downgrade=is_downgrade)
+            self._migration.downgrade_with(group, replaced, updated, is_stale=is_stale, now_ms=now_ms, effects=effects)
+        self._answer_join(group, request, updated, pending, effects, is_downgrade=is_downgrade)
 
     def _answer_join(
         self,
@@ -112,11 +114,11 @@ class ConsumerGroupsClassicMembers:
         request: JoinRequest,
         member: ConsumerMember,
         pending: Pending[JoinResult],
-        out: Effects,
+        effects: Effects,
         *,
         is_downgrade: bool,
     ) -> None:
-        convert = out.then
+        convert = effects.then
 
         def decided(error: ErrorCode | None, now_ms: int) -> Effects:
             after = Effects() if convert is None else convert(error, now_ms)
@@ -133,7 +135,7 @@ class ConsumerGroupsClassicMembers:
             after.reply(pending, result)
             return after
 
-        out.then = decided
+        effects.then = decided
 
     def _check_join(self, group: ConsumerGroup, request: JoinRequest, member_id: str) -> None:
         if self._groups.settings.migration_policy is MigrationPolicy.DISABLED:
@@ -145,7 +147,7 @@ class ConsumerGroupsClassicMembers:
         if request.protocol_type != CONSUMER_PROTOCOL_TYPE or not is_supported:
             raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
 
-    def _member(self, group: ConsumerGroup, request: JoinRequest, member_id: str, out: Effects) -> ConsumerMember:
+    def _member(self, group: ConsumerGroup, request: JoinRequest, member_id: str, effects: Effects) -> ConsumerMember:
         instance_id = request.group_instance_id
         if instance_id is None:
             log.info("Member joins", group=group.group_id, member=member_id, protocol="classic")
@@ -154,7 +156,7 @@ class ConsumerGroupsClassicMembers:
         if request.member_id != UNKNOWN_MEMBER_ID:
             return check_static(known, instance_id, member_id)
         log.info("Static member joins", group=group.group_id, member=member_id, instance=instance_id, protocol="classic")
-        return ConsumerMember(member_id) if known is None else replace_static(group, known, member_id, out)
+        return ConsumerMember(member_id) if known is None else replace_static(group, known, member_id, effects)
 
     def sync(self, group: ConsumerGroup, request: SyncRequest, pending: Pending[SyncResult], now_ms: int) -> Effects:
         """Gives the member what it may read.
@@ -162,24 +164,24 @@ class ConsumerGroupsClassicMembers:
         The answer's error is UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION, INCONSISTENT_GROUP_PROTOCOL,
         REBALANCE_IN_PROGRESS.
         """
-        out = Effects()
+        effects = Effects()
         try:
             member, classic = self._classic_member(group, request.member_id, request.group_instance_id)
             _check_generation(member, request.generation_id)
             _check_protocol(classic, request)
         except KafkaError as error:
-            out.reply(pending, SyncResult(error.code))
-            return out
+            effects.reply(pending, SyncResult(error.code))
+            return effects
         if group.assignment_epoch > member.member_epoch and member.state is not MemberState.UNREVOKED_PARTITIONS:
-            _expect_join(group, member, out)
-            out.reply(pending, SyncResult(ErrorCode.REBALANCE_IN_PROGRESS))
-            return out
-        out.cancel_timer(sync_timer(group.group_id, member.member_id))
-        renew_session(group.group_id, member.member_id, classic.session_timeout_ms, out)
+            _expect_join(group, member, effects)
+            effects.reply(pending, SyncResult(ErrorCode.REBALANCE_IN_PROGRESS))
+            return effects
+        effects.cancel_timer(sync_timer(group.group_id, member.member_id))
+        renew_session(group.group_id, member.member_id, classic.session_timeout_ms, effects)
         version = assignment_version(classic.protocols[0][1])
         assignment = write_assignment(member.assigned, self._groups.image, version)
-        out.reply(pending, SyncResult(ErrorCode.NONE, request.protocol_type, request.protocol_name, assignment))
-        return out
+        effects.reply(pending, SyncResult(ErrorCode.NONE, request.protocol_type, request.protocol_name, assignment))
+        return effects
 
     def heartbeat(self, group: ConsumerGroup, request: HeartbeatRequest, now_ms: int) -> tuple[ErrorCode, Effects]:
         """Keeps a session alive; REBALANCE_IN_PROGRESS tells the member to join again.
@@ -189,29 +191,29 @@ class ConsumerGroupsClassicMembers:
 
         The other errors are UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION.
         """
-        out = Effects()
+        effects = Effects()
         try:
             member, classic = self._classic_member(group, request.member_id, request.group_instance_id)
             _check_generation(member, request.generation_id)
         except KafkaError as error:
-            return error.code, out
-        renew_session(group.group_id, member.member_id, classic.session_timeout_ms, out)
+            return error.code, effects
+        renew_session(group.group_id, member.member_id, classic.session_timeout_ms, effects)
         is_behind = member.member_epoch < group.assignment_epoch or member.state is MemberState.UNREVOKED_PARTITIONS
         # No heartbeat of this protocol computes a target. Without a rejoin, a group whose last consumer member has left would
         # never compute one.
         is_behind = is_behind or self._groups.is_assignment_due(group, now_ms)
         can_take = member.state is MemberState.UNRELEASED_PARTITIONS and not group.waits_for_partition(member)
         if not (is_behind or can_take):
-            return ErrorCode.NONE, out
-        _expect_join(group, member, out)
-        return ErrorCode.REBALANCE_IN_PROGRESS, out
+            return ErrorCode.NONE, effects
+        _expect_join(group, member, effects)
+        return ErrorCode.REBALANCE_IN_PROGRESS, effects
 
     def leave(self, group: ConsumerGroup, leaving: list[LeavingMember], now_ms: int) -> tuple[LeaveResult, Effects]:
         """Removes members of either protocol at once, by themselves or by an administrator.
 
         The errors are, for each member, UNKNOWN_MEMBER_ID or FENCED_INSTANCE_ID.
         """
-        out = Effects()
+        effects = Effects()
         results: list[ErrorCode] = []
         gone: dict[str, ConsumerMember] = {}
         for asked in leaving:
@@ -223,8 +225,8 @@ class ConsumerGroupsClassicMembers:
             log.info("Member leaves", group=group.group_id, member=member.member_id, reason=asked.reason)
             gone[member.member_id] = member
             results.append(ErrorCode.NONE)
-        self._migration.remove_members(group, list(gone.values()), now_ms, out)
-        return LeaveResult(ErrorCode.NONE, results), out
+        self._migration.remove_members(group, list(gone.values()), now_ms, effects)
+        return LeaveResult(ErrorCode.NONE, results), effects
 
     def _classic_member(
         self, group: ConsumerGroup, member_id: str, instance_id: str | None
@@ -271,10 +273,10 @@ def _check_protocol(classic: ClassicMembership, request: SyncRequest) -> None:
         raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
 
 
-def _expect_join(group: ConsumerGroup, member: ConsumerMember, out: Effects) -> None:
+def _expect_join(group: ConsumerGroup, member: ConsumerMember, effects: Effects) -> None:
     """The member is told to join again, and has its rebalance timeout to do so, from the first time that it is told."""
     event = ClassicJoinExpired(group.group_id, member.member_id)
-    out.set_timer_if_absent(join_timer(group.group_id, member.member_id), member.rebalance_timeout_ms, event)
+    effects.set_timer_if_absent(join_timer(group.group_id, member.member_id), member.rebalance_timeout_ms, event)
 
 
 def _leaving_member(group: ConsumerGroup, asked: LeavingMember) -> ConsumerMember:

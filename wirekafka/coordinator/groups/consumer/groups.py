@@ -121,13 +121,13 @@ class ConsumerGroups:
             raise KafkaError(ErrorCode.GROUP_MAX_SIZE_REACHED, message)
 
     def turn(
-        self, group: ConsumerGroup, member: ConsumerMember, updated: ConsumerMember, now_ms: int, out: Effects
+        self, group: ConsumerGroup, member: ConsumerMember, updated: ConsumerMember, now_ms: int, effects: Effects
     ) -> HeartbeatStep:
         """A member's turn."""
         settings, hashes = self.settings, self._hashes
         interval_ms = self.times_of(group.group_id).assignment_interval_ms
         return HeartbeatStep(
-            group, member, updated, hashes=hashes, settings=settings, interval_ms=interval_ms, now_ms=now_ms, out=out
+            group, member, updated, hashes=hashes, settings=settings, interval_ms=interval_ms, now_ms=now_ms, effects=effects
         )
 
     def is_assignment_due(self, group: ConsumerGroup, now_ms: int) -> bool:
@@ -170,22 +170,22 @@ class ConsumerGroups:
         else:
             group.apply(record)
 
-    def on_loaded(self, group: ConsumerGroup, now_ms: int, out: Effects) -> None:
+    def on_loaded(self, group: ConsumerGroup, now_ms: int, effects: Effects) -> None:
         """Gives the members found in the log a session to show up in, and time to give up what they have to.
 
         Source: GroupMetadataManager.onLoaded.
         """
         times = self.times_of(group.group_id)
         for member in group.members.values():
-            renew_session(group.group_id, member.member_id, times.session_timeout_ms, out)
+            renew_session(group.group_id, member.member_id, times.session_timeout_ms, effects)
             if member.state is MemberState.UNREVOKED_PARTITIONS:
                 event = RevocationExpired(group.group_id, member.member_id, member.member_epoch)
-                out.set_timer(revocation_timer(group.group_id, member.member_id), member.rebalance_timeout_ms, event)
+                effects.set_timer(revocation_timer(group.group_id, member.member_id), member.rebalance_timeout_ms, event)
 
-    def on_unload(self, group: ConsumerGroup, out: Effects) -> None:
+    def on_unload(self, group: ConsumerGroup, effects: Effects) -> None:
         """The log is gone, and the group with it; nobody waits for an answer."""
         for member_id in group.members:
-            cancel_all(group.group_id, member_id, out)
+            cancel_all(group.group_id, member_id, effects)
 
     def describe(self, group_id: str) -> DescribedConsumerGroup:
         """A group and its members.

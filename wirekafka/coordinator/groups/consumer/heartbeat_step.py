@@ -64,7 +64,7 @@ class HeartbeatStep:
         settings: ConsumerSettings,
         interval_ms: int,
         now_ms: int,
-        out: Effects,
+        effects: Effects,
     ) -> None:
         self.updated = updated
         self.target_epoch = group.assignment_epoch
@@ -75,7 +75,7 @@ class HeartbeatStep:
         self._settings = settings
         self._interval_ms = interval_ms
         self._now_ms = now_ms
-        self._out = out
+        self._out = effects
         self._group_epoch = group.group_epoch
         self._resolved = group.resolved
 
@@ -84,8 +84,8 @@ class HeartbeatStep:
         """That of the group after this turn."""
         return self._group_epoch
 
-    def say(self) -> bool:
-        """Writes down what is new about the member; whether it is the names of the topics to which it subscribes."""
+    def record_member(self) -> bool:
+        """Records the member if it has changed; returns whether the topic names to which it subscribes have changed."""
         if self.updated == self._member:
             return False
         self._out.records.append(MemberRecord(self._group.group_id, self.updated.member_id, self.updated))

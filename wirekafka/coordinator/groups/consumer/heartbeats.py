@@ -65,28 +65,30 @@ class Heartbeats:
         self._check(request)
         if request.member_epoch in (LEAVE_EPOCH, STATIC_LEAVE_EPOCH):
             return self._leave(request, now_ms)
-        out = Effects()
+        effects = Effects()
         is_joining = request.member_epoch == JOIN_EPOCH
-        group = self._migration.consumer_group_for(request.group_id, out) if is_joining else self._groups.group(request.group_id)
+        group = (
+            self._migration.consumer_group_for(request.group_id, effects) if is_joining else self._groups.group(request.group_id)
+        )
         self._groups.check_room(group, request.member_id)
         request.member_id = request.member_id or self._new_id()
         if request.instance_id is None:
             member = self._dynamic_member(group, request)
         else:
-            member = self._static_member(group, request, request.instance_id, out)
-        return self._take_turn(group, member, request, now_ms, out), out
+            member = self._static_member(group, request, request.instance_id, effects)
+        return self._take_turn(group, member, request, now_ms, effects), effects
 
     def _take_turn(
-        self, group: ConsumerGroup, member: ConsumerMember, request: ConsumerHeartbeat, now_ms: int, out: Effects
+        self, group: ConsumerGroup, member: ConsumerMember, request: ConsumerHeartbeat, now_ms: int, effects: Effects
     ) -> ConsumerHeartbeatResult:
         times = self._groups.times_of(group.group_id)
-        turn = self._groups.turn(group, member, _updated(member, request), now_ms, out)
-        has_changed = turn.say()
+        turn = self._groups.turn(group, member, _updated(member, request), now_ms, effects)
+        has_changed = turn.record_member()
         has_changed |= turn.update_regexes()
         turn.update_epoch(has_subscription_changed=has_changed)
         turn.update_target()
         turn.reconcile(request.owned, has_subscription_changed=has_changed)
-        renew_session(group.group_id, member.member_id, times.session_timeout_ms, out)
+        renew_session(group.group_id, member.member_id, times.session_timeout_ms, effects)
         updated = turn.updated
         is_told = request.member_epoch == JOIN_EPOCH or _is_full(request) or member.assigned != updated.assigned
         return ConsumerHeartbeatResult(
@@ -121,7 +123,9 @@ class Heartbeats:
         log.info("Member joins", group=group.group_id, member=request.member_id, protocol="consumer")
         return group.members.get(request.member_id) or ConsumerMember(request.member_id)
 
-    def _static_member(self, group: ConsumerGroup, request: ConsumerHeartbeat, instance_id: str, out: Effects) -> ConsumerMember:
+    def _static_member(
+        self, group: ConsumerGroup, request: ConsumerHeartbeat, instance_id: str, effects: Effects
+    ) -> ConsumerMember:
         known = group.static_member(instance_id)
         if request.member_epoch != JOIN_EPOCH:
             known = check_static(known, instance_id, request.member_id)
@@ -136,7 +140,7 @@ class Heartbeats:
                 f"instance id is owned by {known.member_id} member."
             )
             raise KafkaError(ErrorCode.UNRELEASED_INSTANCE_ID, message)
-        return replace_static(group, known, request.member_id, out)
+        return replace_static(group, known, request.member_id, effects)
 
     def _leave(self, request: ConsumerHeartbeat, now_ms: int) -> tuple[ConsumerHeartbeatResult, Effects]:
         group = self._groups.group(request.group_id)
@@ -149,9 +153,9 @@ class Heartbeats:
             log.info("Static member leaves for a while", group=group.group_id, member=member.member_id)
             return result, Effects(records=[CurrentRecord(group.group_id, member.member_id, _away(member))])
         log.info("Member leaves", group=group.group_id, member=member.member_id)
-        out = Effects()
-        self._migration.remove_members(group, [member], now_ms, out)
-        return result, out
+        effects = Effects()
+        self._migration.remove_members(group, [member], now_ms, effects)
+        return result, effects
 
 
 def check_static(known: ConsumerMember | None, instance_id: str, member_id: str) -> ConsumerMember:
@@ -168,13 +172,13 @@ def check_static(known: ConsumerMember | None, instance_id: str, member_id: str)
     return known
 
 
-def replace_static(group: ConsumerGroup, known: ConsumerMember, member_id: str, out: Effects) -> ConsumerMember:
+def replace_static(group: ConsumerGroup, known: ConsumerMember, member_id: str, effects: Effects) -> ConsumerMember:
     """A static member is back under another id: it has what it had, and begins at the epoch of a new member.
 
     Source: GroupMetadataManager.replaceMember.
     """
     member = replace(known, member_id=member_id, member_epoch=JOIN_EPOCH, previous_member_epoch=JOIN_EPOCH)
-    out.records += [
+    effects.records += [
         CurrentRecord(group.group_id, known.member_id, None),
         TargetRecord(group.group_id, known.member_id, None),
         MemberRecord(group.group_id, known.member_id, None),

@@ -82,14 +82,14 @@ class ConsumerMachine:
         coordinator.add_kind(self.groups)
         coordinator.membership.others[CONSUMER] = ConsumerGroupsClassicMembers(self.groups, self._migration, new_id)
 
-    def _on_expired(self, event: Expired, now_ms: int, out: Effects) -> None:
+    def _on_expired(self, event: Expired, now_ms: int, effects: Effects) -> None:
         group = self.groups.find(event.group_id)
         member = None if group is None else group.members.get(event.member_id)
         if group is None or member is None or not _is_due(event, member):
             return
         log.info("Member is removed", group=event.group_id, member=event.member_id, reason=_REASONS[type(event)])
-        self._migration.remove_members(group, [member], now_ms, out)
-        remove = out.then
+        self._migration.remove_members(group, [member], now_ms, effects)
+        remove = effects.then
         assert remove is not None, "a member that is removed has something to be done when it is"
 
         def decided(error: ErrorCode | None, now_ms: int) -> Effects:
@@ -98,7 +98,7 @@ class ConsumerMachine:
                 after.set_timer_if_absent(_TIMERS[type(event)](event.group_id, event.member_id), RETRY_MS, event)
             return after
 
-        out.then = decided
+        effects.then = decided
 
 
 def _is_due(event: Expired, member: ConsumerMember) -> bool:

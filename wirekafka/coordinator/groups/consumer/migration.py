@@ -64,7 +64,7 @@ class Migration:
         self._groups = groups
         self._rebalancer = rebalancer
 
-    def consumer_group_for(self, group_id: str, out: Effects) -> ConsumerGroup:
+    def consumer_group_for(self, group_id: str, effects: Effects) -> ConsumerGroup:
         """The group that a consumer member joins: as it is, a new one, or what a classic group is converted to.
 
         Raises:
@@ -78,10 +78,10 @@ class Migration:
         if not isinstance(known, ClassicGroup):
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a consumer group.")
         if known.is_empty:
-            out.records += known.tombstones()
+            effects.records += known.tombstones()
             return self._groups.new_group(group_id)
         self._check_upgrade(known)
-        return self._upgrade(known, out)
+        return self._upgrade(known, effects)
 
     def _check_upgrade(self, group: ClassicGroup) -> None:
         settings = self._groups.settings
@@ -95,7 +95,7 @@ class Migration:
         if reason is not None:
             raise _no_upgrade(group, reason)
 
-    def _upgrade(self, classic: ClassicGroup, out: Effects) -> ConsumerGroup:
+    def _upgrade(self, classic: ClassicGroup, effects: Effects) -> ConsumerGroup:
         try:
             members, targets = self._members_of(classic)
         except ProtocolError:
@@ -105,8 +105,8 @@ class Migration:
         records = _records_of(classic, members, targets, self._groups.metadata_hash(topics))
         for record in records:
             group.apply(record)
-        out.records += [*classic.tombstones(), *records]
-        out.must_be_atomic = True
+        effects.records += [*classic.tombstones(), *records]
+        effects.must_be_atomic = True
 
         def decided(error: ErrorCode | None, now_ms: int) -> Effects:
             after = Effects()
@@ -114,21 +114,21 @@ class Migration:
                 self._end_classic(classic, group, after)
             return after
 
-        out.then = decided
+        effects.then = decided
         return group
 
-    def _end_classic(self, classic: ClassicGroup, group: ConsumerGroup, out: Effects) -> None:
+    def _end_classic(self, classic: ClassicGroup, group: ConsumerGroup, effects: Effects) -> None:
         """Whoever waits in the classic group is told to join again, and finds the consumer group."""
         log.info("Converted a classic group to a consumer group", group=group.group_id, members=len(classic.members))
-        out.cancel_timer(classic_join_timer(classic.group_id))
-        out.cancel_timer(classic_sync_timer(classic.group_id))
+        effects.cancel_timer(classic_join_timer(classic.group_id))
+        effects.cancel_timer(classic_sync_timer(classic.group_id))
         for member_id in [*classic.members, *classic.pending_members]:
-            out.cancel_timer(classic_session_timer(classic.group_id, member_id))
+            effects.cancel_timer(classic_session_timer(classic.group_id, member_id))
         for member in classic.members.values():
             result = JoinResult(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id)
-            self._rebalancer.answer_join(classic, member, result, out)
-            self._rebalancer.answer_sync(member, SyncResult(ErrorCode.REBALANCE_IN_PROGRESS), out)
-            renew_session(group.group_id, member.member_id, member.session_timeout_ms, out)
+            self._rebalancer.answer_join(classic, member, result, effects)
+            self._rebalancer.answer_sync(member, SyncResult(ErrorCode.REBALANCE_IN_PROGRESS), effects)
+            renew_session(group.group_id, member.member_id, member.session_timeout_ms, effects)
 
     def _members_of(self, classic: ClassicGroup) -> tuple[list[ConsumerMember], dict[str, Partitions]]:
         """The members as consumer members, with the partitions that the last rebalance gave them."""
@@ -162,7 +162,7 @@ class Migration:
             raise _no_upgrade(classic, "two of its members have the same partition")
         return members, targets
 
-    def remove_members(self, group: ConsumerGroup, leaving: Sequence[ConsumerMember], now_ms: int, out: Effects) -> None:
+    def remove_members(self, group: ConsumerGroup, leaving: Sequence[ConsumerMember], now_ms: int, effects: Effects) -> None:
         """Removes members at once; if none of those that are left speaks the consumer protocol, the group is a classic one.
 
         Source: GroupMetadataManager.consumerGroupFenceMembers.
@@ -175,17 +175,17 @@ class Migration:
         if 0 < left_count == left_classic_count and self._can_downgrade(group, left_count):
             left = [member for member in group.members.values() if member.member_id not in gone]
             reason = "a member has left that was the last to use the consumer protocol"
-            self._downgrade(group, self._classic_group(group, left, None, now_ms), None, reason, out)
+            self._downgrade(group, self._classic_group(group, left, None, now_ms), None, reason, effects)
             return
         for member_id in gone:
-            out.records += [
+            effects.records += [
                 CurrentRecord(group.group_id, member_id, None),
                 TargetRecord(group.group_id, member_id, None),
                 MemberRecord(group.group_id, member_id, None),
             ]
-        out.records += self._end_regexes(group, leaving)
+        effects.records += self._end_regexes(group, leaving)
         metadata_hash = self._groups.hash_without(group, leaving, _ended_regexes(group, leaving))
-        out.records.append(GroupEpochRecord(group.group_id, group.group_epoch + 1, metadata_hash))
+        effects.records.append(GroupEpochRecord(group.group_id, group.group_epoch + 1, metadata_hash))
         log.info("Group epoch begins", group=group.group_id, epoch=group.group_epoch + 1)
 
         def decided(error: ErrorCode | None, now_ms: int) -> Effects:
@@ -195,7 +195,7 @@ class Migration:
                     cancel_all(group.group_id, member_id, after)
             return after
 
-        out.then = decided
+        effects.then = decided
 
     def _end_regexes(self, group: ConsumerGroup, leaving: Sequence[ConsumerMember]) -> list[ConsumerRecord]:
         ended = _ended_regexes(group, leaving)
@@ -225,7 +225,7 @@ class Migration:
         *,
         is_stale: bool,
         now_ms: int,
-        out: Effects,
+        effects: Effects,
     ) -> None:
         """Makes the group a classic one, in which a static member takes the place of another.
 
@@ -235,7 +235,7 @@ class Migration:
         left = [*(member for member in group.members.values() if member is not replaced), joining]
         reason = "its assignment was out of date when it became a classic group" if is_stale else None
         renamed = (replaced.member_id, joining.member_id)
-        self._downgrade(group, self._classic_group(group, left, renamed, now_ms), renamed, reason, out)
+        self._downgrade(group, self._classic_group(group, left, renamed, now_ms), renamed, reason, effects)
 
     def _downgrade(
         self,
@@ -243,7 +243,7 @@ class Migration:
         classic: ClassicGroup,
         renamed: tuple[str, str] | None,
         reason: str | None,
-        out: Effects,
+        effects: Effects,
     ) -> None:
         """Ends the consumer group and begins the classic one of those who are left.
 
@@ -252,8 +252,8 @@ class Migration:
             reason: why the classic group has to rebalance; None if it has not.
         """
         assignments = {member.member_id: member.assignment for member in classic.members.values()}
-        out.records += [*group.tombstones(renamed), GroupRecord(group.group_id, classic.to_record(assignments))]
-        out.is_replayed = False
+        effects.records += [*group.tombstones(renamed), GroupRecord(group.group_id, classic.to_record(assignments))]
+        effects.is_replayed = False
 
         def decided(error: ErrorCode | None, now_ms: int) -> Effects:
             after = Effects()
@@ -261,17 +261,19 @@ class Migration:
                 self._begin_classic(group, classic, reason, now_ms, after)
             return after
 
-        out.then = decided
+        effects.then = decided
 
-    def _begin_classic(self, group: ConsumerGroup, classic: ClassicGroup, reason: str | None, now_ms: int, out: Effects) -> None:
+    def _begin_classic(
+        self, group: ConsumerGroup, classic: ClassicGroup, reason: str | None, now_ms: int, effects: Effects
+    ) -> None:
         log.info("Converted a consumer group to a classic group", group=group.group_id, members=len(classic.members))
         self._table[group.group_id] = classic
         for member_id in group.members:
-            cancel_all(group.group_id, member_id, out)
+            cancel_all(group.group_id, member_id, effects)
         for member in classic.members.values():
-            self._rebalancer.renew_session(classic, member, out)
+            self._rebalancer.renew_session(classic, member, effects)
         if reason is not None:
-            self._rebalancer.prepare(classic, reason, now_ms, out)
+            self._rebalancer.prepare(classic, reason, now_ms, effects)
 
     def _classic_group(
         self, group: ConsumerGroup, left: Sequence[ConsumerMember], renamed: tuple[str, str] | None, now_ms: int

@@ -63,12 +63,12 @@ def sync_timer(group_id: str, member_id: str) -> TimerKey:
     return TimerKey("member-sync", group_id, member_id)
 
 
-def renew_session(group_id: str, member_id: str, timeout_ms: int, out: Effects) -> None:
+def renew_session(group_id: str, member_id: str, timeout_ms: int, effects: Effects) -> None:
     """The member was heard of: its session starts again."""
-    out.set_timer(session_timer(group_id, member_id), timeout_ms, MemberExpired(group_id, member_id))
+    effects.set_timer(session_timer(group_id, member_id), timeout_ms, MemberExpired(group_id, member_id))
 
 
-def cancel_all(group_id: str, member_id: str, out: Effects) -> None:
+def cancel_all(group_id: str, member_id: str, effects: Effects) -> None:
     """The member is no more."""
     for timer in (session_timer, revocation_timer, join_timer, sync_timer):
-        out.cancel_timer(timer(group_id, member_id))
+        effects.cancel_timer(timer(group_id, member_id))

@@ -123,15 +123,15 @@ class ShareGroups:
         """What happens when a member's session expires."""
         return {ShareMemberExpired: self._on_expired}
 
-    def on_loaded(self, group: ShareGroup, now_ms: int, out: Effects) -> None:
+    def on_loaded(self, group: ShareGroup, now_ms: int, effects: Effects) -> None:
         """Gives the members found in the log a session to show up in."""
         for member_id in group.members:
-            self._renew_session(group.group_id, member_id, out)
+            self._renew_session(group.group_id, member_id, effects)
 
-    def on_unload(self, group: ShareGroup, out: Effects) -> None:
+    def on_unload(self, group: ShareGroup, effects: Effects) -> None:
         """The log is gone, and the group with it."""
         for member_id in group.members:
-            out.cancel_timer(session_timer(group.group_id, member_id))
+            effects.cancel_timer(session_timer(group.group_id, member_id))
 
     def replay(self, record: ShareGroupRecord) -> None:
         """Takes over what a record of the log says."""
@@ -233,16 +233,16 @@ class ShareGroups:
         Raises:
             KafkaError: GROUP_ID_NOT_FOUND, UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH, GROUP_MAX_SIZE_REACHED.
         """
-        out = Effects()
+        effects = Effects()
         group, member = self.check(request)
         if request.member_epoch == LEAVE_EPOCH:
             log.info("Member left", group=group.group_id, member=member.member_id)
-            self._remove(group, member, out)
-            return ShareHeartbeatResult(member.member_id, LEAVE_EPOCH), out
+            self._remove(group, member, effects)
+            return ShareHeartbeatResult(member.member_id, LEAVE_EPOCH), effects
         updated = _updated(member, request)
-        turn = _Turn(self, group, member, updated, initialized, now_ms, out)
+        turn = _Turn(self, group, member, updated, initialized, now_ms, effects)
         turn.run()
-        self._renew_session(group.group_id, member.member_id, out)
+        self._renew_session(group.group_id, member.member_id, effects)
         is_told = request.member_epoch == JOIN_EPOCH or request.subscribed_topic_names is not None
         has_changed = turn.updated.assigned != member.assigned
         result = ShareHeartbeatResult(
@@ -251,7 +251,7 @@ class ShareGroups:
             self._config_of(group.group_id).integer("share.heartbeat.interval.ms"),
             turn.updated.assigned if is_told or has_changed else None,
         )
-        return result, out
+        return result, effects
 
     def hash_after(self, group: ShareGroup, member: ShareMember, updated: ShareMember | None) -> int:
         """The hash over the topics to which the members subscribe once a member is `updated`; None: once it has left."""
@@ -268,18 +268,18 @@ class ShareGroups:
         """How long a group's target stays at least."""
         return self._config_of(group_id).integer("share.assignment.interval.ms")
 
-    def _renew_session(self, group_id: str, member_id: str, out: Effects) -> None:
+    def _renew_session(self, group_id: str, member_id: str, effects: Effects) -> None:
         timeout_ms = self._config_of(group_id).integer("share.session.timeout.ms")
-        out.set_timer(session_timer(group_id, member_id), timeout_ms, ShareMemberExpired(group_id, member_id))
+        effects.set_timer(session_timer(group_id, member_id), timeout_ms, ShareMemberExpired(group_id, member_id))
 
-    def _on_expired(self, event: ShareMemberExpired, now_ms: int, out: Effects) -> None:
+    def _on_expired(self, event: ShareMemberExpired, now_ms: int, effects: Effects) -> None:
         group = self.find(event.group_id)
         member = None if group is None else group.members.get(event.member_id)
         if group is not None and member is not None:
             log.info("Member is removed", group=event.group_id, member=event.member_id, reason="its session has expired")
-            self._remove(group, member, out)
+            self._remove(group, member, effects)
 
-    def _remove(self, group: ShareGroup, member: ShareMember, out: Effects) -> None:
+    def _remove(self, group: ShareGroup, member: ShareMember, effects: Effects) -> None:
         """A member goes: the next heartbeat of another gives its partitions to those who stay.
 
         One of which the log cannot say so is there until it can: partitions that only it has are nobody else's.
@@ -295,8 +295,8 @@ class ShareGroups:
                 after.set_timer_if_absent(timer, RETRY_MS, ShareMemberExpired(group_id, member_id))
             return after
 
-        out.then = decided
-        out.records += [
+        effects.then = decided
+        effects.records += [
             ShareCurrentRecord(group_id, member_id, None),
             ShareTargetRecord(group_id, member_id, None),
             ShareMemberRecord(group_id, member_id, None),
@@ -321,7 +321,7 @@ class _Turn:
         updated: ShareMember,
         initialized: InitializedTopics,
         now_ms: int,
-        out: Effects,
+        effects: Effects,
     ) -> None:
         self.updated = updated
         self._groups = groups
@@ -330,7 +330,7 @@ class _Turn:
         self._initialized = _joined(group.initialized, initialized) if initialized else group.initialized
         self._is_initialized_anew = bool(initialized)
         self._now_ms = now_ms
-        self._out = out
+        self._out = effects
 
     def run(self) -> None:
         """The whole turn."""
