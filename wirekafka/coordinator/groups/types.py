@@ -66,7 +66,7 @@ class Group(Protocol):
         """Whether it has no members."""
 
     def check_commit(self, request: CommitRequest, *, is_transactional: bool) -> None:
-        """Whether offsets may be committed by who asks.
+        """Raises unless the sender of the request may commit offsets.
 
         Raises:
             KafkaError: what the client is told.
@@ -75,7 +75,7 @@ class Group(Protocol):
         """
 
     def check_fetch(self, member_id: str | None, member_epoch: int) -> None:
-        """Whether who asks may read offsets; -1 is the epoch of whoever is no member.
+        """Raises unless this member may read offsets; the epoch is -1 for a client that is no member.
 
         Raises:
             KafkaError: what the client is told; GROUP_ID_NOT_FOUND makes the group one without offsets.
@@ -84,7 +84,7 @@ class Group(Protocol):
         """
 
     def check_offset_delete(self) -> None:
-        """Whether offsets may be deleted, of topics to which it is not subscribed.
+        """Raises unless offsets of topics to which the group is not subscribed may be deleted.
 
         Raises:
             KafkaError: what the client is told.
@@ -93,7 +93,7 @@ class Group(Protocol):
         """
 
     def check_delete(self) -> None:
-        """Whether the group may be deleted.
+        """Raises unless the group may be deleted.
 
         Raises:
             KafkaError: NON_EMPTY_GROUP.

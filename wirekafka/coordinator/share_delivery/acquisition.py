@@ -12,7 +12,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
-from wirekafka.coordinator.share_delivery.in_flight import InFlightBatch, Range, RecordState, overlapping
+from wirekafka.coordinator.share_delivery.in_flight import InFlightBatch, Range, overlapping
+from wirekafka.coordinator.share_state.batches import RecordState
 
 LEAST_COUNT_TO_THROTTLE = 2
 """Up to this limit of deliveries, the last one is nothing special."""

@@ -18,33 +18,10 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
-from enum import IntEnum
 from operator import attrgetter
 from typing import NamedTuple, TypeVar
 
-
-class RecordState(IntEnum):
-    """What a group has done with a record, by the numbers of Kafka's records of it.
-
-    AVAILABLE and ACQUIRED take turns; ACKNOWLEDGED (accepted) and ARCHIVED (rejected, tried too often, or gone) are for ever.
-    """
-
-    AVAILABLE = 0
-    ACQUIRED = 1
-    ACKNOWLEDGED = 2
-    ARCHIVED = 4
-
-
-FINAL_STATES = frozenset({RecordState.ACKNOWLEDGED, RecordState.ARCHIVED})
-
-
-class StateBatch(NamedTuple):
-    """Records in one state, as it is written down."""
-
-    first_offset: int
-    last_offset: int
-    state: RecordState
-    delivery_count: int
+from wirekafka.coordinator.share_state.batches import FINAL_STATES, RecordState
 
 
 class Run(NamedTuple):
@@ -173,14 +150,6 @@ def _add(runs: list[Run], run: Run) -> None:
         runs[-1] = runs[-1].part(runs[-1].first_offset, run.last_offset)
     else:
         runs.append(run)
-
-
-def add_state(states: list[StateBatch], state: StateBatch) -> None:
-    """Adds what is to be written down behind the rest; neighbours that are alike become one."""
-    if states and states[-1].last_offset + 1 == state.first_offset and states[-1][2:] == state[2:]:
-        states[-1] = states[-1]._replace(last_offset=state.last_offset)
-    else:
-        states.append(state)
 
 
 def overlapping(spans: list[Span], first_offset: int, last_offset: int) -> list[Span]:

@@ -21,14 +21,15 @@ import structlog
 
 from wirekafka.config.group_table import BY_DURATION, duration_ms
 from wirekafka.coordinator.share_delivery.acquisition import Limits
-from wirekafka.coordinator.share_delivery.share_partition import Acknowledgement, AcknowledgeType, SharePartition, StateChange
+from wirekafka.coordinator.share_delivery.share_partition import Acknowledgement, AcknowledgeType, SharePartition
+from wirekafka.coordinator.share_state.batches import StateChange
 from wirekafka.coordinator.share_state.records import ShareKey
 from wirekafka.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from wirekafka.clock import Clock, Timer
     from wirekafka.config import GroupConfig
-    from wirekafka.coordinator.share_delivery.in_flight import StateBatch
+    from wirekafka.coordinator.share_state.batches import StateBatch
     from wirekafka.coordinator.share_state.state_log import ShareStateLog
     from wirekafka.metadata.topics import Topics
     from wirekafka.replication.partition import Partition

@@ -43,16 +43,14 @@ from wirekafka.coordinator.share_delivery.acquisition import (
 from wirekafka.coordinator.share_delivery.in_flight import (
     InFlightBatch,
     Range,
-    RecordState,
     Run,
-    StateBatch,
-    add_state,
     all_runs,
     overlapping,
     rewrite,
     starting_at,
     without_final,
 )
+from wirekafka.coordinator.share_state.batches import RecordState, StateBatch, StateChange, add_state
 from wirekafka.errors import ErrorCode, KafkaError
 
 
@@ -72,19 +70,6 @@ class Acknowledgement(NamedTuple):
     first_offset: int
     last_offset: int
     types: Sequence[int]
-
-
-class StateChange(NamedTuple):
-    """What is to be written down.
-
-    Attributes:
-        delivery_complete_count: how many of the records from `start_offset` on are final.
-        batches: the records whose state has changed, in order.
-    """
-
-    start_offset: int
-    delivery_complete_count: int
-    batches: list[StateBatch]
 
 
 class Mark(NamedTuple):

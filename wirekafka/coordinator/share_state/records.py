@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, NamedTuple
 
-from wirekafka.coordinator.share_delivery.in_flight import RecordState, StateBatch
+from wirekafka.coordinator.share_state.batches import RecordState, StateBatch
 from wirekafka.errors import ProtocolError
 from wirekafka.names import ZERO_TOPIC_ID, format_topic_id, parse_topic_id
 from wirekafka.wire import codec

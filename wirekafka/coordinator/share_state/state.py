@@ -15,8 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from wirekafka.coordinator.share_delivery.in_flight import StateBatch, add_state
-from wirekafka.coordinator.share_delivery.share_partition import StateChange
+from wirekafka.coordinator.share_state.batches import StateBatch, StateChange, add_state
 from wirekafka.coordinator.share_state.records import (
     NO_COUNT,
     NO_OFFSET,

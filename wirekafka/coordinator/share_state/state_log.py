@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from wirekafka.coordinator.effects import append_error
-from wirekafka.coordinator.share_delivery.share_partition import StateChange
+from wirekafka.coordinator.share_state.batches import StateChange
 from wirekafka.coordinator.share_state.records import ShareKey, ShareSnapshotValue, ShareStateRecord, decode, encode
 from wirekafka.coordinator.share_state.state import ShareState, ShareStates
 from wirekafka.coordinator.state_topic import StateTopic

@@ -408,7 +408,7 @@ def _may_go_on(known: Transaction, expected: ProducerIdentity) -> bool:
 
 
 def _check_producer(known: Transaction, producer: ProducerIdentity) -> None:
-    """Whether the transactional id is the producer's.
+    """Raises unless the transactional id belongs to the producer.
 
     Raises:
         KafkaError: INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED.
@@ -420,7 +420,7 @@ def _check_producer(known: Transaction, producer: ProducerIdentity) -> None:
 
 
 def _check_not_prepared(known: Transaction) -> None:
-    """Whether no transaction is just being ended.
+    """Raises while a transaction of the id is prepared: its markers are not all written.
 
     With transactions v2 this goes before `_check_producer`: the producer may have its next id already.
 

@@ -10,8 +10,7 @@ import trio
 
 from wirekafka.api import describe_share_group_offsets as describing
 from wirekafka.coordinator.groups.share.group import ShareGroup
-from wirekafka.coordinator.share_delivery.in_flight import RecordState, StateBatch
-from wirekafka.coordinator.share_delivery.share_partition import StateChange
+from wirekafka.coordinator.share_state.batches import RecordState, StateBatch, StateChange
 from wirekafka.coordinator.share_state.records import ShareKey
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.names import SHARE_STATE_TOPIC

@@ -22,7 +22,7 @@ from wirekafka.coordinator.groups.records import (
     versioned,
 )
 from wirekafka.coordinator.groups.share import records as share
-from wirekafka.coordinator.share_delivery.in_flight import RecordState, StateBatch
+from wirekafka.coordinator.share_state.batches import RecordState, StateBatch
 from wirekafka.coordinator.share_state.records import ShareKey, ShareSnapshotValue, ShareStateRecord, ShareUpdateValue, to_values
 from wirekafka.coordinator.share_state.records import encode as encode_share
 from wirekafka.coordinator.transactions.records import TransactionLogKey, TransactionLogValue, TransactionRecord

@@ -281,7 +281,7 @@ class ClassicGroup:
         return member
 
     def check_member(self, member_id: str, group_instance_id: str | None) -> None:
-        """Checks that a request comes from a member.
+        """Raises unless a request comes from a member.
 
         Raises:
             KafkaError: UNKNOWN_MEMBER_ID; FENCED_INSTANCE_ID if another client has taken over the static member's name.
@@ -298,7 +298,7 @@ class ClassicGroup:
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
 
     def check_commit(self, request: CommitRequest, *, is_transactional: bool) -> None:
-        """Checks that offsets may be committed by who asks.
+        """Raises unless the sender of the request may commit offsets.
 
         A. From outside, without a generation, while the group is empty.
         B. By a member in its generation, but not between JoinGroup and SyncGroup: there it is told to come again.
@@ -324,10 +324,10 @@ class ClassicGroup:
             raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)
 
     def check_fetch(self, member_id: str | None, member_epoch: int) -> None:
-        """Anybody may read offsets, and be whoever they like."""
+        """Never raises: any client may read the offsets of a classic group."""
 
     def check_offset_delete(self) -> None:
-        """Checks that what the members read is known.
+        """Raises unless the topics to which the members subscribe are known.
 
         Raises:
             KafkaError: NON_EMPTY_GROUP.
@@ -336,7 +336,7 @@ class ClassicGroup:
             raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
 
     def check_delete(self) -> None:
-        """Checks that nobody is in it.
+        """Raises unless the group has no members.
 
         Raises:
             KafkaError: NON_EMPTY_GROUP.

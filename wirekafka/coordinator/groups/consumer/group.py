@@ -141,7 +141,7 @@ class ConsumerGroup(ModernGroup[ConsumerMember]):
         return {*self.subscriptions, *self.regex_topics}
 
     def check_commit(self, request: CommitRequest, *, is_transactional: bool) -> None:
-        """Whether offsets may be committed by who asks.
+        """Raises unless the sender of the request may commit offsets.
 
         A member may commit with an epoch that is behind its own, for partitions that it had by then and has since (KIP-1251).
 
@@ -172,7 +172,7 @@ class ConsumerGroup(ModernGroup[ConsumerMember]):
                 raise KafkaError(stale)
 
     def check_fetch(self, member_id: str | None, member_epoch: int) -> None:
-        """Whether who asks may read offsets.
+        """Raises unless this member, or a client that names no member, may read offsets.
 
         Raises:
             KafkaError: UNKNOWN_MEMBER_ID; STALE_MEMBER_EPOCH, for a classic member ILLEGAL_GENERATION.
@@ -186,10 +186,10 @@ class ConsumerGroup(ModernGroup[ConsumerMember]):
             raise KafkaError(ErrorCode.ILLEGAL_GENERATION if member.is_classic else ErrorCode.STALE_MEMBER_EPOCH)
 
     def check_offset_delete(self) -> None:
-        """Whether offsets may be deleted: always, of topics to which nobody subscribes."""
+        """Never raises: offsets of topics without subscribers may be deleted at any time."""
 
     def check_delete(self) -> None:
-        """Whether the group may be deleted.
+        """Raises unless the group may be deleted.
 
         Raises:
             KafkaError: NON_EMPTY_GROUP.

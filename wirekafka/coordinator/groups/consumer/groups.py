@@ -111,7 +111,7 @@ class ConsumerGroups:
         return ConsumerGroup(group_id, self._partition_of(group_id), self.image)
 
     def check_room(self, group: ConsumerGroup, member_id: str) -> None:
-        """Whether the group can have this member.
+        """Raises unless the group has room for this member.
 
         Raises:
             KafkaError: GROUP_MAX_SIZE_REACHED.

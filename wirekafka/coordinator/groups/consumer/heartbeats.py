@@ -253,7 +253,7 @@ def _check_text(text: str | None, message: str) -> None:
 
 
 def _check_epoch(member: ConsumerMember, epoch: int, owned: Owned | None) -> None:
-    """Whether a member is where the group believes it to be, or one epoch behind because it has missed an answer.
+    """Raises unless the member names its own epoch, or the one before, after an answer that it did not get.
 
     Source: GroupMetadataManager.throwIfConsumerGroupMemberEpochIsInvalid.
     """

@@ -64,11 +64,11 @@ class ShareGroup(ModernGroup[ShareMember]):
 
     @property
     def state_name(self) -> str:
-        """Whether it has members: there is nothing in between."""
+        """`Stable` with members, `Empty` without; a share group has no other state."""
         return "Stable" if self.members else "Empty"
 
     def check_commit(self, request: CommitRequest, *, is_transactional: bool) -> None:
-        """Nobody commits offsets to a share group.
+        """Raises: a share group has no committed offsets.
 
         Raises:
             KafkaError: GROUP_ID_NOT_FOUND.
@@ -76,7 +76,7 @@ class ShareGroup(ModernGroup[ShareMember]):
         raise self._no_offsets()
 
     def check_fetch(self, member_id: str | None, member_epoch: int) -> None:
-        """Nobody reads offsets of a share group.
+        """Raises: a share group has no committed offsets.
 
         Raises:
             KafkaError: GROUP_ID_NOT_FOUND.
@@ -84,7 +84,7 @@ class ShareGroup(ModernGroup[ShareMember]):
         raise self._no_offsets()
 
     def check_offset_delete(self) -> None:
-        """Nobody deletes offsets of a share group.
+        """Raises: a share group has no committed offsets.
 
         Raises:
             KafkaError: GROUP_ID_NOT_FOUND.
@@ -95,7 +95,7 @@ class ShareGroup(ModernGroup[ShareMember]):
         return KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {self.group_id} is not a consumer group.")
 
     def check_delete(self) -> None:
-        """Whether the group may be deleted, or its offsets set.
+        """Raises unless the group may be deleted, or its offsets set.
 
         Raises:
             KafkaError: NON_EMPTY_GROUP.

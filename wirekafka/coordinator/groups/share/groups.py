@@ -420,7 +420,7 @@ def _updated(member: ShareMember, request: ShareHeartbeat) -> ShareMember:
 
 
 def _check_epoch(member: ShareMember, epoch: int) -> None:
-    """Whether a heartbeat has the member's epoch, or the one before, whose answer was lost.
+    """Raises unless a heartbeat has the member's epoch, or the one before, after an answer that was lost.
 
     Raises:
         KafkaError: FENCED_MEMBER_EPOCH.

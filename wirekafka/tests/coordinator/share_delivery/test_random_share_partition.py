@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from wirekafka.coordinator.share_delivery.acquisition import AcquireMode, AcquireRequest, Limits, LogBatch
-from wirekafka.coordinator.share_delivery.in_flight import FINAL_STATES, RecordState, all_runs
-from wirekafka.coordinator.share_delivery.share_partition import Acknowledgement, AcknowledgeType, SharePartition, StateChange
+from wirekafka.coordinator.share_delivery.in_flight import all_runs
+from wirekafka.coordinator.share_delivery.share_partition import Acknowledgement, AcknowledgeType, SharePartition
+from wirekafka.coordinator.share_state.batches import FINAL_STATES, RecordState, StateChange
 from wirekafka.coordinator.share_state.records import ShareKey, ShareStateRecord, decode, encode
 from wirekafka.coordinator.share_state.state import ShareStates
 from wirekafka.errors import ErrorCode, KafkaError

@@ -1,8 +1,8 @@
 import pytest
 
 from wirekafka.coordinator.share_delivery.acquisition import Acquired, AcquireMode, AcquireRequest, Limits, LogBatch
-from wirekafka.coordinator.share_delivery.in_flight import RecordState, StateBatch
 from wirekafka.coordinator.share_delivery.share_partition import Acknowledgement, AcknowledgeType, SharePartition
+from wirekafka.coordinator.share_state.batches import RecordState, StateBatch
 from wirekafka.errors import ErrorCode, KafkaError
 
 LIMITS = Limits(max_delivery_count=5, lock_duration_ms=100, max_in_flight=100)

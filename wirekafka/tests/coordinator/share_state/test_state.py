@@ -1,7 +1,6 @@
 import pytest
 
-from wirekafka.coordinator.share_delivery.in_flight import RecordState, StateBatch
-from wirekafka.coordinator.share_delivery.share_partition import StateChange
+from wirekafka.coordinator.share_state.batches import RecordState, StateBatch, StateChange
 from wirekafka.coordinator.share_state.records import (
     ShareKey,
     ShareSnapshotValue,

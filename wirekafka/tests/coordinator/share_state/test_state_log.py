@@ -16,8 +16,7 @@ from structlog.testing import capture_logs
 from wirekafka.broker import Broker
 from wirekafka.clock import Clock
 from wirekafka.config import BrokerConfig
-from wirekafka.coordinator.share_delivery.in_flight import RecordState, StateBatch
-from wirekafka.coordinator.share_delivery.share_partition import StateChange
+from wirekafka.coordinator.share_state.batches import RecordState, StateBatch, StateChange
 from wirekafka.coordinator.share_state.records import ShareKey, ShareSnapshotValue, ShareStateRecord, encode
 from wirekafka.coordinator.share_state.state_log import ShareStateLog
 from wirekafka.errors import ErrorCode, KafkaError
