@@ -145,6 +145,14 @@ def test_config_apis_of_a_resource_that_is_not_there_are_refused(tmp_path: Path,
     run(body, tmp_path)
 
 
+def test_settings_of_another_broker_cannot_be_changed(tmp_path: Path) -> None:
+    async def body(caller: Caller) -> None:
+        assert change(caller, BROKER, "2", ("log.retention.ms", SET, "5")).error_code == ErrorCode.INVALID_REQUEST
+        assert change(caller, BROKER, "1", ("log.retention.ms", SET, "5")).error_code == 0
+
+    run(body, tmp_path)
+
+
 def test_group_settings_are_set_described_and_taken_back(tmp_path: Path) -> None:
     async def body(caller: Caller) -> None:
         name = "share.record.lock.duration.ms"

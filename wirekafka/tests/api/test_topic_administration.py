@@ -172,6 +172,8 @@ def test_delete_topics_refuses_what_is_ambiguous(tmp_path: Path) -> None:
         ]
         response = caller.ask(DeleteTopicsRequest(topics=states), 6)
         assert [each.error_code for each in response.responses] == [ErrorCode.INVALID_REQUEST] * 4
+        messages = {(each.name, each.error_message) for each in response.responses}
+        assert {("a", "Duplicate topic name."), (None, "Duplicate topic id.")} <= messages
         assert len(caller.broker.topics) == 2
 
     run(body, tmp_path)

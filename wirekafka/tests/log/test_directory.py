@@ -57,6 +57,12 @@ class JournalStorage(Storage):
         self.journal.append(("sync", path))
 
 
+def test_checkpoint_replaces_the_former_one_and_syncs_its_name(tmp_path: Path) -> None:
+    storage = JournalStorage()
+    DataDirectory(str(tmp_path), storage).write_checkpoint(RECOVERY_POINTS, {NAME: 1})
+    assert ("sync", str(tmp_path)) in storage.journal
+
+
 def test_clean_mark_is_removed_for_good_before_the_directory_is_used(tmp_path: Path) -> None:
     """A mark that came back after a power failure would vouch for a broker that did not close its logs."""
     first = DataDirectory(str(tmp_path), Storage())

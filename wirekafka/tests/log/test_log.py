@@ -131,6 +131,15 @@ def test_roll_when_the_offset_index_is_full(tmp_path: Path) -> None:
     check_indexes(log)
 
 
+def test_roll_comes_with_the_entry_that_does_not_fit_into_the_offset_index(tmp_path: Path) -> None:
+    log = World().open_log(tmp_path, config_with(segment_index_bytes=40, index_interval_bytes=0))
+
+    for _ in range(20):
+        append(log, batch(b"a"))
+
+    assert log.segments.items[0].offset_index.count == 5, "of 8 bytes each"
+
+
 def test_roll_when_relative_offsets_would_not_fit_in_31_bits(tmp_path: Path) -> None:
     log = World().open_log(tmp_path)
     append(log, b"a")

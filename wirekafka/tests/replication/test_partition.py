@@ -62,7 +62,14 @@ def test_partition_close_tells_watchers_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("epoch", "code"), [(-1, None), (3, None), (2, ErrorCode.FENCED_LEADER_EPOCH), (4, ErrorCode.UNKNOWN_LEADER_EPOCH)]
+    ("epoch", "code"),
+    [
+        (-1, None),
+        (3, None),
+        (2, ErrorCode.FENCED_LEADER_EPOCH),
+        (0, ErrorCode.FENCED_LEADER_EPOCH),
+        (4, ErrorCode.UNKNOWN_LEADER_EPOCH),
+    ],
 )
 def test_partition_check_leader_epoch_refuses_other_epochs(epoch: int, code: ErrorCode | None) -> None:
     partition = make_partition()
