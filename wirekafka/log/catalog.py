@@ -164,6 +164,17 @@ class LogCatalog:
         offset_of = OFFSETS_OF[file]
         return {name: offset_of(each) for name, each in found.items()}
 
+    def store_recovery_points(self, written: HasPartition) -> None:
+        """Writes the recovery points of the log's data directory down.
+
+        Raises:
+            OSError: the former ones may still be there.
+
+        Durability: on disk.
+        """
+        directory = self._home[written.topic_partition]
+        directory.write_checkpoint(RECOVERY_POINTS, self.offsets_of(directory, RECOVERY_POINTS))
+
     def forget_deleted(self) -> None:
         """Takes the deleted partitions out of the checkpoints; a new log of the same name would inherit what these say.
 

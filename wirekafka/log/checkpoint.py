@@ -23,6 +23,7 @@ META_PROPERTIES = "meta.properties"
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 
 _VERSION = "0"
+_META_VERSIONS = ("0", "1")
 _NO_BROKER_EPOCH = -1
 
 
@@ -120,9 +121,12 @@ def read_meta_properties(data: bytes, *, new_directory_id: str) -> MetaPropertie
     """Whose the directory is. Version 0, of brokers before KRaft, names no directory: that gets `new_directory_id`.
 
     Raises:
-        MalformedFileError: it names no cluster or no broker.
+        MalformedFileError: it names no cluster or no broker, or has a version that is not known.
     """
     fields = _fields(data, "=")
+    version = fields.get("version", "0")
+    if version not in _META_VERSIONS:
+        raise MalformedFileError(f"it has format version {version}, which a newer release has written; this one reads 0 and 1")
     node_id = fields.get("node.id", fields.get("broker.id", ""))
     if "cluster.id" not in fields or not node_id.isdecimal():
         raise MalformedFileError("it names no cluster.id or no node.id")

@@ -29,6 +29,7 @@ class LogContext:
         random_below: a random integer from 0 up to the argument, without it.
         request_flush: asks for `prepare_flush` and the rest to be done soon.
         note_start_moved: a client has moved the log start offset of a log, and it should be written down.
+        store_recovery_points: brings the recovery points of all logs of the data directory to the disk now; raises OSError.
         note_disk_error: what the file system has answered for a log; it may mean the whole directory.
     """
 
@@ -38,6 +39,7 @@ class LogContext:
     random_below: Callable[[int], int]
     request_flush: Callable[[HasPartition], object]
     note_start_moved: Callable[[], object]
+    store_recovery_points: Callable[[HasPartition], object] = lambda log: None
     note_disk_error: Callable[[HasPartition, OSError], object] = lambda log, error: None
 
 

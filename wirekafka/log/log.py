@@ -39,7 +39,8 @@ from wirekafka.log.stored import StoredLog
 from wirekafka.log.transaction_index import AbortedTransaction
 from wirekafka.log.validation import Batch, Origin, assign_offsets, validate_batch
 from wirekafka.names import NO_PRODUCER_ID, TopicPartition
-from wirekafka.wire.control import build_end_marker
+from wirekafka.wire.batch import MAGIC, BatchHeader, check_crc, whole_batches
+from wirekafka.wire.control import build_end_marker, read_end_marker
 
 log = structlog.get_logger(__name__)
 
@@ -132,7 +133,7 @@ class Log(StoredLog):
         last_offset = base_offset + header.last_offset_delta
         try:
             if leader_epoch != self.epochs.latest:
-                self._assign_epoch(leader_epoch)
+                self._assign_epoch(leader_epoch, base_offset)
             segment = self._segment_for(size_bytes, last_offset, header.max_timestamp, now_ms)
             segment.append(batch.data, header, config.index_interval_bytes)
         except OSError as error:
@@ -189,7 +190,7 @@ class Log(StoredLog):
             is_duplicate=True,
         )
 
-    def _assign_epoch(self, leader_epoch: int) -> None:
+    def _assign_epoch(self, leader_epoch: int, start_offset: int) -> None:
         """Notes that a new leader epoch begins; recovery reads it off the batches too, so it need not reach the disk yet.
 
         Raises:
@@ -197,7 +198,7 @@ class Log(StoredLog):
         """
         former = self.epochs.entries
         try:
-            if self.epochs.assign(leader_epoch, self.log_end_offset):
+            if self.epochs.assign(leader_epoch, start_offset):
                 self._write_epochs()
         except OSError:
             self.epochs.entries = former
@@ -360,22 +361,99 @@ class Log(StoredLog):
     def truncate(self, offset: int) -> None:
         """Drops the batch that holds `offset` and all behind it, as a follower does that has more than its leader.
 
+        The log start offset stays. The recovery point is stored first, for a start refuses a log that ends before it; a snapshot
+        of producers behind the new end goes too, for it would count once the log has grown past it again.
+
         Raises:
-            KafkaError: KAFKA_STORAGE_ERROR.
+            KafkaError: KAFKA_STORAGE_ERROR; the log is as it was, or ends between `offset` and its former end. Call it again.
+
+        Durability: after a crash, the log ends where it ended before, or anywhere from there down to the new end.
+
+        Source: UnifiedLog.truncateTo; LocalLog.truncateTo.
         """
         assert offset >= self.log_start_offset, "what is before the log's start is gone"
         if offset >= self.log_end_offset:
             return
         with self._on_disk("truncate"):
+            found = self.segments.find(offset)
+            cut_offset = offset if found is None else min(offset, found[1].base_offset)
             self._truncation_count += 1
-            self._discard(self.segments.truncate(offset))
-            self.log_end_offset = self.segments.active.next_offset()
-            self.recovery_point = min(self.recovery_point, self.log_end_offset)
-            self.log_start_offset = min(self.log_start_offset, self.log_end_offset)
-            self.high_watermark = min(self.high_watermark, self.log_end_offset)
-            self._reload_producers()
+            if self.recovery_point > cut_offset:
+                self.recovery_point = cut_offset
+                self.services.store_recovery_points(self)
+            self._remove_snapshots_after(cut_offset)
+            try:
+                removed = self.segments.truncate(offset)
+            finally:
+                self._adopt_end()
+            self._discard(removed)
             if self.epochs.truncate_end(self.log_end_offset):
                 self._write_epochs()
+
+    def _adopt_end(self) -> None:
+        """The segments have been cut: the offsets and the producers are those of what is left."""
+        self.segments.active.load_indexes()
+        self.log_end_offset = max(self.segments.active.next_offset(), self.log_start_offset)
+        self.recovery_point = min(self.recovery_point, self.log_end_offset)
+        self.high_watermark = min(self.high_watermark, self.log_end_offset)
+        self._reload_producers()
+
+    def _remove_snapshots_after(self, offset: int) -> None:
+        for name in self.folder.storage.files(self.folder.path):
+            if name.endswith(SNAPSHOT_SUFFIX) and int(name[:20]) > offset:
+                self.folder.remove(name)
+
+    def append_as_follower(self, records: memoryview) -> int:
+        """Appends batches as the leader has them, with its offsets and leader epochs; returns the log end offset.
+
+        A batch that is torn at the end of a Fetch response is left out. The high watermark stays where it is.
+
+        Args:
+            records: whole batches of format 2, one after the other.
+
+        Raises:
+            KafkaError: CORRUPT_MESSAGE, a checksum is wrong, or offsets do not ascend; OFFSET_OUT_OF_RANGE, the first batch
+                begins before the log end offset: nothing was appended. KAFKA_STORAGE_ERROR: the batches before the log end offset
+                were appended.
+
+        Durability: as `append`, without `flush.messages`.
+
+        Source: UnifiedLog.appendAsFollower, analyzeAndValidateRecords.
+        """
+        if self._is_closed:
+            self._check_online()
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.topic_partition} is closed")
+        batches = list(whole_batches(records))
+        self._check_replicated(batches)
+        for header, data in batches:
+            self._append_replicated(header, data)
+        return self.log_end_offset
+
+    def _check_replicated(self, batches: list[tuple[BatchHeader, memoryview]]) -> None:
+        """Raises unless batches of the leader may be appended."""
+        end_offset = self.log_end_offset
+        for number, (header, data) in enumerate(batches):
+            if header.magic != MAGIC or header.last_offset_delta < 0 or not check_crc(data, 0, header):
+                raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"the batch at offset {header.base_offset} is damaged")
+            if header.base_offset < end_offset:
+                code = ErrorCode.CORRUPT_MESSAGE if number else ErrorCode.OFFSET_OUT_OF_RANGE
+                raise KafkaError(code, f"a batch begins at offset {header.base_offset}, before {end_offset}")
+            end_offset = header.next_offset
+
+    def _append_replicated(self, header: BatchHeader, data: memoryview) -> None:
+        last_offset, leader_epoch = header.last_offset, header.partition_leader_epoch
+        with self._on_disk("append"):
+            if leader_epoch != self.epochs.latest and leader_epoch >= 0:
+                self._assign_epoch(leader_epoch, header.base_offset)
+            segment = self._segment_for(len(data), last_offset, header.max_timestamp, self.services.now_ms())
+            segment.append(data, header, self.config.index_interval_bytes)
+        self.log_end_offset = last_offset + 1
+        marker = read_end_marker(data) if header.is_control else None
+        aborted = self.producers.take_replicated(header, marker)
+        if self.has_failed:
+            self._recovered()
+        if aborted is not None:
+            self._note_aborted(segment, aborted)
 
     def _reload_producers(self) -> None:
         """The producers as they were at the log's present end: from the last good snapshot, or from the start."""

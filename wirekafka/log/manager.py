@@ -85,6 +85,7 @@ class LogManager:
             random_below=random.randrange,
             request_flush=self._maintenance.request_flush,
             note_start_moved=self._maintenance.request_log_starts,
+            store_recovery_points=catalog.store_recovery_points,
             note_disk_error=catalog.note_log_error,
         )
 

@@ -151,9 +151,7 @@ class Producers:
             return None
         first_offset = producer.transaction_first_offset
         if first_offset is not None:
-            if self._unreplicated is None:
-                self._unreplicated = deque()
-            self._unreplicated.append((first_offset, batch.last_offset))
+            self._note_unreplicated(first_offset, batch.last_offset)
         return self._end(producer, batch, ending.marker)
 
     def on_high_watermark(self, high_watermark: int) -> None:
@@ -243,6 +241,25 @@ class Producers:
         if not batch.is_control:
             self._add(producer, batch)
         return None
+
+    def take_replicated(self, batch: BatchHeader, marker: EndMarker | None) -> AbortedTransaction | None:
+        """Takes in a batch that a leader has accepted, unchecked; a marker counts once the high watermark has passed it.
+
+        Returns:
+            The transaction that it aborts, if it does.
+
+        Source: ProducerStateManager.prepareUpdate with AppendOrigin.REPLICATION.
+        """
+        producer = self.find(batch.producer_id)
+        first_offset = producer.transaction_first_offset if producer is not None else None
+        if marker is not None and first_offset is not None:
+            self._note_unreplicated(first_offset, batch.last_offset)
+        return self.replay(batch, marker)
+
+    def _note_unreplicated(self, first_offset: int, marker_offset: int) -> None:
+        if self._unreplicated is None:
+            self._unreplicated = deque()
+        self._unreplicated.append((first_offset, marker_offset))
 
     def expire(self, now_ms: int, expiration_ms: int) -> int:
         """Forgets the producers whose last record is older than that; returns how many they were.

@@ -477,23 +477,34 @@ class Segment:
         return twin
 
     def truncate(self, offset: int) -> int:
-        """Drops the batch that holds `offset` and all behind it; returns how many bytes that were.
+        """Drops the batch that holds `offset` and all behind it; returns how many bytes that were. The segment is active then.
+
+        Raises:
+            OSError: the file is as it was; or it is cut, and its index of aborted transactions is yet to be written.
 
         Source: LogSegment.truncateTo.
         """
         place = self.find(offset)
-        relative_offset = max(offset - self.base_offset, 0)
         self.load_indexes()
         self._saved_generation = -1
-        self.offset_index.truncate(relative_offset)
-        self.time_index.truncate(relative_offset)
-        self.transaction_index.truncate(offset if place is None else place.base_offset)
         if place is None:
             return 0
-        cut = self.size - place.position
-        self.size = place.position
-        self._has_torn_tail = True
-        self.cut_tail()
+        former, self.size = self.size, place.position
+        try:
+            self.cut_tail()
+        except OSError:
+            self.size = former
+            raise
+        cut = former - place.position
+        relative_offset = max(offset - self.base_offset, 0)
+        self.offset_index.truncate(relative_offset)
+        self.time_index.truncate(relative_offset)
+        self._note_cut()
+        self.transaction_index.truncate(place.base_offset)
+        return cut
+
+    def _note_cut(self) -> None:
+        """Learns the timestamps anew from the indexes and the batches behind their last entries."""
         if not self.size:
             self._first_timestamp = None
         self._load_max_timestamp()
@@ -503,7 +514,6 @@ class Segment:
                 self._max_timestamp = behind.max_timestamp
                 self._offset_of_max_timestamp = behind.last_offset
         self.bytes_since_index_entry = self.size - position
-        return cut
 
     def close(self) -> None:
         """Lets go of the file; regions that are being sent keep it open."""

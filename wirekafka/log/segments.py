@@ -238,12 +238,26 @@ class Segments:
         return taken
 
     def truncate(self, offset: int) -> list[Segment]:
-        """Drops the batch that holds `offset` and all behind it; returns the segments that are out."""
+        """Drops the batch that holds `offset` and all behind it; returns the segments that are out.
+
+        Segments go from the last one on, and only then the end of the one that is the last now, so that whatever a crash or an
+        error leaves is the beginning of the log.
+
+        Raises:
+            OSError: some of the segments may be out.
+
+        Durability: the segments that are out do not come back; the active segment is cut in the page cache.
+        """
         self.finish_swap()
-        kept = max(bisect_right(self.items, offset - 1, key=lambda segment: segment.base_offset), 1)
-        taken = self.items[kept:]
-        del self.items[kept:]
         self._hints.clear()
+        kept = max(bisect_right(self.items, offset - 1, key=lambda segment: segment.base_offset), 1)
+        taken: list[Segment] = []
+        while len(self.items) > kept:
+            self.active.close()
+            self.active.rename_files(DELETED_SUFFIX)
+            taken.append(self.items.pop())
+        if taken:
+            self.folder.sync()
         self.active.truncate(offset)
         return taken
 

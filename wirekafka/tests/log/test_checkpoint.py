@@ -91,3 +91,10 @@ def test_clean_shutdown_is_kafkas_where_everything_is_on_the_disk() -> None:
 )
 def test_clean_shutdown_says_for_which_run_of_the_machine_it_holds(data: bytes, boot_id: str | None) -> None:
     assert read_clean_shutdown(data) == boot_id
+
+
+def test_meta_properties_of_a_newer_format_are_refused_in_plain_words() -> None:
+    data = b"version=2\nnode.id=1\ncluster.id=x\n"
+
+    with pytest.raises(MalformedFileError, match="format version 2, which a newer release has written"):
+        read_meta_properties(data, new_directory_id="d")

@@ -108,8 +108,8 @@ class LogMachine(RuleBasedStateMachine):
         self.log.truncate(offset)
         if offset < self.end_offset:
             starts = [start for start in self.batch_starts if start <= offset]
-            self._end_at(max(starts[-1], self.log.segments.items[0].base_offset))
-            self.start_offset = min(self.start_offset, self.end_offset)
+            # The log start offset stays, even if it is within the batch that was dropped.
+            self._end_at(max(starts[-1], self.log.segments.items[0].base_offset, self.start_offset))
 
     def _end_at(self, offset: int) -> None:
         self.end_offset = offset

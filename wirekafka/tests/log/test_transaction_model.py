@@ -89,7 +89,8 @@ class World:
 
     @property
     def end_offset(self) -> int:
-        return self.batches[-1].last_offset + 1 if self.batches else 0
+        # A truncation keeps the log start offset, even if it is within the batch that is dropped.
+        return max(self.batches[-1].last_offset + 1 if self.batches else 0, self.start_offset)
 
     def step(self) -> None:
         """Does one thing."""
@@ -139,7 +140,6 @@ class World:
         offset = self.random.randint(self.start_offset, self.end_offset)
         self.log.truncate(offset)
         self.batches = [each for each in self.batches if each.last_offset < offset]
-        self.start_offset = min(self.start_offset, self.end_offset)
         self.log.advance_high_watermark(self.log.log_end_offset)
         self.world.pass_delays()
         # A start forgets transactions without records, so that they are not open for ever.
