@@ -1,4 +1,4 @@
-"""A Kafka broker in Python: `open_broker` runs one inside a trio program, the `wirekafka` command in a process of its own."""
+"""A Kafka broker in Python: `open_broker` runs one inside a trio program, `wirekafka serve` in its own process."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["BrokerConfig", "ConfigError", "RunningBroker", "__version__", "open_
 
 
 def __getattr__(name: str) -> Any:
-    """Imports a name when it is first asked for, so that a part can be used without loading the whole broker."""
+    """Imports a name when it is first used, so that parts of the package can be used without the whole broker."""
     if name in ("BrokerConfig", "ConfigError"):
         home = "wirekafka.config"
     elif name in ("RunningBroker", "open_broker"):

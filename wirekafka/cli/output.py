@@ -1,4 +1,4 @@
-"""What becomes of a command whose output cannot be written: one line on stderr and exit code 1, and never a traceback.
+"""A command whose output cannot be written ends with one line on stderr and exit code 1, without a traceback.
 
 Python writes the last part of stdout when the process ends, after every handler of errors. So stdout is flushed before that.
 """
@@ -15,10 +15,10 @@ COULD_NOT_WRITE = 1
 
 
 class SafeOutputGroup(click.Group):
-    """A group of commands that reports a full disk or a closed pipe behind stdout in one line."""
+    """A group of commands that reports in one line that stdout cannot be written."""
 
     def main(self, *args: Any, **extra: Any) -> Any:
-        """Runs the command, and writes what is left of its output."""
+        """Runs the command, and flushes its output."""
         try:
             super().main(*args, **extra)
         except SystemExit:

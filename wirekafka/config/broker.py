@@ -1,8 +1,8 @@
-"""The settings of one broker: where each comes from, and what it is.
+"""The settings of one broker, each with its value and the source of the value.
 
-Theory of operation: a setting has up to four layers, the topmost that sets it holds: what IncrementalAlterConfigs set for this
-broker, what it set for all brokers, what server.properties and the command line say, Kafka's default. The file and the
-command line are read once; the two dynamic layers may change while the broker runs, and readers see it at their next look.
+How it works: a setting has up to four layers. The topmost layer that sets it counts: the value that IncrementalAlterConfigs set
+for this broker, the value that it set for all brokers, the value in server.properties or on the command line, Kafka's default.
+The file and the command line are read once. The two dynamic layers may change while the broker runs.
 
 Source: org.apache.kafka.server.config.DynamicBrokerConfig (layers and their order).
 """
@@ -38,7 +38,7 @@ log = structlog.get_logger(__name__)
 
 
 class ConfigSource(IntEnum):
-    """Where a value comes from, by the numbers of DescribeConfigs.
+    """The source of a value, by the numbers of DescribeConfigs.
 
     Source: DescribeConfigsResponse.ConfigSource.
     """
@@ -67,8 +67,8 @@ class BrokerConfig:
     """The settings of one broker.
 
     Args:
-        overrides: the settings given in server.properties and on the command line, as text; honoured ones only.
-        without_effect: the settings given there that mean nothing to wirekafka, and why.
+        overrides: the honoured settings of server.properties and the command line, as text.
+        without_effect: the settings given there that have no effect in wirekafka, each with the reason.
 
     Raises:
         ConfigError: a value is malformed, or two contradict each other.
@@ -85,7 +85,7 @@ class BrokerConfig:
 
     @classmethod
     def load(cls, path: str | Path | None = None, overrides: Mapping[str, str] | None = None) -> BrokerConfig:
-        """Reads server.properties, lays `overrides` over it, and warns of settings without effect in one line.
+        """Reads server.properties, replaces its settings by `overrides`, and logs settings without effect in one line.
 
         Raises:
             ConfigError: a setting is unknown, malformed, not supported yet, or contradicts another.
@@ -128,7 +128,7 @@ class BrokerConfig:
         return errors, without_effect
 
     def get(self, name: str) -> Value:
-        """The value; None if nothing sets it and it has no default."""
+        """Returns the value; None if nothing sets it and it has no default."""
         return self._values[name]
 
     def integer(self, name: str) -> int:
@@ -169,32 +169,32 @@ class BrokerConfig:
 
     @property
     def rack(self) -> str | None:
-        """The rack that clients are told, None if there is none."""
+        """The rack that consumers are told; None if there is none."""
         return None if self._values["broker.rack"] is None else self.text("broker.rack")
 
     @property
     def log_dirs(self) -> list[str]:
-        """The directories that hold data; the first holds the list of topics as well."""
+        """The directories of the data. The first one also has the list of topics."""
         return self.items("log.dirs") or self.items("log.dir")
 
     @property
     def listeners(self) -> list[Listener]:
-        """The addresses to listen on, those for controllers left out."""
+        """The addresses to listen on, without those for controllers."""
         return self._without_controllers("listeners", self._values)
 
     @property
     def advertised_listeners(self) -> dict[str, Listener]:
-        """The addresses that clients are told, by listener name; a listener may have none."""
+        """The addresses that clients are told, by listener name. A listener may have none."""
         return {listener.name: listener for listener in self._without_controllers("advertised.listeners", self._values)}
 
     @property
     def max_connections_per_ip_overrides(self) -> dict[str, int]:
-        """How many connections an address may hold where that differs from `max.connections.per.ip`."""
+        """The most connections of each address that has a limit of its own, instead of `max.connections.per.ip`."""
         setting = "max.connections.per.ip.overrides"
         return parse_connection_overrides(setting, self.text(setting))
 
     def origins(self, name: str) -> list[Origin]:
-        """Every layer that gives the setting, or one that stands in for it, a value; the one that holds comes first."""
+        """Every layer that sets the setting or one of its fallbacks. The layer that counts comes first."""
         names = (name, *BROKER_SETTINGS[name].fallbacks)
         layers = (
             (self._dynamic, ConfigSource.DYNAMIC_BROKER_CONFIG),
@@ -206,7 +206,7 @@ class BrokerConfig:
         return [origin for origin in found if origin.value is not None]
 
     def check_dynamic(self, for_all: Mapping[str, str], for_this: Mapping[str, str]) -> None:
-        """Whether `set_dynamic` would take these layers.
+        """Raises unless `set_dynamic` would accept these layers.
 
         Raises:
             ConfigError: a setting is malformed, or contradicts another.
@@ -214,7 +214,7 @@ class BrokerConfig:
         self._check(self._resolve(_parse_all(for_all), _parse_all(for_this)))
 
     def set_dynamic(self, for_all: Mapping[str, str], for_this: Mapping[str, str]) -> None:
-        """Replaces both dynamic layers; they hold settings with `is_dynamic` only.
+        """Replaces both dynamic layers, which have settings with `is_dynamic` only.
 
         Raises:
             ConfigError: as `check_dynamic`; nothing has changed then.
@@ -347,7 +347,7 @@ def _check_less(lower: str, upper: str, values: Mapping[str, Value]) -> None:
 
 
 def _refusal_of_pair(lower: str, upper: str, values: Mapping[str, Value], below: str, above: str) -> ConfigError:
-    """Names the setting that somebody has set; if both were, the one that is to be less."""
+    """Returns the error for the setting that was set; if both were set, for the lower one."""
     if values[lower] == BROKER_SETTINGS[lower].default:
         return _refusal(upper, values, f"{above} the value of {lower}, {values[lower]}")
     return _refusal(lower, values, f"{below} the value of {upper}, {values[upper]}")

@@ -1,4 +1,4 @@
-"""Every setting of a broker that wirekafka honours: the one table behind server.properties, DescribeConfigs and the docs.
+"""Every setting of a broker that wirekafka honours. The table parses them, answers DescribeConfigs, and makes the docs.
 
 Rules of this file: names, types, defaults and bounds are those of Apache Kafka 4.3; where a default differs, the
 documentation says so. `is_dynamic` marks what takes effect while the broker runs. A setting stands here only if code reads

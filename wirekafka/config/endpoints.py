@@ -1,6 +1,6 @@
-"""The addresses of a broker: what `listeners`, `advertised.listeners` and the settings around them say.
+"""The addresses of a broker, as `listeners`, `advertised.listeners` and related settings give them.
 
-Rules of this file: listener names are upper case; an empty host means every interface; port 0 is the kernel's choice.
+Rules of this file: listener names are upper case. An empty host means every interface. Port 0 lets the kernel choose.
 
 Source: kafka.utils.CoreUtils.listenerListToEndPoints; kafka.server.KafkaConfig.validateValues.
 """
@@ -83,10 +83,10 @@ def parse_protocols(setting: str, text: str) -> dict[str, str]:
 
 
 def check_protocols(listeners: Iterable[Listener], protocols: dict[str, str]) -> None:
-    """Every listener must speak PLAINTEXT, for nothing else is there yet.
+    """Raises unless every listener has the protocol PLAINTEXT, the only supported one.
 
     Raises:
-        ConfigError: one has another protocol, or none.
+        ConfigError: a listener has another protocol, or none.
     """
     for listener in listeners:
         protocol = protocols.get(listener.name)
@@ -98,10 +98,10 @@ def check_protocols(listeners: Iterable[Listener], protocols: dict[str, str]) ->
 
 
 def check_advertised(advertised: Iterable[Listener], listeners: Iterable[Listener]) -> None:
-    """What is advertised must be listened on, by name, and must be an address that clients can connect to.
+    """Raises unless every advertised address belongs to a listener, and clients can connect to it.
 
     Raises:
-        ConfigError: it is not.
+        ConfigError: an address does not.
     """
     names = [listener.name for listener in listeners]
     for listener in advertised:
@@ -116,7 +116,7 @@ def parse_connection_overrides(setting: str, text: str) -> dict[str, int]:
     """The number of connections for each address of `max.connections.per.ip.overrides`.
 
     Raises:
-        ConfigError: an entry is not ADDRESS:NUMBER; the name of a host is none, for it would be compared with no client.
+        ConfigError: an entry is not ADDRESS:NUMBER. The name of a host is refused, because clients are compared by address.
     """
     overrides: dict[str, int] = {}
     for item in filter(None, (item.strip() for item in text.split(","))):

@@ -1,7 +1,7 @@
-"""The settings that a group may have of its own, and what they are where it has none.
+"""The settings that a group may have of its own, and the broker's settings that it has otherwise.
 
-Rules of this file: a group's setting stands in for one of the broker's, and keeps within bounds that the broker sets. It is
-refused where it does not when it is set; if the bounds are moved later, it is taken to be the nearest of them.
+Rules of this file: a group's setting replaces one of the broker's, and is within bounds that the broker sets. A value out of
+bounds is refused. If the bounds change later, the value is clipped to them.
 
 Source: org.apache.kafka.coordinator.group.GroupConfig, ShareGroupAutoOffsetResetStrategy of Apache Kafka 4.3.
 """
@@ -48,10 +48,10 @@ _RESET = Check("earliest, latest, or by_duration:PnDTnHnMn.nS", _is_reset)
 
 
 class GroupBounds(NamedTuple):
-    """What of the broker's settings belongs to one of a group's.
+    """The broker's settings that belong to a setting of a group.
 
     Attributes:
-        synonym: what holds for groups that do not set it.
+        synonym: the setting that groups have which do not set their own.
         least, most: the settings that bound it.
     """
 
@@ -118,7 +118,7 @@ class GroupConfig:
     """The settings of one group.
 
     Args:
-        overrides: what it sets itself; `check` has judged it.
+        overrides: the group's own settings; `check_group` has accepted them.
     """
 
     __slots__ = ("_broker", "_own")
@@ -148,7 +148,7 @@ class GroupConfig:
 
 
 def check_group(broker: BrokerConfig, overrides: Mapping[str, str]) -> None:
-    """Whether a group could have these settings of its own.
+    """Raises unless a group may have these settings of its own.
 
     Raises:
         ConfigError: one is unknown, malformed or out of bounds, or they contradict each other.

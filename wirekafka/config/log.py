@@ -1,7 +1,6 @@
-"""The settings of one topic's logs, resolved: the topic's own, or the broker's defaults.
+"""The resolved settings of one topic's logs: the topic's own settings, or the broker's defaults.
 
-Rules of this file: a `LogConfig` is immutable, so a log that holds one can compare it by identity; a change of settings makes a
-new one.
+Rules of this file: a `LogConfig` is immutable. A change of settings makes a new one, so a log can compare by identity.
 
 Source: org.apache.kafka.storage.internals.log.LogConfig; KafkaConfig.extractLogConfigMap.
 """
@@ -20,7 +19,7 @@ from wirekafka.config.topic_table import TOPIC_SETTINGS, TOPIC_SYNONYMS
 
 @dataclass(frozen=True, slots=True)
 class LogConfig:
-    """What governs the logs of one topic.
+    """The settings of the logs of one topic.
 
     Attributes:
         retention_ms, retention_bytes: None keeps everything.
@@ -28,7 +27,7 @@ class LogConfig:
         compression_type: `producer`, `uncompressed`, or the name of a codec.
         flush_messages, flush_ms: Kafka's default, the largest long, leaves flushing to the operating system.
         is_compacted: whether the latest record of each key is kept.
-        has_append_time: whether the broker's clock gives the timestamps.
+        has_append_time: whether the broker sets the timestamps of records.
     """
 
     segment_bytes: int
@@ -60,19 +59,19 @@ class LogConfig:
     has_append_time: bool = field(init=False)
 
     def __post_init__(self) -> None:
-        # What each append asks is worked out once; frozen dataclasses have no other way.
+        # Every append needs these, so they are computed once. A frozen dataclass has no other way to set them.
         derive = partial(object.__setattr__, self)
         derive("is_compacted", "compact" in self.cleanup_policy)
         derive("has_append_time", self.message_timestamp_type == "LogAppendTime")
 
     @property
     def is_deleted(self) -> bool:
-        """Whether log files past their retention are dropped."""
+        """Whether segments past their retention are deleted."""
         return "delete" in self.cleanup_policy
 
     @property
     def longest_segment_ms(self) -> int:
-        """How long a segment may be filled: compaction must not wait for it for longer than it may.
+        """The age in ms at which a segment is closed: a segment of a compacted topic may not delay compaction too long.
 
         Source: LogConfig.maxSegmentMs.
         """
@@ -80,7 +79,7 @@ class LogConfig:
 
     @classmethod
     def of(cls, broker_config: BrokerConfig, topic_overrides: Mapping[str, str] | None = None) -> LogConfig:
-        """The settings of a topic with these overrides.
+        """Returns the settings of a topic with these overrides.
 
         Raises:
             ConfigError: an override is unknown, malformed or not supported yet.
@@ -96,10 +95,10 @@ class LogConfig:
         return cls(**named)
 
     def check(self) -> None:
-        """Whether the settings go together: asked before a topic gets them, not when it has them and the broker's change.
+        """Raises unless the settings fit together. Called before a topic gets them, and not when the broker's settings change.
 
         Raises:
-            ConfigError: they do not.
+            ConfigError: two settings contradict each other.
         """
         if self.min_compaction_lag_ms > self.max_compaction_lag_ms:
             accepted = f"at most {self.max_compaction_lag_ms}, the value of max.compaction.lag.ms"
@@ -107,7 +106,7 @@ class LogConfig:
 
 
 def topic_values(broker_config: BrokerConfig, overrides: Mapping[str, str]) -> dict[str, Value]:
-    """Every setting of a topic by Kafka's name, resolved.
+    """Returns every setting of a topic, resolved, by Kafka's name.
 
     Raises:
         ConfigError: an override is unknown, malformed or not supported yet.
@@ -122,7 +121,7 @@ def topic_values(broker_config: BrokerConfig, overrides: Mapping[str, str]) -> d
 
 
 def broker_default(broker_config: BrokerConfig, name: str) -> Value:
-    """What the broker's settings give a topic that does not set `name` itself."""
+    """Returns the value of a setting for topics that do not set it themselves."""
     for synonym in TOPIC_SYNONYMS.get(name, ()):
         value = broker_config.get(synonym.name)
         if value is None:

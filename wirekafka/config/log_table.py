@@ -1,4 +1,4 @@
-"""The broker's settings for its logs: where they are, what a topic has that sets nothing itself, compaction, known producers.
+"""The broker's settings for its logs: directories, defaults of topics, compaction, and producer ids.
 
 Source: ServerLogConfigs, ServerTopicConfigSynonyms, CleanerConfig, TransactionLogConfig, ReplicationConfigs of Apache Kafka 4.3.
 """
