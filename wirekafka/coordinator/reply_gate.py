@@ -154,6 +154,6 @@ def after_commit(
 def complete_with(pending: Pending[Any], response: Any) -> None:
     """Completes a Pending with a response, or with what another Pending is completed with."""
     if isinstance(response, Pending):
-        response.then(pending.complete)
+        response.then(pending.complete, pending.release_connection)
     else:
         pending.complete(response)

@@ -59,6 +59,8 @@ class DelayedProduce:
             wait = each.partition.on_commit(each.end_offset, partial(self._note, number, each.partition))
             if number in self._waiting:
                 self._waiting[number] = each.on_failure, wait
+        # All records are appended, so the next Produce of the connection may be handled before this one is answered.
+        self.pending.release_connection()
 
     def _note(self, number: int, partition: Partition, error: ErrorCode | None) -> None:
         on_failure, _ = self._waiting.pop(number)

@@ -56,7 +56,10 @@ class Caller:
         call = Call(decode(api.request, version, is_flexible, frame), version, "test", self.client, self.now_ms)
         response = api.handler(self.broker, call)
 
-        def through_codec(message: Message) -> Message:
+        def through_codec(message: Message | Exception) -> Message | Exception:
+            if isinstance(message, Exception):
+                # What a handler raises after a wait, of which the dispatcher makes a response.
+                return message
             pieces: list[Any] = []
             api.response_writer(version)(pieces.append, message)
             data = b"".join(piece.read() if hasattr(piece, "read") else piece for piece in pieces)

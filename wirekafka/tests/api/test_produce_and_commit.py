@@ -54,6 +54,7 @@ def test_produce_with_acks_all_is_answered_once_the_high_watermark_passes_its_re
     async def body(caller: Caller) -> None:
         [partition] = replicated(caller)
         first, second = produce(caller), produce(caller)
+        assert not first.holds_connection
         assert fetched(caller) == []
         partition.advance_high_watermark(1)
         assert (first.is_done, second.is_done) == (True, False)
