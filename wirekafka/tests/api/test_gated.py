@@ -175,7 +175,7 @@ REQUESTS: dict[int, tuple[Message, int]] = {
     ),
     92: (DeleteShareGroupOffsetsRequest(group_id="s", topics=[DeleteShareGroupOffsetsRequestTopic(topic_name=TOPIC)]), 0),
 }
-"""A request of each gated API, with its version. The tests below send ShareFetch and ShareAcknowledge by themselves."""
+"""A request of each gated API, with its version. ShareFetch and ShareAcknowledge are sent in test_share_acknowledge."""
 
 OF_TRANSACTIONS = {22, 24, 25, 26, 28, 65}
 

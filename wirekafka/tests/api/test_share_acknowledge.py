@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from wirekafka.errors import ErrorCode, KafkaError
-from wirekafka.tests.api.data_plane import Caller
+from wirekafka.tests.api.data_plane import Caller, wait_for
 from wirekafka.tests.api.sharing import ACCEPT, RELEASE, RENEW, Member, Said, acquired, append, errors, run
 
 
@@ -135,5 +135,25 @@ def test_record_that_was_delivered_as_often_as_it_may_be_is_given_up(tmp_path: P
             assert acquired(await member.fetch(0)) == {0: [(0, 0, count)]}
             assert errors(member.acknowledge((0, 0, 0, [RELEASE]))) == {0: 0}
         assert acquired(await member.fetch()) == {}
+
+    run(body, tmp_path)
+
+
+def test_acknowledgement_is_answered_once_it_is_committed(tmp_path: Path) -> None:
+    async def body(caller: Caller) -> None:
+        append(caller, b"a", b"b")
+        member = Member(caller)
+        await member.fetch(0)
+        topic = caller.broker.topics.find("__share_group_state")
+        assert topic is not None
+        for partition in topic.partitions:
+            partition.set_replicas((partition.leader, 99), (partition.leader, 99))
+        by_acknowledge = member.acknowledge((0, 0, 0, [ACCEPT]))
+        by_fetch = member.ask(member.fetch_request(0, said=((0, 1, 1, [ACCEPT]),)), 2)
+        assert (by_acknowledge.is_done, by_fetch.is_done) == (False, False)
+        for partition in topic.partitions:
+            partition.advance_high_watermark(partition.log.log_end_offset)
+        assert errors(await wait_for(by_acknowledge)) == {0: 0}
+        assert by_fetch.is_done
 
     run(body, tmp_path)
