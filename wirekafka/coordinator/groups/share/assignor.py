@@ -50,30 +50,39 @@ def assign_simply(members: Sequence[SharingMember], assignable: Partitions) -> d
     """
     if not members:
         return {}
-    dealt: dict[str, dict[bytes, set[int]]] = {member.member_id: {} for member in members}
+    targets: list[Partitions] = [{} for _ in members]
     topic_ids = members[0].topic_ids
     if all(member.topic_ids is topic_ids or member.topic_ids == topic_ids for member in members):
-        _deal(members, topic_ids, assignable, dealt)
+        _deal(range(len(members)), members, topic_ids, assignable, targets)
     else:
-        subscribers: defaultdict[bytes, list[SharingMember]] = defaultdict(list)
-        for member in members:
+        subscribers: defaultdict[bytes, list[int]] = defaultdict(list)
+        for number, member in enumerate(members):
             for topic_id in member.topic_ids:
-                subscribers[topic_id].append(member)
+                subscribers[topic_id].append(number)
         for topic_id in sorted(subscribers):
-            _deal(subscribers[topic_id], frozenset((topic_id,)), assignable, dealt)
-    return {
-        member_id: {topic_id: frozenset(by_topic[topic_id]) for topic_id in sorted(by_topic)}
-        for member_id, by_topic in dealt.items()
-    }
+            numbers, indexes = subscribers[topic_id], assignable.get(topic_id, frozenset())
+            if len(indexes) == 1:
+                # All subscribers share the one partition.
+                for number in numbers:
+                    targets[number][topic_id] = indexes
+            else:
+                _deal(numbers, [members[number] for number in numbers], frozenset((topic_id,)), assignable, targets)
+    return {member.member_id: target for member, target in zip(members, targets, strict=True)}
 
 
 def _deal(
+    numbers: Sequence[int],
     members: Sequence[SharingMember],
     topic_ids: frozenset[bytes],
     assignable: Partitions,
-    dealt: Mapping[str, dict[bytes, set[int]]],
+    targets: Sequence[Partitions],
 ) -> None:
-    """Deals the partitions of the topics out to the members, all of which subscribe to these topics."""
+    """Deals the partitions of the topics out to the members, all of which subscribe to these topics.
+
+    Args:
+        numbers: the place of each member's target in `targets`.
+        targets: the new targets, which get these topics.
+    """
     owners: dict[_Partition, dict[int, None]] = {
         (topic_id, index): {} for topic_id in sorted(topic_ids) for index in sorted(assignable.get(topic_id, ()))
     }
@@ -102,9 +111,13 @@ def _deal(
                 del unfilled[place]
             else:
                 place += 1
+    dealt: list[dict[bytes, list[int]]] = [{} for _ in members]
     for (topic_id, index), sharers in owners.items():
         for number in sharers or (counts.index(min(counts)),):
-            dealt[members[number].member_id].setdefault(topic_id, set()).add(index)
+            dealt[number].setdefault(topic_id, []).append(index)
+    for number, by_topic in zip(numbers, dealt, strict=True):
+        for topic_id, indexes in by_topic.items():
+            targets[number][topic_id] = frozenset(indexes)
 
 
 def _keep(
