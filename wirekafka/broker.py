@@ -1,8 +1,7 @@
 """The broker: every part of it, built in order and closed in reverse.
 
-Theory of operation: the coordinators are made, and their code is imported, when somebody first asks for them, or at once if
-the data directories hold something of theirs. A broker that only stores records starts in two thirds of the time, and is
-smaller.
+Theory of operation: a coordinator is made, and its code imported, when a request first needs it, or at the start if the data
+directories hold its state. A broker that only stores records starts in two thirds of the time and takes less memory.
 
 Rules of this file: a part is given what it needs and finds nothing for itself; handlers reach the parts as attributes of the
 broker; the broker knows no protocol and no socket.
@@ -214,13 +213,13 @@ class Broker:
             partition.check_leader_epoch(leader_epoch)
 
     def start(self, nursery: trio.Nursery) -> None:
-        """Starts the work that nobody asks for: timers, retention, checkpoints, compaction."""
+        """Starts the background work: timers, retention, checkpoints, compaction."""
         nursery.start_soon(self.clock.run)
         self.workers.start(nursery)
         self.logs.start(nursery)
 
     async def close(self) -> None:
-        """Closes everything, once nobody asks for anything any more.
+        """Closes everything; no connection may use the broker any more.
 
         Durability: all logs are on disk, and marked as closed cleanly.
         """

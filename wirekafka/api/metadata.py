@@ -1,4 +1,4 @@
-"""Metadata: tells a client who the brokers are and where the partitions of its topics live.
+"""Metadata: tells a client the brokers and the leaders of the partitions of its topics.
 
 Behaviour:
     Null topics ask for all of them, an empty list for none; version 0 has no null, and its empty list asks for all.
@@ -16,7 +16,9 @@ Versions:
 Differs from Apache Kafka:
     A topic that was just created is answered as such, and not with UNKNOWN_TOPIC_OR_PARTITION until the client asks again.
     A partition is offline, with no leader, if its directory has failed or its log is damaged; one whose disk is full keeps its
-    leader. Its leader epoch stays as it is, for nobody else takes over.
+    leader. Its leader epoch stays as it is, for no other broker takes over.
+    A request creates topics only up to 10,000 metadata records; its other unknown topics get UNKNOWN_TOPIC_OR_PARTITION, and are
+    created by the client's next request. A topic that another request is creating gets LEADER_NOT_AVAILABLE.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ class Client:
         listener: the name of the listener that it reached.
         local_host, local_port: the address on which it reached the broker.
         software_name, software_version: what it called itself in ApiVersions, once it did.
-        principal: who it is, `User:ANONYMOUS` where nobody asks.
+        principal: the authenticated principal; `User:ANONYMOUS` without authentication.
         on_close: what is to be done when the connection ends, by what it is for; None while there is nothing.
         shortcuts: the connection's shortcuts; the dispatcher fills and reads them.
     """

@@ -2,8 +2,8 @@
 
 Theory of operation: a level is supported once everything that it promises is served, and one level of each feature is finalized:
 it holds now. Clients decide by it how they go about transactions and groups (KIP-584, KIP-890, KIP-848, KIP-932), and so does
-whoever asks `level`. A feature that nobody has changed is at the newest level that is supported, a changed one where it was
-left. This broker is the whole cluster, so it is asked nobody else.
+the callers of `level`. A feature that was never changed is at the newest level that is supported, a changed one where it was
+left. This broker is the whole cluster, so no other broker is asked.
 
 Rules of this file:
     A change is on disk before `update` returns, and before anybody is told of it.

@@ -1,7 +1,7 @@
 """Producer ids: each given once, also across restarts and crashes.
 
 Theory of operation: ids are taken from a block of a thousand. A block is noted on disk before its first id is given, and a
-broker that starts begins a new one, so what is lost by a crash is ids that nobody has. The file's content is what Apache
+broker that starts begins a new one, so a crash loses only ids that no producer has. The file's content is what Apache
 Kafka kept in ZooKeeper's /latest_producer_id_block.
 
 Source: org.apache.kafka.coordinator.transaction.ProducerIdManager, org.apache.kafka.server.common.ProducerIdsBlock; KIP-98.
@@ -31,7 +31,7 @@ class ProducerIds:
     Args:
         path: the file that holds the last block.
         storage: where the file is.
-        node_id: who takes the blocks; noted in the file.
+        node_id: the id of the broker that takes the blocks; noted in the file.
         greatest_known: the greatest id that the logs remember, -1 if none; asked only where there is no file, which is so
             for logs that come from another broker.
     """
@@ -45,7 +45,7 @@ class ProducerIds:
         self._block_end = -1
 
     def take(self) -> int:
-        """A producer id that nobody has.
+        """Returns a producer id that no producer has.
 
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR, if a new block cannot be noted.

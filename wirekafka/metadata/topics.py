@@ -126,7 +126,7 @@ class Topics:
         return topics
 
     def close(self) -> None:
-        """Tells everyone who waits on a partition that it is closed, and lets go of the journal."""
+        """Closes all partitions, which ends the requests that wait on them, and the journal."""
         for topic in self:
             for partition in topic.partitions:
                 partition.close()

@@ -1,18 +1,19 @@
-"""Fetch sessions: what a consumer fetches, remembered, so that it names only what has changed (KIP-227).
+"""Fetch sessions: the partitions that a consumer fetches, remembered, so that a request names only what has changed (KIP-227).
 
-Theory of operation: a session watches its partitions itself. One that has new records, a new request, or an error is dirty;
-a fetch reads the dirty ones and nothing else, so that a consumer of 500 partitions pays for those that have something. A
-partition leaves the dirty set when a read at its offset finds nothing and there is nothing new to tell; one that gave
-records moves to the end of the set, so that a byte limit starves nobody. A dirty partition is watched only while a fetch of
-the session waits, so that the session of a consumer that died costs its partitions one call each, and appends no more.
+Theory of operation: a session watches its partitions. A partition with new records, a new request or an error is dirty. A fetch
+reads the dirty partitions only, so a consumer of 500 partitions pays for those that have something. A partition leaves the dirty
+set when a read at its fetch offset finds nothing and there is nothing new to tell. A partition that gave records moves to the end
+of the set, so a byte limit does not starve the others. A dirty partition is watched only while a fetch of the session waits, so
+the session of a consumer that has died costs each of its partitions one call and no more.
 
 Rules of this file:
     Invariant: a partition that is not dirty has nothing to read at its fetch offset, its client knows its high watermark, and
     it is watched.
     Invariant: while a fetch of the session waits, every partition that was found is watched.
+    Memory: `HeldPartitions` bounds the partitions of all sessions and of all waiting fetches together.
 
-Differs from Apache Kafka: all partitions of a session are read on each of its fetches there, so that a log start offset that
-retention moved is told at once; here with the next news of that partition. Privileged sessions are for followers, which
+Differs from Apache Kafka: Kafka reads all partitions of a session on each of its fetches, and so tells a log start offset that
+retention moved at once; this broker tells it with the next change of that partition. Privileged sessions are for followers, which
 this broker does not have.
 
 Source: kafka.server.FetchSession (FetchSessionCacheShard, CachedPartition), KIP-227.
@@ -139,17 +140,17 @@ class SessionPartition:
         return partition
 
     def watch(self) -> None:
-        """Wants to know of the next append."""
+        """Watches the partition for its next append."""
         if self.partition is not None:
             self.partition.watchers[self] = None
 
     def detach(self) -> None:
-        """Wants to know of nothing any more."""
+        """Stops watching the partition."""
         if self.partition is not None:
             self.partition.watchers.pop(self, None)
 
     def on_committed(self, partition: Partition, size_bytes: int, stable_bytes: int) -> None:
-        """There is something new to read or to tell."""
+        """Marks the partition dirty, and counts the bytes for the fetch that waits."""
         session = self.session
         session.dirty[self] = None
         waiting = session.waiting
@@ -159,7 +160,7 @@ class SessionPartition:
             waiting.count(partition, size_bytes, stable_bytes, self.asked.partition_max_bytes)
 
     def on_gone(self, partition: Partition) -> None:
-        """The topic must be looked up again, and who waits is told."""
+        """Looks the topic up again with the next fetch, and ends the fetch that waits."""
         session = self.session
         session.dirty[self] = None
         if session.waiting is not None:
@@ -235,7 +236,7 @@ class FetchSession:
         return entry
 
     def forget(self, topic: str, topic_id: bytes, indexes: list[int]) -> None:
-        """The consumer is not interested in these any more."""
+        """Removes partitions that the consumer no longer fetches."""
         name: str | bytes = topic_id if self.uses_topic_ids else topic
         for index in indexes:
             entry = self.partitions.pop((name, index), None)
@@ -261,7 +262,7 @@ class FetchSession:
             self.waiting.finish()
 
     def close(self) -> None:
-        """Lets go of its partitions; who waits is answered."""
+        """Answers the fetch that waits, and stops watching the partitions."""
         if self.waiting is not None:
             self.waiting.finish()
         for entry in self.partitions.values():
@@ -312,7 +313,7 @@ class FetchSessions:
         return session
 
     def touch(self, session: FetchSession, now_ms: int) -> None:
-        """The session is in use."""
+        """Notes that the session is in use."""
         session.last_used_ms = now_ms
         self._sessions[session.session_id] = self._sessions.pop(session.session_id)
 

@@ -26,8 +26,10 @@ Versions:
     18: `high_watermark` of a replica (KIP-1166).
 
 Differs from Apache Kafka:
-    There are no replicas: whoever fetches with a replica id gets NOT_LEADER_OR_FOLLOWER, and `rack_id` has no effect.
-    A session is told of a log start offset that retention moved with the next news of that partition, not at once.
+    This broker has no followers. A fetch with a replica id gets NOT_LEADER_OR_FOLLOWER, and `rack_id` has no effect.
+    A session learns of a log start offset that retention moved when something else of that partition changes, not at once.
+    All sessions and waiting fetches together name at most 262,144 partitions. A session that would exceed this is not opened,
+    or is closed with FETCH_SESSION_ID_NOT_FOUND, and a fetch that would exceed it does not wait.
     Versions 0 to 3, which Kafka 4 has dropped, are served.
 """
 
@@ -227,7 +229,7 @@ def _size(records: Any) -> int:
 
 
 def _refuse_replica(request: FetchRequest) -> FetchResponse:
-    """No other broker replicates from this one: whoever says that it is a replica is answered as an unknown one."""
+    """Refuses a fetch of a follower: no other broker replicates from this one."""
     responses = [
         FetchableTopicResponse(
             topic=topic.topic,
