@@ -39,6 +39,7 @@ from wirekafka.faults import isolate
 from wirekafka.log.storage import FileRegion
 from wirekafka.server.connection import LEAST_BUFFER_BYTES, Connection, FrameHandler, ReceiveBuffers
 from wirekafka.server.idle import Idle
+from wirekafka.server.loop_lag import LoopLag
 
 log = structlog.get_logger(__name__)
 
@@ -177,14 +178,22 @@ class EpollDriver:
     Args:
         max_idle_ms: a connection that is quiet for longer is closed, a quarter of it later at most; None for never.
         on_close: called for each client whose connection is closed.
+        lag: measures the loop; told of the driver's own waits.
     """
 
-    def __init__(self, dispatcher: FrameHandler, *, max_idle_ms: int | None, on_close: Callable[[Client], object]) -> None:
+    def __init__(
+        self,
+        dispatcher: FrameHandler,
+        *,
+        max_idle_ms: int | None,
+        on_close: Callable[[Client], object],
+        lag: LoopLag | None = None,
+    ) -> None:
         self._dispatcher = dispatcher
         self._buffers = ReceiveBuffers()
         self._on_close = on_close
         self._epoll = select.epoll()
-        self._idle = Idle(self._epoll)
+        self._idle = Idle(self._epoll, lag)
         self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._epoll.register(self._wake_fd, select.EPOLLIN)
         self._links: dict[int, _Link] = {}
@@ -301,7 +310,7 @@ class EpollDriver:
 
     def _serve_from(self, queue: deque[_Link], end: float) -> None:
         """Serves connections of a queue, one at least, until `end`."""
-        clock, step = time.perf_counter, self._is_finished
+        clock, step = time.perf_counter, self._advance
         for _ in range(min(len(queue), CONNECTIONS_PER_TURN)):
             link = queue.popleft()
             link.is_queued = False
@@ -318,7 +327,7 @@ class EpollDriver:
     def _answer(self, end: float) -> None:
         """Sends what the connections have to say whose frames were handled; after `end`, the rest waits for the next turn."""
         handled, self._handled = self._handled, []
-        step = self._is_finished_for_now
+        step = self._send_answers
         for count, link in enumerate(handled, 1):
             self._serve(link, step)
             if not count % ANSWERS_PER_LOOK and time.perf_counter() > end:
@@ -326,10 +335,10 @@ class EpollDriver:
                     self._queue(waiting)
                 break
 
-    def _serve(self, link: _Link, is_finished: Callable[[_Link], bool]) -> None:
-        """One of the two steps of a connection's share of a turn."""
+    def _serve(self, link: _Link, step: Callable[[_Link], bool]) -> None:
+        """Takes one of the two steps of a connection's share of a turn; the connection is closed if the step says so."""
         try:
-            if is_finished(link):
+            if step(link):
                 self._close(link)
         except OSError as error:  # reset by the peer, or a file that cannot be read
             log.debug("Connection lost", client=link.connection.client.host, error=str(error))
@@ -338,8 +347,8 @@ class EpollDriver:
             log.exception("A connection failed", client=link.connection.client.host)
             self._close(link)
 
-    def _is_finished(self, link: _Link) -> bool:
-        """Sends what is left over, receives and handles; whether the connection is to be closed."""
+    def _advance(self, link: _Link) -> bool:
+        """Sends the rest of the output, receives and handles frames; True if the connection has ended."""
         connection = link.connection
         if connection.output and not self._send(link):
             return link.is_hung_up and connection.is_waiting
@@ -370,8 +379,8 @@ class EpollDriver:
         self._handled.append(link)
         return False
 
-    def _is_finished_for_now(self, link: _Link) -> bool:
-        """Sends what handling has made, and comes back for what is left; whether the connection is to be closed."""
+    def _send_answers(self, link: _Link) -> bool:
+        """Sends the responses that handling has made, and queues the connection if it has more to do; True if it has ended."""
         connection = link.connection
         if connection.output and not self._send(link):
             return link.is_hung_up and connection.is_waiting

@@ -22,6 +22,8 @@ from typing import Any
 
 import trio
 
+from wirekafka.server.loop_lag import LoopLag
+
 _MOST_SECONDS = 3600.0
 
 
@@ -60,12 +62,14 @@ class Idle:
 
     Args:
         epoll: only one task waits for it, in which `begin` and `end` are called.
+        lag: told when a wait outside of trio's loop begins and ends.
     """
 
-    __slots__ = ("_epoll", "_loop", "_poll", "_runnable")
+    __slots__ = ("_epoll", "_lag", "_loop", "_poll", "_runnable")
 
-    def __init__(self, epoll: select.epoll) -> None:
+    def __init__(self, epoll: select.epoll, lag: LoopLag | None = None) -> None:
         self._epoll = epoll
+        self._lag = lag
         self._loop: Any = None
         self._poll = select.poll()
         self._runnable = Runnable()
@@ -88,16 +92,20 @@ class Idle:
 
     async def sleep(self) -> None:
         """Returns once there are events, and perhaps before; other tasks that can run have run by then."""
-        if self._loop is None or not self._has_waited():
+        if self._loop is None or not self._wait_here():
             await trio.lowlevel.wait_readable(self._epoll.fileno())
 
-    def _has_waited(self) -> bool:
-        """Waits while nobody else has anything to do; False if somebody may have."""
+    def _wait_here(self) -> bool:
+        """Waits outside of trio's loop while no other task has anything to do; False if a task may have."""
         loop = self._loop
         if self._runnable.tasks or loop.waiting_for_idle:
             return False
         seconds = loop.deadlines.next_deadline() - loop.clock.current_time()
         if seconds <= 0:
             return False
+        if self._lag is not None:
+            self._lag.end()
         ready = self._poll.poll(ceil(min(seconds, _MOST_SECONDS) * 1000) if seconds < inf else None)
+        if self._lag is not None:
+            self._lag.begin()
         return len(ready) == 1 and ready[0][0] == self._epoll.fileno()

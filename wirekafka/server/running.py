@@ -21,6 +21,7 @@ from wirekafka.server.dispatch import Dispatcher
 from wirekafka.server.drivers import EpollDriver
 from wirekafka.server.listener import Address, BoundListener, ConnectionQuotas
 from wirekafka.server.logging import is_logged
+from wirekafka.server.loop_lag import LoopLag
 
 log = structlog.get_logger(__name__)
 
@@ -38,10 +39,12 @@ class RunningBroker:
     Attributes:
         broker: its parts.
         addresses: where it listens, in the order of `listeners`; ports are real ones.
+        lag: how long its loop was held.
     """
 
     broker: Broker
     addresses: list[Address]
+    lag: LoopLag
 
 
 @asynccontextmanager
@@ -76,7 +79,7 @@ async def open_broker(
             async with trio.open_nursery() as background:
                 broker.start(background)
                 background.start_soon(_stop_without_directories, broker, background.cancel_scope)
-                async with _serving(broker, listeners):
+                async with _serving(broker, listeners) as lag:
                     log.info(
                         "Started",
                         version=__version__,
@@ -85,7 +88,7 @@ async def open_broker(
                         listeners=[str(address) for address in addresses],
                         log_dirs=config.log_dirs,
                     )
-                    yield RunningBroker(broker, addresses)
+                    yield RunningBroker(broker, addresses, lag)
                 background.cancel_scope.cancel()
         if broker.logs.all_failed.is_set():
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "all data directories have failed")
@@ -126,19 +129,24 @@ def _bound(config: BrokerConfig, published: Address | None) -> Iterator[list[Bou
 
 
 @asynccontextmanager
-async def _serving(broker: Broker, listeners: list[BoundListener]) -> AsyncIterator[None]:
-    """Lets clients in; at the end their connections are closed."""
+async def _serving(broker: Broker, listeners: list[BoundListener]) -> AsyncIterator[LoopLag]:
+    """Accepts connections, and measures the loop meanwhile; at the end the connections are closed."""
+    lag = LoopLag()
     config = broker.config
     quotas = ConnectionQuotas(config)
     max_idle_ms = config.integer("connections.max.idle.ms")
     dispatcher = Dispatcher(broker, logs_requests=is_logged("debug"))
-    driver = EpollDriver(dispatcher, max_idle_ms=max_idle_ms if max_idle_ms >= 0 else None, on_close=quotas.leave)
+    driver = EpollDriver(dispatcher, max_idle_ms=max_idle_ms if max_idle_ms >= 0 else None, on_close=quotas.leave, lag=lag)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(driver.run)
         for listener in listeners:
             listener.listen(config.integer("socket.listen.backlog.size"))
             nursery.start_soon(listener.accept, driver, quotas)
-        yield
+        trio.lowlevel.add_instrument(lag)
+        try:
+            yield lag
+        finally:
+            trio.lowlevel.remove_instrument(lag)
         nursery.cancel_scope.cancel()
 
 

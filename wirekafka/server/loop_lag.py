@@ -1,0 +1,63 @@
+"""How long the loop is held: the time in which no other task, timer or client was served.
+
+Theory of operation: a pass of trio's loop begins when its wait for descriptors and deadlines ends, runs each task that can run,
+and ends when the loop waits again. What becomes ready in a pass waits until the pass is over, so the length of passes is the lag.
+The driver sleeps in a wait of its own (`idle.py`); the pass ends there as well. It costs two looks at the clock for each pass.
+
+Rules of this file: a pass that is longer than `STALL_SECONDS` is logged, for all clients waited meanwhile.
+"""
+
+from __future__ import annotations
+
+import time
+from bisect import bisect_left
+from collections.abc import Callable
+
+import structlog
+import trio
+
+log = structlog.get_logger(__name__)
+
+BOUNDS_MS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000)
+"""Passes are counted by their length, up to and with each bound; those that are longer than all come last."""
+
+STALL_SECONDS = 0.5
+
+
+class LoopLag(trio.abc.Instrument):
+    """Measures the passes of the loop that it is an instrument of.
+
+    Attributes:
+        longest_seconds: the longest pass so far; a reader may set it to 0 to measure anew.
+        counts: how many passes there were up to each of `BOUNDS_MS`, and beyond.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+        self.longest_seconds = 0.0
+        self.counts = [0] * (len(BOUNDS_MS) + 1)
+        self._clock = clock
+        self._begun: float | None = None
+
+    def begin(self) -> None:
+        """A pass begins."""
+        self._begun = self._clock()
+
+    def end(self) -> None:
+        """A pass ends, if one has begun."""
+        if self._begun is None:
+            return
+        seconds = self._clock() - self._begun
+        self._begun = None
+        self.counts[bisect_left(BOUNDS_MS, seconds * 1000)] += 1
+        if seconds > self.longest_seconds:
+            self.longest_seconds = seconds
+        if seconds > STALL_SECONDS:
+            log.warning("The broker stood still: one piece of work held its loop, or the machine did", seconds=round(seconds, 3))
+
+    def after_io_wait(self, timeout: float) -> None:
+        """Called by trio."""
+        self.begin()
+
+    def before_io_wait(self, timeout: float) -> None:
+        """Called by trio."""
+        self.end()
