@@ -190,7 +190,7 @@ def _refusal(
             raise KafkaError(ErrorCode.INVALID_REQUEST)
         broker.topics.find_partition(topic_id, index)
     except KafkaError as error:
-        return error
+        return KafkaError(error.code)  # Kafka gives no message here
     return None
 
 

@@ -226,7 +226,7 @@ def _sorted_out(
             partition = broker.topics.find_partition(topic_id, index)
             call.authorize(Operation.READ, Resource.topic(partition.topic))
         except KafkaError as error:
-            unknown[topic_id, index] = Fetched(error)
+            unknown[topic_id, index] = Fetched(KafkaError(error.code))  # Kafka gives no message here
         else:
             known.append((topic_id, index))
     return unknown, known
