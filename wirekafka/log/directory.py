@@ -281,10 +281,10 @@ class DataDirectory:
 
 
 def check_paths_differ(paths: Iterable[str]) -> None:
-    """Whether no two lead to one directory: its second lock would only be told that somebody has it.
+    """Raises unless all paths lead to different directories: the error of a second lock would not name the setting.
 
     Raises:
-        ConfigError: two do.
+        ConfigError: two of them lead to the same directory.
     """
     found: dict[str, str] = {}
     for path in paths:

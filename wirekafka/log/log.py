@@ -29,13 +29,13 @@ from wirekafka.log.positions import BadBatchError
 from wirekafka.log.producer import BatchMemory
 from wirekafka.log.producer_snapshot import CorruptSnapshotError
 from wirekafka.log.producer_state import Ending
+from wirekafka.log.readable_log import ReadableLog
 from wirekafka.log.recovery import Loaded, replay
 from wirekafka.log.retention import BEFORE_START, count_before_start, count_expired
 from wirekafka.log.segment import Segment
 from wirekafka.log.segment_files import SNAPSHOT_SUFFIX, file_name
 from wirekafka.log.segments import Segments
 from wirekafka.log.storage import Folder
-from wirekafka.log.stored import StoredLog
 from wirekafka.log.transaction_index import AbortedTransaction
 from wirekafka.log.validation import Batch, Origin, assign_offsets, validate_batch
 from wirekafka.names import NO_PRODUCER_ID, TopicPartition
@@ -48,8 +48,8 @@ _NEVER_MS = 1 << 62
 """Greater values of `flush.ms` mean never; Kafka's default is the largest long."""
 
 
-class Log(StoredLog):
-    """One partition's log; its attributes are `StoredLog`'s."""
+class Log(ReadableLog):
+    """One partition's log; its attributes are `ReadableLog`'s."""
 
     __slots__ = ()
 

@@ -1,7 +1,7 @@
-"""What a log holds, how it is read, and what becomes of it when its disk fails.
+"""One partition's log, as far as it is read: its offsets, its segments, and whether its disk works.
 
-Theory of operation: a read answers with a region of a file, which the connection hands to sendfile. Who reads committed
-transactions only reads up to the last stable offset, and is told which transactions were aborted in what it gets.
+Theory of operation: a read returns a region of a file, which the connection passes to sendfile. A read_committed consumer reads
+up to the last stable offset, and gets the list of the aborted transactions in the region.
 
 Rules of this file:
     Invariant: log_start_offset <= last_stable_offset <= high_watermark <= log_end_offset.
@@ -34,7 +34,7 @@ from wirekafka.names import NO_PRODUCER_ID, TopicPartition
 log = structlog.get_logger(__name__)
 
 
-class StoredLog:
+class ReadableLog:
     """One partition's log, as far as it is read.
 
     Attributes:
