@@ -264,6 +264,7 @@ def test_request_without_answer_produces_no_output() -> None:
     wire = Wire()
     wire.dispatcher.answer = lambda payload: None
     wire.arrive(frame(b"acks of zero"))
+    assert wire.dispatcher.frames == [b"acks of zero"]
     assert wire.sent() == b""
 
 
