@@ -1,15 +1,20 @@
 from __future__ import annotations
 
+from typing import cast
+
 import pytest
+import trio
 from structlog.testing import capture_logs
 
 from wirekafka.config import BrokerConfig
 from wirekafka.coordinator.effects import WritingProducer
-from wirekafka.coordinator.groups.requests import CommitRequest, LeavingMember, PartitionCommit
+from wirekafka.coordinator.groups.requests import CommitRequest, LeavingMember, PartitionCommit, SyncRequest, SyncResult
 from wirekafka.coordinator.groups.settings import GroupSettings
 from wirekafka.coordinator.hashing import java_string_hash
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.names import GROUP_METADATA_TOPIC
+from wirekafka.pending import Pending
+from wirekafka.replication.partition import Partition
 from wirekafka.tests.coordinator.stage import Stage, run, wait_for
 from wirekafka.wire.compression import Compression
 
@@ -256,3 +261,94 @@ def test_settings_are_the_brokers() -> None:
     }
     config = BrokerConfig({name: str(value) for name, value in settings.items()})
     assert GroupSettings.of(config) == GroupSettings(1, 2, 3, 4, 5, 360_000)
+
+
+def test_group_whose_tombstones_do_not_fit_into_one_batch_is_deleted() -> None:
+    async def play(stage: Stage) -> None:
+        group = "g" * 30_000
+        for start in range(0, 50, 10):
+            commits = [PartitionCommit("t", index, 5) for index in range(start, start + 10)]
+            stage.runtime.commit_offsets(CommitRequest(group, commits))
+        stage.runtime.delete_group(group)
+        assert stage.restarted().runtime.list_groups() == []
+
+    run(play)
+
+
+def test_offsets_of_a_group_with_a_long_name_expire_and_so_do_those_of_others() -> None:
+    async def play(stage: Stage) -> None:
+        groups = ["g" * 30_000, *(f"g{number}" for number in range(20))]
+        for group in groups:
+            for start in range(0, 50, 10):
+                commits = [PartitionCommit("t", index, 5) for index in range(start, start + 10)]
+                stage.runtime.commit_offsets(CommitRequest(group, commits))
+        await trio.sleep(2000)
+        assert stage.runtime.list_groups() == []
+
+    run(play, **{"offsets.retention.minutes": "1", "offsets.topic.num.partitions": "1"})
+
+
+def test_offsets_of_a_deleted_topic_that_could_not_be_forgotten_are_forgotten_later() -> None:
+    async def play(stage: Stage) -> None:
+        stage.commit(5)
+        stage.commit(5, "other")
+        stage.topics.error = ErrorCode.KAFKA_STORAGE_ERROR
+        stage.topics.delete("t")
+        stage.topics.error = None
+        stage.commit(6, "other")
+        assert stage.offsets() == {"t": {0: 5}}
+        await trio.sleep(601)
+        assert stage.offsets() == {}
+        assert stage.offsets("other") == {"t": {0: 6}}, "it was committed for a new topic of that name"
+
+    run(play)
+
+
+def test_offsets_whose_partition_was_offline_at_the_start_are_not_available() -> None:
+    async def play(stage: Stage) -> None:
+        stage.commit(5)
+        assert stage.topics.topic is not None
+        stage.topics.topic.partitions[stage.runtime.partition_of("g")].log.offline_reason = "a test"
+        again = stage.restarted()
+        for ask in (again.runtime.fetch_offsets, again.runtime.delete_group, again.runtime.describe):
+            with pytest.raises(KafkaError, match="COORDINATOR_NOT_AVAILABLE"):
+                ask("g")
+
+    run(play)
+
+
+def partition_of(stage: Stage) -> Partition:
+    """The partition that holds the group `g`."""
+    assert stage.topics.topic is not None
+    return cast(Partition, stage.topics.topic.partitions[stage.runtime.partition_of("g")])
+
+
+async def sync_in_replicated_partition(stage: Stage) -> Pending[SyncResult]:
+    """The SyncGroup of the only member of a group, whose partition has a follower in sync."""
+    joined = await wait_for(stage.join())
+    partition = partition_of(stage)
+    partition.set_replicas((partition.leader, 99), (partition.leader, 99))
+    return stage.runtime.sync(SyncRequest("g", joined.member_id, joined.generation_id))
+
+
+def test_reply_to_a_member_waits_for_the_commit_of_its_group() -> None:
+    async def play(stage: Stage) -> None:
+        stage.commit(1)
+        syncing = await sync_in_replicated_partition(stage)
+        assert not syncing.is_done
+        partition = partition_of(stage)
+        partition.advance_high_watermark(partition.log.log_end_offset)
+        assert (await wait_for(syncing)).error is ErrorCode.NONE
+
+    run(play)
+
+
+def test_reply_to_a_member_of_a_group_that_is_lost_before_the_commit_says_so() -> None:
+    async def play(stage: Stage) -> None:
+        stage.commit(1)
+        syncing = await sync_in_replicated_partition(stage)
+        partition_of(stage).close()
+        assert (await wait_for(syncing)).error is ErrorCode.NOT_COORDINATOR
+        assert not stage.runtime._timers
+
+    run(play)

@@ -12,11 +12,13 @@ import trio
 from structlog.testing import capture_logs
 
 from wirekafka.broker import Broker
-from wirekafka.coordinator.transactions.requests import InitRequest
+from wirekafka.coordinator.transactions.endings import MARKERS_AT_ONCE
+from wirekafka.coordinator.transactions.requests import InitRequest, ProducerIdentity
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.names import TRANSACTION_STATE_TOPIC, TopicPartition
 from wirekafka.replication.partition import Partition
 from wirekafka.tests.coordinator.transactions.test_runtime import run, state_of
+from wirekafka.wire.batch import Record, build_batch
 
 STUCK = "A transaction is decided, but cannot be ended yet; it is tried again"
 
@@ -173,6 +175,154 @@ def test_many_ids_of_a_partition_expire_in_several_batches(tmp_path: Path, monke
         topic = broker.topics.find(TRANSACTION_STATE_TOPIC)
         assert topic is not None
         assert len(list(topic.partitions[0].log.batches(0))) == 5 + 3
+
+    settings = {
+        "transaction_state_log_num_partitions": "1",
+        "transactional_id_expiration_ms": "60000",
+        "transaction_remove_expired_transaction_cleanup_interval_ms": "10000",
+    }
+    run(tmp_path, body, **settings)
+
+
+def transactional_batch(producer: ProducerIdentity, sequence: int = 0) -> memoryview:
+    return memoryview(
+        build_batch(
+            [Record(value=b"v")],
+            producer_id=producer.producer_id,
+            producer_epoch=producer.producer_epoch,
+            base_sequence=sequence,
+            is_transactional=True,
+        )
+    )
+
+
+def test_fenced_marker_of_an_open_transaction_does_not_count_as_written(tmp_path: Path) -> None:
+    async def body(broker: Broker) -> None:
+        partition = topic_of(broker)[0]
+        producer = broker.transactions.init_producer_id(InitRequest("x", 60_000))
+
+        def write_marker_of_another_coordinator() -> None:
+            epoch = producer.producer_epoch
+            partition.write_marker(
+                producer.producer_id, epoch, coordinator_epoch=7, is_commit=False, now_ms=0, transaction_version=0
+            )
+
+        write_marker_of_another_coordinator()
+        broker.transactions.add_partitions("x", producer, [TopicPartition("t", 0)])
+        partition.append(transactional_batch(producer), now_ms=0)
+        broker.transactions.end("x", producer, is_commit=True, client_version=0)
+        await trio.sleep(1)
+        assert (state_of(broker), partition.log.last_stable_offset) == ("PrepareCommit", 1)
+        write_marker_of_another_coordinator()
+        await trio.sleep(1)
+        assert (state_of(broker), partition.log.last_stable_offset) == ("CompleteCommit", 3)
+
+    run(tmp_path, body)
+
+
+def test_markers_of_many_partitions_are_written_some_at_a_time(tmp_path: Path) -> None:
+    count = 2 * MARKERS_AT_ONCE + 10
+
+    async def body(broker: Broker) -> None:
+        partitions = broker.topics.create("t", count).partitions
+        commit(broker)
+        written = [partition.log.log_end_offset for partition in partitions]
+        assert sum(written) == MARKERS_AT_ONCE
+        commit_of_another = broker.topics.create("u", 1).partitions[0]
+        producer = broker.transactions.init_producer_id(InitRequest("y", 60_000))
+        broker.transactions.add_partitions("y", producer, [TopicPartition("u", 0)], client_version=2)
+        broker.transactions.end("y", producer, is_commit=True, client_version=2)
+        assert state_of(broker, "y") == "CompleteCommit", "a short transaction does not wait for a long one"
+        assert commit_of_another.log.log_end_offset == 1
+        with pytest.raises(KafkaError, match="CONCURRENT_TRANSACTIONS"):
+            broker.transactions.init_producer_id(InitRequest("x", 60_000))
+        await trio.sleep(0.1)
+        assert state_of(broker) == "CompleteCommit"
+        assert [partition.log.log_end_offset for partition in partitions] == [1] * count
+
+    run(tmp_path, body)
+
+
+def test_unexpected_exception_of_a_marker_costs_its_own_transaction_and_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def body(broker: Broker) -> None:
+        write_marker = Partition.write_marker
+
+        def fail(self: Partition, *args: Any, **kwargs: Any) -> Any:
+            if self.index == 0:
+                raise ZeroDivisionError
+            return write_marker(self, *args, **kwargs)
+
+        with monkeypatch.context() as patch, capture_logs() as logs:
+            patch.setattr(Partition, "write_marker", fail)
+            commit(broker)
+            commit(broker, "y", 1)
+        assert (state_of(broker), state_of(broker, "y")) == ("PrepareCommit", "CompleteCommit")
+        assert "A marker cannot be written" in [entry["event"] for entry in logs]
+        await trio.sleep(1)
+        assert state_of(broker) == "CompleteCommit"
+
+    run(tmp_path, body)
+
+
+def test_unexpected_exception_of_the_completion_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def body(broker: Broker) -> None:
+        with monkeypatch.context() as patch, capture_logs() as logs:
+            patch.setattr(broker.transactions._coordinator, "complete", lambda *args: 1 // 0)
+            commit(broker)
+        assert "A transaction cannot be completed" in [entry["event"] for entry in logs]
+        await trio.sleep(1)
+        assert state_of(broker) == "CompleteCommit"
+
+    run(tmp_path, body)
+
+
+def replicated(broker: Broker) -> Partition:
+    """The one partition of __transaction_state, with a follower in sync."""
+    topic = broker.topics.find(TRANSACTION_STATE_TOPIC) or broker.topics.create_internal(TRANSACTION_STATE_TOPIC)
+    [partition] = topic.partitions
+    partition.set_replicas((partition.leader, 99), (partition.leader, 99))
+    return partition
+
+
+def test_markers_wait_for_the_commit_of_the_decision_and_the_completion_for_theirs(tmp_path: Path) -> None:
+    async def body(broker: Broker) -> None:
+        first, second = topic_of(broker)
+        first.set_replicas((first.leader, 99), (first.leader, 99))
+        state = replicated(broker)
+        commit(broker)
+        assert second.log.log_end_offset == 0
+        state.advance_high_watermark(state.log.log_end_offset)
+        assert (first.log.log_end_offset, second.log.log_end_offset) == (1, 1)
+        assert state_of(broker) == "PrepareCommit"
+        first.advance_high_watermark(1)
+        assert state_of(broker) == "CompleteCommit"
+
+    run(tmp_path, body, transaction_state_log_num_partitions="1")
+
+
+def test_decision_that_is_lost_before_its_commit_writes_no_marker(tmp_path: Path) -> None:
+    async def body(broker: Broker) -> None:
+        partitions = topic_of(broker)
+        state = replicated(broker)
+        commit(broker)
+        state.close()
+        await trio.sleep(1)
+        assert [partition.log.log_end_offset for partition in partitions] == [0, 0]
+        with pytest.raises(KafkaError, match="NOT_COORDINATOR"):
+            state_of(broker)
+        assert not len(broker.transactions._endings)
+
+    run(tmp_path, body, transaction_state_log_num_partitions="1")
+
+
+def test_ids_with_long_names_expire(tmp_path: Path) -> None:
+    async def body(broker: Broker) -> None:
+        for number in range(40):
+            broker.transactions.init_producer_id(InitRequest(f"{number}" + "x" * 30_000, 1000))
+        await trio.sleep(90)
+        assert not broker.transactions._coordinator.transactions
 
     settings = {
         "transaction_state_log_num_partitions": "1",

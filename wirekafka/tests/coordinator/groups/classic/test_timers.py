@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import pytest
 import trio
 import trio.testing
 from structlog.testing import capture_logs
 
-from wirekafka.coordinator.effects import Effects, SessionExpired, session_timer
+from wirekafka.clock import Clock
+from wirekafka.coordinator.effects import Effects, SessionExpired, SetTimer, TimerEvent, session_timer
 from wirekafka.coordinator.groups.requests import HeartbeatRequest
+from wirekafka.coordinator.groups.timers import GroupTimers
 from wirekafka.errors import ErrorCode
+from wirekafka.tests.coordinator.manual_clock import ManualClock
 from wirekafka.tests.coordinator.stage import Stage, run, wait_for
 
 
@@ -148,3 +153,16 @@ def test_timer_that_is_set_again_fires_once_at_its_last_time() -> None:
         assert not stage.runtime._timers
 
     run(play)
+
+
+def test_timer_that_is_cancelled_never_fires() -> None:
+    fired: list[TimerEvent] = []
+    clock = ManualClock(0)
+    timers = GroupTimers(cast(Clock, clock), fired.append)
+    key, event = session_timer("g", "m"), SessionExpired("g", "m")
+    timers.apply([SetTimer(key, 1000, event), key])
+    clock.pass_time(5000)
+    assert fired == []
+    timers.apply([SetTimer(key, 1000, event)])
+    clock.pass_time(1000)
+    assert fired == [event]
