@@ -59,14 +59,20 @@ def assign_simply(members: Sequence[SharingMember], assignable: Partitions) -> d
         for number, member in enumerate(members):
             for topic_id in member.topic_ids:
                 subscribers[topic_id].append(number)
+        dealt: dict[object, list[frozenset[int] | None]] = {}
         for topic_id in sorted(subscribers):
             numbers, indexes = subscribers[topic_id], assignable.get(topic_id, frozenset())
-            if len(indexes) == 1:
-                # All subscribers share the one partition.
-                for number in numbers:
-                    targets[number][topic_id] = indexes
-            else:
+            # Topics whose subscribers, partitions and former assignments are alike are dealt alike.
+            former = tuple(members[number].target.get(topic_id) for number in numbers)
+            key = (tuple(numbers), indexes, former)
+            shares = dealt.get(key)
+            if shares is None:
                 _deal(numbers, [members[number] for number in numbers], frozenset((topic_id,)), assignable, targets)
+                dealt[key] = [targets[number].get(topic_id) for number in numbers]
+                continue
+            for number, share in zip(numbers, shares, strict=True):
+                if share is not None:
+                    targets[number][topic_id] = share
     return {member.member_id: target for member, target in zip(members, targets, strict=True)}
 
 

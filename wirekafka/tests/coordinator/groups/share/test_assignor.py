@@ -1,9 +1,11 @@
 from collections.abc import Iterator
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from wirekafka.coordinator.groups.share import assignor
 from wirekafka.coordinator.groups.share.assignor import SharingMember, assign_simply
 
 T, U = b"t" * 16, b"u" * 16
@@ -98,7 +100,7 @@ class CountedTarget(dict[bytes, frozenset[int]]):
         return super().__iter__()
 
 
-def test_members_of_different_subscriptions_cost_one_read_for_each_topic_of_a_target() -> None:
+def test_members_of_different_subscriptions_cost_two_reads_at_most_for_each_topic_of_a_target() -> None:
     topic_ids = [number.to_bytes(16, "big") for number in range(200)]
     assignable = {topic_id: frozenset({0}) for topic_id in topic_ids}
     different = [frozenset(topic_ids), frozenset(topic_ids[1:])]
@@ -106,4 +108,19 @@ def test_members_of_different_subscriptions_cost_one_read_for_each_topic_of_a_ta
     counted = {member_id: CountedTarget(target) for member_id, target in first.items()}
     again = assign_simply([SharingMember(f"m{n}", different[n % 2], counted[f"m{n}"]) for n in range(10)], assignable)
     assert again == first
-    assert max(target.read_count for target in counted.values()) <= len(topic_ids)
+    assert max(target.read_count for target in counted.values()) <= 2 * len(topic_ids)
+
+
+def test_topics_with_the_same_subscribers_and_partitions_are_dealt_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    topic_ids = [number.to_bytes(16, "big") for number in range(100)]
+    assignable = {topic_id: frozenset(range(3)) for topic_id in topic_ids}
+    different = [frozenset(topic_ids), frozenset(topic_ids[1:])]
+    deals: list[object] = []
+    deal = assignor._deal
+    monkeypatch.setattr(assignor, "_deal", lambda *args: (deals.append(args[0]), deal(*args)))
+    targets = assign_simply([SharingMember(f"m{n}", different[n > 0], {}) for n in range(10)], assignable)
+    assert len(deals) == 2
+    assert all(sorted(map(len, target.values())) for target in targets.values())
+    again = assign_simply([SharingMember(f"m{n}", different[n > 0], targets[f"m{n}"]) for n in range(10)], assignable)
+    assert len(deals) == 4
+    assert again == targets
