@@ -20,6 +20,8 @@ from wirekafka.log.storage import Storage
 log = structlog.get_logger(__name__)
 
 FILE_NAME = "latest-producer-id-block"
+VERSION = 1
+"""Of the file. Apache Kafka's in ZooKeeper was never another."""
 BLOCK_SIZE = 1000
 """ProducerIdsBlock.PRODUCER_ID_BLOCK_SIZE."""
 MAX_PRODUCER_ID = 0x7FFF_FFFF_FFFF_FFFF
@@ -70,15 +72,27 @@ class ProducerIds:
         self._next_id, self._block_end = start, end
 
     def _first_free_id(self) -> int:
-        """One past the last block on disk, or past what the logs remember where there is none that can be read."""
+        """Returns one past the last block on disk; without a block that can be read, one past the ids that the logs remember.
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR, if a newer version of wirekafka has written the block.
+        """
         try:
             block = json.loads(self._storage.read_file(self._path))
-            return int(block["block_end"]) + 1
+            version = int(block["version"])
+            first_free = int(block["block_end"]) + 1
         except FileNotFoundError:
             return self._greatest_known() + 1
         except (ValueError, KeyError, TypeError) as error:
             log.warning("The block of producer ids is damaged, begins after those in the logs", path=self._path, error=str(error))
             return self._greatest_known() + 1
+        if version > VERSION:
+            message = (
+                f"{self._path} has format {version}, written by a newer version of wirekafka; this version reads format {VERSION}"
+            )
+            log.error("No producer id can be given", path=self._path, error=message)
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, message)
+        return first_free
 
 
 def write_block(storage: Storage, path: str, *, node_id: int, next_id: int) -> None:
@@ -96,5 +110,5 @@ def write_block(storage: Storage, path: str, *, node_id: int, next_id: int) -> N
 
 
 def _block(node_id: int, start: int, end: int) -> bytes:
-    block = {"version": 1, "broker": node_id, "block_start": str(start), "block_end": str(end)}
+    block = {"version": VERSION, "broker": node_id, "block_start": str(start), "block_end": str(end)}
     return json.dumps(block).encode()

@@ -33,6 +33,15 @@ def test_producer_ids_with_a_damaged_file_begin_after_those_in_the_logs(tmp_path
     assert open_ids(tmp_path, greatest_known=7).take() == 8
 
 
+def test_producer_ids_of_a_newer_format_are_refused(tmp_path: Path) -> None:
+    content = b'{"version": 2, "broker": 1, "block_start": "0", "block_end": "999"}'
+    (tmp_path / "latest-producer-id-block").write_bytes(content)
+    with pytest.raises(KafkaError, match="newer version") as error:
+        open_ids(tmp_path).take()
+    assert error.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+    assert (tmp_path / "latest-producer-id-block").read_bytes() == content
+
+
 def test_producer_ids_on_a_full_disk_give_an_error_and_none_twice(tmp_path: Path) -> None:
     class FullStorage(Storage):
         is_full = True
