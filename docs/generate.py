@@ -1,4 +1,4 @@
-"""Writes what the documentation says of APIs and settings from the tables behind them: `python docs/generate.py`.
+"""Writes the pages that are made from code: `python docs/generate.py`.
 
 The table in README.md, between its two markers; docs/differences.md, which collects the section "Differs from Apache Kafka" of
 every API's docstring, and of those modules that have one; docs/configuration.md, every setting; wirekafka/api/index.py, which
@@ -75,8 +75,8 @@ def differences_page() -> str:
     """docs/differences.md."""
     introduction = (
         "# Where wirekafka differs from Apache Kafka\n\n"
-        "Written by `python docs/generate.py` from the docstrings of `wirekafka/api/` and of a few other modules. What is not\n"
-        "listed here is meant to be as Apache Kafka 4.3 does it; what is missing altogether stands in\n"
+        "This page is written by `python docs/generate.py` from the docstrings of `wirekafka/api/` and of a few other modules.\n"
+        "What is not listed here is meant to behave as in Apache Kafka 4.3. What is missing altogether is listed in\n"
         "[architecture.md](architecture.md).\n"
     )
     docs = {api.name: api.doc for api in all_apis()} | {name: module.__doc__ or "" for name, module in MODULES.items()}
