@@ -175,6 +175,10 @@ class LogCatalog:
         directory = self._home[written.topic_partition]
         directory.write_checkpoint(RECOVERY_POINTS, self.offsets_of(directory, RECOVERY_POINTS))
 
+    def note_stale(self, directory: DataDirectory) -> None:
+        """The checkpoints of a directory name a partition that is not in it."""
+        self._stale.add(directory)
+
     def forget_deleted(self) -> None:
         """Takes the deleted partitions out of the checkpoints; a new log of the same name would inherit what these say.
 

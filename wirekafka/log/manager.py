@@ -236,6 +236,8 @@ class LogManager:
                 truncates_damage=self._config.boolean(TRUNCATES_DAMAGE),
             )
             found.append(Opened(name, directory, config, loader))
+        if any(checkpoint.keys() - {each.name for each in found} for checkpoint in checkpoints.values()):
+            self.catalog.note_stale(directory)
         return found
 
     def _enter_opened(self, opened: Opened) -> None:

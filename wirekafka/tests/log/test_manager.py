@@ -455,3 +455,24 @@ def test_new_log_chooses_its_directory_without_counting_all_logs(tmp_path: Path)
         await logs.close()
 
     run(main)
+
+
+def test_new_log_inherits_nothing_from_checkpoints_that_an_earlier_broker_left(tmp_path: Path) -> None:
+    """A broker has deleted the partition, and was killed before it wrote its checkpoints again."""
+
+    async def main() -> None:
+        setting = Setting(tmp_path)
+        await (await setting.open()).close()
+        for file in ("recovery-point-offset-checkpoint", "log-start-offset-checkpoint"):
+            (setting.path / file).write_text(f"0\n1\n{NAME.topic} {NAME.partition} 5000\n")
+        logs = await setting.open()
+        fill(setting.create(logs), 3)
+        logs._unlock()
+
+        logs = await setting.open()
+
+        assert found(logs).offline_reason is None
+        assert [record.offset for record in all_records(found(logs))] == [0, 1, 2]
+        await logs.close()
+
+    run(main)
