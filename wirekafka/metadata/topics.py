@@ -299,11 +299,14 @@ class Topics:
         """Creates a topic in which coordinators keep their state.
 
         Raises:
-            KafkaError: UNKNOWN_TOPIC_OR_PARTITION, if no coordinator has a topic of this name; else as `create`.
+            KafkaError: UNKNOWN_TOPIC_OR_PARTITION, if no coordinator has a topic of this name; COORDINATOR_NOT_AVAILABLE, while
+                a client's request creates or deletes the topic; else as `create`.
         """
         shape = INTERNAL.get(name)
         if shape is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        if name in self._reserved_names:
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"The topic {name} is being created.")
         return self.create(name, self._config.integer(shape.partition_count), shape.topic_settings(self._config))
 
     def create_automatically(self, name: str) -> Topic:

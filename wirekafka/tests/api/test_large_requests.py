@@ -18,8 +18,9 @@ from wirekafka.api.describe_producers import DescribeProducersRequest, TopicRequ
 from wirekafka.api.find_coordinator import FindCoordinatorRequest
 from wirekafka.api.metadata import MetadataRequest, MetadataRequestTopic
 from wirekafka.api.offset_for_leader_epoch import OffsetForLeaderEpochRequest, OffsetForLeaderPartition, OffsetForLeaderTopic
-from wirekafka.errors import ErrorCode
+from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.log.storage import Storage
+from wirekafka.names import GROUP_METADATA_TOPIC
 from wirekafka.pending import Pending
 from wirekafka.slices import SLICE_SECONDS, Slices
 from wirekafka.tests.api.data_plane import NOW_MS, Caller, batch, run, wait_for
@@ -278,5 +279,19 @@ def test_producers_of_one_partition_are_described_in_slices(tmp_path: Path) -> N
         assert isinstance(pending, Pending)
         [topic] = (await wait_for(pending)).topics
         assert [producer.producer_id for producer in topic.partitions[0].active_producers] == list(range(5000))
+
+    run(body, tmp_path)
+
+
+def test_internal_topic_that_a_client_is_creating_makes_coordinators_tell_clients_to_ask_again(tmp_path: Path) -> None:
+    async def body(caller: Caller) -> None:
+        cut_into_slices(caller)
+        pending = caller.ask(MetadataRequest(topics=[MetadataRequestTopic(name=GROUP_METADATA_TOPIC)]), 9)
+        assert isinstance(pending, Pending)
+        with pytest.raises(KafkaError) as refusal:
+            caller.broker.topics.create_internal(GROUP_METADATA_TOPIC)
+        assert refusal.value.code is ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert (await wait_for(pending)).topics[0].error_code == 0
+        assert caller.broker.topics.find(GROUP_METADATA_TOPIC) is not None
 
     run(body, tmp_path)
