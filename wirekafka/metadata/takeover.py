@@ -122,6 +122,9 @@ def take_over(folders: Mapping[str, Folders], config: BrokerConfig, storage: Sto
     takeover = plan_takeover(folders, image, config, read_settings_file(config, storage), known=store.topics)
     refusal = takeover.refusal(config.items("wirekafka.takeover.without"))
     if refusal is not None:
+        outdated = find_kraft_log(config) if folder is None else None
+        if outdated is not None:
+            refusal += f"\n{outdated} is not read: {block_path} shows that wirekafka has used the directory since"
         raise KafkaError(ErrorCode.INVALID_CONFIG, refusal)
     with store.together():
         for broker, configs in takeover.broker_configs.items():

@@ -147,7 +147,9 @@ def test_lost_journal_beside_topics_is_refused_although_an_old_metadata_log_is_t
     logs = logs_of(a=(A, 1))
     open_topics(tmp_path, logs)
     (tmp_path / "wirekafka.metadata").unlink()
-    assert "the settings of a" in refusal(tmp_path, logs)
+    message = refusal(tmp_path, logs)
+    assert "the settings of a" in message
+    assert f"{tmp_path}/__cluster_metadata-0 is not read" in message
 
 
 def test_takeover_interrupted_before_its_end_is_done_again(tmp_path: Path) -> None:
