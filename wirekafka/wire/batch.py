@@ -70,7 +70,7 @@ class BatchHeader:
     Attributes:
         base_offset: the first record's offset.
         batch_length: the bytes behind this field; `size_bytes` counts all.
-        record_count: what the header claims; `walk.count_records` finds out.
+        record_count: what the header claims; `walk.Inspection` counts them.
     """
 
     __slots__ = (

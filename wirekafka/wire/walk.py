@@ -33,13 +33,13 @@ LEAST_RECORD_BYTES = 6
 RUN_MOST_BYTES = 8192
 """Longer records have lengths of three bytes, and there are few of them in a batch."""
 RUN_MOST_RECORDS = 8192
-FIRST_WINDOW = 128
+FIRST_WINDOW = 256
 """How many records the first slices of a run cover; slices that are filled are followed by some eight times as long."""
 RETRY_AFTER = 32
 """After a run that was none, so many records are read one by one."""
 HEAD_MOST_BYTES = 5 + 1 + 10 + 5 + 5
 PIECE_BYTES = 256 * 1024
-"""A whole buffer is read in pieces of this size, with a rest after each: 12 ms at most, for the smallest records."""
+"""A reader that rests reads a whole buffer in pieces of this size: 12 ms at most, for the smallest records."""
 COPY_MOST_BYTES = 32 * 1024
 """Up to here a copy costs less than to find out where a view begins."""
 _FEW_VALUES = 16
@@ -298,9 +298,10 @@ def inspect_records(
     elif isinstance(records, memoryview) and most_count * RUN_MOST_BYTES > size_bytes:
         records, start = _under(records)
     pos, limit = start, start + size_bytes
+    piece_bytes = size_bytes if rest is do_nothing else PIECE_BYTES
     try:
         while pos < limit:
-            pos = inspection.step(records, pos, min(limit, pos + PIECE_BYTES))
+            pos = inspection.step(records, pos, min(limit, pos + piece_bytes))
             rest()
     except IndexError:
         _refuse("a record's head ends behind the batch")

@@ -90,7 +90,7 @@ class ProducePass:
         self._refused = refused
         self._heavy: list[_Heavy] = []
         self._job: Job | None = None
-        self._began: float | None = None
+        self._end = perf_counter() + SECONDS_ON_LOOP
         self.responses: list[TopicProduceResponse] = []
         self.uncommitted: list[Appended] = []
 
@@ -122,10 +122,7 @@ class ProducePass:
                 answers.append(PartitionProduceResponse(index=each.index))
 
     def _is_time_over(self) -> bool:
-        now = perf_counter()
-        if self._began is None:
-            self._began = now
-        return now - self._began > SECONDS_ON_LOOP
+        return perf_counter() > self._end
 
     def append_heavy(self, answer: Callable[[], Any]) -> Pending[Any]:
         """Validates in threads what waits for it, and appends it.

@@ -105,7 +105,7 @@ def _end_of(candidate: Log, number: int) -> int:
 class Cleaner:
     """Compacts the logs of a broker.
 
-    A log whose compaction ends in an exception that nobody expected is not compacted again before the broker's next start.
+    A log whose compaction ends in an unexpected exception is not compacted again before the broker's next start.
     """
 
     def __init__(self, logs: LogCatalog, config: BrokerConfig, clock: Clock) -> None:
@@ -231,14 +231,14 @@ class Cleaner:
         work.aborted = [*aborted_in(sealed, work.end_offset), *work.aborted]
         offsets = work.build_map()
         assert offsets.end_offset > work.dirty_offset, "the map has room for the first key"
-        judge = RecordFilter(work, offsets)
+        record_filter = RecordFilter(work, offsets)
         for group in work.groups(offsets):
-            if not self._rewrite(chosen, work, group, judge):
+            if not self._rewrite(chosen, work, group, record_filter):
                 return None
         return offsets.end_offset
 
-    def _rewrite(self, chosen: Log, work: Compaction, group: list[Segment], judge: RecordFilter) -> bool:
-        new = work.rewrite(group, judge, chosen.services.pool)
+    def _rewrite(self, chosen: Log, work: Compaction, group: list[Segment], record_filter: RecordFilter) -> bool:
+        new = work.rewrite(group, record_filter, chosen.services.pool)
         work.totals.bytes_before += sum(segment.size for segment in group)
         work.totals.bytes_after += new.size
         is_swapped = False

@@ -4,18 +4,19 @@ Theory of operation: two passes over sealed segments. The first reads the part o
 for each key, the offset of its last record. The second reads everything up to there and copies what is still the last of its
 key; small neighbours become one segment. A batch keeps its base and last offset whatever it loses, so that offsets and
 sequence numbers stay as they are. A tombstone first gets a date (the delete horizon) and goes when that has passed, so that
-a reader who has seen the value has time to see that it is gone.
+a reader that has seen the value has time to see that it was deleted.
 
 Only the first pass looks at keys, and the second where the first has not been; elsewhere the second knows of each offset
 whether its record stays. A batch of which all stay is copied as it is, and one of which none do is not even decompressed.
 
-Records of aborted transactions go, and supersede nobody's. The marker that ended a transaction gets a date once nothing of the
-transaction is left, and goes as tombstones do. The last batch of a producer stays even without records: it has the sequence
-number that the next one is compared with, or the epoch that fences older ones. Message sets of old formats stay as they are.
+Records of aborted transactions are dropped and hide no earlier value. The marker that ended a transaction gets a date once
+nothing of the transaction is left, and goes as tombstones do. The last batch of a producer stays even without records: it has
+the sequence number that the next one is compared with, or the epoch that fences older ones. Message sets of old formats stay as
+they are.
 
 Rules of this file: it runs in a thread, on files that nobody changes, and changes nothing but files of its own that end in
 `.cleaned`. Every few records it asks `Pace.step`, which makes it rest and may end it. A batch is given a new checksum only after
-the one that it has was compared: damage is not to be made sound.
+the one that it has was compared: corrupt data never gets a valid checksum.
 
 Differs from Apache Kafka:
     Message sets of formats 0 and 1, which only folders of old brokers hold, are not compacted.
@@ -56,7 +57,7 @@ _WITHOUT_TOMBSTONES = bytes.maketrans(bytes((STAYS_AS_TOMBSTONE,)), b"\0")
 
 
 class Pace(Protocol):
-    """Keeps compaction from getting in anybody's way."""
+    """Limits the rate of compaction, so that it does not delay requests."""
 
     def step(self, size_bytes: int = 0) -> None:
         """Called every few records, and with the bytes read or written; rests if it is time to, raises to end the work."""
@@ -206,11 +207,11 @@ class Compaction:
         if group:
             yield group
 
-    def rewrite(self, group: Sequence[Segment], judge: RecordFilter, pool: HandlePool) -> Segment:
+    def rewrite(self, group: Sequence[Segment], record_filter: RecordFilter, pool: HandlePool) -> Segment:
         """Copies what stays of a run of segments into one, whose files end in `.cleaned` and are on the disk.
 
         Args:
-            judge: has judged the segments before these, and no others.
+            record_filter: has filtered the segments before these, and no others.
 
         Raises:
             OSError: what was written is removed.
@@ -223,7 +224,7 @@ class Compaction:
             for source in group:
                 with _naming(source):
                     for data, header in self._batches(source):
-                        kept = data if header is None else judge.kept_of(data, header, segment.transaction_index)
+                        kept = data if header is None else record_filter.kept_of(data, header, segment.transaction_index)
                         if kept is not None:
                             writer.add(kept)
             writer.finish(self.folder.open(group[-1].log_name))
@@ -243,7 +244,7 @@ def _naming(segment: Segment) -> Iterator[None]:
 
 
 class RecordFilter:
-    """The second pass's judgement of one batch after the other."""
+    """Decides, in the second pass, what stays of each batch; it gets the batches in the order of the log."""
 
     def __init__(self, work: Compaction, offsets: OffsetMap) -> None:
         self._work = work

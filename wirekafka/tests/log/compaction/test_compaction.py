@@ -59,9 +59,9 @@ def compact(
     )
     log.segments.finish_swap()
     offsets = work.build_map()
-    judge = RecordFilter(work, offsets)
+    record_filter = RecordFilter(work, offsets)
     for group in list(work.groups(offsets)):
-        new = work.rewrite(group, judge, log.services.pool)
+        new = work.rewrite(group, record_filter, log.services.pool)
         new.rename_files(SWAP_SUFFIX)
         assert log.replace_segments(group, new)
     return Compacted(offsets.end_offset, work.totals)
