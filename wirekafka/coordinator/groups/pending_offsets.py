@@ -1,4 +1,4 @@
-"""Offsets of transactions that are still open: nobody's offsets yet, but whoever wants stable ones has to wait for them.
+"""Offsets of open transactions: they do not count yet, but a consumer that asks for stable offsets has to wait for them.
 
 Rules of this file:
     Invariant: `_holders` says of each offset in `_offsets` which transactions have it, and of no other.

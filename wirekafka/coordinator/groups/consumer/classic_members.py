@@ -92,17 +92,17 @@ class ConsumerGroupsClassicMembers:
         member = self._member(group, request, member_id, effects)
         is_downgrade = self._migration.can_downgrade_with(group, replaced)
         subscription = _subscription_of(request)
-        turn = self._groups.turn(group, member, _updated(member, request, subscription), now_ms, effects)
-        has_changed = turn.record_member()
-        has_changed |= turn.update_regexes()
-        turn.update_epoch(has_subscription_changed=has_changed)
-        is_stale = is_downgrade and group.assignment_epoch < turn.group_epoch
+        step = self._groups.heartbeat_step(group, member, _updated(member, request, subscription), now_ms, effects)
+        has_changed = step.record_member()
+        has_changed |= step.update_regexes()
+        step.update_epoch(has_subscription_changed=has_changed)
+        is_stale = is_downgrade and group.assignment_epoch < step.group_epoch
         if not is_downgrade:
-            turn.update_target()
+            step.update_target()
         if not is_stale:
             owned = partitions_of(subscription.owned_partitions, self._groups.image)
-            turn.reconcile(owned, has_subscription_changed=has_changed)
-        updated = turn.updated
+            step.reconcile(owned, has_subscription_changed=has_changed)
+        updated = step.updated
         if is_downgrade:
             assert replaced is not None
             self._migration.downgrade_with(group, replaced, updated, is_stale=is_stale, now_ms=now_ms, effects=effects)

@@ -36,7 +36,7 @@ from wirekafka.errors import ErrorCode, KafkaError, ProtocolError
 
 
 class ConsumerGroups:
-    """The consumer groups among all groups; a `GroupType`.
+    """The consumer groups; a `GroupType`.
 
     Args:
         groups: all groups, by id, of whatever type.
@@ -107,7 +107,7 @@ class ConsumerGroups:
         return group
 
     def new_group(self, group_id: str) -> ConsumerGroup:
-        """A group that is not in the log yet, nor in the table."""
+        """A group that is neither in the log nor in the table yet."""
         return ConsumerGroup(group_id, self._partition_of(group_id), self.image)
 
     def check_room(self, group: ConsumerGroup, member_id: str) -> None:
@@ -120,10 +120,10 @@ class ConsumerGroups:
             message = f"The consumer group has reached its maximum capacity of {self.settings.max_size} members."
             raise KafkaError(ErrorCode.GROUP_MAX_SIZE_REACHED, message)
 
-    def turn(
+    def heartbeat_step(
         self, group: ConsumerGroup, member: ConsumerMember, updated: ConsumerMember, now_ms: int, effects: Effects
     ) -> HeartbeatStep:
-        """A member's turn."""
+        """The step of one heartbeat or JoinGroup of a member."""
         settings, hashes = self.settings, self._hashes
         interval_ms = self.times_of(group.group_id).assignment_interval_ms
         return HeartbeatStep(
@@ -183,7 +183,7 @@ class ConsumerGroups:
                 effects.set_timer(revocation_timer(group.group_id, member.member_id), member.rebalance_timeout_ms, event)
 
     def on_unload(self, group: ConsumerGroup, effects: Effects) -> None:
-        """The log is gone, and the group with it; nobody waits for an answer."""
+        """Cancels the timers of a group whose log was deleted; no request of a consumer group waits for an answer."""
         for member_id in group.members:
             cancel_all(group.group_id, member_id, effects)
 

@@ -1,9 +1,9 @@
-"""One member's turn: what it says changes the group's epochs, the target, and what the member has of it.
+"""One heartbeat of a member: how it changes the group's epochs, the target assignment, and the member's own assignment.
 
-Theory of operation: a turn begins with the member as the group has it and as it says it is now. Each method is one step on
-the way; what it finds goes into the log and into the turn, never into the group, which learns of it when the log has it. So
-the steps of a turn look at what the group will be: the subscriptions with the member's new ones, the regular expressions with
-what was just looked up.
+Theory of operation: a step begins with the member as the group has it and with the member as the heartbeat describes it. Each
+method is one part of the heartbeat. Its result goes into the records and into the step, never into the group: the group changes
+when the records are replayed. So a method looks at the group as it will be: the subscriptions include the member's new ones, and
+the regular expressions include the new lookups.
 
 Source: GroupMetadataManager (consumerGroupHeartbeat and what it calls), TargetAssignmentBuilder of Apache Kafka 4.3.
 """
@@ -42,16 +42,16 @@ epoch. The conversion of a classic group is one batch whatever its size: half of
 
 
 class HeartbeatStep:
-    """A member's turn.
+    """The step of one heartbeat, or of one JoinGroup of a classic member.
 
     Args:
-        member: as the group has it; a new one is not in the group yet.
-        updated: as it says it is now.
+        member: the member as the group has it; a new member is not in the group yet.
+        updated: the member as the heartbeat describes it.
         interval_ms: how long after an assignment of the group the next is computed.
 
     Attributes:
-        updated: what has become of it so far.
-        target_epoch, target: what it is to have, once `update_target` has looked.
+        updated: the member with all changes so far.
+        target_epoch, target: the member's target; the next one after `update_target`.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class HeartbeatStep:
 
     @property
     def group_epoch(self) -> int:
-        """That of the group after this turn."""
+        """The group epoch after this step."""
         return self._group_epoch
 
     def record_member(self) -> bool:
@@ -92,10 +92,10 @@ class HeartbeatStep:
         return self.updated.subscribed_topic_names != self._member.subscribed_topic_names
 
     def update_regexes(self) -> bool:
-        """Looks up the topics of regular expressions, where that is due; whether the member's own expression is new.
+        """Looks up the topics of regular expressions if that is due; returns whether the member's own expression is new.
 
-        A new expression is looked up at once; those of the whole group where topics have come, or after a long time, for
-        instance because the last look was at another broker.
+        A new expression is looked up at once. All expressions of the group are looked up again when topics were created, and
+        after `regex_refresh_interval_ms`.
 
         Raises:
             KafkaError: INVALID_REGULAR_EXPRESSION.
@@ -137,7 +137,7 @@ class HeartbeatStep:
             self._resolved[regex] = found
 
     def update_epoch(self, *, has_subscription_changed: bool) -> None:
-        """Begins a new epoch of the group if the member subscribes anew, or if a topic of the group has changed."""
+        """Increases the group epoch if the member's subscription or a topic of the group has changed."""
         group = self._group
         is_resolved_anew = self._resolved is not group.resolved
         if not (has_subscription_changed or is_resolved_anew or group.is_refresh_due):
@@ -171,7 +171,7 @@ class HeartbeatStep:
         )
 
     def update_target(self) -> None:
-        """Computes everybody's target for the group's epoch, unless there is one, or the last was computed just now."""
+        """Computes the target assignment for the group epoch, unless it was computed or the assignment interval is not over."""
         group = self._group
         if group.assignment_epoch >= self._group_epoch or not group.can_assign(self._now_ms, self._interval_ms):
             return
@@ -202,7 +202,7 @@ class HeartbeatStep:
         )
 
     def _assignor(self) -> str:
-        """The one that most members ask for."""
+        """The assignor that most members ask for."""
         counts: Counts = dict(self._group.assignors)
         if self.updated.server_assignor is not None:
             count_in(counts, (self.updated.server_assignor,))
@@ -230,7 +230,7 @@ class HeartbeatStep:
         return assigned
 
     def reconcile(self, owned: Owned | None, *, has_subscription_changed: bool) -> None:
-        """Leads the member on to its target.
+        """Reconciles the member with its target.
 
         Raises:
             KafkaError: FENCED_MEMBER_EPOCH.

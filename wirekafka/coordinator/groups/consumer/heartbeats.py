@@ -76,20 +76,20 @@ class Heartbeats:
             member = self._dynamic_member(group, request)
         else:
             member = self._static_member(group, request, request.instance_id, effects)
-        return self._take_turn(group, member, request, now_ms, effects), effects
+        return self._take_step(group, member, request, now_ms, effects), effects
 
-    def _take_turn(
+    def _take_step(
         self, group: ConsumerGroup, member: ConsumerMember, request: ConsumerHeartbeat, now_ms: int, effects: Effects
     ) -> ConsumerHeartbeatResult:
         times = self._groups.times_of(group.group_id)
-        turn = self._groups.turn(group, member, _updated(member, request), now_ms, effects)
-        has_changed = turn.record_member()
-        has_changed |= turn.update_regexes()
-        turn.update_epoch(has_subscription_changed=has_changed)
-        turn.update_target()
-        turn.reconcile(request.owned, has_subscription_changed=has_changed)
+        step = self._groups.heartbeat_step(group, member, _updated(member, request), now_ms, effects)
+        has_changed = step.record_member()
+        has_changed |= step.update_regexes()
+        step.update_epoch(has_subscription_changed=has_changed)
+        step.update_target()
+        step.reconcile(request.owned, has_subscription_changed=has_changed)
         renew_session(group.group_id, member.member_id, times.session_timeout_ms, effects)
-        updated = turn.updated
+        updated = step.updated
         is_told = request.member_epoch == JOIN_EPOCH or _is_full(request) or member.assigned != updated.assigned
         return ConsumerHeartbeatResult(
             updated.member_id,

@@ -1,7 +1,7 @@
 """The consumer protocol as a whole: its groups, what members ask of them, what happens when a timer is due.
 
-Theory of operation: a member that has not done in time what it had to is removed. If the log does not take that, the timer that
-was due is due again soon, and looks anew whether there is still reason to.
+Theory of operation: a member that misses a deadline is removed. If the append of its tombstones fails, the timer is set again
+for `RETRY_MS`, and checks then whether the member still has to be removed.
 
 Source: GroupMetadataManager (consumerGroupFenceMemberOperation, scheduleConsumerGroupRebalanceTimeout), CoordinatorRuntime (its
 timer, which tries again after 500 ms).
@@ -39,7 +39,7 @@ from wirekafka.errors import ErrorCode
 log = structlog.get_logger(__name__)
 
 RETRY_MS = 500
-"""How soon a member is removed again whose removal the log did not take."""
+"""How long after a failed append the removal of a member is tried again."""
 
 Expired = MemberExpired | RevocationExpired | ClassicJoinExpired | ClassicSyncExpired
 

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 RETRY_MS = 500
-"""How soon a member is removed again whose removal the log did not take."""
+"""How long after a failed append the removal of a member is tried again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,16 +240,16 @@ class ShareGroups:
             self._remove(group, member, effects)
             return ShareHeartbeatResult(member.member_id, LEAVE_EPOCH), effects
         updated = _updated(member, request)
-        turn = _Turn(self, group, member, updated, initialized, now_ms, effects)
-        turn.run()
+        step = _HeartbeatStep(self, group, member, updated, initialized, now_ms, effects)
+        step.run()
         self._renew_session(group.group_id, member.member_id, effects)
         is_told = request.member_epoch == JOIN_EPOCH or request.subscribed_topic_names is not None
-        has_changed = turn.updated.assigned != member.assigned
+        has_changed = step.updated.assigned != member.assigned
         result = ShareHeartbeatResult(
             member.member_id,
-            turn.updated.member_epoch,
+            step.updated.member_epoch,
             self._config_of(group.group_id).integer("share.heartbeat.interval.ms"),
-            turn.updated.assigned if is_told or has_changed else None,
+            step.updated.assigned if is_told or has_changed else None,
         )
         return result, effects
 
@@ -280,9 +280,9 @@ class ShareGroups:
             self._remove(group, member, effects)
 
     def _remove(self, group: ShareGroup, member: ShareMember, effects: Effects) -> None:
-        """A member goes: the next heartbeat of another gives its partitions to those who stay.
+        """Removes a member; the next heartbeat of another member assigns its partitions to the members that stay.
 
-        One of which the log cannot say so is there until it can: partitions that only it has are nobody else's.
+        If the append fails, the member stays, and its removal is tried again after `RETRY_MS`.
         """
         group_id, member_id = group.group_id, member.member_id
         timer = session_timer(group_id, member_id)
@@ -304,13 +304,13 @@ class ShareGroups:
         ]
 
 
-class _Turn:
-    """One member's heartbeat, step by step.
+class _HeartbeatStep:
+    """One heartbeat of a member.
 
-    What it finds goes into the log and into the turn, never into the group, which learns of it when the log has it.
+    Its results go into the records and into the step, never into the group: the group changes when the records are replayed.
 
     Attributes:
-        updated: the member as it is now, so far.
+        updated: the member with all changes so far.
     """
 
     def __init__(
@@ -333,7 +333,7 @@ class _Turn:
         self._out = effects
 
     def run(self) -> None:
-        """The whole turn."""
+        """The whole step."""
         group = self._group
         group_id, member_id = group.group_id, self.updated.member_id
         must_bump = False
@@ -350,7 +350,7 @@ class _Turn:
         self._reconcile(target_epoch, target, has_changed=group_epoch != group.group_epoch)
 
     def _update_epoch(self, *, must_bump: bool) -> int:
-        """The group's epoch after this turn."""
+        """The group's epoch after this step."""
         group, groups = self._group, self._groups
         if not must_bump and not group.is_refresh_due:
             return group.group_epoch
