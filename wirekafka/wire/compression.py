@@ -43,6 +43,8 @@ LZ4_MAGIC = b"\x04\x22\x4d\x18"
 LZ4_HAS_CONTENT_SIZE = 0x08
 
 ZSTD_MOST_HEADER_BYTES = 18
+ZSTD_MOST_COMPRESSOR_BYTES = 1 << 23
+"""A compressor is made for content of this size at most; for 64 MiB at level 22 it would take 745 MB of memory."""
 ZSTD_MOST_WINDOW_BYTES = 1 << 27
 """What zstd-jni, and so Kafka, takes at most."""
 
@@ -303,7 +305,11 @@ def _rotate_left(value: int, count: int) -> int:
 def _zstd(data: Buffer, level: int | None) -> bytes:
     import zstandard
 
-    return zstandard.ZstdCompressor(level=3 if level is None else level).compress(data)
+    level = 3 if level is None else level
+    if len(data) <= ZSTD_MOST_COMPRESSOR_BYTES:
+        return zstandard.ZstdCompressor(level=level).compress(data)
+    parameters = zstandard.ZstdCompressionParameters.from_level(level, source_size=ZSTD_MOST_COMPRESSOR_BYTES)
+    return zstandard.ZstdCompressor(compression_params=parameters).compress(data)
 
 
 def _zstd_chunks(data: Buffer) -> Iterator[Buffer]:

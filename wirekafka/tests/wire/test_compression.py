@@ -1,5 +1,6 @@
 import gzip
 import io
+import random
 import struct
 import tracemalloc
 import zlib
@@ -189,3 +190,23 @@ def test_lz4_checksum_without_a_header_is_refused(data: bytes) -> None:
     with pytest.raises(KafkaError) as caught:
         with_right_lz4_checksum(data)
     assert caught.value.code == ErrorCode.INVALID_RECORD
+
+
+@pytest.mark.parametrize("level", [None, 1, 22])
+def test_zstd_of_much_content_needs_no_larger_window_than_of_8_mib(level: int | None) -> None:
+    content = bytes(range(256)) * (9 << 12)
+    packed = compress(Compression.ZSTD, content, level)
+    assert zstandard.get_frame_parameters(packed).window_size <= 8 << 20
+    assert decompress(Compression.ZSTD, packed, limit_bytes=len(content)) == content
+
+
+@pytest.mark.parametrize("codec", [Compression.GZIP, Compression.LZ4])
+def test_stream_is_fed_to_its_codec_in_pieces_that_add_up_to_it(codec: Compression) -> None:
+    content = random.Random(1).randbytes(3 << 20)
+    packed = compress(codec, content)
+    assert len(packed) > 3 << 20
+    assert b"".join(bytes(chunk) for chunk in decompress_stream(codec, packed)) == content
+    for wrong in (packed[:-1], packed[: len(packed) // 2], packed + b"\0"):
+        with pytest.raises(KafkaError) as caught:
+            list(decompress_stream(codec, wrong))
+        assert caught.value.code == ErrorCode.INVALID_RECORD
