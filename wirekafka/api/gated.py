@@ -6,7 +6,7 @@ appends to other partitions too, and so does WriteTxnMarkers.
 
 from __future__ import annotations
 
-from functools import partial, wraps
+from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -48,10 +48,10 @@ GATED = frozenset(
 
 
 def gated(handler: Callable[..., Any]) -> Callable[..., Any]:
-    """The handler of an API of a coordinator, with responses that are held as `ReplyGate.hold` says."""
+    """The handler of an API of a coordinator, with responses that are held as `ReplyGate.handle` says."""
 
     @wraps(handler)
     def handle(broker: Broker, call: Any) -> Any:
-        return broker.reply_gate.hold(partial(handler, broker, call))
+        return broker.reply_gate.handle(handler, broker, call)
 
     return handle

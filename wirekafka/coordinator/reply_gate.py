@@ -58,35 +58,41 @@ class ReplyGate:
 
     def note(self, topic: StatePartitions, index: int) -> None:
         """The request that is being handled looks at a partition in which something may be uncommitted."""
-        if self._noted is not None:
-            self._noted[topic, index] = None
+        if self._noted is None:
+            self._noted = {}
+        self._noted[topic, index] = None
 
-    def hold(self, handle: Callable[[], Any]) -> Any:
+    def handle(self, handler: Callable[[Any, Any], Any], broker: Any, call: Any) -> Any:
         """Handles a request; its response is held until what it depends on is committed.
 
         Args:
-            handle: gives the response, a Pending of it, or None.
+            handler: gives the response, a Pending of it, or None.
 
         Returns:
-            The response if all is committed, or a Pending, which is completed with the response or an Exception.
+            The response if it need not wait, or a Pending, which is completed with the response or an Exception.
 
         Raises:
-            Exception: what `handle` raises, if all is committed.
+            Exception: what `handler` raises, if it need not wait.
         """
-        former = self._noted
-        noted: dict[tuple[StatePartitions, int], None] = {}
-        self._noted = noted
+        # A reply that this handler gives may have another connection go on with a request, whose handler runs inside this one.
+        former, self._noted = self._noted, None
+        failure: Exception | None = None
+        response: Any = None
         try:
-            response = handle()
-        except Exception as error:
-            if not noted:
-                raise
-            response = error
-        finally:
-            self._noted = former
-        if not noted:
+            response = handler(broker, call)
+        except Exception as error:  # noqa: BLE001 - it is raised below, or the dispatcher tells it to the client after the wait
+            failure = error
+        noted = self._take(former)
+        if noted is None:
+            if failure is not None:
+                raise failure
             return response
-        return _Held(list(noted), response, handle).pending
+        return _Held(list(noted), failure or response, lambda: handler(broker, call)).pending
+
+    def _take(self, former: dict[tuple[StatePartitions, int], None] | None) -> dict[tuple[StatePartitions, int], None] | None:
+        """What was noted since the handler began; goes back to what the handler around it has noted."""
+        noted, self._noted = self._noted, former
+        return noted
 
 
 class _Held:

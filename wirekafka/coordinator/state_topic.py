@@ -43,7 +43,7 @@ from wirekafka.wire.compression import Compression
 if TYPE_CHECKING:
     from wirekafka.clock import Clock
     from wirekafka.coordinator.reply_gate import ReplyGate
-    from wirekafka.metadata.topics import Topic, Topics
+    from wirekafka.metadata.topics import Topics
     from wirekafka.replication.partition import Partition
 
 R = TypeVar("R")
@@ -363,37 +363,57 @@ class StateTopic(Generic[R]):
         Raises:
             KafkaError: what an append ended with; see `append_error`. If `is_atomic`, nothing has changed then.
         """
-        refusal = None
         try:
             partition = self.partition(index)
-            pairs = [self._encode(record) for record in records]
-            chunks = [len(pairs)] if is_atomic else chunk_sizes(pairs, _batch_limit(partition))
-            start = 0
-            for size in chunks:
-                end = start + size
-                try:
-                    offset = self._append_batch(partition, pairs[start:end], producer)
-                except KafkaError as error:
-                    if is_atomic or error.code not in REFUSED_RECORDS:
-                        raise
-                    refusal = refusal or error
-                else:
-                    if is_replayed:
-                        self._replay(index, records[start:end], offset, producer)
-                start = end
+            pairs = self._encode(records)
+            if is_atomic or len(pairs) == 1:
+                offset = self._append_batch(partition, pairs, producer)
+                if is_replayed:
+                    self._replay(index, records, offset, producer)
+            else:
+                self._append_chunks(partition, records, pairs, is_replayed=is_replayed, producer=producer)
         except KafkaError as error:
             self._note_failure(index, error)
             raise
-        if refusal is not None:
-            self._note_failure(index, refusal)
-            raise refusal
-        if index in self._failing:
+        if self._failing and index in self._failing:
             self._failing.remove(index)
             log.info("State can be stored again", subject=self._subject, partition=f"{self.name}-{index}")
 
-    def _encode(self, record: R) -> tuple[bytes, bytes | None]:
+    def _append_chunks(
+        self,
+        partition: Partition,
+        records: Sequence[R],
+        pairs: list[tuple[bytes, bytes | None]],
+        *,
+        is_replayed: bool,
+        producer: WritingProducer | None,
+    ) -> None:
+        """Appends in as many batches as it takes; a batch that is refused because of its records costs only itself.
+
+        Raises:
+            KafkaError: why a batch was refused; or what the disk said, and nothing of what follows was appended then.
+        """
+        refusal = None
+        start = 0
+        for size in chunk_sizes(pairs, _batch_limit(partition)):
+            end = start + size
+            try:
+                offset = self._append_batch(partition, pairs[start:end], producer)
+            except KafkaError as error:
+                if error.code not in REFUSED_RECORDS:
+                    raise
+                refusal = refusal or error
+            else:
+                if is_replayed:
+                    self._replay(partition.index, records[start:end], offset, producer)
+            start = end
+        if refusal is not None:
+            raise refusal
+
+    def _encode(self, records: Sequence[R]) -> list[tuple[bytes, bytes | None]]:
+        encode = self._machine.encode
         try:
-            return self._machine.encode(record)
+            return [encode(record) for record in records]
         except struct.error as error:
             # A name or an id is longer than a record's string can be: 32,767 bytes.
             raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"a record cannot be written: {error}") from error
@@ -418,8 +438,9 @@ class StateTopic(Generic[R]):
 
     def _replay(self, index: int, records: Iterable[R], base_offset: int, producer: WritingProducer | None) -> None:
         producer_id = None if producer is None else producer.producer_id
+        replay = self._machine.replay
         for offset, record in enumerate(records, base_offset):
-            self._machine.replay(index, record, offset, producer_id)
+            replay(index, record, offset, producer_id)
 
     def _note_failure(self, index: int, error: KafkaError) -> None:
         """Logs the first of a run of failures, and each time that records are refused."""
@@ -438,7 +459,7 @@ class StateTopic(Generic[R]):
         Raises:
             KafkaError: it cannot be created.
         """
-        topic: Topic = self._topics.find(self.name) or self._topics.create_internal(self.name)
+        topic = self._topics.find(self.name) or self._topics.create_internal(self.name)
         return topic.partitions[index]
 
     # Committing

@@ -142,7 +142,11 @@ class GroupRuntime:
         Raises:
             KafkaError: COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE.
         """
-        self.state.enter(self.state.partition_of(group_id), is_known=group_id in self.coordinator.groups)
+        group = self.coordinator.groups.get(group_id)
+        if group is None:
+            self.state.enter(self.state.partition_of(group_id), is_known=False)
+        else:
+            self.state.enter(group.partition)
 
     def is_available(self, group_id: str) -> bool:
         """Whether clients should look for the group's coordinator here."""
@@ -341,24 +345,29 @@ class GroupRuntime:
 
     def _run(self, index: int, effects: Effects) -> ErrorCode | None:
         """Carries a step out; returns what its append ended with, None if it succeeded."""
-        replies: list[tuple[Pending[Any], Any]] = []
+        replies = effects.replies
         self._gate.begin_step()
         try:
-            error = self._carry_out(index, effects, replies)
+            if effects.timers:
+                self._timers.apply(effects.timers)
+            error = self._append(index, effects) if effects.records else None
+            if effects.then is not None:
+                replies = []
+                self._carry_out(index, effects.then(error, self._clock.now_ms()), replies)
+                replies += effects.replies
         finally:
             self._gate.end_step()
         if replies:
             self.state.on_commit(index, partial(_release, replies))
         return error
 
-    def _carry_out(self, index: int, effects: Effects, replies: list[tuple[Pending[Any], Any]]) -> ErrorCode | None:
-        """Sets timers, appends, and goes on with the rest of the step; collects its replies."""
+    def _carry_out(self, index: int, effects: Effects, replies: list[tuple[Pending[Any], Any]]) -> None:
+        """Carries out what follows in the same step, and collects its replies."""
         self._timers.apply(effects.timers)
         error = self._append(index, effects) if effects.records else None
         if effects.then is not None:
             self._carry_out(index, effects.then(error, self._clock.now_ms()), replies)
         replies += effects.replies
-        return error
 
     def _append(self, index: int, effects: Effects) -> ErrorCode | None:
         if not self.state.is_active(index):

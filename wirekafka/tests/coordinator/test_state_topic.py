@@ -249,7 +249,7 @@ def test_gate_calls_the_handler_again_once_the_partition_is_lost() -> None:
     stage = Stage()
     stage.topics.is_replicated = True
 
-    def handle() -> str:
+    def handle(broker: object, call: object) -> str:
         try:
             stage.state.enter(0)
         except KafkaError as error:
@@ -258,7 +258,7 @@ def test_gate_calls_the_handler_again_once_the_partition_is_lost() -> None:
         return "done"
 
     stage.append("before")
-    pending = stage.gate.hold(handle)
+    pending = stage.gate.handle(handle, None, None)
     assert not pending.is_done
     stage.partition().close()
     told: list[object] = []
