@@ -90,23 +90,25 @@ def up_convert(message_set: Buffer, *, limit_bytes: int, rest: Callable[[], obje
         messages = _unwrap(first, limit_bytes)
     is_append_time = False
     base_timestamp = latest = NO_TIMESTAMP
-    encoded: list[bytes] = []
+    encoded = bytearray()
+    record_count = 0
     for message in messages:
         if message.compression:
             raise _invalid("a compressed message is not alone in its message set")
         timestamp = message.record.timestamp
-        if not encoded:
+        if not record_count:
             base_timestamp = timestamp
         latest = max(latest, timestamp)
         is_append_time |= bool(message.timestamp_type)
-        encoded.append(encode_record(message.record, timestamp - base_timestamp, len(encoded)))
-        if not len(encoded) % REST_AFTER:
+        encoded += encode_record(message.record, timestamp - base_timestamp, record_count)
+        record_count += 1
+        if not record_count % REST_AFTER:
             rest()
-    if not encoded:
+    if not record_count:
         raise _invalid("a message set without messages")
     return seal_batch(
-        b"".join(encoded),
-        record_count=len(encoded),
+        bytes(encoded),
+        record_count=record_count,
         base_timestamp=base_timestamp,
         max_timestamp=latest,
         compression=first.compression,
