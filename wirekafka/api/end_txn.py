@@ -1,9 +1,10 @@
 """EndTxn: commits or aborts the open transaction of a transactional id.
 
 Behaviour:
-    The decision is written down, then a marker to each partition of the transaction; offsets that it commits count from then on.
-    Who asks again gets the same answer, and INVALID_TXN_STATE for the opposite of what was decided. While a marker cannot be
-    written, for a disk is full, the transaction is decided all the same, and what is asked next is CONCURRENT_TRANSACTIONS.
+    The decision is written, then a marker to each partition of the transaction; offsets that it commits count from then on. A
+    client that asks again gets the same answer, and INVALID_TXN_STATE for the opposite of what was decided. While markers are
+    not written, because there are many or a disk is full, the transaction is decided all the same, and the next request of its
+    transactional id gets CONCURRENT_TRANSACTIONS.
     To commit where no transaction is open is an INVALID_TXN_STATE; so is to abort, but with version 5, for there the request that
     should have opened it may be the one that failed.
 
@@ -13,7 +14,7 @@ Versions:
     its id and epoch for the next transaction (KIP-890).
 
 Differs from Apache Kafka:
-    The answer comes once the markers are written; there, once the decision is.
+    The answer comes once the markers of the first 25 partitions are written; there, once the decision is.
     A request of version 5 under one epoch less than that of a transaction which an older client has ended is PRODUCER_FENCED;
     there it is taken for one that comes again, and told the epoch of who has fenced it.
 
