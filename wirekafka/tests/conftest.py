@@ -10,8 +10,14 @@ from typing import Any
 
 import pytest
 import structlog
+from hypothesis import HealthCheck, settings
 
 from wirekafka.faults import forget_logged
+
+# By default, Hypothesis fails an example that takes longer than 200 ms, and a test whose examples take long to generate. Both
+# limits measure the load of the machine, so a test that reaches them would fail now and then.
+settings.register_profile("without_clock", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("without_clock")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

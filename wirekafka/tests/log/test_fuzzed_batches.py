@@ -144,7 +144,7 @@ def read_all(log: Log, path: Path) -> None:
 
 
 @given(st.lists(batches() | message_sets(), min_size=1, max_size=4), st.sampled_from(["delete", "compact"]), st.booleans())
-@settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(max_examples=EXAMPLES, suppress_health_check=[HealthCheck.data_too_large])
 def test_whatever_a_log_accepts_can_be_read_by_everything(offered: list[bytearray], policy: str, has_append_time: bool) -> None:
     config = config_with(cleanup_policy=frozenset({policy}), delete_retention_ms=(1 << 63) - 1, index_interval_bytes=100)
     if has_append_time:

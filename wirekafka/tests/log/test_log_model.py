@@ -192,4 +192,4 @@ class LogMachine(RuleBasedStateMachine):
 
 
 TestLogModel = LogMachine.TestCase
-TestLogModel.settings = settings(max_examples=60, stateful_step_count=25, deadline=None, derandomize=True)
+TestLogModel.settings = settings(max_examples=60, stateful_step_count=25, derandomize=True)

@@ -220,4 +220,4 @@ class Share(RuleBasedStateMachine):
 
 
 TestShare = Share.TestCase
-TestShare.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestShare.settings = settings(max_examples=60, stateful_step_count=40)

@@ -356,7 +356,7 @@ class Transactions(RuleBasedStateMachine):
                 assert found in (set(), set(writing.values))
 
 
-Transactions.TestCase.settings = settings(max_examples=200, stateful_step_count=60, deadline=None, derandomize=True)
+Transactions.TestCase.settings = settings(max_examples=200, stateful_step_count=60, derandomize=True)
 TestRandomTransactions = Transactions.TestCase
 
 

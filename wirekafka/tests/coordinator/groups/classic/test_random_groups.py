@@ -335,5 +335,5 @@ class Groups(RuleBasedStateMachine):
         assert group is None or group.state is GroupState.EMPTY
 
 
-Groups.TestCase.settings = settings(max_examples=100, stateful_step_count=60, deadline=None, derandomize=True)
+Groups.TestCase.settings = settings(max_examples=100, stateful_step_count=60, derandomize=True)
 TestRandomGroups = Groups.TestCase

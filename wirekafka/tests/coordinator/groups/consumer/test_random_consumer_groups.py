@@ -370,5 +370,5 @@ def state_of(group: ConsumerGroup | None) -> object:
     return {name: getattr(group, name) for name in names}, sorted(group.subscriptions)
 
 
-ConsumerGroups.TestCase.settings = settings(max_examples=100, stateful_step_count=50, deadline=None, derandomize=True)
+ConsumerGroups.TestCase.settings = settings(max_examples=100, stateful_step_count=50, derandomize=True)
 TestRandomConsumerGroups = ConsumerGroups.TestCase

@@ -108,7 +108,7 @@ TOPICS = st.frozensets(st.sampled_from((A, B, C)))
 
 
 @pytest.mark.parametrize("assign", ASSIGNORS.values(), ids=ASSIGNORS.keys())
-@settings(max_examples=200, deadline=None, derandomize=True)
+@settings(max_examples=200, derandomize=True)
 @given(
     first=st.lists(TOPICS, max_size=6),
     second=st.lists(TOPICS, max_size=6),
@@ -131,7 +131,7 @@ def test_assignment_of_anybody_is_whole_and_settles(
     assert all(again[member.member_id] is member.target for member in settled), "who has the right target keeps it"
 
 
-@settings(max_examples=200, deadline=None, derandomize=True)
+@settings(max_examples=200, derandomize=True)
 @given(owned=st.lists(st.integers(0, 5), min_size=0, max_size=30), count=st.integers(1, 6))
 def test_uniform_assignment_of_like_members_differs_by_one_and_moves_no_more_than_it_must(owned: list[int], count: int) -> None:
     has = {f"m{n}": frozenset(p for p, owner in enumerate(owned) if owner == n) for n in range(6)}

@@ -55,7 +55,7 @@ def test_nobody_gets_nothing() -> None:
     assert assign_simply(members(1), {}) == {"m0": {}}
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     subscriptions=st.lists(st.frozensets(st.sampled_from([T, U]), min_size=1), min_size=1, max_size=7),
     counts=st.fixed_dictionaries({T: st.integers(0, 6), U: st.integers(0, 6)}),
