@@ -26,7 +26,6 @@ UnifiedLog.legacyFetchOffsetsBefore.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from time import perf_counter
@@ -35,7 +34,7 @@ from typing import TYPE_CHECKING, Annotated
 from wirekafka.api.registry import Call, serves
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.faults import log_once
-from wirekafka.log.timestamps import RecordScan, TimestampAndOffset
+from wirekafka.log.timestamps import RecordScan, Search, TimestampAndOffset
 from wirekafka.metadata.operations import Operation, Resource
 from wirekafka.names import NO_LEADER_EPOCH
 from wirekafka.pending import Pending
@@ -179,19 +178,30 @@ class TimestampSearch:
     """The search for one partition.
 
     Attributes:
-        scans: what is still to be looked into.
-        end_offset: a record from here on cannot be fetched, and is not told.
+        scans: the scans that are left; None is a pause.
+        end_offset: a record from here on cannot be fetched, so the answer does not name it.
         answer: takes the result.
-        next_scan: the one to be run in a thread; None before the first.
+        next_scan: the scan that a thread runs next; None before the first scan, and in a pause.
     """
 
-    scans: Iterator[RecordScan]
+    scans: Search
     end_offset: int
     answer: ListOffsetsPartitionResponse
     next_scan: RecordScan | None = None
 
+    def advance(self) -> bool:
+        """Goes to the next scan or pause; False if there is none."""
+        for scan in self.scans:
+            self.next_scan = scan
+            return True
+        return False
+
+    def run_next(self) -> TimestampAndOffset | None:
+        """Runs the next scan in a thread; a pause finds nothing."""
+        return None if self.next_scan is None else self.next_scan.run(rest)
+
     def take(self, found: TimestampAndOffset | None) -> bool:
-        """Takes what a scan has found; False if the search goes on."""
+        """Takes the result of a scan; False if the search goes on."""
         if found is None:
             return False
         if found.offset < self.end_offset:
@@ -201,7 +211,10 @@ class TimestampSearch:
 
 
 class TimestampSearches:
-    """The searches of one request: light ones are run at once, the others in threads, one after the other."""
+    """The searches of one request: light searches run at once, the others run in threads, one after the other.
+
+    After a pause, a search goes on at once for as long as the request may use the loop, and else after a job that does nothing.
+    """
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -215,12 +228,12 @@ class TimestampSearches:
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR.
         """
-        for scan in search.scans:
-            if not scan.is_light or perf_counter() > self._end:
-                search.next_scan = scan
+        while search.advance():
+            scan = search.next_scan
+            if perf_counter() > self._end or (scan is not None and not scan.is_light):
                 self._waiting.append(search)
                 return
-            if search.take(scan.run()):
+            if scan is not None and search.take(scan.run()):
                 return
 
     def answer(self, response: ListOffsetsResponse) -> ListOffsetsResponse | Pending[ListOffsetsResponse]:
@@ -241,10 +254,7 @@ class TimestampSearches:
             pending.complete(response)
             return
         search = self._waiting[0]
-        assert search.next_scan is not None, "a search that waits has a scan"
-        work = partial(search.next_scan.run, rest)
-        search.next_scan = None
-        self._job = self._broker.workers.submit(work, partial(self._done, pending, response))
+        self._job = self._broker.workers.submit(search.run_next, partial(self._done, pending, response))
 
     def _done(
         self,
@@ -252,18 +262,19 @@ class TimestampSearches:
         response: ListOffsetsResponse,
         found: TimestampAndOffset | BaseException | None,
     ) -> None:
-        """A scan has ended: the search is done, or its next scan is due."""
+        """Takes the result of a scan or a pause, and starts the next."""
         search = self._waiting[0]
+        is_finished = True
         try:
             if isinstance(found, BaseException):
                 raise found
-            search.next_scan = None if search.take(found) else next(search.scans, None)
+            is_finished = search.take(found) or not search.advance()
         except KafkaError as error:
             search.answer.error_code = error.code
         except Exception as error:  # noqa: BLE001 - costs the answer for this partition only
             log_once(error, "A search for a timestamp failed")
             search.answer.error_code = ErrorCode.UNKNOWN_SERVER_ERROR
-        if search.next_scan is None:
+        if is_finished:
             self._waiting.popleft()
         self._run_next(pending, response)
 

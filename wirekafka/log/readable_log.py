@@ -210,7 +210,8 @@ class ReadableLog:
         """Looks for the first record whose timestamp is `timestamp` or greater; None looks for the latest record (KIP-734).
 
         Returns:
-            Scans of batches; the first that finds a record ends the search. They are taken on the loop, and run anywhere.
+            Scans of batches, and None for each pause; the first scan that finds a record ends the search. The scans are taken on
+            the loop, and run anywhere.
 
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR, while scans are taken.
@@ -223,12 +224,13 @@ class ReadableLog:
                 yield from search_timestamp(segments, timestamp, start_offset)
 
     def offset_for_timestamp(self, timestamp: int | None) -> TimestampAndOffset | None:
-        """The record that `search_timestamp` finds, None if there is none; it may take long.
+        """The record that `search_timestamp` finds, None if there is none; the search may take long.
 
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR.
         """
-        return next((found for scan in self.search_timestamp(timestamp) if (found := scan.run()) is not None), None)
+        scans = (scan for scan in self.search_timestamp(timestamp) if scan is not None)
+        return next((found for scan in scans if (found := scan.run()) is not None), None)
 
     def end_offset_for_epoch(self, leader_epoch: int) -> EpochEnd | None:
         """Where a leader epoch ended (KIP-101), None if it is not known."""

@@ -1,18 +1,29 @@
-"""Finding records by their timestamps: the first that is not older than a time, and the latest of all.
+"""Finding records by their timestamps: the first that is not older than a given time, and the latest of all.
 
-Theory of operation: a segment's time index leads to an offset, its offset index from there to a position, and the headers from
-there on to the first batch whose greatest timestamp is not older. Segments whose greatest timestamp is older are passed over.
-This happens on the loop and costs little. To look into the records of that batch may cost much, so it is a `RecordScan`, which
-any thread can run. A search is an iterator of such scans; the first one that finds a record ends it.
+Theory of operation: a search skips segments whose greatest timestamp is too old. In a segment, the time index gives an offset,
+the offset index gives the position of that offset, and the search reads batch headers from that position to the first batch
+whose greatest timestamp is not too old. The search then needs the records of that batch. Reading them may take long, so the
+search returns a `RecordScan`, which any thread can run. A search is an iterator of scans; the first scan that finds a record ends
+the search.
 
-Rules of this file: nothing is changed but a time index that turns out to be wrong, which its segment mends.
+The headers are read on the loop. Their number has no bound: if timestamps do not ascend, or if DeleteRecords has removed the
+record to which the time index points, a search may read the header of every batch of a segment. So a search yields None, a
+pause, after every `PAUSE_AFTER` headers, and the caller lets other requests run.
+
+Rules of this file: a search changes nothing, except that a segment mends its time index if that is wrong. During a pause, and
+while a scan runs, the log may delete or truncate segments.
+
+Differs from Apache Kafka: the latest record is never one before the log start offset; Kafka returns the record that the time
+index names, even if DeleteRecords has removed it.
 
 Source: UnifiedLog.fetchOffsetByTimestamp; LogSegment.findOffsetByTimestamp; FileRecords.searchForTimestamp.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Generator, Iterator, Sequence
+from itertools import islice
 from typing import NamedTuple
 
 from wirekafka.log.positions import BadBatchError, BatchPosition
@@ -24,7 +35,9 @@ from wirekafka.wire.walk import deltas_in
 
 LIGHT_RECORDS = 2000
 LIGHT_COMPRESSED_BYTES = 16 * 1024
-"""What a scan on the loop reads at most, in 2 ms: of gzip, 16 KiB may be 16 MiB, but the scan reads no more than the records."""
+"""A scan on the loop reads at most this, in 2 ms. 16 KiB of gzip may hold 16 MiB, but the scan stops after the last record."""
+PAUSE_AFTER = 1000
+"""A search reads so many batch headers at once, in 2 to 4 ms."""
 _REST_AFTER = 256
 
 
@@ -37,21 +50,23 @@ class TimestampAndOffset(NamedTuple):
 
 
 class RecordScan:
-    """The look for a timestamp in the records of one batch.
+    """The search for a timestamp in the records of one batch.
 
     Args:
         data: the batch.
-        timestamp: a record that is not older is looked for; None for the latest record.
-        start_offset: records before it do not count.
+        timestamp: the scan finds a record that is not older than this.
+        start_offset: the scan ignores records before it.
+        is_latest: the scan finds the latest such record of the batch; otherwise the first.
     """
 
-    __slots__ = ("_data", "_place", "_start_offset", "_timestamp")
+    __slots__ = ("_data", "_is_latest", "_place", "_start_offset", "_timestamp")
 
-    def __init__(self, data: bytes, place: BatchPosition, timestamp: int | None, start_offset: int) -> None:
+    def __init__(self, data: bytes, place: BatchPosition, timestamp: int, start_offset: int, *, is_latest: bool) -> None:
         self._data = data
         self._place = place
         self._timestamp = timestamp
         self._start_offset = start_offset
+        self._is_latest = is_latest
 
     @property
     def is_light(self) -> bool:
@@ -63,7 +78,7 @@ class RecordScan:
         return is_small and header.record_count <= LIGHT_RECORDS
 
     def run(self, rest: Callable[[], object] = do_nothing) -> TimestampAndOffset | None:
-        """The record, None if there is none; of several, the first.
+        """The record, None if there is none; of several with the same timestamp, the first.
 
         Args:
             rest: called every few records.
@@ -75,12 +90,12 @@ class RecordScan:
         for number, found in enumerate(self._records()):
             if not number % _REST_AFTER:
                 rest()
-            if found.offset < self._start_offset:
+            if found.offset < self._start_offset or found.timestamp < self._timestamp:
                 continue
-            if self._timestamp is None:
-                latest = found if latest is None or found.timestamp > latest.timestamp else latest
-            elif found.timestamp >= self._timestamp:
+            if not self._is_latest:
                 return found
+            if latest is None or found.timestamp > latest.timestamp:
+                latest = found
         return latest
 
     def _records(self) -> Iterator[TimestampAndOffset]:
@@ -97,7 +112,8 @@ class RecordScan:
             yield TimestampAndOffset(header.base_offset + offset_delta, timestamp, epoch)
 
 
-Search = Iterator[RecordScan]
+Search = Iterator[RecordScan | None]
+"""Scans of batches; None is a pause, after which the search goes on."""
 
 
 def search_timestamp(segments: Sequence[Segment], timestamp: int, start_offset: int) -> Search:
@@ -107,9 +123,8 @@ def search_timestamp(segments: Sequence[Segment], timestamp: int, start_offset: 
         OSError: a segment cannot be read.
     """
     for segment in tuple(segments):
-        # A search may pause between two scans, and segments may be deleted meanwhile.
         if segment in segments and segment.max_timestamp >= timestamp:
-            yield from _search_in(segment, timestamp, start_offset)
+            yield from _search_in(segments, segment, timestamp, start_offset)
 
 
 def search_max_timestamp(segments: Sequence[Segment], start_offset: int) -> Search:
@@ -118,40 +133,92 @@ def search_max_timestamp(segments: Sequence[Segment], start_offset: int) -> Sear
     Raises:
         OSError: a segment cannot be read.
     """
-    latest = max(segments, key=lambda segment: segment.max_timestamp)
+    first = _number_of(segments, start_offset)
+    latest = max(segments[first:], key=lambda segment: segment.max_timestamp)
     if latest.max_timestamp < 0:
         return
-    yield from _search_in(latest, latest.max_timestamp, start_offset)
-    # The index leads to a record that is before the start, so the rest is looked through.
-    if latest not in segments:
+    if latest.offset_of_max_timestamp >= start_offset:
+        yield from _search_in(segments, latest, latest.max_timestamp, start_offset)
+    # DeleteRecords has removed the latest record. The headers say which of the batches behind the start is the latest, except
+    # for a batch of which only some records were removed: its latest record may be one of those.
+    segment = segments[_number_of(segments, start_offset)]
+    cut, best = yield from _latest_places(segments, segment, start_offset)
+    later = [each for each in segments if each.base_offset > segment.base_offset]
+    latest = max(later, key=lambda each: each.max_timestamp, default=segment)
+    best_timestamp = NO_TIMESTAMP if best is None else best.max_timestamp
+    is_in_later = latest is not segment and latest.max_timestamp > best_timestamp
+    if cut is not None and segment in segments:
+        least = max(latest.max_timestamp if is_in_later else best_timestamp, 0)
+        yield _scan(segment, cut, least, start_offset, is_latest=True)
+    if is_in_later:
+        yield from _search_in(segments, latest, latest.max_timestamp, start_offset)
+    elif best is not None and best_timestamp >= 0 and segment in segments:
+        yield _scan(segment, best, 0, start_offset, is_latest=True)
+
+
+def _number_of(segments: Sequence[Segment], offset: int) -> int:
+    """The number of the segment that holds an offset, or would hold it."""
+    return max(bisect_right(segments, offset, key=lambda segment: segment.base_offset) - 1, 0)
+
+
+def _latest_places(
+    segments: Sequence[Segment], segment: Segment, start_offset: int
+) -> Generator[None, None, tuple[BatchPosition | None, BatchPosition | None]]:
+    """Reads the headers of a segment from `start_offset` on.
+
+    Returns:
+        The batch that begins before that offset and ends behind it; and the batch behind it that has the greatest timestamp.
+    """
+    cut: BatchPosition | None = None
+    best: BatchPosition | None = None
+    for place in _places(segments, segment, _position_of(segment, start_offset - segment.base_offset)):
+        if place is None:
+            yield
+        elif place.base_offset < start_offset:
+            cut = place if place.last_offset >= start_offset else None
+        elif best is None or place.max_timestamp > best.max_timestamp:
+            best = place
+    return cut, best
+
+
+def _search_in(segments: Sequence[Segment], segment: Segment, timestamp: int, start_offset: int) -> Search:
+    """Looks for the first record of a segment whose timestamp is `timestamp` or greater."""
+    if segment not in segments:
         return
-    best: tuple[Segment, BatchPosition] | None = None
-    for segment in segments:
-        if best is not None and segment.max_timestamp <= best[1].max_timestamp:
-            continue
-        for place in segment.places():
-            is_later = best is None or place.max_timestamp > best[1].max_timestamp
-            if place.last_offset >= start_offset and is_later:
-                best = segment, place
-    if best is not None:
-        yield _scan(*best, None, start_offset)
-
-
-def _search_in(segment: Segment, timestamp: int, start_offset: int) -> Search:
     entry = segment.time_index.floor(timestamp)
     if entry is not None and not segment.has_timestamp(*entry):
         segment.mend_indexes()
         entry = segment.time_index.floor(timestamp)
     _, relative_offset = entry or (NO_TIMESTAMP, 0)
-    relative_offset = max(relative_offset, start_offset - segment.base_offset)
-    _, position = segment.offset_index.floor(min(relative_offset, MOST_RELATIVE_OFFSET)) or (0, 0)
-    for place in segment.places(position):
-        if place.max_timestamp >= timestamp and place.last_offset >= start_offset:
+    for place in _places(segments, segment, _position_of(segment, max(relative_offset, start_offset - segment.base_offset))):
+        if place is None:
+            yield None
+        elif place.max_timestamp >= timestamp and place.last_offset >= start_offset:
             yield _scan(segment, place, timestamp, start_offset)
 
 
-def _scan(segment: Segment, place: BatchPosition, timestamp: int | None, start_offset: int) -> RecordScan:
+def _position_of(segment: Segment, relative_offset: int) -> int:
+    """A position from which the headers lead to an offset, which counts from the base offset of the segment."""
+    _, position = segment.offset_index.floor(min(max(relative_offset, 0), MOST_RELATIVE_OFFSET)) or (0, 0)
+    return position
+
+
+def _places(segments: Sequence[Segment], segment: Segment, position: int) -> Iterator[BatchPosition | None]:
+    """The batches of a segment from a position on; None is a pause.
+
+    The batches end if the log deletes the segment, or truncates it before the next batch, during a pause or a scan.
+    """
+    while segment in segments and position < segment.size:
+        for place in islice(segment.places(position), PAUSE_AFTER):
+            yield place
+            position = place.position + place.size_bytes
+            if segment not in segments or position > segment.size:
+                return
+        yield None
+
+
+def _scan(segment: Segment, place: BatchPosition, timestamp: int, start_offset: int, *, is_latest: bool = False) -> RecordScan:
     data = segment.folder.storage.read(segment.file().fd, place.size_bytes, place.position)
     if len(data) < place.size_bytes:
         raise segment.damaged(BadBatchError(f"the file ends at byte {place.position + len(data)}"))
-    return RecordScan(data, place, timestamp, start_offset)
+    return RecordScan(data, place, timestamp, start_offset, is_latest=is_latest)

@@ -100,3 +100,17 @@ def test_list_offsets_by_time_of_many_partitions_does_not_hold_the_loop(tmp_path
     )
     assert found_in(response) == [(0, LIGHT_RECORDS - 1, last)] * 60
     assert longest_ms < MOST_MS
+
+
+def test_list_offsets_of_the_max_timestamp_after_delete_records_does_not_hold_the_loop(tmp_path: Path) -> None:
+    count = 60_000
+
+    def fill_with_small_batches(caller: Caller) -> None:
+        (partition,) = caller.broker.topics.create("flights", 1).partitions
+        for number in range(count):
+            partition.append(memoryview(build_batch([Record(timestamp=NOW_MS - (number > 0))])), now_ms=NOW_MS)
+        partition.delete_records(1)
+
+    response, longest_ms = run_and_measure(tmp_path, fill_with_small_batches, lambda caller: ask(caller, (0, -3)))
+    assert found_in(response) == [(0, 1, NOW_MS - 1)]
+    assert longest_ms < MOST_MS

@@ -1,19 +1,25 @@
-"""What is found in a log: batches by their offsets, and offsets by the times of records."""
+"""Reading a log: batches by their offsets, and offsets by the timestamps of records."""
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from wirekafka.errors import ErrorCode, KafkaError
+from wirekafka.log import timestamps
 from wirekafka.log.log import Log
 from wirekafka.log.storage import FileRegion, Storage
 from wirekafka.tests.log.logs import (
     NOW_MS,
     World,
+    all_records,
     append,
     batch,
+    close,
     config_with,
     fill,
     read,
@@ -320,3 +326,85 @@ def test_offset_of_max_timestamp_without_timestamps_is_none(tmp_path: Path) -> N
     append(log, batch(b"a", timestamp=-1))
 
     assert log.offset_for_timestamp(None) is None
+
+
+def test_offset_of_max_timestamp_behind_a_batch_that_lost_its_latest_record_is_found(tmp_path: Path) -> None:
+    log = World().open_log(tmp_path)
+    append(log, batch(b"a", b"b", b"c", timestamps=[90, 20, 10]))
+    append(log, batch(b"d", timestamp=50))
+    append(log, batch(b"e", timestamp=40))
+    log.delete_records(1)
+
+    assert log.offset_for_timestamp(None) == (3, 50, 0)
+
+
+def test_offset_of_max_timestamp_in_a_later_segment_than_the_log_start_is_found(tmp_path: Path) -> None:
+    log = World().open_log(tmp_path, SMALL)
+    append(log, batch(b"a", b"b", timestamps=[900, 20]))
+    for timestamp in range(100, 140):
+        append(log, batch(bytes(100), timestamp=timestamp))
+    assert len(log.segments) > 2
+    log.delete_records(1)
+
+    assert log.offset_for_timestamp(None) == (41, 139, 0)
+
+
+@given(
+    times=st.lists(st.lists(st.integers(-1, 6), min_size=1, max_size=4), min_size=1, max_size=30),
+    start=st.floats(0, 0.99),
+    pause_after=st.integers(1, 5),
+)
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_offset_for_timestamp_agrees_with_a_scan_from_any_log_start(
+    monkeypatch: pytest.MonkeyPatch, times: list[list[int]], start: float, pause_after: int
+) -> None:
+    monkeypatch.setattr(timestamps, "PAUSE_AFTER", pause_after)
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as path:
+        log = World().open_log(Path(path), SMALL)
+        for batch_times in times:
+            append(log, batch(*[bytes(40)] * len(batch_times), timestamps=batch_times))
+        log.delete_records(int(start * log.log_end_offset))
+        readable = [(record.offset, record.timestamp) for record in all_records(log) if record.offset >= log.log_start_offset]
+        for target in range(8):
+            found = log.offset_for_timestamp(target)
+            assert (found[:2] if found else None) == next((each for each in readable if each[1] >= target), None)
+        latest = max((each for each in readable if each[1] >= 0), key=lambda each: each[1], default=None)
+        found = log.offset_for_timestamp(None)
+        assert (found[:2] if found else None) == latest
+        close(log)
+
+
+@pytest.mark.parametrize("timestamp", [NOW_MS + 1, None])
+def test_search_for_a_timestamp_over_many_batches_pauses(tmp_path: Path, timestamp: int | None) -> None:
+    log = World().open_log(tmp_path)
+    count = 3 * timestamps.PAUSE_AFTER
+    append(log, batch(b"removed", timestamp=NOW_MS + (timestamp is None) * 5))
+    for _ in range(count):
+        append(log, batch(b"", timestamp=NOW_MS))
+    if timestamp is None:
+        log.delete_records(1)
+    append(log, batch(b"latest", timestamp=NOW_MS + 2))
+
+    steps = list(log.search_timestamp(timestamp))
+
+    assert steps.count(None) >= 2
+    assert [scan.run() for scan in steps if scan is not None] == [(count + 1, NOW_MS + 2, 0)]
+
+
+def test_search_for_a_timestamp_leaves_a_segment_that_is_deleted_in_a_pause(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(timestamps, "PAUSE_AFTER", 1)
+    log = World().open_log(tmp_path, SMALL)
+    append(log, batch(b"latest", timestamp=NOW_MS))
+    for _ in range(30):
+        append(log, batch(bytes(100), timestamp=NOW_MS - 1))
+    log.delete_records(1)
+    search = log.search_timestamp(None)
+    assert next(search) is None
+
+    log.delete_records(log.log_end_offset)
+    log.delete_old_segments(NOW_MS)
+
+    found = next(found for scan in search if scan is not None and (found := scan.run()) is not None)
+    assert found.offset >= log.segments.active.base_offset
