@@ -19,7 +19,7 @@ Source: KafkaApis.handleAddPartitionsToTxnRequest.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from wirekafka.api.registry import Call, serves
 from wirekafka.coordinator.transactions.requests import ProducerIdentity, told_to_client
@@ -27,6 +27,7 @@ from wirekafka.coordinator.transactions.transaction import TRANSACTIONS_V2
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.metadata.operations import CLUSTER, Operation, Resource
 from wirekafka.names import TopicPartition
+from wirekafka.pending import Pending, Work
 from wirekafka.wire.types import Bool, Int16, Int32, Int64, Message, String, since, until
 
 if TYPE_CHECKING:
@@ -80,36 +81,44 @@ class AddPartitionsToTxnResponse(Message):
 
 
 @serves(24, AddPartitionsToTxnRequest, AddPartitionsToTxnResponse, versions=range(6), flexible_since=3)
-def add_partitions_to_txn(broker: Broker, call: Call[AddPartitionsToTxnRequest]) -> AddPartitionsToTxnResponse:
-    """Adds partitions to transactions, or looks whether they are there; each transaction for itself."""
+def add_partitions_to_txn(broker: Broker, call: Call[AddPartitionsToTxnRequest]) -> AddPartitionsToTxnResponse | Pending[Any]:
+    """Adds partitions to transactions, or verifies that they were added; each transaction succeeds or fails by itself."""
+    return broker.reply_gate.run_in_slices(broker.slices, lambda: _addition(broker, call))
+
+
+def _addition(broker: Broker, call: Call[AddPartitionsToTxnRequest]) -> Work[AddPartitionsToTxnResponse]:
     request = call.request
     if call.version >= FIRST_VERSION_OF_BROKERS:
-        return AddPartitionsToTxnResponse(
-            results_by_transaction=[
-                AddPartitionsToTxnResult(
-                    transactional_id=transaction.transactional_id, topic_results=_results(broker, call, transaction)
-                )
-                for transaction in request.transactions
-            ]
-        )
+        response = AddPartitionsToTxnResponse()
+        for each in request.transactions:
+            results = yield from _results(broker, call, each)
+            result = AddPartitionsToTxnResult(transactional_id=each.transactional_id, topic_results=results)
+            response.results_by_transaction.append(result)
+            yield
+        return response
     transaction = AddPartitionsToTxnTransaction(
         transactional_id=request.v3_and_below_transactional_id,
         producer_id=request.v3_and_below_producer_id,
         producer_epoch=request.v3_and_below_producer_epoch,
         topics=request.v3_and_below_topics,
     )
-    return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_results(broker, call, transaction))
+    return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=(yield from _results(broker, call, transaction)))
 
 
 def _results(
     broker: Broker, call: Call[AddPartitionsToTxnRequest], transaction: AddPartitionsToTxnTransaction
-) -> list[AddPartitionsToTxnTopicResult]:
+) -> Work[list[AddPartitionsToTxnTopicResult]]:
     partitions = [TopicPartition(topic.name, index) for topic in transaction.topics for index in topic.partitions]
     try:
         _authorize(call, transaction)
     except KafkaError as error:
         return _by_topic(dict.fromkeys(partitions, error.code))
-    refused = {partition: code for partition in partitions if (code := _refusal(broker, call, partition)) is not None}
+    refused = {}
+    for partition in partitions:
+        code = _refusal(broker, call, partition)
+        if code is not None:
+            refused[partition] = code
+        yield
     if refused:
         return _by_topic({partition: refused.get(partition, ErrorCode.OPERATION_NOT_ATTEMPTED) for partition in partitions})
     try:

@@ -31,6 +31,7 @@ from wirekafka.metadata.config_resources import (
     protected_resource,
 )
 from wirekafka.metadata.operations import Operation
+from wirekafka.pending import Pending, Work
 from wirekafka.wire.types import Bool, Int8, Int16, Int32, Message, NullableString, String, nullable
 
 if TYPE_CHECKING:
@@ -66,17 +67,21 @@ class AlterConfigsResponse(Message):
 
 
 @serves(33, AlterConfigsRequest, AlterConfigsResponse, versions=range(3), flexible_since=2)
-def alter_configs(broker: Broker, call: Call[AlterConfigsRequest]) -> AlterConfigsResponse:
-    """Answers one AlterConfigs request."""
+def alter_configs(broker: Broker, call: Call[AlterConfigsRequest]) -> AlterConfigsResponse | Pending[Any]:
+    """Answers one AlterConfigs request; the changes of one slice are synced to the disk together."""
+    return broker.slices.run(_alteration(broker, call), around=broker.topics.together)
+
+
+def _alteration(broker: Broker, call: Call[AlterConfigsRequest]) -> Work[AlterConfigsResponse]:
     wanted = [
         WantedChanges(
             each.resource_type, each.resource_name, [Change(it.name, AlterConfigOp.SET, it.value) for it in each.configs]
         )
         for each in call.request.resources
     ]
-    return AlterConfigsResponse(
-        responses=alter_each(broker, call, wanted, keeps_others=False, validate_only=call.request.validate_only)
-    )
+    validate_only = call.request.validate_only
+    responses = yield from alter_each(broker, call, wanted, keeps_others=False, validate_only=validate_only)
+    return AlterConfigsResponse(responses=responses)
 
 
 class WantedChanges(NamedTuple):
@@ -89,11 +94,14 @@ class WantedChanges(NamedTuple):
 
 def alter_each(
     broker: Broker, call: Call[Any], wanted: Sequence[WantedChanges], *, keeps_others: bool, validate_only: bool
-) -> list[AlterConfigsResourceResponse]:
-    """Changes the settings of each resource, or finds out whether they could be changed; what is wrong is in its response.
+) -> Work[list[AlterConfigsResourceResponse]]:
+    """Changes the settings of each resource, one resource in each step, or only checks the changes.
+
+    An error of a resource is in the response of that resource.
 
     Args:
-        keeps_others: what is not named stays as it is, and does not go back to its default.
+        keeps_others: settings that the request does not name keep their values, and do not return to their defaults.
+        validate_only: the changes are checked, and nothing changes.
     """
     times = Counter((each.resource_type, each.resource_name) for each in wanted)
     responses = []
@@ -113,4 +121,5 @@ def alter_each(
                 target.replace(configs)
         except KafkaError as error:
             response.error_code, response.error_message = error.code, error.message
+        yield
     return responses

@@ -18,11 +18,13 @@ Source: ReplicationControlManager.alterPartitionReassignments, validateManualPar
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from wirekafka.api.registry import Call, serves
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.metadata.operations import CLUSTER, Operation
+from wirekafka.pending import Pending, Work
+from wirekafka.slices import collect
 from wirekafka.wire.types import Bool, Int16, Int32, Message, NullableString, String, nullable, since
 
 if TYPE_CHECKING:
@@ -67,19 +69,21 @@ class AlterPartitionReassignmentsResponse(Message):
 @serves(45, AlterPartitionReassignmentsRequest, AlterPartitionReassignmentsResponse, versions=range(2), flexible_since=0)
 def alter_partition_reassignments(
     broker: Broker, call: Call[AlterPartitionReassignmentsRequest]
-) -> AlterPartitionReassignmentsResponse:
-    """Says of each partition whether it has the replicas that it is to have."""
+) -> AlterPartitionReassignmentsResponse | Pending[Any]:
+    """Answers for each partition whether it has the replicas that the request names."""
     call.authorize(Operation.ALTER, CLUSTER)
-    return AlterPartitionReassignmentsResponse(
-        error_message=None,
-        allow_replication_factor_change=call.request.allow_replication_factor_change,
-        responses=[
-            ReassignableTopicResponse(
-                name=topic.name, partitions=[_answer(broker, topic.name, partition) for partition in topic.partitions]
-            )
-            for topic in call.request.topics
-        ],
+    return broker.slices.run(_reassignment(broker, call))
+
+
+def _reassignment(broker: Broker, call: Call[AlterPartitionReassignmentsRequest]) -> Work[AlterPartitionReassignmentsResponse]:
+    response = AlterPartitionReassignmentsResponse(
+        error_message=None, allow_replication_factor_change=call.request.allow_replication_factor_change
     )
+    for topic in call.request.topics:
+        answers = yield from collect(_answer(broker, topic.name, partition) for partition in topic.partitions)
+        response.responses.append(ReassignableTopicResponse(name=topic.name, partitions=answers))
+        yield
+    return response
 
 
 def _answer(broker: Broker, name: str, wish: ReassignablePartition) -> ReassignablePartitionResponse:

@@ -17,13 +17,14 @@ Source: GroupCoordinatorService.alterShareGroupOffsets, GroupMetadataManager.alt
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from wirekafka.api.registry import Call, serves
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.metadata.features import SHARE_VERSION
 from wirekafka.metadata.operations import Operation, Resource
 from wirekafka.names import ZERO_TOPIC_ID
+from wirekafka.pending import Pending, Work
 from wirekafka.wire.types import Int16, Int32, Int64, Message, NullableString, String, Uuid, nullable
 
 if TYPE_CHECKING:
@@ -65,13 +66,20 @@ class AlterShareGroupOffsetsResponse(Message):
 
 
 @serves(91, AlterShareGroupOffsetsRequest, AlterShareGroupOffsetsResponse, versions=range(1), flexible_since=0)
-def alter_share_group_offsets(broker: Broker, call: Call[AlterShareGroupOffsetsRequest]) -> AlterShareGroupOffsetsResponse:
-    """Sets the offsets of one group."""
+def alter_share_group_offsets(
+    broker: Broker, call: Call[AlterShareGroupOffsetsRequest]
+) -> AlterShareGroupOffsetsResponse | Pending[Any]:
+    """Sets the share-partition start offsets of one group."""
     broker.topics.features.require(SHARE_VERSION)
     request = call.request
     call.authorize(Operation.READ, Resource.group(request.group_id))
     if not request.group_id:
         raise KafkaError(ErrorCode.INVALID_GROUP_ID, "The group id is invalid.")
+    return broker.reply_gate.run_in_slices(broker.slices, lambda: _alteration(broker, call))
+
+
+def _alteration(broker: Broker, call: Call[AlterShareGroupOffsetsRequest]) -> Work[AlterShareGroupOffsetsResponse]:
+    request = call.request
     start_offsets: dict[str, dict[int, int]] = {}
     responses = []
     for asked in request.topics:
@@ -89,6 +97,8 @@ def alter_share_group_offsets(broker: Broker, call: Call[AlterShareGroupOffsetsR
                 data.error_code, data.error_message = error.code, error.message
             else:
                 start_offsets.setdefault(asked.topic_name, {})[data.partition_index] = partition.start_offset
+            yield
         responses.append(response)
+        yield
     broker.share_groups.alter_offsets(request.group_id, start_offsets)
     return AlterShareGroupOffsetsResponse(responses=responses)

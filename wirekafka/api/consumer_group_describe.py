@@ -26,6 +26,8 @@ from wirekafka.coordinator.groups.consumer.requests import DescribedConsumer
 from wirekafka.errors import KafkaError
 from wirekafka.metadata.operations import NOT_ASKED, Operation, Resource
 from wirekafka.names import ZERO_TOPIC_ID
+from wirekafka.pending import Pending, Work
+from wirekafka.slices import collect
 from wirekafka.wire.types import Bool, Int8, Int16, Int32, Message, NullableString, String, Uuid, nullable, since
 
 if TYPE_CHECKING:
@@ -82,11 +84,16 @@ CLASSIC_MEMBER, CONSUMER_MEMBER = 0, 1
 
 
 @serves(69, ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse, versions=range(2), flexible_since=0)
-def consumer_group_describe(broker: Broker, call: Call[ConsumerGroupDescribeRequest]) -> ConsumerGroupDescribeResponse:
-    """Describes each of the groups."""
-    return ConsumerGroupDescribeResponse(
-        groups=[_described(broker, call, name) for name in dict.fromkeys(call.request.group_ids)]
-    )
+def consumer_group_describe(
+    broker: Broker, call: Call[ConsumerGroupDescribeRequest]
+) -> ConsumerGroupDescribeResponse | Pending[Any]:
+    """Describes each group of the request."""
+    return broker.reply_gate.run_in_slices(broker.slices, lambda: _description(broker, call))
+
+
+def _description(broker: Broker, call: Call[ConsumerGroupDescribeRequest]) -> Work[ConsumerGroupDescribeResponse]:
+    names = dict.fromkeys(call.request.group_ids)
+    return ConsumerGroupDescribeResponse(groups=(yield from collect(_described(broker, call, name) for name in names)))
 
 
 def _described(broker: Broker, call: Call[ConsumerGroupDescribeRequest], group_id: str) -> DescribedConsumerGroup:

@@ -29,6 +29,7 @@ from wirekafka.metadata.operations import CLUSTER, Operation, Resource
 from wirekafka.metadata.topics import MAX_RECORDS_AT_ONCE, check_assignment
 from wirekafka.names import CLUSTER_METADATA_TOPIC, ZERO_TOPIC_ID
 from wirekafka.pending import Pending, Work
+from wirekafka.slices import collect
 from wirekafka.wire.types import Bool, Int8, Int16, Int32, Message, NullableString, String, Uuid, nullable, since, tag
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ def _creation(broker: Broker, call: Call[CreateTopicsRequest]) -> Work[CreateTop
     try:
         _check_request_size(broker.config, request)
     except KafkaError as error:
-        return CreateTopicsResponse(topics=[_failure(name, error) for name in times])
+        return CreateTopicsResponse(topics=(yield from collect(_failure(name, error) for name in times)))
     settings = DescribedSettings(broker.config)
     for topic in request.topics:
         if times[topic.name] == 1:

@@ -15,11 +15,13 @@ Source: GroupCoordinatorShard.deleteGroups, KafkaApis.handleDeleteGroupsRequest.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from wirekafka.api.registry import Call, serves
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.metadata.operations import Operation, Resource
+from wirekafka.pending import Pending, Work
+from wirekafka.slices import collect
 from wirekafka.wire.types import Int16, Int32, Message, String
 
 if TYPE_CHECKING:
@@ -41,11 +43,14 @@ class DeleteGroupsResponse(Message):
 
 
 @serves(42, DeleteGroupsRequest, DeleteGroupsResponse, versions=range(3), flexible_since=2)
-def delete_groups(broker: Broker, call: Call[DeleteGroupsRequest]) -> DeleteGroupsResponse:
-    """Deletes each of the groups."""
-    return DeleteGroupsResponse(
-        results=[_delete(broker, call, group_id) for group_id in dict.fromkeys(call.request.groups_names)]
-    )
+def delete_groups(broker: Broker, call: Call[DeleteGroupsRequest]) -> DeleteGroupsResponse | Pending[Any]:
+    """Deletes each group of the request."""
+    return broker.reply_gate.run_in_slices(broker.slices, lambda: _deletion(broker, call))
+
+
+def _deletion(broker: Broker, call: Call[DeleteGroupsRequest]) -> Work[DeleteGroupsResponse]:
+    names = dict.fromkeys(call.request.groups_names)
+    return DeleteGroupsResponse(results=(yield from collect(_delete(broker, call, name) for name in names)))
 
 
 def _delete(broker: Broker, call: Call[DeleteGroupsRequest], group_id: str) -> DeletableGroupResult:

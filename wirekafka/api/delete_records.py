@@ -77,6 +77,7 @@ def _deletion(broker: Broker, call: Call[DeleteRecordsRequest]) -> Work[DeleteRe
         for asked in asked_topic.partitions:
             result.partitions.append(_delete(broker, call, asked_topic.name, asked))
             yield
+        yield
     return DeleteRecordsResponse(topics=results)
 
 

@@ -20,16 +20,20 @@ Source: GroupMetadataManager.describeGroups, KafkaApis.handleDescribeGroupsReque
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from wirekafka.api.registry import Call, serves
 from wirekafka.coordinator.groups.types import DEAD
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.metadata.operations import Operation, Resource
+from wirekafka.pending import Pending, Work
+from wirekafka.slices import collect
 from wirekafka.wire.types import Bool, Bytes, Int16, Int32, Message, NullableString, String, nullable, since
 
 if TYPE_CHECKING:
     from wirekafka.broker import Broker
+
+FIRST_VERSION_WITH_GROUP_ID_NOT_FOUND = 6
 
 
 class DescribeGroupsRequest(Message):
@@ -63,22 +67,26 @@ class DescribeGroupsResponse(Message):
 
 
 @serves(15, DescribeGroupsRequest, DescribeGroupsResponse, versions=range(7), flexible_since=5)
-def describe_groups(broker: Broker, call: Call[DescribeGroupsRequest]) -> DescribeGroupsResponse:
-    """Describes each of the groups; only a client of version 6 can be told that one does not exist."""
-    groups = [_authorized(broker, call, group_id) for group_id in dict.fromkeys(call.request.groups)]
-    if call.request.include_authorized_operations:
-        for group in groups:
-            if group.error_code == ErrorCode.NONE:
-                group.authorized_operations = call.authorized_operations(Resource.group(group.group_id))
-    return DescribeGroupsResponse(groups=groups)
+def describe_groups(broker: Broker, call: Call[DescribeGroupsRequest]) -> DescribeGroupsResponse | Pending[Any]:
+    """Describes each group of the request."""
+    return broker.reply_gate.run_in_slices(broker.slices, lambda: _description(broker, call))
+
+
+def _description(broker: Broker, call: Call[DescribeGroupsRequest]) -> Work[DescribeGroupsResponse]:
+    names = dict.fromkeys(call.request.groups)
+    return DescribeGroupsResponse(groups=(yield from collect(_authorized(broker, call, name) for name in names)))
 
 
 def _authorized(broker: Broker, call: Call[DescribeGroupsRequest], group_id: str) -> DescribedGroup:
+    resource = Resource.group(group_id)
     try:
-        call.authorize(Operation.DESCRIBE, Resource.group(group_id))
-        return _described(broker, group_id, call.version >= 6)
+        call.authorize(Operation.DESCRIBE, resource)
+        group = _described(broker, group_id, call.version >= FIRST_VERSION_WITH_GROUP_ID_NOT_FOUND)
     except KafkaError as error:
         return DescribedGroup(group_id=group_id, error_code=error.code)
+    if call.request.include_authorized_operations and group.error_code == ErrorCode.NONE:
+        group.authorized_operations = call.authorized_operations(resource)
+    return group
 
 
 def _described(broker: Broker, group_id: str, is_not_found_known: bool) -> DescribedGroup:

@@ -19,11 +19,12 @@ from __future__ import annotations
 import os
 from collections import defaultdict
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from wirekafka.api.registry import Call, serves
 from wirekafka.errors import ErrorCode
 from wirekafka.metadata.operations import CLUSTER, Operation
+from wirekafka.pending import Pending, Work
 from wirekafka.replication.partition import Partition
 from wirekafka.wire.types import Bool, Int16, Int32, Int64, Message, String, nullable, since
 
@@ -72,10 +73,14 @@ Contents = defaultdict["DataDirectory", defaultdict[str, list[DescribeLogDirsPar
 
 
 @serves(35, DescribeLogDirsRequest, DescribeLogDirsResponse, versions=range(6), flexible_since=2)
-def describe_log_dirs(broker: Broker, call: Call[DescribeLogDirsRequest]) -> DescribeLogDirsResponse:
+def describe_log_dirs(broker: Broker, call: Call[DescribeLogDirsRequest]) -> DescribeLogDirsResponse | Pending[Any]:
     """Answers one DescribeLogDirs request."""
     if not call.is_authorized(Operation.DESCRIBE, CLUSTER):
         return DescribeLogDirsResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    return broker.slices.run(_description(broker, call))
+
+
+def _description(broker: Broker, call: Call[DescribeLogDirsRequest]) -> Work[DescribeLogDirsResponse]:
     by_directory: Contents = defaultdict(lambda: defaultdict(list))
     for partition in _asked(broker, call.request.topics):
         by_directory[broker.logs.home_of(partition.log)][partition.topic].append(
@@ -91,6 +96,7 @@ def describe_log_dirs(broker: Broker, call: Call[DescribeLogDirsRequest]) -> Des
                     is_future_key=True,
                 )
             )
+        yield
     return DescribeLogDirsResponse(
         results=[_describe(directory, by_directory[directory]) for directory in broker.logs.directories]
     )

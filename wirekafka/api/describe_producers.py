@@ -92,6 +92,7 @@ def _description(broker: Broker, call: Call[DescribeProducersRequest]) -> Work[D
         for index in indexes:
             response.partitions.append((yield from _describe(broker, call, name, index)))
             yield
+        yield
     return DescribeProducersResponse(topics=responses)
 
 

@@ -19,13 +19,15 @@ Source: KafkaApis.handleDescribeShareGroupOffsetsRequest, GroupCoordinatorServic
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from wirekafka.api.registry import Call, serves
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.metadata.features import SHARE_VERSION
 from wirekafka.metadata.operations import Operation, Resource
 from wirekafka.names import ZERO_TOPIC_ID
+from wirekafka.pending import Pending, Work
+from wirekafka.slices import collect
 from wirekafka.wire.types import Int16, Int32, Int64, Message, NullableString, String, Uuid, nullable, since
 
 if TYPE_CHECKING:
@@ -79,12 +81,17 @@ class DescribeShareGroupOffsetsResponse(Message):
 @serves(90, DescribeShareGroupOffsetsRequest, DescribeShareGroupOffsetsResponse, versions=range(2), flexible_since=0)
 def describe_share_group_offsets(
     broker: Broker, call: Call[DescribeShareGroupOffsetsRequest]
-) -> DescribeShareGroupOffsetsResponse:
-    """Tells where each of the groups is."""
+) -> DescribeShareGroupOffsetsResponse | Pending[Any]:
+    """Describes the share-partition start offsets of each group of the request."""
+    return broker.reply_gate.run_in_slices(broker.slices, lambda: _description(broker, call))
+
+
+def _description(broker: Broker, call: Call[DescribeShareGroupOffsetsRequest]) -> Work[DescribeShareGroupOffsetsResponse]:
     asked: dict[str, DescribeShareGroupOffsetsRequestGroup] = {}
     for group in call.request.groups:
         asked.setdefault(group.group_id, group)
-    return DescribeShareGroupOffsetsResponse(groups=[_described(broker, call, group) for group in asked.values()])
+    groups = yield from collect(_described(broker, call, group) for group in asked.values())
+    return DescribeShareGroupOffsetsResponse(groups=groups)
 
 
 def _described(

@@ -15,14 +15,16 @@ Differs from Apache Kafka:
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from wirekafka.api.registry import Call, serves
 from wirekafka.errors import ErrorCode
 from wirekafka.metadata.operations import Operation, Resource
 from wirekafka.metadata.topic_names import is_valid_topic_name
 from wirekafka.names import INTERNAL_TOPICS, NO_LEADER_ID, ZERO_TOPIC_ID
+from wirekafka.pending import Pending, Work
 from wirekafka.replication.partition import Partition
+from wirekafka.slices import collect
 from wirekafka.wire.types import Bool, Int16, Int32, Message, NullableString, String, Uuid, nullable
 
 if TYPE_CHECKING:
@@ -77,8 +79,14 @@ class DescribeTopicPartitionsResponse(Message):
 
 
 @serves(75, DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse, versions=range(1), flexible_since=0)
-def describe_topic_partitions(broker: Broker, call: Call[DescribeTopicPartitionsRequest]) -> DescribeTopicPartitionsResponse:
+def describe_topic_partitions(
+    broker: Broker, call: Call[DescribeTopicPartitionsRequest]
+) -> DescribeTopicPartitionsResponse | Pending[Any]:
     """Answers one DescribeTopicPartitions request."""
+    return broker.slices.run(_description(broker, call))
+
+
+def _description(broker: Broker, call: Call[DescribeTopicPartitionsRequest]) -> Work[DescribeTopicPartitionsResponse]:
     request = call.request
     cursor = request.cursor
     asks_for_all = not request.topics
@@ -91,7 +99,7 @@ def describe_topic_partitions(broker: Broker, call: Call[DescribeTopicPartitions
         if is_foreign or cursor.partition_index < 0:
             return _refused(request)
     limit = max(1, min(request.response_partition_limit, broker.config.integer("max.request.partition.size.limit")))
-    response = _page(broker, call, names, cursor, limit)
+    response = yield from _page(broker, call, names, cursor, limit)
     if not asks_for_all:
         response.topics += [
             DescribeTopicPartitionsResponseTopic(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, name=name)
@@ -111,7 +119,7 @@ def _refused(request: DescribeTopicPartitionsRequest) -> DescribeTopicPartitions
 
 def _page(
     broker: Broker, call: Call[DescribeTopicPartitionsRequest], names: Iterable[str], cursor: Cursor | None, limit: int
-) -> DescribeTopicPartitionsResponse:
+) -> Work[DescribeTopicPartitionsResponse]:
     response = DescribeTopicPartitionsResponse()
     left = limit
     for name in names:
@@ -121,6 +129,7 @@ def _page(
         topic = broker.topics.find(name)
         if topic is None:
             response.topics.append(_unavailable(call, name))
+            yield
             continue
         first = cursor.partition_index if cursor is not None and cursor.topic_name == name else 0
         partitions = topic.partitions[first : first + left]
@@ -129,7 +138,7 @@ def _page(
                 name=name,
                 topic_id=topic.topic_id,
                 is_internal=topic.is_internal,
-                partitions=[_describe(partition) for partition in partitions],
+                partitions=(yield from collect(_describe(partition) for partition in partitions)),
                 topic_authorized_operations=call.authorized_operations(Resource.topic(name)),
             )
         )

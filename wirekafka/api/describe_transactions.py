@@ -15,12 +15,14 @@ Source: KafkaApis.handleDescribeTransactionsRequest, TransactionCoordinator.hand
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from wirekafka.api.registry import Call, serves
 from wirekafka.errors import KafkaError
 from wirekafka.metadata.operations import Operation, Resource
 from wirekafka.names import NO_TIMESTAMP
+from wirekafka.pending import Pending, Work
+from wirekafka.slices import collect
 from wirekafka.wire.types import Int16, Int32, Int64, Message, String
 
 if TYPE_CHECKING:
@@ -53,13 +55,14 @@ class DescribeTransactionsResponse(Message):
 
 
 @serves(65, DescribeTransactionsRequest, DescribeTransactionsResponse, versions=range(1), flexible_since=0)
-def describe_transactions(broker: Broker, call: Call[DescribeTransactionsRequest]) -> DescribeTransactionsResponse:
-    """Describes each id that is asked for."""
-    return DescribeTransactionsResponse(
-        transaction_states=[
-            _described(broker, call, transactional_id) for transactional_id in dict.fromkeys(call.request.transactional_ids)
-        ]
-    )
+def describe_transactions(broker: Broker, call: Call[DescribeTransactionsRequest]) -> DescribeTransactionsResponse | Pending[Any]:
+    """Describes each transactional id of the request."""
+    return broker.reply_gate.run_in_slices(broker.slices, lambda: _description(broker, call))
+
+
+def _description(broker: Broker, call: Call[DescribeTransactionsRequest]) -> Work[DescribeTransactionsResponse]:
+    names = dict.fromkeys(call.request.transactional_ids)
+    return DescribeTransactionsResponse(transaction_states=(yield from collect(_described(broker, call, name) for name in names)))
 
 
 def _described(broker: Broker, call: Call[DescribeTransactionsRequest], transactional_id: str) -> TransactionState:

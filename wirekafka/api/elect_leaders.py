@@ -18,11 +18,13 @@ Source: ReplicationControlManager.electLeaders, electLeader.
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from wirekafka.api.registry import Call, serves
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.metadata.operations import CLUSTER, Operation
+from wirekafka.pending import Pending, Work
+from wirekafka.slices import collect
 from wirekafka.wire.types import Int8, Int16, Int32, Message, NullableString, String, nullable, since
 
 if TYPE_CHECKING:
@@ -65,21 +67,24 @@ class ElectLeadersResponse(Message):
 
 
 @serves(43, ElectLeadersRequest, ElectLeadersResponse, versions=range(3), flexible_since=2)
-def elect_leaders(broker: Broker, call: Call[ElectLeadersRequest]) -> ElectLeadersResponse:
-    """Says of each partition why there is no election."""
+def elect_leaders(broker: Broker, call: Call[ElectLeadersRequest]) -> ElectLeadersResponse | Pending[Any]:
+    """Answers for each partition why the controller elects no other leader."""
     request = call.request
     if request.election_type not in tuple(ElectionType):
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"there is no election of type {request.election_type}")
-    election = ElectionType(request.election_type)
-    wanted = request.topic_partitions
+    return broker.slices.run(_election(broker, call, ElectionType(request.election_type)))
+
+
+def _election(broker: Broker, call: Call[ElectLeadersRequest], election: ElectionType) -> Work[ElectLeadersResponse]:
+    wanted = call.request.topic_partitions
     asked = (
         [(topic.name, range(len(topic.partitions))) for topic in broker.topics]
         if wanted is None
-        else [(each.topic, each.partitions) for each in wanted]
+        else [(topic.topic, topic.partitions) for topic in wanted]
     )
     results = []
     for name, indexes in asked:
-        answers = [(index, _refusal(broker, call, name, index, election)) for index in indexes]
+        answers = yield from collect((index, _refusal(broker, call, name, index, election)) for index in indexes)
         told = [
             PartitionResult(partition_id=index, error_code=error.code, error_message=error.message)
             for index, error in answers
@@ -87,6 +92,7 @@ def elect_leaders(broker: Broker, call: Call[ElectLeadersRequest]) -> ElectLeade
         ]
         if told:
             results.append(ReplicaElectionResult(topic=name, partition_result=told))
+        yield
     return ElectLeadersResponse(replica_election_results=results)
 
 

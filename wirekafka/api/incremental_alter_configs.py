@@ -17,11 +17,12 @@ Differs from Apache Kafka:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from wirekafka.api.alter_configs import AlterConfigsResourceResponse, WantedChanges, alter_each
 from wirekafka.api.registry import Call, serves
 from wirekafka.metadata.config_resources import Change
+from wirekafka.pending import Pending, Work
 from wirekafka.wire.types import Bool, Int8, Int32, Message, NullableString, String, nullable
 
 if TYPE_CHECKING:
@@ -51,14 +52,20 @@ class IncrementalAlterConfigsResponse(Message):
 
 
 @serves(44, IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse, versions=range(2), flexible_since=1)
-def incremental_alter_configs(broker: Broker, call: Call[IncrementalAlterConfigsRequest]) -> IncrementalAlterConfigsResponse:
-    """Answers one IncrementalAlterConfigs request."""
+def incremental_alter_configs(
+    broker: Broker, call: Call[IncrementalAlterConfigsRequest]
+) -> IncrementalAlterConfigsResponse | Pending[Any]:
+    """Answers one IncrementalAlterConfigs request; the changes of one slice are synced to the disk together."""
+    return broker.slices.run(_alteration(broker, call), around=broker.topics.together)
+
+
+def _alteration(broker: Broker, call: Call[IncrementalAlterConfigsRequest]) -> Work[IncrementalAlterConfigsResponse]:
     wanted = [
         WantedChanges(
             each.resource_type, each.resource_name, [Change(it.name, it.config_operation, it.value) for it in each.configs]
         )
         for each in call.request.resources
     ]
-    return IncrementalAlterConfigsResponse(
-        responses=alter_each(broker, call, wanted, keeps_others=True, validate_only=call.request.validate_only)
-    )
+    validate_only = call.request.validate_only
+    responses = yield from alter_each(broker, call, wanted, keeps_others=True, validate_only=validate_only)
+    return IncrementalAlterConfigsResponse(responses=responses)

@@ -29,7 +29,7 @@ from collections import Counter, deque
 from dataclasses import dataclass
 from functools import partial
 from time import perf_counter
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from wirekafka.api.registry import Call, serves
 from wirekafka.errors import ErrorCode, KafkaError
@@ -37,7 +37,8 @@ from wirekafka.faults import log_once
 from wirekafka.log.timestamps import RecordScan, Search, TimestampAndOffset
 from wirekafka.metadata.operations import Operation, Resource
 from wirekafka.names import NO_LEADER_EPOCH
-from wirekafka.pending import Pending
+from wirekafka.pending import Pending, Work
+from wirekafka.slices import collect
 from wirekafka.wire.types import Int8, Int16, Int32, Int64, Message, String, since, until
 from wirekafka.workers import Job, rest
 
@@ -100,18 +101,24 @@ class ListOffsetsResponse(Message):
 
 
 @serves(2, ListOffsetsRequest, ListOffsetsResponse, versions=range(12), flexible_since=6)
-def list_offsets(broker: Broker, call: Call[ListOffsetsRequest]) -> ListOffsetsResponse | Pending[ListOffsetsResponse]:
+def list_offsets(broker: Broker, call: Call[ListOffsetsRequest]) -> ListOffsetsResponse | Pending[Any]:
     """Answers for each partition by itself; searches that need much CPU are finished in threads first."""
-    responses = []
     searches = TimestampSearches(broker)
+    response = broker.slices.run(_lookup(broker, call, searches))
+    return searches.answer_late(response) if isinstance(response, Pending) else searches.answer(response)
+
+
+def _lookup(broker: Broker, call: Call[ListOffsetsRequest], searches: TimestampSearches) -> Work[ListOffsetsResponse]:
+    response = ListOffsetsResponse()
     for asked_topic in call.request.topics:
         name = asked_topic.name
         repeated = _repeated(asked_topic.partitions)
-        answers = [
+        answers = yield from collect(
             _answer(broker, call, name, asked, asked.partition_index in repeated, searches) for asked in asked_topic.partitions
-        ]
-        responses.append(ListOffsetsTopicResponse(name=name, partitions=answers))
-    return searches.answer(ListOffsetsResponse(topics=responses))
+        )
+        response.topics.append(ListOffsetsTopicResponse(name=name, partitions=answers))
+        yield
+    return response
 
 
 def _repeated(asked: list[ListOffsetsPartition]) -> set[int]:
@@ -242,6 +249,24 @@ class TimestampSearches:
             return response
         pending: Pending[ListOffsetsResponse] = Pending(on_abandon=self._abandon)
         self._run_next(pending, response)
+        return pending
+
+    def answer_late(self, late: Pending[Any]) -> Pending[Any]:
+        """Returns a Pending of a response that is made in slices, with the results of all its searches."""
+
+        def abandon() -> None:
+            late.abandon()
+            self._abandon()
+
+        pending: Pending[Any] = Pending(on_abandon=abandon)
+
+        def take(response: ListOffsetsResponse | Exception) -> None:
+            if isinstance(response, Exception):
+                pending.complete(response)
+            else:
+                self._run_next(pending, response)
+
+        late.then(take)
         return pending
 
     def _abandon(self) -> None:

@@ -31,17 +31,24 @@ Source: OffsetMetadataManager.commitOffset, KafkaApis.handleOffsetCommitRequest.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from wirekafka.api.registry import Call, serves
 from wirekafka.coordinator.groups.requests import CommitRequest, PartitionCommit
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.metadata.operations import Operation, Resource
 from wirekafka.names import ZERO_TOPIC_ID
+from wirekafka.pending import Pending, Work
 from wirekafka.wire.types import Int16, Int32, Int64, Message, NullableString, String, Uuid, nullable, since, until
 
 if TYPE_CHECKING:
     from wirekafka.broker import Broker
+
+FIRST_VERSION_WITH_CONSUMER_PROTOCOL = 9
+FIRST_VERSION_WITH_TOPIC_IDS = 10
+
+COMMITS_AT_ONCE = 500
+"""How many offsets are appended in one step: some 5 ms of work."""
 
 
 class OffsetCommitRequestPartition(Message):
@@ -84,10 +91,14 @@ class OffsetCommitResponse(Message):
 
 
 @serves(8, OffsetCommitRequest, OffsetCommitResponse, versions=range(11), flexible_since=8)
-def offset_commit(broker: Broker, call: Call[OffsetCommitRequest]) -> OffsetCommitResponse:
-    """Commits for the partitions that exist; from version 10 on topics come by their ids."""
+def offset_commit(broker: Broker, call: Call[OffsetCommitRequest]) -> OffsetCommitResponse | Pending[Any]:
+    """Commits offsets for the partitions that exist; from version 10 on the request names topics by their ids."""
+    return broker.reply_gate.run_in_slices(broker.slices, lambda: _commit_request(broker, call))
+
+
+def _commit_request(broker: Broker, call: Call[OffsetCommitRequest]) -> Work[OffsetCommitResponse]:
     request = call.request
-    has_topic_ids = call.version >= 10
+    has_topic_ids = call.version >= FIRST_VERSION_WITH_TOPIC_IDS
     commits: list[PartitionCommit] = []
     answers: list[OffsetCommitResponsePartition] = []
     response = OffsetCommitResponse()
@@ -108,9 +119,13 @@ def offset_commit(broker: Broker, call: Call[OffsetCommitRequest]) -> OffsetComm
             else:
                 commits.append(_commit(found.topic, partition))
                 answers.append(answer)
-    if commits:
-        for answer, error_code in zip(answers, _commit_all(broker, call, commits), strict=True):
+            yield
+        yield
+    for first in range(0, len(commits), COMMITS_AT_ONCE):
+        errors = _commit_all(broker, call, commits[first : first + COMMITS_AT_ONCE])
+        for answer, error_code in zip(answers[first:], errors, strict=False):
             answer.error_code = error_code
+        yield
     return response
 
 
@@ -136,7 +151,7 @@ def _commit_all(broker: Broker, call: Call[OffsetCommitRequest], commits: list[P
                 generation_id=request.generation_id_or_member_epoch,
                 group_instance_id=request.group_instance_id,
                 retention_time_ms=None if request.retention_time_ms == -1 else request.retention_time_ms,
-                knows_consumer_protocol=call.version >= 9,
+                knows_consumer_protocol=call.version >= FIRST_VERSION_WITH_CONSUMER_PROTOCOL,
             )
         )
     except KafkaError as error:

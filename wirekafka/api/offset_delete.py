@@ -17,15 +17,19 @@ Source: OffsetMetadataManager.deleteOffsets, KafkaApis.handleOffsetDeleteRequest
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from wirekafka.api.registry import Call, serves
 from wirekafka.errors import KafkaError
 from wirekafka.metadata.operations import Operation, Resource
+from wirekafka.pending import Pending, Work
 from wirekafka.wire.types import Int16, Int32, Message, String
 
 if TYPE_CHECKING:
     from wirekafka.broker import Broker
+
+DELETIONS_AT_ONCE = 500
+"""How many offsets are deleted in one step: some 5 ms of work."""
 
 
 class OffsetDeleteRequestPartition(Message):
@@ -59,10 +63,14 @@ class OffsetDeleteResponse(Message):
 
 
 @serves(47, OffsetDeleteRequest, OffsetDeleteResponse, versions=range(1), flexible_since=None)
-def offset_delete(broker: Broker, call: Call[OffsetDeleteRequest]) -> OffsetDeleteResponse:
-    """Forgets the offsets of the partitions that exist."""
+def offset_delete(broker: Broker, call: Call[OffsetDeleteRequest]) -> OffsetDeleteResponse | Pending[Any]:
+    """Deletes the offsets of the partitions that exist."""
+    call.authorize(Operation.DELETE, Resource.group(call.request.group_id))
+    return broker.reply_gate.run_in_slices(broker.slices, lambda: _deletion(broker, call))
+
+
+def _deletion(broker: Broker, call: Call[OffsetDeleteRequest]) -> Work[OffsetDeleteResponse]:
     request = call.request
-    call.authorize(Operation.DELETE, Resource.group(request.group_id))
     partitions: list[tuple[str, int]] = []
     answers: list[OffsetDeleteResponsePartition] = []
     response = OffsetDeleteResponse()
@@ -80,10 +88,15 @@ def offset_delete(broker: Broker, call: Call[OffsetDeleteRequest]) -> OffsetDele
             else:
                 partitions.append((asked.name, partition.partition_index))
                 answers.append(answer)
-    try:
-        errors = broker.groups.delete_offsets(request.group_id, partitions)
-    except KafkaError as error:
-        return OffsetDeleteResponse(error_code=error.code)
-    for answer, error_code in zip(answers, errors, strict=True):
-        answer.error_code = error_code
+            yield
+        yield
+    # A group that cannot be deleted from is found even if the request names no partition that exists.
+    for first in range(0, max(1, len(partitions)), DELETIONS_AT_ONCE):
+        try:
+            errors = broker.groups.delete_offsets(request.group_id, partitions[first : first + DELETIONS_AT_ONCE])
+        except KafkaError as error:
+            return OffsetDeleteResponse(error_code=error.code)
+        for answer, error_code in zip(answers[first:], errors, strict=False):
+            answer.error_code = error_code
+        yield
     return response

@@ -32,7 +32,7 @@ Source: OffsetMetadataManager.fetchOffsets and fetchAllOffsets, KafkaApis.handle
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar
 
 from wirekafka.api.registry import Call, serves
@@ -40,12 +40,17 @@ from wirekafka.coordinator.groups.requests import GroupOffsets
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.metadata.operations import Operation, Resource
 from wirekafka.names import NO_LEADER_EPOCH, ZERO_TOPIC_ID
+from wirekafka.pending import Pending, Work
+from wirekafka.slices import collect
 from wirekafka.wire.types import Bool, Int16, Int32, Int64, Message, NullableString, String, Uuid, nullable, since, until
 
 if TYPE_CHECKING:
     from wirekafka.broker import Broker
 
 NameOrId = TypeVar("NameOrId", str, bytes)
+
+FIRST_VERSION_WITH_GROUPS = 8
+FIRST_VERSION_WITH_TOPIC_IDS = 10
 
 
 class OffsetFetchRequestTopic(Message):
@@ -114,18 +119,25 @@ class OffsetFetchResponse(Message):
 
 
 @serves(9, OffsetFetchRequest, OffsetFetchResponse, versions=range(11), flexible_since=6)
-def offset_fetch(broker: Broker, call: Call[OffsetFetchRequest]) -> OffsetFetchResponse:
-    """Gives offsets; until version 7 of one group, and from version 10 on by the topics' ids."""
-    request = call.request
-    if call.version < 8:
-        missing = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if call.version == 0 else ErrorCode.NONE
-        return _answer_of_one_group(broker, call, missing)
+def offset_fetch(broker: Broker, call: Call[OffsetFetchRequest]) -> OffsetFetchResponse | Pending[Any]:
+    """Answers with the committed offsets of one group, and from version 8 on of several groups."""
+    if call.version < FIRST_VERSION_WITH_GROUPS:
+        return broker.reply_gate.run_in_slices(broker.slices, lambda: _answer_of_one_group(broker, call))
+    return broker.reply_gate.run_in_slices(broker.slices, lambda: _answer_of_groups(broker, call))
+
+
+def _answer_of_groups(broker: Broker, call: Call[OffsetFetchRequest]) -> Work[OffsetFetchResponse]:
     told: defaultdict[str, Told] = defaultdict(set)
-    return OffsetFetchResponse(groups=[_group(broker, call, group, told[group.group_id]) for group in request.groups])
+    response = OffsetFetchResponse()
+    for group in call.request.groups:
+        response.groups.append((yield from _group(broker, call, group, told[group.group_id])))
+        yield
+    return response
 
 
-def _answer_of_one_group(broker: Broker, call: Call[OffsetFetchRequest], missing: ErrorCode) -> OffsetFetchResponse:
+def _answer_of_one_group(broker: Broker, call: Call[OffsetFetchRequest]) -> Work[OffsetFetchResponse]:
     request = call.request
+    missing = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if call.version == 0 else ErrorCode.NONE
     try:
         call.authorize(Operation.DESCRIBE, Resource.group(request.group_id))
         committed = broker.groups.fetch_offsets(request.group_id)
@@ -134,14 +146,12 @@ def _answer_of_one_group(broker: Broker, call: Call[OffsetFetchRequest], missing
         topics = request.topics or []
         return OffsetFetchResponse(error_code=error.code, topics=[_failed_topic(topic, error.code) for topic in topics])
     offsets = _Offsets(broker, call, request.group_id, committed, request.require_stable)
-    topics_of_group = [
-        OffsetFetchResponseTopic(
-            name=name,
-            partitions=[OffsetFetchResponsePartition(**offsets.fields(name, index, missing)) for index in indexes],
-        )
-        for name, indexes in _each_once(_asked(request.topics, offsets), set())
-    ]
-    return OffsetFetchResponse(topics=topics_of_group)
+    response = OffsetFetchResponse()
+    for name, indexes in _each_once(_asked(request.topics, offsets), set()):
+        partitions = yield from collect(OffsetFetchResponsePartition(**offsets.fields(name, index, missing)) for index in indexes)
+        response.topics.append(OffsetFetchResponseTopic(name=name, partitions=partitions))
+        yield
+    return response
 
 
 def _failed_topic(topic: OffsetFetchRequestTopic, code: ErrorCode) -> OffsetFetchResponseTopic:
@@ -153,51 +163,49 @@ Told = set[tuple[str | bytes, int]]
 """The partitions of a group that the response has said something about."""
 
 
-def _each_once(asked: Iterable[tuple[NameOrId, list[int]]], told: Told) -> list[tuple[NameOrId, list[int]]]:
-    """What is asked for, without partitions that were asked for before."""
-    found = []
+def _each_once(asked: Iterable[tuple[NameOrId, list[int]]], told: Told) -> Iterator[tuple[NameOrId, list[int]]]:
+    """The topics of a request with their partitions, without partitions that the request has named before."""
     for topic, indexes in asked:
         new = [index for index in dict.fromkeys(indexes) if (topic, index) not in told]
         told.update((topic, index) for index in new)
-        found.append((topic, new))
-    return found
+        yield topic, new
 
 
 def _group(
     broker: Broker, call: Call[OffsetFetchRequest], group: OffsetFetchRequestGroup, told: Told
-) -> OffsetFetchResponseGroup:
+) -> Work[OffsetFetchResponseGroup]:
     try:
         call.authorize(Operation.DESCRIBE, Resource.group(group.group_id))
         committed = broker.groups.fetch_offsets(group.group_id, group.member_id, group.member_epoch)
     except KafkaError as error:
         return OffsetFetchResponseGroup(group_id=group.group_id, error_code=error.code)
     offsets = _Offsets(broker, call, group.group_id, committed, call.request.require_stable)
-    topics = _topics_by_id(broker, group, offsets, told) if call.version >= 10 else _topics_by_name(group, offsets, told)
+    has_topic_ids = call.version >= FIRST_VERSION_WITH_TOPIC_IDS
+    topics = yield from (_topics_by_id(broker, group, offsets, told) if has_topic_ids else _topics_by_name(group, offsets, told))
     return OffsetFetchResponseGroup(group_id=group.group_id, topics=topics)
 
 
-def _topics_by_name(group: OffsetFetchRequestGroup, offsets: _Offsets, told: Told) -> list[OffsetFetchResponseTopics]:
-    return [
-        OffsetFetchResponseTopics(
-            name=name,
-            partitions=[OffsetFetchResponsePartitions(**offsets.fields(name, index)) for index in indexes],
-        )
-        for name, indexes in _each_once(_asked(group.topics, offsets), told)
-    ]
+def _topics_by_name(group: OffsetFetchRequestGroup, offsets: _Offsets, told: Told) -> Work[list[OffsetFetchResponseTopics]]:
+    answered = []
+    for name, indexes in _each_once(_asked(group.topics, offsets), told):
+        partitions = yield from collect(OffsetFetchResponsePartitions(**offsets.fields(name, index)) for index in indexes)
+        answered.append(OffsetFetchResponseTopics(name=name, partitions=partitions))
+        yield
+    return answered
 
 
 def _asked(
     topics: list[OffsetFetchRequestTopic] | list[OffsetFetchRequestTopics] | None, offsets: _Offsets
-) -> list[tuple[str, list[int]]]:
-    """The partitions that are asked for by name; without names, all that have offsets."""
+) -> Iterable[tuple[str, list[int]]]:
+    """The partitions that the request names; if its topics are null, all partitions that have offsets."""
     if topics is None:
-        return [(name, list(offsets.committed[name])) for name in offsets.visible_topics()]
-    return [(topic.name, topic.partition_indexes) for topic in topics]
+        return ((name, list(offsets.committed.get(name, ()))) for name in offsets.visible_topics())
+    return ((topic.name, topic.partition_indexes) for topic in topics)
 
 
 def _topics_by_id(
     broker: Broker, group: OffsetFetchRequestGroup, offsets: _Offsets, told: Told
-) -> list[OffsetFetchResponseTopics]:
+) -> Work[list[OffsetFetchResponseTopics]]:
     committed = offsets.committed
     if group.topics is None:
         known = [topic for name in offsets.visible_topics() if (topic := broker.topics.find(name)) is not None]
@@ -208,11 +216,12 @@ def _topics_by_id(
     for topic_id, indexes in _each_once(asked, told):
         topic = broker.topics.find_by_id(topic_id)
         if topic is None:
-            fields = [_missing(index, ErrorCode.UNKNOWN_TOPIC_ID) for index in indexes]
+            fields = (_missing(index, ErrorCode.UNKNOWN_TOPIC_ID) for index in indexes)
         else:
-            fields = [offsets.fields(topic.name, index) for index in indexes]
-        partitions = [OffsetFetchResponsePartitions(**each) for each in fields]
+            fields = (offsets.fields(topic.name, index) for index in indexes)
+        partitions = yield from collect(OffsetFetchResponsePartitions(**each) for each in fields)
         answered.append(OffsetFetchResponseTopics(topic_id=topic_id, partitions=partitions))
+        yield
     return answered
 
 

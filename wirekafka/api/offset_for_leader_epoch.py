@@ -77,6 +77,7 @@ def _ends(broker: Broker, call: Call[OffsetForLeaderEpochRequest]) -> Work[Offse
         for asked in asked_topic.partitions:
             result.partitions.append(_find_end(broker, call, asked_topic.topic, asked))
             yield
+        yield
     return OffsetForLeaderEpochResponse(topics=results)
 
 

@@ -16,13 +16,15 @@ Source: GroupCoordinatorService.shareGroupDescribe, ShareGroup.asDescribedGroup.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from wirekafka.api.consumer_group_describe import DescribedAssignment, assignment_of, authorize_topics
 from wirekafka.api.registry import Call, serves
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.metadata.features import SHARE_VERSION
 from wirekafka.metadata.operations import NOT_ASKED, Operation, Resource
+from wirekafka.pending import Pending, Work
+from wirekafka.slices import collect
 from wirekafka.wire.types import Bool, Int16, Int32, Message, NullableString, String, nullable
 
 if TYPE_CHECKING:
@@ -63,9 +65,14 @@ class ShareGroupDescribeResponse(Message):
 
 
 @serves(77, ShareGroupDescribeRequest, ShareGroupDescribeResponse, versions=range(1, 2), flexible_since=0)
-def share_group_describe(broker: Broker, call: Call[ShareGroupDescribeRequest]) -> ShareGroupDescribeResponse:
-    """Describes each of the groups."""
-    return ShareGroupDescribeResponse(groups=[_described(broker, call, name) for name in dict.fromkeys(call.request.group_ids)])
+def share_group_describe(broker: Broker, call: Call[ShareGroupDescribeRequest]) -> ShareGroupDescribeResponse | Pending[Any]:
+    """Describes each group of the request."""
+    return broker.reply_gate.run_in_slices(broker.slices, lambda: _description(broker, call))
+
+
+def _description(broker: Broker, call: Call[ShareGroupDescribeRequest]) -> Work[ShareGroupDescribeResponse]:
+    names = dict.fromkeys(call.request.group_ids)
+    return ShareGroupDescribeResponse(groups=(yield from collect(_described(broker, call, name) for name in names)))
 
 
 def _described(broker: Broker, call: Call[ShareGroupDescribeRequest], group_id: str) -> DescribedGroup:

@@ -19,10 +19,11 @@ Source: org.apache.kafka.coordinator.common.runtime.CoordinatorRuntime (deferred
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from wirekafka.errors import ErrorCode
-from wirekafka.pending import Pending
+from wirekafka.pending import Pending, Work
 
 if TYPE_CHECKING:
     from wirekafka.replication.purgatory import Purgatory
@@ -35,6 +36,13 @@ class StatePartitions(Protocol):
 
     def on_commit(self, index: int, callback: Callable[[ErrorCode | None], object]) -> None:
         """Calls back once everything that is in the partition now is committed; if it is lost, its coordinator resigns first."""
+
+
+class SliceRunner(Protocol):
+    """Runs long work in slices; `wirekafka.slices.Slices`."""
+
+    def run(self, work: Work[P], around: Callable[[], AbstractContextManager[object]]) -> P | Pending[Any]:
+        """Returns the result of the work if the first slice finishes it, or a Pending of the result."""
 
 
 class ReplyGate:
@@ -89,10 +97,69 @@ class ReplyGate:
             return response
         return _Held(list(noted), failure or response, lambda: handler(broker, call)).pending
 
+    def run_in_slices(self, slices: SliceRunner, make_work: Callable[[], Work[P]]) -> P | Pending[Any]:
+        """Runs a handler's long work in slices; a handler whose API is gated calls this instead of `Slices.run`.
+
+        The response is held until the commit of everything that the slices have seen or written.
+
+        Args:
+            make_work: makes the work; called again if a partition of coordinator state is lost before the commit.
+
+        Returns:
+            The result of the work if the first slice finished it, or a Pending of it.
+
+        Raises:
+            Exception: whatever the first slice raises.
+        """
+        later = _LaterSlices(self)
+        response = slices.run(make_work(), later.around)
+        if not isinstance(response, Pending):
+            return response
+        later.begin(self._take(None))
+        pending: Pending[Any] = Pending(on_abandon=response.abandon)
+
+        def hold(result: Any) -> None:
+            held = _Held(list(later.noted), result, lambda: self.run_in_slices(slices, make_work)) if later.noted else None
+            complete_with(pending, result if held is None else held.pending)
+
+        response.then(hold)
+        return pending
+
     def _take(self, former: dict[tuple[StatePartitions, int], None] | None) -> dict[tuple[StatePartitions, int], None] | None:
         """What was noted since the handler began; goes back to what the handler around it has noted."""
         noted, self._noted = self._noted, former
         return noted
+
+
+class _LaterSlices(AbstractContextManager[None]):
+    """Collects the partitions that the slices of one request note after the first slice.
+
+    The first slice runs inside the request's handler, and `ReplyGate.handle` collects what it notes.
+
+    Attributes:
+        noted: the partitions that all slices have noted; empty before `begin`.
+    """
+
+    def __init__(self, gate: ReplyGate) -> None:
+        self.noted: dict[tuple[StatePartitions, int], None] = {}
+        self._gate = gate
+        self._is_begun = False
+        self._former: dict[tuple[StatePartitions, int], None] | None = None
+
+    def begin(self, noted: dict[tuple[StatePartitions, int], None] | None) -> None:
+        """Takes over what the first slice has noted."""
+        self._is_begun = True
+        self.noted.update(noted or {})
+
+    def around(self) -> AbstractContextManager[None]:
+        """Returns the block around a slice."""
+        return self if self._is_begun else nullcontext()
+
+    def __enter__(self) -> None:
+        self._former = self._gate._take(None)
+
+    def __exit__(self, *exception: object) -> None:
+        self.noted.update(self._gate._take(self._former) or {})
 
 
 class _Held:

@@ -9,15 +9,51 @@ from typing import Any
 import pytest
 import trio
 
+from wirekafka.api.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTransaction,
+)
+from wirekafka.api.alter_configs import AlterConfigsRequest, AlterConfigsResource
+from wirekafka.api.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
+from wirekafka.api.consumer_group_describe import ConsumerGroupDescribeRequest
 from wirekafka.api.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from wirekafka.api.create_topics import CreatableTopic, CreateTopicsRequest
+from wirekafka.api.delete_groups import DeleteGroupsRequest
 from wirekafka.api.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from wirekafka.api.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from wirekafka.api.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from wirekafka.api.describe_groups import DescribeGroupsRequest
+from wirekafka.api.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
 from wirekafka.api.describe_producers import DescribeProducersRequest, TopicRequest
+from wirekafka.api.describe_share_group_offsets import (
+    DescribeShareGroupOffsetsRequest,
+    DescribeShareGroupOffsetsRequestGroup,
+)
+from wirekafka.api.describe_topic_partitions import DescribeTopicPartitionsRequest
+from wirekafka.api.describe_topic_partitions import TopicRequest as NamedTopic
+from wirekafka.api.describe_transactions import DescribeTransactionsRequest
+from wirekafka.api.elect_leaders import ElectLeadersRequest
+from wirekafka.api.elect_leaders import TopicPartitions as ElectedTopic
 from wirekafka.api.find_coordinator import FindCoordinatorRequest
+from wirekafka.api.incremental_alter_configs import AlterConfigsResource as IncrementalAlterConfigsResource
+from wirekafka.api.incremental_alter_configs import IncrementalAlterConfigsRequest
+from wirekafka.api.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from wirekafka.api.metadata import MetadataRequest, MetadataRequestTopic
+from wirekafka.api.offset_commit import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic
+from wirekafka.api.offset_delete import OffsetDeleteRequest, OffsetDeleteRequestPartition, OffsetDeleteRequestTopic
+from wirekafka.api.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
+)
 from wirekafka.api.offset_for_leader_epoch import OffsetForLeaderEpochRequest, OffsetForLeaderPartition, OffsetForLeaderTopic
+from wirekafka.api.share_group_describe import ShareGroupDescribeRequest
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.log.storage import Storage
 from wirekafka.names import GROUP_METADATA_TOPIC
@@ -249,6 +285,102 @@ LARGE_QUESTIONS: dict[str, tuple[Message, int]] = {
     "DescribeProducers": (
         DescribeProducersRequest(topics=[TopicRequest(name="large", partition_indexes=list(MANY))]),
         0,
+    ),
+    "OffsetFetch": (
+        OffsetFetchRequest(
+            groups=[
+                OffsetFetchRequestGroup(
+                    group_id="g", topics=[OffsetFetchRequestTopics(name="large", partition_indexes=list(MANY))]
+                )
+            ]
+        ),
+        9,
+    ),
+    "OffsetFetch of one group": (
+        OffsetFetchRequest(group_id="g", topics=[OffsetFetchRequestTopic(name="large", partition_indexes=list(MANY))]),
+        7,
+    ),
+    "OffsetCommit": (
+        OffsetCommitRequest(
+            group_id="g",
+            topics=[
+                OffsetCommitRequestTopic(
+                    name="large",
+                    partitions=[
+                        OffsetCommitRequestPartition(partition_index=each // 2 + 60, committed_offset=1) for each in MANY
+                    ],
+                )
+            ],
+        ),
+        9,
+    ),
+    "OffsetDelete": (
+        OffsetDeleteRequest(
+            group_id="g",
+            topics=[
+                OffsetDeleteRequestTopic(
+                    name="large", partitions=[OffsetDeleteRequestPartition(partition_index=each) for each in range(60, 160)]
+                )
+            ],
+        ),
+        0,
+    ),
+    "ListOffsets": (
+        ListOffsetsRequest(
+            topics=[
+                ListOffsetsTopic(
+                    name="large", partitions=[ListOffsetsPartition(partition_index=each, timestamp=-1) for each in MANY]
+                )
+            ]
+        ),
+        9,
+    ),
+    "DescribeTopicPartitions": (
+        DescribeTopicPartitionsRequest(topics=[NamedTopic(name="large"), NamedTopic(name="unknown")]),
+        0,
+    ),
+    "DescribeGroups": (DescribeGroupsRequest(groups=[f"g{each}" for each in MANY], include_authorized_operations=True), 5),
+    "DeleteGroups": (DeleteGroupsRequest(groups_names=[f"g{each}" for each in MANY]), 2),
+    "ConsumerGroupDescribe": (ConsumerGroupDescribeRequest(group_ids=[f"g{each}" for each in MANY]), 1),
+    "ShareGroupDescribe": (ShareGroupDescribeRequest(group_ids=[f"g{each}" for each in MANY]), 1),
+    "DescribeShareGroupOffsets": (
+        DescribeShareGroupOffsetsRequest(groups=[DescribeShareGroupOffsetsRequestGroup(group_id=f"g{each}") for each in MANY]),
+        0,
+    ),
+    "DescribeTransactions": (DescribeTransactionsRequest(transactional_ids=[f"t{each}" for each in MANY]), 0),
+    "AddPartitionsToTxn": (
+        AddPartitionsToTxnRequest(
+            transactions=[
+                AddPartitionsToTxnTransaction(
+                    transactional_id="t", topics=[AddPartitionsToTxnTopic(name="large", partitions=list(MANY))]
+                )
+            ]
+        ),
+        5,
+    ),
+    "AlterConfigs": (
+        AlterConfigsRequest(resources=[AlterConfigsResource(resource_type=2, resource_name=f"t{each}") for each in MANY]),
+        2,
+    ),
+    "IncrementalAlterConfigs": (
+        IncrementalAlterConfigsRequest(
+            resources=[IncrementalAlterConfigsResource(resource_type=2, resource_name=f"t{each}") for each in MANY]
+        ),
+        1,
+    ),
+    "ElectLeaders": (
+        ElectLeadersRequest(topic_partitions=[ElectedTopic(topic="large", partitions=list(MANY))]),
+        2,
+    ),
+    "AlterPartitionReassignments": (
+        AlterPartitionReassignmentsRequest(
+            topics=[ReassignableTopic(name="large", partitions=[ReassignablePartition(partition_index=each) for each in MANY])]
+        ),
+        0,
+    ),
+    "DescribeLogDirs": (
+        DescribeLogDirsRequest(topics=[DescribableLogDirTopic(topic="large", partitions=list(MANY))]),
+        4,
     ),
 }
 
