@@ -131,7 +131,7 @@ class Broker:
         """The group coordinator: what groups of every type have in common, and the classic ones."""
         from wirekafka.coordinator.groups.runtime import GroupRuntime
 
-        made = GroupRuntime(self.config, self.clock, self.topics, self.reply_gate)
+        made = GroupRuntime(self.config, self.clock, self.topics, self.reply_gate, self.workers.submit)
         if self._is_loaded:
             made.load()
         return made

@@ -88,7 +88,7 @@ WITHOUT_EFFECT: dict[str, str] = {
     "transaction.state.log.replication.factor": _ONE_BROKER,
     "transaction.state.log.load.buffer.size": "__transaction_state is read batch by batch",
     "add.partitions.to.txn.*": _TRANSACTIONS,
-    "group.share.assignor.offload.enable": "an assignment is computed when a heartbeat needs it",
+    "group.share.assignor.offload.enable": "the size of an assignment decides: a large one is computed off the loop",
     "group.share.initialize.retry.interval.ms": "the state of a share partition is written when it is needed",
     "group.streams.*": _PROTOCOLS,
     "share.coordinator.threads": _THREADS,

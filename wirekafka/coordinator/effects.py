@@ -8,7 +8,7 @@ Source: org.apache.kafka.coordinator.common.runtime.CoordinatorResult (records, 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
@@ -104,6 +104,21 @@ class WritingProducer(NamedTuple):
     producer_epoch: int
 
 
+class BackgroundWork(NamedTuple):
+    """Work of a step that would hold the loop for too long.
+
+    Attributes:
+        begin: called once the records of the step are in the log; False if the work is no longer wanted.
+        compute: the work itself, which a thread runs: it reads snapshots alone, and changes nothing.
+        then: called with the result, None if there is none, and the time in milliseconds. It returns the steps that follow, for
+            the same partition. Each step is carried out before the next one is asked for.
+    """
+
+    begin: Callable[[], bool]
+    compute: Callable[[], Any]
+    then: Callable[[Any, int], Iterator[Effects]]
+
+
 @dataclass(slots=True)
 class Effects:
     """What one step asks for.
@@ -119,6 +134,7 @@ class Effects:
         timers: a `SetTimer`, or the key of a timer to cancel; in order.
         then: told once the append is decided (None, or what went wrong) and the time in milliseconds; its own effects come
             next, before `replies`.
+        background: work that the step starts if its records were appended.
     """
 
     records: list[CoordinatorRecord] = field(default_factory=list)
@@ -129,6 +145,7 @@ class Effects:
     replies: list[tuple[Pending[Any], Any]] = field(default_factory=list)
     timers: list[SetTimer | TimerKey] = field(default_factory=list)
     then: Callable[[ErrorCode | None, int], Effects] | None = None
+    background: BackgroundWork | None = None
 
     def set_timer(self, key: TimerKey, delay_ms: int, event: TimerEvent) -> None:
         """Makes `event` happen in `delay_ms` instead of what was set for this key before."""

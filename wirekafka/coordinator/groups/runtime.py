@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from wirekafka.coordinator.effects import Effects, TimerEvent, WritingProducer, append_error
+from wirekafka.coordinator.effects import BackgroundWork, Effects, TimerEvent, WritingProducer, append_error
 from wirekafka.coordinator.groups.coordinator import GroupCoordinator, Piece
 from wirekafka.coordinator.groups.records import CommittedOffset, CoordinatorRecord, OffsetRecord, decode
 from wirekafka.coordinator.groups.requests import (
@@ -40,7 +40,7 @@ from wirekafka.coordinator.groups.settings import GroupSettings
 from wirekafka.coordinator.groups.timers import GroupTimers
 from wirekafka.coordinator.state_topic import StateTopic
 from wirekafka.errors import ErrorCode, KafkaError
-from wirekafka.faults import isolate
+from wirekafka.faults import isolate, log_once
 from wirekafka.names import GROUP_METADATA_TOPIC
 from wirekafka.pending import Pending
 from wirekafka.wire.compression import Compression
@@ -61,6 +61,7 @@ class GroupRuntime:
     """The groups of one broker.
 
     Args:
+        submit: runs a function off the loop, then calls back on the loop, as `Workers.submit` does.
         new_uuid: a random UUID in its usual form, different each time.
 
     Attributes:
@@ -74,12 +75,14 @@ class GroupRuntime:
         clock: Clock,
         topics: Topics,
         gate: ReplyGate,
+        submit: Callable[[Callable[[], Any], Callable[[Any], None]], object],
         new_uuid: Callable[[], str] = lambda: str(uuid.uuid4()),
     ) -> None:
         self._clock = clock
         self._topics = topics
         self._check_interval_ms = config.integer("offsets.retention.check.interval.ms")
         self._gate = gate
+        self._submit = submit
         self.state: StateTopic[CoordinatorRecord] = StateTopic(
             GROUP_METADATA_TOPIC,
             "groups and offsets",
@@ -359,7 +362,22 @@ class GroupRuntime:
             self._gate.end_step()
         if replies:
             self.state.on_commit(index, partial(_release, replies))
+        if error is None and effects.background is not None:
+            self._run_in_background(index, effects.background)
         return error
+
+    def _run_in_background(self, index: int, work: BackgroundWork) -> None:
+        """Runs work off the loop, and then the steps that follow from its result, in slices."""
+
+        def done(result: Any) -> None:
+            if isinstance(result, BaseException):
+                log_once(result, "Work of a group off the loop failed", partition=index)
+                result = None
+            steps = work.then(result, self._clock.now_ms())
+            self._run_in_slices(((index, effects) for effects in steps), None)
+
+        if work.begin():
+            self._submit(work.compute, done)
 
     def _carry_out(self, index: int, effects: Effects, replies: list[tuple[Pending[Any], Any]]) -> None:
         """Carries out what follows in the same step, and collects its replies."""
@@ -398,11 +416,11 @@ class GroupRuntime:
             pieces = self.coordinator.expire(self._clock.now_ms())
         self._run_in_slices(pieces, "Deleted expired offsets, or groups without offsets", self._expire_later)
 
-    def _run_in_slices(self, pieces: Iterator[Piece], event: str, on_end: Callable[[], object] = lambda: None) -> None:
+    def _run_in_slices(self, pieces: Iterator[Piece], event: str | None, on_end: Callable[[], object] = lambda: None) -> None:
         """Carries long work out, a few milliseconds in each turn of the loop. A piece that fails costs only its own partition.
 
         Args:
-            event: what the log says of each piece.
+            event: what the log says of each piece; None if nothing.
             on_end: called after the last piece.
         """
         stop_ms = self._clock.monotonic_ms() + SLICE_MS
@@ -415,7 +433,7 @@ class GroupRuntime:
                 return
             index, effects = piece
             with isolate("Work on the groups of a partition failed", partition=index):
-                if effects.records and self._run(index, effects) is None:
+                if effects.records and self._run(index, effects) is None and event is not None:
                     log.info(event, partition=index, tombstones=len(effects.records))
         self._clock.call_later(0, lambda: self._run_in_slices(pieces, event, on_end))
 

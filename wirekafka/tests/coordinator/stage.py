@@ -17,6 +17,7 @@ from wirekafka.errors import ErrorCode
 from wirekafka.metadata.topics import Topics
 from wirekafka.pending import Pending
 from wirekafka.replication.purgatory import Purgatory
+from wirekafka.tests.coordinator.held_work import HeldWork
 from wirekafka.tests.coordinator.memory_topics import MemoryTopics
 
 WALL_SECONDS = 1_700_000_000
@@ -27,10 +28,11 @@ class Stage:
 
     def __init__(self, topics: MemoryTopics | None = None, **settings: Any) -> None:
         self.topics = topics or MemoryTopics()
+        self.work = HeldWork()
         self.clock = Clock(wall=lambda: WALL_SECONDS + trio.current_time())
         overrides = {"group.initial.rebalance.delay.ms": "0", **settings}
         gate = ReplyGate(Purgatory(self.clock))
-        self.runtime = GroupRuntime(BrokerConfig(overrides), self.clock, cast(Topics, self.topics), gate)
+        self.runtime = GroupRuntime(BrokerConfig(overrides), self.clock, cast(Topics, self.topics), gate, self.work.submit)
         self.runtime.load()
 
     def join(self, group: str = "g", member: str = "", instance: str | None = None) -> Pending[JoinResult]:

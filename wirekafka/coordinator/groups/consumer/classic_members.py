@@ -95,7 +95,7 @@ class ConsumerGroupsClassicMembers:
         step = self._groups.heartbeat_step(group, member, _updated(member, request, subscription), now_ms, effects)
         has_changed = step.record_member()
         has_changed |= step.update_regexes()
-        step.update_epoch(has_subscription_changed=has_changed)
+        step.update_epoch(must_grow=has_changed)
         is_stale = is_downgrade and group.assignment_epoch < step.group_epoch
         if not is_downgrade:
             step.update_target()

@@ -53,6 +53,10 @@ class ConsumerGroup(ModernGroup[ConsumerMember]):
         has_partition_metadata: the log has a record of it that an older Kafka wrote.
     """
 
+    epoch_record = GroupEpochRecord
+    target_record = TargetRecord
+    target_epoch_record = TargetEpochRecord
+
     __slots__ = (
         "_regex_revision",
         "assignors",
@@ -104,6 +108,12 @@ class ConsumerGroup(ModernGroup[ConsumerMember]):
         """The static member of this name."""
         member_id = None if instance_id is None else self.static_members.get(instance_id)
         return None if member_id is None else self.members[member_id]
+
+    def current_member_id(self, member_id: str, instance_id: str | None) -> str | None:
+        """The id that a member of an earlier time has now; a static member may have come back under another id."""
+        if member_id in self.members or instance_id is None:
+            return super().current_member_id(member_id, instance_id)
+        return self.static_members.get(instance_id)
 
     def target_of(self, member: ConsumerMember) -> Partitions:
         """What a member is to have; a static member has what its name has, whatever id it goes by."""

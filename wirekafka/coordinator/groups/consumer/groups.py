@@ -13,7 +13,7 @@ from typing import Any
 from wirekafka.coordinator.effects import Effects
 from wirekafka.coordinator.groups.classic.group import ClassicGroup, GroupState
 from wirekafka.coordinator.groups.consumer.group import ConsumerGroup
-from wirekafka.coordinator.groups.consumer.heartbeat_step import HeartbeatStep
+from wirekafka.coordinator.groups.consumer.heartbeat_step import ConsumerHeartbeatStep
 from wirekafka.coordinator.groups.consumer.member import ConsumerMember, MemberState
 from wirekafka.coordinator.groups.consumer.records import (
     CONSUMER_DECODERS,
@@ -29,6 +29,7 @@ from wirekafka.coordinator.groups.consumer.records import (
 from wirekafka.coordinator.groups.consumer.requests import DescribedConsumer, DescribedConsumerGroup
 from wirekafka.coordinator.groups.consumer.settings import ConsumerSettings, GroupTimes
 from wirekafka.coordinator.groups.consumer.timers import RevocationExpired, cancel_all, renew_session, revocation_timer
+from wirekafka.coordinator.groups.modern.heartbeat_step import StepContext
 from wirekafka.coordinator.groups.modern.topics import MetadataHashes, TopicImage
 from wirekafka.coordinator.groups.records import Decoder
 from wirekafka.coordinator.groups.types import CONSUMER, Group
@@ -122,13 +123,11 @@ class ConsumerGroups:
 
     def heartbeat_step(
         self, group: ConsumerGroup, member: ConsumerMember, updated: ConsumerMember, now_ms: int, effects: Effects
-    ) -> HeartbeatStep:
+    ) -> ConsumerHeartbeatStep:
         """The step of one heartbeat or JoinGroup of a member."""
-        settings, hashes = self.settings, self._hashes
         interval_ms = self.times_of(group.group_id).assignment_interval_ms
-        return HeartbeatStep(
-            group, member, updated, hashes=hashes, settings=settings, interval_ms=interval_ms, now_ms=now_ms, effects=effects
-        )
+        context = StepContext(self.find, self._hashes, interval_ms, now_ms, effects)
+        return ConsumerHeartbeatStep(group, member, updated, context, self.settings)
 
     def is_assignment_due(self, group: ConsumerGroup, now_ms: int) -> bool:
         """Whether a target is to be computed for the group epoch, by the next member that joins again."""

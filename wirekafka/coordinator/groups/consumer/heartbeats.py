@@ -85,7 +85,7 @@ class Heartbeats:
         step = self._groups.heartbeat_step(group, member, _updated(member, request), now_ms, effects)
         has_changed = step.record_member()
         has_changed |= step.update_regexes()
-        step.update_epoch(has_subscription_changed=has_changed)
+        step.update_epoch(must_grow=has_changed)
         step.update_target()
         step.reconcile(request.owned, has_subscription_changed=has_changed)
         renew_session(group.group_id, member.member_id, times.session_timeout_ms, effects)

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import heapq
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, islice
 from typing import NamedTuple
@@ -100,7 +100,7 @@ def _assign_evenly(
     taken: dict[bytes, set[int]] = defaultdict(set)
     for member in members:
         allowed = quota + (extra > 0)
-        kept = _first_partitions(member.target, topic_ids, allowed)
+        kept = _first_partitions(_free_of(member.target, taken), topic_ids, allowed)
         count = sum(map(len, kept.values()))
         # Who has more than the plain quota already is the one to have more; the others get the rest, as they come.
         extra -= count > quota
@@ -122,6 +122,17 @@ def _assign_evenly(
             targets[member.member_id] = _with_partitions(targets[member.member_id], islice(free, missing))
     assert next(free, None) is None, "partitions were left unassigned"
     return targets
+
+
+def _free_of(target: Partitions, taken: Mapping[bytes, Collection[int]]) -> Partitions:
+    """The target without partitions that another member keeps; itself if there are none.
+
+    The log has a partition in two targets if the records of the last assignment were appended in part.
+    """
+    if all(partitions.isdisjoint(taken.get(topic_id, ())) for topic_id, partitions in target.items()):
+        return target
+    free = {topic_id: partitions.difference(taken.get(topic_id, ())) for topic_id, partitions in target.items()}
+    return {topic_id: partitions for topic_id, partitions in free.items() if partitions}
 
 
 def _first_partitions(target: Partitions, topic_ids: frozenset[bytes], allowed: int) -> Partitions:
@@ -212,10 +223,12 @@ class _Balancer:
         for index, member in enumerate(self._members):
             for topic_id, partitions in member.target.items():
                 if topic_id in member.topic_ids:
-                    self._loads[index] += len(partitions)
                     owners = self._owners[topic_id]
                     for partition in partitions:
-                        owners[partition] = index
+                        # Two members have a partition if the records of the last assignment were appended in part.
+                        if owners[partition] is None:
+                            owners[partition] = index
+                            self._loads[index] += 1
 
     def _topic_order(self, topic_id: bytes) -> tuple[float, int, bytes]:
         """Topics with many partitions for few subscribers first: there is the least choice of whom to give them."""

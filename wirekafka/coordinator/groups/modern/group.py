@@ -12,8 +12,9 @@ Source: ModernGroup of Apache Kafka 4.3; KIP-848, KIP-932.
 
 from __future__ import annotations
 
-from typing import Generic, Protocol, TypeVar
+from typing import ClassVar, Generic, Protocol, TypeVar
 
+from wirekafka.coordinator.groups.modern.records import EpochRecord, MemberTargetRecord, TargetsRecord
 from wirekafka.coordinator.groups.modern.subscriptions import Subscriptions, TopicNames
 from wirekafka.coordinator.groups.modern.topics import MetadataHashes, Partitions, TopicImage
 from wirekafka.errors import ErrorCode, KafkaError
@@ -33,6 +34,10 @@ class ModernMember(Protocol):
     def subscribed_topic_names(self) -> TopicNames:
         """The topics to which it subscribes by name."""
 
+    @property
+    def instance_id(self) -> str | None:
+        """The name of a static member; None for a dynamic one, as every member of a share group is."""
+
 
 M = TypeVar("M", bound=ModernMember)
 
@@ -49,11 +54,18 @@ class ModernGroup(Generic[M]):
         targets: the target assignment of each member, by its id.
         refreshed: the revision of the topics that were compared with the metadata hash last, and the group epoch that resulted;
             if that epoch was not stored, the topics are compared again.
+        assigning: the assignment that is computed off the loop; None if there is none.
         image: the topics of the broker.
+        epoch_record, target_record, target_epoch_record: the classes of the records that both types of groups have.
     """
+
+    epoch_record: ClassVar[type[EpochRecord]]
+    target_record: ClassVar[type[MemberTargetRecord]]
+    target_epoch_record: ClassVar[type[TargetsRecord]]
 
     __slots__ = (
         "_known_hash",
+        "assigning",
         "assignment_epoch",
         "assignment_timestamp_ms",
         "group_epoch",
@@ -79,6 +91,7 @@ class ModernGroup(Generic[M]):
         self.targets: dict[str, Partitions] = {}
         self.subscriptions = Subscriptions()
         self.refreshed = (0, 0)
+        self.assigning: object | None = None
         self._known_hash: tuple[object, int] = (None, 0)
 
     @property
@@ -98,6 +111,18 @@ class ModernGroup(Generic[M]):
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, message)
         return member
 
+    def current_member_id(self, member_id: str, instance_id: str | None) -> str | None:
+        """The id that a member of an earlier time has now; None if the member has left."""
+        return member_id if member_id in self.members else None
+
+    def target_of(self, member: M) -> Partitions:
+        """The target of a member; empty if it has none."""
+        return self.targets.get(member.member_id, {})
+
+    def has_stored(self, record: MemberTargetRecord) -> bool:
+        """Whether the target of a record is the member's, as it is once the record is in the log."""
+        return self.targets.get(record.member_id) is record.target
+
     @property
     def is_refresh_due(self) -> bool:
         """Whether topics may have changed since they were compared with the metadata hash."""
@@ -105,10 +130,14 @@ class ModernGroup(Generic[M]):
         return revision != self.image.revision or self.group_epoch < group_epoch
 
     def can_assign(self, now_ms: int, interval_ms: int) -> bool:
-        """Whether the last target is old enough for the next one, so that members that join together are assigned together.
+        """Whether the next target may be computed: the last one is old enough, and none is being computed.
+
+        The interval makes members that join together be assigned together.
 
         Source: KIP-1263.
         """
+        if self.assigning is not None:
+            return False
         last_ms = self.assignment_timestamp_ms
         return not last_ms or not interval_ms or now_ms >= last_ms + interval_ms
 

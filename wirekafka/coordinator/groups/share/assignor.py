@@ -14,30 +14,17 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
+from wirekafka.coordinator.groups.modern.assignors import AssignedMember
 from wirekafka.coordinator.groups.modern.topics import Partitions
 
 NAME = "simple"
 
 
-class SharingMember(NamedTuple):
-    """A member as the assignor sees it.
-
-    Attributes:
-        topic_ids: of the topics that exist and to which it subscribes.
-        target: its former target.
-    """
-
-    member_id: str
-    topic_ids: frozenset[bytes]
-    target: Partitions
-
-
 _Partition = tuple[bytes, int]
 
 
-def assign_simply(members: Sequence[SharingMember], assignable: Partitions) -> dict[str, Partitions]:
+def assign_simply(members: Sequence[AssignedMember], assignable: Partitions) -> dict[str, Partitions]:
     """Gives every member of the same subscription the same number of partitions, or as near to it as possible.
 
     The cost grows with the number of assigned partitions: for each topic it reads only that topic's part of the targets.
@@ -78,7 +65,7 @@ def assign_simply(members: Sequence[SharingMember], assignable: Partitions) -> d
 
 def _deal(
     numbers: Sequence[int],
-    members: Sequence[SharingMember],
+    members: Sequence[AssignedMember],
     topic_ids: frozenset[bytes],
     assignable: Partitions,
     targets: Sequence[Partitions],
@@ -121,9 +108,12 @@ def _deal(
     for (topic_id, index), sharers in owners.items():
         for number in sharers or (counts.index(min(counts)),):
             dealt[number].setdefault(topic_id, []).append(index)
+    # Equal sets are one object: of a million sets, a collection of garbage takes 100 ms.
+    shared: dict[frozenset[int], frozenset[int]] = {}
     for number, by_topic in zip(numbers, dealt, strict=True):
         for topic_id, indexes in by_topic.items():
-            targets[number][topic_id] = frozenset(indexes)
+            share = frozenset(indexes)
+            targets[number][topic_id] = shared.setdefault(share, share)
 
 
 def _keep(

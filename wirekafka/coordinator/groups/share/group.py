@@ -15,7 +15,7 @@ from collections.abc import Container, Iterable
 from dataclasses import replace
 
 from wirekafka.coordinator.groups.modern.group import FIRST_EPOCH, ModernGroup
-from wirekafka.coordinator.groups.modern.topics import TopicImage
+from wirekafka.coordinator.groups.modern.topics import Partitions, TopicImage
 from wirekafka.coordinator.groups.records import CommittedOffset, CoordinatorRecord
 from wirekafka.coordinator.groups.requests import CommitRequest
 from wirekafka.coordinator.groups.share.records import (
@@ -43,12 +43,18 @@ class ShareGroup(ModernGroup[ShareMember]):
         change_count: grows with each record of the group.
     """
 
-    __slots__ = ("_is_assignment_pending", "_uninitialized", "change_count", "initialized")
+    epoch_record = ShareGroupEpochRecord
+    target_record = ShareTargetRecord
+    target_epoch_record = ShareTargetEpochRecord
+
+    __slots__ = ("_is_assignment_pending", "_member_counts", "_uninitialized", "change_count", "initialized")
 
     def __init__(self, group_id: str, partition: int, image: TopicImage) -> None:
         super().__init__(group_id, partition, image)
         self.initialized: InitializedTopics = {}
         self.change_count = 0
+        # How many members have each partition in their target, by topic id and partition.
+        self._member_counts: dict[bytes, dict[int, int]] = {}
         self._is_assignment_pending: tuple[object, bool] = (None, False)
         self._uninitialized: tuple[object, InitializedTopics] = (None, {})
 
@@ -166,14 +172,33 @@ class ShareGroup(ModernGroup[ShareMember]):
         return self._is_assignment_pending[1]
 
     def _has_unassigned(self, initialized: InitializedTopics, names: Container[str]) -> bool:
-        targeted: dict[bytes, set[int]] = {}
-        for target in self.targets.values():
-            for topic_id, partitions in target.items():
-                targeted.setdefault(topic_id, set()).update(partitions)
+        targeted, nothing = self._member_counts, dict[int, int]()
         return any(
-            name in names and targeted.get(topic_id, set()) != partitions and self.image.find_by_id(topic_id) is not None
+            name in names and targeted.get(topic_id, nothing).keys() != partitions and self.image.find_by_id(topic_id) is not None
             for topic_id, (name, partitions) in initialized.items()
         )
+
+    def _apply_target(self, member_id: str, target: Partitions | None) -> None:
+        former, new = self.targets.pop(member_id, {}), target or {}
+        for topic_id, partitions in former.items():
+            if new.get(topic_id) != partitions:
+                self._count(topic_id, partitions, -1)
+        for topic_id, partitions in new.items():
+            if former.get(topic_id) != partitions:
+                self._count(topic_id, partitions, 1)
+        if target is not None:
+            self.targets[member_id] = target
+
+    def _count(self, topic_id: bytes, partitions: Iterable[int], change: int) -> None:
+        counts = self._member_counts.setdefault(topic_id, {})
+        for partition in partitions:
+            count = counts.get(partition, 0) + change
+            if count:
+                counts[partition] = count
+            else:
+                del counts[partition]
+        if not counts:
+            del self._member_counts[topic_id]
 
     def apply(self, record: ShareGroupRecord) -> None:
         """Takes over a record of the group, except the tombstone of the group itself."""
@@ -188,10 +213,7 @@ class ShareGroup(ModernGroup[ShareMember]):
                 self.assignment_epoch = FIRST_EPOCH if record.epoch is None else record.epoch
                 self.assignment_timestamp_ms = record.timestamp_ms
             case ShareTargetRecord():
-                if record.target is None:
-                    self.targets.pop(record.member_id, None)
-                else:
-                    self.targets[record.member_id] = record.target
+                self._apply_target(record.member_id, record.target)
             case ShareCurrentRecord():
                 self._apply_current(record)
             case StatePartitionsRecord():

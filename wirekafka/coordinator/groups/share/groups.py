@@ -13,15 +13,16 @@ Apache Kafka 4.3; KIP-932.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import structlog
 
 from wirekafka.coordinator.effects import Effects, TimerKey
-from wirekafka.coordinator.groups.share.assignor import SharingMember, assign_simply
+from wirekafka.coordinator.groups.modern.heartbeat_step import StepContext
 from wirekafka.coordinator.groups.share.group import ShareGroup
+from wirekafka.coordinator.groups.share.heartbeat_step import ShareHeartbeatStep
 from wirekafka.coordinator.groups.share.records import (
     SHARE_DECODERS,
     InitializedTopics,
@@ -46,7 +47,7 @@ from wirekafka.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from wirekafka.config import GroupConfig
-    from wirekafka.coordinator.groups.modern.topics import MetadataHashes, Partitions, TopicImage
+    from wirekafka.coordinator.groups.modern.topics import MetadataHashes, TopicImage
     from wirekafka.coordinator.groups.records import Decoder
     from wirekafka.coordinator.groups.types import Group
 
@@ -240,7 +241,9 @@ class ShareGroups:
             self._remove(group, member, effects)
             return ShareHeartbeatResult(member.member_id, LEAVE_EPOCH), effects
         updated = _updated(member, request)
-        step = _HeartbeatStep(self, group, member, updated, initialized, now_ms, effects)
+        interval_ms = self._config_of(group.group_id).integer("share.assignment.interval.ms")
+        context = StepContext(self.find, self._hashes, interval_ms, now_ms, effects)
+        step = ShareHeartbeatStep(group, member, updated, context, initialized)
         step.run()
         self._renew_session(group.group_id, member.member_id, effects)
         is_told = request.member_epoch == JOIN_EPOCH or request.subscribed_topic_names is not None
@@ -253,20 +256,10 @@ class ShareGroups:
         )
         return result, effects
 
-    def hash_after(self, group: ShareGroup, member: ShareMember, updated: ShareMember | None) -> int:
-        """The hash over the topics to which the members subscribe once a member is `updated`; None: once it has left."""
-        added = [] if updated is None else [updated.subscribed_topic_names]
-        names = group.subscriptions.topics_after([member.subscribed_topic_names], added)
+    def _hash_without(self, group: ShareGroup, member: ShareMember) -> int:
+        """The hash over the topics to which the members subscribe once a member has left."""
+        names = group.subscriptions.topics_after([member.subscribed_topic_names])
         return group.current_hash(self._hashes) if names is None else self._hashes.of_topics(names)
-
-    def topic_ids(self, names: Iterable[str]) -> frozenset[bytes]:
-        """The ids of those of the topics that exist."""
-        found = (self._image.find(name) for name in names)
-        return frozenset(topic.topic_id for topic in found if topic is not None)
-
-    def assignment_interval_ms(self, group_id: str) -> int:
-        """How long a group's target stays at least."""
-        return self._config_of(group_id).integer("share.assignment.interval.ms")
 
     def _renew_session(self, group_id: str, member_id: str, effects: Effects) -> None:
         timeout_ms = self._config_of(group_id).integer("share.session.timeout.ms")
@@ -300,111 +293,8 @@ class ShareGroups:
             ShareCurrentRecord(group_id, member_id, None),
             ShareTargetRecord(group_id, member_id, None),
             ShareMemberRecord(group_id, member_id, None),
-            ShareGroupEpochRecord(group_id, group.group_epoch + 1, self.hash_after(group, member, None)),
+            ShareGroupEpochRecord(group_id, group.group_epoch + 1, self._hash_without(group, member)),
         ]
-
-
-class _HeartbeatStep:
-    """One heartbeat of a member.
-
-    Its results go into the records and into the step, never into the group: the group changes when the records are replayed.
-
-    Attributes:
-        updated: the member with all changes so far.
-    """
-
-    def __init__(
-        self,
-        groups: ShareGroups,
-        group: ShareGroup,
-        member: ShareMember,
-        updated: ShareMember,
-        initialized: InitializedTopics,
-        now_ms: int,
-        effects: Effects,
-    ) -> None:
-        self.updated = updated
-        self._groups = groups
-        self._group = group
-        self._member = member
-        self._initialized = _joined(group.initialized, initialized) if initialized else group.initialized
-        self._is_initialized_anew = bool(initialized)
-        self._now_ms = now_ms
-        self._out = effects
-
-    def run(self) -> None:
-        """The whole step."""
-        group = self._group
-        group_id, member_id = group.group_id, self.updated.member_id
-        must_bump = False
-        if self.updated != self._member or member_id not in group.members:
-            self._out.records.append(ShareMemberRecord(group_id, member_id, self.updated))
-            must_bump = self.updated.subscribed_topic_names != self._member.subscribed_topic_names
-        if self._is_initialized_anew:
-            self._out.records.append(StatePartitionsRecord(group_id, self._initialized))
-        if group.assignment_epoch >= group.group_epoch:
-            names = group.subscriptions.topics_after([self._member.subscribed_topic_names], [self.updated.subscribed_topic_names])
-            must_bump |= group.is_assignment_pending(self._initialized, names)
-        group_epoch = self._update_epoch(must_bump=must_bump)
-        target_epoch, target = self._update_target(group_epoch)
-        self._reconcile(target_epoch, target, has_changed=group_epoch != group.group_epoch)
-
-    def _update_epoch(self, *, must_bump: bool) -> int:
-        """The group's epoch after this step."""
-        group, groups = self._group, self._groups
-        if not must_bump and not group.is_refresh_due:
-            return group.group_epoch
-        metadata_hash = groups.hash_after(group, self._member, self.updated)
-        group_epoch = group.group_epoch
-        if must_bump or metadata_hash != group.metadata_hash:
-            group_epoch += 1
-            self._out.records.append(ShareGroupEpochRecord(group.group_id, group_epoch, metadata_hash))
-            log.info("New epoch of a share group", group=group.group_id, epoch=group_epoch)
-        group.refreshed = group.image.revision, group_epoch
-        return group_epoch
-
-    def _update_target(self, group_epoch: int) -> tuple[int, Partitions]:
-        """The epoch of the target and this member's, computed anew if that is due."""
-        group, groups = self._group, self._groups
-        member_id = self.updated.member_id
-        last = group.assignment_epoch, group.targets.get(member_id, {})
-        if group.assignment_epoch >= group_epoch:
-            return last
-        interval_ms = groups.assignment_interval_ms(group.group_id)
-        if not group.can_assign(self._now_ms, interval_ms):
-            return last
-        members = dict(group.members)
-        members[member_id] = self.updated
-        targets = assign_simply(
-            [
-                SharingMember(
-                    each.member_id, groups.topic_ids(each.subscribed_topic_names), group.targets.get(each.member_id, {})
-                )
-                for each in members.values()
-            ],
-            {topic_id: partitions for topic_id, (_, partitions) in self._initialized.items()},
-        )
-        for each, target in targets.items():
-            if group.targets.get(each) != target:
-                self._out.records.append(ShareTargetRecord(group.group_id, each, target))
-        self._out.records.append(ShareTargetEpochRecord(group.group_id, group_epoch, self._now_ms))
-        return group_epoch, targets[member_id]
-
-    def _reconcile(self, target_epoch: int, target: Partitions, *, has_changed: bool) -> None:
-        """Brings the member to the target.
-
-        Source: ShareGroupAssignmentBuilder.
-        """
-        member = self.updated
-        if target_epoch == member.member_epoch and not has_changed:
-            return
-        subscribed = self._groups.topic_ids(member.subscribed_topic_names)
-        assigned = {topic_id: partitions for topic_id, partitions in target.items() if topic_id in subscribed}
-        self.updated = replace(member, assigned=assigned)
-        if target_epoch != member.member_epoch:
-            self.updated = replace(self.updated, member_epoch=target_epoch, previous_member_epoch=member.member_epoch)
-        if self.updated != member:
-            self._out.records.append(ShareCurrentRecord(self._group.group_id, member.member_id, self.updated))
 
 
 def _updated(member: ShareMember, request: ShareHeartbeat) -> ShareMember:
@@ -438,14 +328,6 @@ def _check_epoch(member: ShareMember, epoch: int) -> None:
             "The member must abandon all its partitions and rejoin."
         )
         raise KafkaError(ErrorCode.FENCED_MEMBER_EPOCH, message)
-
-
-def _joined(topics: InitializedTopics, more: InitializedTopics) -> InitializedTopics:
-    joined = dict(topics)
-    for topic_id, (name, partitions) in more.items():
-        _, known = joined.get(topic_id, (name, frozenset[int]()))
-        joined[topic_id] = name, known | partitions
-    return joined
 
 
 def _is_tombstone(record: ShareGroupRecord) -> bool:

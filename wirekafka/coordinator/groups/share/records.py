@@ -113,6 +113,11 @@ class ShareMember:
     subscribed_topic_names: frozenset[str] = frozenset()
     assigned: Partitions = field(default_factory=dict)
 
+    @property
+    def instance_id(self) -> None:
+        """None: a share group has no static members."""
+        return None
+
 
 InitializedTopics = dict[bytes, tuple[str, frozenset[int]]]
 """Partitions whose state is initialised, by the id of their topic, with its name."""

@@ -26,6 +26,7 @@ from wirekafka.names import GROUP_METADATA_TOPIC
 from wirekafka.pending import Pending
 from wirekafka.replication.partition import Partition
 from wirekafka.replication.purgatory import Purgatory
+from wirekafka.tests.coordinator.held_work import HeldWork
 from wirekafka.tests.coordinator.manual_clock import ManualClock
 from wirekafka.tests.coordinator.memory_topics import MemoryLog, MemoryTopics
 
@@ -65,7 +66,7 @@ class StoryRuntime(GroupRuntime):
     def __init__(self, world: World) -> None:
         gate = ReplyGate(Purgatory(cast(Clock, world.clock)))
         topics = cast(Topics, world.topics)
-        super().__init__(BrokerConfig({}), cast(Clock, world.clock), topics, gate)
+        super().__init__(BrokerConfig({}), cast(Clock, world.clock), topics, gate, world.work.submit)
         self._world = world
         self._timers: StoryTimers = StoryTimers(world.clock, self._on_timer, world.story)
 
@@ -86,6 +87,7 @@ class StoryRuntime(GroupRuntime):
 class World:
     """Attributes:
     topics: where groups are kept, in one partition; a test may make its disk fail, or its partitions replicated.
+    work: what the runtime does off the loop; it runs when a test says so.
     """
 
     def __init__(self, settings: GroupSettings | None = None, topics: MemoryTopics | None = None) -> None:
@@ -95,6 +97,7 @@ class World:
         if self.topics.topic is None:
             self.topics.create_internal(GROUP_METADATA_TOPIC)
         self.story: list[str] = []
+        self.work = HeldWork()
         self._numbers = count(1)
         self._start()
 

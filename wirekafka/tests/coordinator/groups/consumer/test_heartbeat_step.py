@@ -8,12 +8,12 @@ import pytest
 
 from wirekafka.coordinator.effects import Effects
 from wirekafka.coordinator.groups.consumer import regexes
-from wirekafka.coordinator.groups.consumer.heartbeat_step import RECORDS_AT_ONCE
 from wirekafka.coordinator.groups.consumer.member import ConsumerMember
 from wirekafka.coordinator.groups.consumer.records import MemberRecord
 from wirekafka.coordinator.groups.consumer.requests import ConsumerHeartbeat
 from wirekafka.coordinator.groups.consumer.settings import ConsumerSettings, GroupTimes
 from wirekafka.coordinator.groups.consumer.timers import MemberExpired
+from wirekafka.coordinator.groups.modern.heartbeat_step import RECORDS_AT_ONCE
 from wirekafka.coordinator.groups.modern.topics import MetadataHashes
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.tests.coordinator.groups.consumer.world import ConsumerWorld

@@ -5,15 +5,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from wirekafka.coordinator.groups.modern.assignors import AssignedMember
 from wirekafka.coordinator.groups.share import assignor
-from wirekafka.coordinator.groups.share.assignor import SharingMember, assign_simply
+from wirekafka.coordinator.groups.share.assignor import assign_simply
 
 T, U = b"t" * 16, b"u" * 16
 Partitions = dict[bytes, frozenset[int]]
 
 
-def members(count: int, targets: dict[str, Partitions] | None = None, topics: tuple[bytes, ...] = (T,)) -> list[SharingMember]:
-    return [SharingMember(f"m{n}", frozenset(topics), (targets or {}).get(f"m{n}", {})) for n in range(count)]
+def members(count: int, targets: dict[str, Partitions] | None = None, topics: tuple[bytes, ...] = (T,)) -> list[AssignedMember]:
+    return [AssignedMember(f"m{n}", None, frozenset(topics), (targets or {}).get(f"m{n}", {})) for n in range(count)]
 
 
 def indexes(targets: dict[str, Partitions], topic_id: bytes = T) -> list[list[int]]:
@@ -67,7 +68,7 @@ def test_every_partition_has_subscribers_and_members_of_one_subscription_have_as
     assignable = {topic_id: frozenset(range(count)) for topic_id, count in counts.items()}
     targets: dict[str, Partitions] = {}
     for wanted in (subscriptions, later):
-        group = [SharingMember(f"m{n}", topic_ids, targets.get(f"m{n}", {})) for n, topic_ids in enumerate(wanted)]
+        group = [AssignedMember(f"m{n}", None, topic_ids, targets.get(f"m{n}", {})) for n, topic_ids in enumerate(wanted)]
         targets = assign_simply(group, assignable)
         assert targets.keys() == {member.member_id for member in group}
         for member in group:
@@ -104,9 +105,9 @@ def test_members_of_different_subscriptions_cost_two_reads_at_most_for_each_topi
     topic_ids = [number.to_bytes(16, "big") for number in range(200)]
     assignable = {topic_id: frozenset({0}) for topic_id in topic_ids}
     different = [frozenset(topic_ids), frozenset(topic_ids[1:])]
-    first = assign_simply([SharingMember(f"m{n}", different[n % 2], {}) for n in range(10)], assignable)
+    first = assign_simply([AssignedMember(f"m{n}", None, different[n % 2], {}) for n in range(10)], assignable)
     counted = {member_id: CountedTarget(target) for member_id, target in first.items()}
-    again = assign_simply([SharingMember(f"m{n}", different[n % 2], counted[f"m{n}"]) for n in range(10)], assignable)
+    again = assign_simply([AssignedMember(f"m{n}", None, different[n % 2], counted[f"m{n}"]) for n in range(10)], assignable)
     assert again == first
     assert max(target.read_count for target in counted.values()) <= 2 * len(topic_ids)
 
@@ -118,9 +119,9 @@ def test_topics_with_the_same_subscribers_and_partitions_are_dealt_once(monkeypa
     deals: list[object] = []
     deal = assignor._deal
     monkeypatch.setattr(assignor, "_deal", lambda *args: (deals.append(args[0]), deal(*args)))
-    targets = assign_simply([SharingMember(f"m{n}", different[n > 0], {}) for n in range(10)], assignable)
+    targets = assign_simply([AssignedMember(f"m{n}", None, different[n > 0], {}) for n in range(10)], assignable)
     assert len(deals) == 2
     assert all(sorted(map(len, target.values())) for target in targets.values())
-    again = assign_simply([SharingMember(f"m{n}", different[n > 0], targets[f"m{n}"]) for n in range(10)], assignable)
+    again = assign_simply([AssignedMember(f"m{n}", None, different[n > 0], targets[f"m{n}"]) for n in range(10)], assignable)
     assert len(deals) == 4
     assert again == targets
