@@ -198,9 +198,7 @@ GOES_ON = Content(b"k", b"goes on")
 
 
 def config_at(path: Path) -> BrokerConfig:
-    # Of a topic that was being deleted, lost power may leave a folder that no longer says whose it is.
-    takeover = {"wirekafka.takeover.without": "settings"}
-    return BrokerConfig({"log.dirs": str(path), "log.index.interval.bytes": "200"} | takeover)
+    return BrokerConfig({"log.dirs": str(path), "log.index.interval.bytes": "200"})
 
 
 def partition_of(topics: Topics, topic: str) -> Partition:
