@@ -1,7 +1,12 @@
 """One flush of one log: what is to reach the disk, taken down on the loop, brought there in any thread.
 
-Rules of this file: a `Flush` holds the open files of segments, and the generations that it is to sync, so nothing it does
-depends on what the log does meanwhile, nor on other flushes.
+Rules of this file:
+    A `Flush` holds the generations that it syncs, so nothing it does depends on other flushes.
+    A `Flush` opens at most one file at a time. It holds the files of segments that were open when it was prepared, and no more:
+    a broker has more logs than a process may have descriptors.
+    A file that is not found under its name was removed or renamed with its segment, and needs no sync by this flush: retention
+    has removed the records, compaction has synced the segment that replaces the file, and `Log.complete_flush` ignores a flush
+    of a log that was truncated or moved since.
 """
 
 from __future__ import annotations
@@ -23,7 +28,7 @@ class _Part(NamedTuple):
 
     Attributes:
         written: the written generation that counts; a later write is left to a later flush.
-        file: None for a file that is opened when its turn comes.
+        file: None for a file that `Flush.run` opens.
     """
 
     name: str
@@ -44,15 +49,11 @@ class Flush:
     __slots__ = ("_parts", "end_offset", "folder", "truncation_count")
 
     def __init__(self, folder: Folder, segments: Iterable[Segment], end_offset: int, truncation_count: int) -> None:
-        """Takes down what is to be synced now.
-
-        Raises:
-            OSError: a file cannot be opened.
-        """
+        """Notes what is not on the disk now."""
         self.folder = folder
         self.end_offset = end_offset
         self.truncation_count = truncation_count
-        handles = {segment.log_name: segment.file() for segment in segments if not segment.contents.is_synced}
+        handles = {segment.log_name: segment.handle for segment in segments if not segment.contents.is_synced}
         self._parts = [
             _Part(name, generations, written, handles.get(name))
             for name, generations, written in folder.ledger.unsynced()
@@ -82,6 +83,6 @@ class Flush:
             try:
                 file = self.folder.open(part.name)
             except FileNotFoundError:
-                return  # Retention or compaction has taken the segment meanwhile.
+                return
         fd = file.fd
         self.folder.ledger.sync(part.generations, part.written, lambda: self.folder.storage.sync(fd))

@@ -483,11 +483,7 @@ class Log(ReadableLog):
         self.complete_flush(flush)
 
     def prepare_flush(self) -> Flush:
-        """A flush of all that is appended now; it may run in a thread while appends go on.
-
-        Raises:
-            OSError: a file cannot be opened.
-        """
+        """Returns a flush of all that is appended now; it may run in a thread while appends go on."""
         return Flush(self.folder, self.segments, self.log_end_offset, self._truncation_count)
 
     def complete_flush(self, flush: Flush) -> None:
@@ -499,9 +495,13 @@ class Log(ReadableLog):
         if is_current and not self.folder.ledger.has_failed:
             self.recovery_point = max(self.recovery_point, min(flush.end_offset, self.log_end_offset))
 
-    def fail_flush(self, error: OSError) -> None:
-        """The flush has not run to its end; the recovery point stays where it is."""
-        self._failed("flush", error)
+    def note_disk_error(self, action: str, error: OSError) -> None:
+        """Logs an error that work in a thread has met, and lets the data directory know.
+
+        Args:
+            action: what the thread did, such as "flush". After a failed flush the recovery point stays where it is.
+        """
+        self._failed(action, error)
 
     def _flush_if_due(self) -> None:
         """`flush.ms` have passed since the first append behind the last flush that was due."""
@@ -509,21 +509,31 @@ class Log(ReadableLog):
         if not self._is_closed and self.recovery_point < self.log_end_offset:
             self.services.request_flush(self)
 
-    def prepare_close(self) -> Flush:
-        """Ends appends and writes what a clean start reads: indexes, producers. The flush it returns makes it last.
+    def end_appends(self) -> None:
+        """Refuses all appends from now on."""
+        self._is_closed = True
+
+    def write_for_restart(self) -> Flush:
+        """Writes what the next start reads after a clean shutdown: the indexes and the producers. Runs in any thread.
+
+        Nothing appends to the log any more: `end_appends` comes first.
+
+        Returns:
+            A flush of everything that the log has written.
 
         Raises:
-            KafkaError: KAFKA_STORAGE_ERROR; the shutdown is not a clean one.
+            OSError: the shutdown is not clean.
+
+        Durability: in the page cache.
         """
-        self._is_closed = True
-        with self._on_disk("close"):
-            with suppress(OSError):  # The next start finishes it as well.
-                self.segments.finish_swap()
-            if self.segments.active.has_unsaved_indexes:
-                self.segments.active.save_indexes()
-            if len(self.producers) or self.producers.snapshot_offset is not None:
-                self._take_snapshot()
-            return self.prepare_flush()
+        assert self._is_closed, "the log may still be appended to"
+        with suppress(OSError):  # The next start finishes it as well.
+            self.segments.finish_swap()
+        if self.segments.active.has_unsaved_indexes:
+            self.segments.active.save_indexes()
+        if len(self.producers) or self.producers.snapshot_offset is not None:
+            self._take_snapshot()
+        return self.prepare_flush()
 
     # Elsewhere
 

@@ -83,9 +83,10 @@ class LogMaintenance:
         while True:
             await self._flush_is_due.wait()
             self._flush_is_due = trio.Event()
-            due, self._to_flush = self._to_flush, {}
-            with isolate("Flushes failed; they are tried again when more is appended", partitions=len(due)):
-                await self._flush(due)
+            due, self._to_flush = list(self._to_flush), {}
+            for first in range(0, len(due), _LOGS_A_TURN):
+                with isolate("Flushes failed; they are tried again when more is appended", partitions=len(due)):
+                    await self._flush(due[first : first + _LOGS_A_TURN])
 
     async def _flush(self, due: Iterable[TopicPartition]) -> None:
         flushes = []
@@ -94,17 +95,14 @@ class LogMaintenance:
             if found is None or found.offline_reason is not None:
                 continue
             with isolate(_FLUSH_FAILED, partition=str(name)):
-                try:
-                    flushes.append((found, found.prepare_flush()))
-                except OSError as error:
-                    found.fail_flush(error)
+                flushes.append((found, found.prepare_flush()))
         failures = await trio.to_thread.run_sync(_run_all, flushes)
         for (flushed, flush), failure in zip(flushes, failures, strict=True):
             with isolate(_FLUSH_FAILED, partition=str(flushed.topic_partition)):
                 if failure is None:
                     flushed.complete_flush(flush)
                 elif isinstance(failure, OSError) and flush.folder is flushed.folder:
-                    flushed.fail_flush(failure)
+                    flushed.note_disk_error("flush", failure)
 
     # Checkpoints
 

@@ -34,11 +34,11 @@ from wirekafka.log.checkpoint import (
     RECOVERY_POINTS,
     write_partition_metadata,
 )
+from wirekafka.log.closing import close_logs
 from wirekafka.log.compaction.cleaner import Cleaner
 from wirekafka.log.context import LogContext
 from wirekafka.log.directory import DataDirectory, check_paths_differ
 from wirekafka.log.epochs import LeaderEpochs
-from wirekafka.log.flush import Flush
 from wirekafka.log.log import Log
 from wirekafka.log.maintenance import LogMaintenance
 from wirekafka.log.moves import Mover
@@ -51,10 +51,6 @@ from wirekafka.names import TopicPartition
 
 log = structlog.get_logger(__name__)
 
-_FLUSH_SECONDS = 1
-"""How long the end waits for the disk."""
-_FLUSH_THREADS = 4
-"""Threads that wait for the disk at the end; file systems commit what several wait for together."""
 _RECOVERS = "The next start recovers the partition. Report this with the traceback"
 
 
@@ -365,47 +361,22 @@ class LogManager:
         Cancellation: the rest is left to recovery.
         """
         try:
-            limiter = trio.CapacityLimiter(_FLUSH_THREADS)
             for directory in self.catalog.online_directories():
-                await self._close_directory(directory, limiter)
+                await self._close_directory(directory)
         finally:
             for each in self:
                 with isolate("Could not close a log", remedy=_RECOVERS, partition=str(each.topic_partition)):
                     each.close()
             self._unlock()
 
-    async def _close_directory(self, directory: DataDirectory, limiter: trio.CapacityLimiter) -> None:
-        flushes: list[tuple[Log, Flush]] = []
-        is_closed = True
-        for each in self.catalog.in_directory(directory).values():
-            with isolate("Could not close a log", remedy=_RECOVERS, partition=str(each.topic_partition)) as fault:
-                try:
-                    flushes.append((each, each.prepare_close()))
-                except KafkaError:
-                    is_closed = False
-            is_closed &= fault.error is None
-        with trio.move_on_after(_FLUSH_SECONDS):
-            async with trio.open_nursery() as nursery:
-                for each, flush in flushes:
-                    nursery.start_soon(_finish, each, flush, limiter)
+    async def _close_directory(self, directory: DataDirectory) -> None:
+        closed = await close_logs(self.catalog.in_directory(directory).values())
         if directory.offline_reason is not None:
             return
         try:
             for file in OFFSETS_OF:
                 directory.write_checkpoint(file, self.catalog.offsets_of(directory, file))
-            if is_closed:
-                is_on_disk = all(each.recovery_point == each.log_end_offset for each, _ in flushes)
-                directory.mark_clean(is_on_disk=is_on_disk)
+            if closed.is_clean:
+                directory.mark_clean(is_on_disk=closed.is_on_disk)
         except OSError as error:
             log.error("Could not mark a directory as closed", path=directory.path, error=str(error))
-
-
-async def _finish(each: Log, flush: Flush, limiter: trio.CapacityLimiter) -> None:
-    """Runs the last flush of a log; if that fails, the next start recovers the log."""
-    with isolate("Could not flush a log", remedy=_RECOVERS, partition=str(each.topic_partition)):
-        try:
-            if not flush.is_empty:
-                await trio.to_thread.run_sync(flush.run, limiter=limiter)
-            each.complete_flush(flush)
-        except OSError as error:
-            each.fail_flush(error)

@@ -94,7 +94,8 @@ class World:
 
 def close(log: Log) -> None:
     """Closes it as a broker does that stops in order."""
-    flush = log.prepare_close()
+    log.end_appends()
+    flush = log.write_for_restart()
     flush.run()
     log.complete_flush(flush)
     log.close()

@@ -21,6 +21,7 @@ import trio.testing
 
 from wirekafka.clock import Clock
 from wirekafka.config import BrokerConfig
+from wirekafka.log import directory
 from wirekafka.log.checkpoint import HIGH_WATERMARKS, LOG_START_OFFSETS, RECOVERY_POINTS
 from wirekafka.log.directory import LOCK_FILE
 from wirekafka.log.log import Log
@@ -139,9 +140,9 @@ class Life:
         self.start_written.append((Place(topic, offset), self.now))
 
     def _write_checkpoints(self, logs: LogManager) -> None:
-        for directory in logs.directories:
+        for each in logs.directories:
             for file in (RECOVERY_POINTS, LOG_START_OFFSETS, HIGH_WATERMARKS):
-                directory.write_checkpoint(file, logs.catalog.offsets_of(directory, file))
+                each.write_checkpoint(file, logs.catalog.offsets_of(each, file))
 
     async def _compact(self, logs: LogManager) -> None:
         chosen = logs._cleaner._choose()
@@ -234,8 +235,8 @@ def life(tmp_path_factory: pytest.TempPathFactory) -> Life:
 def place(tmp_path: Path) -> Iterator[Path]:
     """Where folders come and go by the thousand: in memory, where there is such a place."""
     memory = Path("/dev/shm")
-    with tempfile.TemporaryDirectory(dir=memory if os.access(memory, os.W_OK) else tmp_path) as directory:
-        yield Path(directory) / "data"
+    with tempfile.TemporaryDirectory(dir=memory if os.access(memory, os.W_OK) else tmp_path) as folder:
+        yield Path(folder) / "data"
 
 
 @dataclass
@@ -318,8 +319,11 @@ def images_of_lost_power(life: Life, contents: Fate, names: Fate) -> Iterator[tu
         yield calls, life.storage.lose_power(calls, contents=contents, names=names)
 
 
-def check_all(images: Iterator[tuple[int, Image]], life: Life, survivors: dict[Place, int], path: Path, lock: bytes) -> None:
+def check_all(
+    images: Iterator[tuple[int, Image]], life: Life, survivors: dict[Place, int], path: Path, *, has_lost_power: bool
+) -> None:
     config = config_at(path)
+    lock = (life.path / LOCK_FILE).read_bytes()
     seen: set[tuple[int, int]] = set()
     for calls, image in images:
         safe_count = sum(when <= calls for when in survivors.values())
@@ -329,7 +333,7 @@ def check_all(images: Iterator[tuple[int, Image]], life: Life, survivors: dict[P
         seen.add(identity)
         image.put(path)
         (path / LOCK_FILE).write_bytes(lock)
-        crash = Crash(life, calls, survivors, has_lost_power=not lock)
+        crash = Crash(life, calls, survivors, has_lost_power=has_lost_power)
         try:
             trio.run(crash.check, config)
             if len(seen) % 5 == 0:
@@ -360,9 +364,7 @@ def test_life_has_everything_that_can_be_interrupted(life: Life) -> None:
 
 
 def test_end_of_the_process_loses_nothing_acknowledged(life: Life, place: Path) -> None:
-    # By what its lock file says the machine has been up since.
-    lock = (life.path / LOCK_FILE).read_bytes()
-    check_all(images_of_ended_process(life), life, life.acknowledged, place, lock)
+    check_all(images_of_ended_process(life), life, life.acknowledged, place, has_lost_power=False)
 
 
 @pytest.mark.parametrize(
@@ -377,5 +379,8 @@ def test_end_of_the_process_loses_nothing_acknowledged(life: Life, place: Path) 
     ],
     ids=lambda fate: fate.name.lower(),
 )
-def test_end_of_power_loses_nothing_that_was_flushed(life: Life, place: Path, contents: Fate, names: Fate) -> None:
-    check_all(images_of_lost_power(life, contents, names), life, life.flushed, place, b"")
+def test_end_of_power_loses_nothing_that_was_flushed(
+    life: Life, place: Path, contents: Fate, names: Fate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(directory, "read_boot_id", lambda: "the machine has started again")
+    check_all(images_of_lost_power(life, contents, names), life, life.flushed, place, has_lost_power=True)

@@ -18,7 +18,6 @@ from structlog.testing import capture_logs
 from wirekafka.errors import KafkaError
 from wirekafka.log.directory import is_lost
 from wirekafka.log.durability import DurabilityLedger, SyncError
-from wirekafka.log.flush import Flush
 from wirekafka.log.log import Log
 from wirekafka.log.storage import Folder
 from wirekafka.testing.faulty_storage import FaultyStorage
@@ -238,8 +237,8 @@ def test_log_left_in_the_page_cache_is_brought_to_the_disk_with_its_names(tmp_pa
     """A broker that was stopped before the disk had confirmed; the machine went on, and a new broker opens the log."""
     life = Life(tmp_path)
     life.append()
-    flush = life.log.prepare_close()
-    assert isinstance(flush, Flush)
+    life.log.end_appends()
+    life.log.write_for_restart()
     life.log.close()
 
     life.log = life.world.open_log(life.path, CONFIG, is_clean=True, is_on_disk=False)

@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import errno
 import os
+import resource
+import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -12,10 +15,11 @@ import trio.testing
 from wirekafka.clock import Clock
 from wirekafka.config import BrokerConfig, ConfigError, LogConfig
 from wirekafka.errors import ErrorCode, KafkaError
+from wirekafka.log import closing
 from wirekafka.log.directory import DirectoryLockedError
 from wirekafka.log.log import Log
 from wirekafka.log.manager import LogManager
-from wirekafka.log.storage import FileRegion
+from wirekafka.log.storage import FileRegion, Storage
 from wirekafka.names import TopicPartition
 from wirekafka.testing.faulty_storage import FaultyStorage
 from wirekafka.tests.log.logs import NOW_MS, all_records, append, fill, idempotent
@@ -35,10 +39,11 @@ class Setting:
         self.clock = Clock(wall=lambda: NOW_MS / 1000 + trio.current_time() - self.began)
         self.began = 0.0
         self.storage = FaultyStorage()
+        self.file_system: Storage = self.storage
 
     async def open(self) -> LogManager:
         self.began = self.began or trio.current_time()
-        return await LogManager.open(self.config, self.clock, storage=self.storage)
+        return await LogManager.open(self.config, self.clock, storage=self.file_system)
 
     def create(self, logs: LogManager, name: TopicPartition = NAME, **overrides: str) -> Log:
         return logs.create(name, TOPIC_ID, LogConfig.of(self.config, {n.replace("_", "."): v for n, v in overrides.items()}))
@@ -284,6 +289,117 @@ def test_close_with_a_failing_disk_does_not_mark_the_directory_clean(tmp_path: P
         assert not logs.directories[0].is_clean
         assert found(logs).log_end_offset == 1
         await logs.close()
+
+    run(main)
+
+
+class FewDescriptors(Storage):
+    """The real file system for a process that may have few files open."""
+
+    __slots__ = ("_open",)
+
+    MOST = 24
+
+    def __init__(self) -> None:
+        self._open: set[int] = set()
+
+    def open(self, path: str, *, create: bool = False) -> int:
+        if len(self._open) >= self.MOST:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        fd = super().open(path, create=create)
+        self._open.add(fd)
+        return fd
+
+    def close(self, fd: int) -> None:
+        self._open.discard(fd)
+        super().close(fd)
+
+
+@pytest.fixture
+def few_descriptors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Setting:
+    monkeypatch.setattr(resource, "getrlimit", lambda kind: (FewDescriptors.MOST, FewDescriptors.MOST))
+    setting = Setting(tmp_path)
+    setting.file_system = FewDescriptors()
+    return setting
+
+
+def test_close_of_more_logs_than_descriptors_is_clean(few_descriptors: Setting) -> None:
+    async def main() -> None:
+        logs = await few_descriptors.open()
+        for partition in range(100):
+            append(few_descriptors.create(logs, TopicPartition("t", partition)), b"a")
+
+        await logs.close()
+
+        logs = await few_descriptors.open()
+        assert logs.directories[0].is_clean
+        assert [each.log_end_offset for each in logs] == [1] * 100
+        await logs.close()
+
+    run(main)
+
+
+def test_flush_of_more_logs_than_descriptors_reaches_the_disk(few_descriptors: Setting) -> None:
+    async def main() -> None:
+        logs = await few_descriptors.open()
+        async with trio.open_nursery() as nursery:
+            logs.start(nursery)
+            for partition in range(100):
+                log = few_descriptors.create(logs, TopicPartition("t", partition))
+                append(log, b"a")
+                log.roll()
+            await until(lambda: all(each.recovery_point == 1 for each in logs))
+            nursery.cancel_scope.cancel()
+        await logs.close()
+
+    run(main)
+
+
+def test_close_that_the_disk_delays_is_clean_until_the_machine_starts_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(closing, "FLUSH_SECONDS", 0)
+
+    async def main() -> None:
+        setting = Setting(tmp_path)
+        logs = await setting.open()
+        append(setting.create(logs), b"a")
+        await logs.close()
+
+        logs = await setting.open()
+
+        assert logs.directories[0].is_clean
+        assert not logs.directories[0].is_on_disk
+        logs._unlock()
+
+    run(main)
+
+
+def test_close_writes_many_logs_in_a_few_threads(tmp_path: Path) -> None:
+    class Watched(Storage):
+        """Notes in which threads files are created."""
+
+        __slots__ = ("threads",)
+
+        def __init__(self) -> None:
+            self.threads: set[int] = set()
+
+        def rewrite_file(self, path: str, data: bytes) -> None:
+            self.threads.add(threading.get_ident())
+            super().rewrite_file(path, data)
+
+    async def main() -> None:
+        setting = Setting(tmp_path)
+        setting.file_system = watched = Watched()
+        logs = await setting.open()
+        for partition in range(300):
+            append(setting.create(logs, TopicPartition("t", partition)), b"a")
+        watched.threads.clear()
+
+        await logs.close()
+
+        assert threading.get_ident() not in watched.threads
+        assert 1 <= len(watched.threads) <= closing.MOST_THREADS
 
     run(main)
 
