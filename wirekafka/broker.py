@@ -22,10 +22,10 @@ from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.log.manager import LogManager
 from wirekafka.metadata import producer_ids
 from wirekafka.metadata.producer_ids import ProducerIds
-from wirekafka.metadata.topics import Topics
 from wirekafka.names import GROUP_METADATA_TOPIC, SHARE_STATE_TOPIC, TRANSACTION_STATE_TOPIC
 from wirekafka.replication.fetch_sessions import FetchSessions
 from wirekafka.replication.purgatory import Purgatory
+from wirekafka.replication.replica_manager import HostedTopics, open_hosted_topics
 from wirekafka.slices import Slices
 from wirekafka.workers import Workers
 
@@ -68,7 +68,7 @@ class Broker:
         workers: threads for requests that need much CPU.
     """
 
-    def __init__(self, config: BrokerConfig, clock: Clock, logs: LogManager, topics: Topics) -> None:
+    def __init__(self, config: BrokerConfig, clock: Clock, logs: LogManager, topics: HostedTopics) -> None:
         self.config = config
         self.clock = clock
         self.node_id = config.node_id
@@ -98,7 +98,7 @@ class Broker:
         """
         logs = await LogManager.open(config, clock)
         try:
-            broker = cls(config, clock, logs, Topics.open(config, logs))
+            broker = cls(config, clock, logs, open_hosted_topics(config, logs))
             broker._load()
         except BaseException:
             with trio.CancelScope(shield=True):

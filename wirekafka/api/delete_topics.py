@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 from wirekafka.api.registry import Call, serves
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.metadata.operations import Operation, Resource
-from wirekafka.metadata.topics import Topic
 from wirekafka.names import ZERO_TOPIC_ID
 from wirekafka.pending import Pending, Work
+from wirekafka.replication.replica_manager import HostedTopic
 from wirekafka.wire.types import Int16, Int32, Message, NullableString, String, Uuid, nullable, since, until
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def _delete(
     return DeletableTopicResult(name=topic.name, topic_id=topic.topic_id)
 
 
-def _find(broker: Broker, state: DeleteTopicState) -> Topic:
+def _find(broker: Broker, state: DeleteTopicState) -> HostedTopic:
     if state.name is None:
         if state.topic_id == ZERO_TOPIC_ID:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "Neither topic name nor id were specified.")

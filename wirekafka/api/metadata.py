@@ -29,10 +29,11 @@ from wirekafka.api.registry import Call, serves
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.metadata.operations import CLUSTER, NOT_ASKED, Operation, Resource
 from wirekafka.metadata.topic_names import is_valid_topic_name
-from wirekafka.metadata.topics import MAX_RECORDS_AT_ONCE, Topic
+from wirekafka.metadata.topics import MAX_RECORDS_AT_ONCE
 from wirekafka.names import INTERNAL_TOPICS, NO_LEADER_ID, ZERO_TOPIC_ID
 from wirekafka.pending import Pending, Work
 from wirekafka.replication.partition import Partition
+from wirekafka.replication.replica_manager import HostedTopic
 from wirekafka.wire.types import Bool, Int16, Int32, Message, NullableString, String, Uuid, nullable, since, until
 
 if TYPE_CHECKING:
@@ -183,7 +184,7 @@ def _by_id(broker: Broker, call: Call[MetadataRequest], topic_id: bytes) -> Meta
     return _describe(topic)
 
 
-def _describe_by_name(call: Call[MetadataRequest], topic: Topic) -> MetadataResponseTopic:
+def _describe_by_name(call: Call[MetadataRequest], topic: HostedTopic) -> MetadataResponseTopic:
     if not _may_describe(call, topic.name):
         return _unavailable(topic.name, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     return _describe(topic)
@@ -214,7 +215,7 @@ PARTITIONS_AT_ONCE = 200
 """How many partitions are described between two yields."""
 
 
-def _describing(topic: Topic) -> Work[None]:
+def _describing(topic: HostedTopic) -> Work[None]:
     """Describes the partitions of a large topic in steps, unless they are described already."""
     if topic.described is None and len(topic.partitions) > PARTITIONS_AT_ONCE:
         partitions, described = topic.partitions, []
@@ -225,7 +226,7 @@ def _describing(topic: Topic) -> Work[None]:
             topic.described = described
 
 
-def _describe(topic: Topic) -> MetadataResponseTopic:
+def _describe(topic: HostedTopic) -> MetadataResponseTopic:
     # Clients ask often, and of topics with many partitions: 500 of them take a millisecond to describe.
     if topic.described is None:
         topic.described = [_describe_partition(partition) for partition in topic.partitions]

@@ -43,8 +43,8 @@ from wirekafka.wire.compression import Compression
 if TYPE_CHECKING:
     from wirekafka.clock import Clock
     from wirekafka.coordinator.reply_gate import ReplyGate
-    from wirekafka.metadata.topics import Topics
     from wirekafka.replication.partition import Partition
+    from wirekafka.replication.replica_manager import HostedTopics
 
 R = TypeVar("R")
 
@@ -144,7 +144,7 @@ class StateTopic(Generic[R]):
         subject: str,
         machine: StateMachine[R],
         clock: Clock,
-        topics: Topics,
+        topics: HostedTopics,
         gate: ReplyGate,
         *,
         partition_count: int,

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from enum import IntEnum
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from wirekafka.config.broker_table import BROKER_SETTINGS
 from wirekafka.config.definition import Setting, Type, format_value, parse_text
@@ -101,7 +101,7 @@ class TopicResource:
 
     __slots__ = ("_topic", "_topics")
 
-    def __init__(self, topics: Topics, topic: Topic) -> None:
+    def __init__(self, topics: Topics[Any], topic: Topic[Any]) -> None:
         self._topics = topics
         self._topic = topic
 
@@ -129,7 +129,7 @@ class BrokerResource:
 
     __slots__ = ("_name", "_topics")
 
-    def __init__(self, topics: Topics, name: str) -> None:
+    def __init__(self, topics: Topics[Any], name: str) -> None:
         self._topics = topics
         self._name = name
 
@@ -167,7 +167,7 @@ class GroupResource:
 
     __slots__ = ("_group_id", "_topics")
 
-    def __init__(self, topics: Topics, group_id: str) -> None:
+    def __init__(self, topics: Topics[Any], group_id: str) -> None:
         self._topics = topics
         self._group_id = group_id
 
@@ -190,7 +190,7 @@ class GroupResource:
         self._topics.group_configs.alter(self._group_id, configs)
 
 
-def find_resource(topics: Topics, node_id: int, type_: int, name: str) -> ConfigResource:
+def find_resource(topics: Topics[Any], node_id: int, type_: int, name: str) -> ConfigResource:
     """The resource of this type and name.
 
     Raises:
@@ -211,7 +211,7 @@ def find_resource(topics: Topics, node_id: int, type_: int, name: str) -> Config
     raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {type_}")
 
 
-def find_topic(topics: Topics, name: str) -> Topic:
+def find_topic(topics: Topics[Any], name: str) -> Topic[Any]:
     """The topic of this name.
 
     Raises:

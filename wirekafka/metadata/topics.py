@@ -1,13 +1,16 @@
-"""The topics of this broker: which there are, their partitions and settings, and how they come and go.
+"""The topics: their names, ids, partition counts and settings, and how clients create, extend, change and delete them.
 
-Theory of operation: the journal of `store` says which topics there are; the folders of the data directories hold their
-records. A change goes to the journal first and to folders afterwards, so after a crash in between a created topic is there,
-with empty partitions, and a deleted one is not. A topic whose folders the journal does not know was moved in from Apache Kafka:
-`takeover` decides what becomes of it.
+Theory of operation: the journal of `store` holds the topics; the folders of the data directories hold their records. A change is
+written to the journal first and to the folders afterwards. After a crash in between, a created topic exists with empty
+partitions, and a deleted topic does not exist. A topic that has folders and is not in the journal was moved in from Apache Kafka:
+`takeover` takes it over or refuses it.
+
+This room knows the number of a topic's partitions and nothing of what a partition does. `PartitionHost` is its port to the room
+that hosts the partitions (`replication`), which opens, configures and deletes them when the topics change.
 
 Rules of this file:
-    Invariant: a topic in the table has all its partitions open, numbered from 0.
-    What `create`, `delete`, `add_partitions` and `alter` did is on disk when they return.
+    Invariant: all partitions of a topic in the table are open, and numbered from 0.
+    The changes of `create`, `delete`, `add_partitions` and `alter` are on disk when these methods return.
 
 Source: org.apache.kafka.controller.ReplicationControlManager (rules and their errors).
 """
@@ -15,9 +18,9 @@ Source: org.apache.kafka.controller.ReplicationControlManager (rules and their e
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar, cast
 
 import structlog
 
@@ -31,7 +34,6 @@ from wirekafka.metadata.takeover import take_over, topic_id_mismatch
 from wirekafka.metadata.topic_names import check_topic_name, collision_key
 from wirekafka.names import INTERNAL_TOPICS, TopicPartition, format_topic_id, new_topic_id
 from wirekafka.pending import Work
-from wirekafka.replication.partition import Partition
 
 if TYPE_CHECKING:
     from wirekafka.log.log import Log
@@ -40,6 +42,8 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 T = TypeVar("T")
+P = TypeVar("P")
+"""A partition, as the room that hosts the partitions has it."""
 
 MAX_RECORDS_AT_ONCE = 10_000
 """How many metadata records a request may make in Apache Kafka: one for each topic, partition and setting
@@ -52,15 +56,15 @@ MAX_PARTITIONS_AT_ONCE = MAX_RECORDS_AT_ONCE - 1
 UNKNOWN_TOPIC_OR_PARTITION_MESSAGE = "This server does not host this topic-partition."
 
 
-class Topic:
+class Topic(Generic[P]):
     """One topic.
 
     Attributes:
         partitions: by index.
-        overrides: the settings that the topic has itself, as text.
-        log_config: all its settings, resolved.
-        is_internal: kept by the broker for itself.
-        described: what Metadata answers of the partitions, kept until they change.
+        overrides: the topic's own settings, as text.
+        log_config: all settings of the topic, resolved.
+        is_internal: coordinators keep their state in the topic.
+        described: the partitions as the Metadata API describes them; None after a change of the partitions.
     """
 
     __slots__ = ("described", "is_internal", "log_config", "name", "overrides", "partitions", "topic_id")
@@ -68,7 +72,7 @@ class Topic:
     def __init__(self, name: str, topic_id: bytes, overrides: Mapping[str, str], log_config: LogConfig) -> None:
         self.name = name
         self.topic_id = topic_id
-        self.partitions: list[Partition] = []
+        self.partitions: list[P] = []
         self.overrides = dict(overrides)
         self.log_config = log_config
         self.is_internal = name in INTERNAL_TOPICS
@@ -78,24 +82,58 @@ class Topic:
         return f"<Topic {self.name} of {len(self.partitions)} partitions>"
 
 
-class Topics:
+class PartitionHost(Protocol[P]):
+    """Hosts the partitions of the topics on this broker; `wirekafka.replication.replica_manager.ReplicaManager`."""
+
+    def open(self, topic: str, index: int, *, topic_id: bytes, config: LogConfig, is_new: bool) -> P:
+        """Opens a partition, and creates its log if there is none.
+
+        Args:
+            is_new: the partition has never had a log.
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR if the folder of the partition cannot be made.
+        """
+
+    def configure(self, partition: P, config: LogConfig) -> None:
+        """Applies the settings of the topic to a partition."""
+
+    def notify_offline(self, partitions: Iterable[P], logs: Collection[Log]) -> None:
+        """Ends the waits for those of the partitions whose logs have gone offline."""
+
+    def close(self, partition: P) -> None:
+        """Closes a partition, which ends the requests that wait for it."""
+
+    def delete(self, partition: P) -> None:
+        """Deletes a partition and its log.
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR if the folder of the partition cannot be renamed.
+        """
+
+
+class Topics(Generic[P]):
     """The table of topics.
 
     Attributes:
-        group_configs: what groups set themselves, which is kept beside the topics.
-        features: the features and their levels, which are kept there too.
-        on_delete: called with each topic that is deleted, after its name is free.
-        on_change: called with each topic that is created or has got more partitions.
+        group_configs: the own settings of groups; they are in the same journal.
+        features: the features and their levels; they are in the same journal.
+        on_delete: called with each deleted topic, after its name is free.
+        on_change: called with each topic that is created or gets more partitions.
+
+    Args:
+        host: hosts the partitions of the topics.
     """
 
-    def __init__(self, config: BrokerConfig, logs: LogManager, store: MetadataStore) -> None:
-        self.on_delete: list[Callable[[Topic], object]] = []
-        self.on_change: list[Callable[[Topic], object]] = []
+    def __init__(self, config: BrokerConfig, logs: LogManager, store: MetadataStore, host: PartitionHost[P]) -> None:
+        self.on_delete: list[Callable[[Topic[P]], object]] = []
+        self.on_change: list[Callable[[Topic[P]], object]] = []
+        self._host = host
         self._config = config
         self._logs = logs
         self._store = store
-        self._by_name: dict[str, Topic] = {}
-        self._by_id: dict[bytes, Topic] = {}
+        self._by_name: dict[str, Topic[P]] = {}
+        self._by_id: dict[bytes, Topic[P]] = {}
         self._by_collision_key: dict[str, str] = {}
         self._reserved_names: set[str] = set()
         self._in_growth: set[str] = set()
@@ -107,18 +145,18 @@ class Topics:
         self._default_config: LogConfig | None = None
 
     @classmethod
-    def open(cls, config: BrokerConfig, logs: LogManager) -> Topics:
-        """Opens every topic, those moved in from Apache Kafka among them.
+    def open(cls, config: BrokerConfig, logs: LogManager, host: PartitionHost[P]) -> Topics[P]:
+        """Opens all topics, also topics that were moved in from Apache Kafka.
 
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR if the list of topics cannot be read; INCONSISTENT_TOPIC_ID if a folder belongs to
                 another topic of the same name.
         """
-        topics = cls(config, logs, MetadataStore.open(config.log_dirs[0], logs.storage))
+        topics = cls(config, logs, MetadataStore.open(config.log_dirs[0], logs.storage), host)
         topics._apply_broker_configs()
         topics._adopt(logs.discover())
         for name, stored in topics._store.topics.items():
-            topic = Topic(name, stored.topic_id, stored.overrides, topics._log_config(stored.overrides))
+            topic: Topic[P] = Topic(name, stored.topic_id, stored.overrides, topics._log_config(stored.overrides))
             topics._note_lost_folders(name, stored.partition_count)
             _finish(topics._opening(topic, stored.partition_count, is_new=False))
             topics._enter(topic)
@@ -126,28 +164,28 @@ class Topics:
         return topics
 
     def close(self) -> None:
-        """Closes all partitions, which ends the requests that wait on them, and the journal."""
+        """Closes all partitions, which ends the requests that wait for them, and the journal."""
         for topic in self:
             for partition in topic.partitions:
-                partition.close()
+                self._host.close(partition)
         self._store.close()
 
-    def __iter__(self) -> Iterator[Topic]:
+    def __iter__(self) -> Iterator[Topic[P]]:
         """By name, in alphabetical order."""
         return iter([self._by_name[name] for name in sorted(self._by_name)])
 
     def __len__(self) -> int:
         return len(self._by_name)
 
-    def find(self, name: str) -> Topic | None:
+    def find(self, name: str) -> Topic[P] | None:
         """The topic of this name."""
         return self._by_name.get(name)
 
-    def find_by_id(self, topic_id: bytes) -> Topic | None:
+    def find_by_id(self, topic_id: bytes) -> Topic[P] | None:
         """The topic of this id."""
         return self._by_id.get(topic_id)
 
-    def get(self, topic: str | bytes) -> Topic:
+    def get(self, topic: str | bytes) -> Topic[P]:
         """Returns the topic with this name, or with this id if it is given as bytes.
 
         Raises:
@@ -163,7 +201,7 @@ class Topics:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "This server does not host this topic ID.")
         return found
 
-    def find_partition(self, topic: str | bytes, index: int) -> Partition:
+    def find_partition(self, topic: str | bytes, index: int) -> P:
         """Returns a partition that exists, online or offline, whichever broker leads it.
 
         Requests that read or write a partition's log use `Broker.find_partition` instead.
@@ -239,7 +277,7 @@ class Topics:
         overrides: Mapping[str, str] | None = None,
         *,
         topic_id: bytes | None = None,
-    ) -> Topic:
+    ) -> Topic[P]:
         """Creates a topic.
 
         Raises:
@@ -254,7 +292,7 @@ class Topics:
         overrides: Mapping[str, str] | None = None,
         *,
         topic_id: bytes | None = None,
-    ) -> Work[Topic]:
+    ) -> Work[Topic[P]]:
         """Creates a topic as `create` does, in steps of one partition each.
 
         The name is taken from the first step on. The topic can be found after the last. Work that is closed before that leaves
@@ -267,7 +305,7 @@ class Topics:
         log_config = self.check_new(name, partition_count, overrides)
         topic_id = topic_id or new_topic_id()
         self._store.put_topic(name, topic_id, partition_count, overrides)
-        topic = Topic(name, topic_id, overrides, log_config)
+        topic: Topic[P] = Topic(name, topic_id, overrides, log_config)
         self._reserve(name)
         try:
             yield from self._opening(topic, partition_count)
@@ -295,7 +333,7 @@ class Topics:
         if key is not None:
             self._by_collision_key.pop(key, None)
 
-    def create_internal(self, name: str) -> Topic:
+    def create_internal(self, name: str) -> Topic[P]:
         """Creates a topic in which coordinators keep their state.
 
         Raises:
@@ -309,7 +347,7 @@ class Topics:
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"The topic {name} is being created.")
         return self.create(name, self._config.integer(shape.partition_count), shape.topic_settings(self._config))
 
-    def create_automatically(self, name: str) -> Topic:
+    def create_automatically(self, name: str) -> Topic[P]:
         """Creates the topic that a client asked for by name, with the broker's defaults.
 
         Raises:
@@ -317,7 +355,7 @@ class Topics:
         """
         return _finish(self.automatic_creation(name))
 
-    def automatic_creation(self, name: str) -> Work[Topic]:
+    def automatic_creation(self, name: str) -> Work[Topic[P]]:
         """Creates the topic that a client asked for by name as `create_automatically` does, in steps of one partition each.
 
         Raises:
@@ -334,7 +372,7 @@ class Topics:
         internal = INTERNAL.get(name)
         return self._config.integer("num.partitions" if internal is None else internal.partition_count)
 
-    def delete(self, topic: Topic) -> None:
+    def delete(self, topic: Topic[P]) -> None:
         """Deletes a topic; its name is free at once, its files go later.
 
         Raises:
@@ -342,7 +380,7 @@ class Topics:
         """
         _finish(self.deletion(topic))
 
-    def deletion(self, topic: Topic) -> Work[None]:
+    def deletion(self, topic: Topic[P]) -> Work[None]:
         """Deletes a topic as `delete` does, in steps of one partition each.
 
         The topic cannot be found after the first step; its name is free after the last. Work that is closed before that deletes
@@ -372,7 +410,7 @@ class Topics:
         for callback in self.on_delete:
             callback(topic)
 
-    def check_growth(self, topic: Topic, partition_count: int) -> None:
+    def check_growth(self, topic: Topic[P], partition_count: int) -> None:
         """Whether the topic can have that many partitions.
 
         Raises:
@@ -392,7 +430,7 @@ class Topics:
             raise KafkaError(ErrorCode.INVALID_REQUEST, message)
         _check_size(partition_count - current_count)
 
-    def add_partitions(self, topic: Topic, partition_count: int) -> None:
+    def add_partitions(self, topic: Topic[P], partition_count: int) -> None:
         """Adds partitions until there are `partition_count`.
 
         Raises:
@@ -400,7 +438,7 @@ class Topics:
         """
         _finish(self.growth(topic, partition_count))
 
-    def growth(self, topic: Topic, partition_count: int) -> Work[None]:
+    def growth(self, topic: Topic[P], partition_count: int) -> Work[None]:
         """Adds partitions as `add_partitions` does, in steps of one partition each; they can be found after the last.
 
         Raises:
@@ -411,7 +449,7 @@ class Topics:
         if topic.name in self._in_growth:
             raise KafkaError(ErrorCode.REASSIGNMENT_IN_PROGRESS, f"Partitions are being added to {topic.name}.")
         self._in_growth.add(topic.name)
-        grown = Topic(topic.name, topic.topic_id, topic.overrides, topic.log_config)
+        grown: Topic[P] = Topic(topic.name, topic.topic_id, topic.overrides, topic.log_config)
         grown.partitions = list(topic.partitions)
         try:
             self._store.put_topic(topic.name, topic.topic_id, partition_count, topic.overrides)
@@ -426,13 +464,13 @@ class Topics:
                 raise
         finally:
             self._in_growth.discard(topic.name)
-        _configure(grown, topic.log_config)
+        self._configure(grown, topic.log_config)
         topic.partitions, topic.described = grown.partitions, None
         log.info("Added partitions", topic=topic.name, partitions=partition_count)
         for callback in self.on_change:
             callback(topic)
 
-    def alter(self, topic: Topic, overrides: Mapping[str, str]) -> None:
+    def alter(self, topic: Topic[P], overrides: Mapping[str, str]) -> None:
         """Makes these the settings that the topic has itself.
 
         Raises:
@@ -441,7 +479,7 @@ class Topics:
         log_config = self.resolve(overrides)
         self._store.put_topic(topic.name, topic.topic_id, len(topic.partitions), dict(overrides))
         topic.overrides = dict(overrides)
-        _configure(topic, log_config)
+        self._configure(topic, log_config)
         log.info("Changed a topic's settings", topic=topic.name, settings=dict(overrides))
 
     def resolve(self, overrides: Mapping[str, str]) -> LogConfig:
@@ -483,8 +521,13 @@ class Topics:
         self._store.put_broker_configs(broker, dict(configs))
         self._apply_broker_configs()
         for topic in self._by_name.values():
-            _configure(topic, self._log_config(topic.overrides))
+            self._configure(topic, self._log_config(topic.overrides))
         log.info("Changed the broker's settings", broker=broker or "all", settings=dict(configs))
+
+    def _configure(self, topic: Topic[P], log_config: LogConfig) -> None:
+        topic.log_config = log_config
+        for partition in topic.partitions:
+            self._host.configure(partition, log_config)
 
     def _log_config(self, overrides: Mapping[str, str]) -> LogConfig:
         if not overrides and self._default_config is not None:
@@ -499,26 +542,18 @@ class Topics:
         self._config.set_dynamic(layers[""], layers[str(self._config.node_id)])
         self._default_config = LogConfig.of(self._config)
 
-    def _enter(self, topic: Topic) -> None:
+    def _enter(self, topic: Topic[P]) -> None:
         self._by_name[topic.name] = topic
         self._by_id[topic.topic_id] = topic
         key = collision_key(topic.name)
         if key is not None:
             self._by_collision_key[key] = topic.name
 
-    def _opening(self, topic: Topic, partition_count: int, *, is_new: bool = True) -> Work[None]:
+    def _opening(self, topic: Topic[P], partition_count: int, *, is_new: bool = True) -> Work[None]:
         """Opens the partitions that the topic lacks, one in each step."""
         for index in range(len(topic.partitions), partition_count):
-            partition = Partition.open(
-                self._logs,
-                topic.name,
-                index,
-                topic_id=topic.topic_id,
-                config=topic.log_config,
-                leader=self._config.node_id,
-                is_new=is_new,
-            )
-            partition.log.update_config(topic.log_config)
+            partition = self._host.open(topic.name, index, topic_id=topic.topic_id, config=topic.log_config, is_new=is_new)
+            self._host.configure(partition, topic.log_config)
             topic.partitions.append(partition)
             topic.described = None
             self._has_new_names = True
@@ -536,16 +571,14 @@ class Topics:
             found = self._by_name.get(topic)
             if found is not None:
                 found.described = None
-                for partition in found.partitions:
-                    if partition.log in gone:
-                        partition.wake_watchers()
+                self._host.notify_offline(found.partitions, gone)
 
-    def _drop_partitions(self, topic: Topic, first: int) -> None:
+    def _drop_partitions(self, topic: Topic[P], first: int) -> None:
         self._delete_partitions(topic.partitions[first:])
         del topic.partitions[first:]
         topic.described = None
 
-    def _delete_partitions(self, partitions: Iterable[Partition]) -> bool:
+    def _delete_partitions(self, partitions: Iterable[P]) -> bool:
         """Deletes partitions; returns whether all folders were renamed.
 
         A folder that the disk does not let go is deleted at the next start.
@@ -554,7 +587,7 @@ class Topics:
         for partition in partitions:
             self._has_new_names = True
             try:
-                partition.delete(self._logs)
+                self._host.delete(partition)
             except KafkaError:
                 are_renamed = False
         return are_renamed
@@ -634,9 +667,3 @@ def _finish(work: Work[T]) -> T:
 def _check_size(partition_count: int) -> None:
     if partition_count > MAX_PARTITIONS_AT_ONCE:
         raise KafkaError(ErrorCode.POLICY_VIOLATION, "Unable to perform excessively large batch operation.")
-
-
-def _configure(topic: Topic, log_config: LogConfig) -> None:
-    topic.log_config = log_config
-    for partition in topic.partitions:
-        partition.log.update_config(log_config)

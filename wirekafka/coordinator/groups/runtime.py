@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from wirekafka.clock import Clock
     from wirekafka.config import BrokerConfig
     from wirekafka.coordinator.reply_gate import ReplyGate
-    from wirekafka.metadata.topics import Topic, Topics
+    from wirekafka.replication.replica_manager import HostedTopic, HostedTopics
 
 log = structlog.get_logger(__name__)
 
@@ -73,7 +73,7 @@ class GroupRuntime:
         self,
         config: BrokerConfig,
         clock: Clock,
-        topics: Topics,
+        topics: HostedTopics,
         gate: ReplyGate,
         submit: Callable[[Callable[[], Any], Callable[[Any], None]], object],
         new_uuid: Callable[[], str] = lambda: str(uuid.uuid4()),
@@ -437,7 +437,7 @@ class GroupRuntime:
                     log.info(event, partition=index, tombstones=len(effects.records))
         self._clock.call_later(0, lambda: self._run_in_slices(pieces, event, on_end))
 
-    def _on_topic_deleted(self, topic: Topic) -> None:
+    def _on_topic_deleted(self, topic: HostedTopic) -> None:
         if topic.name == GROUP_METADATA_TOPIC:
             log.warning("The topic of groups and offsets was deleted, and they with it")
             self._unforgotten.clear()

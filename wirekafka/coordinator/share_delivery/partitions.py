@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from wirekafka.config import GroupConfig
     from wirekafka.coordinator.share_state.batches import StateBatch
     from wirekafka.coordinator.share_state.state_log import ShareStateLog
-    from wirekafka.metadata.topics import Topics
     from wirekafka.replication.partition import Partition
+    from wirekafka.replication.replica_manager import HostedTopics
 
 log = structlog.get_logger(__name__)
 
@@ -79,7 +79,7 @@ class LoadedPartition:
 class SharePartitionManager:
     """The share partitions of one broker that are in use."""
 
-    def __init__(self, clock: Clock, topics: Topics, states: ShareStateLog) -> None:
+    def __init__(self, clock: Clock, topics: HostedTopics, states: ShareStateLog) -> None:
         self._clock = clock
         self._topics = topics
         self._states = states

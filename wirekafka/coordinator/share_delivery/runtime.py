@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from wirekafka.coordinator.groups.runtime import GroupRuntime
     from wirekafka.coordinator.groups.share.group import ShareGroup
     from wirekafka.coordinator.reply_gate import ReplyGate
-    from wirekafka.metadata.topics import Topic, Topics
     from wirekafka.replication.purgatory import Purgatory
+    from wirekafka.replication.replica_manager import HostedTopic, HostedTopics
 
 log = structlog.get_logger(__name__)
 
@@ -65,7 +65,7 @@ class ShareGroupRuntime:
         self,
         config: BrokerConfig,
         clock: Clock,
-        topics: Topics,
+        topics: HostedTopics,
         live: LiveTopics,
         groups: GroupRuntime,
         purgatory: Purgatory,
@@ -221,7 +221,7 @@ class ShareGroupRuntime:
         group.check_delete()
         return group
 
-    def delete_offsets(self, group_id: str, topic: Topic) -> bool:
+    def delete_offsets(self, group_id: str, topic: HostedTopic) -> bool:
         """Makes a group without members forget where it is in a topic; False if it knows nothing of that.
 
         Raises:
@@ -281,7 +281,7 @@ class ShareGroupRuntime:
         left = {each: known for each, known in group.initialized.items() if each != topic_id}
         self._run(group.group_id, Effects(records=[StatePartitionsRecord(group.group_id, left)]))
 
-    def _on_topic_deleted(self, topic: Topic) -> None:
+    def _on_topic_deleted(self, topic: HostedTopic) -> None:
         self.partitions.unload_topic(topic.topic_id)
         is_state = topic.name == SHARE_STATE_TOPIC
         for group in self._share_groups.all():

@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from wirekafka.clock import Clock
     from wirekafka.config import BrokerConfig
     from wirekafka.coordinator.reply_gate import ReplyGate
-    from wirekafka.metadata.topics import Topic, Topics
     from wirekafka.replication.partition import Partition
+    from wirekafka.replication.replica_manager import HostedTopic, HostedTopics
 
 log = structlog.get_logger(__name__)
 
@@ -47,7 +47,7 @@ class ShareStateLog:
         state: the partitions of __share_group_state.
     """
 
-    def __init__(self, config: BrokerConfig, clock: Clock, topics: Topics, gate: ReplyGate) -> None:
+    def __init__(self, config: BrokerConfig, clock: Clock, topics: HostedTopics, gate: ReplyGate) -> None:
         self._clock = clock
         self._topics = topics
         self._gate = gate
@@ -207,7 +207,7 @@ class ShareStateLog:
             # What could not be stored is tried again the next time; the executor has logged it.
             self._append(self._states.cold_snapshots(self._cold_interval_ms, self._clock.now_ms()))
 
-    def _on_topic_deleted(self, topic: Topic) -> None:
+    def _on_topic_deleted(self, topic: HostedTopic) -> None:
         if topic.name == SHARE_STATE_TOPIC:
             log.warning("The topic of the state of share groups was deleted, and that state with it")
             self.state.forget_topic()

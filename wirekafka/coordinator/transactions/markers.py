@@ -19,8 +19,8 @@ from wirekafka.names import GROUP_METADATA_TOPIC
 
 if TYPE_CHECKING:
     from wirekafka.coordinator.groups.runtime import GroupRuntime
-    from wirekafka.metadata.topics import Topics
     from wirekafka.replication.partition import Partition
+    from wirekafka.replication.replica_manager import HostedTopics
 
 log = structlog.get_logger(__name__)
 
@@ -33,7 +33,7 @@ NOT_TAKEN = frozenset(
 class MarkerWriter:
     """Writes markers to the partitions of one broker."""
 
-    def __init__(self, topics: Topics, groups: GroupRuntime) -> None:
+    def __init__(self, topics: HostedTopics, groups: GroupRuntime) -> None:
         self._topics = topics
         self._groups = groups
 

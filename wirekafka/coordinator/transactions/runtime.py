@@ -46,8 +46,8 @@ if TYPE_CHECKING:
     from wirekafka.clock import Clock
     from wirekafka.config import BrokerConfig
     from wirekafka.coordinator.reply_gate import ReplyGate
-    from wirekafka.metadata.topics import Topic, Topics
     from wirekafka.pending import Pending
+    from wirekafka.replication.replica_manager import HostedTopic, HostedTopics
 
 T = TypeVar("T")
 
@@ -75,7 +75,7 @@ class TransactionRuntime:
         self,
         config: BrokerConfig,
         clock: Clock,
-        topics: Topics,
+        topics: HostedTopics,
         markers: Markers,
         take_producer_id: Callable[[], int],
         gate: ReplyGate,
@@ -387,7 +387,7 @@ class TransactionRuntime:
                 log.info("Transactional ids expired", partition=index, ids=len(some))
         self._clock.call_later(PAUSE_MS, partial(self._forget, expired))
 
-    def _on_topic_deleted(self, topic: Topic) -> None:
+    def _on_topic_deleted(self, topic: HostedTopic) -> None:
         if topic.name == TRANSACTION_STATE_TOPIC:
             log.warning("The topic of transactions was deleted, and they with it")
             self.state.forget_topic()

@@ -10,8 +10,8 @@ import pytest
 from wirekafka.api.produce.messages import PartitionProduceData, ProduceRequest, TopicProduceData
 from wirekafka.errors import ErrorCode, ProtocolError
 from wirekafka.log.validation import MOST_RECORDS, ON_LOOP
-from wirekafka.metadata.topics import Topic
 from wirekafka.pending import Pending
+from wirekafka.replication.replica_manager import HostedTopic
 from wirekafka.tests.api.data_plane import NOW_MS, Caller, batch, run, wait_for
 from wirekafka.tests.api.longest_step import MOST_MS, run_and_measure
 from wirekafka.wire.batch import Record, build_batch, seal_batch
@@ -34,7 +34,7 @@ def bomb(count: int, codec: Compression = Compression.ZSTD) -> bytearray:
     return seal_batch(record * count, record_count=count, base_timestamp=NOW_MS, max_timestamp=NOW_MS, compression=codec)
 
 
-def topic_of(caller: Caller) -> Topic:
+def topic_of(caller: Caller) -> HostedTopic:
     topic = caller.broker.topics.find("flights")
     assert topic is not None
     return topic

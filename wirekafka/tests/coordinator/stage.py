@@ -14,9 +14,9 @@ from wirekafka.coordinator.groups.requests import CommitRequest, JoinRequest, Jo
 from wirekafka.coordinator.groups.runtime import GroupRuntime
 from wirekafka.coordinator.reply_gate import ReplyGate
 from wirekafka.errors import ErrorCode
-from wirekafka.metadata.topics import Topics
 from wirekafka.pending import Pending
 from wirekafka.replication.purgatory import Purgatory
+from wirekafka.replication.replica_manager import HostedTopics
 from wirekafka.tests.coordinator.held_work import HeldWork
 from wirekafka.tests.coordinator.memory_topics import MemoryTopics
 
@@ -32,7 +32,7 @@ class Stage:
         self.clock = Clock(wall=lambda: WALL_SECONDS + trio.current_time())
         overrides = {"group.initial.rebalance.delay.ms": "0", **settings}
         gate = ReplyGate(Purgatory(self.clock))
-        self.runtime = GroupRuntime(BrokerConfig(overrides), self.clock, cast(Topics, self.topics), gate, self.work.submit)
+        self.runtime = GroupRuntime(BrokerConfig(overrides), self.clock, cast(HostedTopics, self.topics), gate, self.work.submit)
         self.runtime.load()
 
     def join(self, group: str = "g", member: str = "", instance: str | None = None) -> Pending[JoinResult]:

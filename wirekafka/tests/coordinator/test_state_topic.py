@@ -12,9 +12,9 @@ from wirekafka.clock import Clock
 from wirekafka.coordinator.reply_gate import ReplyGate
 from wirekafka.coordinator.state_topic import RECORDS_IN_SLICE, StateTopic, chunk_sizes
 from wirekafka.errors import ErrorCode, KafkaError, ProtocolError
-from wirekafka.metadata.topics import Topics
 from wirekafka.names import GROUP_METADATA_TOPIC
 from wirekafka.replication.purgatory import Purgatory
+from wirekafka.replication.replica_manager import HostedTopics
 from wirekafka.tests.coordinator.manual_clock import ManualClock
 from wirekafka.tests.coordinator.memory_topics import MemoryTopics
 
@@ -59,7 +59,7 @@ class Stage:
             "words",
             self.words,
             cast(Clock, self.clock),
-            cast(Topics, self.topics),
+            cast(HostedTopics, self.topics),
             self.gate,
             partition_count=2,
         )

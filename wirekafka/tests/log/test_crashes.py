@@ -27,8 +27,8 @@ from wirekafka.log.directory import LOCK_FILE
 from wirekafka.log.log import Log
 from wirekafka.log.manager import LogManager
 from wirekafka.log.storage import Storage
-from wirekafka.metadata.topics import Topics
 from wirekafka.replication.partition import Partition
+from wirekafka.replication.replica_manager import HostedTopics, open_hosted_topics
 from wirekafka.testing.remembering_storage import Fate, Image, Link, RememberingStorage
 from wirekafka.tests.log.logs import NOW_MS, check_indexes
 from wirekafka.wire.batch import Record, build_batch, iterate_records
@@ -113,7 +113,7 @@ class Life:
             self._append(topics, UNSYNCED, 3)
             await trio.sleep(2)
 
-    def _append(self, topics: Topics, topic: str, count: int, value: bytes | None = b"value") -> None:
+    def _append(self, topics: HostedTopics, topic: str, count: int, value: bytes | None = b"value") -> None:
         partition = partition_of(topics, topic)
         first = partition.log.log_end_offset
         for number in range(count):
@@ -127,13 +127,13 @@ class Life:
             if "flush.messages" in SETTINGS[topic]:
                 self.flushed[Place(topic, first + number)] = self.now
 
-    def _flush(self, topics: Topics, topic: str) -> None:
+    def _flush(self, topics: HostedTopics, topic: str) -> None:
         partition_of(topics, topic).log.flush()
         for place in self.acknowledged:
             if place.topic == topic:
                 self.flushed.setdefault(place, self.now)
 
-    def _delete_records(self, logs: LogManager, topics: Topics, topic: str, offset: int) -> None:
+    def _delete_records(self, logs: LogManager, topics: HostedTopics, topic: str, offset: int) -> None:
         self.started.append((Place(topic, offset), self.now))
         partition_of(topics, topic).log.delete_records(offset)
         self._write_checkpoints(logs)
@@ -176,10 +176,10 @@ class Living:
         self._storage = storage
         self._is_killed = is_killed
 
-    async def __aenter__(self) -> tuple[LogManager, Topics]:
+    async def __aenter__(self) -> tuple[LogManager, HostedTopics]:
         clock = Clock(wall=lambda: NOW_MS / 1000)
         self._logs = await LogManager.open(self._config, clock, storage=self._storage)
-        self._topics = Topics.open(self._config, self._logs)
+        self._topics = open_hosted_topics(self._config, self._logs)
         self._nursery_manager = trio.open_nursery()
         self._nursery = await self._nursery_manager.__aenter__()
         self._nursery.start_soon(clock.run)
@@ -202,7 +202,7 @@ def config_at(path: Path) -> BrokerConfig:
     return BrokerConfig({"log.dirs": str(path), "log.index.interval.bytes": "200"})
 
 
-def partition_of(topics: Topics, topic: str) -> Partition:
+def partition_of(topics: HostedTopics, topic: str) -> Partition:
     found = topics.find(topic)
     assert found is not None
     return found.partitions[0]

@@ -14,8 +14,8 @@ from wirekafka.log.directory import LOCK_FILE
 from wirekafka.log.log import Log
 from wirekafka.log.manager import LogManager
 from wirekafka.log.transaction_index import AbortedTransaction
-from wirekafka.metadata.topics import Topics
 from wirekafka.replication.partition import Partition
+from wirekafka.replication.replica_manager import HostedTopics
 from wirekafka.testing.remembering_storage import Fate, Image, Link, RememberingStorage
 from wirekafka.tests.log.logs import NOW_MS, transactional
 from wirekafka.tests.log.test_crashes import (
@@ -57,7 +57,7 @@ class TransactionalLife(Life):
         async with Living(config, self.storage) as (logs, topics):
             self._transact(logs, topics, 2)
 
-    def _transact(self, logs: LogManager, topics: Topics, count: int) -> None:
+    def _transact(self, logs: LogManager, topics: HostedTopics, count: int) -> None:
         for number in range(count):
             for topic in SETTINGS:
                 partition = partition_of(topics, topic)

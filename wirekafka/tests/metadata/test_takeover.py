@@ -10,8 +10,8 @@ import pytest
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.metadata import producer_ids as producer_id_blocks
 from wirekafka.metadata.kraft_records import RecordType
-from wirekafka.metadata.topics import Topics
 from wirekafka.names import GROUP_METADATA_TOPIC, TopicPartition, new_topic_id
+from wirekafka.replication.replica_manager import HostedTopics
 from wirekafka.tests.metadata.kraft_logs import feature, other, producer_ids, setting, topic, write_log
 from wirekafka.tests.replication.memory_logs import FakeLog, MemoryLogs, open_topics
 
@@ -40,7 +40,7 @@ def refusal(path: Path, logs: MemoryLogs, **settings: str) -> str:
     return caught.value.message
 
 
-def overrides(topics: Topics, name: str) -> dict[str, str]:
+def overrides(topics: HostedTopics, name: str) -> dict[str, str]:
     found = topics.find(name)
     assert found is not None
     return found.overrides

@@ -5,12 +5,13 @@ import pytest
 import structlog.testing
 
 from wirekafka.errors import ErrorCode, KafkaError
-from wirekafka.metadata.topics import Topic, Topics, check_assignment
+from wirekafka.metadata.topics import check_assignment
 from wirekafka.names import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition, new_topic_id
+from wirekafka.replication.replica_manager import HostedTopic, HostedTopics
 from wirekafka.tests.replication.memory_logs import FakeLog, MemoryLogs, open_topics
 
 
-def found(topics: Topics, name: str) -> Topic:
+def found(topics: HostedTopics, name: str) -> HostedTopic:
     topic = topics.find(name)
     assert topic is not None
     return topic
@@ -117,7 +118,7 @@ def test_topics_create_that_cannot_be_written_down_leaves_nothing(tmp_path: Path
 def test_topics_delete_frees_the_name_at_once_and_tells_who_asked(tmp_path: Path) -> None:
     logs = MemoryLogs()
     topics = open_topics(tmp_path, logs)
-    deleted: list[Topic] = []
+    deleted: list[HostedTopic] = []
     topics.on_delete.append(deleted.append)
     topic = topics.create("a.b", 2)
     topics.delete(topic)

@@ -9,8 +9,8 @@ from typing import Any
 from wirekafka.config import BrokerConfig, LogConfig
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.log.storage import Storage
-from wirekafka.metadata.topics import Topics
 from wirekafka.names import TopicPartition
+from wirekafka.replication.replica_manager import HostedTopics, open_hosted_topics
 from wirekafka.tests.replication.memory_log import MemoryLog
 
 
@@ -70,7 +70,7 @@ class FullDisk(Storage):
         super().write(fd, data, position)
 
 
-def open_topics(path: Path, logs: MemoryLogs | None = None, **settings: str) -> Topics:
+def open_topics(path: Path, logs: MemoryLogs | None = None, **settings: str) -> HostedTopics:
     overrides = {name.replace("_", "."): value for name, value in settings.items()}
     config = BrokerConfig({"log.dirs": str(path), **overrides})
-    return Topics.open(config, logs or MemoryLogs())  # type: ignore[arg-type]
+    return open_hosted_topics(config, logs or MemoryLogs())  # type: ignore[arg-type]

@@ -20,7 +20,7 @@ from wirekafka.coordinator.groups.runtime import GroupRuntime
 from wirekafka.coordinator.groups.types import CONSUMER
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.metadata.features import GROUP_VERSION
-from wirekafka.metadata.topics import Topics
+from wirekafka.replication.replica_manager import HostedTopics
 
 
 def new_member_id() -> str:
@@ -41,7 +41,7 @@ class ConsumerGroupRuntime:
         config: BrokerConfig,
         clock: Clock,
         groups: GroupRuntime,
-        topics: Topics,
+        topics: HostedTopics,
         image: LiveTopics,
         new_id: Callable[[], str] = new_member_id,
     ) -> None:

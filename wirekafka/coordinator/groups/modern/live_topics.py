@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from wirekafka.coordinator.groups.modern.topics import MetadataHashes, TopicView
-from wirekafka.metadata.topics import Topic, Topics
+from wirekafka.replication.replica_manager import HostedTopic, HostedTopics
 
 
 class LiveTopics:
@@ -21,7 +21,7 @@ class LiveTopics:
         hashes: what groups compare, kept up with changes.
     """
 
-    def __init__(self, topics: Topics, rack: str | None, now_ms: Callable[[], int]) -> None:
+    def __init__(self, topics: HostedTopics, rack: str | None, now_ms: Callable[[], int]) -> None:
         self._topics = topics
         self._now_ms = now_ms
         self.rack = rack
@@ -43,11 +43,11 @@ class LiveTopics:
         """All of them."""
         return iter(self._topics)
 
-    def _on_change(self, topic: Topic) -> None:
+    def _on_change(self, topic: HostedTopic) -> None:
         self.hashes.forget(topic.name)
         self.revision += 1
         self.version = max(self._now_ms(), self.version + 1)
 
-    def _on_delete(self, topic: Topic) -> None:
+    def _on_delete(self, topic: HostedTopic) -> None:
         self.hashes.forget(topic.name)
         self.revision += 1

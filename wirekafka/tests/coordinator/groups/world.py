@@ -21,11 +21,11 @@ from wirekafka.coordinator.groups.settings import GroupSettings
 from wirekafka.coordinator.groups.timers import GroupTimers
 from wirekafka.coordinator.reply_gate import ReplyGate
 from wirekafka.errors import ErrorCode
-from wirekafka.metadata.topics import Topics
 from wirekafka.names import GROUP_METADATA_TOPIC
 from wirekafka.pending import Pending
 from wirekafka.replication.partition import Partition
 from wirekafka.replication.purgatory import Purgatory
+from wirekafka.replication.replica_manager import HostedTopics
 from wirekafka.tests.coordinator.held_work import HeldWork
 from wirekafka.tests.coordinator.manual_clock import ManualClock
 from wirekafka.tests.coordinator.memory_topics import MemoryLog, MemoryTopics
@@ -65,7 +65,7 @@ class StoryRuntime(GroupRuntime):
 
     def __init__(self, world: World) -> None:
         gate = ReplyGate(Purgatory(cast(Clock, world.clock)))
-        topics = cast(Topics, world.topics)
+        topics = cast(HostedTopics, world.topics)
         super().__init__(BrokerConfig({}), cast(Clock, world.clock), topics, gate, world.work.submit)
         self._world = world
         self._timers: StoryTimers = StoryTimers(world.clock, self._on_timer, world.story)
