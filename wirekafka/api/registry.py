@@ -108,7 +108,9 @@ class Call(Generic[R]):
 
     def authorize(self, operation: Operation, resource: Resource) -> None:
         """Raises unless the client may do the operation; see `Client.authorize`."""
-        self.client.authorize(operation, resource)
+        # Not by `Client.authorize`: each call costs the hot path 0.05 us.
+        if not self.client.is_authorized(operation, resource):
+            raise KafkaError(DENIALS[resource.type])
 
     def authorized_operations(self, resource: Resource) -> int:
         """Returns the bits of all operations on the resource that the client may do (KIP-430)."""

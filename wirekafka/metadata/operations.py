@@ -10,12 +10,17 @@ org.apache.kafka.common.resource.ResourceType.
 from __future__ import annotations
 
 from enum import IntEnum
+from functools import lru_cache
 from typing import NamedTuple
 
 from wirekafka.errors import ErrorCode
 
 NOT_ASKED = -(2**31)
 """What stands in a response whose request did not ask for the operations."""
+
+
+CACHED_RESOURCES = 512
+"""How many topics, and how many groups, are kept as resources; a client may send names of 32 KiB."""
 
 
 class ProtectedType(IntEnum):
@@ -33,16 +38,20 @@ class Resource(NamedTuple):
     type: ProtectedType
     name: str
 
-    @classmethod
-    def topic(cls, name: str) -> Resource:
-        """Returns the topic with this name."""
-        # Fetch and Produce call this for each topic; the class's own constructor takes twice as long.
-        return tuple.__new__(cls, (ProtectedType.TOPIC, name))
+    # Fetch, Produce and Heartbeat name the same few topics and groups again and again: a cache takes a fifth of the time of a
+    # new object (2026-11).
 
-    @classmethod
-    def group(cls, group_id: str) -> Resource:
+    @staticmethod
+    @lru_cache(CACHED_RESOURCES)
+    def topic(name: str) -> Resource:
+        """Returns the topic with this name."""
+        return Resource(ProtectedType.TOPIC, name)
+
+    @staticmethod
+    @lru_cache(CACHED_RESOURCES)
+    def group(group_id: str) -> Resource:
         """Returns the group with this id, of whatever type of group."""
-        return cls(ProtectedType.GROUP, group_id)
+        return Resource(ProtectedType.GROUP, group_id)
 
     @classmethod
     def transactional_id(cls, transactional_id: str) -> Resource:

@@ -19,7 +19,7 @@ import structlog
 
 from wirekafka.api.api_versions import unsupported_version
 from wirekafka.api.kafka_apis import API_NAMES, api_name
-from wirekafka.api.registry import API_VERSIONS_KEY, Api, Call, Client, find_api, served_versions
+from wirekafka.api.registry import API_VERSIONS_KEY, Api, Call, Client, Shortcut, find_api, served_versions
 from wirekafka.errors import ErrorCode, KafkaError, ProtocolError
 from wirekafka.faults import log_once
 from wirekafka.pending import Pending
@@ -193,7 +193,7 @@ class Dispatcher:
 
     def _handle(self, frame: memoryview, client: Client, now_ms: int) -> Answer | Pending[Any]:
         """Handles one request; see `handle`."""
-        key_and_version, correlation_id, _ = _HEADER.unpack_from(frame)
+        key_and_version, correlation_id, client_id_size = _HEADER.unpack_from(frame)
         route = self._routes.get(key_and_version)
         if route is None:
             found = self._find_route(frame, client)
@@ -201,7 +201,7 @@ class Dispatcher:
                 return found
             route = found
         shortcut = None
-        if client.shortcuts and route in client.shortcuts:
+        if route.make_shortcut is not None and client.shortcuts and route in client.shortcuts:
             for head_size, by_head in client.shortcuts[route].items():
                 shortcut = by_head.get(frame[_HEAD_AT:head_size].tobytes())
                 if shortcut is not None:
@@ -212,23 +212,33 @@ class Dispatcher:
                     if answer is not None:
                         return answer
                     break
-        return self._ask_handler(route, frame, client, now_ms, has_shortcut=shortcut is not None)
+        return self._ask_handler(route, frame, client, now_ms, correlation_id, client_id_size, shortcut)
 
     def _ask_handler(
-        self, route: Route, frame: memoryview, client: Client, now_ms: int, *, has_shortcut: bool
+        self,
+        route: Route,
+        frame: memoryview,
+        client: Client,
+        now_ms: int,
+        correlation_id: int,
+        client_id_size: int,
+        shortcut: Shortcut | None,
     ) -> Answer | Pending[Any]:
         """Decodes a request that no shortcut has answered, and hands it to its handler.
+
+        Args:
+            client_id_size: as the header has it; -1 if the client names no id.
+            shortcut: the shortcut that could not answer; None if such requests have none yet.
 
         Raises:
             ProtocolError: the request cannot be decoded, or its response cannot say what went wrong.
         """
-        _, correlation_id, length = _HEADER.unpack_from(frame)
         try:
             size = len(frame)
             pos = 10
             client_id = None
-            if length >= 0:
-                pos += length
+            if client_id_size >= 0:
+                pos += client_id_size
                 if pos > size:
                     raise ProtocolError("the client id ends after it")
                 client_id = str(frame[10:pos], "utf-8")
@@ -251,7 +261,7 @@ class Dispatcher:
             response = route.handler(self._broker, call)
             if isinstance(response, Pending):
                 return response.map(partial(self._encode_late, route, correlation_id))
-            if route.make_shortcut is not None and not has_shortcut:
+            if route.make_shortcut is not None and shortcut is None:
                 self._remember(route, call, frame)
             if response is None:
                 return None

@@ -382,7 +382,7 @@ class _ReaderSource(_Source):
             # A longer one could come in but not go out again where a length has two bytes. Kafka's own readers refuse it too.
             self.emit(f"if n > {LONGEST_STRING}:")
             self.emit(f"    raise ProtocolError('{self.cls.__name__}.{field.name} is longer than a string can be')")
-        value = {"string": "str(buf[pos:stop], 'utf-8')", "bytes": "bytes(buf[pos:stop])", "records": "buf[pos:stop]"}
+        value = {"string": "str(buf[pos:stop], 'utf-8') if n else ''", "bytes": "bytes(buf[pos:stop])", "records": "buf[pos:stop]"}
         self.emit(f"{target} = {value[field.wire.name]}")
         self.emit("pos = stop")
         self.depth -= 1
@@ -414,7 +414,12 @@ class _ReaderSource(_Source):
             self.emit("else:")
             self.emit("    pos += 1")
             return
-        self.emit("count, pos = uvarint(buf, pos, end)")
+        self.emit("count = buf[pos]")
+        self.emit("pos += 1")
+        self.emit("if count:")
+        self.depth += 1
+        self.emit("if count > 127:")
+        self.emit("    count, pos = uvarint(buf, pos - 1, end)")
         if self.is_counting:
             self.emit("budget.take(count)")
         self.emit("for _ in range(count):")
@@ -432,7 +437,7 @@ class _ReaderSource(_Source):
             self.emit(f"    raise ProtocolError('tagged field {self.cls.__name__}.{field.name} has another size')")
             self.depth -= 1
         self.emit("pos = behind")
-        self.depth -= 1
+        self.depth -= 2
 
 
 class _WriterSource(_Source):
@@ -526,11 +531,28 @@ class _WriterSource(_Source):
         if not tagged:
             self.emit("add(b'\\0')")
             return
+        tests = {field.name: self.differs(field) for field in sorted(tagged, key=lambda field: field.tag or 0)}
+        self.emit(f"if {' or '.join(tests.values())}:")
+        self.depth += 1
+        self.write_set_tags(tagged, tests)
+        self.depth -= 1
+        self.emit("else:")
+        self.emit("    add(b'\\0')")
+
+    def differs(self, field: Field) -> str:
+        """The expression that is true if the field does not hold its default."""
+        if field.default is None:
+            return f"self.{field.name} is not None"
+        if field.default == [] and not field.can_be_null:
+            return f"self.{field.name}"
+        return f"self.{field.name} != {self.use('default', field.default)}"
+
+    def write_set_tags(self, tagged: list[Field], tests: dict[str, str]) -> None:
+        """Writes the section of tagged fields of which at least one does not hold its default."""
         self.emit("tags = []")
         self.emit("outer = add")
         for field in sorted(tagged, key=lambda field: field.tag or 0):
-            default = self.use("default", field.default)
-            self.emit(f"if self.{field.name} != {default}:")
+            self.emit(f"if {tests[field.name]}:")
             self.depth += 1
             self.emit("pieces = []")
             self.emit("add = pieces.append")
