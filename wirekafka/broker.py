@@ -197,7 +197,9 @@ class Broker:
         Source: ReplicaManager.getPartitionOrError, Partition.localLogWithEpochOrThrow.
         """
         partition = self.topics.find_partition(topic, index)
-        self.check_leads(partition, leader_epoch)
+        # Not by `check_leads` where nothing can be wrong: each call costs the hot path 0.05 us.
+        if partition.log.offline_reason is not None or partition.leader != self.node_id or leader_epoch is not None:
+            self.check_leads(partition, leader_epoch)
         return partition
 
     def check_leads(self, partition: Partition, leader_epoch: int | None = None) -> None:
@@ -209,7 +211,7 @@ class Broker:
             partition.check_online()
         if partition.leader != self.node_id:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        if leader_epoch is not None:
+        if leader_epoch is not None and leader_epoch != partition.leader_epoch:
             partition.check_leader_epoch(leader_epoch)
 
     def start(self, nursery: trio.Nursery) -> None:

@@ -84,18 +84,18 @@ class ReplyGate:
         """
         # A reply that this handler gives may have another connection go on with a request, whose handler runs inside this one.
         former, self._noted = self._noted, None
-        failure: Exception | None = None
-        response: Any = None
         try:
             response = handler(broker, call)
-        except Exception as error:  # noqa: BLE001 - it is raised below, or the dispatcher tells it to the client after the wait
-            failure = error
-        noted = self._take(former)
-        if noted is None:
-            if failure is not None:
-                raise failure
-            return response
-        return _Held(list(noted), failure or response, lambda: handler(broker, call)).pending
+        except Exception as error:
+            noted = self._take(former)
+            if noted is None:
+                raise
+            response = error
+        else:
+            noted = self._take(former)
+            if noted is None:
+                return response
+        return _Held(list(noted), response, lambda: handler(broker, call)).pending
 
     def run_in_slices(self, slices: SliceRunner, make_work: Callable[[], Work[P]]) -> P | Pending[Any]:
         """Runs a handler's long work in slices; a handler whose API is gated calls this instead of `Slices.run`.

@@ -23,7 +23,7 @@ import structlog
 
 from wirekafka.config import LogConfig
 from wirekafka.log.index import OffsetIndex, ShortIndexError, TimeIndex
-from wirekafka.log.positions import BadBatchError, BatchPosition, batches_in, places_in, read_place
+from wirekafka.log.positions import BadBatchError, BatchPosition, batches_in, places_in, read_extent
 from wirekafka.log.segment_files import CLEANED_SUFFIX, INDEX_SUFFIX, LOG_SUFFIX, SEGMENT_SUFFIXES, TIME_INDEX_SUFFIX, file_name
 from wirekafka.log.storage import Bytes, FileHandle, FileRegion, Folder, HandlePool
 from wirekafka.log.transaction_index import TransactionIndex
@@ -425,14 +425,15 @@ class Segment:
             if not is_in_memory:
                 self.unload_indexes()
 
-    def place_at(self, position: int) -> BatchPosition | None:
-        """The batch that begins there, by its header alone; None if there is no header, or the batch ends behind the others."""
+    def extent_at(self, position: int) -> tuple[int, int] | None:
+        """The size in bytes and the last offset of the batch that begins there, by its header alone.
+
+        Returns:
+            None if there is no header, or the batch ends after the others.
+        """
         file = self.handle or self.file()
-        data = self.folder.storage.read(file.fd, HEADER_SIZE, position)
-        if len(data) < HEADER_SIZE:
-            return None
-        place = read_place(data, 0, position)
-        return place if place is not None and position + place.size_bytes <= self.size else None
+        extent = read_extent(self.folder.storage.read(file.fd, HEADER_SIZE, position))
+        return extent if extent is not None and position + extent[0] <= self.size else None
 
     def places(self, position: int = 0) -> Iterator[BatchPosition]:
         """The batches from the one that begins at `position`, by their headers alone."""

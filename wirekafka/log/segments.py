@@ -77,7 +77,7 @@ class Segments:
         Where a position is remembered, the batch there is looked at only if the bytes behind it are more than `max_bytes`, and
         then its header alone; without that, damage shows to who reads the records.
         """
-        place = None
+        extent = None
         hint = self._hints.get(offset)
         if hint is not None:
             segment, position = hint
@@ -86,15 +86,15 @@ class Segments:
             if found is None:
                 return b""
             segment, place = found
-            position = place.position
+            position, extent = place.position, (place.size_bytes, place.last_offset)
         end_position = segment.size if end_offset >= log_end_offset else self._position_before(segment, end_offset)
         length = end_position - position
         if length <= 0:
             return b""
         if length > max_bytes:
-            if place is None:
-                place = segment.place_at(position)
-                if place is None or place.last_offset < offset:
+            if extent is None:
+                extent = segment.extent_at(position)
+                if extent is None or extent[1] < offset:
                     # Something has changed the file; to find out what, the batch is looked for from the index on.
                     self._hints.clear()
                     return self.read(
@@ -104,14 +104,16 @@ class Segments:
                         log_end_offset=log_end_offset,
                         min_one_batch=min_one_batch,
                     )
-            first_bytes = min(place.size_bytes, length)
+            first_bytes, last_offset = extent
+            if first_bytes > length:
+                first_bytes = length
             if first_bytes > max_bytes and not min_one_batch:
                 # The Java client fails on an answer that holds no whole batch.
                 return b""
             length = max(max_bytes, first_bytes)
             if 2 * first_bytes > length and position + first_bytes < segment.size:
                 # The next batch does not fit too, unless it is smaller; then this is of no use, and no harm.
-                self._remember(place.last_offset + 1, segment, position + first_bytes)
+                self._remember(last_offset + 1, segment, position + first_bytes)
         if position + length == segment.size and segment is self.items[-1]:
             self.remember_end(log_end_offset)
         return segment.region(position, length)

@@ -193,7 +193,8 @@ class Partition:
 
         Source: Partition.effectiveMinIsr.
         """
-        return len(self.in_sync_replicas) >= min(self.log.config.min_insync_replicas, len(self.replicas))
+        count = len(self.in_sync_replicas)
+        return count == len(self.replicas) or count >= self.log.config.min_insync_replicas
 
     def append(self, records: memoryview | Batch, *, now_ms: int, origin: Origin = Origin.CLIENT) -> AppendInfo:
         """Appends batches. A sole replica commits them, and so wakes the fetches that wait for them.

@@ -80,6 +80,7 @@ HTTP_METHODS = frozenset({b"GET ", b"HEAD", b"POST", b"PUT ", b"PRI "})
 """The last is the beginning of HTTP/2 (RFC 9113, 3.4)."""
 
 _SIZE = struct.Struct(">i")
+_read_size = _SIZE.unpack_from
 
 
 class RepeatedError(ProtocolError):
@@ -316,18 +317,16 @@ class Connection:
             self._release_buffer()
 
     def _handle_frames_of(self, buffer: memoryview, until: float) -> None:
-        handle, now_ms = self._dispatcher.handle, self._dispatcher.now_ms()
-        client, output, end, replies = self.client, self.output, self._end, self._replies
+        dispatcher, end = self._dispatcher, self._end
+        handle, now_ms = dispatcher.handle, dispatcher.now_ms()
+        client, output, replies = self.client, self.output, self._replies
         self.has_frames = False
         pos = self._pos
         frame_count = produced_bytes = 0
-        while True:
-            if end - pos < 4:
-                self._frame_end = 0
-                break
-            (size,) = _SIZE.unpack_from(buffer, pos)
+        while end - pos >= 4:
+            (size,) = _read_size(buffer, pos)
             if not LEAST_FRAME_BYTES <= size <= self._max_request_bytes:
-                raise self._dispatcher.refusal(client, self._refusal_of(size))
+                raise dispatcher.refusal(client, self._refusal_of(size))
             stop = pos + 4 + size
             if stop > end:
                 self._frame_end = stop
@@ -353,6 +352,8 @@ class Connection:
             elif answer is not None:
                 output.extend(answer)
                 produced_bytes += sum(map(len, answer))
+        else:
+            self._frame_end = 0
 
     def _must_wait(self, api_key: memoryview) -> bool:
         """The next frame, of this API, must wait for an outstanding reply."""

@@ -61,6 +61,21 @@ def fields_of(cls: type[Message], version: int, flexible: bool) -> list[Field]:
     return [f for f in present if f.tag is None] + [f for f in present if f.tag is not None]
 
 
+@cache
+def has_records(cls: type[Message]) -> bool:
+    """Whether the message, or a structure inside of it, has a field of the type records in any version."""
+    hints = typing.get_type_hints(cls, include_extras=True)
+    return any(_holds_records(hints[name]) for name in cls.field_defaults)
+
+
+def _holds_records(hint: Any) -> bool:
+    if any(isinstance(mark, WireType) and mark.name == "records" for mark in getattr(hint, "__metadata__", ())):
+        return True
+    if isinstance(hint, type):
+        return issubclass(hint, Message) and has_records(hint)
+    return any(_holds_records(argument) for argument in typing.get_args(hint))
+
+
 def _field(cls: type[Message], name: str, hint: Any, version: int, flexible: bool) -> Field | None:
     marks: list[Any] = list(getattr(hint, "__metadata__", ()))
     bare = hint.__origin__ if marks else hint
@@ -125,6 +140,13 @@ def read_unsigned_varint(buf: Buffer, pos: int, end: int) -> tuple[int, int]:
     Raises:
         ProtocolError: it does not end within the buffer, or takes more than 32 bits.
     """
+    if end - pos > 1:
+        # One or two bytes are nearly all lengths; the loop takes twice as long for them.
+        low, high = buf[pos], buf[pos + 1]
+        if low < 0x80:
+            return low, pos + 1
+        if high < 0x80:
+            return high << 7 | low & 0x7F, pos + 2
     value = shift = 0
     while True:
         if pos >= end or shift > 28:
@@ -349,21 +371,28 @@ class _ReaderSource(_Source):
         self.emit("else:")
         self.emit(f"    {target}, pos = {read}({self.arguments})")
 
-    def read_length(self, rigid: str) -> None:
-        """Leaves in `n` the length that comes next, -1 for null."""
+    def read_length(self, rigid: str, longest: int | None = None) -> None:
+        """Leaves in `n` the length that comes next: in a flexible version plus 1, with 0 for null; else -1 for null.
+
+        Args:
+            longest: the greatest length that a flexible version may have.
+        """
         if self.flexible:
             self.emit("n = buf[pos]")
-            self.emit("pos += 1")
-            self.emit("if n > 127:")
-            self.emit("    n, pos = uvarint(buf, pos - 1, end)")
-            self.emit("n -= 1")
+            self.emit("if n < 128:")
+            self.emit("    pos += 1")
+            self.emit("else:")
+            self.emit("    n, pos = uvarint(buf, pos, end)")
+            if longest is not None:
+                self.emit(f"    if n > {longest + 1}:")
+                self.emit(f"        raise ProtocolError('a string of {self.cls.__name__} is longer than a string can be')")
         else:
             packed = struct.Struct(">" + rigid)
             self.emit(f"n, = {self.use('unpack', packed.unpack_from)}(buf, pos)")
             self.emit(f"pos += {packed.size}")
 
     def begin_present(self, field: Field, target: str) -> None:
-        self.emit("if n < 0:")
+        self.emit("if not n:" if self.flexible else "if n < 0:")
         if field.can_be_null:
             self.emit(f"    {target} = None")
         else:
@@ -373,16 +402,15 @@ class _ReaderSource(_Source):
 
     def read_blob(self, field: Field, target: str) -> None:
         assert field.wire is not None
-        self.read_length("h" if field.wire.name == "string" else "i")
+        is_string = field.wire.name == "string"
+        # A longer string could come in but not go out again where a length has two bytes. Kafka's own readers refuse it too.
+        self.read_length("h" if is_string else "i", LONGEST_STRING if is_string else None)
         self.begin_present(field, target)
-        self.emit("stop = pos + n")
+        self.emit("stop = pos + n - 1" if self.flexible else "stop = pos + n")
         self.emit("if stop > end:")
-        self.emit(f"    raise ProtocolError('{self.cls.__name__}.{field.name} ends behind the message')")
-        if self.flexible and field.wire.name == "string":
-            # A longer one could come in but not go out again where a length has two bytes. Kafka's own readers refuse it too.
-            self.emit(f"if n > {LONGEST_STRING}:")
-            self.emit(f"    raise ProtocolError('{self.cls.__name__}.{field.name} is longer than a string can be')")
-        value = {"string": "str(buf[pos:stop], 'utf-8') if n else ''", "bytes": "bytes(buf[pos:stop])", "records": "buf[pos:stop]"}
+        self.emit(f"    raise ProtocolError('{self.cls.__name__}.{field.name} ends after the message')")
+        string = "str(buf[pos:stop], 'utf-8')"
+        value = {"string": string, "bytes": "bytes(buf[pos:stop])", "records": "buf[pos:stop]"}
         self.emit(f"{target} = {value[field.wire.name]}")
         self.emit("pos = stop")
         self.depth -= 1
@@ -390,6 +418,8 @@ class _ReaderSource(_Source):
     def read_array(self, field: Field, element: Field, target: str) -> None:
         self.read_length("i")
         self.begin_present(field, target)
+        if self.flexible:
+            self.emit("n -= 1")
         self.emit(f"if n * {least_size(element, self.version, self.flexible)} > end - pos:")
         self.emit(f"    raise ProtocolError('{self.cls.__name__}.{field.name} has more elements than bytes are left')")
         if self.is_counting:

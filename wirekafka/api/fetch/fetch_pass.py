@@ -132,9 +132,9 @@ class FetchPass:
             high_watermark=source.high_watermark,
             last_stable_offset=source.last_stable_offset,
             log_start_offset=source.log_start_offset,
+            aborted_transactions=None,
             records=records,
         )
-        data.aborted_transactions = None
         if aborted is not None:
             data.aborted_transactions = [AbortedTransaction(producer_id=each, first_offset=first) for each, first in aborted]
         if diverging_epoch is not None:
@@ -150,15 +150,22 @@ class FetchPass:
         version = self._call.version
         if version < FIRST_VERSION_WITH_ZSTD and partition.log.config.compression_type == "zstd":
             raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
-        max_bytes = min(asked.partition_max_bytes, self.left_bytes)
+        max_bytes, left_bytes = asked.partition_max_bytes, self.left_bytes
+        if max_bytes > left_bytes:
+            max_bytes = left_bytes
+        if max_bytes < 0:
+            max_bytes = 0
         must_give_a_batch = self._must_give_a_batch or version < FIRST_VERSION_THAT_GIVES_A_BATCH
         records = partition.read(
-            asked.fetch_offset, max_bytes=max(0, max_bytes), min_one_batch=must_give_a_batch, only_stable=self.only_stable
+            asked.fetch_offset,
+            max_bytes=max_bytes,
+            min_one_batch=must_give_a_batch,
+            only_stable=self.only_stable,
         )
         size_bytes = len(records)
         if size_bytes:
             self._must_give_a_batch = False
-            self.left_bytes = max(0, self.left_bytes - size_bytes)
+            self.left_bytes = left_bytes - size_bytes if left_bytes > size_bytes else 0
             self._sum_bytes += size_bytes
             self.found_bytes[partition] = size_bytes
         return records

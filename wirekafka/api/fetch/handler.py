@@ -200,13 +200,18 @@ def _read_dirty(broker: Broker, call: Call[FetchRequest], session: FetchSession,
     news: News = []
     for entry in tuple(session.dirty):
         try:
-            partition = entry.locate(broker.topics)
+            partition = entry.partition
+            if partition is None or partition.is_gone:
+                partition = entry.locate(broker.topics)
             call.authorize(Operation.READ, Resource.topic(partition.topic))
             data = reading.read(partition, entry.asked)
         except KafkaError as error:
             data = reading.refuse(entry.asked.partition, error.code)
-        is_news = data.diverging_epoch is not None
-        if entry.settle(_size(data.records), data.error_code, data.high_watermark, data.log_start_offset) or is_news:
+        if (
+            data.records
+            or data.diverging_epoch is not None
+            or entry.settle(0, data.error_code, data.high_watermark, data.log_start_offset)
+        ):
             news.append((entry, data))
     return news
 
@@ -217,10 +222,11 @@ def _tell(session: FetchSession, news: News, reading: FetchPass) -> FetchRespons
     last: FetchableTopicResponse | None = None
     for entry, data in news:
         entry.told(_size(data.records), data.error_code, data.high_watermark, data.log_start_offset)
-        if last is None or last.topic != entry.topic or last.topic_id != entry.topic_id:
-            last = FetchableTopicResponse(topic=entry.topic, topic_id=entry.topic_id)
-            responses.append(last)
-        last.partitions.append(data)
+        if last is not None and last.topic == entry.topic and last.topic_id == entry.topic_id:
+            last.partitions.append(data)
+            continue
+        last = FetchableTopicResponse(topic=entry.topic, topic_id=entry.topic_id, partitions=[data])
+        responses.append(last)
     return FetchResponse(session_id=session.session_id, responses=responses, node_endpoints=reading.node_endpoints)
 
 

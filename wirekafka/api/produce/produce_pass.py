@@ -83,6 +83,8 @@ class ProducePass:
         uncommitted: the records whose commit the request waits for.
     """
 
+    __slots__ = ("_broker", "_call", "_end", "_heavy", "_job", "_refusal", "_refused", "responses", "uncommitted")
+
     def __init__(self, broker: Broker, call: Call[ProduceRequest], refusal: KafkaError | None, refused: Refused) -> None:
         self._broker = broker
         self._call = call
@@ -113,16 +115,13 @@ class ProducePass:
                 answers.append(failure_of(each.index, denial))
                 continue
             try:
-                if self._is_time_over():
+                if perf_counter() > self._end:
                     raise HeavyBatchError
                 answers.append(self._append(topic, each, each.records))
             except HeavyBatchError:
                 copied = None if each.records is None else memoryview(bytearray(each.records))
                 self._heavy.append(_Heavy(topic, PartitionProduceData(index=each.index, records=copied), answers, len(answers)))
                 answers.append(PartitionProduceResponse(index=each.index))
-
-    def _is_time_over(self) -> bool:
-        return perf_counter() > self._end
 
     def append_heavy(self, answer: Callable[[], Any]) -> Pending[Any]:
         """Validates in threads what waits for it, and appends it.
@@ -238,9 +237,13 @@ class ProducePass:
             log_append_time_ms=-1 if append_time is None else append_time,
             log_start_offset=info.log_start_offset,
         )
-        if self._call.request.acks == ACKS_ALL and info.last_offset >= partition.log.high_watermark:
+        if not partition.is_sole_replica and self._is_uncommitted(partition, info.last_offset):
             self.uncommitted.append(Appended(partition, info.last_offset + 1, partial(setattr, answer, "error_code")))
         return answer
+
+    def _is_uncommitted(self, partition: Partition, last_offset: int) -> bool:
+        """Whether the request waits for the commit of records up to this offset."""
+        return self._call.request.acks == ACKS_ALL and last_offset >= partition.log.high_watermark
 
     def _check(self, partition: Partition, data: PartitionProduceData) -> None:
         """Raises unless the request may append the records to the partition.

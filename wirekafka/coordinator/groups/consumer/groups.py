@@ -122,11 +122,20 @@ class ConsumerGroups:
             raise KafkaError(ErrorCode.GROUP_MAX_SIZE_REACHED, message)
 
     def heartbeat_step(
-        self, group: ConsumerGroup, member: ConsumerMember, updated: ConsumerMember, now_ms: int, effects: Effects
+        self,
+        group: ConsumerGroup,
+        member: ConsumerMember,
+        updated: ConsumerMember,
+        times: GroupTimes,
+        now_ms: int,
+        effects: Effects,
     ) -> ConsumerHeartbeatStep:
-        """The step of one heartbeat or JoinGroup of a member."""
-        interval_ms = self.times_of(group.group_id).assignment_interval_ms
-        context = StepContext(self.find, self._hashes, interval_ms, now_ms, effects)
+        """The step of one heartbeat or JoinGroup of a member.
+
+        Args:
+            times: the group's, from `times_of`.
+        """
+        context = StepContext(self.find, self._hashes, times.assignment_interval_ms, now_ms, effects)
         return ConsumerHeartbeatStep(group, member, updated, context, self.settings)
 
     def is_assignment_due(self, group: ConsumerGroup, now_ms: int) -> bool:

@@ -82,7 +82,7 @@ class Heartbeats:
         self, group: ConsumerGroup, member: ConsumerMember, request: ConsumerHeartbeat, now_ms: int, effects: Effects
     ) -> ConsumerHeartbeatResult:
         times = self._groups.times_of(group.group_id)
-        step = self._groups.heartbeat_step(group, member, _updated(member, request), now_ms, effects)
+        step = self._groups.heartbeat_step(group, member, _updated(member, request), times, now_ms, effects)
         has_changed = step.record_member()
         has_changed |= step.update_regexes()
         step.update_epoch(must_grow=has_changed)
