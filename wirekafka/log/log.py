@@ -16,6 +16,7 @@ Source: kafka.log.UnifiedLog.
 from __future__ import annotations
 
 from contextlib import suppress
+from functools import partial
 
 import structlog
 
@@ -35,6 +36,7 @@ from wirekafka.log.retention import BEFORE_START, count_before_start, count_expi
 from wirekafka.log.segment import Segment
 from wirekafka.log.segment_files import SNAPSHOT_SUFFIX, file_name
 from wirekafka.log.segments import Segments
+from wirekafka.log.snapshot_writer import PAUSE_MS, SLICE_PRODUCERS, SnapshotWriter
 from wirekafka.log.storage import Folder
 from wirekafka.log.transaction_index import AbortedTransaction
 from wirekafka.log.validation import Batch, Origin, assign_offsets, validate_batch
@@ -230,7 +232,7 @@ class Log(ReadableLog):
         sealed = self.segments.active
         if not sealed.size and sealed.base_offset == self.log_end_offset:
             return sealed
-        self._take_snapshot()
+        self._begin_snapshot()
         sealed.save_indexes()
         if self.recovery_point == self.log_end_offset:
             # A crash is told by the recovery point that the sealed segment need not be read again, so its indexes have to last.
@@ -258,12 +260,47 @@ class Log(ReadableLog):
         return self.services.random_below(most) if most > 0 else 0
 
     def _take_snapshot(self) -> None:
-        """Writes the producers down. A snapshot that does not reach the disk is noticed by its CRC, and done without."""
+        """Writes all producers to a `.snapshot` file. Recovery ignores a file with a wrong CRC and takes an older one."""
         producers = self.producers
         if producers.snapshot_offset != producers.end_offset:
             name = file_name(producers.end_offset, SNAPSHOT_SUFFIX)
             self.folder.rewrite_file(name, producers.write_snapshot())
             producers.snapshot_offset = producers.end_offset
+
+    def _begin_snapshot(self) -> None:
+        """Writes few producers to a `.snapshot` file at once, and many in slices; a roll during these has no snapshot."""
+        if len(self.producers) <= SLICE_PRODUCERS:
+            self._abandon_snapshot()
+            self._take_snapshot()
+        elif self._snapshot_writer is None and self.producers.snapshot_offset != self.producers.end_offset:
+            self._snapshot_writer = SnapshotWriter(self.folder, self.producers.begin_snapshot())
+            self.services.call_later(PAUSE_MS, partial(self._write_slice, self._snapshot_writer))
+
+    def _write_slice(self, writer: SnapshotWriter) -> None:
+        if writer is not self._snapshot_writer or self._is_closed:
+            return
+        try:
+            is_complete = writer.write_slice()
+        except OSError as error:
+            self._abandon_snapshot()
+            self._failed("write a snapshot of producers", error)
+            return
+        except Exception:
+            self._abandon_snapshot()
+            raise
+        if is_complete:
+            self._snapshot_writer = None
+            self.producers.end_snapshot()
+            self.producers.snapshot_offset = writer.snapshot.offset
+        else:
+            self.services.call_later(PAUSE_MS, partial(self._write_slice, writer))
+
+    def _abandon_snapshot(self) -> None:
+        """Gives up the snapshot that is being written in slices, if there is one."""
+        writer, self._snapshot_writer = self._snapshot_writer, None
+        if writer is not None:
+            self.producers.end_snapshot()
+            writer.abandon()
 
     def expire_producers(self, now_ms: int, expiration_ms: int) -> int:
         """Forgets the producers that have not written for that long; returns how many."""
@@ -381,6 +418,7 @@ class Log(ReadableLog):
             if self.recovery_point > cut_offset:
                 self.recovery_point = cut_offset
                 self.services.store_recovery_points(self)
+            self._abandon_snapshot()
             self._remove_snapshots_after(cut_offset)
             try:
                 removed = self.segments.truncate(offset)
@@ -531,6 +569,7 @@ class Log(ReadableLog):
             self.segments.finish_swap()
         if self.segments.active.has_unsaved_indexes:
             self.segments.active.save_indexes()
+        self._abandon_snapshot()
         if len(self.producers) or self.producers.snapshot_offset is not None:
             self._take_snapshot()
         return self.prepare_flush()
@@ -543,6 +582,7 @@ class Log(ReadableLog):
         Args:
             synced_offset: what is before it is on the disk there.
         """
+        self._abandon_snapshot()
         former, segments = self.folder, self.segments
         self.folder = folder
         self.segments = Segments(folder, [segment.in_folder(folder) for segment in segments])

@@ -5,7 +5,7 @@
 
 Of a producer's last batches only the very last is kept.
 
-Rules of this file: pure, but for the bytes.
+Rules of this file: pure.
 
 Source: ProducerSnapshot.json; org.apache.kafka.storage.internals.log.ProducerStateManager.writeSnapshot and readSnapshot.
 """
@@ -18,11 +18,12 @@ from struct import Struct
 from crc32c import crc32c
 
 from wirekafka.log.producer import BatchMemory, Producer
+from wirekafka.names import NO_SEQUENCE
 
 _VERSION = 1
 _HEAD = Struct(">hIi")
-_CRC = Struct(">I")
-_CRC_AT = 2
+_COUNT = Struct(">i")
+HEAD_BYTES = _HEAD.size
 _CRC_FROM = 6
 _ENTRY = Struct(">qhiqiqiq")
 _NO_OFFSET = -1
@@ -34,23 +35,63 @@ class CorruptSnapshotError(Exception):
 
 def write_snapshot(producers: Iterable[Producer]) -> bytes:
     """The content of a `.snapshot` file."""
-    entries = [
-        _ENTRY.pack(
-            producer.producer_id,
-            producer.epoch,
-            producer.last_sequence,
-            _NO_OFFSET if producer.last_offset is None else producer.last_offset,
-            producer.batches[-1].offset_delta if producer.batches else 0,
-            producer.last_timestamp,
-            producer.coordinator_epoch,
-            _NO_OFFSET if producer.transaction_first_offset is None else producer.transaction_first_offset,
-        )
-        for producer in producers
-    ]
-    data = bytearray(_HEAD.pack(_VERSION, 0, len(entries)))
-    data += b"".join(entries)
-    _CRC.pack_into(data, _CRC_AT, crc32c(memoryview(data)[_CRC_FROM:]))
-    return bytes(data)
+    snapshot = SlicedSnapshot(0, producers)
+    entries = snapshot.pack(snapshot.count)
+    return snapshot.pack_head() + entries
+
+
+class SlicedSnapshot:
+    """The content of a `.snapshot` file at one offset, packed a few producers at a time while batches are appended.
+
+    Attributes:
+        offset: the snapshot holds all batches before this offset.
+        count: the number of its producers.
+    """
+
+    __slots__ = ("_crc", "_former", "_packed_count", "_producers", "count", "offset")
+
+    def __init__(self, offset: int, producers: Iterable[Producer]) -> None:
+        self.offset = offset
+        self._producers = list(producers)
+        self.count = len(self._producers)
+        self._packed_count = 0
+        self._crc = crc32c(_COUNT.pack(self.count))
+        self._former: dict[Producer, bytes] = {}
+        """Producers that were changed since, as they were at the offset."""
+
+    def keep(self, producer: Producer) -> None:
+        """Packs a producer that is about to change."""
+        if producer not in self._former:
+            self._former[producer] = _pack(producer)
+
+    def pack(self, most: int) -> bytes:
+        """Returns the entries of the next producers, at most so many; empty after the last one."""
+        producers = self._producers[self._packed_count : self._packed_count + most]
+        self._packed_count += len(producers)
+        former = self._former
+        entries = b"".join([former.pop(each) if each in former else _pack(each) for each in producers])
+        self._crc = crc32c(entries, self._crc)
+        return entries
+
+    def pack_head(self) -> bytes:
+        """Returns the first `HEAD_BYTES` of the file, once all entries are packed."""
+        assert self._packed_count == self.count, "the CRC needs every entry"
+        return _HEAD.pack(_VERSION, self._crc, self.count)
+
+
+def _pack(producer: Producer) -> bytes:
+    batches = producer.batches
+    last = batches[-1] if batches else None
+    return _ENTRY.pack(
+        producer.producer_id,
+        producer.epoch,
+        NO_SEQUENCE if last is None else last.last_sequence,
+        _NO_OFFSET if last is None else last.last_offset,
+        0 if last is None else last.offset_delta,
+        producer.last_timestamp,
+        producer.coordinator_epoch,
+        _NO_OFFSET if producer.transaction_first_offset is None else producer.transaction_first_offset,
+    )
 
 
 def read_snapshot(data: bytes) -> Iterator[Producer]:

@@ -23,7 +23,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from wirekafka.log.producer import BatchMemory, Producer, VerificationState
-from wirekafka.log.producer_snapshot import read_snapshot, write_snapshot
+from wirekafka.log.producer_snapshot import SlicedSnapshot, read_snapshot, write_snapshot
 from wirekafka.log.transaction_index import VERSION, AbortedTransaction
 from wirekafka.names import NO_PRODUCER_ID
 from wirekafka.wire.batch import TRANSACTIONAL_MASK, BatchHeader
@@ -51,12 +51,23 @@ class Producers:
             there is none.
     """
 
-    __slots__ = ("_beginnings", "_by_id", "_open", "_unreplicated", "end_offset", "first_unstable_offset", "snapshot_offset")
+    __slots__ = (
+        "_beginnings",
+        "_by_id",
+        "_open",
+        "_sliced",
+        "_unreplicated",
+        "end_offset",
+        "first_unstable_offset",
+        "snapshot_offset",
+    )
 
     def __init__(self, end_offset: int) -> None:
         self._by_id: dict[int, Producer] | None = None
         self._open: OrderedDict[int, int] | None = None
         self._beginnings: dict[int, VerificationState] | None = None
+        self._sliced: SlicedSnapshot | None = None
+        """The snapshot that is being packed; a producer is kept for it before it changes."""
         self._unreplicated: deque[tuple[int, int]] | None = None
         """First offset and marker of each transaction whose marker is not committed, in the order of the markers."""
         self.first_unstable_offset: int | None = None
@@ -176,6 +187,8 @@ class Producers:
         self.first_unstable_offset = first_offset
 
     def _add(self, producer: Producer, batch: BatchHeader) -> None:
+        if self._sliced is not None:
+            self._sliced.keep(producer)
         producer.add(batch)
         if self._by_id is None:
             self._by_id = {}
@@ -199,6 +212,8 @@ class Producers:
         Source: ProducerAppendInfo.appendEndTxnMarker; ProducerStateManager.completeTxn and lastStableOffset.
         """
         producer_id, first_offset, last_offset = producer.producer_id, producer.transaction_first_offset, batch.last_offset
+        if self._sliced is not None:
+            self._sliced.keep(producer)
         producer.end_transaction(batch.producer_epoch, marker.coordinator_epoch, batch.max_timestamp)
         if self._by_id is None:
             self._by_id = {}
@@ -296,6 +311,7 @@ class Producers:
     def clear(self, end_offset: int) -> None:
         """Forgets everything; the state is that of a log whose records begin at `end_offset`."""
         self._take_over([])
+        self._sliced = None
         self.end_offset = end_offset
         self.snapshot_offset = None
 
@@ -311,6 +327,15 @@ class Producers:
     def write_snapshot(self) -> bytes:
         """The state as the content of a `.snapshot` file."""
         return write_snapshot(self)
+
+    def begin_snapshot(self) -> SlicedSnapshot:
+        """Returns a snapshot of the present state, which is packed in slices; `end_snapshot` comes after the last slice."""
+        self._sliced = SlicedSnapshot(self.end_offset, self)
+        return self._sliced
+
+    def end_snapshot(self) -> None:
+        """No snapshot is being packed any more, because it is complete or was abandoned."""
+        self._sliced = None
 
     def read_snapshot(self, data: bytes, offset: int) -> None:
         """Takes over the state of a `.snapshot` file, taken at `offset`.

@@ -26,6 +26,7 @@ from wirekafka.log.epochs import EpochEnd
 from wirekafka.log.positions import BadBatchError
 from wirekafka.log.recovery import Loaded
 from wirekafka.log.segments import Segments
+from wirekafka.log.snapshot_writer import SnapshotWriter
 from wirekafka.log.storage import FileRegion, Folder
 from wirekafka.log.timestamps import Search, TimestampAndOffset, search_max_timestamp, search_timestamp
 from wirekafka.log.transaction_index import AbortedTransaction
@@ -52,6 +53,7 @@ class ReadableLog:
         "_is_closed",
         "_is_flush_arranged",
         "_segment_ms",
+        "_snapshot_writer",
         "_truncation_count",
         "config",
         "epochs",
@@ -90,6 +92,7 @@ class ReadableLog:
         self._truncation_count = 0
         self._is_flush_arranged = False
         self._is_closed = False
+        self._snapshot_writer: SnapshotWriter | None = None
 
     def __repr__(self) -> str:
         return f"<Log {self.topic_partition} [{self.log_start_offset}, {self.log_end_offset})>"
