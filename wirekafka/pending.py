@@ -90,9 +90,29 @@ class Pending(Generic[T]):
         elif self.holds_connection:
             self._on_release = on_release
 
-    def map(self, function: Callable[[T], U]) -> Pending[U]:
-        """A reply made from this one; it holds the connection as this one does, and abandoning it abandons this one."""
+    def map(self, function: Callable[[T], U | Pending[U]]) -> Pending[U]:
+        """A reply made from this one; it holds the connection as this one does, and abandoning it abandons this one.
+
+        Args:
+            function: makes the reply, or a Pending of it.
+        """
         mapped: Pending[U] = Pending(on_abandon=self.abandon)
         mapped.holds_connection = self.holds_connection
-        self.then(lambda result: mapped.complete(function(result)), mapped.release_connection)
+
+        def finish(result: T) -> None:
+            made = function(result)
+            if isinstance(made, Pending):
+                mapped._follow(made)
+            else:
+                mapped.complete(made)
+
+        self.then(finish, mapped.release_connection)
         return mapped
+
+    def _follow(self, other: Pending[T]) -> None:
+        """Gives the reply that another Pending gives; abandoning this one abandons the other one."""
+        if self.is_done:
+            other.abandon()
+            return
+        self._on_abandon = other.abandon
+        other.then(self.complete, self.release_connection)

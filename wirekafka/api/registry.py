@@ -23,7 +23,21 @@ from wirekafka.errors import KafkaError
 from wirekafka.faults import isolate
 from wirekafka.metadata.operations import DENIALS, SUPPORTED_OPERATIONS, Operation, Resource
 from wirekafka.pending import Pending
-from wirekafka.wire.codec import CountingReader, Piece, Reader, Writer, counting_reader, reader, writer
+from wirekafka.wire.codec import (
+    CountingReader,
+    CountingWriter,
+    Piece,
+    Reader,
+    StepReader,
+    StepWriter,
+    Writer,
+    counting_reader,
+    counting_writer,
+    reader,
+    step_reader,
+    step_writer,
+    writer,
+)
 from wirekafka.wire.types import Message
 
 if TYPE_CHECKING:
@@ -194,12 +208,24 @@ class Api:
         """The function that reads the body of a request whose elements must be counted."""
         return counting_reader(self.request, version, self.is_flexible(version))
 
+    def request_step_reader(self, version: int) -> StepReader:
+        """The generator that reads the request's body in steps."""
+        return step_reader(self.request, version, self.is_flexible(version))
+
     def response_writer(self, version: int) -> Writer:
         """The function that writes the response's body."""
         found = self._writers.get(version)
         if found is None:
             found = self._writers[version] = writer(self.response, version, self.is_flexible(version))
         return found
+
+    def response_counting_writer(self, version: int) -> CountingWriter:
+        """The function that writes the response's body, and takes its elements from a budget."""
+        return counting_writer(self.response, version, self.is_flexible(version))
+
+    def response_step_writer(self, version: int) -> StepWriter:
+        """The generator that writes the response's body in steps."""
+        return step_writer(self.response, version, self.is_flexible(version))
 
 
 APIS: dict[int, Api] = {}

@@ -56,6 +56,29 @@ def test_mapped_reply_is_made_from_the_first_and_abandons_it() -> None:
     assert not second.complete(7)
 
 
+def test_reply_mapped_to_a_later_one_is_given_by_the_later_one() -> None:
+    heard: list[str] = []
+    first: Pending[int] = Pending()
+    later: Pending[str] = Pending()
+    mapped: Pending[str] = first.map(lambda _: later)
+    mapped.then(heard.append)
+    first.complete(7)
+    assert not heard
+    later.complete("later")
+    assert heard == ["later"]
+
+
+def test_reply_mapped_to_a_later_one_abandons_the_later_one() -> None:
+    abandoned: list[str] = []
+    first: Pending[int] = Pending()
+    later: Pending[str] = Pending(on_abandon=lambda: abandoned.append("later"))
+    mapped: Pending[str] = first.map(lambda _: later)
+    first.complete(7)
+    mapped.abandon()
+    assert abandoned == ["later"]
+    assert not mapped.complete("too late")
+
+
 def test_reply_that_was_given_leaves_no_work_for_the_garbage_collector() -> None:
     gc.collect()
     gc.disable()

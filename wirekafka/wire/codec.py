@@ -6,6 +6,10 @@ Theory of operation: for each (class, version, flexible) a plain function is gen
 fixed-size fields become one `struct` call, strings and array lengths are inlined: one call a field takes four times as long
 (2026-11, CPython 3.11: Fetch 12 of 100 partitions, 178 us against 41).
 
+Messages of many elements are read and written in steps, by generators that are made from the same declarations (`step_reader`,
+`step_writer`): they yield after some elements, so that the broker's loop goes on meanwhile. The dispatcher runs them in slices
+once a `StepBudget` has found out that a message is large.
+
 Rules of this file:
     Every length is checked against `end` before it is used, and the count of an array against the bytes that are left, so that
     memory never grows with what a stranger announces. Bytes that break a rule raise `ProtocolError`.
@@ -22,11 +26,12 @@ from __future__ import annotations
 import linecache
 import struct
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
+from enum import Enum
 from functools import cache
 from types import UnionType
-from typing import Any
+from typing import Any, NoReturn
 
 from wirekafka.errors import ProtocolError
 from wirekafka.wire.types import Message, Nullable, Since, Tag, Until, WireType
@@ -34,9 +39,12 @@ from wirekafka.wire.types import Message, Nullable, Since, Tag, Until, WireType
 Buffer = bytes | memoryview
 Reader = Callable[[Buffer, int, int], tuple[Any, int]]
 CountingReader = Callable[[Buffer, int, int, "ElementBudget"], tuple[Any, int]]
+StepReader = Callable[[Buffer, int, int, "ElementBudget"], Generator[None, None, tuple[Any, int]]]
 Piece = Any
 """bytes, a memoryview, or something with a length that the connection resolves (a region of a file)."""
 Writer = Callable[[Callable[[Piece], object], Any], None]
+CountingWriter = Callable[[Callable[[Piece], object], Any, "ElementBudget"], None]
+StepWriter = Callable[[Callable[[Piece], object], Any], Generator[None, None, None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,15 +186,24 @@ LONGEST_STRING = 0x7FFF
 
 
 MOST_ELEMENTS = 20_000
-"""The elements that all arrays of a request may have together, tagged fields included. Reading so many takes up to 18 ms
-(CreateAcls, 2026-11); handlers that are not cut into slices take 5 to 15 us for each (`python -m tools.longest_requests`)."""
+"""The elements that all arrays of a request may have together, tagged fields included."""
+
+ELEMENTS_AT_ONCE = 2_000
+"""The elements of a message that are read or written in one step: some 5 ms of CPU (2026-11)."""
+
+ELEMENTS_A_YIELD = 64
+"""How many elements of one array a step reader or a step writer handles between two yields."""
+
+
+class LargeMessageError(Exception):
+    """The message has more elements than are read or written in one step."""
 
 
 class ElementBudget:
-    """How many elements a message may have beside those that were read.
+    """The number of elements that the rest of a message may have.
 
     Args:
-        left: as many.
+        left: the number of elements that the whole message may have.
     """
 
     __slots__ = ("left",)
@@ -195,14 +212,31 @@ class ElementBudget:
         self.left = left
 
     def take(self, count: int) -> None:
-        """Raises unless so many elements may follow.
+        """Takes elements from the budget.
 
         Raises:
-            ProtocolError: they are too many.
+            ProtocolError: the budget has fewer elements left.
         """
         if count > self.left:
-            raise ProtocolError(f"more than {MOST_ELEMENTS} elements in its arrays")
+            self.refuse()
         self.left -= count
+
+    def refuse(self) -> NoReturn:
+        """Raises the error that a message with too many elements ends in."""
+        raise ProtocolError(f"more than {MOST_ELEMENTS} elements in its arrays")
+
+
+class StepBudget(ElementBudget):
+    """The number of elements that are read or written in one step; a message with more raises `LargeMessageError`."""
+
+    __slots__ = ()
+
+    def __init__(self, left: int = ELEMENTS_AT_ONCE) -> None:
+        self.left = left
+
+    def refuse(self) -> NoReturn:
+        """Raises LargeMessageError."""
+        raise LargeMessageError
 
 
 def skip_tagged_fields(buf: Buffer, pos: int, end: int, budget: ElementBudget | None = None) -> int:
@@ -232,19 +266,62 @@ def reader(cls: type[Message], version: int, flexible: bool) -> Reader:
     It raises ProtocolError, struct.error, IndexError or UnicodeDecodeError on bytes that are not such a message; `decode`
     turns them all into ProtocolError.
     """
-    return typing.cast(Reader, _ReaderSource(cls, version, flexible, is_counting=False).compile())
+    return typing.cast(Reader, _ReaderSource(_Mode.PLAIN, cls, version, flexible).compile())
 
 
 @cache
 def counting_reader(cls: type[Message], version: int, flexible: bool) -> CountingReader:
     """The function that reads `version` of the message as `reader` does, and takes its elements from a budget."""
-    return typing.cast(CountingReader, _ReaderSource(cls, version, flexible, is_counting=True).compile())
+    return typing.cast(CountingReader, _ReaderSource(_Mode.COUNTING, cls, version, flexible).compile())
+
+
+@cache
+def step_reader(cls: type[Message], version: int, flexible: bool) -> StepReader:
+    """The generator that reads `version` of the message as `counting_reader` does, and yields after some elements."""
+    return typing.cast(StepReader, _ReaderSource(_Mode.STEPS, cls, version, flexible).compile())
 
 
 @cache
 def writer(cls: type[Message], version: int, flexible: bool) -> Writer:
     """The function that writes `version` of the message; fields that the version lacks are left out."""
-    return _WriterSource(cls, version, flexible).compile()
+    return typing.cast(Writer, _WriterSource(_Mode.PLAIN, cls, version, flexible).compile())
+
+
+@cache
+def counting_writer(cls: type[Message], version: int, flexible: bool) -> CountingWriter:
+    """The function that writes `version` of the message as `writer` does, and takes its elements from a budget.
+
+    Elements of tagged fields, and numbers in arrays of numbers, are not counted.
+    """
+    return typing.cast(CountingWriter, _WriterSource(_Mode.COUNTING, cls, version, flexible).compile())
+
+
+@cache
+def step_writer(cls: type[Message], version: int, flexible: bool) -> StepWriter:
+    """The generator that writes `version` of the message as `writer` does, and yields after some elements.
+
+    Nothing may change the message before the generator ends.
+    """
+    return typing.cast(StepWriter, _WriterSource(_Mode.STEPS, cls, version, flexible).compile())
+
+
+@cache
+def _has_elements(cls: type[Message], version: int, flexible: bool) -> bool:
+    """The message has an array, outside of tagged fields, whose elements are read and written one by one."""
+    fields = [field for field in fields_of(cls, version, flexible) if field.tag is None]
+    return any(
+        _is_array_of_elements(field) or (field.struct is not None and _has_elements(field.struct, version, flexible))
+        for field in fields
+    )
+
+
+def _is_array_of_elements(field: Field) -> bool:
+    """The field is an array that no single `struct` call reads or writes."""
+    return field.element is not None and not _is_number(field.element)
+
+
+def _is_number(element: Field) -> bool:
+    return element.wire is not None and element.wire.format is not None and element.wire.format[-1] != "s"
 
 
 def decode(cls: type[Message], version: int, flexible: bool, buf: Buffer) -> Any:
@@ -269,12 +346,23 @@ def encode(message: Message, version: int, flexible: bool) -> bytes:
     return b"".join(pieces)
 
 
-class _Source:
-    """Lines of a function in the making, and the names they use."""
+class _Mode(Enum):
+    """What a generated function does beside reading or writing; the value is the prefix of its name."""
 
-    def __init__(self, kind: str, cls: type[Message], version: int, flexible: bool) -> None:
+    PLAIN = ""
+    COUNTING = "count_and_"
+    """It takes the elements of arrays from a budget."""
+    STEPS = "step_"
+    """It is a generator, which yields after some elements of each array."""
+
+
+class _Source:
+    """The lines of a function that is being generated, and the names that the lines use."""
+
+    def __init__(self, kind: str, mode: _Mode, cls: type[Message], version: int, flexible: bool) -> None:
+        self.mode = mode
         self.cls, self.version, self.flexible = cls, version, flexible
-        self.function = f"{kind}_{cls.__name__}_v{version}"
+        self.function = f"{mode.value}{kind}_{cls.__name__}_v{version}"
         self.lines: list[str] = []
         self.scope: dict[str, Any] = {"ProtocolError": ProtocolError}
         self.depth = 1
@@ -287,6 +375,16 @@ class _Source:
         name = f"{prefix}{len(self.scope)}"
         self.scope[name] = value
         return name
+
+    def takes_steps(self, cls: type[Message]) -> bool:
+        """A struct of this class is read or written by a generator."""
+        return self.mode is _Mode.STEPS and _has_elements(cls, self.version, self.flexible)
+
+    def yield_sometimes(self) -> None:
+        """In a generator, yields at some of the elements of an array, whose index is in `number`."""
+        if self.mode is _Mode.STEPS:
+            self.emit(f"if not number % {ELEMENTS_A_YIELD}:")
+            self.emit("    yield")
 
     def finish(self, signature: str) -> Any:
         source = f"def {self.function}({signature}):\n" + "\n".join(self.lines) + "\n"
@@ -314,14 +412,16 @@ def _format_of(run: list[Field]) -> str | None:
 
 
 class _ReaderSource(_Source):
-    def __init__(self, cls: type[Message], version: int, flexible: bool, *, is_counting: bool) -> None:
-        super().__init__("count" if is_counting else "read", cls, version, flexible)
+    def __init__(self, mode: _Mode, cls: type[Message], version: int, flexible: bool) -> None:
+        super().__init__("read", mode, cls, version, flexible)
         self.scope |= {"cls": cls, "new": object.__new__, "uvarint": read_unsigned_varint, "skip_tags": skip_tagged_fields}
-        self.is_counting = is_counting
-        self.arguments = "buf, pos, end, budget" if is_counting else "buf, pos, end"
+        self.is_counting = mode is not _Mode.PLAIN
+        self.arguments = "buf, pos, end, budget" if self.is_counting else "buf, pos, end"
 
     def compile(self) -> Any:
         fields = fields_of(self.cls, self.version, self.flexible)
+        if self.mode is _Mode.STEPS:
+            self.emit("yield")
         present = {field.name for field in fields if field.tag is None}
         self.emit("self = new(cls)")
         for name, default in self.cls.field_defaults.items():
@@ -359,8 +459,11 @@ class _ReaderSource(_Source):
 
     def read_struct(self, field: Field, target: str) -> None:
         assert field.struct is not None
-        make = counting_reader if self.is_counting else reader
-        read = self.use("read", make(field.struct, self.version, self.flexible))
+        make: Any = counting_reader if self.is_counting else reader
+        steps = ""
+        if self.takes_steps(field.struct):
+            make, steps = step_reader, "yield from "
+        read = f"{steps}{self.use('read', make(field.struct, self.version, self.flexible))}"
         if not field.can_be_null:
             self.emit(f"{target}, pos = {read}({self.arguments})")
             return
@@ -424,16 +527,18 @@ class _ReaderSource(_Source):
         self.emit(f"    raise ProtocolError('{self.cls.__name__}.{field.name} has more elements than bytes are left')")
         if self.is_counting:
             self.emit("budget.take(n)")
-        if element.wire is not None and element.wire.format is not None and element.wire.format[-1] != "s":
+        if _is_number(element):
+            assert element.wire is not None
             unpack = self.use("unpack", struct.unpack_from)
             self.emit(f"{target} = list({unpack}(f'>{{n}}{element.wire.format}', buf, pos))")
             self.emit(f"pos += n * {element.wire.size}")
         else:
             self.emit(f"{target} = items = []")
-            self.emit("for _ in range(n):")
+            self.emit("for number in range(n):")
             self.depth += 1
             self.read_value(element, "item")
             self.emit("items.append(item)")
+            self.yield_sometimes()
             self.depth -= 1
         self.depth -= 1
 
@@ -471,11 +576,15 @@ class _ReaderSource(_Source):
 
 
 class _WriterSource(_Source):
-    def __init__(self, cls: type[Message], version: int, flexible: bool) -> None:
-        super().__init__("write", cls, version, flexible)
+    def __init__(self, mode: _Mode, cls: type[Message], version: int, flexible: bool) -> None:
+        super().__init__("write", mode, cls, version, flexible)
         self.scope |= {"uvarint": unsigned_varint, "small": SMALL_VARINTS}
+        self.is_counting = mode is _Mode.COUNTING
+        self.is_in_tags = False
 
-    def compile(self) -> Writer:
+    def compile(self) -> Any:
+        if self.mode is _Mode.STEPS:
+            self.emit("yield")
         fields = fields_of(self.cls, self.version, self.flexible)
         for run in _runs([field for field in fields if field.tag is None]):
             self.write_run(run)
@@ -483,7 +592,7 @@ class _WriterSource(_Source):
             self.write_tags([field for field in fields if field.tag is not None])
         if not self.lines:
             self.emit("pass")
-        return typing.cast(Writer, self.finish("add, self"))
+        return self.finish("add, self, budget" if self.is_counting else "add, self")
 
     def write_run(self, run: list[Field]) -> None:
         layout = _format_of(run)
@@ -505,16 +614,23 @@ class _WriterSource(_Source):
 
     def write_struct(self, field: Field, source: str) -> None:
         assert field.struct is not None
-        write = self.use("write", writer(field.struct, self.version, self.flexible))
+        make: Any = writer
+        steps, budget = "", ""
+        if not self.is_in_tags and self.is_counting:
+            make, budget = counting_writer, ", budget"
+        elif not self.is_in_tags and self.takes_steps(field.struct):
+            make, steps = step_writer, "yield from "
+        write = f"{steps}{self.use('write', make(field.struct, self.version, self.flexible))}"
+        call = f"{write}(add, {source}{budget})"
         if not field.can_be_null:
-            self.emit(f"{write}(add, {source})")
+            self.emit(call)
             return
         self.emit(f"if {source} is None:")
         null = b"\xff" if field.tag is None else b"\0"
         self.emit(f"    add({null!r})")
         self.emit("else:")
         self.emit("    add(b'\\x01')")
-        self.emit(f"    {write}(add, {source})")
+        self.emit(f"    {call}")
 
     def write_length(self, rigid: str) -> None:
         if self.flexible:
@@ -546,9 +662,20 @@ class _WriterSource(_Source):
     def write_array(self, field: Field, element: Field, source: str) -> None:
         self.write_null_or(field, source, "i")
         self.emit(f"n = len({source})")
+        if self.is_counting and not (self.is_in_tags or _is_number(element)):
+            self.emit("budget.left -= n")
+            self.emit("if budget.left < 0:")
+            self.emit("    budget.refuse()")
         self.write_length("i")
-        if element.wire is not None and element.wire.format is not None and element.wire.format[-1] != "s":
+        if _is_number(element):
+            assert element.wire is not None
             self.emit(f"add({self.use('pack', struct.pack)}(f'>{{len({source})}}{element.wire.format}', *{source}))")
+        elif self.mode is _Mode.STEPS and not self.is_in_tags:
+            self.emit(f"for number, item in enumerate({source}):")
+            self.depth += 1
+            self.write_value(element, "item")
+            self.yield_sometimes()
+            self.depth -= 1
         else:
             self.emit(f"for item in {source}:")
             self.depth += 1
@@ -579,6 +706,7 @@ class _WriterSource(_Source):
 
     def write_set_tags(self, tagged: list[Field], tests: dict[str, str]) -> None:
         """Writes the section of tagged fields of which at least one does not hold its default."""
+        self.is_in_tags = True
         self.emit("tags = []")
         self.emit("outer = add")
         for field in sorted(tagged, key=lambda field: field.tag or 0):

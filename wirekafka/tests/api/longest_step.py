@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,21 @@ class LongestStep(trio.abc.Instrument):
         self.longest_ms = max(self.longest_ms, (time.thread_time() - self._began) * 1000)
 
 
+@contextmanager
+def measuring() -> Iterator[LongestStep]:
+    """Measures the steps of all tasks within the block."""
+    # The broker freezes the objects of its start too, so that the garbage collector does not visit them.
+    gc.collect()
+    gc.freeze()
+    steps = LongestStep()
+    trio.lowlevel.add_instrument(steps)
+    try:
+        yield steps
+    finally:
+        trio.lowlevel.remove_instrument(steps)
+        gc.unfreeze()
+
+
 def run_and_measure(
     path: Path, prepare: Callable[[Caller], Any], ask: Callable[[Caller], Any], **settings: str
 ) -> tuple[Any, float]:
@@ -50,16 +66,10 @@ def run_and_measure(
             await answer_of(prepare(caller))
             await trio.lowlevel.checkpoint()
             all_apis()  # imports their modules, as a broker does before it listens
-            # What the tests have loaded is not the broker's, which freezes what it has at its start too.
-            gc.collect()
-            gc.freeze()
-            steps = LongestStep()
-            trio.lowlevel.add_instrument(steps)
-            await trio.lowlevel.checkpoint()
-            found = await answer_of(ask(caller))
-            await trio.lowlevel.checkpoint()
-            trio.lowlevel.remove_instrument(steps)
-            gc.unfreeze()
+            with measuring() as steps:
+                await trio.lowlevel.checkpoint()
+                found = await answer_of(ask(caller))
+                await trio.lowlevel.checkpoint()
             return found, steps.longest_ms
 
     return trio.run(main)

@@ -5,11 +5,14 @@ import os
 import re
 import struct
 from collections.abc import Iterator
+from itertools import count
 from types import SimpleNamespace
 from typing import Annotated, Any
 
 import pytest
 import structlog
+import trio
+import trio.testing
 
 from wirekafka.api.index import INDEX, Entry
 from wirekafka.api.registry import APIS, Api, Call
@@ -23,6 +26,8 @@ from wirekafka.pending import Pending
 from wirekafka.server import dispatch
 from wirekafka.server.connection import RepeatedError
 from wirekafka.server.dispatch import TOLD_LIMIT, Dispatcher
+from wirekafka.slices import SLICE_SECONDS, Slices
+from wirekafka.testing.data_plane import wait_for
 from wirekafka.tests.server.frames import client, request
 from wirekafka.wire.codec import MOST_ELEMENTS, unsigned_varint
 from wirekafka.wire.types import Int16, Message, NullableString, Records, String, nullable, since
@@ -37,6 +42,23 @@ class SayRequest(Message):
 
 class ListRequest(Message):
     texts: list[String] = []
+
+
+class ListResponse(Message):
+    texts: list[String] = []
+
+
+class Texts(list[str]):
+    """A list that says it is long, and makes its elements as they are asked for."""
+
+    def __init__(self, texts: Iterator[str]) -> None:
+        self._texts = texts
+
+    def __len__(self) -> int:
+        return 400_000
+
+    def __iter__(self) -> Iterator[str]:
+        return self._texts
 
 
 class SayResponse(Message):
@@ -57,7 +79,8 @@ class Server:
         self.handler: Any = lambda call: SayResponse(text=call.request.text.upper())
         APIS[KEY] = Api(KEY, "Say", SayRequest, SayResponse, range(3), 2, self.handle, "")
         INDEX[KEY] = Entry("Say", "", 0, 2)
-        broker: Any = SimpleNamespace(config=BrokerConfig(), clock=Clock(lambda: 1_700_000_000.5))
+        clock = Clock(lambda: 1_700_000_000.5)
+        broker: Any = SimpleNamespace(config=BrokerConfig(), clock=clock, slices=Slices(clock, seconds=lambda: 0.0))
         self.broker: Broker = broker
         self.dispatcher = Dispatcher(self.broker)
         self.client = client()
@@ -313,6 +336,111 @@ def test_large_request_with_too_many_elements_ends_its_connection(server: Server
             ask(MOST_ELEMENTS + 1, version)
 
 
+def in_slices(server: Server) -> None:
+    """Cuts the work of requests into slices of ten steps."""
+    numbers = count()
+    broker: Any = server.broker
+    broker.slices = Slices(broker.clock, seconds=lambda: next(numbers) * SLICE_SECONDS / 10)
+
+
+def late_answer(server: Server, framed: bytes) -> Any:
+    """What a request is answered with, which must not be answered at once."""
+
+    async def main() -> Any:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(server.broker.clock.run)
+            pending = server.ask(framed)
+            assert isinstance(pending, Pending)
+            answer = await wait_for(pending)
+            nursery.cancel_scope.cancel()
+        return b"".join(answer) if isinstance(answer, list) else answer
+
+    return trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
+
+
+def many_texts(number: int) -> bytes:
+    return struct.pack(">i", number) + string(b"name") * number
+
+
+@pytest.fixture
+def list_server(server: Server) -> Server:
+    """A server whose API has an array in the request and in the response, and answers with as many elements as it gets."""
+    APIS[KEY] = Api(KEY, "List", ListRequest, ListResponse, range(3), 2, server.handle, "")
+    server.handler = lambda call: ListResponse(texts=call.request.texts)
+    return server
+
+
+def test_request_and_response_of_many_elements_are_decoded_and_encoded_in_slices(list_server: Server) -> None:
+    body = many_texts(5000)
+    at_once = list_server.ask(request(KEY, 0, 7, body))
+    assert b"".join(at_once) == answer(7, body)
+    in_slices(list_server)
+    assert late_answer(list_server, request(KEY, 0, 7, body)) == answer(7, body)
+
+
+def test_large_request_in_slices_has_its_own_copy_of_the_frame(list_server: Server) -> None:
+    in_slices(list_server)
+    body = many_texts(5000)
+    frame = memoryview(bytearray(request(KEY, 0, 7, body)))[4:]
+
+    async def main() -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(list_server.broker.clock.run)
+            pending: Any = list_server.dispatcher.handle(frame, list_server.client, 0)
+            frame[:] = bytes(len(frame))
+            assert b"".join(await wait_for(pending)) == answer(7, body)
+            nursery.cancel_scope.cancel()
+
+    trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
+
+
+def test_large_request_that_is_broken_at_its_end_ends_its_connection_later(list_server: Server) -> None:
+    in_slices(list_server)
+    refused = late_answer(list_server, request(KEY, 0, 7, many_texts(5000)[:-1]))
+    assert isinstance(refused, ProtocolError)
+    assert str(refused).startswith("a broken List 0 request")
+    assert not list_server.calls
+
+
+def test_large_request_whose_handler_fails_is_told_so_later(server: Server) -> None:
+    APIS[KEY] = Api(KEY, "List", ListRequest, SayResponse, range(3), 2, server.handle, "")
+
+    def fail(call: Call[Any]) -> None:
+        raise KafkaError(ErrorCode.INVALID_GROUP_ID)
+
+    server.handler = fail
+    in_slices(server)
+    told = late_answer(server, request(KEY, 1, 7, many_texts(5000)))
+    assert told == answer(7, struct.pack(">h", ErrorCode.INVALID_GROUP_ID) + string(b""))
+
+
+def test_response_of_many_elements_that_is_too_large_is_refused_while_it_is_encoded(
+    list_server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dispatch, "MOST_RESPONSE_BYTES", 100_000)
+    written: list[int] = []
+
+    def texts() -> Iterator[str]:
+        for number in range(400_000):
+            written.append(number)
+            yield "name"
+
+    list_server.handler = lambda call: ListResponse(texts=Texts(texts()))
+    in_slices(list_server)
+    refused = late_answer(list_server, request(KEY, 0, 7, many_texts(0)))
+    assert isinstance(refused, ProtocolError)
+    assert "the response would have more than 100000 bytes" in str(refused)
+    assert len(written) < 50_000
+
+
+def test_shortcut_of_no_use_to_many_elements_is_not_asked_for(list_server: Server) -> None:
+    asked: list[Any] = []
+    list_server.ask(request(KEY, 0, 7, many_texts(1)))
+    APIS[KEY].make_shortcut = lambda *arguments: asked.append(arguments)
+    list_server.ask(request(KEY, 1, 7, many_texts(5000)))
+    assert not asked
+
+
 def test_handler_without_memory_is_answered_with_unknown_server_error(server: Server) -> None:
     def fail(call: Call[Any]) -> None:
         raise MemoryError
@@ -329,7 +457,7 @@ def test_response_that_is_too_large_is_invalid_request(server: Server, monkeypat
     assert len(server.ask(request(KEY, 1, 7, string(b"")))) == 8 + 100
     server.handler = lambda call: SayResponse(text="x" * 97)
     assert server.ask(request(KEY, 1, 7, string(b""))) == answer(7, struct.pack(">h", ErrorCode.INVALID_REQUEST) + string(b""))
-    with pytest.raises(ProtocolError, match="the response would have 101 bytes, more than 100"):
+    with pytest.raises(ProtocolError, match="the response would have more than 100 bytes"):
         server.handler = lambda call: SayResponse(text="x" * 99)
         server.ask(request(KEY, 0, 7, string(b"")))
 

@@ -9,10 +9,14 @@ from hypothesis import strategies as st
 
 from wirekafka.errors import ProtocolError
 from wirekafka.wire.codec import (
+    ELEMENTS_A_YIELD,
     MOST_ELEMENTS,
     SMALL_VARINTS,
     ElementBudget,
+    LargeMessageError,
+    StepBudget,
     counting_reader,
+    counting_writer,
     decode,
     encode,
     fields_of,
@@ -20,6 +24,8 @@ from wirekafka.wire.codec import (
     read_unsigned_varint,
     reader,
     skip_tagged_fields,
+    step_reader,
+    step_writer,
     unsigned_varint,
     writer,
 )
@@ -342,6 +348,74 @@ def test_counting_reader_counts_tagged_fields_and_their_elements() -> None:
 @given(message=messages, flexible=st.booleans())
 def test_counting_reader_reads_what_the_plain_one_reads(message: Everything, flexible: bool) -> None:
     assert count(message, flexible, ElementBudget()) == message
+
+
+def read_in_steps(message: Message, flexible: bool, budget: ElementBudget) -> tuple[Message, int]:
+    """The message as the step reader reads it, and how often the reader has yielded."""
+    data = encode(message, 0, flexible)
+    steps = step_reader(type(message), 0, flexible)(memoryview(data), 0, len(data), budget)
+    for number in range(1 << 20):
+        try:
+            next(steps)
+        except StopIteration as ended:
+            found, pos = ended.value
+            assert pos == len(data)
+            return cast(Message, found), number
+    raise AssertionError("the step reader does not end")
+
+
+def written(message: Message, flexible: bool, budget: ElementBudget) -> bytes:
+    """The message as the counting writer writes it."""
+    pieces: list[bytes] = []
+    counting_writer(type(message), 0, flexible)(pieces.append, message, budget)
+    return b"".join(pieces)
+
+
+def written_in_steps(message: Message, flexible: bool) -> tuple[bytes, int]:
+    """The message as the step writer writes it, and how often the writer has yielded."""
+    pieces: list[bytes] = []
+    yields = sum(1 for _ in step_writer(type(message), 0, flexible)(pieces.append, message))
+    return b"".join(pieces), yields
+
+
+@given(message=messages, flexible=st.booleans())
+def test_step_reader_and_other_writers_do_what_the_plain_ones_do(message: Everything, flexible: bool) -> None:
+    data = encode(message, 0, flexible)
+    assert read_in_steps(message, flexible, ElementBudget())[0] == message
+    assert written(message, flexible, StepBudget()) == data
+    assert written_in_steps(message, flexible)[0] == data
+
+
+def large_tree(size: int) -> Tree:
+    """A tree with so many branches, as many leaves in one of them, and as many tagged leaves."""
+    branches = [Branch(name="a", leaves=[Leaf() for _ in range(size)], tagged=[Leaf() for _ in range(size)])]
+    return Tree(branches=branches + [Branch(name="b")] * (size - 1), names=["x"])
+
+
+def test_step_reader_yields_within_arrays_of_arrays() -> None:
+    size = 10 * ELEMENTS_A_YIELD
+    tree = large_tree(size)
+    found, yields = read_in_steps(tree, True, ElementBudget())
+    assert found == tree
+    assert yields > 3 * size / ELEMENTS_A_YIELD
+    with pytest.raises(ProtocolError, match=f"more than {MOST_ELEMENTS} elements"):
+        read_in_steps(tree, True, ElementBudget(3 * size))
+
+
+def test_step_writer_yields_within_arrays_of_arrays() -> None:
+    size = 10 * ELEMENTS_A_YIELD
+    tree = large_tree(size)
+    data, yields = written_in_steps(tree, True)
+    assert data == encode(tree, 0, True)
+    assert yields > 2 * size / ELEMENTS_A_YIELD
+
+
+def test_counting_writer_takes_the_elements_of_all_arrays_from_the_budget() -> None:
+    leaf = Leaf(numbers=[1, 2, 3])
+    tree = Tree(branches=[Branch(name="a", leaves=[leaf, leaf]), Branch(name="b")], names=["x", "y", "z"])
+    assert written(tree, True, StepBudget(7)) == encode(tree, 0, True)
+    with pytest.raises(LargeMessageError):
+        written(tree, True, StepBudget(6))
 
 
 def test_elements_are_counted_before_objects_are_made_of_them() -> None:
