@@ -19,6 +19,7 @@ import structlog
 import trio
 
 from wirekafka.api.registry import Api, all_apis
+from wirekafka.cli.serve import COLLECT_AFTER_OBJECTS
 from wirekafka.errors import ProtocolError
 from wirekafka.pending import Pending
 from wirekafka.server.dispatch import Dispatcher
@@ -90,6 +91,7 @@ async def measure_all(folder: Path, count: int) -> list[tuple[float, str, str]]:
         apis = all_apis()
         gc.collect()
         gc.freeze()  # as a broker does before it listens
+        gc.set_threshold(COLLECT_AFTER_OBJECTS)
         for api in apis:
             version = api.versions[-1]
             fields = fields_of(api.request, version, api.is_flexible(version))

@@ -32,6 +32,7 @@ from wirekafka.metadata.config_resources import (
 )
 from wirekafka.metadata.operations import Operation
 from wirekafka.pending import Pending, Work
+from wirekafka.slices import collect
 from wirekafka.wire.types import Bool, Int8, Int16, Int32, Message, NullableString, String, nullable
 
 if TYPE_CHECKING:
@@ -73,12 +74,12 @@ def alter_configs(broker: Broker, call: Call[AlterConfigsRequest]) -> AlterConfi
 
 
 def _alteration(broker: Broker, call: Call[AlterConfigsRequest]) -> Work[AlterConfigsResponse]:
-    wanted = [
+    wanted = yield from collect(
         WantedChanges(
             each.resource_type, each.resource_name, [Change(it.name, AlterConfigOp.SET, it.value) for it in each.configs]
         )
         for each in call.request.resources
-    ]
+    )
     validate_only = call.request.validate_only
     responses = yield from alter_each(broker, call, wanted, keeps_others=False, validate_only=validate_only)
     return AlterConfigsResponse(responses=responses)
@@ -103,7 +104,10 @@ def alter_each(
         keeps_others: settings that the request does not name keep their values, and do not return to their defaults.
         validate_only: the changes are checked, and nothing changes.
     """
-    times = Counter((each.resource_type, each.resource_name) for each in wanted)
+    times: Counter[tuple[int, str]] = Counter()
+    for each in wanted:
+        times[each.resource_type, each.resource_name] += 1
+        yield
     responses = []
     for type_, name, changes in wanted:
         response = AlterConfigsResourceResponse(error_message=None, resource_type=type_, resource_name=name)

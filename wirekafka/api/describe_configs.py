@@ -96,6 +96,7 @@ def _description(broker: Broker, call: Call[DescribeConfigsRequest]) -> Work[Des
     asked: dict[tuple[int, str], DescribeConfigsResource] = {}
     for resource in call.request.resources:
         asked.setdefault((resource.resource_type, resource.resource_name), resource)
+        yield
     response = DescribeConfigsResponse()
     for resource in asked.values():
         response.results.append(_result(broker, resource, call))

@@ -85,6 +85,7 @@ def _description(broker: Broker, call: Call[DescribeProducersRequest]) -> Work[D
     asked: defaultdict[str, dict[int, None]] = defaultdict(dict)
     for each in call.request.topics:
         asked[each.name].update(dict.fromkeys(each.partition_indexes))
+        yield
     responses = []
     for name, indexes in asked.items():
         response = TopicResponse(name=name)

@@ -23,6 +23,7 @@ from wirekafka.api.alter_configs import AlterConfigsResourceResponse, WantedChan
 from wirekafka.api.registry import Call, serves
 from wirekafka.metadata.config_resources import Change
 from wirekafka.pending import Pending, Work
+from wirekafka.slices import collect
 from wirekafka.wire.types import Bool, Int8, Int32, Message, NullableString, String, nullable
 
 if TYPE_CHECKING:
@@ -60,12 +61,12 @@ def incremental_alter_configs(
 
 
 def _alteration(broker: Broker, call: Call[IncrementalAlterConfigsRequest]) -> Work[IncrementalAlterConfigsResponse]:
-    wanted = [
+    wanted = yield from collect(
         WantedChanges(
             each.resource_type, each.resource_name, [Change(it.name, it.config_operation, it.value) for it in each.configs]
         )
         for each in call.request.resources
-    ]
+    )
     validate_only = call.request.validate_only
     responses = yield from alter_each(broker, call, wanted, keeps_others=True, validate_only=validate_only)
     return IncrementalAlterConfigsResponse(responses=responses)

@@ -15,6 +15,7 @@ from typing import Any
 import trio
 
 from wirekafka.api.registry import all_apis
+from wirekafka.cli.serve import COLLECT_AFTER_OBJECTS
 from wirekafka.pending import Pending
 from wirekafka.tests.api.data_plane import Caller, open_caller
 
@@ -43,12 +44,15 @@ def measuring() -> Iterator[LongestStep]:
     # The broker freezes the objects of its start too, so that the garbage collector does not visit them.
     gc.collect()
     gc.freeze()
+    thresholds = gc.get_threshold()
+    gc.set_threshold(COLLECT_AFTER_OBJECTS)
     steps = LongestStep()
     trio.lowlevel.add_instrument(steps)
     try:
         yield steps
     finally:
         trio.lowlevel.remove_instrument(steps)
+        gc.set_threshold(*thresholds)
         gc.unfreeze()
 
 

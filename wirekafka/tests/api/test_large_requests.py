@@ -28,7 +28,7 @@ from wirekafka.api.delete_records import DeleteRecordsPartition, DeleteRecordsRe
 from wirekafka.api.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from wirekafka.api.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from wirekafka.api.describe_groups import DescribeGroupsRequest
-from wirekafka.api.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
+from wirekafka.api.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest, DescribeLogDirsResponse
 from wirekafka.api.describe_producers import DescribeProducersRequest, TopicRequest
 from wirekafka.api.describe_share_group_offsets import (
     DescribeShareGroupOffsetsRequest,
@@ -385,6 +385,14 @@ LARGE_QUESTIONS: dict[str, tuple[Message, int]] = {
 }
 
 
+def without_disk_space(response: Any) -> Any:
+    """The response without the free space on the disk, which other programs change."""
+    if isinstance(response, DescribeLogDirsResponse):
+        for result in response.results:
+            result.usable_bytes = 0
+    return response
+
+
 @pytest.mark.parametrize("name", LARGE_QUESTIONS)
 def test_large_question_is_answered_in_slices_as_at_once(tmp_path: Path, name: str) -> None:
     async def body(caller: Caller) -> None:
@@ -395,7 +403,7 @@ def test_large_question_is_answered_in_slices_as_at_once(tmp_path: Path, name: s
         cut_into_slices(caller)
         pending = caller.ask(request, version)
         assert isinstance(pending, Pending)
-        assert await wait_for(pending) == at_once
+        assert without_disk_space(await wait_for(pending)) == without_disk_space(at_once)
 
     run(body, tmp_path)
 
