@@ -1,12 +1,13 @@
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise
+from random import Random
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from wirekafka.errors import ErrorCode, KafkaError
-from wirekafka.wire.batch import HEADER_SIZE, Record, build_batch, do_nothing, varint
+from wirekafka.wire.batch import HEADER_SIZE, Record, build_batch, do_nothing, read_varint, varint
 from wirekafka.wire.walk import (
     Inspection,
     deltas_in,
@@ -198,6 +199,69 @@ def test_inspection_notices_a_wrong_offset_wherever_it_is(count: int, at: int, o
     assert found.has_wrong_offsets == (offset != at)
     expected = bytes(build_batch([Record(value=bytes(20))] * count)[HEADER_SIZE:])
     assert with_right_offsets(body, do_nothing) == expected
+
+
+def read_heads(body: bytes) -> tuple[list[int], list[bool], bool]:
+    """The timestamp deltas, which keys are null, and whether an offset is wrong: one record after the other."""
+    times: list[int] = []
+    is_without_key: list[bool] = []
+    has_wrong_offset, pos = False, 0
+    while pos < len(body):
+        size, at = read_varint(body, pos)
+        pos = at + size
+        time, at = read_varint(body, at + 1)
+        offset, at = read_varint(body, at)
+        key_size, at = read_varint(body, at)
+        if size < 6 or at + max(key_size, 0) > pos - 2:
+            raise KafkaError(ErrorCode.INVALID_RECORD)
+        has_wrong_offset |= offset != len(times)
+        times.append(time)
+        is_without_key.append(key_size < 0)
+    return times, is_without_key, has_wrong_offset
+
+
+def varied_records(random: Random) -> Iterator[bytes]:
+    """Records whose sizes, timestamps and keys differ as those of producers do, and some that no producer sends."""
+    count, first = random.randrange(1, 400), random.choice([0, 0, 8_100])
+    least, most = random.choice([(0, 40), (40, 200), (0, 9_000)])
+    step = random.choice([0, 1, 70, 9_000, 3_000_000])
+    is_ascending, flaw = random.random() < 0.7, random.choice(["", "", "offset", "key"])
+    flawed = random.randrange(count)
+    for number in range(first + count):
+        time = number * step if is_ascending else random.randrange(-step - 1, step * 100 + 1)
+        offset = number + (flaw == "offset" and number == first + flawed)
+        key = random.choice([b"", b"key", b"a longer key", None])
+        key_head = varint(-1) if key is None else varint(len(key) + (flaw == "key" and number == first + flawed) * 50) + key
+        value = bytes(5 if number < first else random.randrange(least, most))
+        record = b"\0" + varint(time) + varint(offset) + key_head + varint(len(value)) + value + b"\0"
+        yield varint(len(record)) + record
+
+
+@given(st.randoms(use_true_random=False), st.lists(st.integers(0, 1 << 20), max_size=3), st.integers(-2, 1_000))
+@settings(max_examples=150)
+def test_inspection_of_varied_records_agrees_with_reading_one_after_the_other(
+    random: Random, borders: list[int], base_timestamp: int
+) -> None:
+    records = list(varied_records(random))
+    body = b"".join(records)
+    ways: list[Callable[[], Inspection]] = [
+        lambda: inspect_records(body, base_timestamp=base_timestamp, most_count=len(records)),
+        lambda: inspect_records(memoryview(bytearray(body)), base_timestamp=base_timestamp, most_count=len(records)),
+        lambda: in_chunks(chunks_of(body, borders), base_timestamp=base_timestamp),
+    ]
+    try:
+        times, is_without_key, has_wrong_offset = read_heads(body)
+    except KafkaError:
+        for inspect in ways:
+            with pytest.raises(KafkaError):
+                inspect()
+        return
+    for found in [inspect() for inspect in ways]:
+        assert found.count == len(records)
+        assert found.greatest_delta == max(times)
+        assert found.least_delta == min((time for time in times if base_timestamp + time != -1), default=None)
+        assert found.has_wrong_offsets == has_wrong_offset
+        assert found.without_key(PLENTY) == [number for number, is_null in enumerate(is_without_key) if is_null]
 
 
 def test_inspection_of_more_records_than_announced_is_refused() -> None:
