@@ -21,7 +21,6 @@ from wirekafka.api.registry import Call, serves
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.metadata.operations import Operation, Resource
 from wirekafka.pending import Pending, Work
-from wirekafka.slices import collect
 from wirekafka.wire.types import Int16, Int32, Message, String
 
 if TYPE_CHECKING:
@@ -49,15 +48,18 @@ def delete_groups(broker: Broker, call: Call[DeleteGroupsRequest]) -> DeleteGrou
 
 
 def _deletion(broker: Broker, call: Call[DeleteGroupsRequest]) -> Work[DeleteGroupsResponse]:
-    names = dict.fromkeys(call.request.groups_names)
-    return DeleteGroupsResponse(results=(yield from collect(_delete(broker, call, name) for name in names)))
+    results = []
+    for name in dict.fromkeys(call.request.groups_names):
+        results.append((yield from _delete(broker, call, name)))
+        yield
+    return DeleteGroupsResponse(results=results)
 
 
-def _delete(broker: Broker, call: Call[DeleteGroupsRequest], group_id: str) -> DeletableGroupResult:
+def _delete(broker: Broker, call: Call[DeleteGroupsRequest], group_id: str) -> Work[DeletableGroupResult]:
     try:
         call.authorize(Operation.DELETE, Resource.group(group_id))
         broker.share_groups.delete_state(group_id)
-        broker.groups.delete_group(group_id)
+        yield from broker.groups.delete_group(group_id)
     except KafkaError as error:
         return DeletableGroupResult(group_id=group_id, error_code=error.code)
     return DeletableGroupResult(group_id=group_id, error_code=ErrorCode.NONE)

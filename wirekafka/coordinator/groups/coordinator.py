@@ -195,17 +195,28 @@ class GroupCoordinator:
             ],
         )
 
-    def delete_group(self, group_id: str) -> Effects:
-        """Deletes a group without members, and its offsets.
+    def delete_group(self, group_id: str) -> Iterator[Effects]:
+        """Deletes a group without members, and its offsets, in steps of at most `EXAMINED_AT_ONCE` offsets.
+
+        Returns:
+            The steps. The caller carries each step out before it asks for the next one, and may do other work in between.
 
         Raises:
-            KafkaError: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP.
+            KafkaError: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP, also between two steps: the group has fewer offsets then.
         """
+        group = self._deletable_group(group_id)
+        count = self.offsets.count_of_group(group_id)
+        for _ in range((count - 1) // EXAMINED_AT_ONCE):
+            yield Effects(records=[*islice(self.offsets.tombstones(group_id), EXAMINED_AT_ONCE)], is_atomic=False)
+            group = self._deletable_group(group_id)
+        yield Effects(records=[*self.offsets.tombstones(group_id), *group.tombstones()], is_atomic=False)
+
+    def _deletable_group(self, group_id: str) -> Group:
         group = self.groups.get(group_id)
         if group is None:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND)
         group.check_delete()
-        return Effects(records=[*self.offsets.tombstones(group_id), *group.tombstones()], is_atomic=False)
+        return group
 
     def expire(self, now_ms: int) -> Iterator[Piece]:
         """Deletes offsets that are past their retention, and groups that have neither offsets nor members left.

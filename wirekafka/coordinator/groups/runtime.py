@@ -42,7 +42,7 @@ from wirekafka.coordinator.state_topic import StateTopic
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.faults import isolate, log_once
 from wirekafka.names import GROUP_METADATA_TOPIC
-from wirekafka.pending import Pending
+from wirekafka.pending import Pending, Work
 from wirekafka.wire.compression import Compression
 
 if TYPE_CHECKING:
@@ -295,15 +295,17 @@ class GroupRuntime:
         self._run_or_raise(group_id, effects)
         return errors
 
-    def delete_group(self, group_id: str) -> None:
-        """Deletes a group and its offsets.
+    def delete_group(self, group_id: str) -> Work[None]:
+        """Deletes a group and its offsets, a thousand offsets in each step.
 
         Raises:
             KafkaError: as `enter`; GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP; or what an append ended with: the group is still there
                 then, perhaps with fewer offsets.
         """
         self.enter(group_id)
-        self._run_or_raise(group_id, self.coordinator.delete_group(group_id))
+        for effects in self.coordinator.delete_group(group_id):
+            self._run_or_raise(group_id, effects)
+            yield
         log.info("Deleted a group", group=group_id)
 
     def list_groups(self, states: Iterable[str] = (), types: Iterable[str] = ()) -> list[ListedGroup]:

@@ -2,6 +2,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trio
 
 from wirekafka.api.consumer_group_describe import ConsumerGroupDescribeRequest
 from wirekafka.api.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, HeartbeatTopicPartitions
@@ -256,3 +257,20 @@ def test_consumers_hear_of_partitions_that_come(tmp_path: Path) -> None:
         assert assigned(caller, beat(caller, 2)) == [0, 1, 2, 3, 4, 5]
 
     run(body, tmp_path, group_consumer_assignment_interval_ms="0")
+
+
+def test_consumer_of_a_large_group_gets_partitions_that_the_workers_of_the_broker_have_assigned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("wirekafka.coordinator.groups.modern.heartbeat_step.COMPUTED_AT_ONCE", 1)
+
+    async def body(caller: Caller) -> None:
+        joined = beat(caller)
+        assert joined.assignment.topic_partitions == []
+        group = caller.broker.groups.coordinator.groups["g"]
+        with trio.fail_after(5):
+            while group.state_name == "Assigning":
+                await trio.lowlevel.checkpoint()
+        assert assigned(caller, beat(caller, joined.member_epoch)) == [0, 1, 2, 3]
+
+    run(body, tmp_path)

@@ -14,7 +14,7 @@ from wirekafka.coordinator.groups.requests import CommitRequest, JoinRequest, Jo
 from wirekafka.coordinator.groups.runtime import GroupRuntime
 from wirekafka.coordinator.reply_gate import ReplyGate
 from wirekafka.errors import ErrorCode
-from wirekafka.pending import Pending
+from wirekafka.pending import Pending, Work
 from wirekafka.replication.purgatory import Purgatory
 from wirekafka.replication.replica_manager import HostedTopics
 from wirekafka.tests.coordinator.held_work import HeldWork
@@ -59,6 +59,12 @@ class Stage:
 
     def restarted(self) -> Stage:
         return Stage(self.topics)
+
+
+def run_work(work: Work[None]) -> None:
+    """Runs long work to its end."""
+    for _ in work:
+        pass
 
 
 async def wait_for(pending: Pending[Any]) -> Any:

@@ -148,7 +148,8 @@ def test_offset_that_is_committed_and_pending_gets_one_tombstone_when_its_topic_
     commit_in_transaction(world, 1)
     gone: list[CoordinatorRecord] = [OffsetRecord("g", "t", partition, None) for partition in (0, 1)]
     assert tombstones_of(world.coordinator.forget_topic("t")) == gone
-    assert world.coordinator.delete_group("g").records == [*gone, GroupRecord("g", None)]
+    [effects] = world.coordinator.delete_group("g")
+    assert effects.records == [*gone, GroupRecord("g", None)]
 
 
 def test_transactional_commit_of_a_stale_member_epoch_is_told_in_terms_that_producers_know() -> None:

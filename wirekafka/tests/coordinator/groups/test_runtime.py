@@ -15,7 +15,7 @@ from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.names import GROUP_METADATA_TOPIC
 from wirekafka.pending import Pending
 from wirekafka.replication.partition import Partition
-from wirekafka.tests.coordinator.stage import Stage, run, wait_for
+from wirekafka.tests.coordinator.stage import Stage, run, run_work, wait_for
 from wirekafka.wire.compression import Compression
 
 
@@ -130,10 +130,10 @@ def test_members_are_told_when_the_topic_of_groups_is_deleted() -> None:
 def test_group_is_deleted_with_its_offsets() -> None:
     async def play(stage: Stage) -> None:
         stage.commit(5)
-        stage.runtime.delete_group("g")
+        run_work(stage.runtime.delete_group("g"))
         assert stage.restarted().runtime.list_groups() == []
         with pytest.raises(KafkaError, match="GROUP_ID_NOT_FOUND"):
-            stage.runtime.delete_group("g")
+            run_work(stage.runtime.delete_group("g"))
 
     run(play)
 
@@ -269,8 +269,26 @@ def test_group_whose_tombstones_do_not_fit_into_one_batch_is_deleted() -> None:
         for start in range(0, 50, 10):
             commits = [PartitionCommit("t", index, 5) for index in range(start, start + 10)]
             stage.runtime.commit_offsets(CommitRequest(group, commits))
-        stage.runtime.delete_group(group)
+        run_work(stage.runtime.delete_group(group))
         assert stage.restarted().runtime.list_groups() == []
+
+    run(play)
+
+
+def test_group_with_many_offsets_is_deleted_in_steps_and_stays_if_a_member_joins_meanwhile() -> None:
+    async def play(stage: Stage) -> None:
+        for group in ("g", "h"):
+            commits = [PartitionCommit("t", index, 5) for index in range(2500)]
+            stage.runtime.commit_offsets(CommitRequest(group, commits))
+        counts = [len(stage.offsets("g").get("t", ())) for _ in stage.runtime.delete_group("g")]
+        assert counts == [1500, 500, 0]
+        assert not stage.runtime.has_group("g")
+        steps = stage.runtime.delete_group("h")
+        next(steps)
+        await wait_for(stage.join("h"))
+        with pytest.raises(KafkaError, match="NON_EMPTY_GROUP"):
+            next(steps)
+        assert len(stage.offsets("h")["t"]) == 1500
 
     run(play)
 
@@ -310,7 +328,8 @@ def test_offsets_whose_partition_was_offline_at_the_start_are_not_available() ->
         assert stage.topics.topic is not None
         stage.topics.topic.partitions[stage.runtime.partition_of("g")].log.offline_reason = "a test"
         again = stage.restarted()
-        for ask in (again.runtime.fetch_offsets, again.runtime.delete_group, again.runtime.describe):
+        delete_group = lambda group_id: run_work(again.runtime.delete_group(group_id))  # noqa: E731
+        for ask in (again.runtime.fetch_offsets, delete_group, again.runtime.describe):
             with pytest.raises(KafkaError, match="COORDINATOR_NOT_AVAILABLE"):
                 ask("g")
 

@@ -162,7 +162,8 @@ class GroupPlayer(transcripts.Player):
             self.answer(error)
 
     def do_delete_group(self, group: str = "g") -> None:
-        self.world.run(self.world.coordinator.delete_group(group))
+        for effects in self.world.coordinator.delete_group(group):
+            self.world.run(effects)
 
     def do_forget_topic(self, topic: str) -> None:
         for _, effects in self.world.coordinator.forget_topic(topic):

@@ -210,7 +210,7 @@ class Groups(RuleBasedStateMachine):
                     (effects,) = [effects for _, effects in coordinator.forget_topic("t")] or [Effects()]
                     gone = list(range(PARTITIONS))
                 case _:
-                    effects = coordinator.delete_group(GROUP)
+                    [effects] = coordinator.delete_group(GROUP)
                     gone = list(range(PARTITIONS))
         except KafkaError:
             return
