@@ -144,13 +144,47 @@ def write_clean_shutdown(boot_id: str | None) -> bytes:
 
 
 def read_clean_shutdown(data: bytes) -> str | None:
-    """The boot id that the mark names. Apache Kafka names none, and before 4.0 left the file empty."""
+    """Returns the boot id that the mark names. Apache Kafka names none, and before 4.0 left the file empty.
+
+    Raises:
+        MalformedFileError: the mark has a format version that is not known, or no content that can be read.
+    """
     try:
         content = json.loads(data or b"{}")
     except ValueError:
-        return None
-    boot_id = content.get("bootId") if isinstance(content, dict) else None
+        raise MalformedFileError("it is not JSON") from None
+    if not isinstance(content, dict):
+        raise MalformedFileError("it is not a JSON object")
+    if content.get("version", 0) != 0:
+        raise MalformedFileError(
+            f"it has format version {content['version']}, which a newer release has written; this one reads 0"
+        )
+    boot_id = content.get("bootId")
     return boot_id if isinstance(boot_id, str) else None
+
+
+def write_lock(holder: str, boot_id: str | None) -> bytes:
+    """Returns the content of a lock file: a line for people, the format version, and the run of the machine.
+
+    Args:
+        holder: the broker that holds the directory, as another broker reports it; empty once the broker has closed.
+        boot_id: the run of the machine since which the broker has written to the directory; None if there is none.
+    """
+    return f"{holder}\nversion: {_VERSION}\n".encode() + (f"boot_id: {boot_id}\n".encode() if boot_id else b"")
+
+
+def read_lock(data: bytes) -> str | None:
+    """Returns the boot id in a lock file; None if the file is empty or Apache Kafka has written it.
+
+    Raises:
+        MalformedFileError: the file has a format version that is not known.
+    """
+    fields = _fields(data.partition(b"\n")[2], ":")
+    if fields.get("version", _VERSION) != _VERSION:
+        raise MalformedFileError(
+            f"it has format version {fields['version']}, which a newer release has written; this one reads {_VERSION}"
+        )
+    return fields.get("boot_id")
 
 
 def _fields(data: bytes, separator: str) -> dict[str, str]:

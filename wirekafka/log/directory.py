@@ -29,9 +29,11 @@ from wirekafka.log.checkpoint import (
     MalformedFileError,
     MetaProperties,
     read_clean_shutdown,
+    read_lock,
     read_meta_properties,
     read_offsets,
     write_clean_shutdown,
+    write_lock,
     write_offsets,
 )
 from wirekafka.log.disk_errors import READ_ONLY_ERRORS
@@ -42,7 +44,6 @@ from wirekafka.names import CLUSTER_METADATA_TOPIC, TopicPartition
 log = structlog.get_logger(__name__)
 
 LOCK_FILE = ".lock"
-_BOOT = "machine run "
 DELETED_FOLDER_SUFFIX = "-delete"
 FUTURE_FOLDER_SUFFIX = "-future"
 _FOLDER = re.compile(r"([a-zA-Z0-9._-]+)-(0|[1-9][0-9]{0,9})")
@@ -111,16 +112,27 @@ class DataDirectory:
             os.close(fd)
             raise DirectoryLockedError(f"{self.path} is in use by {found or 'another process'}") from None
         self._lock_fd = fd
-        # A broker that was killed has left its announcement, which names the run of the machine.
-        found = os.pread(fd, 4096, 0).decode(errors="replace")
-        self.has_lost_power = f"{_BOOT}{read_boot_id()}\n" not in found
+        self.has_lost_power = not self._names_this_boot(os.pread(fd, 4096, 0))
         self.announce(holder)
+
+    def _names_this_boot(self, data: bytes) -> bool:
+        """Whether the lock file of the last broker, which may have been killed, names this run of the machine."""
+        try:
+            found = read_lock(data)
+        except MalformedFileError as error:
+            log.warning(
+                "The lock file of a directory cannot be read; its logs are checked as after a power loss",
+                path=f"{self.path}/{LOCK_FILE}",
+                reason=str(error),
+            )
+            return False
+        return found is not None and found == read_boot_id()
 
     def announce(self, holder: str) -> None:
         """Says who holds the directory, for the next broker that wants it."""
         assert self._lock_fd is not None, "the directory is not locked"
         os.ftruncate(self._lock_fd, 0)
-        os.pwrite(self._lock_fd, f"{holder}\n{_BOOT}{read_boot_id()}\n".encode(), 0)
+        os.pwrite(self._lock_fd, write_lock(holder, read_boot_id()), 0)
 
     def unlock(self) -> None:
         """Lets others take the directory; does nothing if it is not locked."""
@@ -128,7 +140,7 @@ class DataDirectory:
             with suppress(OSError):
                 os.ftruncate(self._lock_fd, 0)
                 if not self.has_lost_power:
-                    os.pwrite(self._lock_fd, f"\n{_BOOT}{read_boot_id()}\n".encode(), 0)
+                    os.pwrite(self._lock_fd, write_lock("", read_boot_id()), 0)
             os.close(self._lock_fd)
             self._lock_fd = None
 
@@ -175,11 +187,16 @@ class DataDirectory:
     def _take_clean_mark(self) -> bool:
         path = f"{self.path}/{CLEAN_SHUTDOWN}"
         try:
-            boot_id = read_clean_shutdown(self.storage.read_file(path))
+            data = self.storage.read_file(path)
         except FileNotFoundError:
             return False
         self.storage.remove(path)
         self.storage.sync_folder(self.path)
+        try:
+            boot_id = read_clean_shutdown(data)
+        except MalformedFileError as error:
+            log.warning("The mark of a clean shutdown cannot be read, so the logs are checked", path=path, reason=str(error))
+            return False
         self.is_on_disk = boot_id is None
         return boot_id in (None, read_boot_id())
 

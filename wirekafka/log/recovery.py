@@ -261,16 +261,16 @@ class Loader:
     def _first_to_recover(self, segments: list[Segment], files: Files) -> int:
         """The number of the first segment to read whole; after a clean shutdown there is none, if the last one looks sound."""
         if self.is_clean:
-            return len(segments) - (bool(segments) and not self._is_sound_tail(segments[-1], files))
+            return len(segments) - (bool(segments) and not self._load_sound_tail(segments[-1], files))
         for number in range(len(segments) - 1, -1, -1):
             if segments[number].base_offset <= self.recovery_point:
                 return number
         return 0
 
-    def _is_sound_tail(self, segment: Segment, files: Files) -> bool:
-        """Whether the indexes lead to whole batches up to the end of the file.
+    def _load_sound_tail(self, segment: Segment, files: Files) -> bool:
+        """Loads the indexes of the last segment; returns whether they lead to whole batches up to the end of the file.
 
-        They do not in a folder that was taken from a broker while it ran: Apache Kafka's active indexes end in zeros.
+        The indexes of a folder that was copied from a running Apache Kafka broker do not: they end in zeros.
         """
         if segment.size and any(index.name not in files for index in (segment.offset_index, segment.time_index)):
             return False

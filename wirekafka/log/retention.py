@@ -63,12 +63,12 @@ def _count_over_size(segments: Sequence[Aged], limit: int | None, high_watermark
         return 0
     excess = sum(segment.size for segment in segments) - limit
 
-    def is_over(number: int) -> bool:
+    def take_from_excess(number: int) -> bool:
         nonlocal excess
         excess -= segments[number].size
         return excess >= 0
 
-    return _count(segments, high_watermark, log_end_offset, is_over)
+    return _count(segments, high_watermark, log_end_offset, take_from_excess)
 
 
 def _count_over_age(segments: Sequence[Aged], limit: int | None, high_watermark: int, log_end_offset: int, now_ms: int) -> int:

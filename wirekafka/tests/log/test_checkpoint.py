@@ -6,10 +6,12 @@ from wirekafka.log.checkpoint import (
     MalformedFileError,
     MetaProperties,
     read_clean_shutdown,
+    read_lock,
     read_meta_properties,
     read_offsets,
     read_partition_metadata,
     write_clean_shutdown,
+    write_lock,
     write_offsets,
     write_partition_metadata,
 )
@@ -86,11 +88,34 @@ def test_clean_shutdown_is_kafkas_where_everything_is_on_the_disk() -> None:
         (write_clean_shutdown(None), None),
         (b"", None),
         (b'{"version":0,"brokerEpoch":12}', None),
-        (b"garbage", None),
     ],
 )
 def test_clean_shutdown_says_for_which_run_of_the_machine_it_holds(data: bytes, boot_id: str | None) -> None:
     assert read_clean_shutdown(data) == boot_id
+
+
+@pytest.mark.parametrize("data", [b"garbage", b"[]", b"{"])
+def test_clean_shutdown_that_is_not_json_is_refused(data: bytes) -> None:
+    with pytest.raises(MalformedFileError, match="JSON"):
+        read_clean_shutdown(data)
+
+
+def test_clean_shutdown_of_a_newer_format_is_refused_in_plain_words() -> None:
+    with pytest.raises(MalformedFileError, match="format version 1, which a newer release has written"):
+        read_clean_shutdown(b'{"version":1,"brokerEpoch":-1}')
+
+
+@pytest.mark.parametrize(
+    ("data", "boot_id"),
+    [(write_lock("a broker: 1", "a-b"), "a-b"), (write_lock("", "a-b"), "a-b"), (write_lock("x", None), None), (b"", None)],
+)
+def test_lock_file_names_the_run_of_the_machine(data: bytes, boot_id: str | None) -> None:
+    assert read_lock(data) == boot_id
+
+
+def test_lock_file_of_a_newer_format_is_refused_in_plain_words() -> None:
+    with pytest.raises(MalformedFileError, match="format version 1, which a newer release has written"):
+        read_lock(b"a broker\nversion: 1\nboot_id: a-b\n")
 
 
 def test_meta_properties_of_a_newer_format_are_refused_in_plain_words() -> None:

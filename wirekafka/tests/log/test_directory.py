@@ -5,8 +5,10 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
-from wirekafka.log.checkpoint import RECOVERY_POINTS
-from wirekafka.log.directory import DataDirectory
+import pytest
+
+from wirekafka.log.checkpoint import CLEAN_SHUTDOWN, RECOVERY_POINTS
+from wirekafka.log.directory import LOCK_FILE, DataDirectory, read_boot_id
 from wirekafka.log.storage import Storage
 from wirekafka.names import TopicPartition
 
@@ -73,6 +75,27 @@ def test_clean_mark_is_removed_for_good_before_the_directory_is_used(tmp_path: P
     assert again.is_clean
     removal = storage.journal.index(("remove", f"{tmp_path}/.kafka_cleanshutdown"))
     assert ("sync", str(tmp_path)) in storage.journal[removal:]
+
+
+def test_clean_mark_of_a_newer_format_is_not_trusted(tmp_path: Path) -> None:
+    (tmp_path / CLEAN_SHUTDOWN).write_bytes(b'{"version":1,"brokerEpoch":-1}')
+    directory = DataDirectory(str(tmp_path), Storage())
+
+    directory.load(node_id=1, cluster_id=None)
+
+    assert not directory.is_clean
+    assert not (tmp_path / CLEAN_SHUTDOWN).exists()
+
+
+@pytest.mark.parametrize(("version", "has_lost_power"), [("0", False), ("1", True)])
+def test_lock_file_vouches_for_the_power_only_in_a_known_format(tmp_path: Path, version: str, has_lost_power: bool) -> None:
+    (tmp_path / LOCK_FILE).write_text(f"a broker\nversion: {version}\nboot_id: {read_boot_id()}\n")
+    directory = DataDirectory(str(tmp_path), Storage())
+
+    directory.lock("a test")
+
+    assert directory.has_lost_power is has_lost_power
+    directory.unlock()
 
 
 def test_checkpoints_that_two_threads_write_are_written_one_after_the_other(tmp_path: Path) -> None:
