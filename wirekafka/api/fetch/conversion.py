@@ -79,11 +79,16 @@ class _Waiting:
 
 
 class Conversions:
-    """The conversions that one Fetch needs."""
+    """The conversions that one Fetch needs.
+
+    A request may name one partition thousands of times, and converted records may take much more than stored ones. So once
+    `fetch.max.bytes` are converted, the further partitions are answered without records, and the client asks again.
+    """
 
     def __init__(self, broker: Broker, version: int) -> None:
         self._broker = broker
         self._version = version
+        self._left_bytes = broker.config.integer("fetch.max.bytes")
         self._waiting: deque[_Waiting] = deque()
         self._job: Job | None = None
 
@@ -95,29 +100,41 @@ class Conversions:
     def answer(self, response: FetchResponse) -> FetchResponse | Pending[Any]:
         """The response, once everything in it is converted."""
         end = perf_counter() + SECONDS_ON_LOOP
-        while self._waiting and perf_counter() < end and self._has_converted_light(self._waiting[0]):
-            self._waiting.popleft()
+        while self._waiting and perf_counter() < end:
+            found = self._convert_light(self._waiting[0])
+            if found is None:
+                break
+            self._take(found)
         if not self._waiting:
             return response
         pending: Pending[Any] = Pending(on_abandon=self._abandon)
         self._convert_next(pending, response)
         return pending
 
-    def _has_converted_light(self, waiting: _Waiting) -> bool:
+    def _take(self, found: bytes | KafkaError) -> None:
+        """Puts the message set of the first partition that waits, or why there is none, into the partition's answer."""
+        data = self._waiting.popleft().data
+        if isinstance(found, KafkaError):
+            data.error_code, data.high_watermark, data.records = found.code, -1, b""
+            return
+        data.records = found
+        self._left_bytes -= len(found)
+        if self._left_bytes <= 0:
+            while self._waiting:
+                self._waiting.popleft().data.records = b""
+
+    def _convert_light(self, waiting: _Waiting) -> bytes | KafkaError | None:
+        """Returns what `_take` takes; None if the conversion needs a thread."""
         records = waiting.data.records
         if len(records) > LIGHT_BYTES:
-            return False
+            return None
         batches = records if isinstance(records, bytes) else records.read()
         if sum(header.record_count for header, _ in whole_batches(batches)) > LIGHT_RECORDS:
-            return False
+            return None
         try:
-            found: bytes | KafkaError = self._convert(batches, waiting.asked, LIGHT_CONTENT_BYTES)
+            return self._convert(batches, waiting.asked, LIGHT_CONTENT_BYTES)
         except KafkaError as error:
-            if error.code is ErrorCode.MESSAGE_TOO_LARGE:
-                return False
-            found = error
-        _take(waiting.data, found)
-        return True
+            return None if error.code is ErrorCode.MESSAGE_TOO_LARGE else error
 
     def _convert(self, batches: bytes, asked: Asked, content_limit_bytes: int) -> bytes:
         """Batches as a client of before 2017 reads them; it may be less than the client asked for.
@@ -157,18 +174,10 @@ class Conversions:
         if isinstance(found, BaseException) and not isinstance(found, KafkaError):
             log_once(found, "A conversion of records for an old client failed")
             found = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
-        _take(self._waiting.popleft().data, found)
+        self._take(found)
         self._convert_next(pending, response)
 
     def _abandon(self) -> None:
         self._waiting.clear()
         if self._job is not None:
             self._job.cancel()
-
-
-def _take(data: PartitionData, found: bytes | KafkaError) -> None:
-    """Puts the message set, or why there is none, into the answer for a partition."""
-    if isinstance(found, KafkaError):
-        data.error_code, data.high_watermark, data.records = found.code, -1, b""
-    else:
-        data.records = found

@@ -19,6 +19,7 @@ from wirekafka.wire.compression import Compression
 from wirekafka.wire.legacy import MOST_CONVERTED_RECORDS, MOST_WRAPPED_RECORDS, stored_records
 
 PLENTY = 1 << 30
+FETCH_MAX_BYTES = 3 << 20
 
 
 def ask(
@@ -147,3 +148,16 @@ def test_fetch_of_many_partitions_by_an_old_client_does_not_hold_the_loop(tmp_pa
     )
     assert all(len(stored_records(each.records)) == 400 for each in response.responses[0].partitions)
     assert longest_ms < MOST_MS
+
+
+def test_fetch_by_an_old_client_that_names_a_partition_often_converts_as_much_as_fetch_max_bytes(tmp_path: Path) -> None:
+    async def body(caller: Caller) -> None:
+        fill(caller, records_of(20_000, Compression.NONE))
+        asked = [FetchPartition(partition=0, partition_max_bytes=PLENTY)] * 50
+        pending = caller.ask(FetchRequest(topics=[FetchTopic(topic="flights", partitions=asked)]), 2)
+        assert isinstance(pending, Pending)
+        sizes = [len(each.records) for each in (await wait_for(pending)).responses[0].partitions]
+        assert 0 < sizes[0] < FETCH_MAX_BYTES < sum(sizes) <= FETCH_MAX_BYTES + sizes[0]
+        assert sizes[-1] == 0
+
+    run(body, tmp_path, **{"fetch.max.bytes": str(FETCH_MAX_BYTES)})
