@@ -39,6 +39,7 @@ from wirekafka.inspection.files import (
 from wirekafka.inspection.index_checks import IndexCheck, MissingFile, OffsetIndexCheck, TimeIndexCheck, TransactionIndexCheck
 from wirekafka.inspection.journal import topics_in_journal
 from wirekafka.log.checkpoint import (
+    CLEAN_SHUTDOWN,
     META_PROPERTIES,
     PARTITION_METADATA,
     MalformedFileError,
@@ -54,6 +55,7 @@ from wirekafka.log.producer_snapshot import CorruptSnapshotError
 from wirekafka.log.producer_state import Producers
 from wirekafka.log.segment import MOST_RELATIVE_OFFSET
 from wirekafka.log.segment_files import LOG_SUFFIX, SWAP_SUFFIX, file_name
+from wirekafka.metadata.store import FILE_NAME as JOURNAL
 from wirekafka.names import TopicPartition
 
 _MOST_ATTEMPTS = 5
@@ -143,10 +145,12 @@ class Verification:
         """The partitions that a checkpoint promises records of, and that have no folder.
 
         Folders of a deleted topic are removed before the checkpoints are rewritten. So a missing folder is no damage while a
-        broker is running, or if the journal of topics does not know the topic.
+        broker is running, or if the journal of topics does not know the topic. A directory without a journal is not the first
+        of its broker. Its checkpoints name deleted partitions after a crash, and are exact after a clean stop.
         """
         present = {partition_of_folder(os.path.basename(folder)) for folder in partition_folders(self.root)}
         known_topics = topics_in_journal(self.root)
+        may_be_outdated = self.is_live or (known_topics is None and not self._is_first_or_clean())
         reported = set()
         for path, offsets in self._checkpoints.items():
             for partition, offset in offsets.items():
@@ -154,10 +158,14 @@ class Verification:
                     continue
                 reported.add(partition)
                 reason = f"{partition} has records up to offset {offset} according to this file, but no folder"
-                if self.is_live or (known_topics is not None and partition.topic not in known_topics):
-                    self.notes.append(f"{path}: {reason}; the topic was deleted, or a running broker is deleting it")
+                if may_be_outdated or (known_topics is not None and partition.topic not in known_topics):
+                    self.notes.append(f"{path}: {reason}; the partition was deleted or moved, or a running broker is deleting it")
                 else:
                     yield DamageError(path, reason, offset=0)
+
+    def _is_first_or_clean(self) -> bool:
+        """The directory has a journal of topics, readable or not, or the last broker closed all logs in the directory."""
+        return any(os.path.exists(os.path.join(self.root, name)) for name in (JOURNAL, CLEAN_SHUTDOWN))
 
     def check_checkpoints(self, folder: str, end_offset: int) -> None:
         """Raises unless the log of a partition has all the records that the checkpoints promise.

@@ -353,9 +353,10 @@ class Mover:
         try:
             while self._is_wanted(move):
                 await trio.to_thread.run_sync(move.copy, *move.plan())
-                await self._write_checkpoints(move)
+                await self._write_checkpoints(move.target)
                 if self._is_wanted(move) and move.is_nearly_done():
                     self.complete(move, move.finish())
+                    await self._forget_former_place(move)
                     seconds = round(trio.current_time() - started, 2)
                     log.info("Moved a partition", partition=name, path=move.target.path, bytes=move.copied_bytes, seconds=seconds)
                     return
@@ -370,11 +371,22 @@ class Mover:
     def _is_wanted(self, move: Move) -> bool:
         return not move.is_given_up and move.log.offline_reason is None and move.target.offline_reason is None
 
-    async def _write_checkpoints(self, move: Move) -> None:
-        """Has the target know the offsets of what is to come; after a crash these count as soon as the folder has its name."""
+    async def _forget_former_place(self, move: Move) -> None:
+        """Takes the partition out of the checkpoints of the directory that it was in, which promise its folder there."""
+        try:
+            await self._write_checkpoints(move.source)
+        except OSError as error:
+            log.error("Could not write a checkpoint", path=move.source.path, error=str(error))
+            self._logs.note_disk_error(move.source, error)
+
+    async def _write_checkpoints(self, directory: DataDirectory) -> None:
+        """Writes the offsets of the logs in a directory, and of those that are on their way to it.
+
+        For the target of a move, these count after a crash as soon as the folder has its name.
+        """
         for file in (LOG_START_OFFSETS, RECOVERY_POINTS, HIGH_WATERMARKS, CLEANER_OFFSETS):
-            offsets = self._logs.offsets_of(move.target, file)
-            await trio.to_thread.run_sync(move.target.checkpoint(file, offsets))
+            offsets = self._logs.offsets_of(directory, file)
+            await trio.to_thread.run_sync(directory.checkpoint(file, offsets))
 
 
 def future_name(partition: str) -> str:

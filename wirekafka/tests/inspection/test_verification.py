@@ -10,10 +10,12 @@ import pytest
 
 from wirekafka.inspection.verification import Checked, has_broker, verify
 from wirekafka.log.checkpoint import (
+    CLEAN_SHUTDOWN,
     HIGH_WATERMARKS,
     META_PROPERTIES,
     PARTITION_METADATA,
     RECOVERY_POINTS,
+    write_clean_shutdown,
     write_lines,
     write_offsets,
 )
@@ -47,6 +49,7 @@ SEALED, ACTIVE = SEGMENTS
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
     make_data(tmp_path)
+    (tmp_path / CLEAN_SHUTDOWN).write_bytes(write_clean_shutdown(None))
     return tmp_path
 
 
@@ -391,6 +394,18 @@ def test_verify_of_a_removed_folder_is_damage_unless_the_journal_lacks_the_topic
     shutil.rmtree(folder)
     (root / FILE_NAME).write_bytes(journal)
     assert bool(look(root)[1]) == is_damage
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_verify_of_a_directory_without_a_journal_trusts_its_checkpoints_after_a_clean_stop_alone(
+    root: Path, folder: Path, *, is_clean: bool
+) -> None:
+    assert not (root / FILE_NAME).exists()
+    if not is_clean:
+        (root / CLEAN_SHUTDOWN).unlink()
+    shutil.rmtree(folder)
+    verification, damages = look(root)
+    assert (bool(damages), bool(verification.notes)) == (is_clean, not is_clean)
 
 
 def test_verify_of_several_partitions_names_the_first_damage_of_each(root: Path, folder: Path) -> None:

@@ -16,6 +16,7 @@ from wirekafka.clock import Clock
 from wirekafka.config import BrokerConfig, LogConfig
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.log import moves as moves_module
+from wirekafka.log.checkpoint import RECOVERY_POINTS
 from wirekafka.log.log import Log
 from wirekafka.log.manager import LogManager
 from wirekafka.log.moves import Move
@@ -46,7 +47,13 @@ class Setting:
 
     def __init__(self, tmp_path: Path, storage: Storage | None = None) -> None:
         self.first, self.second = tmp_path / "1", tmp_path / "2"
-        self.config = BrokerConfig({"log.dirs": f"{self.first},{self.second}", "log.initial.task.delay.ms": "0"})
+        self.config = BrokerConfig(
+            {
+                "log.dirs": f"{self.first},{self.second}",
+                "log.initial.task.delay.ms": "0",
+                "log.flush.offset.checkpoint.interval.ms": "1000000000",
+            }
+        )
         self.log_config = LogConfig.of(self.config, SETTINGS)
         self.storage = storage or Storage()
 
@@ -113,6 +120,27 @@ def test_move_brings_a_log_to_another_directory(tmp_path: Path) -> None:
         assert (log.log_start_offset, log.topic_id) == (5, TOPIC_ID)
         check(log, 83)
         assert setting.folders() == ["2/topic-00"]
+        await logs.close()
+
+    run(main)
+
+
+def test_move_takes_the_partition_out_of_the_checkpoints_of_the_former_directory(tmp_path: Path) -> None:
+    async def main() -> None:
+        setting = Setting(tmp_path)
+        logs = await setting.open()
+        log = setting.create(logs)
+        fill(log, 5)
+        log.flush()
+        former = logs.home_of(log)
+        former.write_checkpoint(RECOVERY_POINTS, {NAME: 5})
+        async with trio.open_nursery() as nursery:
+            logs.start(nursery)
+            logs.mover.begin(NAME, str(setting.second))
+            await until_moved(logs)
+            await until(lambda: former.read_checkpoint(RECOVERY_POINTS) == {}, poll_seconds=0.1)
+            assert logs.home_of(log).read_checkpoint(RECOVERY_POINTS) == {NAME: 5}
+            nursery.cancel_scope.cancel()
         await logs.close()
 
     run(main)
