@@ -53,6 +53,7 @@ class ConsumerGroup(ModernGroup[ConsumerMember]):
         has_partition_metadata: the log has a record of it that an older Kafka wrote.
     """
 
+    type_name = CONSUMER
     epoch_record = GroupEpochRecord
     target_record = TargetRecord
     target_epoch_record = TargetEpochRecord
@@ -82,16 +83,6 @@ class ConsumerGroup(ModernGroup[ConsumerMember]):
         self.classic_protocols: Counts = {}
         self.has_partition_metadata = False
         self._regex_revision = 0
-
-    @property
-    def group_type(self) -> str:
-        """That of all groups of the consumer protocol."""
-        return CONSUMER
-
-    @property
-    def listed_protocol_type(self) -> str:
-        """The protocol type in listings."""
-        return CONSUMER_PROTOCOL_TYPE
 
     @property
     def state_name(self) -> str:

@@ -1,8 +1,6 @@
-"""All consumer groups: how they come out of the log, and what the other parts of the coordinator need of them.
+"""All consumer groups: how records of the log change them, their heartbeat steps, and their descriptions.
 
-Rule of this file: a group is in the coordinator's table of groups once the log has a record of it, and only then.
-
-Source: GroupMetadataManager (getOrMaybeCreatePersistedConsumerGroup, replay, onLoaded, consumerGroupDescribe).
+Source: GroupMetadataManager (replay, onLoaded, consumerGroupDescribe).
 """
 
 from __future__ import annotations
@@ -29,21 +27,19 @@ from wirekafka.coordinator.groups.consumer.records import (
 from wirekafka.coordinator.groups.consumer.requests import DescribedConsumer, DescribedConsumerGroup
 from wirekafka.coordinator.groups.consumer.settings import ConsumerSettings, GroupTimes
 from wirekafka.coordinator.groups.consumer.timers import RevocationExpired, cancel_all, renew_session, revocation_timer
+from wirekafka.coordinator.groups.modern.groups import ModernGroups
 from wirekafka.coordinator.groups.modern.heartbeat_step import StepContext
 from wirekafka.coordinator.groups.modern.topics import MetadataHashes, TopicImage
 from wirekafka.coordinator.groups.records import Decoder
-from wirekafka.coordinator.groups.types import CONSUMER, Group
-from wirekafka.errors import ErrorCode, KafkaError, ProtocolError
+from wirekafka.coordinator.groups.types import Group
+from wirekafka.errors import ProtocolError
 
 
-class ConsumerGroups:
-    """The consumer groups; a `GroupType`.
+class ConsumerGroups(ModernGroups[ConsumerGroup]):
+    """The consumer groups; a `GroupType`. See `ModernGroups` for the other arguments.
 
     Args:
-        groups: all groups, by id, of whatever type.
-        times_of: what a group of this id has set itself, or the broker for all.
-        partition_of: the partition of __consumer_offsets that holds a group of this id.
-        forget: takes a group whose end is in the log out of `groups`.
+        times_of: the timeouts and intervals of a group: its own, or those of the broker.
 
     Attributes:
         timers: what a timer of each class of events does; `machine` fills it in.
@@ -59,19 +55,10 @@ class ConsumerGroups:
         partition_of: Callable[[str], int],
         forget: Callable[[str], None],
     ) -> None:
+        super().__init__(ConsumerGroup, groups, image, hashes, settings.max_size, partition_of, forget)
         self.settings = settings
         self.times_of = times_of
         self.timers: dict[type[Any], Callable[[Any, int, Effects], None]] = {}
-        self.image = image
-        self._groups = groups
-        self._hashes = hashes
-        self._partition_of = partition_of
-        self._forget = forget
-
-    @property
-    def group_type(self) -> str:
-        """That of consumer groups."""
-        return CONSUMER
 
     @property
     def decoders(self) -> Mapping[int, Decoder]:
@@ -88,38 +75,6 @@ class ConsumerGroups:
             ),
             self.replay,
         )
-
-    def find(self, group_id: str) -> ConsumerGroup | None:
-        """The group of this id, if it is a consumer group."""
-        group = self._groups.get(group_id)
-        return group if isinstance(group, ConsumerGroup) else None
-
-    def group(self, group_id: str) -> ConsumerGroup:
-        """The consumer group of this id.
-
-        Raises:
-            KafkaError: GROUP_ID_NOT_FOUND.
-        """
-        group = self.find(group_id)
-        if group is None:
-            is_other = group_id in self._groups
-            message = f"Group {group_id} is not a consumer group." if is_other else f"Group {group_id} not found."
-            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, message)
-        return group
-
-    def new_group(self, group_id: str) -> ConsumerGroup:
-        """A group that is neither in the log nor in the table yet."""
-        return ConsumerGroup(group_id, self._partition_of(group_id), self.image)
-
-    def check_room(self, group: ConsumerGroup, member_id: str) -> None:
-        """Raises unless the group has room for this member.
-
-        Raises:
-            KafkaError: GROUP_MAX_SIZE_REACHED.
-        """
-        if len(group.members) >= self.settings.max_size and member_id not in group.members:
-            message = f"The consumer group has reached its maximum capacity of {self.settings.max_size} members."
-            raise KafkaError(ErrorCode.GROUP_MAX_SIZE_REACHED, message)
 
     def heartbeat_step(
         self,

@@ -56,9 +56,11 @@ class ModernGroup(Generic[M]):
             if that epoch was not stored, the topics are compared again.
         assigning: the assignment that is computed off the loop; None if there is none.
         image: the topics of the broker.
+        type_name: the type of the group, in lower case.
         epoch_record, target_record, target_epoch_record: the classes of the records that both types of groups have.
     """
 
+    type_name: ClassVar[str]
     epoch_record: ClassVar[type[EpochRecord]]
     target_record: ClassVar[type[MemberTargetRecord]]
     target_epoch_record: ClassVar[type[TargetsRecord]]
@@ -93,6 +95,16 @@ class ModernGroup(Generic[M]):
         self.refreshed = (0, 0)
         self.assigning: object | None = None
         self._known_hash: tuple[object, int] = (None, 0)
+
+    @property
+    def group_type(self) -> str:
+        """The type of the group, in lower case: `consumer` or `share`."""
+        return self.type_name
+
+    @property
+    def listed_protocol_type(self) -> str:
+        """The protocol type in listings, which is called as the type."""
+        return self.type_name
 
     @property
     def is_empty(self) -> bool:

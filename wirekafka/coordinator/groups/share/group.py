@@ -32,8 +32,6 @@ from wirekafka.coordinator.groups.share.records import (
 from wirekafka.coordinator.groups.types import SHARE
 from wirekafka.errors import ErrorCode, KafkaError
 
-SHARE_PROTOCOL_TYPE = "share"
-
 
 class ShareGroup(ModernGroup[ShareMember]):
     """A share group; see `ModernGroup` for what it has in common with a consumer group.
@@ -43,6 +41,7 @@ class ShareGroup(ModernGroup[ShareMember]):
         change_count: grows with each record of the group.
     """
 
+    type_name = SHARE
     epoch_record = ShareGroupEpochRecord
     target_record = ShareTargetRecord
     target_epoch_record = ShareTargetEpochRecord
@@ -57,16 +56,6 @@ class ShareGroup(ModernGroup[ShareMember]):
         self._member_counts: dict[bytes, dict[int, int]] = {}
         self._is_assignment_pending: tuple[object, bool] = (None, False)
         self._uninitialized: tuple[object, InitializedTopics] = (None, {})
-
-    @property
-    def group_type(self) -> str:
-        """That of all share groups."""
-        return SHARE
-
-    @property
-    def listed_protocol_type(self) -> str:
-        """The protocol type in listings."""
-        return SHARE_PROTOCOL_TYPE
 
     @property
     def state_name(self) -> str:

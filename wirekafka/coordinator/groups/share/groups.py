@@ -1,13 +1,11 @@
-"""All share groups: their members' heartbeats, and what the rest of the coordinator needs of them.
+"""All share groups: the heartbeats of their members, how records of the log change them, and their descriptions.
 
-Theory of operation: a heartbeat is one step. It says what the member is now; that may bring the group to a new epoch, a new
-epoch to a new target, and a new target brings the member to its epoch. Before partitions can be assigned, their state is
-initialised in __share_group_state; the runtime does that for those that `uninitialized` names, before the step.
+Theory of operation: a heartbeat is one step (`heartbeat_step.py`). Before partitions can be assigned, their state is initialised
+in __share_group_state. `uninitialized` names the partitions without state, and the runtime initialises them before the step.
 
-Rules of this file: no I/O, no clock, no chance.
-    A group is in the coordinator's table of groups once the log has a record of it, and only then.
+Rules of this file: no I/O, no clock, no randomness.
 
-Source: GroupMetadataManager (shareGroupHeartbeat, shareGroupFenceMember, maybeUpdateTargetAssignment, maybeReconcile) of
+Source: GroupMetadataManager (shareGroupHeartbeat, shareGroupFenceMember, replay) of
 Apache Kafka 4.3; KIP-932.
 """
 
@@ -20,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from wirekafka.coordinator.effects import Effects, TimerKey
+from wirekafka.coordinator.groups.modern.groups import ModernGroups
 from wirekafka.coordinator.groups.modern.heartbeat_step import StepContext
 from wirekafka.coordinator.groups.share.group import ShareGroup
 from wirekafka.coordinator.groups.share.heartbeat_step import ShareHeartbeatStep
@@ -42,7 +41,6 @@ from wirekafka.coordinator.groups.share.requests import (
     ShareHeartbeat,
     ShareHeartbeatResult,
 )
-from wirekafka.coordinator.groups.types import SHARE
 from wirekafka.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -54,12 +52,12 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 RETRY_MS = 500
-"""How long after a failed append the removal of a member is tried again."""
+"""The removal of a member is tried again so long after an append failed."""
 
 
 @dataclass(frozen=True, slots=True)
 class ShareMemberExpired:
-    """A member has not been heard of for its session timeout."""
+    """A member has sent no heartbeat for its session timeout."""
 
     group_id: str
     member_id: str
@@ -70,16 +68,11 @@ def session_timer(group_id: str, member_id: str) -> TimerKey:
     return TimerKey("share-session", group_id, member_id)
 
 
-class ShareGroups:
-    """The share groups among all groups; a `GroupType`.
+class ShareGroups(ModernGroups[ShareGroup]):
+    """The share groups; a `GroupType`. See `ModernGroups` for the other arguments.
 
     Args:
-        groups: all groups, by id, of whatever type.
-        image: the topics as they are now.
         config_of: the settings of a group.
-        max_size: how many members a group may have (group.share.max.size).
-        partition_of: the partition of __consumer_offsets that holds a group of this id.
-        forget: takes a group whose end is in the log out of `groups`.
     """
 
     def __init__(
@@ -92,27 +85,17 @@ class ShareGroups:
         partition_of: Callable[[str], int],
         forget: Callable[[str], None],
     ) -> None:
-        self._groups = groups
-        self._image = image
-        self._hashes = hashes
+        super().__init__(ShareGroup, groups, image, hashes, max_size, partition_of, forget)
         self._config_of = config_of
-        self._max_size = max_size
-        self._partition_of = partition_of
-        self._forget = forget
-
-    @property
-    def group_type(self) -> str:
-        """That of share groups."""
-        return SHARE
 
     @property
     def decoders(self) -> Mapping[int, Decoder]:
-        """How their records are read."""
+        """How records of share groups are read, by the version of their key."""
         return SHARE_DECODERS
 
     @property
     def replayers(self) -> Mapping[type[Any], Callable[[Any], None]]:
-        """What takes their records over."""
+        """How a record of each class changes its group."""
         kinds = (
             *(ShareCurrentRecord, ShareGroupEpochRecord, ShareMemberRecord),
             *(ShareTargetEpochRecord, ShareTargetRecord, StatePartitionsRecord),
@@ -125,17 +108,17 @@ class ShareGroups:
         return {ShareMemberExpired: self._on_expired}
 
     def on_loaded(self, group: ShareGroup, now_ms: int, effects: Effects) -> None:
-        """Gives the members found in the log a session to show up in."""
+        """Starts the sessions of the members that the log has."""
         for member_id in group.members:
             self._renew_session(group.group_id, member_id, effects)
 
     def on_unload(self, group: ShareGroup, effects: Effects) -> None:
-        """The log is gone, and the group with it."""
+        """Cancels the sessions of a group that this broker no longer has."""
         for member_id in group.members:
             effects.cancel_timer(session_timer(group.group_id, member_id))
 
     def replay(self, record: ShareGroupRecord) -> None:
-        """Takes over what a record of the log says."""
+        """Applies a record of the log to its group."""
         group = self.find(record.group_id)
         if isinstance(record, ShareGroupEpochRecord) and record.epoch is None:
             if group is not None:
@@ -144,37 +127,18 @@ class ShareGroups:
         if group is None:
             if _is_tombstone(record):
                 return
-            group = ShareGroup(record.group_id, self._partition_of(record.group_id), self._image)
-            self._groups[record.group_id] = group
+            group = self._groups[record.group_id] = self.new_group(record.group_id)
         group.apply(record)
 
-    def find(self, group_id: str) -> ShareGroup | None:
-        """The group of this id, if it is a share group."""
-        group = self._groups.get(group_id)
-        return group if isinstance(group, ShareGroup) else None
-
-    def group(self, group_id: str) -> ShareGroup:
-        """The share group of this id.
-
-        Raises:
-            KafkaError: GROUP_ID_NOT_FOUND.
-        """
-        group = self.find(group_id)
-        if group is None:
-            is_other = group_id in self._groups
-            message = f"Group {group_id} is not a share group." if is_other else f"Group {group_id} not found."
-            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, message)
-        return group
-
     def group_or_new(self, group_id: str) -> ShareGroup:
-        """The share group of this id, or one that is not in the log yet, nor in the table.
+        """The share group of this id, or a new one that is neither in the log nor in the table yet.
 
         Raises:
             KafkaError: GROUP_ID_NOT_FOUND for the id of a group of another type.
         """
         if group_id in self._groups:
             return self.group(group_id)
-        return ShareGroup(group_id, self._partition_of(group_id), self._image)
+        return self.new_group(group_id)
 
     def all(self) -> list[ShareGroup]:
         """Every share group."""
@@ -192,7 +156,7 @@ class ShareGroups:
         )
 
     def check(self, request: ShareHeartbeat) -> tuple[ShareGroup, ShareMember]:
-        """The group of a heartbeat and its member, either of which may be new.
+        """Returns the group and the member of a heartbeat, either of which may be new.
 
         Raises:
             KafkaError: see `heartbeat`.
@@ -201,11 +165,9 @@ class ShareGroups:
             group = self.group_or_new(request.group_id)
         else:
             group = self.group(request.group_id)
-        is_known = request.member_id in group.members
-        if request.member_epoch != LEAVE_EPOCH and len(group.members) >= self._max_size and not is_known:
-            message = f"The share group has reached its maximum capacity of {self._max_size} members."
-            raise KafkaError(ErrorCode.GROUP_MAX_SIZE_REACHED, message)
-        if request.member_epoch == JOIN_EPOCH and not is_known:
+        if request.member_epoch != LEAVE_EPOCH:
+            self.check_room(group, request.member_id)
+        if request.member_epoch == JOIN_EPOCH and request.member_id not in group.members:
             return group, ShareMember(request.member_id)
         member = group.member(request.member_id)
         if request.member_epoch > 0:
@@ -213,7 +175,7 @@ class ShareGroups:
         return group, member
 
     def uninitialized(self, request: ShareHeartbeat) -> InitializedTopics:
-        """Partitions to which the group subscribes, with this member, and of which there is no state yet.
+        """The partitions without state to which the group subscribes once the heartbeat is handled.
 
         Raises:
             KafkaError: see `heartbeat`.
@@ -226,10 +188,10 @@ class ShareGroups:
     def heartbeat(
         self, request: ShareHeartbeat, initialized: InitializedTopics, now_ms: int
     ) -> tuple[ShareHeartbeatResult, Effects]:
-        """A member's heartbeat.
+        """Handles a heartbeat: the client becomes a member, stays one, or leaves.
 
         Args:
-            initialized: those that `uninitialized` named, now that there is state of them.
+            initialized: the partitions that `uninitialized` named, which have state now.
 
         Raises:
             KafkaError: GROUP_ID_NOT_FOUND, UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH, GROUP_MAX_SIZE_REACHED.
@@ -298,7 +260,7 @@ class ShareGroups:
 
 
 def _updated(member: ShareMember, request: ShareHeartbeat) -> ShareMember:
-    """The member as it says it is now."""
+    """The member with the changes of a heartbeat."""
     names = request.subscribed_topic_names
     return replace(
         member,
@@ -310,7 +272,7 @@ def _updated(member: ShareMember, request: ShareHeartbeat) -> ShareMember:
 
 
 def _check_epoch(member: ShareMember, epoch: int) -> None:
-    """Raises unless a heartbeat has the member's epoch, or the one before, after an answer that was lost.
+    """Raises unless a heartbeat has the member's epoch, or its previous epoch, as after a response that was lost.
 
     Raises:
         KafkaError: FENCED_MEMBER_EPOCH.
