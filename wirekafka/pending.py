@@ -11,7 +11,7 @@ Source: org.apache.kafka.server.purgatory.DelayedOperation (completed exactly on
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -116,3 +116,16 @@ class Pending(Generic[T]):
             return
         self._on_abandon = other.abandon
         other.then(self.complete, self.release_connection)
+
+
+def finish(work: Work[T]) -> T:
+    """Does all steps of the work at once, and returns its result.
+
+    Raises:
+        Exception: whatever the work raises.
+    """
+    try:
+        while True:
+            next(work)
+    except StopIteration as ended:
+        return cast(T, ended.value)

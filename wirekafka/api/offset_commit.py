@@ -38,7 +38,7 @@ from wirekafka.coordinator.groups.requests import CommitRequest, PartitionCommit
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.metadata.operations import Operation, Resource
 from wirekafka.names import ZERO_TOPIC_ID
-from wirekafka.pending import Pending, Work
+from wirekafka.pending import Pending, Work, finish
 from wirekafka.wire.types import Int16, Int32, Int64, Message, NullableString, String, Uuid, nullable, since, until
 
 if TYPE_CHECKING:
@@ -46,6 +46,9 @@ if TYPE_CHECKING:
 
 FIRST_VERSION_WITH_CONSUMER_PROTOCOL = 9
 FIRST_VERSION_WITH_TOPIC_IDS = 10
+
+AT_ONCE = 100
+"""A request of so many topics and partitions together is handled without slices, in less than 2 ms."""
 
 COMMITS_AT_ONCE = 500
 """How many offsets are appended in one step: some 5 ms of work."""
@@ -93,7 +96,17 @@ class OffsetCommitResponse(Message):
 @serves(8, OffsetCommitRequest, OffsetCommitResponse, versions=range(11), flexible_since=8)
 def offset_commit(broker: Broker, call: Call[OffsetCommitRequest]) -> OffsetCommitResponse | Pending[Any]:
     """Commits offsets for the partitions that exist; from version 10 on the request names topics by their ids."""
+    if _is_small(call.request):
+        return finish(_commit_request(broker, call))
     return broker.reply_gate.run_in_slices(broker.slices, lambda: _commit_request(broker, call))
+
+
+def _is_small(request: OffsetCommitRequest) -> bool:
+    """Whether the offsets can be committed at once. Slices cost a commit of one offset a quarter of its time (2026-11)."""
+    left = AT_ONCE
+    for topic in request.topics:
+        left -= 1 + len(topic.partitions)
+    return left >= 0
 
 
 def _commit_request(broker: Broker, call: Call[OffsetCommitRequest]) -> Work[OffsetCommitResponse]:
@@ -102,7 +115,7 @@ def _commit_request(broker: Broker, call: Call[OffsetCommitRequest]) -> Work[Off
     commits: list[PartitionCommit] = []
     answers: list[OffsetCommitResponsePartition] = []
     response = OffsetCommitResponse()
-    group = Resource.group(request.group_id)
+    refusal = _refusal(call)
     for asked in request.topics:
         topic = asked.topic_id if has_topic_ids else asked.name
         answered = OffsetCommitResponseTopic(name=asked.name, topic_id=asked.topic_id)
@@ -110,8 +123,10 @@ def _commit_request(broker: Broker, call: Call[OffsetCommitRequest]) -> Work[Off
         for partition in asked.partitions:
             answer = OffsetCommitResponsePartition(partition_index=partition.partition_index)
             answered.partitions.append(answer)
+            if refusal is not None:
+                answer.error_code = refusal.code
+                continue
             try:
-                call.authorize(Operation.READ, group)
                 found = broker.topics.find_partition(topic, partition.partition_index)
                 call.authorize(Operation.READ, Resource.topic(found.topic))
             except KafkaError as error:
@@ -127,6 +142,15 @@ def _commit_request(broker: Broker, call: Call[OffsetCommitRequest]) -> Work[Off
             answer.error_code = error_code
         yield
     return response
+
+
+def _refusal(call: Call[OffsetCommitRequest]) -> KafkaError | None:
+    """Why the client must not commit for the group; None if it may."""
+    try:
+        call.authorize(Operation.READ, Resource.group(call.request.group_id))
+    except KafkaError as error:
+        return error
+    return None
 
 
 def _commit(topic: str, partition: OffsetCommitRequestPartition) -> PartitionCommit:

@@ -70,6 +70,9 @@ class BrokerConfig:
         overrides: the honoured settings of server.properties and the command line, as text.
         without_effect: the settings given there that have no effect in wirekafka, each with the reason.
 
+    Attributes:
+        revision: how often settings have changed while the broker runs.
+
     Raises:
         ConfigError: a value is malformed, or two contradict each other.
     """
@@ -81,6 +84,7 @@ class BrokerConfig:
         self._dynamic: dict[str, Value] = {}
         self._dynamic_default: dict[str, Value] = {}
         self._values = self._resolve(self._dynamic_default, self._dynamic)
+        self.revision = 0
         self._check(self._values)
 
     @classmethod
@@ -223,6 +227,7 @@ class BrokerConfig:
         values = self._resolve(dynamic_default, dynamic)
         self._check(values)
         self._dynamic_default, self._dynamic, self._values = dynamic_default, dynamic, values
+        self.revision += 1
 
     def _resolve(self, dynamic_default: dict[str, Value], dynamic: dict[str, Value]) -> dict[str, Value]:
         defaults = {name: setting.default for name, setting in BROKER_SETTINGS.items()}

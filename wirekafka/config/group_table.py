@@ -9,14 +9,16 @@ Source: org.apache.kafka.coordinator.group.GroupConfig, ShareGroupAutoOffsetRese
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from wirekafka.config.broker_table import BROKER_SETTINGS
 from wirekafka.config.definition import Check, ConfigError, Setting, Type, Value, at_least, one_of, table_of
 
 if TYPE_CHECKING:
     from wirekafka.config.broker import BrokerConfig
+
+T = TypeVar("T")
 
 BY_DURATION = "by_duration:"
 
@@ -121,11 +123,23 @@ class GroupConfig:
         overrides: the group's own settings; `check_group` has accepted them.
     """
 
-    __slots__ = ("_broker", "_own")
+    __slots__ = ("_broker", "_derived", "_own", "_revision")
 
     def __init__(self, broker: BrokerConfig, overrides: Mapping[str, str]) -> None:
         self._broker = broker
         self._own = {name: GROUP_SETTINGS[name].parse(text) for name, text in overrides.items()}
+        self._derived: dict[Callable[[GroupConfig], Any], Any] = {}
+        self._revision = broker.revision
+
+    def derive(self, make: Callable[[GroupConfig], T]) -> T:
+        """Returns what a function makes of the settings. The result is kept until the broker's settings change."""
+        if self._revision != self._broker.revision:
+            self._revision = self._broker.revision
+            self._derived.clear()
+        made: T | None = self._derived.get(make)
+        if made is None:
+            made = self._derived[make] = make(self)
+        return made
 
     def integer(self, name: str) -> int:
         """The value of a setting that is a number."""

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from wirekafka.errors import ErrorCode
@@ -30,9 +31,20 @@ if TYPE_CHECKING:
 
 P = TypeVar("P")
 
+Noted = dict[tuple["StatePartitions", int], None]
+"""Partitions of state; a dict for its order."""
+
+_NOTHING: Noted | None = None
+
+Handler = Callable[[Any, Any], Any]
+"""Handles a request, given the broker and the call."""
+
 
 class StatePartitions(Protocol):
     """The partitions of coordinator state of one topic; a `StateTopic`."""
+
+    def is_committed(self, index: int) -> bool:
+        """Whether everything that is in the partition now is committed."""
 
     def on_commit(self, index: int, callback: Callable[[ErrorCode | None], object]) -> None:
         """Calls back once everything that is in the partition now is committed; if it is lost, its coordinator resigns first."""
@@ -50,27 +62,28 @@ class ReplyGate:
 
     Args:
         purgatory: where fetches wait.
+
+    Attributes:
+        begin_step: begins a step of a coordinator; the same plain def calls `end_step`. Steps may nest.
+        end_step: ends a step: the state is whole again.
+        noted: the partitions of state that the request that is being handled has looked at, if something in them may be
+            uncommitted; None if there are none.
     """
 
+    __slots__ = ("begin_step", "end_step", "noted")
+
     def __init__(self, purgatory: Purgatory) -> None:
-        self._purgatory = purgatory
-        self._noted: dict[tuple[StatePartitions, int], None] | None = None
-
-    def begin_step(self) -> None:
-        """Begins a step of a coordinator; the same plain def calls `end_step`. Steps may nest."""
-        self._purgatory.hold()
-
-    def end_step(self) -> None:
-        """The state is whole again."""
-        self._purgatory.release()
+        self.begin_step: Callable[[], None] = purgatory.hold
+        self.end_step: Callable[[], None] = purgatory.release
+        self.noted: Noted | None = None
 
     def note(self, topic: StatePartitions, index: int) -> None:
         """The request that is being handled looks at a partition in which something may be uncommitted."""
-        if self._noted is None:
-            self._noted = {}
-        self._noted[topic, index] = None
+        if self.noted is None:
+            self.noted = {}
+        self.noted[topic, index] = None
 
-    def handle(self, handler: Callable[[Any, Any], Any], broker: Any, call: Any) -> Any:
+    def handle(self, handler: Handler, broker: Any, call: Any) -> Any:
         """Handles a request; its response is held until what it depends on is committed.
 
         Args:
@@ -83,19 +96,19 @@ class ReplyGate:
             Exception: what `handler` raises, if it need not wait.
         """
         # A reply that this handler gives may have another connection go on with a request, whose handler runs inside this one.
-        former, self._noted = self._noted, None
+        former, self.noted = self.noted, _NOTHING
+        response: Any
         try:
             response = handler(broker, call)
-        except Exception as error:
-            noted = self._take(former)
-            if noted is None:
+        except Exception as failure:  # the dispatcher tells it to the client after the wait, if there is one
+            if self.noted is None:
+                self.noted = former
                 raise
-            response = error
-        else:
-            noted = self._take(former)
-            if noted is None:
-                return response
-        return _Held(list(noted), response, lambda: handler(broker, call)).pending
+            response = failure
+        noted, self.noted = self.noted, former
+        if noted is None:
+            return response
+        return _Held(list(noted), response, partial(self.handle, handler, broker, call)).pending
 
     def run_in_slices(self, slices: SliceRunner, make_work: Callable[[], Work[P]]) -> P | Pending[Any]:
         """Runs a handler's long work in slices; a handler whose API is gated calls this instead of `Slices.run`.
@@ -115,20 +128,15 @@ class ReplyGate:
         response = slices.run(make_work(), later.around)
         if not isinstance(response, Pending):
             return response
-        later.begin(self._take(None))
+        later.begin()
         pending: Pending[Any] = Pending(on_abandon=response.abandon)
+        again = partial(self.handle, lambda *_: self.run_in_slices(slices, make_work), None, None)
 
         def hold(result: Any) -> None:
-            held = _Held(list(later.noted), result, lambda: self.run_in_slices(slices, make_work)) if later.noted else None
-            complete_with(pending, result if held is None else held.pending)
+            complete_with(pending, _Held(list(later.noted), result, again).pending if later.noted else result)
 
         response.then(hold)
         return pending
-
-    def _take(self, former: dict[tuple[StatePartitions, int], None] | None) -> dict[tuple[StatePartitions, int], None] | None:
-        """What was noted since the handler began; goes back to what the handler around it has noted."""
-        noted, self._noted = self._noted, former
-        return noted
 
 
 class _LaterSlices(AbstractContextManager[None]):
@@ -141,25 +149,30 @@ class _LaterSlices(AbstractContextManager[None]):
     """
 
     def __init__(self, gate: ReplyGate) -> None:
-        self.noted: dict[tuple[StatePartitions, int], None] = {}
+        self.noted: Noted = {}
         self._gate = gate
         self._is_begun = False
-        self._former: dict[tuple[StatePartitions, int], None] | None = None
+        self._former: Noted | None = None
 
-    def begin(self, noted: dict[tuple[StatePartitions, int], None] | None) -> None:
-        """Takes over what the first slice has noted."""
+    def begin(self) -> None:
+        """The first slice is over: takes over what it has noted."""
         self._is_begun = True
-        self.noted.update(noted or {})
+        self._take(None)
 
     def around(self) -> AbstractContextManager[None]:
         """Returns the block around a slice."""
         return self if self._is_begun else nullcontext()
 
     def __enter__(self) -> None:
-        self._former = self._gate._take(None)
+        self._former, self._gate.noted = self._gate.noted, None
 
     def __exit__(self, *exception: object) -> None:
-        self.noted.update(self._gate._take(self._former) or {})
+        self._take(self._former)
+
+    def _take(self, former: Noted | None) -> None:
+        """Takes over what a slice has noted, and goes back to what was noted before it."""
+        self.noted.update(self._gate.noted or {})
+        self._gate.noted = former
 
 
 class _Held:
@@ -201,6 +214,8 @@ def after_commit(
         proceed: gives the response or a Pending of it; told why the partition was lost, if it was.
         prepare: called before a wait: keeps what of the request is valid only until its handler returns.
     """
+    if topic.is_committed(index):
+        return proceed(None)
     pending: Pending[Any] = Pending()
     results: list[P] = []
     is_late = False

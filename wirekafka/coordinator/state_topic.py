@@ -15,6 +15,7 @@ Rules of this file:
     Nothing else in `coordinator` appends to an internal topic, but the markers of transactions.
     Invariant: a partition that is not in `_shards` holds no record: the topic was made after the broker had started.
     Invariant: `Shard.epoch` never goes back; a load or an unload of an older epoch is ignored.
+    Invariant: each partition in `_found` is ACTIVE, or not in `_shards`.
 
 Source: org.apache.kafka.coordinator.common.runtime.{CoordinatorRuntime, CoordinatorLoaderImpl}, KIP-848.
 """
@@ -162,6 +163,7 @@ class StateTopic(Generic[R]):
         self._compression = compression
         self._is_keyed = is_keyed
         self._shards: dict[int, Shard] = {}
+        self._found: dict[int, Partition] = {}
         self._failing: set[int] = set()
 
     def __repr__(self) -> str:
@@ -182,18 +184,30 @@ class StateTopic(Generic[R]):
         Raises:
             KafkaError: COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR; COORDINATOR_NOT_AVAILABLE, the partition is offline.
         """
-        shard = self._shards.get(index)
-        if shard is not None and shard.state is not ShardState.ACTIVE:
-            assert shard.state.value is not None
-            raise KafkaError(shard.state.value, f"{self.name}-{index} is {shard.state.name.lower()}")
-        topic = self._topics.find(self.name)
-        if topic is None:
-            return
-        partition = topic.partitions[index]
+        partition = self._found.get(index)
+        if partition is None or partition.is_gone:
+            partition = self._find(index)
+            if partition is None:
+                return
         if not is_known and partition.is_offline:
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{self.name}-{index} is offline")
         if not partition.is_sole_replica:
             self._gate.note(self, index)
+
+    def _find(self, index: int) -> Partition | None:
+        """A partition of which the state is known; None if there is no topic yet, and so no state.
+
+        Raises:
+            KafkaError: as `enter`, if the state is not known.
+        """
+        shard = self._shards.get(index)
+        if shard is not None and shard.state.value is not None:
+            raise KafkaError(shard.state.value, f"{self.name}-{index} is {shard.state.name.lower()}")
+        topic = self._topics.find(self.name)
+        if topic is None:
+            return None
+        partition = self._found[index] = topic.partitions[index]
+        return partition
 
     def enter_all(self) -> None:
         """Raises unless all partitions can be asked; those that are led elsewhere, or are offline, have nothing to say.
@@ -261,6 +275,7 @@ class StateTopic(Generic[R]):
         if epoch < known_epoch:
             return
         was_resigned = known is not None and known.state is ShardState.RESIGNED
+        self._found.pop(index, None)
         self._shards[index] = Shard(epoch, ShardState.RESIGNED)
         if not was_resigned:
             log.info("Resigned as the coordinator of a partition", subject=self._subject, partition=f"{self.name}-{index}")
@@ -269,6 +284,7 @@ class StateTopic(Generic[R]):
     def forget_topic(self) -> None:
         """The topic was deleted, and everything in it."""
         indexes = range(self.partition_count)
+        self._found.clear()
         self._shards.clear()
         self.partition_count = self._configured_partition_count
         for index in indexes:
@@ -280,6 +296,7 @@ class StateTopic(Generic[R]):
 
     def _begin_loading(self, partition: Partition, epoch: int | None = None) -> Shard:
         index = partition.index
+        self._found.pop(index, None)
         shard = self._shards[index] = Shard(partition.leader_epoch if epoch is None else epoch, ShardState.LOADING)
         shard.loading = self._load(partition, shard)
         return shard
@@ -361,8 +378,11 @@ class StateTopic(Generic[R]):
             producer: whose open transaction the records are part of.
 
         Raises:
-            KafkaError: what an append ended with; see `append_error`. If `is_atomic`, nothing has changed then.
+            KafkaError: NOT_LEADER_OR_FOLLOWER, the state of the partition is not known here; or what an append ended with; see
+                `append_error`. If `is_atomic`, nothing has changed then.
         """
+        if not self.is_active(index):
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"the state of {self.name}-{index} is not known here")
         try:
             partition = self.partition(index)
             pairs = self._encode(records)
@@ -411,9 +431,8 @@ class StateTopic(Generic[R]):
             raise refusal
 
     def _encode(self, records: Sequence[R]) -> list[tuple[bytes, bytes | None]]:
-        encode = self._machine.encode
         try:
-            return [encode(record) for record in records]
+            return [*map(self._machine.encode, records)]
         except struct.error as error:
             # A name or an id is longer than a record's string can be: 32,767 bytes.
             raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"a record cannot be written: {error}") from error
@@ -459,16 +478,27 @@ class StateTopic(Generic[R]):
         Raises:
             KafkaError: it cannot be created.
         """
+        partition = self._found.get(index)
+        if partition is not None and not partition.is_gone:
+            return partition
         topic = self._topics.find(self.name) or self._topics.create_internal(self.name)
         return topic.partitions[index]
 
     # Committing
+
+    def is_committed(self, index: int) -> bool:
+        """Whether everything in a partition that was asked for is committed for certain."""
+        partition = self._found.get(index)
+        return partition is not None and partition.is_sole_replica and not partition.is_gone
 
     def on_commit(self, index: int, callback: Callable[[ErrorCode | None], object]) -> None:
         """Calls back once everything that is in a partition now is committed.
 
         If the partition is lost before that, its coordinator resigns, and the callback is told the error of a client.
         """
+        if self.is_committed(index):
+            callback(None)
+            return
         topic = self._topics.find(self.name)
         if topic is None:
             callback(None if self.is_active(index) else ErrorCode.NOT_COORDINATOR)

@@ -154,6 +154,7 @@ def validate_batch(
     Args:
         records: in a writable buffer; a wrong greatest timestamp is corrected there.
         now_ms: the broker's wall clock, for the bounds of timestamps.
+        origin: which side made the batch. Only the size of a coordinator's batch is checked.
         effort: what the validation may cost.
 
     Raises:
@@ -163,17 +164,20 @@ def validate_batch(
             INVALID_TIMESTAMP, a timestamp is out of bounds, or claims to be the broker's; MESSAGE_TOO_LARGE, too many bytes or
             records; UNSUPPORTED_COMPRESSION_TYPE.
     """
+    if origin is Origin.COORDINATOR:  # the broker has built the batch itself a moment ago
+        _check_size(len(records), config)
+        return Batch(BatchHeader(records), records, config)
     if len(records) >= HEADER_SIZE:
         header = BatchHeader(records)
         if header.batch_length == len(records) - LOG_OVERHEAD and header.magic == MAGIC:
-            return _check(header, records, config, now_ms, origin, effort)
+            return _check(header, records, config, now_ms, effort)
     if effort.is_bounded and len(records) > effort.message_set_bytes:
         raise HeavyBatchError
     if _find_format(records) == MAGIC:
         _refuse(ErrorCode.INVALID_RECORD, "a produce request holds exactly one record batch a partition")
     _check_message_sizes(records, config)
     batch = _up_converted(records, config, effort)
-    return _check(BatchHeader(batch), batch, config, now_ms, origin, effort)
+    return _check(BatchHeader(batch), batch, config, now_ms, effort)
 
 
 def _up_converted(records: memoryview, config: LogConfig, effort: Effort) -> bytearray:
@@ -221,14 +225,10 @@ def _check_size(size: int, config: LogConfig) -> None:
         _refuse(ErrorCode.MESSAGE_TOO_LARGE, f"a record batch of {size} bytes, max.message.bytes is {most}")
 
 
-def _check(
-    header: BatchHeader, data: bytearray | memoryview, config: LogConfig, now_ms: int, origin: Origin, effort: Effort
-) -> Batch:
-    """The batch, if it may be stored. The order of the checks is Kafka's; what a coordinator built a moment ago is sound."""
+def _check(header: BatchHeader, data: bytearray | memoryview, config: LogConfig, now_ms: int, effort: Effort) -> Batch:
+    """The batch of a client, if it may be stored. The order of the checks is Kafka's."""
     _check_size(len(data), config)
     batch = Batch(header, data, config)
-    if origin is Origin.COORDINATOR:
-        return batch
     view = memoryview(data)
     if crc32c(view[ATTRIBUTES_OFFSET:]) != header.crc:
         _refuse(ErrorCode.CORRUPT_MESSAGE, "the checksum of a record batch is wrong")

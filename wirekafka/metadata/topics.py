@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 import structlog
 
@@ -33,7 +33,7 @@ from wirekafka.metadata.store import MetadataStore
 from wirekafka.metadata.takeover import take_over, topic_id_mismatch
 from wirekafka.metadata.topic_names import check_topic_name, collision_key
 from wirekafka.names import INTERNAL_TOPICS, TopicPartition, format_topic_id, new_topic_id
-from wirekafka.pending import Work
+from wirekafka.pending import Work, finish
 
 if TYPE_CHECKING:
     from wirekafka.log.log import Log
@@ -158,7 +158,7 @@ class Topics(Generic[P]):
         for name, stored in topics._store.topics.items():
             topic: Topic[P] = Topic(name, stored.topic_id, stored.overrides, topics._log_config(stored.overrides))
             topics._note_lost_folders(name, stored.partition_count)
-            _finish(topics._opening(topic, stored.partition_count, is_new=False))
+            finish(topics._opening(topic, stored.partition_count, is_new=False))
             topics._enter(topic)
         logs.on_offline.append(topics._on_offline)
         return topics
@@ -283,7 +283,7 @@ class Topics(Generic[P]):
         Raises:
             KafkaError: as `check_new`; KAFKA_STORAGE_ERROR, if it cannot be written down. There is no such topic then.
         """
-        return _finish(self.creation(name, partition_count, overrides, topic_id=topic_id))
+        return finish(self.creation(name, partition_count, overrides, topic_id=topic_id))
 
     def creation(
         self,
@@ -353,7 +353,7 @@ class Topics(Generic[P]):
         Raises:
             KafkaError: as `create`.
         """
-        return _finish(self.automatic_creation(name))
+        return finish(self.automatic_creation(name))
 
     def automatic_creation(self, name: str) -> Work[Topic[P]]:
         """Creates the topic that a client asked for by name as `create_automatically` does, in steps of one partition each.
@@ -378,7 +378,7 @@ class Topics(Generic[P]):
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR, if that cannot be written down; the topic is still there then.
         """
-        _finish(self.deletion(topic))
+        finish(self.deletion(topic))
 
     def deletion(self, topic: Topic[P]) -> Work[None]:
         """Deletes a topic as `delete` does, in steps of one partition each.
@@ -436,7 +436,7 @@ class Topics(Generic[P]):
         Raises:
             KafkaError: as `check_growth`; KAFKA_STORAGE_ERROR, if it cannot be written down: the topic is as it was then.
         """
-        _finish(self.growth(topic, partition_count))
+        finish(self.growth(topic, partition_count))
 
     def growth(self, topic: Topic[P], partition_count: int) -> Work[None]:
         """Adds partitions as `add_partitions` does, in steps of one partition each; they can be found after the last.
@@ -653,15 +653,6 @@ def check_assignment(broker_ids: Sequence[int], node_id: int) -> None:
     if len(broker_ids) > 1:
         message = f"The manual partition assignment includes the broker {node_id} more than once."
         raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
-
-
-def _finish(work: Work[T]) -> T:
-    """Does all steps of the work at once."""
-    try:
-        while True:
-            next(work)
-    except StopIteration as ended:
-        return cast(T, ended.value)
 
 
 def _check_size(partition_count: int) -> None:

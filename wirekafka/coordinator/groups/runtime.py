@@ -390,8 +390,6 @@ class GroupRuntime:
         replies += effects.replies
 
     def _append(self, index: int, effects: Effects) -> ErrorCode | None:
-        if not self.state.is_active(index):
-            return ErrorCode.NOT_LEADER_OR_FOLLOWER
         try:
             self.state.append(
                 index,

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Protocol
 import structlog
 
 from wirekafka.errors import ErrorCode, KafkaError
-from wirekafka.faults import isolate
+from wirekafka.faults import log_once
 from wirekafka.names import TopicPartition
 
 if TYPE_CHECKING:
@@ -60,8 +60,11 @@ class Decisions(Protocol):
     def marked(self, transactional_id: str, partition: TopicPartition) -> None:
         """A partition has its marker, or needs none."""
 
-    def complete(self, transactional_id: str) -> None:
+    def complete(self, index: int, transactional_id: str) -> None:
         """All markers are committed: completes the transaction.
+
+        Args:
+            index: the partition of __transaction_state that holds it.
 
         Raises:
             KafkaError: that cannot be stored now.
@@ -149,11 +152,12 @@ class Endings:
         for _ in range(min(MARKERS_AT_ONCE, len(markers))):
             marker = markers.popleft()
             on_written = partial(self._note, ending, marker.topic_partition)
-            with isolate("A marker cannot be written", transactional_id=ending.transactional_id) as fault:
+            try:
                 self._markers.write(
                     marker, coordinator_epoch=ending.coordinator_epoch, now_ms=self._clock.now_ms(), on_written=on_written
                 )
-            if fault.error is not None:
+            except Exception as error:  # noqa: BLE001 - the marker is tried again, and everything else goes on
+                log_once(error, "A marker cannot be written", transactional_id=ending.transactional_id)
                 self._note(ending, marker.topic_partition, ErrorCode.UNKNOWN_SERVER_ERROR)
         return bool(markers)
 
@@ -173,14 +177,15 @@ class Endings:
     def _finish(self, ending: Ending) -> None:
         """All markers of this try are decided: completes the transaction, or sees to it that it is tried again."""
         if ending.failure is None:
-            with isolate("A transaction cannot be completed", transactional_id=ending.transactional_id):
-                try:
-                    # First: the next transaction of the id may end before `complete` returns.
-                    del self._by_id[ending.transactional_id]
-                    self._decisions.complete(ending.transactional_id)
-                    return
-                except KafkaError as error:
-                    self._log_failure(ending, str(error))
+            try:
+                # First: the next transaction of the id may end before `complete` returns.
+                del self._by_id[ending.transactional_id]
+                self._decisions.complete(ending.index, ending.transactional_id)
+                return
+            except KafkaError as error:
+                self._log_failure(ending, str(error))
+            except Exception as error:  # noqa: BLE001 - the completion is tried again, and everything else goes on
+                log_once(error, "A transaction cannot be completed", transactional_id=ending.transactional_id)
             self._by_id[ending.transactional_id] = ending
             ending.failure = ErrorCode.UNKNOWN_SERVER_ERROR
         if self._retry is None:

@@ -59,7 +59,10 @@ class MarkerWriter:
         except KafkaError as error:
             on_written(error.code)
             return
-        partition.on_commit(end_offset, on_written)
+        if end_offset <= partition.log.high_watermark:
+            on_written(None)
+        else:
+            partition.on_commit(end_offset, on_written)
 
     def is_needed(self, marker: Marker) -> bool:
         """Whether the transaction that a marker is to end is still open in its partition.

@@ -130,7 +130,7 @@ class TransactionRuntime:
         """See `StateMachine.on_loaded`: ends the transactions that were decided."""
         for transactional_id in self._coordinator.prepared:
             if self.partition_of(transactional_id) == index:
-                self._end_markers(transactional_id)
+                self._end_markers(index, transactional_id)
 
     def unload(self, index: int) -> None:
         """See `StateMachine.unload`."""
@@ -155,9 +155,9 @@ class TransactionRuntime:
         Raises:
             KafkaError: as there; or what the append ended with: nothing has changed then.
         """
-        self._check_available(request.transactional_id)
+        index = self._enter(request.transactional_id)
         now_ms = self._clock.now_ms()
-        producer = self._run(self._coordinator.init_producer_id(request, now_ms))
+        producer = self._run(index, self._coordinator.init_producer_id(request, now_ms))
         log.debug("Initialized a transactional producer", transactional_id=request.transactional_id, producer=producer)
         return producer
 
@@ -177,12 +177,12 @@ class TransactionRuntime:
         Raises:
             KafkaError: as there; or what the append ended with: nothing has changed then.
         """
-        self._check_available(transactional_id)
+        index = self._enter(transactional_id)
         now_ms = self._clock.now_ms()
         step = self._coordinator.add_partitions(
             transactional_id, producer, frozenset(partitions), client_version=client_version, now_ms=now_ms
         )
-        self._run(step)
+        self._run(index, step)
 
     def verify_partitions(
         self, transactional_id: str, producer: ProducerIdentity, partitions: Iterable[TopicPartition]
@@ -192,7 +192,7 @@ class TransactionRuntime:
         Raises:
             KafkaError: as there.
         """
-        self._check_available(transactional_id)
+        self._enter(transactional_id)
         return self._coordinator.verify_partitions(transactional_id, producer, frozenset(partitions))
 
     def check_produce(
@@ -253,12 +253,12 @@ class TransactionRuntime:
 
         Durability: the decision is in the log; the markers are too, or will be.
         """
-        self._check_available(transactional_id)
+        index = self._enter(transactional_id)
         now_ms = self._clock.now_ms()
         step = self._coordinator.end(
             transactional_id, producer, is_commit=is_commit, client_version=client_version, now_ms=now_ms
         )
-        return self._run(step)
+        return self._run(index, step)
 
     def describe(self, transactional_id: str) -> tuple[Transaction, list[TopicPartition]]:
         """DescribeTransactions: see `TransactionCoordinator.describe`.
@@ -266,7 +266,7 @@ class TransactionRuntime:
         Raises:
             KafkaError: as there.
         """
-        self._check_available(transactional_id)
+        self._enter(transactional_id)
         return self._coordinator.describe(transactional_id)
 
     def list_transactions(self, wanted: TransactionFilter) -> list[Transaction]:
@@ -278,15 +278,17 @@ class TransactionRuntime:
         self.state.enter_all()
         return self._coordinator.list_transactions(wanted, self._clock.now_ms())
 
-    def _check_available(self, transactional_id: str) -> None:
-        """Raises unless this broker knows the id's state, and may answer for it.
+    def _enter(self, transactional_id: str) -> int:
+        """Returns the partition that holds the id, if this broker knows the id's state and may answer for it.
 
         Raises:
             KafkaError: COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE.
         """
-        self.state.enter(self.partition_of(transactional_id), is_known=transactional_id in self._coordinator.transactions)
+        index = self.state.partition_of(transactional_id)
+        self.state.enter(index, is_known=transactional_id in self._coordinator.transactions)
+        return index
 
-    def _run(self, step: Step[T]) -> T:
+    def _run(self, index: int, step: Step[T]) -> T:
         """Carries a step out.
 
         Raises:
@@ -294,10 +296,9 @@ class TransactionRuntime:
         """
         record = step.record
         if record is not None:
-            transactional_id = record.transactional_id
-            self._append(self.partition_of(transactional_id), [record])
-            if self._coordinator.is_prepared(transactional_id):
-                self._end_markers(transactional_id)
+            self._append(index, [record])
+            if self._coordinator.is_prepared(record.transactional_id):
+                self._end_markers(index, record.transactional_id)
         if step.error:
             raise KafkaError(step.error)
         return step.result
@@ -319,9 +320,8 @@ class TransactionRuntime:
     def _finalized_version(self) -> int:
         return self._topics.features.level(TRANSACTION_VERSION)
 
-    def _end_markers(self, transactional_id: str) -> None:
+    def _end_markers(self, index: int, transactional_id: str) -> None:
         """Writes the markers of a transaction whose end is decided, once the decision is committed."""
-        index = self.partition_of(transactional_id)
         ending = Ending(transactional_id, index, self.state.partition(index).leader_epoch)
         self._endings.put(ending)
         self.state.on_commit(index, partial(self._endings.begin, ending))
@@ -334,11 +334,11 @@ class TransactionRuntime:
         """See `Decisions.marked`."""
         self._coordinator.marked(transactional_id, partition)
 
-    def complete(self, transactional_id: str) -> None:
+    def complete(self, index: int, transactional_id: str) -> None:
         """See `Decisions.complete`."""
         step = self._coordinator.complete(transactional_id, self._clock.now_ms())
         assert step.record is not None
-        self._append(self.partition_of(transactional_id), [step.record])
+        self._append(index, [step.record])
 
     def _abort_timed_out(self) -> None:
         # First, lest what goes wrong once leaves transactions open for ever.
@@ -359,7 +359,8 @@ class TransactionRuntime:
 
     def _abort_one(self, transactional_id: str, now_ms: int) -> None:
         try:
-            self._run(self._coordinator.abort_timed_out(transactional_id, now_ms))
+            index = self.partition_of(transactional_id)
+            self._run(index, self._coordinator.abort_timed_out(transactional_id, now_ms))
         except KafkaError as error:
             log.warning("Cannot abort a transaction that timed out", transactional_id=transactional_id, error=str(error))
         else:

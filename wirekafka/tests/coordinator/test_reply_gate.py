@@ -25,6 +25,9 @@ class UncommittedPartitions:
     def __init__(self) -> None:
         self.callbacks: dict[int, Callable[[ErrorCode | None], object]] = {}
 
+    def is_committed(self, index: int) -> bool:
+        return False
+
     def on_commit(self, index: int, callback: Callable[[ErrorCode | None], object]) -> None:
         self.callbacks[index] = callback
 
@@ -98,3 +101,28 @@ def test_requests_between_two_slices_do_not_wait_for_what_the_slices_have_noted(
     assert world.gate.handle(lambda broker, call: "at once", None, None) == "at once"
     world.finish()
     assert world.gate.handle(lambda broker, call: "at once", None, None) == "at once"
+
+
+@pytest.mark.parametrize("is_sliced", [False, True])
+def test_reply_made_anew_after_a_loss_waits_for_what_it_has_seen_itself(is_sliced: bool) -> None:
+    world = World()
+    noted = {25: 7}
+    if is_sliced:
+        response = world.ask(noted)
+    else:
+        response = world.gate.handle(lambda *_: world.gate.note(world.partitions, noted[25]), None, None)
+    replies = replies_of(response)
+    world.finish()
+    noted[25] = 8
+    world.partitions.callbacks.pop(7)(ErrorCode.NOT_COORDINATOR)
+    world.finish()
+    assert (replies, list(world.partitions.callbacks)) == ([], [8])
+    world.partitions.callbacks.pop(8)(None)
+    assert len(replies) == 1
+
+
+def test_reply_made_anew_after_a_loss_leaves_nothing_noted_for_others() -> None:
+    world = World()
+    world.gate.handle(lambda *_: world.gate.note(world.partitions, 7), None, None)
+    world.partitions.callbacks.pop(7)(ErrorCode.NOT_COORDINATOR)
+    assert world.gate.noted is None

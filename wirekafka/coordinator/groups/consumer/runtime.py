@@ -50,8 +50,10 @@ class ConsumerGroupRuntime:
         self._features = topics.features
         self._is_allowed = CONSUMER in config.items("group.coordinator.rebalance.protocols")
 
+        resolve, make_times = topics.group_configs.resolve, GroupTimes.of
+
         def times_of(group_id: str) -> GroupTimes:
-            return GroupTimes.of(topics.group_configs.resolve(group_id))
+            return resolve(group_id).derive(make_times)
 
         settings = ConsumerSettings.of(config)
         self._machine = ConsumerMachine(groups.coordinator, settings, times_of, image, image.hashes, new_id)
