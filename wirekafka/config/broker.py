@@ -337,6 +337,14 @@ def _check_connections_per_ip(values: Mapping[str, Value]) -> None:
         raise _refusal("max.connections.per.ip", values, "0 only together with max.connections.per.ip.overrides")
 
 
+def _check_queued_bytes(values: Mapping[str, Value]) -> None:
+    queued, largest = values["queued.max.request.bytes"], values["socket.request.max.bytes"]
+    assert isinstance(queued, int)
+    assert isinstance(largest, int)
+    if 0 < queued < largest:
+        raise _refusal("queued.max.request.bytes", values, f"at least socket.request.max.bytes, {largest}, or -1")
+
+
 def _check_order(lower: str, upper: str, values: Mapping[str, Value]) -> None:
     least, most = values[lower], values[upper]
     assert isinstance(least, int)
@@ -378,5 +386,6 @@ _CHECKS: tuple[Callable[[Mapping[str, Value]], None], ...] = (
     ),
     _check_cleaner_memory,
     _check_connections_per_ip,
+    _check_queued_bytes,
 )
 """The rules that bind several settings, or more than bounds can say."""

@@ -97,6 +97,14 @@ _SERVER = (
         "The largest request that is read. A larger one closes its connection.",
         at_least(1),
     ),
+    Setting(
+        "queued.max.request.bytes",
+        Type.LONG,
+        -1,
+        "The memory that partly received requests of all connections may take together. While they take more, small requests "
+        "are still received, and large requests are received one after the other. 0 or less stands for 134217728, where "
+        "Apache Kafka has no bound. Any other value must be at least socket.request.max.bytes.",
+    ),
     Setting("socket.listen.backlog.size", Type.INT, 50, "How many connections may wait to be accepted.", at_least(1)),
     Setting(
         "connections.max.idle.ms",

@@ -33,7 +33,6 @@ WITHOUT_EFFECT: dict[str, str] = {
     "num.io.threads": _THREADS,
     "background.threads": _THREADS,
     "queued.max.requests": _THREADS,
-    "queued.max.request.bytes": _THREADS,
     "group.coordinator.threads": _THREADS,
     "group.coordinator.background.threads": _THREADS,
     "group.coordinator.append.linger.ms": _THREADS,

@@ -61,8 +61,8 @@ SPARE_BYTES = 1 << 22
 LEAST_BUFFER_BYTES = 1 << 12
 
 MOST_HELD_BYTES = 1 << 27
-"""So much memory the parts of frames that have arrived may take, of all connections together, before the driver receives no more
-of large frames but of one."""
+"""The default of `queued.max.request.bytes`: the memory that the parts of frames that have arrived may take, of all connections
+together. Beyond it, the driver receives of one large frame at a time."""
 
 WAITING_FACTOR = 16
 """A request whose reply is pending takes up to so many times the memory of its frame: a Fetch of many partitions does."""

@@ -513,6 +513,9 @@ class Dispatcher:
     def _import_api(key: int) -> Api | None:
         """The API with this key, whose code is imported by its first request; None if there is none.
 
+        If the import fails, the connection is closed: the schema of the response is in the module that cannot be imported. Apache
+        Kafka closes the connection too if it cannot read a request. The client connects and asks again, which imports again.
+
         Raises:
             ProtocolError: the code cannot be imported, such as for want of file descriptors or of memory.
         """

@@ -14,10 +14,17 @@ Rules of this file:
     ends after `TURN_SECONDS`, and a connection's part of it after `CONNECTION_SECONDS`, with the frame that is being handled.
     A connection that took more than its share of the time lately waits in `_deferred`. The connections in `_ready` come first;
     after them at least one deferred connection is served in each turn.
-    Memory for all connections together is bounded. While the parts of frames that have arrived take more than `MOST_HELD_BYTES`,
-    nothing more is received of frames that are not small, but of one of them at a time (`_parked`). If responses that are not
-    read and requests that wait take more than `MOST_OWED_BYTES`, the connections with the most of it are closed.
+    Memory for all connections together is bounded. While partly received frames take more than `queued.max.request.bytes`, the
+    driver receives small frames, and one large frame at a time (`_parked`). If responses that are not read and requests that
+    wait take more than `MOST_OWED_BYTES`, the connections with the most of them are closed.
     Other tasks of the broker run between two turns, at least every `YIELD_SECONDS`, lingering included.
+
+Differs from Apache Kafka:
+    When a client closes its end of a connection, or only its sending half, while a reply is pending, the request is abandoned and
+    the connection closed at once: no records are acquired for, and no member waits for, a client that has gone away. Apache Kafka
+    does not read a muted channel, and finds out when it sends the reply, which a client that closed only its sending half gets.
+
+Source: kafka.network.SocketServer.Processor.processCompletedReceives (a channel is muted while its request is handled).
 """
 
 from __future__ import annotations
@@ -37,7 +44,7 @@ import trio
 from wirekafka.api.registry import Client
 from wirekafka.faults import isolate
 from wirekafka.log.storage import FileRegion
-from wirekafka.server.connection import LEAST_BUFFER_BYTES, Connection, FrameHandler, ReceiveBuffers
+from wirekafka.server.connection import LEAST_BUFFER_BYTES, MOST_HELD_BYTES, Connection, FrameHandler, ReceiveBuffers
 from wirekafka.server.idle import Idle
 from wirekafka.server.loop_lag import LoopLag
 
@@ -179,6 +186,7 @@ class EpollDriver:
         max_idle_ms: a connection that is quiet for longer is closed, a quarter of it later at most; None for never.
         on_close: called for each client whose connection is closed.
         lag: measures the loop; told of the driver's own waits.
+        most_held_bytes: the memory that the parts of frames that have arrived may take.
     """
 
     def __init__(
@@ -188,9 +196,10 @@ class EpollDriver:
         max_idle_ms: int | None,
         on_close: Callable[[Client], object],
         lag: LoopLag | None = None,
+        most_held_bytes: int = MOST_HELD_BYTES,
     ) -> None:
         self._dispatcher = dispatcher
-        self._buffers = ReceiveBuffers()
+        self._buffers = ReceiveBuffers(most_held_bytes)
         self._on_close = on_close
         self._epoll = select.epoll()
         self._idle = Idle(self._epoll, lag)

@@ -17,6 +17,7 @@ from wirekafka.clock import Clock
 from wirekafka.config import BrokerConfig
 from wirekafka.config.endpoints import parse_listeners
 from wirekafka.errors import ErrorCode, KafkaError
+from wirekafka.server.connection import MOST_HELD_BYTES
 from wirekafka.server.dispatch import Dispatcher
 from wirekafka.server.drivers import EpollDriver
 from wirekafka.server.listener import Address, BoundListener, ConnectionQuotas
@@ -128,6 +129,12 @@ def _bound(config: BrokerConfig, published: Address | None) -> Iterator[list[Bou
         yield listeners
 
 
+def most_held_bytes(config: BrokerConfig) -> int:
+    """The memory that the parts of requests that have arrived may take, in bytes: `queued.max.request.bytes` or its default."""
+    queued = config.integer("queued.max.request.bytes")
+    return queued if queued > 0 else MOST_HELD_BYTES
+
+
 @asynccontextmanager
 async def _serving(broker: Broker, listeners: list[BoundListener]) -> AsyncIterator[LoopLag]:
     """Accepts connections, and measures the loop meanwhile; at the end the connections are closed."""
@@ -136,7 +143,13 @@ async def _serving(broker: Broker, listeners: list[BoundListener]) -> AsyncItera
     quotas = ConnectionQuotas(config)
     max_idle_ms = config.integer("connections.max.idle.ms")
     dispatcher = Dispatcher(broker, logs_requests=is_logged("debug"))
-    driver = EpollDriver(dispatcher, max_idle_ms=max_idle_ms if max_idle_ms >= 0 else None, on_close=quotas.leave, lag=lag)
+    driver = EpollDriver(
+        dispatcher,
+        max_idle_ms=max_idle_ms if max_idle_ms >= 0 else None,
+        on_close=quotas.leave,
+        lag=lag,
+        most_held_bytes=most_held_bytes(config),
+    )
     async with trio.open_nursery() as nursery:
         nursery.start_soon(driver.run)
         for listener in listeners:

@@ -86,6 +86,7 @@ def test_load_overrides_go_before_the_file(tmp_path: Path) -> None:
         ("max.connections.per.ip", "0", "only together"),
         ("group.min.session.timeout.ms", "99999999", "at most the value of group.max.session.timeout.ms"),
         ("log.cleaner.dedupe.buffer.size", "1", "more than 1048576"),
+        ("queued.max.request.bytes", "104857599", "at least socket.request.max.bytes, 104857600, or -1"),
         ("group.share.max.share.sessions", "199", r"at least the value of group\.share\.max\.size, 200"),
         ("group.share.session.timeout.ms", "60001", r"at most the value of group\.share\.max\.session\.timeout\.ms, 60000"),
         ("log.cleaner.io.buffer.load.factor", "NaN", "a number, more than 0, at most 1"),

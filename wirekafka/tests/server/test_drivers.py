@@ -579,10 +579,10 @@ async def begin_large_frames(bench: Bench, count: int, size: int, go_on: trio.Ev
 
 
 def test_epoll_parts_of_large_frames_take_bounded_memory_and_arrive_one_after_the_other() -> None:
+    size, most = 400_000, 500_000
+
     async def test(bench: Bench) -> None:
         assert bench.epoll is not None
-        size, most = 400_000, 500_000
-        bench.epoll._buffers._most_bytes = most
         go_on = trio.Event()
         streams = await begin_large_frames(bench, 8, size, go_on)
         assert bench.epoll._buffers._held_bytes <= most + 8 * (2 * SHARED_BYTES)
@@ -595,7 +595,7 @@ def test_epoll_parts_of_large_frames_take_bounded_memory_and_arrive_one_after_th
         assert not bench.closed
         assert bench.epoll._buffers._held_bytes == 0
 
-    run("epoll", test)
+    run("epoll", test, most_held_bytes=most)
 
 
 def test_epoll_large_frame_that_does_not_arrive_makes_room_for_the_others(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,8 +18,9 @@ from wirekafka.api.fetch.messages import FetchPartition, FetchRequest, FetchTopi
 from wirekafka.api.registry import Client, all_apis
 from wirekafka.config import BrokerConfig
 from wirekafka.log.directory import DirectoryLockedError
+from wirekafka.server.connection import MOST_HELD_BYTES
 from wirekafka.server.listener import ListenError
-from wirekafka.server.running import RunningBroker, open_broker
+from wirekafka.server.running import RunningBroker, most_held_bytes, open_broker
 from wirekafka.wire.codec import decode, encode
 from wirekafka.wire.types import Message
 
@@ -208,6 +209,11 @@ def test_loopback_told_to_a_client_elsewhere_is_logged_once_for_each(tmp_path: P
         assert [line["client"] for line in lines] == ["192.0.2.7", "192.0.2.8"]
 
     trio.run(main)
+
+
+@pytest.mark.parametrize(("value", "expected"), [("-1", MOST_HELD_BYTES), ("0", MOST_HELD_BYTES), ("200000000", 200_000_000)])
+def test_queued_max_request_bytes_bounds_the_parts_of_requests(tmp_path: Path, value: str, expected: int) -> None:
+    assert most_held_bytes(config(tmp_path, queued_max_request_bytes=value)) == expected
 
 
 def test_failure_in_the_block_reaches_the_caller_as_it_is(tmp_path: Path) -> None:
