@@ -155,10 +155,16 @@ class LogCatalog:
 
     # Checkpoints
 
-    def offsets_of(self, directory: DataDirectory, file: str) -> dict[TopicPartition, int]:
-        """What a checkpoint is to say now: of the logs in the directory, and of those on their way to it."""
+    def offsets_of(self, directory: DataDirectory, file: str, *, has_arriving: bool = True) -> dict[TopicPartition, int]:
+        """What a checkpoint is to say now: of the logs in the directory, and of those on their way to it.
+
+        Args:
+            has_arriving: False at the end, when no log arrives any more; the next start begins the moves anew.
+        """
         found = self.in_directory(directory)
-        found |= {name: self._logs[name] for name, target in self._arriving.items() if target is directory and name in self._logs}
+        if has_arriving:
+            arriving = [name for name, target in self._arriving.items() if target is directory and name in self._logs]
+            found |= {name: self._logs[name] for name in arriving}
         if file == CLEANER_OFFSETS:
             return {name: offset for name, offset in self.cleaner_offsets.items() if name in found}
         offset_of = OFFSETS_OF[file]

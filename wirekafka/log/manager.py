@@ -374,8 +374,8 @@ class LogManager:
         if directory.offline_reason is not None:
             return
         try:
-            for file in OFFSETS_OF:
-                directory.write_checkpoint(file, self.catalog.offsets_of(directory, file))
+            for file in (*OFFSETS_OF, CLEANER_OFFSETS):
+                directory.write_checkpoint(file, self.catalog.offsets_of(directory, file, has_arriving=False))
             if closed.is_clean:
                 directory.mark_clean(is_on_disk=closed.is_on_disk)
         except OSError as error:

@@ -356,9 +356,9 @@ class Mover:
                 await self._write_checkpoints(move.target)
                 if self._is_wanted(move) and move.is_nearly_done():
                     self.complete(move, move.finish())
-                    await self._forget_former_place(move)
                     seconds = round(trio.current_time() - started, 2)
                     log.info("Moved a partition", partition=name, path=move.target.path, bytes=move.copied_bytes, seconds=seconds)
+                    await self._forget_former_place(move)
                     return
             log.info("Gave up moving a partition", partition=name, path=move.target.path)
         except OSError as error:

@@ -16,6 +16,7 @@ from wirekafka.clock import Clock
 from wirekafka.config import BrokerConfig, ConfigError, LogConfig
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.log import closing
+from wirekafka.log.checkpoint import CLEANER_OFFSETS, HIGH_WATERMARKS, LOG_START_OFFSETS, RECOVERY_POINTS, read_offsets
 from wirekafka.log.directory import DirectoryLockedError
 from wirekafka.log.log import Log
 from wirekafka.log.manager import LogManager
@@ -27,6 +28,7 @@ from wirekafka.tests.waiting import until
 
 TOPIC_ID = bytes(range(16))
 NAME = TopicPartition("my-topic.x", 3)
+CHECKPOINTS = (RECOVERY_POINTS, LOG_START_OFFSETS, HIGH_WATERMARKS, CLEANER_OFFSETS)
 
 
 class Setting:
@@ -590,5 +592,34 @@ def test_new_log_inherits_nothing_from_checkpoints_that_an_earlier_broker_left(t
         assert found(logs).offline_reason is None
         assert [record.offset for record in all_records(found(logs))] == [0, 1, 2]
         await logs.close()
+
+    run(main)
+
+
+def test_checkpoints_of_a_clean_stop_name_no_partition_that_was_deleted(tmp_path: Path) -> None:
+    async def main() -> None:
+        setting = Setting(tmp_path)
+        logs = await setting.open()
+        fill(setting.create(logs), 3)
+        [directory] = logs.directories
+        for file in CHECKPOINTS:
+            directory.write_checkpoint(file, {NAME: 3})
+        logs.delete(NAME)
+        await logs.close()
+        assert [read_offsets((setting.path / file).read_bytes()) for file in CHECKPOINTS] == [{}] * len(CHECKPOINTS)
+
+    run(main)
+
+
+def test_checkpoints_of_a_clean_stop_name_no_partition_that_is_on_its_way(tmp_path: Path) -> None:
+    async def main() -> None:
+        second = tmp_path / "second"
+        setting = Setting(tmp_path, log_dirs=f"{tmp_path / 'data'},{second}")
+        logs = await setting.open()
+        fill(setting.create(logs), 3)
+        logs.mover.begin(NAME, str(second))
+        await logs.close()
+        assert read_offsets((setting.path / RECOVERY_POINTS).read_bytes()) == {NAME: 3}
+        assert read_offsets((second / RECOVERY_POINTS).read_bytes()) == {}
 
     run(main)
