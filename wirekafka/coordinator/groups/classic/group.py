@@ -1,18 +1,17 @@
-"""A group of the classic protocol: its members, its generation, its state; what may follow what.
+"""A group of the classic protocol: its members, its generation, its state, and the table of transitions.
 
-Theory of operation: a rebalance has two barriers. In PREPARING_REBALANCE members are parked in JoinGroup until all are there
-or the rebalance timeout is over; then the generation grows by one, a protocol is voted for, and JoinGroup is answered, with
-the list of all members to one of them, the leader. In COMPLETING_REBALANCE they are parked in SyncGroup until the leader
-brings everybody's assignment; once that is in the log the group is STABLE. A group without members is EMPTY, and stays for
-the sake of its offsets. A group that is deleted is just gone, so nobody sees Kafka's Dead but as the word for a group that
-does not exist.
+Theory of operation: a rebalance has two barriers. In PREPARING_REBALANCE JoinGroup requests are parked until all members have
+joined or the rebalance timeout is over. Then the generation grows by one, the members vote for a protocol, and the requests are
+answered; the leader gets the list of all members. In COMPLETING_REBALANCE SyncGroup requests are parked until the leader sends
+the assignments; once the log has them, the group is STABLE. A group without members is EMPTY, and stays because of its offsets.
+A deleted group has no object, so Kafka's state Dead is only the name for a group that does not exist.
 
 Rules of this file: no effects, no log records, no timers; `rebalance` and `membership` decide, a `ClassicGroup` keeps count.
     Invariant: `static_members` maps the instance id of each static member in `members` to its id, and nothing else.
     Invariant: `supported_protocols[name]` is the number of members that support it.
     Invariant: no member id is in both `members` and `pending_members`; `pending_sync_members` is part of `members`.
     Invariant: `leader` is in `members`, or None if there are none.
-Where Kafka takes whichever member its hash map yields, members are taken in the order in which they came.
+Where Kafka takes members in the order of a hash map, they are taken in the order in which they joined.
 
 Source: ClassicGroup, ClassicGroupMember, ClassicGroupState; KIP-62, KIP-345, KIP-394.
 """
@@ -41,7 +40,7 @@ from wirekafka.pending import Pending
 
 
 class GroupState(Enum):
-    """A group's state, by the name that Kafka gives it in listings."""
+    """The state of a group; the value is Kafka's name in listings."""
 
     EMPTY = "Empty"
     PREPARING_REBALANCE = "PreparingRebalance"
@@ -55,7 +54,7 @@ TRANSITIONS: dict[GroupState, frozenset[GroupState]] = {
     GroupState.COMPLETING_REBALANCE: frozenset({GroupState.STABLE, GroupState.PREPARING_REBALANCE}),
     GroupState.STABLE: frozenset({GroupState.PREPARING_REBALANCE}),
 }
-"""What may follow each state."""
+"""The states that may follow each state."""
 
 CONSUMER_PROTOCOL_TYPE = "consumer"
 """The protocol type of Kafka's consumers, whose metadata the coordinator reads for the topics."""
@@ -66,10 +65,10 @@ class Member:
     """A member of a group.
 
     Attributes:
-        protocols: what it supports, best first, with its metadata for each.
-        awaiting_join, awaiting_sync: the request that is parked; None if none is.
-        is_new: it has joined and has had no answer yet: it does not know its id and cannot send heartbeats.
-        renewal: what renewed its session last, to be used again: a heartbeat is the most frequent thing that there is.
+        protocols: the protocols that the member supports, best first, with its metadata for each.
+        awaiting_join, awaiting_sync: the parked request; None if there is none.
+        is_new: the client has joined and has had no response yet: it does not know its id and cannot send heartbeats.
+        renewal: the last renewal of the session, which is used again, because heartbeats are frequent.
     """
 
     member_id: str
@@ -87,15 +86,15 @@ class Member:
 
     @property
     def has_satisfied_heartbeat(self) -> bool:
-        """Whether what is parked shows that it lives; never so for a new member, whose JoinGroup is timed out."""
+        """Whether a parked request counts as a heartbeat; False for a new member, whose JoinGroup has a timeout of its own."""
         return not self.is_new and (self.awaiting_join is not None or self.awaiting_sync is not None)
 
     def metadata(self, protocol_name: str | None) -> bytes:
-        """Its metadata for a protocol that it supports."""
+        """The metadata of the member for a protocol that the member supports."""
         return next(metadata for name, metadata in self.protocols if name == protocol_name)
 
     def vote(self, candidates: Collection[str]) -> str:
-        """The first of its protocols that all members support."""
+        """The first protocol of the member that all members support."""
         return next(name for name, _ in self.protocols if name in candidates)
 
 
@@ -135,10 +134,10 @@ class ClassicGroup:
 
     @classmethod
     def of_record(cls, group_id: str, partition: int, value: GroupMetadataValue) -> ClassicGroup:
-        """The group that a record describes: STABLE with the members that it names, EMPTY without.
+        """Makes the group that a record describes: STABLE if the record has members, else EMPTY.
 
         Raises:
-            ProtocolError: no group can be like that.
+            ProtocolError: the record contradicts itself.
 
         Source: GroupMetadataManager.replay(GroupMetadataKey, GroupMetadataValue).
         """
@@ -159,7 +158,7 @@ class ClassicGroup:
         return group
 
     def to_record(self, assignments: dict[str, bytes]) -> GroupMetadataValue:
-        """The record of the group as it will be once its members have these assignments."""
+        """Makes the record of the group with these assignments of its members."""
         return GroupMetadataValue(
             protocol_type=self.protocol_type or "",
             generation=self.generation_id,
@@ -188,7 +187,7 @@ class ClassicGroup:
 
     @property
     def state_name(self) -> str:
-        """The state by Kafka's name for it."""
+        """Kafka's name of the state."""
         return self.state.value
 
     @property
@@ -208,7 +207,7 @@ class ClassicGroup:
 
     @property
     def has_all_members_joined(self) -> bool:
-        """Whether nobody is missing: no member, and nobody who was given an id."""
+        """Whether all members, and all clients that got a member id, have joined the rebalance."""
         return not self.pending_members and self.awaiting_join_count == len(self.members)
 
     @property
@@ -218,17 +217,17 @@ class ClassicGroup:
 
     @property
     def rebalance_timeout_ms(self) -> int:
-        """The longest that any member wants to be waited for."""
+        """The longest rebalance timeout of the members, in milliseconds."""
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
     def transition_to(self, state: GroupState, now_ms: int) -> None:
-        """Changes the state, if the table says so."""
+        """Changes the state; the table of transitions must allow it."""
         assert state in TRANSITIONS[self.state], f"group {self.group_id} cannot go from {self.state} to {state}"
         self.previous_state, self.state = self.state, state
         self.state_timestamp_ms = now_ms
 
     def add(self, member: Member, protocol_type: str) -> None:
-        """Makes it a member; the first one becomes the leader and settles the type of protocol."""
+        """Adds a member; the first member becomes the leader, and the group takes its protocol type."""
         assert member.member_id not in self.members
         if not self.members:
             self.protocol_type = protocol_type
@@ -242,7 +241,7 @@ class ClassicGroup:
         self.pending_members.discard(member.member_id)
 
     def remove(self, member_id: str) -> None:
-        """Forgets a member or a pending one; if it led, the member that has been there longest leads."""
+        """Removes a member or a pending member; if the leader is removed, the oldest member becomes the leader."""
         self.pending_members.discard(member_id)
         self.pending_sync_members.pop(member_id, None)
         member = self.members.pop(member_id, None)
@@ -256,7 +255,7 @@ class ClassicGroup:
             self.leader = next(iter(self.members), None)
 
     def update(self, member: Member, protocols: Protocols, rebalance_timeout_ms: int, session_timeout_ms: int) -> None:
-        """Takes over what a member says of itself when it joins again."""
+        """Updates a member from its new JoinGroup."""
         self._count_out(member)
         member.protocols = protocols
         self.supported_protocols.update(_names(protocols))
@@ -264,10 +263,10 @@ class ClassicGroup:
         member.session_timeout_ms = session_timeout_ms
 
     def replace_static(self, group_instance_id: str, new_member_id: str) -> Member:
-        """Gives a static member a new id: whoever holds the old one is fenced. It keeps its place, and leads if it led.
+        """Gives a static member a new id, which fences the old id. The member keeps its place, and stays the leader if it was.
 
         Returns:
-            The member, with nothing parked: what the old one had parked is for the caller to refuse.
+            The member, without parked requests: the caller refuses those of the old id.
         """
         old_member_id = self.static_members[group_instance_id]
         member = self.members[old_member_id]
@@ -284,7 +283,7 @@ class ClassicGroup:
         """Raises unless a request comes from a member.
 
         Raises:
-            KafkaError: UNKNOWN_MEMBER_ID; FENCED_INSTANCE_ID if another client has taken over the static member's name.
+            KafkaError: UNKNOWN_MEMBER_ID; FENCED_INSTANCE_ID if the static member has another id by now.
 
         Source: ClassicGroup.validateMember.
         """

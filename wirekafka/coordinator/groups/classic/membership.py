@@ -1,7 +1,7 @@
-"""How clients become, stay and cease to be members: JoinGroup, SyncGroup, Heartbeat, LeaveGroup.
+"""Members of classic groups: JoinGroup, SyncGroup, Heartbeat, LeaveGroup.
 
-Rules of this file: an entry point looks the group up, checks, and hands over to `Rebalancer`; it never raises, for its
-answer may have to wait. JoinGroup and SyncGroup answer through the `Pending` they are given.
+Rules of this file: an entry point finds the group, checks the request, and calls `Rebalancer`. An entry point never raises,
+because its response may have to wait. JoinGroup and SyncGroup respond through the `Pending` that they get.
 
 Source: GroupMetadataManager (classicGroupJoin, classicGroupSync, classicGroupHeartbeat, classicGroupLeave),
 GroupCoordinatorService for what is checked before; KIP-345 (static members), KIP-394 (MEMBER_ID_REQUIRED),
@@ -36,24 +36,26 @@ from wirekafka.pending import Pending
 log = structlog.get_logger(__name__)
 
 MAX_MEMBER_ID_PREFIX = 255
-"""How much of a client's own id goes into its member id."""
+"""The longest part of a client id, in characters, that a member id begins with."""
 
 
 MOST_REASON = 255
-"""How much of a client's reason goes into the log; Kafka's own clients send no more (JoinGroupRequest.maybeTruncateReason)."""
+"""The longest part of a client's reason, in characters, that is logged; Kafka's own clients send no more.
+
+Source: JoinGroupRequest.maybeTruncateReason."""
 
 
 class Membership:
-    """Who belongs to which group.
+    """The members of all classic groups.
 
     Args:
         groups: all groups, by id; shared with the rest of the coordinator.
-        create: makes a group and enters it into `groups`.
+        create: makes a group and adds it to `groups`.
         new_uuid: a random UUID in its usual form, different each time.
 
     Attributes:
-        others: how groups of other types deal with members of the classic protocol; a type that is not here has none, and its
-            groups have no such members.
+        others: handles members of the classic protocol in groups of other types; groups of a type that is not here have no such
+            members.
     """
 
     def __init__(
@@ -72,7 +74,7 @@ class Membership:
         self.others: dict[str, ClassicMembers] = {}
 
     def join(self, request: JoinRequest, pending: Pending[JoinResult], now_ms: int) -> Effects:
-        """Makes the client a member of the next generation, or says why not.
+        """Makes the client a member of the next generation.
 
         The answer's error is INVALID_GROUP_ID, INVALID_SESSION_TIMEOUT, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID,
         MEMBER_ID_REQUIRED, INCONSISTENT_GROUP_PROTOCOL, GROUP_MAX_SIZE_REACHED, INVALID_REQUEST, or that of an append.
@@ -102,7 +104,7 @@ class Membership:
         tombstones: list[CoordinatorRecord],
         effects: Effects,
     ) -> Effects:
-        """A JoinGroup for a classic group; None for one that comes to be by it.
+        """Handles a JoinGroup for a classic group.
 
         Args:
             tombstones: of the empty group of another type whose place it takes, if any.
@@ -132,7 +134,7 @@ class Membership:
         return effects
 
     def sync(self, request: SyncRequest, pending: Pending[SyncResult], now_ms: int) -> Effects:
-        """Gives the member its assignment once the leader has brought it and it is in the log.
+        """Gives the member its assignment once the leader has sent the assignments and the log has them.
 
         The answer's error is INVALID_GROUP_ID, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION,
         INCONSISTENT_GROUP_PROTOCOL, REBALANCE_IN_PROGRESS, or that of an append.
@@ -160,7 +162,7 @@ class Membership:
         return effects
 
     def heartbeat(self, request: HeartbeatRequest, now_ms: int) -> tuple[ErrorCode, Effects]:
-        """Keeps a session alive, by timers alone; REBALANCE_IN_PROGRESS tells the member to join again.
+        """Keeps a session alive, which changes timers only; REBALANCE_IN_PROGRESS tells the member to join again.
 
         The other errors are INVALID_GROUP_ID, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION.
         """
@@ -179,7 +181,7 @@ class Membership:
         return ErrorCode.REBALANCE_IN_PROGRESS if is_rebalancing else ErrorCode.NONE, effects
 
     def leave(self, group_id: str, leaving: list[LeavingMember], now_ms: int) -> tuple[LeaveResult, Effects]:
-        """Removes members at once, by themselves or by an administrator.
+        """Removes members at once; the members or an administrator ask for it.
 
         The errors are INVALID_GROUP_ID for all, and for each member UNKNOWN_MEMBER_ID or FENCED_INSTANCE_ID.
         """
@@ -213,7 +215,7 @@ class Membership:
         return ErrorCode.NONE
 
     def _accepts(self, group: ClassicGroup, member_id: str) -> bool:
-        """Whether the group has room; a member that is in already, or has joined already, keeps its place.
+        """Whether the group has room for a member; a member of the group, or one that has joined the rebalance, keeps its place.
 
         Source: GroupMetadataManager.acceptJoiningMember.
         """
@@ -236,7 +238,7 @@ class Membership:
         pending: Pending[JoinResult],
         effects: Effects,
     ) -> None:
-        """A group exists once it is in the log; if it does not come to be, the client is told, and it is forgotten.
+        """Stores a new group; the group is forgotten, and the client gets an error, if the append fails.
 
         Args:
             replaced: the empty group of another type in whose place it comes, with the tombstones that end it.
@@ -299,9 +301,9 @@ class Membership:
             effects.reply(pending, join_result(group, member))
 
     def _needs_rebalance(self, group: ClassicGroup, member: Member, request: JoinRequest) -> bool:
-        """Whether a member's JoinGroup is more than a question for the generation that stands.
+        """Whether the JoinGroup of a member begins a rebalance, instead of asking for the current generation.
 
-        A leader that joins a stable group wants to assign anew, for instance because topics have more partitions now.
+        A leader that joins a stable group asks for a new assignment, for example because topics have more partitions now.
         """
         match group.state:
             case GroupState.PREPARING_REBALANCE:
@@ -356,7 +358,7 @@ class Membership:
         now_ms: int,
         effects: Effects,
     ) -> None:
-        """A static member is back without its id, as after a restart: it takes its own place, and whoever had it is fenced.
+        """Gives a static member that joins without its id, as after a restart, its place again; the former id is fenced.
 
         Source: GroupMetadataManager.updateStaticMemberThenRebalanceOrCompleteJoin.
         """
@@ -392,7 +394,7 @@ class Membership:
         before: tuple[list[tuple[str, bytes]], int, int],
         effects: Effects,
     ) -> None:
-        """Nothing changes but the member's id: that is written, and no rebalance is needed."""
+        """Stores the new id of a static member; no rebalance is needed, because nothing else has changed."""
         assignments = {known.member_id: known.assignment for known in group.members.values()}
         effects.records.append(GroupRecord(group.group_id, group.to_record(assignments)))
         effects.is_replayed = False
@@ -440,7 +442,7 @@ class Membership:
         return group
 
     def _store_assignments(self, group: ClassicGroup, request: SyncRequest, effects: Effects) -> None:
-        """The leader has assigned: once that is in the log, the group is stable and every member gets its own."""
+        """Stores the assignments of the leader; the group is stable then, and every member gets its assignment."""
         effects.records.append(GroupRecord(group.group_id, group.to_record(request.assignments)))
         effects.is_replayed = False
 

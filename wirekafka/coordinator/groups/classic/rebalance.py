@@ -1,7 +1,7 @@
-"""How a group goes from one generation to the next, and what its timers do.
+"""Rebalances of classic groups: the steps from one generation to the next, and what the timers of a group do.
 
-Rules of this file: each function is one step over one group, and leaves what the world has to do in `effects`. A parked request
-is answered exactly once, and before its member is removed.
+Rules of this file: each function is one step of one group, and puts what the runtime has to do into `effects`. A parked request
+gets exactly one response, before its member is removed.
 
 Source: GroupMetadataManager (prepareRebalance, completeClassicGroupJoin, tryCompleteInitialRebalanceElseSchedule,
 expireClassicGroupMemberHeartbeat, expirePendingSync); KIP-134 for the initial delay.
@@ -32,7 +32,7 @@ from wirekafka.errors import ErrorCode
 log = structlog.get_logger(__name__)
 
 MIN_REPEATED_WAIT_MS = 1000
-"""How long a group at least waits again for JoinGroup if no member has joined: a member may name a rebalance timeout of 0 ms."""
+"""The shortest time that a group waits for JoinGroup again if no member has joined: a rebalance timeout may be 0 ms."""
 
 
 class Rebalancer:
@@ -43,7 +43,7 @@ class Rebalancer:
         self._settings = settings
 
     def renew_session(self, group: ClassicGroup, member: Member, effects: Effects, timeout_ms: int | None = None) -> None:
-        """The member was heard of: its session starts again."""
+        """Starts the session of a member again, because the member has sent a request."""
         delay_ms = member.session_timeout_ms if timeout_ms is None else timeout_ms
         renewal = member.renewal
         if renewal is None or renewal.delay_ms != delay_ms or renewal.key.member_id != member.member_id:
@@ -52,16 +52,16 @@ class Rebalancer:
         effects.timers.append(renewal)
 
     def rebalance_or_complete(self, group: ClassicGroup, reason: str, now_ms: int, effects: Effects) -> None:
-        """Begins a rebalance; if one is on already, ends its first half if nobody is missing."""
+        """Begins a rebalance; if one is in progress, ends its wait for JoinGroup if all members have joined."""
         if group.can_rebalance:
             self.prepare(group, reason, now_ms, effects)
         else:
             self.complete_join_if_all_joined(group, now_ms, effects)
 
     def prepare(self, group: ClassicGroup, reason: str, now_ms: int, effects: Effects) -> None:
-        """Begins a rebalance: from here on JoinGroup is parked until all members have sent it.
+        """Begins a rebalance: JoinGroup requests are parked until all members have sent one.
 
-        The first members of a group are waited for during `group.initial.rebalance.delay.ms`.
+        An empty group waits for its first members for `group.initial.rebalance.delay.ms`.
         """
         if group.state is GroupState.COMPLETING_REBALANCE:
             self.refuse_sync(group, ErrorCode.REBALANCE_IN_PROGRESS, effects)
@@ -80,14 +80,14 @@ class Rebalancer:
             self._wait_for_members(group, effects)
 
     def complete_join_if_all_joined(self, group: ClassicGroup, now_ms: int, effects: Effects) -> None:
-        """Ends the wait for JoinGroup if nobody is missing; but a new group's first wait ends by time only."""
+        """Ends the wait for JoinGroup if all members have joined; the first wait of a new group ends by its timer only."""
         if group.state is not GroupState.PREPARING_REBALANCE or group.previous_state is GroupState.EMPTY:
             return
         if group.has_all_members_joined:
             self.complete_join(group, now_ms, effects)
 
     def complete_join(self, group: ClassicGroup, now_ms: int, effects: Effects) -> None:
-        """Ends the wait for JoinGroup: who is missing is removed, unless static; the rest is the next generation."""
+        """Ends the wait for JoinGroup: removes dynamic members that have not joined; the others are the next generation."""
         effects.cancel_timer(join_timer(group.group_id))
         self._remove_missing(group, effects)
         if not group.elect_joined_leader() and group.members:
@@ -106,7 +106,7 @@ class Rebalancer:
             self._answer_joins(group, effects)
 
     def member_failed(self, group: ClassicGroup, member: Member, reason: str, now_ms: int, effects: Effects) -> None:
-        """Removes a member that is taken for dead; the group rebalances without it."""
+        """Removes a member whose session has expired; the group rebalances without the member."""
         self.remove_member(group, member, effects)
         if group.state in (GroupState.STABLE, GroupState.COMPLETING_REBALANCE):
             self.rebalance_or_complete(group, reason, now_ms, effects)
@@ -114,25 +114,25 @@ class Rebalancer:
             self.complete_join(group, now_ms, effects)
 
     def remove_member(self, group: ClassicGroup, member: Member, effects: Effects) -> None:
-        """Removes a member; what it has parked is answered UNKNOWN_MEMBER_ID, so that it joins anew if it lives."""
+        """Removes a member; its parked requests get UNKNOWN_MEMBER_ID, so that a client that is alive joins again."""
         self.answer_join(group, member, JoinResult(ErrorCode.UNKNOWN_MEMBER_ID, UNKNOWN_MEMBER_ID), effects)
         self.answer_sync(member, SyncResult(ErrorCode.UNKNOWN_MEMBER_ID), effects)
         group.remove(member.member_id)
 
     def remove_pending(self, group: ClassicGroup, member_id: str, now_ms: int, effects: Effects) -> None:
-        """Waits no longer for a client that was given an id and never came back."""
+        """Forgets a client that got a member id and has not joined with it."""
         group.remove(member_id)
         if group.state is GroupState.PREPARING_REBALANCE and group.has_all_members_joined:
             self.complete_join(group, now_ms, effects)
 
     def answer_join(self, group: ClassicGroup, member: Member, result: JoinResult, effects: Effects) -> None:
-        """Answers the JoinGroup that the member has parked, if any."""
+        """Answers the parked JoinGroup of the member, if there is one."""
         parked = group.park_join(member, None)
         if parked is not None:
             effects.reply(parked, result)
 
     def answer_sync(self, member: Member, result: SyncResult, effects: Effects) -> bool:
-        """Answers the SyncGroup that the member has parked; False if it has none."""
+        """Answers the parked SyncGroup of the member; returns False if there is none."""
         parked, member.awaiting_sync = member.awaiting_sync, None
         if parked is None:
             return False
@@ -140,14 +140,14 @@ class Rebalancer:
         return True
 
     def refuse_sync(self, group: ClassicGroup, error: ErrorCode, effects: Effects) -> None:
-        """No assignment will come in this generation: all who wait for theirs are told why."""
+        """Answers all parked SyncGroup requests with an error, because this generation gets no assignment."""
         for member in group.members.values():
             member.assignment = b""
             if self.answer_sync(member, SyncResult(error), effects):
                 self.renew_session(group, member, effects)
 
     def on_session_expired(self, event: SessionExpired, now_ms: int, effects: Effects) -> None:
-        """A member, or a client that is to become one, was not heard of in time."""
+        """Handles the end of the session of a member, or of the wait for a client that got a member id."""
         group = classic_group(self._groups, event.group_id)
         if group is None:
             return
@@ -162,7 +162,7 @@ class Rebalancer:
         self.member_failed(group, member, f"member {member.member_id} sent no heartbeat in time", now_ms, effects)
 
     def on_initial_join_expired(self, event: InitialJoinExpired, now_ms: int, effects: Effects) -> None:
-        """Waits another round for a new group's members if one came in this round; otherwise goes on."""
+        """Waits another round for the members of a new group if one has joined in this round; else ends the wait."""
         group = classic_group(self._groups, event.group_id)
         if group is None:
             return
@@ -175,13 +175,13 @@ class Rebalancer:
         effects.set_timer(join_timer(group.group_id), delay_ms, InitialJoinExpired(group.group_id, delay_ms, remaining_ms))
 
     def on_join_expired(self, event: JoinExpired, now_ms: int, effects: Effects) -> None:
-        """The rebalance timeout is over."""
+        """Ends the wait for JoinGroup, because the rebalance timeout is over."""
         group = classic_group(self._groups, event.group_id)
         if group is not None:
             self.complete_join(group, now_ms, effects)
 
     def on_sync_expired(self, event: SyncExpired, now_ms: int, effects: Effects) -> None:
-        """Removes the members that have not asked for their assignment in time."""
+        """Removes the members that have not sent SyncGroup within the rebalance timeout."""
         group = classic_group(self._groups, event.group_id)
         if group is None or not group.pending_sync_members:
             return
@@ -224,7 +224,7 @@ class Rebalancer:
 
 
 def join_result(group: ClassicGroup, member: Member) -> JoinResult:
-    """The membership of the current generation; with the list of all members if it is the leader's."""
+    """The response to the JoinGroup of a member; the leader's has the list of all members."""
     return JoinResult(
         ErrorCode.NONE,
         member.member_id,

@@ -1,9 +1,9 @@
 """Members of the classic protocol in a consumer group: JoinGroup, SyncGroup, Heartbeat and LeaveGroup for them.
 
-Theory of operation: a classic member's JoinGroup is its turn, as a heartbeat is a consumer member's: it says to what it
-subscribes and what it has, and moves on to its target. It is answered at once, with its member epoch as the generation and
-without a list of members, so it leads nothing and assigns nothing. SyncGroup gives it what it may read. Its heartbeats tell it
-to join again when there is something for it, which it then has its rebalance timeout to do.
+Theory of operation: the JoinGroup of a classic member is its heartbeat step: it has the subscription and the owned partitions,
+and reconciles the member with its target. The response comes at once, with the member epoch as the generation and without a list
+of members, so no member leads or assigns. SyncGroup returns the assignment. The response to a Heartbeat tells the member to join
+again when its assignment changes; the member has its rebalance timeout to do so.
 
 Source: GroupMetadataManager (classicGroupJoinToConsumerGroup, classicGroupSyncToConsumerGroup,
 classicGroupHeartbeatToConsumerGroup, classicGroupLeaveToConsumerGroup) of Apache Kafka 4.3.
@@ -66,7 +66,7 @@ class ConsumerGroupsClassicMembers:
         self._new_id = new_id
 
     def join(self, group: ConsumerGroup, request: JoinRequest, pending: Pending[JoinResult], now_ms: int) -> Effects:
-        """Makes the client a member of the group, or leads it on to its target.
+        """Makes the client a member of the group, or reconciles the member with its target.
 
         The answer's error is INCONSISTENT_GROUP_PROTOCOL, GROUP_MAX_SIZE_REACHED, MEMBER_ID_REQUIRED, UNKNOWN_MEMBER_ID,
         FENCED_INSTANCE_ID, UNKNOWN_SERVER_ERROR for metadata that is no consumer's, or that of an append.
@@ -160,7 +160,7 @@ class ConsumerGroupsClassicMembers:
         return ConsumerMember(member_id) if known is None else replace_static(group, known, member_id, effects)
 
     def sync(self, group: ConsumerGroup, request: SyncRequest, pending: Pending[SyncResult], now_ms: int) -> Effects:
-        """Gives the member what it may read.
+        """Gives the member its assignment.
 
         The answer's error is UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION, INCONSISTENT_GROUP_PROTOCOL,
         REBALANCE_IN_PROGRESS.
@@ -210,7 +210,7 @@ class ConsumerGroupsClassicMembers:
         return ErrorCode.REBALANCE_IN_PROGRESS, effects
 
     def leave(self, group: ConsumerGroup, leaving: list[LeavingMember], now_ms: int) -> tuple[LeaveResult, Effects]:
-        """Removes members of either protocol at once, by themselves or by an administrator.
+        """Removes members of either protocol at once; the members or an administrator ask for it.
 
         The errors are, for each member, UNKNOWN_MEMBER_ID or FENCED_INSTANCE_ID.
         """
@@ -275,7 +275,7 @@ def _check_protocol(classic: ClassicMembership, request: SyncRequest) -> None:
 
 
 def _expect_join(group: ConsumerGroup, member: ConsumerMember, effects: Effects) -> None:
-    """The member is told to join again, and has its rebalance timeout to do so, from the first time that it is told."""
+    """Gives a member that is told to join again its rebalance timeout to do so, from the first time that it is told."""
     event = ClassicJoinExpired(group.group_id, member.member_id)
     effects.set_timer_if_absent(join_timer(group.group_id, member.member_id), member.rebalance_timeout_ms, event)
 

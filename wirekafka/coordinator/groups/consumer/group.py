@@ -1,12 +1,10 @@
-"""A group of the consumer protocol: its members, its epochs, and who has which partition.
+"""A group of the consumer protocol: its members, its epochs, and the owners of partitions.
 
-Theory of operation: a group has three kinds of epochs. The group epoch grows when a member comes, goes or subscribes anew, or
-when a topic changes. The target, what every member is to have in the end, is computed for a group epoch, and then the
-assignment epoch is that one. Each member is led to its target by its own heartbeats: it gives up first, moves to the epoch of
-the target, and gets what others have given up; its member epoch is the epoch that it has come to. Nobody waits for anybody,
-so there is no barrier as in the classic protocol.
+Theory of operation: members, epochs and targets are those of `ModernGroup`. A partition has one owner. So a member first revokes
+partitions, then moves to the epoch of the target, and then gets the partitions that other members have revoked. No member waits
+for all others, so there is no barrier as in the classic protocol.
 
-Rules of this file: `apply` takes over what a record says, live and at the start alike; nothing else changes what is persisted.
+Rules of this file: `apply` applies the records of live steps and of the log at the start; nothing else changes stored state.
     Invariant: `partition_epochs` has each partition that a member may be reading (assigned or to be revoked), with that
         member's epoch; so a partition that is not there is free. No partition has two such members.
     Invariant: `static_members` maps the instance id of each static member to its id.
@@ -50,7 +48,7 @@ class ConsumerGroup(ModernGroup[ConsumerMember]):
     Attributes:
         static_members: the member id of each static member, by its instance id.
         resolved: the topics that match the members' regular expressions, the oldest lookup first.
-        has_partition_metadata: the log has a record of it that an older Kafka wrote.
+        has_partition_metadata: the log has a record of the group's partitions that an older Kafka wrote.
     """
 
     type_name = CONSUMER
@@ -86,7 +84,7 @@ class ConsumerGroup(ModernGroup[ConsumerMember]):
 
     @property
     def state_name(self) -> str:
-        """Its state, which follows from its epochs and its members' states."""
+        """The state of the group, which follows from its epochs and the states of its members."""
         if not self.members:
             return "Empty"
         if self.group_epoch > self.assignment_epoch:
@@ -96,7 +94,7 @@ class ConsumerGroup(ModernGroup[ConsumerMember]):
         return "Reconciling"
 
     def static_member(self, instance_id: str | None) -> ConsumerMember | None:
-        """The static member of this name."""
+        """The static member of this instance id; None if there is none."""
         member_id = None if instance_id is None else self.static_members.get(instance_id)
         return None if member_id is None else self.members[member_id]
 
@@ -107,7 +105,7 @@ class ConsumerGroup(ModernGroup[ConsumerMember]):
         return self.static_members.get(instance_id)
 
     def target_of(self, member: ConsumerMember) -> Partitions:
-        """What a member is to have; a static member has what its name has, whatever id it goes by."""
+        """The target of a member; a static member has the target of its instance id, whatever its member id is."""
         member_id: str | None = member.member_id
         if member.instance_id is not None:
             member_id = self.static_members.get(member.instance_id)
@@ -118,7 +116,7 @@ class ConsumerGroup(ModernGroup[ConsumerMember]):
         return partition not in self.partition_epochs.get(topic_id, ())
 
     def waits_for_partition(self, member: ConsumerMember) -> bool:
-        """Whether something of the member's target is still with another.
+        """Whether another member still has a partition of the member's target.
 
         Source: ConsumerGroup.waitingOnUnreleasedPartition.
         """
@@ -144,7 +142,7 @@ class ConsumerGroup(ModernGroup[ConsumerMember]):
     def check_commit(self, request: CommitRequest, *, is_transactional: bool) -> None:
         """Raises unless the sender of the request may commit offsets.
 
-        A member may commit with an epoch that is behind its own, for partitions that it had by then and has since (KIP-1251).
+        A member may commit with an older epoch, for partitions that it has had since that epoch (KIP-1251).
 
         Raises:
             KafkaError: UNKNOWN_MEMBER_ID; STALE_MEMBER_EPOCH, for a classic member or in a transaction ILLEGAL_GENERATION;
@@ -199,11 +197,11 @@ class ConsumerGroup(ModernGroup[ConsumerMember]):
             raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
 
     def offset_age_starts_ms(self, offset: CommittedOffset) -> int | None:
-        """When the retention of an offset began, of a topic to which nobody subscribes: when it was committed."""
+        """The commit time of the offset: the retention of a topic without subscribers begins then."""
         return offset.commit_timestamp_ms
 
     def tombstones(self, renamed: tuple[str, str] | None = None) -> list[CoordinatorRecord]:
-        """What makes the log forget the group, but for its offsets.
+        """The tombstones that delete the group from the log, except for its offsets.
 
         Args:
             renamed: a member that the log knows by another id than the group does: the group's, the log's.
@@ -220,7 +218,7 @@ class ConsumerGroup(ModernGroup[ConsumerMember]):
         ]
 
     def apply(self, record: ConsumerRecord) -> None:
-        """Takes over what a record says; that the group is no more is for who holds it to see to."""
+        """Applies a record; the caller deletes the group after the tombstone of its epoch."""
         match record:
             case CurrentRecord():
                 self._apply_current(record)
@@ -294,7 +292,7 @@ class ConsumerGroup(ModernGroup[ConsumerMember]):
             count_in(self.regex_topics, record.resolved.topics)
 
     def _replace(self, member_id: str, new: ConsumerMember | None) -> None:
-        """Puts a member in the place of the one of the same id, and keeps all counts right."""
+        """Replaces the member of this id, and updates all counts."""
         old = self.members.get(member_id)
         is_counted = old is not None and new is not None and _subscribe_alike(old, new)
         if old is not None:

@@ -62,12 +62,12 @@ class ConsumerGroups(ModernGroups[ConsumerGroup]):
 
     @property
     def decoders(self) -> Mapping[int, Decoder]:
-        """How their records are read."""
+        """How records of consumer groups are read, by the version of their key."""
         return CONSUMER_DECODERS
 
     @property
     def replayers(self) -> Mapping[type[Any], Callable[[Any], None]]:
-        """What takes their records over."""
+        """How a record of each class changes its group."""
         return dict.fromkeys(
             (
                 *(CurrentRecord, GroupEpochRecord, MemberRecord, PartitionMetadataRecord),
@@ -94,7 +94,7 @@ class ConsumerGroups(ModernGroups[ConsumerGroup]):
         return ConsumerHeartbeatStep(group, member, updated, context, self.settings)
 
     def is_assignment_due(self, group: ConsumerGroup, now_ms: int) -> bool:
-        """Whether a target is to be computed for the group epoch, by the next member that joins again."""
+        """Whether the next member that joins again will compute a target for the group epoch."""
         interval_ms = self.times_of(group.group_id).assignment_interval_ms
         return group.assignment_epoch < group.group_epoch and group.can_assign(now_ms, interval_ms)
 
@@ -116,7 +116,7 @@ class ConsumerGroups(ModernGroups[ConsumerGroup]):
         return self._hashes.of_topics(topics)
 
     def replay(self, record: ConsumerRecord) -> None:
-        """Takes over what a record of the log says.
+        """Applies a record of the log to its group.
 
         Raises:
             ProtocolError: the id is that of a group of another type.
@@ -134,7 +134,7 @@ class ConsumerGroups(ModernGroups[ConsumerGroup]):
             group.apply(record)
 
     def on_loaded(self, group: ConsumerGroup, now_ms: int, effects: Effects) -> None:
-        """Gives the members found in the log a session to show up in, and time to give up what they have to.
+        """Starts the sessions of the members that the log has, and their time to revoke partitions.
 
         Source: GroupMetadataManager.onLoaded.
         """
@@ -199,5 +199,5 @@ def _is_tombstone(record: ConsumerRecord) -> bool:
 
 
 def _is_simple(group: Group) -> bool:
-    """Whether it is there for its offsets only."""
+    """Whether a group has offsets and has never had members."""
     return isinstance(group, ClassicGroup) and group.state is GroupState.EMPTY and group.protocol_type is None

@@ -1,10 +1,10 @@
-"""How members of the consumer protocol join, stay and leave: ConsumerGroupHeartbeat.
+"""Members of the consumer protocol: ConsumerGroupHeartbeat.
 
-Theory of operation: a heartbeat is checked, its member is found or made, and then takes its `HeartbeatStep`: what the
-member says is written down, the group's epoch and all targets follow, and the member is led on to its own. The answer is what
-has become of the member, for the log has it by then.
+Theory of operation: a heartbeat is checked, its member is found or made, and takes its `ConsumerHeartbeatStep`: the step records
+the member, begins a group epoch and computes targets if that is due, and reconciles the member with its target. The response has
+the member after the step, because the log has it by then.
 
-Rule of this file: an entry point raises what the client is to be told, or returns the answer with what is to be written first.
+Rule of this file: an entry point raises the error of the response, or returns the response with the records to append first.
 
 Source: GroupCoordinatorService.throwIfConsumerGroupHeartbeatRequestIsInvalid, GroupMetadataManager.consumerGroupHeartbeat and
 consumerGroupLeave of Apache Kafka 4.3; KIP-848.
@@ -56,7 +56,7 @@ class Heartbeats:
         self._new_id = new_id
 
     def heartbeat(self, request: ConsumerHeartbeat, now_ms: int) -> tuple[ConsumerHeartbeatResult, Effects]:
-        """Makes the client a member, keeps it one, or lets it go.
+        """Handles a heartbeat: the client becomes a member, stays one, or leaves.
 
         Raises:
             KafkaError: INVALID_REQUEST, UNSUPPORTED_ASSIGNOR, INVALID_REGULAR_EXPRESSION; GROUP_ID_NOT_FOUND,
@@ -159,7 +159,7 @@ class Heartbeats:
 
 
 def check_static(known: ConsumerMember | None, instance_id: str, member_id: str) -> ConsumerMember:
-    """The static member, if it is who it says it is.
+    """Returns the static member; raises unless the member id is its current one.
 
     Raises:
         KafkaError: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID.
@@ -173,7 +173,7 @@ def check_static(known: ConsumerMember | None, instance_id: str, member_id: str)
 
 
 def replace_static(group: ConsumerGroup, known: ConsumerMember, member_id: str, effects: Effects) -> ConsumerMember:
-    """A static member is back under another id: it has what it had, and begins at the epoch of a new member.
+    """Gives a static member that has come back another id; it keeps its partitions, and begins at the epoch of a new member.
 
     Source: GroupMetadataManager.replaceMember.
     """
@@ -190,14 +190,14 @@ def replace_static(group: ConsumerGroup, known: ConsumerMember, member_id: str, 
 
 
 def _away(member: ConsumerMember) -> ConsumerMember:
-    """A static member that has left for a while: it keeps its partitions, and has nothing left to give up."""
+    """The static member after it has left for a while: it keeps its partitions, and has none to revoke."""
     reset: OwnedPartitions = {topic_id: dict.fromkeys(partitions, 0) for topic_id, partitions in member.assigned.items()}
     return replace(member, member_epoch=STATIC_LEAVE_EPOCH, assigned=reset, pending_revocation={})
 
 
 def _updated(member: ConsumerMember, request: ConsumerHeartbeat) -> ConsumerMember:
-    """The member as it says it is now; itself if it says nothing new."""
-    if not _says_something(member, request):
+    """The member with the changes of a heartbeat; the same object if there are none."""
+    if not _has_changes(member, request):
         return member
     names = request.subscribed_topic_names
     new_names = member.subscribed_topic_names if names is None else frozenset(names)
@@ -218,8 +218,8 @@ def _updated(member: ConsumerMember, request: ConsumerHeartbeat) -> ConsumerMemb
     return member if updated == member else updated
 
 
-def _says_something(member: ConsumerMember, request: ConsumerHeartbeat) -> bool:
-    """False for what most heartbeats are: nothing but a sign of life."""
+def _has_changes(member: ConsumerMember, request: ConsumerHeartbeat) -> bool:
+    """Whether a heartbeat may change the member; False for most heartbeats, which only keep the session alive."""
     return (
         request.subscribed_topic_names is not None
         or request.subscribed_topic_regex is not None
@@ -253,7 +253,7 @@ def _check_text(text: str | None, message: str) -> None:
 
 
 def _check_epoch(member: ConsumerMember, epoch: int, owned: Owned | None) -> None:
-    """Raises unless the member names its own epoch, or the one before, after an answer that it did not get.
+    """Raises unless a heartbeat has the member's epoch, or its previous epoch, as after a response that was lost.
 
     Source: GroupMetadataManager.throwIfConsumerGroupMemberEpochIsInvalid.
     """
@@ -279,6 +279,6 @@ def _is_part_of(owned: Owned | None, assigned: OwnedPartitions) -> bool:
 
 
 def _is_full(request: ConsumerHeartbeat) -> bool:
-    """Whether the member has said everything, as it does when it does not know what was heard of it."""
+    """Whether a heartbeat has all fields, as one has that follows a lost response."""
     is_subscribed = request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None
     return request.rebalance_timeout_ms is not None and is_subscribed and request.owned is not None

@@ -1,4 +1,4 @@
-"""The consumer protocol as a whole: its groups, what members ask of them, what happens when a timer is due.
+"""The consumer protocol as a whole: its groups, its requests, and its timers.
 
 Theory of operation: a member that misses a deadline is removed. If the append of its tombstones fails, the timer is set again
 for `RETRY_MS`, and checks then whether the member still has to be removed.
@@ -39,7 +39,7 @@ from wirekafka.errors import ErrorCode
 log = structlog.get_logger(__name__)
 
 RETRY_MS = 500
-"""How long after a failed append the removal of a member is tried again."""
+"""The removal of a member is tried again so long after an append failed."""
 
 Expired = MemberExpired | RevocationExpired | ClassicJoinExpired | ClassicSyncExpired
 
@@ -102,7 +102,7 @@ class ConsumerMachine:
 
 
 def _is_due(event: Expired, member: ConsumerMember) -> bool:
-    """Whether the member has still not done what it had to."""
+    """Whether the member still has to be removed."""
     match event:
         case MemberExpired():
             return True

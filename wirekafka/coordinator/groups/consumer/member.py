@@ -1,7 +1,7 @@
-"""A member of a consumer group, and what it has of its target.
+"""A member of a consumer group, and the part of its target that it has.
 
-Rules of this file: a `ConsumerMember` is never changed: a step makes a new one, and what it says to the log brings that into
-the group. So a step that comes to nothing leaves nothing behind.
+Rules of this file: a `ConsumerMember` is never changed: a step makes a new one, and the record of the step puts it into the
+group. So a step whose append fails changes nothing.
 
 Source: ConsumerGroupMember, MemberState, ResolvedRegularExpression of Apache Kafka 4.3.
 """
@@ -21,7 +21,7 @@ LEAVE_EPOCH = -1
 """The epoch with which a member leaves for good."""
 
 STATIC_LEAVE_EPOCH = -2
-"""The epoch with which a static member leaves for a while, and the one it has until it is back."""
+"""The epoch with which a static member leaves for a while, and its epoch until it comes back."""
 
 OwnedPartitions = dict[bytes, dict[int, int]]
 """The epoch at which each partition was assigned, by topic id and partition; never changed in place."""
@@ -31,13 +31,13 @@ class MemberState(IntEnum):
     """How far a member is on its way to its target, by the numbers of its record."""
 
     STABLE = 0
-    """It has its target, or all of it there was when it was last heard of."""
+    """It has its target, as far as its last heartbeat found one."""
 
     UNREVOKED_PARTITIONS = 1
-    """It has still to give partitions up; until it has, it stays in its epoch."""
+    """It has partitions to revoke, and stays in its epoch until then."""
 
     UNRELEASED_PARTITIONS = 2
-    """It waits for partitions that other members have still to give up."""
+    """It waits for partitions that other members have to revoke."""
 
     UNKNOWN = 127
     """A state that a later release has written."""
@@ -45,10 +45,10 @@ class MemberState(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class ClassicMembership:
-    """What only a member has that speaks the classic protocol.
+    """The part of a member that only members of the classic protocol have.
 
     Attributes:
-        protocols: what it supports, best first, with its metadata for each.
+        protocols: the protocols that the member supports, best first, with its metadata for each.
     """
 
     session_timeout_ms: int
@@ -61,11 +61,11 @@ class ConsumerMember:
 
     Attributes:
         member_epoch: the epoch of the target to which it has been reconciled; `STATIC_LEAVE_EPOCH` while it is away.
-        previous_member_epoch: the one before, which a member that missed an answer still has.
+        previous_member_epoch: the epoch before, which a member still has that missed a response.
         subscribed_topic_regex: empty if it has none.
-        server_assignor: the assignor that it asks for; None if it leaves that to the group.
-        assigned: what it may read.
-        pending_revocation: what it has to give up, and may be reading still.
+        server_assignor: the assignor that the member asks for; None if any will do.
+        assigned: the partitions that the member may read.
+        pending_revocation: the partitions that the member has to revoke, and may still be reading.
         classic: None for a member of the consumer protocol.
     """
 
@@ -91,11 +91,11 @@ class ConsumerMember:
         return self.classic is not None
 
     def is_reconciled_to(self, assignment_epoch: int) -> bool:
-        """Whether there is nothing left to be done for it to have the target of this epoch."""
+        """Whether the member has all of the target of this epoch."""
         return self.state is MemberState.STABLE and self.member_epoch == assignment_epoch
 
     def assignment_epoch(self, topic_id: bytes, partition: int) -> int | None:
-        """The epoch at which it got a partition that it still has; None if it has it not."""
+        """The epoch at which the member got a partition; None if it does not have the partition."""
         epoch = self.assigned.get(topic_id, {}).get(partition)
         return self.pending_revocation.get(topic_id, {}).get(partition) if epoch is None else epoch
 

@@ -1,11 +1,11 @@
-"""How a classic group becomes a consumer group when its first consumer member joins, and a classic one when the last has left.
+"""Migration: a classic group becomes a consumer group when its first consumer member joins, and back when the last has left.
 
-Theory of operation: in between a group has members of both kinds. To a classic member the consumer group looks like its own
-group in a rebalance that never waits: it is told to join again whenever there is something for it, and its generation is its
-member epoch. On the way up members keep their ids, their partitions and their sessions; on the way down those that are left
-are the members of a stable group, which has to rebalance, for none of them has led it.
+Theory of operation: during the migration a group has members of both protocols. To a classic member the consumer group looks like
+a classic group whose rebalances never wait: the member is told to join again when its assignment changes, and its generation is
+its member epoch. An upgrade keeps the members' ids, partitions and sessions. A downgrade makes a stable classic group of the
+members that are left; the group then rebalances, because none of them has been its leader.
 
-Rule of this file: nothing is changed before it is in the log. What a conversion replaces is replaced in `Effects.then`.
+Rule of this file: nothing changes before the records are in the log. A conversion replaces the group in `Effects.then`.
 
 Source: GroupMetadataManager (validateOnlineUpgrade, convertToConsumerGroup, validateOnlineDowngradeWith*, convertToClassicGroup,
 consumerGroupFenceMembers), ConsumerGroup.fromClassicGroup, ClassicGroup.fromConsumerGroup of Apache Kafka 4.3.
@@ -53,7 +53,7 @@ log = structlog.get_logger(__name__)
 
 
 class Migration:
-    """Conversions between the protocols, and what may bring them about: members that come and go.
+    """Conversions between the protocols, and the removal of members, which may cause one.
 
     Args:
         table: all groups, by id, of whatever type.
@@ -65,10 +65,10 @@ class Migration:
         self._rebalancer = rebalancer
 
     def consumer_group_for(self, group_id: str, effects: Effects) -> ConsumerGroup:
-        """The group that a consumer member joins: as it is, a new one, or what a classic group is converted to.
+        """Returns the group that a consumer member joins: a consumer group, a new one, or a converted classic group.
 
         Raises:
-            KafkaError: GROUP_ID_NOT_FOUND, if the id is that of a group which cannot be converted.
+            KafkaError: GROUP_ID_NOT_FOUND if the group cannot be converted.
         """
         known = self._table.get(group_id)
         if isinstance(known, ConsumerGroup):
@@ -118,7 +118,7 @@ class Migration:
         return group
 
     def _end_classic(self, classic: ClassicGroup, group: ConsumerGroup, effects: Effects) -> None:
-        """Whoever waits in the classic group is told to join again, and finds the consumer group."""
+        """Tells members that wait in the classic group to join again, which makes them find the consumer group."""
         log.info("Converted a classic group to a consumer group", group=group.group_id, members=len(classic.members))
         effects.cancel_timer(classic_join_timer(classic.group_id))
         effects.cancel_timer(classic_sync_timer(classic.group_id))
@@ -163,7 +163,7 @@ class Migration:
         return members, targets
 
     def remove_members(self, group: ConsumerGroup, leaving: Sequence[ConsumerMember], now_ms: int, effects: Effects) -> None:
-        """Removes members at once; if none of those that are left speaks the consumer protocol, the group is a classic one.
+        """Removes members at once; if only classic members are left, the group becomes a classic group.
 
         Source: GroupMetadataManager.consumerGroupFenceMembers.
         """
@@ -202,7 +202,7 @@ class Migration:
         return [RegexRecord(group.group_id, regex, None) for regex in group.resolved if regex in ended]
 
     def can_downgrade_with(self, group: ConsumerGroup, replaced: ConsumerMember | None) -> bool:
-        """Whether the group is a classic one once a classic member has taken the place of this one."""
+        """Whether the group becomes a classic group when a classic member replaces this static member."""
         if replaced is None or replaced.is_classic or group.classic_count != len(group.members) - 1:
             return False
         return self._can_downgrade(group, len(group.members))
@@ -227,10 +227,10 @@ class Migration:
         now_ms: int,
         effects: Effects,
     ) -> None:
-        """Makes the group a classic one, in which a static member takes the place of another.
+        """Converts the group to a classic group, in which a static member has a new id.
 
         Args:
-            is_stale: the target is not that of the group's epoch, so the classic group has to rebalance.
+            is_stale: the target is older than the group epoch, so the classic group has to rebalance.
         """
         left = [*(member for member in group.members.values() if member is not replaced), joining]
         reason = "its assignment was out of date when it became a classic group" if is_stale else None
@@ -245,11 +245,11 @@ class Migration:
         reason: str | None,
         effects: Effects,
     ) -> None:
-        """Ends the consumer group and begins the classic one of those who are left.
+        """Ends the consumer group and begins the classic group of the members that are left.
 
         Args:
             renamed: the static member that is replaced, and its new id.
-            reason: why the classic group has to rebalance; None if it has not.
+            reason: why the classic group has to rebalance; None if it need not.
         """
         assignments = {member.member_id: member.assignment for member in classic.members.values()}
         effects.records += [*group.tombstones(renamed), GroupRecord(group.group_id, classic.to_record(assignments))]
@@ -311,7 +311,7 @@ class Migration:
 
 
 def _protocol_of(classic: ClassicGroup) -> str:
-    """The protocol whose metadata every member has: the group's, unless a member has joined the rebalance without it."""
+    """The protocol whose metadata every member has: that of the group, unless a member that has joined does not support it."""
     name = classic.protocol_name
     is_supported = name is not None and classic.supported_protocols[name] == len(classic.members)
     return name if name is not None and is_supported else classic.select_protocol()
@@ -338,7 +338,7 @@ def _no_upgrade(group: ClassicGroup, reason: str) -> KafkaError:
 
 
 def _ended_regexes(group: ConsumerGroup, leaving: Sequence[ConsumerMember]) -> set[str]:
-    """The regular expressions to which nobody subscribes once these members have left."""
+    """The regular expressions without subscribers once these members have left."""
     regexes: Counts = dict(group.regexes)
     count_out(regexes, (member.subscribed_topic_regex for member in leaving if member.subscribed_topic_regex))
     return group.regexes.keys() - regexes.keys()

@@ -1,16 +1,16 @@
-"""How a member is led from what it has to its target, one heartbeat after the other.
+"""The reconciliation of a member with its target, one heartbeat after the other.
 
-    STABLE                 a newer target is there                                        -> any of the three
-    UNREVOKED_PARTITIONS   it owns what it is to give up still, or does not say           -> stays, in its epoch
-                           it has given everything up                                     -> any of the three
-    UNRELEASED_PARTITIONS  on every heartbeat, to take what has been given up by others   -> any of the three
-    UNKNOWN                it owns something, or does not say: fenced; else begins anew   -> any of the three
+    STABLE                 there is a newer target                                        -> any of the three
+    UNREVOKED_PARTITIONS   it still owns partitions to revoke, or names no partitions     -> stays, in its epoch
+                           it has revoked all of them                                     -> any of the three
+    UNRELEASED_PARTITIONS  every heartbeat: other members may have revoked partitions     -> any of the three
+    UNKNOWN                it owns partitions, or names none: fenced; else begins anew    -> any of the three
 
-Which of the three: UNREVOKED_PARTITIONS if it has something to give up and has not yet; else it moves to the epoch of the
-target, gets what is free of it, and is UNRELEASED_PARTITIONS if there is more that others have, STABLE if not.
+The three: UNREVOKED_PARTITIONS if the member still has to revoke partitions. Else the member moves to the epoch of the target and
+gets the partitions that are free. It is UNRELEASED_PARTITIONS if other members have partitions of its target, STABLE if not.
 
-Rule of this file: pure. A member never gets a partition that another may be reading, nor moves to an epoch before it has
-given up what is not of that epoch's target.
+Rule of this file: pure. A member never gets a partition that another member may be reading, and never moves to an epoch before it
+has revoked all partitions that are not in that epoch's target.
 
 Source: CurrentAssignmentBuilder of Apache Kafka 4.3; KIP-848, "Assignment / Reconciliation Process".
 """
@@ -25,18 +25,18 @@ from wirekafka.coordinator.groups.modern.topics import Partitions
 from wirekafka.errors import ErrorCode, KafkaError
 
 Owned = Mapping[bytes, Collection[int]]
-"""The partitions that a member says it has."""
+"""The partitions that a heartbeat says the member owns."""
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a member is led to, and what stands in its way.
+    """The target of a member, and what the reconciliation needs beside it.
 
     Attributes:
         epoch: the assignment epoch.
-        subscribed_topic_ids: of the topics to which the member subscribes as of now; it gives up all others at once.
+        subscribed_topic_ids: of the topics to which the member subscribes now; it revokes all others at once.
         is_free: whether no member may be reading a partition.
-        owned: what the member says it has; None if it does not say.
+        owned: the partitions that the heartbeat names; None if it names none.
     """
 
     epoch: int
@@ -47,7 +47,7 @@ class Target:
 
 
 def reconcile(member: ConsumerMember, target: Target, *, has_subscription_changed: bool = False) -> ConsumerMember:
-    """The member's next state; the very same member if there is none to go to yet.
+    """Returns the member in its next state; the same object if nothing changes.
 
     Raises:
         KafkaError: FENCED_MEMBER_EPOCH, from the state UNKNOWN.
@@ -102,7 +102,7 @@ def _advance(member: ConsumerMember, target: Target) -> ConsumerMember:
 
 
 def _without_unsubscribed(member: ConsumerMember, target: Target) -> ConsumerMember:
-    """No new target yet, but the member has said that it reads some topics no longer: these need not wait."""
+    """Revokes partitions of topics to which the member no longer subscribes, before there is a new target."""
     kept = {topic_id: owned for topic_id, owned in member.assigned.items() if topic_id in target.subscribed_topic_ids}
     if len(kept) == len(member.assigned):
         return member
@@ -122,7 +122,7 @@ def _without_unsubscribed(member: ConsumerMember, target: Target) -> ConsumerMem
 
 
 def _split(owned: OwnedPartitions, wanted: Partitions) -> tuple[OwnedPartitions, OwnedPartitions]:
-    """What of the partitions is wanted, and what is not."""
+    """Divides partitions into those that are wanted and the others."""
     kept: OwnedPartitions = {}
     rest: OwnedPartitions = {}
     for topic_id, epochs in owned.items():
@@ -137,7 +137,7 @@ def _split(owned: OwnedPartitions, wanted: Partitions) -> tuple[OwnedPartitions,
 
 
 def _owns_any(owned: Owned | None, partitions: OwnedPartitions) -> bool:
-    """Whether the member may have any of the partitions still: it does, if it does not say what it has."""
+    """Whether the member may still own any of the partitions; True if the heartbeat does not name its partitions."""
     if not partitions:
         return False
     if owned is None:

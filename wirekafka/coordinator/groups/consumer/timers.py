@@ -1,4 +1,4 @@
-"""The timers of consumer groups: what they are for, and what happens when one is due.
+"""The timers of consumer groups: their keys and their events.
 
 Source: GroupMetadataManager (groupSessionTimeoutKey, groupRebalanceTimeoutKey, consumerGroupJoinKey, consumerGroupSyncKey).
 """
@@ -12,7 +12,7 @@ from wirekafka.coordinator.effects import Effects, TimerKey
 
 @dataclass(frozen=True, slots=True)
 class MemberExpired:
-    """A member has not been heard of for its session timeout."""
+    """A member has sent no heartbeat for its session timeout."""
 
     group_id: str
     member_id: str
@@ -20,7 +20,7 @@ class MemberExpired:
 
 @dataclass(frozen=True, slots=True)
 class RevocationExpired:
-    """A member has not given its partitions up within its rebalance timeout."""
+    """A member has not revoked its partitions within its rebalance timeout."""
 
     group_id: str
     member_id: str
@@ -29,7 +29,7 @@ class RevocationExpired:
 
 @dataclass(frozen=True, slots=True)
 class ClassicJoinExpired:
-    """A classic member was told to join again, and has not within its rebalance timeout."""
+    """A classic member that was told to join again has not joined within its rebalance timeout."""
 
     group_id: str
     member_id: str
@@ -37,7 +37,7 @@ class ClassicJoinExpired:
 
 @dataclass(frozen=True, slots=True)
 class ClassicSyncExpired:
-    """A classic member has joined, and has not asked for its assignment within its rebalance timeout."""
+    """A classic member that has joined has not sent SyncGroup within its rebalance timeout."""
 
     group_id: str
     member_id: str
@@ -64,11 +64,11 @@ def sync_timer(group_id: str, member_id: str) -> TimerKey:
 
 
 def renew_session(group_id: str, member_id: str, timeout_ms: int, effects: Effects) -> None:
-    """The member was heard of: its session starts again."""
+    """Starts the session of a member again."""
     effects.set_timer(session_timer(group_id, member_id), timeout_ms, MemberExpired(group_id, member_id))
 
 
 def cancel_all(group_id: str, member_id: str, effects: Effects) -> None:
-    """The member is no more."""
+    """Cancels all timers of a member that was removed."""
     for timer in (session_timer, revocation_timer, join_timer, sync_timer):
         effects.cancel_timer(timer(group_id, member_id))

@@ -1,1 +1,1 @@
-"""What groups have in common whose assignments the broker makes: topics as they see them, assignors (KIP-848, KIP-932)."""
+"""What consumer groups and share groups have in common: the broker assigns partitions to the members (KIP-848, KIP-932)."""

@@ -1,11 +1,11 @@
-"""The broker's own assignors: which member is to read which partitions.
+"""The broker's own assignors, which decide which member reads which partitions.
 
-Theory of operation: an assignor is given all members with the topics to which they subscribe and the target that each has so
-far, and gives each its next target. A member that keeps what it had gets the very same object back, so that what has changed
-is found by identity. Members whose target shrinks or grows are as few as balance allows.
+Theory of operation: an assignor gets all members, with the topics to which they subscribe and their current targets, and returns
+the next target of each member. A target that stays the same is the same object, so changes are found by identity. An assignor
+changes as few targets as balance allows.
 
-Rules of this file: pure, and linear where it can be: a thousand members over ten thousand partitions are part of the
-requirements. The order of members and topics decides between equals, so the same input gives the same result.
+Rules of this file: pure, and linear where possible: a group may have a thousand members and ten thousand partitions. The order of
+members and topics decides between equals, so the same input gives the same result.
     Invariant: every partition of a topic with subscribers has exactly one owner, who subscribes to it.
 
 Source: org.apache.kafka.coordinator.group.assignor (UniformAssignor, UniformHomogeneousAssignmentBuilder,
@@ -24,7 +24,7 @@ from typing import NamedTuple
 from wirekafka.coordinator.groups.modern.topics import Partitions
 
 MAX_BALANCING_PASSES = 16
-"""How often all topics are gone through for balance; moving one topic's partitions can unbalance another (Kafka's own limit)."""
+"""The most passes over all topics for balance, as in Kafka: moving partitions of one topic can unbalance another."""
 
 
 class AssignedMember(NamedTuple):
@@ -32,7 +32,7 @@ class AssignedMember(NamedTuple):
 
     Attributes:
         topic_ids: of the topics that exist and to which it subscribes; shared between members wherever that is possible.
-        target: what it has so far.
+        target: its current target.
     """
 
     member_id: str
@@ -46,7 +46,7 @@ Assignor = Callable[[Sequence[AssignedMember], Mapping[bytes, int]], dict[str, P
 
 
 def assign_uniformly(members: Sequence[AssignedMember], partition_counts: Mapping[bytes, int]) -> dict[str, Partitions]:
-    """Gives every member the same number of partitions, or as near as their subscriptions allow, and moves as few as it can."""
+    """Gives every member the same number of partitions, or as near as their subscriptions allow, and moves few."""
     if not members:
         return {}
     topic_ids = members[0].topic_ids
@@ -56,9 +56,9 @@ def assign_uniformly(members: Sequence[AssignedMember], partition_counts: Mappin
 
 
 def assign_ranges(members: Sequence[AssignedMember], partition_counts: Mapping[bytes, int]) -> dict[str, Partitions]:
-    """Gives each topic's partitions out in ranges, in the order of the members' names: the n-th of several topics together.
+    """Assigns a range of each topic's partitions to each member, in the order of the members' ids.
 
-    The partitions of topics with as many partitions and the same subscribers go to the same members, as joins want it.
+    The partitions of topics with as many partitions and the same subscribers go to the same members, as joins of topics need it.
     """
     in_order = sorted(members, key=_range_order)
     subscribers: dict[bytes, list[AssignedMember]] = defaultdict(list)
@@ -82,7 +82,7 @@ ASSIGNORS: dict[str, Assignor] = {"uniform": assign_uniformly, "range": assign_r
 
 
 def _range_order(member: AssignedMember) -> tuple[bool, str]:
-    """Static members come first, by their own names, so that a restart changes nothing."""
+    """Static members come first, ordered by instance id, so that a restart changes nothing."""
     return (True, member.member_id) if member.instance_id is None else (False, member.instance_id)
 
 
@@ -93,7 +93,7 @@ def _kept(member: AssignedMember, target: Partitions) -> Partitions:
 def _assign_evenly(
     members: Sequence[AssignedMember], topic_ids: frozenset[bytes], partition_counts: Mapping[bytes, int]
 ) -> dict[str, Partitions]:
-    """All members subscribe to the same topics: each gets its quota, and keeps of it what it has."""
+    """Assigns topics to which all members subscribe: each member gets its quota, and keeps partitions of its target."""
     quota, extra = divmod(sum(partition_counts[topic_id] for topic_id in topic_ids), len(members))
     targets: dict[str, Partitions] = {}
     wanting: list[tuple[AssignedMember, int]] = []
@@ -102,7 +102,7 @@ def _assign_evenly(
         allowed = quota + (extra > 0)
         kept = _first_partitions(_free_of(member.target, taken), topic_ids, allowed)
         count = sum(map(len, kept.values()))
-        # Who has more than the plain quota already is the one to have more; the others get the rest, as they come.
+        # Members that have more than the plain quota keep one more; other members get the extra partitions that are left.
         extra -= count > quota
         targets[member.member_id] = kept
         for topic_id, partitions in kept.items():
@@ -136,7 +136,7 @@ def _free_of(target: Partitions, taken: Mapping[bytes, Collection[int]]) -> Part
 
 
 def _first_partitions(target: Partitions, topic_ids: frozenset[bytes], allowed: int) -> Partitions:
-    """What of a target is of topics still subscribed to, and no more than is allowed; the target itself if that is all of it."""
+    """At most `allowed` partitions of a target whose topics the member subscribes to; the target itself if that is all."""
     if target.keys() <= topic_ids and sum(map(len, target.values())) <= allowed:
         return target
     kept: Partitions = {}
@@ -159,13 +159,13 @@ def _with_partitions(target: Partitions, added: Iterable[tuple[bytes, int]]) -> 
 
 @dataclass(slots=True)
 class _Readers:
-    """The members that subscribe to a topic; one object for all topics that have the same ones.
+    """The members that subscribe to a topic; topics with the same members share one object.
 
     Attributes:
         indexes: of the members.
-        least: a heap of their loads and indexes. Loads only grow while partitions are given out, so one that is out of date
-            is too small, and comes to the top.
-        even_at: how many partitions had been moved when nobody had to move any of theirs.
+        least: a heap of their loads and indexes. Loads only grow while partitions are assigned, so an outdated load is
+            too small, and comes to the top.
+        even_at: the number of moves so far when these members were last found balanced.
     """
 
     indexes: list[int]
@@ -182,7 +182,7 @@ def _readers_of_topics(members: Sequence[AssignedMember]) -> dict[bytes, _Reader
         for topic_id in topic_ids:
             subscriptions[topic_id].append(number)
     if len(by_subscription) == len(members):
-        # The number of a subscription is that of its member, and hardly any two topics have the same ones.
+        # Each member has a subscription of its own, so a subscription has the number of its member, and few topics share readers.
         return {topic_id: _Readers(numbers) for topic_id, numbers in subscriptions.items()}
     subscribers = list(by_subscription.values())
     known: dict[tuple[int, ...], _Readers] = {}
@@ -196,7 +196,7 @@ def _readers_of_topics(members: Sequence[AssignedMember]) -> dict[bytes, _Reader
 
 
 class _Balancer:
-    """Members that subscribe to different topics: what is free goes to the least loaded subscriber, then loads are evened out."""
+    """Assigns topics with different subscribers: the least loaded subscriber gets a free partition, then loads are balanced."""
 
     def __init__(self, members: Sequence[AssignedMember], partition_counts: Mapping[bytes, int]) -> None:
         self._members = members
@@ -231,7 +231,7 @@ class _Balancer:
                             self._loads[index] += 1
 
     def _topic_order(self, topic_id: bytes) -> tuple[float, int, bytes]:
-        """Topics with many partitions for few subscribers first: there is the least choice of whom to give them."""
+        """Topics with many partitions for few subscribers first: they leave the least choice."""
         readers = len(self._readers[topic_id].indexes)
         return -self._counts[topic_id] / readers, readers, topic_id
 

@@ -1,8 +1,8 @@
 """What a consumer group and a share group have in common: members, epochs, targets, subscriptions.
 
-Theory of operation: the group epoch grows when a member joins, leaves or subscribes anew, and when a topic changes. The target
-assignment, what every member is to have, is computed for a group epoch; the assignment epoch is that group epoch then. Each
-member comes to its target by its own heartbeats, and its member epoch is the epoch that it has reached.
+Theory of operation: the group epoch grows when a member joins, leaves or changes its subscription, and when a topic changes. The
+target assignment of every member is computed for a group epoch, which then becomes the assignment epoch. Each member follows its
+target by its own heartbeats, and its member epoch is the epoch that it has reached.
 
 Rule of this file: no effects and no records; the groups change by `apply`, which each type of groups has for itself.
     Invariant: `subscriptions` counts the members.

@@ -12,13 +12,13 @@ from wirekafka.replication.replica_manager import HostedTopic, HostedTopics
 
 
 class LiveTopics:
-    """The table of topics, and how often it has changed; see `TopicImage`.
+    """The table of topics as a `TopicImage`.
 
     Args:
-        now_ms: the wall clock; by it versions grow over restarts too.
+        now_ms: the wall clock; it makes versions grow over restarts too.
 
     Attributes:
-        hashes: what groups compare, kept up with changes.
+        hashes: the hashes of topics, forgotten when a topic changes.
     """
 
     def __init__(self, topics: HostedTopics, rack: str | None, now_ms: Callable[[], int]) -> None:

@@ -23,13 +23,13 @@ M = TypeVar("M", bound=Message)
 
 
 class GroupKey(Message):
-    """The key of what there is once for a group."""
+    """The key of a record that a group has once."""
 
     group_id: String = ""
 
 
 class MemberKey(Message):
-    """The key of what there is once for a member."""
+    """The key of a record that a member has once."""
 
     group_id: String = ""
     member_id: String = ""
@@ -57,7 +57,7 @@ class TargetValue(Message):
 
 @dataclass(slots=True)
 class EpochRecord:
-    """A group is in this epoch from now on; None: it is no more."""
+    """The epoch of a group; None deletes the group."""
 
     KEY_VERSION: ClassVar[int]
     VALUE: ClassVar[type[Any]]
@@ -81,7 +81,7 @@ class EpochRecord:
 
 @dataclass(slots=True)
 class TargetsRecord:
-    """The members' targets are those of this epoch from now on; None: there are none."""
+    """The epoch of the targets of all members; None deletes it."""
 
     KEY_VERSION: ClassVar[int]
 
@@ -106,7 +106,7 @@ class TargetsRecord:
 
 @dataclass(slots=True)
 class MemberTargetRecord:
-    """A member's target; None: it has none."""
+    """The target of a member; None deletes it."""
 
     KEY_VERSION: ClassVar[int]
 
@@ -128,35 +128,35 @@ class MemberTargetRecord:
 
 
 def group_key(version: int, group_id: str) -> bytes:
-    """The key of what there is once for a group."""
+    """The key of a record that a group has once."""
     return versioned(GroupKey(group_id=group_id), version)
 
 
 def member_key(version: int, group_id: str, member_id: str) -> bytes:
-    """The key of what there is once for a member."""
+    """The key of a record that a member has once."""
     return versioned(MemberKey(group_id=group_id, member_id=member_id), version)
 
 
 def value_of(value: Message | None) -> bytes | None:
-    """The value's bytes; of None a tombstone."""
+    """The bytes of a value; None, a tombstone, if there is no value."""
     return None if value is None else versioned(value, 0, is_flexible=True)
 
 
 def read_key(cls: type[M], version: int, key: Buffer) -> M:
-    """The key, whose version says of what kind the record is."""
+    """Reads a key, whose version tells the type of the record."""
     return read(cls, version, key, newest=version, flexible_since=version + 1)
 
 
 def read_value(cls: type[M], value: Buffer | None) -> M | None:
-    """The value; None of a tombstone."""
+    """Reads a value; None for a tombstone."""
     return None if value is None else read(cls, version_of(value), value, newest=0, flexible_since=0)
 
 
 def to_topics(partitions: Partitions) -> list[TopicPartition]:
-    """Partitions as records have them."""
+    """Partitions in the form of records."""
     return [TopicPartition(topic_id=topic_id, partitions=sorted(indexes)) for topic_id, indexes in partitions.items()]
 
 
 def from_topics(topics: list[TopicPartition]) -> Partitions:
-    """Partitions as records have them; topics without any are left out."""
+    """Partitions from the form of records; topics without partitions are left out."""
     return {topic.topic_id: frozenset(topic.partitions) for topic in topics if topic.partitions}

@@ -1,4 +1,4 @@
-"""The topics to which the members of a group subscribe, counted as members join, leave and subscribe anew.
+"""The topics to which the members of a group subscribe, counted as members join, leave and change their subscription.
 
 Theory of operation: most members of a group subscribe to the same topics. So the members are counted for each subscription, and
 the subscriptions for each topic: a member that joins or leaves costs O(1) as long as another member has the same subscription.
@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 Counts = dict[str, int]
-"""The number of subscribers by what they subscribe to."""
+"""The number of subscribers of each topic, expression or assignor."""
 
 TopicNames = frozenset[str]
 """The names of the topics to which a member subscribes."""
@@ -57,7 +57,7 @@ class Subscriptions:
         return iter(self._subscription_counts)
 
     def share(self, names: TopicNames) -> TopicNames:
-        """The object by which an equal subscription is known already, which makes comparisons cheap; else the argument."""
+        """The known object of an equal subscription, which makes comparisons cheap; the argument if there is none."""
         return self._shared.get(names, names)
 
     def add(self, names: TopicNames) -> None:
@@ -70,7 +70,7 @@ class Subscriptions:
             count_in(self._subscription_counts, names)
 
     def remove(self, names: TopicNames) -> None:
-        """Ends to count a member with this subscription."""
+        """Removes a member with this subscription from the counts."""
         count = self._member_counts[names] - 1
         if count:
             self._member_counts[names] = count

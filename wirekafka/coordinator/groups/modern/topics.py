@@ -1,8 +1,8 @@
-"""What the coordinator sees of topics, and the hash by which a group notices that they have changed.
+"""Topics as the coordinator sees them, and the hash by which a group notices that topics have changed.
 
 Theory of operation: a group remembers a hash over the topics to which its members subscribe: their ids, names, partitions and
-racks. When topics change, the groups that subscribe to them compare it once more, and a new hash is a new epoch of the group.
-The hash is Apache Kafka's, bit for bit, so that a broker which takes a group over does not take it for changed.
+racks. When topics change, the groups that subscribe to them compute the hash again, and another hash begins a new group epoch.
+The hash is Apache Kafka's, bit for bit, so that a broker that takes a group over sees no change.
 
 Source: CoordinatorMetadataImage, ModernGroup.computeMetadataHash, Utils.computeTopicHash and computeGroupHash of Apache Kafka
 4.3 (XXH3 of 64 bits over what hash4j's HashStream64 writes).
@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Sized
 from typing import Protocol
 
 Partitions = dict[bytes, frozenset[int]]
-"""Partitions by the id of their topic; shared freely, so never changed in place. No topic is there without a partition."""
+"""Partitions by the id of their topic; shared, so never changed in place. Invariant: no topic has an empty set."""
 
 _HASH_VERSION = b"\0"
 
@@ -33,7 +33,7 @@ class TopicView(Protocol):
 
     @property
     def partitions(self) -> Sized:
-        """As many as it has."""
+        """Sized: the number of its partitions."""
 
 
 class TopicImage(Protocol):
@@ -41,15 +41,15 @@ class TopicImage(Protocol):
 
     @property
     def revision(self) -> int:
-        """Another number whenever a topic has come, grown or gone; no longer than the broker runs."""
+        """Changes when a topic is created, extended or deleted; begins anew with each start of the broker."""
 
     @property
     def version(self) -> int:
-        """Greater whenever a topic has come; also greater than in any run of the broker before."""
+        """Grows when a topic is created or extended; greater than in any earlier run of the broker."""
 
     @property
     def rack(self) -> str | None:
-        """That of the one broker that leads all partitions; None if it has none."""
+        """The rack of the one broker that leads all partitions; None if the broker has none."""
 
     def find(self, name: str) -> TopicView | None:
         """The topic of this name."""
@@ -69,7 +69,7 @@ class MetadataHashes:
         self._by_name: dict[str, int] = {}
 
     def forget(self, name: str) -> None:
-        """The topic of this name has changed, or is no more."""
+        """Forgets the hash of a topic, because the topic has changed or was deleted."""
         self._by_name.pop(name, None)
 
     def of_topics(self, names: Iterable[str]) -> int:
@@ -97,7 +97,7 @@ def topic_hash(topic: TopicView, rack: str | None) -> int:
 
 
 def _xxh3(data: bytes) -> int:
-    # Imported when a first group needs it: the start of a broker without such groups does without.
+    # Imported for the first group that needs it, so that a broker without such groups starts faster.
     import xxhash
 
     number = xxhash.xxh3_64_intdigest(data)
@@ -109,7 +109,7 @@ def _long(big_endian: bytes) -> bytes:
 
 
 def _string(text: str) -> bytes:
-    """The UTF-16 code units, and behind them how many they are."""
+    """The UTF-16 code units of a string, followed by their number."""
     units = text.encode("utf-16-le", "surrogatepass")
     return units + struct.pack("<i", len(units) // 2)
 

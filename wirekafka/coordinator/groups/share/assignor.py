@@ -1,8 +1,8 @@
-"""The assignor of share groups: which partitions each member fetches from. Several members may have the same.
+"""The assignor of share groups, which decides from which partitions each member fetches. Members may share a partition.
 
 Theory of operation: where there are more members than partitions, each partition is assigned to several members, so that all
-members have one. Each member has a quota of partitions. It keeps partitions of its former target up to the quota, and the rest
-of the quota is dealt out, so that few assignments change when a member joins or leaves.
+members have one. Each member has a quota of partitions. It keeps partitions of its former target up to the quota, and gets other
+partitions for the rest of the quota, so few assignments change when a member joins or leaves.
 
 Rules of this file: pure; the order of members and partitions decides between equals.
     Invariant: every assignable partition with a subscriber is assigned to at least one member.

@@ -1,10 +1,9 @@
-"""A share group: its members, its epochs, and which partitions each member fetches from.
+"""A share group: its members, its epochs, and the partitions from which each member fetches.
 
-Theory of operation: as in a consumer group (KIP-848), the group epoch grows when a member comes, goes or subscribes anew, or
-when a topic changes; the target is computed for a group epoch; each member comes to it with its next heartbeat. Since several
-members may have the same partition, nobody has to give anything up first, and no member is ever in between.
+Theory of operation: members, epochs and targets are those of `ModernGroup`. Several members may have the same partition, so a
+member reaches its target with its next heartbeat, and never waits until another member has revoked a partition.
 
-Rule of this file: `apply` takes over what a record says, live and at the start alike; nothing else changes what is persisted.
+Rule of this file: `apply` applies the records of live steps and of the log at the start; nothing else changes stored state.
 
 Source: ShareGroup, ModernGroup of Apache Kafka 4.3; KIP-932.
 """
@@ -99,11 +98,11 @@ class ShareGroup(ModernGroup[ShareMember]):
             raise KafkaError(ErrorCode.NON_EMPTY_GROUP, "The group is not empty.")
 
     def offset_age_starts_ms(self, offset: CommittedOffset) -> int | None:
-        """It has no committed offsets that could expire."""
+        """None: a share group has no committed offsets."""
         return None
 
     def tombstones(self) -> list[CoordinatorRecord]:
-        """What makes the log forget the group.
+        """The tombstones that delete the group from the log.
 
         Source: ShareGroup.createGroupTombstoneRecords.
         """
@@ -118,9 +117,9 @@ class ShareGroup(ModernGroup[ShareMember]):
         return records
 
     def uninitialized(self, names: Iterable[str] = ()) -> InitializedTopics:
-        """The partitions to which the group subscribes, and those of the topics named here, that have no state yet.
+        """The partitions without state, of the topics to which the group subscribes and of the topics named here.
 
-        The ones of the group are remembered until a topic or the group changes.
+        Those of the group are remembered until a topic or the group changes.
         """
         key = (self.image.revision, self.change_count)
         if self._uninitialized[0] != key:
@@ -143,10 +142,10 @@ class ShareGroup(ModernGroup[ShareMember]):
     def is_assignment_pending(self, initialized: InitializedTopics, names: Container[str] | None) -> bool:
         """Whether a partition that has state and a subscriber is in no member's target.
 
-        The answer for the group as it is, is remembered until a topic or the group changes.
+        The result for the current group is remembered until a topic or the group changes.
 
         Args:
-            initialized: the partitions that have state, with those that get it in this step.
+            initialized: the partitions that have state, with those that get state in this step.
             names: the topics to which the members subscribe after this step; None if they are the group's own.
 
         Source: GroupMetadataManager.initializedAssignmentPending.
@@ -190,7 +189,7 @@ class ShareGroup(ModernGroup[ShareMember]):
             del self._member_counts[topic_id]
 
     def apply(self, record: ShareGroupRecord) -> None:
-        """Takes over a record of the group, except the tombstone of the group itself."""
+        """Applies a record of the group; the tombstone of the group itself is not for this method."""
         self.change_count += 1
         match record:
             case ShareMemberRecord():

@@ -1,9 +1,9 @@
 """The records of share groups in __consumer_offsets, in Apache Kafka's own format.
 
 A group is one record of its epoch, one of the epoch of its target, one that says which partitions' state is initialised, and
-for each member three: what it said of itself, its target, what it has of it.
+for each member three: its metadata, its target, and its current assignment.
 
-Rules of this file: written is version 0, which is all there is; what later releases tag on is skipped when read.
+Rules of this file: version 0, the only one, is written; tagged fields of later releases are skipped when read.
 
 Source: ShareGroup*Key.json and ShareGroup*Value.json, GroupCoordinatorRecordHelpers of Apache Kafka 4.3.
 """
@@ -43,7 +43,7 @@ CURRENT_KEY_VERSION = 14
 STATE_PARTITIONS_KEY_VERSION = 15
 
 STABLE = 0
-"""The state of every member: nobody waits for anybody."""
+"""The state of every member: no member waits for another."""
 
 
 class MemberValue(Message):
@@ -99,9 +99,9 @@ class ShareMember:
     """A member of a share group.
 
     Attributes:
-        member_epoch: the epoch of the target that it has.
-        previous_member_epoch: the one before, which its next heartbeat may still have.
-        assigned: what it fetches from.
+        member_epoch: the epoch of the target that the member has reached.
+        previous_member_epoch: the epoch before, which the next heartbeat may still have.
+        assigned: the partitions from which the member fetches.
     """
 
     member_id: str
@@ -125,7 +125,7 @@ InitializedTopics = dict[bytes, tuple[str, frozenset[int]]]
 
 @dataclass(slots=True)
 class ShareMemberRecord:
-    """What a member said of itself; None: it is no more. Of the member, only that counts."""
+    """The metadata of a member, which is all that counts of `member`; None deletes the member."""
 
     group_id: str
     member_id: str
@@ -145,7 +145,7 @@ class ShareMemberRecord:
 
 
 class ShareGroupEpochRecord(EpochRecord):
-    """A group is in this epoch from now on; None: it is no more."""
+    """The epoch of a group; None deletes the group."""
 
     __slots__ = ()
     KEY_VERSION = GROUP_EPOCH_KEY_VERSION
@@ -153,14 +153,14 @@ class ShareGroupEpochRecord(EpochRecord):
 
 
 class ShareTargetEpochRecord(TargetsRecord):
-    """The members' targets are those of this epoch from now on; None: there are none."""
+    """The epoch of the targets of all members; None deletes it."""
 
     __slots__ = ()
     KEY_VERSION = TARGET_EPOCH_KEY_VERSION
 
 
 class ShareTargetRecord(MemberTargetRecord):
-    """A member's target; None: it has none."""
+    """The target of a member; None deletes it."""
 
     __slots__ = ()
     KEY_VERSION = TARGET_KEY_VERSION
@@ -168,7 +168,7 @@ class ShareTargetRecord(MemberTargetRecord):
 
 @dataclass(slots=True)
 class ShareCurrentRecord:
-    """What a member has of its target; None: nothing. Of the member, only that counts."""
+    """The epochs and the current assignment of a member, which are all that counts of `member`; None deletes them."""
 
     group_id: str
     member_id: str
@@ -188,7 +188,7 @@ class ShareCurrentRecord:
 
 @dataclass(slots=True)
 class StatePartitionsRecord:
-    """The partitions of which there is state in __share_group_state; None: the group is no more.
+    """The partitions that have state in __share_group_state; None deletes the record, with the group.
 
     Attributes:
         deleting: topics whose state is to be deleted, by id, with their names. This broker deletes it before it says so, and

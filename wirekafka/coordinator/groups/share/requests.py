@@ -1,4 +1,4 @@
-"""What members of share groups ask, and what they are told, in the broker's own terms.
+"""Requests of members of share groups, and their results, in the broker's own terms.
 
 Rule of this file: data only. The modules of `wirekafka.api` translate from and to the protocol's messages.
 """
@@ -17,11 +17,11 @@ LEAVE_EPOCH = -1
 
 @dataclass(slots=True)
 class ShareHeartbeat:
-    """A member's heartbeat: it joins, stays or leaves, and says what is new since the last one; None is what is not.
+    """A heartbeat: the member joins, stays or leaves. A field is None if it has not changed since the last heartbeat.
 
     Attributes:
         member_id: chosen by the client.
-        member_epoch: `JOIN_EPOCH`, `LEAVE_EPOCH`, or the one that it has.
+        member_epoch: `JOIN_EPOCH`, `LEAVE_EPOCH`, or the epoch of the member.
     """
 
     group_id: str
@@ -35,10 +35,10 @@ class ShareHeartbeat:
 
 @dataclass(slots=True)
 class ShareHeartbeatResult:
-    """What a member is told.
+    """The response to a heartbeat.
 
     Attributes:
-        assignment: what it fetches from; None if that has not changed since it was last told.
+        assignment: the partitions from which the member fetches; None if they have not changed since the last response.
     """
 
     member_id: str
@@ -60,12 +60,12 @@ class DescribedShareGroup:
 
 @dataclass(slots=True)
 class ShareOffset:
-    """Where a share group is in a partition.
+    """The position of a share group in a partition.
 
     Attributes:
-        start_offset: None if that is not known: the group never came to it.
-        lag: how many records are not done with yet; None if that is not known.
-        error: why nobody can say; of the rest only the partition counts then.
+        start_offset: None if the group has not fetched from the partition.
+        lag: the number of records that are not acknowledged yet; None if it is not known.
+        error: why the position is not known; only `partition` counts then.
     """
 
     partition: int
