@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from wirekafka.broker import Broker
 
 FIRST_VERSION_WITH_PRODUCER_FENCED = 2
-FIRST_VERSION_OF_BROKERS = 4
+FIRST_VERSION_WITH_BROKER_REQUESTS = 4
 
 
 class AddPartitionsToTxnTopic(Message):
@@ -88,7 +88,7 @@ def add_partitions_to_txn(broker: Broker, call: Call[AddPartitionsToTxnRequest])
 
 def _addition(broker: Broker, call: Call[AddPartitionsToTxnRequest]) -> Work[AddPartitionsToTxnResponse]:
     request = call.request
-    if call.version >= FIRST_VERSION_OF_BROKERS:
+    if call.version >= FIRST_VERSION_WITH_BROKER_REQUESTS:
         response = AddPartitionsToTxnResponse()
         for each in request.transactions:
             results = yield from _results(broker, call, each)
@@ -140,7 +140,7 @@ def _ask_coordinator(
     producer = ProducerIdentity(transaction.producer_id, transaction.producer_epoch)
     if transaction.verify_only:
         return broker.transactions.verify_partitions(transaction.transactional_id, producer, partitions)
-    client_version = TRANSACTIONS_V2 if version >= FIRST_VERSION_OF_BROKERS else 0
+    client_version = TRANSACTIONS_V2 if version >= FIRST_VERSION_WITH_BROKER_REQUESTS else 0
     broker.transactions.add_partitions(transaction.transactional_id, producer, partitions, client_version=client_version)
     return {}
 
@@ -151,7 +151,7 @@ def _authorize(call: Call[AddPartitionsToTxnRequest], transaction: AddPartitions
     Raises:
         KafkaError: CLUSTER_AUTHORIZATION_FAILED, TRANSACTIONAL_ID_AUTHORIZATION_FAILED.
     """
-    if call.version >= FIRST_VERSION_OF_BROKERS:
+    if call.version >= FIRST_VERSION_WITH_BROKER_REQUESTS:
         call.authorize(Operation.CLUSTER_ACTION, CLUSTER)
     else:
         call.authorize(Operation.WRITE, Resource.transactional_id(transaction.transactional_id))
@@ -160,7 +160,7 @@ def _authorize(call: Call[AddPartitionsToTxnRequest], transaction: AddPartitions
 def _refusal(broker: Broker, call: Call[AddPartitionsToTxnRequest], partition: TopicPartition) -> ErrorCode | None:
     """Why the partition cannot be added; None if it can."""
     try:
-        if call.version < FIRST_VERSION_OF_BROKERS:
+        if call.version < FIRST_VERSION_WITH_BROKER_REQUESTS:
             call.authorize(Operation.WRITE, Resource.topic(partition.topic))
         broker.topics.find_partition(*partition)
     except KafkaError as error:

@@ -46,6 +46,8 @@ from wirekafka.wire.types import Int16, Int32, Message, NullableString, String, 
 if TYPE_CHECKING:
     from wirekafka.broker import Broker
 
+FIRST_VERSION_WITH_MEMBER_ID_REQUIRED = 1
+
 
 class HeartbeatTopicPartitions(Message):
     topic_id: Uuid = ZERO_TOPIC_ID
@@ -112,7 +114,7 @@ def _heartbeat_of(call: Call[ConsumerGroupHeartbeatRequest]) -> ConsumerHeartbea
         subscribed_topic_regex=request.subscribed_topic_regex,
         server_assignor=request.server_assignor,
         owned=None if request.topic_partitions is None else _owned_of(request.topic_partitions),
-        is_member_id_required=call.version >= 1,
+        is_member_id_required=call.version >= FIRST_VERSION_WITH_MEMBER_ID_REQUIRED,
     )
 
 

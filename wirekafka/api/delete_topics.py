@@ -29,6 +29,8 @@ from wirekafka.wire.types import Int16, Int32, Message, NullableString, String, 
 if TYPE_CHECKING:
     from wirekafka.broker import Broker
 
+FIRST_VERSION_WITH_DELETION_DISABLED = 3
+
 
 class DeleteTopicState(Message):
     name: Annotated[NullableString, nullable(6)] = None
@@ -58,7 +60,8 @@ def delete_topics(broker: Broker, call: Call[DeleteTopicsRequest]) -> DeleteTopi
     """Answers one DeleteTopics request; the deletions of one slice are brought to the disk together."""
     states = call.request.topics + [DeleteTopicState(name=name) for name in call.request.topic_names]
     if not broker.config.boolean("delete.topic.enable"):
-        code = ErrorCode.INVALID_REQUEST if call.version < 3 else ErrorCode.TOPIC_DELETION_DISABLED
+        has_code = call.version >= FIRST_VERSION_WITH_DELETION_DISABLED
+        code = ErrorCode.TOPIC_DELETION_DISABLED if has_code else ErrorCode.INVALID_REQUEST
         error = KafkaError(code, "Topic deletion is disabled.")
         return DeleteTopicsResponse(responses=[_failure(state, error) for state in states])
     return broker.slices.run(_deletion(broker, call, states), around=broker.topics.together)

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from wirekafka.broker import Broker
 
 FIRST_VERSION_WITH_PRODUCER_FENCED = 2
-FIRST_VERSION_OF_TRANSACTIONS_V2 = 5
+FIRST_VERSION_WITH_TRANSACTIONS_V2 = 5
 
 
 class EndTxnRequest(Message):
@@ -59,7 +59,7 @@ def end_txn(broker: Broker, call: Call[EndTxnRequest]) -> EndTxnResponse:
     request = call.request
     call.authorize(Operation.WRITE, Resource.transactional_id(request.transactional_id))
     producer = ProducerIdentity(request.producer_id, request.producer_epoch)
-    client_version = TRANSACTIONS_V2 if call.version >= FIRST_VERSION_OF_TRANSACTIONS_V2 else 0
+    client_version = TRANSACTIONS_V2 if call.version >= FIRST_VERSION_WITH_TRANSACTIONS_V2 else 0
     # Who waits for several of its partitions gets them in one answer.
     broker.purgatory.hold()
     try:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from wirekafka.broker import Broker
 
 
+FIRST_VERSION_WITH_SEVERAL_KEYS = 4
 FIRST_VERSION_WITH_SHARE_PARTITIONS = 6
 
 
@@ -66,7 +67,7 @@ def find_coordinator(
 ) -> FindCoordinatorResponse | Pending[FindCoordinatorResponse]:
     """Names this broker for a group; until version 3 there is one key, whose answer is the response."""
     request = call.request
-    if call.version >= 4:
+    if call.version >= FIRST_VERSION_WITH_SEVERAL_KEYS:
         return broker.slices.run(_coordinators(broker, call))
     found = _coordinator(broker, call, request.key)
     return FindCoordinatorResponse(

@@ -48,6 +48,11 @@ from wirekafka.wire.types import Bool, Bytes, Int16, Int32, Message, NullableStr
 if TYPE_CHECKING:
     from wirekafka.broker import Broker
 
+FIRST_VERSION_WITH_REBALANCE_TIMEOUT = 1
+FIRST_VERSION_WITH_MEMBER_ID_REQUIRED = 4
+FIRST_VERSION_WITH_PROTOCOL_TYPE = 7
+FIRST_VERSION_WITH_SKIP_ASSIGNMENT = 9
+
 
 class JoinGroupRequestProtocol(Message):
     name: String = ""
@@ -88,6 +93,7 @@ def join_group(broker: Broker, call: Call[JoinGroupRequest]) -> Pending[JoinGrou
     """Asks for membership; the versions differ in what a client can understand."""
     request = call.request
     call.authorize(Operation.READ, Resource.group(request.group_id))
+    has_rebalance_timeout = call.version >= FIRST_VERSION_WITH_REBALANCE_TIMEOUT
     joined = broker.groups.join(
         JoinRequest(
             group_id=request.group_id,
@@ -95,16 +101,16 @@ def join_group(broker: Broker, call: Call[JoinGroupRequest]) -> Pending[JoinGrou
             client_id=call.client_id or "",
             client_host=f"/{call.client.host}",
             session_timeout_ms=request.session_timeout_ms,
-            rebalance_timeout_ms=request.rebalance_timeout_ms if call.version >= 1 else request.session_timeout_ms,
+            rebalance_timeout_ms=request.rebalance_timeout_ms if has_rebalance_timeout else request.session_timeout_ms,
             protocol_type=request.protocol_type,
             protocols=[(protocol.name, protocol.metadata) for protocol in request.protocols],
             group_instance_id=request.group_instance_id,
-            is_member_id_required=call.version >= 4,
-            can_skip_assignment=call.version >= 9,
+            is_member_id_required=call.version >= FIRST_VERSION_WITH_MEMBER_ID_REQUIRED,
+            can_skip_assignment=call.version >= FIRST_VERSION_WITH_SKIP_ASSIGNMENT,
             reason=request.reason,
         )
     )
-    return joined.map(_response_since_7 if call.version >= 7 else _response_until_6)
+    return joined.map(_response_since_7 if call.version >= FIRST_VERSION_WITH_PROTOCOL_TYPE else _response_until_6)
 
 
 def _response_since_7(result: JoinResult) -> JoinGroupResponse:

@@ -28,6 +28,8 @@ from wirekafka.wire.types import Int16, Int32, Message, NullableString, String, 
 if TYPE_CHECKING:
     from wirekafka.broker import Broker
 
+FIRST_VERSION_WITH_SEVERAL_MEMBERS = 3
+
 
 class MemberIdentity(Message):
     member_id: String = ""
@@ -58,7 +60,7 @@ def leave_group(broker: Broker, call: Call[LeaveGroupRequest]) -> LeaveGroupResp
     """Removes members; until version 2 there is one, whose error is the response's."""
     request = call.request
     call.authorize(Operation.READ, Resource.group(request.group_id))
-    if call.version < 3:
+    if call.version < FIRST_VERSION_WITH_SEVERAL_MEMBERS:
         result = broker.groups.leave(request.group_id, [LeavingMember(request.member_id)])
         return LeaveGroupResponse(error_code=result.error or result.members[0])
     leaving = [LeavingMember(member.member_id, member.group_instance_id, member.reason) for member in request.members]

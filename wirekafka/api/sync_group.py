@@ -36,6 +36,8 @@ from wirekafka.wire.types import Bytes, Int16, Int32, Message, NullableString, S
 if TYPE_CHECKING:
     from wirekafka.broker import Broker
 
+FIRST_VERSION_WITH_PROTOCOL_NAMES = 5
+
 
 class SyncGroupRequestAssignment(Message):
     member_id: String = ""
@@ -65,7 +67,7 @@ def sync_group(broker: Broker, call: Call[SyncGroupRequest]) -> SyncGroupRespons
     """Asks for the member's assignment; a client of version 5 has to say which protocol it means."""
     request = call.request
     call.authorize(Operation.READ, Resource.group(request.group_id))
-    if call.version >= 5 and (request.protocol_type is None or request.protocol_name is None):
+    if call.version >= FIRST_VERSION_WITH_PROTOCOL_NAMES and (request.protocol_type is None or request.protocol_name is None):
         return SyncGroupResponse(error_code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     synced = broker.groups.sync(
         SyncRequest(

@@ -41,6 +41,9 @@ from wirekafka.wire.types import Int16, Int32, Int64, Message, NullableString, S
 if TYPE_CHECKING:
     from wirekafka.broker import Broker
 
+FIRST_VERSION_WITH_ABORTABLE_ERROR = 4
+FIRST_VERSION_WITH_TRANSACTIONS_V2 = 5
+
 
 class TxnOffsetCommitRequestPartition(Message):
     partition_index: Int32 = 0
@@ -173,8 +176,8 @@ def _check_transaction(broker: Broker, call: Call[TxnOffsetCommitRequest]) -> bo
         request.producer_id,
         request.producer_epoch,
         [partition],
-        adds=call.version >= 5,
-        knows_abortable=call.version >= 4,
+        adds=call.version >= FIRST_VERSION_WITH_TRANSACTIONS_V2,
+        knows_abortable=call.version >= FIRST_VERSION_WITH_ABORTABLE_ERROR,
     )
     if partition in refused:
         raise KafkaError(refused[partition])

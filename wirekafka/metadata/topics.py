@@ -606,7 +606,7 @@ class Topics(Generic[P]):
         for name, topic_id in found:
             stored = self._store.topics.get(name.topic)
             if self._is_of_deleted_topic(name.topic, topic_id):
-                are_gone &= self._is_deleted(name)
+                are_gone &= self._delete_folder(name)
             elif stored is None:
                 unknown[name.topic][name.partition] = topic_id
             elif topic_id is not None and topic_id != stored.topic_id:
@@ -629,7 +629,8 @@ class Topics(Generic[P]):
             return topic_id in self._store.deleted
         return topic not in self._store.topics and topic in self._store.deleted.values()
 
-    def _is_deleted(self, name: TopicPartition) -> bool:
+    def _delete_folder(self, name: TopicPartition) -> bool:
+        """Deletes the folder of a partition of a deleted topic; returns whether the disk let it go."""
         try:
             self._logs.delete(name)
         except KafkaError:

@@ -166,12 +166,13 @@ class SessionPartition:
         if session.waiting is not None:
             session.waiting.on_gone(partition)
 
-    def _is_clean(self) -> None:
+    def _mark_clean(self) -> None:
+        """Leaves the partition out of the next fetches until its watcher is told of new records."""
         self.session.dirty.pop(self, None)
         self.watch()
 
     def settle(self, size_bytes: int, error_code: int, high_watermark: int, log_start_offset: int) -> bool:
-        """Says whether an answer must tell what a read found; what is neither told nor left to read is clean then.
+        """Returns whether the response includes the partition; a partition that is left out and read to its end becomes clean.
 
         Source: CachedPartition.maybeUpdateResponseData.
         """
@@ -180,13 +181,13 @@ class SessionPartition:
         if high_watermark != self.sent_high_watermark or log_start_offset != self.sent_log_start_offset:
             return True
         if self.asked.fetch_offset >= high_watermark:
-            self._is_clean()
+            self._mark_clean()
         return False
 
     def told(self, size_bytes: int, error_code: int, high_watermark: int, log_start_offset: int) -> None:
-        """Notes what the client has been told of this partition."""
+        """Notes what the response says of this partition."""
         if error_code:
-            # Not what was sent: once the error is gone, the partition is told again.
+            # With -1, the next response without the error includes the partition again.
             self.sent_high_watermark = -1
             return
         self.sent_high_watermark = high_watermark
@@ -196,7 +197,7 @@ class SessionPartition:
             dirty.pop(self, None)
             dirty[self] = None
         elif self.asked.fetch_offset >= high_watermark:
-            self._is_clean()
+            self._mark_clean()
 
 
 class FetchSession:

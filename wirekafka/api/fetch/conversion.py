@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from wirekafka.broker import Broker
     from wirekafka.replication.fetch_sessions import Asked
 
-FIRST_VERSION_OF_MAGIC_1 = 2
-FIRST_VERSION_THAT_GIVES_A_BATCH = 3
+FIRST_VERSION_WITH_MAGIC_1 = 2
+FIRST_VERSION_WITH_WHOLE_BATCH = 3
 FIRST_VERSION_WITH_BATCHES = 4
 
 SECONDS_ON_LOOP = 0.01
@@ -147,13 +147,13 @@ class Conversions:
         """
         messages = down_convert(
             batches,
-            1 if self._version >= FIRST_VERSION_OF_MAGIC_1 else 0,
+            1 if self._version >= FIRST_VERSION_WITH_MAGIC_1 else 0,
             asked.fetch_offset,
             limit_bytes=max(1, asked.partition_max_bytes),
             content_limit_bytes=content_limit_bytes,
             rest=rest,
         )
-        if self._version < FIRST_VERSION_THAT_GIVES_A_BATCH:
+        if self._version < FIRST_VERSION_WITH_WHOLE_BATCH:
             return messages[: max(0, asked.partition_max_bytes)]
         return messages
 

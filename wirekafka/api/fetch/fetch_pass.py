@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from wirekafka.api.fetch.conversion import FIRST_VERSION_THAT_GIVES_A_BATCH
+from wirekafka.api.fetch.conversion import FIRST_VERSION_WITH_WHOLE_BATCH
 from wirekafka.api.fetch.messages import (
     AbortedTransaction,
     EpochEndOffset,
@@ -73,7 +73,7 @@ class FetchPass:
         self._call = call
         self.left_bytes = min(request.max_bytes, broker.config.integer("fetch.max.bytes"))
         self.min_bytes = min(request.min_bytes, self.left_bytes)
-        self._must_give_a_batch = call.version >= FIRST_VERSION_THAT_GIVES_A_BATCH
+        self._must_give_a_batch = call.version >= FIRST_VERSION_WITH_WHOLE_BATCH
         self.only_stable = request.isolation_level == READ_COMMITTED
         self._sum_bytes = 0
         self.found_bytes: dict[Partition, int] = {}
@@ -155,7 +155,7 @@ class FetchPass:
             max_bytes = left_bytes
         if max_bytes < 0:
             max_bytes = 0
-        must_give_a_batch = self._must_give_a_batch or version < FIRST_VERSION_THAT_GIVES_A_BATCH
+        must_give_a_batch = self._must_give_a_batch or version < FIRST_VERSION_WITH_WHOLE_BATCH
         records = partition.read(
             asked.fetch_offset,
             max_bytes=max_bytes,

@@ -51,7 +51,7 @@ from wirekafka.api.produce.messages import (
 from wirekafka.api.produce.produce_pass import ProducePass, failure_of
 from wirekafka.api.produce.rules import (
     ACKS_ALL,
-    FIRST_FLEXIBLE_VERSION,
+    FIRST_VERSION_WITH_TAGS,
     FIRST_VERSION_WITH_TOPIC_IDS,
     find_partition,
 )
@@ -101,7 +101,7 @@ def _make_shortcut(
     )
     return head_size, ProduceShortcut(
         head_size,
-        is_flexible=call.version >= FIRST_FLEXIBLE_VERSION,
+        is_flexible=call.version >= FIRST_VERSION_WITH_TAGS,
         is_acks_all=call.request.acks == ACKS_ALL,
         broker=broker,
         resource=Resource.topic(partition.topic),
@@ -113,7 +113,14 @@ def _make_shortcut(
     )
 
 
-@serves(0, ProduceRequest, ProduceResponse, versions=range(14), flexible_since=FIRST_FLEXIBLE_VERSION, shortcut=_make_shortcut)
+@serves(
+    0,
+    ProduceRequest,
+    ProduceResponse,
+    versions=range(14),
+    flexible_since=FIRST_VERSION_WITH_TAGS,
+    shortcut=_make_shortcut,
+)
 def produce(broker: Broker, call: Call[ProduceRequest]) -> ProduceResponse | Pending[Any] | None:
     """Appends what can be appended, and says of each partition how it went; with acks=all, once all is committed.
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from wirekafka.api.produce.rules import (
     ACKS_ALL,
-    FIRST_FLEXIBLE_VERSION,
+    FIRST_VERSION_WITH_TAGS,
     FIRST_VERSION_WITH_ZSTD,
     FLAGS_AT,
     check_in_sync_replicas,
@@ -58,7 +58,7 @@ def head_size_of(call: Call[ProduceRequest], frame: memoryview) -> int:
     records = request.topic_data[0].partition_data[0].records
     if not records:
         return 0
-    is_flexible = call.version >= FIRST_FLEXIBLE_VERSION
+    is_flexible = call.version >= FIRST_VERSION_WITH_TAGS
     length = unsigned_varint(len(records) + 1) if is_flexible else _INT32.pack(len(records))
     head_size = len(frame) - len(length) - len(records) - (len(_NO_TAGS) if is_flexible else 0)
     return head_size if frame[head_size : head_size + len(length)] == length else 0

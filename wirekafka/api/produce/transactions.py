@@ -11,8 +11,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from wirekafka.api.produce.rules import (
-    FIRST_VERSION_THAT_ADDS_PARTITIONS,
     FIRST_VERSION_WITH_ABORTABLE_ERROR,
+    FIRST_VERSION_WITH_ADDED_PARTITIONS,
     FIRST_VERSION_WITH_TOPIC_IDS,
     check_batch,
     denial_of,
@@ -47,7 +47,7 @@ def check_transaction(broker: Broker, call: Call[ProduceRequest], transactional_
     identities = {(header.producer_id, header.producer_epoch) for header in batches.values()}
     if len(identities) > 1:
         raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING, "transactional records of more than one producer")
-    adds = call.version >= FIRST_VERSION_THAT_ADDS_PARTITIONS
+    adds = call.version >= FIRST_VERSION_WITH_ADDED_PARTITIONS
     refused: Refused = {}
     asked: dict[TopicPartition, Partition] = {}
     for partition, header in batches.items():
