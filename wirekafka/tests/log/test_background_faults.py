@@ -315,3 +315,26 @@ def test_background_work_unexpected_exception_at_any_step_costs_one_partition(tm
         steps += 1
     assert 2 < steps < ENOUGH_STEPS - 1
     assert lines is not None
+
+
+def test_log_whose_compaction_met_a_defect_is_compacted_again_only_after_a_restart(tmp_path: Path) -> None:
+    async def main() -> None:
+        broker = Broker(tmp_path, log_cleanup_policy="compact", log_cleaner_backoff_ms="10")
+        async with broker.running() as logs:
+            bad, good = broker.create(logs)
+            fill(bad, 4)
+            bad.roll()
+            broker.storage.arm("/bad-0", 1)
+            await until(lambda: broker.storage.has_failed)
+            broker.storage.victim = None
+            for clean_offset in (4, 8):
+                fill(good, 4)
+                good.roll()
+                await until(lambda clean_offset=clean_offset: logs.catalog.cleaner_offsets.get(GOOD, 0) == clean_offset)
+            assert BAD not in logs.catalog.cleaner_offsets
+            assert len(all_records(bad)) == 4
+        async with broker.running() as logs:
+            await until(lambda: logs.catalog.cleaner_offsets.get(BAD, 0) == 4)
+
+    with capture_logs():
+        run(main)
