@@ -1,24 +1,24 @@
 """Time: the wall clock in milliseconds, and timers, for everything that needs them.
 
 Theory of operation: timers are one heap and one task that sleeps until the first of them is due: a timer costs an entry in the
-heap, not a task. A timer that is put off moves in the heap only when its former time comes; one that is cancelled goes when its
-time comes, or when half of the heap is like it.
+heap, not a task. A postponed timer moves in the heap only when its former time comes. A cancelled timer is removed when its time
+comes, or when half of the timers in the heap are cancelled.
 
-A process may stand still for longer than a session lasts: stopped by a signal or a debugger, or its machine too busy. What
-clients have sent meanwhile waits in their sockets, and some of these clients stood still as well; the timers that would call
-them dead are due all at once. Such a timer is set by `expire_later`. The task that comes `LATE_SECONDS` too late for any timer
-knows that time was lost, and for `GRACE_SECONDS` fires none of them, each once. To know it in time, it looks at each of them
-that long before it is due: a loss that ends in the very moment in which it is due has begun before.
+A process may pause for longer than a session lasts: a signal or a debugger stops it, or the machine is too busy. The requests of
+its clients wait in their sockets, and the timers that expire these clients are due all at once. `expire_later` sets such timers.
+When the task of the timers wakes `LATE_SECONDS` too late, the process has paused, and the task delays each expiry timer once, by
+`GRACE_SECONDS`. The task looks at each expiry timer some time before the timer is due, so that it also notices a pause that ends
+at the moment when the timer is due.
 
 Rules of this file:
-    Nobody else asks for the time, so that a test may run a broker under trio's MockClock and let a month of retention pass in
+    No other module reads the time, so that a test can run a broker under trio's MockClock and let a month of retention pass in
     milliseconds.
     Invariant: `_cancelled_count` is the number of timers in the heap that are cancelled.
 
 Differs from Apache Kafka:
-    After the broker has stood still, as a process that is stopped and continued does, no session, rebalance, transaction or
-    lock on records runs out for a second, in which the requests that wait are handled. In Apache Kafka the thread of the timers
-    races with those that read, and members are taken for dead.
+    After a pause of the process, no session, rebalance, transaction or lock on records expires for one second, in which the
+    broker handles the requests that wait. In Apache Kafka the thread of the timers races with the network threads, and members
+    are removed.
 
 Source: org.apache.kafka.server.util.timer.SystemTimer.
 """
@@ -35,21 +35,21 @@ import trio
 from wirekafka.faults import log_once
 
 LATE_SECONDS = 0.25
-"""Who wakes so late has lost time; a loop that is only busy lets its tasks run more often."""
+"""The task of the timers wakes so late only after a pause of the process; a busy loop runs its tasks more often."""
 
 GRACE_SECONDS = 1.0
-"""Enough for a heartbeat of each of 10,000 members, at 60 us, and for clients that come back to life along with the broker."""
+"""Long enough for a heartbeat of each of 10,000 members, at 60 us, and for clients that paused together with the broker."""
 
 LEAST_CANCELLED = 64
 
 
 class Timer:
-    """One call in the future; `cancel` makes it never happen.
+    """One call in the future; `cancel` prevents the call.
 
     Attributes:
-        due: when, by trio's clock, in seconds.
-        lead: so long before it is due it is looked at; 0 for a timer that fires however late it is.
-        was_held: it was due, and put off because time had been lost.
+        due: the time of the call, in seconds of trio's clock.
+        lead: the clock looks at the timer so many seconds before it is due; 0 for a timer that fires however late the clock is.
+        was_held: the timer was due after a pause of the process, and got its grace.
     """
 
     __slots__ = ("_callback", "_clock", "due", "lead", "was_held")
@@ -63,17 +63,17 @@ class Timer:
 
     @property
     def is_due_later(self) -> bool:
-        """Neither fired nor cancelled yet."""
+        """Whether the timer has neither fired nor been cancelled."""
         return self._callback is not None
 
     def cancel(self) -> None:
-        """Never calls; does nothing if it has called already."""
+        """Prevents the call; does nothing if the timer has fired already."""
         if self._callback is not None:
             self._callback = None
             self._clock.note_cancelled()
 
     def fire(self) -> None:
-        """Calls now, unless cancelled or called before. An exception of the callback is logged: it costs this timer alone."""
+        """Calls back now, unless the timer was cancelled or has fired. An exception of the callback is logged and passed over."""
         callback, self._callback = self._callback, None
         if callback is None:
             return
@@ -87,7 +87,7 @@ class Clock:
     """The wall clock and the timers of one broker.
 
     Args:
-        wall: seconds since the Unix epoch; `time.time` unless a test brings its own.
+        wall: returns the seconds since the Unix epoch; `time.time` except in tests.
     """
 
     def __init__(self, wall: Callable[[], float] = time.time) -> None:
@@ -99,11 +99,11 @@ class Clock:
         self._held_until = float("-inf")
 
     def now_ms(self) -> int:
-        """Milliseconds since the Unix epoch."""
+        """Returns the milliseconds since the Unix epoch."""
         return int(self._wall() * 1000)
 
     def monotonic_ms(self) -> int:
-        """Milliseconds since nobody knows when, by the clock of the timers, which never jumps."""
+        """Returns the milliseconds of the clock of the timers, which has no fixed origin and never jumps."""
         return int(trio.current_time() * 1000)
 
     def call_later(self, delay_ms: float, callback: Callable[[], object]) -> Timer:
@@ -111,17 +111,20 @@ class Clock:
         return self._set(delay_ms, 0.0, callback)
 
     def expire_later(self, delay_ms: float, callback: Callable[[], object]) -> Timer:
-        """Calls back once nobody has postponed or cancelled it for `delay_ms` milliseconds, though they could have.
+        """Calls back after `delay_ms` milliseconds without a `postpone` or a `cancel`.
 
-        For what a client loses that has not been heard of in time: if the broker itself stood still, the client gets a grace.
+        Used to expire clients that send nothing: after a pause of the process, each timer gets a grace of `GRACE_SECONDS`.
         """
         return self._set(delay_ms, _lead(delay_ms), callback)
 
     def postpone(self, timer: Timer, delay_ms: float) -> bool:
-        """Makes a timer call `delay_ms` milliseconds from now instead; False if that is not later, or it is not set any more.
+        """Makes a timer call back `delay_ms` milliseconds from now instead.
 
-        What is put off again and again, as a member's session is by each heartbeat, stays one entry in the heap: it moves only
-        when its former time comes.
+        A timer that is postponed often, as each heartbeat postpones the member's session, stays one entry in the heap. The entry
+        moves only when its former time comes.
+
+        Returns:
+            False if the new time is earlier, or if the timer has fired or was cancelled; nothing has changed then.
         """
         due = trio.current_time() + delay_ms / 1000
         if due < timer.due or not timer.is_due_later:
@@ -131,18 +134,18 @@ class Clock:
         return True
 
     def note_cancelled(self) -> None:
-        """A timer in the heap was cancelled: once they are the most of it, they go."""
+        """Counts a cancelled timer in the heap, and removes all of them once they are more than half of the heap."""
         self._cancelled_count += 1
         if self._cancelled_count >= LEAST_CANCELLED and 2 * self._cancelled_count > len(self._timers):
-            # In place, for `_fire_due` may be at it.
+            # In place, because `_fire_due` may be reading the list.
             self._timers[:] = [entry for entry in self._timers if entry[2].is_due_later]
             heapq.heapify(self._timers)
             self._cancelled_count = 0
 
     async def run(self) -> None:
-        """Fires timers until cancelled. One task a broker runs this.
+        """Fires timers until cancelled. One task of each broker runs this.
 
-        Cancellation: timers that are not due are dropped.
+        Cancellation: the remaining timers never fire.
         """
         while True:
             deadline = self._timers[0][0] if self._timers else float("inf")
@@ -178,7 +181,7 @@ class Clock:
             timer.fire()
 
     def _next_look(self, timer: Timer, now: float) -> float | None:
-        """When to look at a timer again that was looked at now; None if it is to fire."""
+        """Returns the time of the next look at a timer; None if the timer fires now."""
         for when in (timer.due - timer.lead, timer.due):
             if when > now:
                 return when

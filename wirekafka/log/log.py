@@ -1,14 +1,14 @@
-"""One partition's records on disk, and every offset that describes them: how they come, and how they go.
+"""One partition's log: it appends batches, deletes and truncates segments, and brings them to the disk.
 
-Theory of operation: an append is parsed, judged against what its producer wrote before, given its offsets in place, and
-written with one system call; the indexes grow in memory. Nothing waits for the disk, unless `flush.messages` asks for it:
-recovery reads what was not flushed.
+Theory of operation: an append parses a batch, checks it against the state of its producer, writes the offsets into the batch,
+and writes the batch with one system call. The indexes grow in memory. An append does not wait for the disk unless
+`flush.messages` asks for a flush: recovery reads the batches that were not flushed.
 
 Rules of this file:
     Invariant: log_start_offset <= high_watermark <= log_end_offset.
-    Invariant: recovery_point <= log_end_offset; what is before it survives a crash of the machine.
-    The file system's errors become KAFKA_STORAGE_ERROR here, and nothing of a failed write stays.
-    All of it happens on the broker's one loop; only `Flush.run` and the cleaner's reading happen elsewhere.
+    Invariant: recovery_point <= log_end_offset; the records before the recovery point survive a crash of the machine.
+    The file system's errors become KAFKA_STORAGE_ERROR here, and a failed write leaves no bytes in the log.
+    Everything runs on the broker's loop, except `Flush.run`, `write_for_restart` and the reads of the log cleaner.
 
 Source: kafka.log.UnifiedLog.
 """
@@ -65,10 +65,10 @@ class Log(ReadableLog):
     def offline(
         cls, topic_partition: TopicPartition, folder: Folder, config: LogConfig, services: LogContext, left: Loaded, reason: str
     ) -> Log:
-        """A log whose records cannot be reached; it keeps the offsets that the checkpoints have of it, and touches no file.
+        """Returns an offline log, with the offsets from the checkpoints. The log touches no file.
 
         Args:
-            left: what is known of it; without segments.
+            left: the state from the checkpoints, without segments.
         """
         left.segments.append(Segment(folder, services.pool, left.log_end_offset, created_ms=services.now_ms()))
         log = cls(topic_partition, folder, config, services, left)
@@ -76,7 +76,7 @@ class Log(ReadableLog):
         return log
 
     def note_damage(self, error: BadBatchError) -> None:
-        """Somebody who reads its files elsewhere has found damage; the log goes offline."""
+        """Takes the log offline, because the log cleaner or a move has found damage in its files."""
         self._failed("read", error)
 
     # Appending
@@ -90,22 +90,22 @@ class Log(ReadableLog):
         origin: Origin = Origin.CLIENT,
         ending: Ending | None = None,
     ) -> AppendInfo:
-        """Appends a batch and says which offsets it got.
+        """Appends a batch and returns its offsets.
 
         Args:
-            records: a whole batch in a writable buffer, into which offsets are written; or one that was validated before, by the
-                settings that the log has now.
+            records: a whole batch in a writable buffer, into which offsets are written; or a batch that was validated with the
+                log's present settings.
             leader_epoch: written into the batch.
-            origin: who sends it; only a client's sequence numbers are checked.
-            ending: what the batch says, if it is the marker of a transaction; see `append_marker`.
+            origin: the source of the batch; only a client's sequence numbers are checked.
+            ending: the content of a transaction marker; None for other batches. See `append_marker`.
 
         Raises:
-            HeavyBatchError: the batch has to be validated in a thread first; nothing was appended.
+            HeavyBatchError: nothing was appended; the caller validates the batch in a thread first.
             KafkaError: nothing was appended. Besides what `validate_batch` raises:
                 OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH of an idempotent producer; INVALID_TXN_STATE, a batch
-                outside of its producer's open transaction; RECORD_LIST_TOO_LARGE, more than a segment holds;
-                KAFKA_STORAGE_ERROR, the disk is full or fails, and a later append may succeed. If it is the flush for
-                `flush.messages` that fails, the records are there and may yet be lost.
+                outside of its producer's open transaction; RECORD_LIST_TOO_LARGE, the batch is larger than a segment;
+                KAFKA_STORAGE_ERROR, the disk is full or fails, and a later append may succeed. If the flush for
+                `flush.messages` fails, the records are in the log, and a crash may lose them.
 
         Durability: in the page cache: safe from a crash of this process. On disk if `flush.messages` asks for it.
         """
@@ -162,10 +162,10 @@ class Log(ReadableLog):
         leader_epoch: int,
         now_ms: int,
     ) -> AppendInfo:
-        """Ends the transaction of a producer: appends the marker, and enters an aborted one into the segment's index.
+        """Ends the transaction of a producer: appends the marker, and adds an aborted transaction to the segment's index.
 
-        A producer without a transaction, or one that is not known, gets the marker all the same: the coordinator may write
-        it again, and the epoch that it has fences older ones.
+        The marker is also appended if the producer has no open transaction or is not known: the coordinator may write a marker
+        again, and the marker's epoch fences older epochs of the producer.
 
         Raises:
             KafkaError: nothing was appended: INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED, KAFKA_STORAGE_ERROR.
@@ -176,7 +176,7 @@ class Log(ReadableLog):
         return self.append(memoryview(batch), leader_epoch=leader_epoch, now_ms=now_ms, origin=Origin.COORDINATOR, ending=ending)
 
     def _note_aborted(self, segment: Segment, aborted: AbortedTransaction) -> None:
-        """Enters a transaction into the segment's index; what cannot be written now is when the segment comes to rest."""
+        """Adds a transaction to the segment's index. If the write fails, `save_indexes` writes the entry later."""
         segment.transaction_index.add(aborted)
         try:
             segment.transaction_index.save()
@@ -193,10 +193,10 @@ class Log(ReadableLog):
         )
 
     def _assign_epoch(self, leader_epoch: int, start_offset: int) -> None:
-        """Notes that a new leader epoch begins; recovery reads it off the batches too, so it need not reach the disk yet.
+        """Adds a leader epoch that begins at `start_offset`, in the page cache: recovery also reads the epoch from the batches.
 
         Raises:
-            OSError: the epoch is not noted.
+            OSError: the epoch was not added.
         """
         former = self.epochs.entries
         try:
@@ -210,7 +210,7 @@ class Log(ReadableLog):
         self.folder.write_file(EPOCHS_FILE, self.epochs.write())
 
     def _segment_for(self, size_bytes: int, last_offset: int, max_timestamp: int, now_ms: int) -> Segment:
-        """The active segment, a new one if the present one is full or its time is over."""
+        """Returns the active segment, after a roll if the segment is full or older than `segment.ms`."""
         segment = self.segments.items[-1]
         if not segment.has_room(size_bytes, last_offset, self.config):
             return self._roll()
@@ -235,7 +235,7 @@ class Log(ReadableLog):
         self._begin_snapshot()
         sealed.save_indexes()
         if self.recovery_point == self.log_end_offset:
-            # A crash is told by the recovery point that the sealed segment need not be read again, so its indexes have to last.
+            # After a crash, recovery does not read a segment before the recovery point, so its indexes must be on the disk.
             self.prepare_flush().run()
         segment = Segment(
             self.folder,
@@ -303,22 +303,22 @@ class Log(ReadableLog):
             writer.abandon()
 
     def expire_producers(self, now_ms: int, expiration_ms: int) -> int:
-        """Forgets the producers that have not written for that long; returns how many."""
+        """Removes the producers that have not written for `expiration_ms`; returns their number."""
         return self.producers.expire(now_ms, expiration_ms)
 
     # Getting smaller
 
     def delete_records(self, before_offset: int) -> None:
-        """Makes the log start at `before_offset`; segments that end before it go.
+        """Makes the log start at `before_offset`, and deletes the segments that end before it.
 
         Raises:
             KafkaError: OFFSET_OUT_OF_RANGE, it is greater than the high watermark; KAFKA_STORAGE_ERROR, the log is offline.
 
-        Durability: the offset is written down soon; a crash before that brings the records back.
+        Durability: a checkpoint stores the offset soon; a crash before that restores the records.
         """
         self._check_online()
         if before_offset > self.high_watermark:
-            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"{before_offset} is behind {self.high_watermark}")
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"{before_offset} is after the high watermark, {self.high_watermark}")
         if before_offset > self.log_start_offset:
             self._start_at(before_offset)
             self.services.note_start_moved()
@@ -334,15 +334,15 @@ class Log(ReadableLog):
         assert self.log_start_offset <= offset <= self.high_watermark <= self.log_end_offset
         self.log_start_offset = offset
         if self.epochs.truncate_start(offset):
-            # What is not written down is derived again at the next start.
+            # The next start truncates the leader epochs again.
             with suppress(OSError):
                 self._write_epochs()
 
     def delete_old_segments(self, now_ms: int) -> int:
-        """Drops the segments past their retention, and those before the log start offset; returns how many.
+        """Deletes the segments past their retention or before the log start offset; returns their number.
 
         Raises:
-            KafkaError: KAFKA_STORAGE_ERROR; what is to go goes the next time.
+            KafkaError: KAFKA_STORAGE_ERROR; the next call deletes the segments.
         """
         with self._on_disk("delete segments"):
             count, reason = count_expired(
@@ -380,7 +380,7 @@ class Log(ReadableLog):
         self.services.call_later(self.config.file_delete_delay_ms, self.segments.mark_deleted(segments))
 
     def replace_segments(self, old: list[Segment], new: Segment) -> bool:
-        """Puts a compacted segment in the place of those it was made from; see `Segments.replace`.
+        """Replaces segments with the segment that they were compacted to; see `Segments.replace`.
 
         Raises:
             OSError: nothing has changed.
@@ -388,7 +388,7 @@ class Log(ReadableLog):
         if self._is_closed or not self.segments.replace(old, new):
             return False
         self.services.call_later(self.config.file_delete_delay_ms, self.segments.remover_of(old))
-        with isolate("Could not rename compacted segments; that is tried again", partition=str(self.topic_partition)):
+        with isolate("Could not rename compacted segments; the broker tries again", partition=str(self.topic_partition)):
             try:
                 self.segments.finish_swap()
             except OSError as error:
@@ -396,10 +396,11 @@ class Log(ReadableLog):
         return True
 
     def truncate(self, offset: int) -> None:
-        """Drops the batch that holds `offset` and all behind it, as a follower does that has more than its leader.
+        """Removes the batch that holds `offset` and all later batches, as a follower does whose log differs from the leader's.
 
-        The log start offset stays. The recovery point is stored first, for a start refuses a log that ends before it; a snapshot
-        of producers behind the new end goes too, for it would count once the log has grown past it again.
+        The log start offset stays. The recovery point is stored first, because a start refuses a log that ends before its
+        recovery point. Snapshots of producers after the new end are removed too: recovery would use a snapshot of records that
+        the log no longer holds.
 
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR; the log is as it was, or ends between `offset` and its former end. Call it again.
@@ -429,7 +430,7 @@ class Log(ReadableLog):
                 self._write_epochs()
 
     def _adopt_end(self) -> None:
-        """The segments have been cut: the offsets and the producers are those of what is left."""
+        """Sets the offsets and the producers after segments were truncated."""
         self.segments.active.load_indexes()
         self.log_end_offset = max(self.segments.active.next_offset(), self.log_start_offset)
         self.recovery_point = min(self.recovery_point, self.log_end_offset)
@@ -442,9 +443,9 @@ class Log(ReadableLog):
                 self.folder.remove(name)
 
     def append_as_follower(self, records: memoryview) -> int:
-        """Appends batches as the leader has them, with its offsets and leader epochs; returns the log end offset.
+        """Appends the leader's batches with their offsets and leader epochs; returns the log end offset.
 
-        A batch that is torn at the end of a Fetch response is left out. The high watermark stays where it is.
+        An incomplete batch at the end of a Fetch response is ignored. The high watermark does not change.
 
         Args:
             records: whole batches of format 2, one after the other.
@@ -494,7 +495,7 @@ class Log(ReadableLog):
             self._note_aborted(segment, aborted)
 
     def _reload_producers(self) -> None:
-        """The producers as they were at the log's present end: from the last good snapshot, or from the start."""
+        """Restores the producers at the log end offset, from the last good snapshot or from the first batch."""
         producers = self.producers
         producers.clear(self.segments.items[0].base_offset)
         for segment in reversed(self.segments.items):
@@ -508,7 +509,7 @@ class Log(ReadableLog):
     # Reaching the disk
 
     def flush(self) -> None:
-        """Waits until all that was appended is on the disk.
+        """Waits until all appended records are on the disk.
 
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR.
@@ -525,9 +526,9 @@ class Log(ReadableLog):
         return Flush(self.folder, self.segments, self.log_end_offset, self._truncation_count)
 
     def complete_flush(self, flush: Flush) -> None:
-        """The flush has run: what it brought to the disk needs no recovery.
+        """Advances the recovery point after a flush has run.
 
-        A flush says nothing of a log that was moved or truncated after it was prepared, nor of one of which a sync has failed.
+        The flush is ignored if the log was moved or truncated after `prepare_flush`, or if a sync of its folder has failed.
         """
         is_current = flush.folder is self.folder and flush.truncation_count == self._truncation_count
         if is_current and not self.folder.ledger.has_failed:
@@ -542,7 +543,7 @@ class Log(ReadableLog):
         self._failed(action, error)
 
     def _flush_if_due(self) -> None:
-        """`flush.ms` have passed since the first append behind the last flush that was due."""
+        """Requests a flush; called `flush.ms` after the first append since the last request."""
         self._is_flush_arranged = False
         if not self._is_closed and self.recovery_point < self.log_end_offset:
             self.services.request_flush(self)
@@ -577,10 +578,10 @@ class Log(ReadableLog):
     # Elsewhere
 
     def relocate(self, folder: Folder, synced_offset: int) -> Folder:
-        """Goes on in another folder that holds the same; returns the former one.
+        """Uses another folder with the same content from now on; returns the former folder.
 
         Args:
-            synced_offset: what is before it is on the disk there.
+            synced_offset: the records before this offset are on the disk in the new folder.
         """
         self._abandon_snapshot()
         former, segments = self.folder, self.segments
