@@ -1,7 +1,7 @@
-"""What a step of the coordinator asks the world to do: records to append, replies to release, timers to set or to cancel.
+"""The effects of a step of the coordinator: records to append, replies to release, timers to set or to cancel.
 
-Rules of this file: a step never does any of this itself. `runtime` does, in this order: timers; records; `then`, if the
-step has one, told how the append went; replies last, so that no client hears of what is not in the log.
+Rules of this file: a step does none of this itself. `runtime` does, in this order: timers; records; `then`, if the step has
+one, with the result of the append; replies last, so that no client sees what is not in the log.
 
 Source: org.apache.kafka.coordinator.common.runtime.CoordinatorResult (records, appendFuture, replayRecords, isAtomic).
 """
@@ -19,7 +19,7 @@ from wirekafka.pending import Pending
 
 @dataclass(frozen=True, slots=True)
 class SessionExpired:
-    """A member has not been heard of for its session timeout."""
+    """A member has sent no request for its session timeout."""
 
     group_id: str
     member_id: str
@@ -41,7 +41,7 @@ class InitialJoinExpired:
 
 @dataclass(frozen=True, slots=True)
 class JoinExpired:
-    """The rebalance timeout is over: the group goes on with those who have joined."""
+    """The rebalance timeout is over: the group continues with the members that have joined."""
 
     group_id: str
 
@@ -54,7 +54,7 @@ class SyncExpired:
 
 
 class TimerEvent(Protocol):
-    """What happens to a group when a timer is due; other types of groups have their own, told apart by their classes."""
+    """The event of a timer of a group; each type of groups has its own classes."""
 
     @property
     def group_id(self) -> str:
@@ -62,7 +62,7 @@ class TimerEvent(Protocol):
 
 
 class TimerKey(NamedTuple):
-    """What a timer is for; setting it again replaces it."""
+    """The purpose of a timer; a timer that is set replaces the one of the same key."""
 
     purpose: str
     group_id: str
@@ -160,7 +160,7 @@ class Effects:
         self.timers.append(key)
 
     def reply(self, pending: Pending[Any], result: Any) -> None:
-        """Gives an answer to whoever waits for it."""
+        """Completes a `Pending` with a result, after the records are in the log."""
         self.replies.append((pending, result))
 
 

@@ -1,14 +1,14 @@
-"""The group coordinator: all groups of all types and their offsets, and what changes them.
+"""The group coordinator: the groups of all types, their offsets, and the steps that change them.
 
-Theory of operation: every entry point is one step. It takes the time, decides, and returns `Effects` for the world to carry
-out. What is in the log is brought about by `replay`, live and at the start alike; only a group's own record is not replayed
-live, because the group that wrote it knows more (who is parked, who is pending).
+Theory of operation: every entry point is one step. It gets the time, decides, and returns `Effects`, which the runtime carries
+out. `replay` applies records, of live steps and of the log at the start alike. Only the record of a classic group is not replayed
+in a live step, because the group has more than its record: parked requests and pending members.
 
-The classic groups are dealt with here, other types as a `GroupType`.
+Classic groups are handled here, and groups of other types by a `GroupType`.
 
-Rules of this file: no I/O, no clock, no chance: time comes in as `now_ms`, randomness as a function.
+Rules of this file: no I/O, no clock, no randomness: time comes in as `now_ms`, random ids from a function.
     Invariant: replaying the log gives the same groups, generations, assignments and offsets as the live coordinator has,
-    but for a rebalance that was under way: the generation before it is then the current one.
+    except for a rebalance in progress: the generation before it is then the current one.
 
 Source: GroupCoordinatorShard, GroupMetadataManager, OffsetMetadataManager.
 """
@@ -81,21 +81,21 @@ class GroupCoordinator:
         }
 
     def add_kind(self, kind: GroupType) -> None:
-        """Makes the coordinator know another type of groups."""
+        """Adds a type of groups."""
         self.kinds[kind.group_type] = kind
         self.decoders.update(kind.decoders)
         self._replayers.update(kind.replayers)
         self._on_timer.update(kind.timers)
 
     def replay(self, record: CoordinatorRecord, offset: int, producer_id: int | None = None) -> None:
-        """Takes over what a record of the log says.
+        """Applies a record of the log.
 
         Args:
             offset: of the record in its partition.
-            producer_id: whose transaction it is part of, which has not ended yet; None if it counts at once.
+            producer_id: the producer of the open transaction that the record is part of; None if the record counts at once.
 
         Raises:
-            ProtocolError: no group can be as the record says.
+            ProtocolError: the record contradicts the groups.
         """
         group_id = record.group_id
         match record:
@@ -117,19 +117,19 @@ class GroupCoordinator:
                 self._replayers[type(record)](record)
 
     def forget(self, group_id: str) -> None:
-        """The log says that there is no such group any more; it stays a simple one while it has offsets."""
+        """Removes a group whose tombstone is in the log; it stays as a simple group while it has offsets."""
         self.groups.pop(group_id, None)
         if self.offsets.of_group(group_id) or self.offsets.pending.has_group(group_id):
             self._create(group_id, None)
 
     def on_loaded(self, now_ms: int, partition: int) -> list[tuple[int, Effects]]:
-        """Gives the members found in the log a session to show up in; shrinks groups that are too large by now.
+        """Starts the sessions of the members that the log has; rebalances groups that exceed `group.max.size` by now.
 
         Args:
-            partition: the one that was loaded.
+            partition: the partition that was loaded.
 
         Returns:
-            For each group that needs something, its partition and what to do.
+            The partition and the step of each group that needs one.
         """
         steps = []
         for group in self._groups_in(partition):
@@ -151,9 +151,9 @@ class GroupCoordinator:
             self.rebalancer.prepare(group, reason, now_ms, effects)
 
     def on_timer(self, event: TimerEvent, now_ms: int) -> tuple[int, Effects]:
-        """A timer fired; returns the partition of the group that it concerns, and what to do.
+        """Handles a timer that is due; returns the partition of its group, and the step.
 
-        After an unexpected exception there is nothing to do: it costs the group this timer, and other groups nothing.
+        After an unexpected exception the step is empty: the group loses this timer, and other groups nothing.
         """
         effects = Effects()
         with isolate("A timer of a group failed", group=event.group_id, timer=type(event).__name__) as failure:
@@ -269,7 +269,7 @@ class GroupCoordinator:
     def forget_topic(self, topic: str) -> Iterator[Piece]:
         """Deletes the offsets of all groups in a deleted topic, so that no group uses them in a later topic of the same name.
 
-        What is to be deleted is settled by this call: offsets that are committed between two pieces stay.
+        This call decides what is deleted: offsets that are committed between two pieces stay.
 
         Returns:
             The pieces of the work, as `expire` returns them.
@@ -300,7 +300,7 @@ class GroupCoordinator:
             yield from by_partition.items()
 
     def unload(self, partition: int) -> Effects:
-        """Forgets what is in a partition of the log, because this broker has lost it; parked requests get NOT_COORDINATOR.
+        """Forgets the groups of a partition that this broker has lost; parked requests get NOT_COORDINATOR.
 
         Source: GroupMetadataManager.onUnloaded.
         """

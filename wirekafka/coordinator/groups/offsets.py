@@ -1,8 +1,8 @@
-"""What groups have read: committed offsets, their deletion and their expiry.
+"""The committed offsets of groups, their deletion and their expiry.
 
-Theory of operation: an offset that is committed in a transaction is pending until the marker in its partition of
-__consumer_offsets says how the transaction ended. Of two commits the one that is later in the log counts, so one that was made
-outside while a transaction was open is not undone by the transaction's end.
+Theory of operation: an offset that is committed in a transaction is pending until the partition of __consumer_offsets has the
+marker of the transaction. Of two commits the one that is later in the log counts. So the end of a transaction does not undo a
+commit outside the transaction that was made meanwhile.
 
 Rules of this file: offsets change in `replay` and `complete_transaction` only; every other change is a record that is replayed.
     Invariant: a group that has offsets is in `groups`; a group that exists for its offsets only is a simple one, without a
@@ -32,7 +32,7 @@ from wirekafka.errors import ErrorCode, KafkaError
 MAX_TIMESTAMP_MS = 0x7FFFFFFFFFFFFFFF
 
 EXAMINED_AT_ONCE = 1000
-"""How many offsets one piece of work looks at: a few milliseconds if all of them get tombstones."""
+"""The most offsets that one piece of work examines: a few milliseconds if all of them get tombstones."""
 
 
 class Offsets:
@@ -55,18 +55,18 @@ class Offsets:
         self.pending = PendingOffsets()
 
     def of_group(self, group_id: str) -> GroupOffsets:
-        """What the group has committed; empty if there is no such group. Not to be changed."""
+        """The offsets that the group has committed; empty if there is no such group. The caller must not change them."""
         return self._by_group.get(group_id, {})
 
     def count(self) -> int:
-        """How many offsets there are."""
+        """The number of all committed offsets."""
         return sum(len(partitions) for topics in self._by_group.values() for partitions in topics.values())
 
     def fetch(self, group_id: str, member_id: str | None, member_epoch: int) -> GroupOffsets:
-        """What the group has committed; empty if there is no such group, or it is of a type without. Not to be changed.
+        """The offsets that the group has committed; empty if there is no such group, or if its type has no offsets.
 
         Args:
-            member_epoch: of the member that asks; -1 for whoever is none.
+            member_epoch: the epoch of the member that asks; -1 for a client that is no member.
 
         Raises:
             KafkaError: as the group's `check_fetch` says.
@@ -87,7 +87,7 @@ class Offsets:
     def commit(self, request: CommitRequest, now_ms: int) -> tuple[list[ErrorCode], Effects]:
         """Commits offsets; each gets an error or NONE, in the order of the request.
 
-        A member's commit keeps its session alive, and one from outside is accepted while the group has no members.
+        A commit of a member keeps its session alive. A client that is no member may commit while the group has no members.
 
         Raises:
             KafkaError: for all of them: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION, GROUP_ID_NOT_FOUND,
@@ -102,10 +102,10 @@ class Offsets:
     def commit_in_transaction(
         self, request: CommitRequest, producer: WritingProducer, now_ms: int
     ) -> tuple[list[ErrorCode], Effects]:
-        """Commits offsets as part of a producer's transaction: they count once that is committed.
+        """Commits offsets as part of a producer's transaction: they count once the transaction is committed.
 
-        Who names the group's generation and member is held to them (KIP-447); an old producer names none. A member's session
-        is not renewed by it.
+        A request that names a generation and a member must name the current ones (KIP-447); an old producer names none. The
+        commit does not renew the session of a member.
 
         Raises:
             KafkaError: for all of them: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION. For one it is
@@ -132,7 +132,7 @@ class Offsets:
         return errors
 
     def delete(self, group_id: str, partitions: list[tuple[str, int]]) -> tuple[list[ErrorCode], Effects]:
-        """Forgets offsets of topics that no member reads; each gets GROUP_SUBSCRIBED_TO_TOPIC or NONE.
+        """Deletes offsets of topics without subscribers; each gets GROUP_SUBSCRIBED_TO_TOPIC or NONE.
 
         Raises:
             KafkaError: for all of them: INVALID_GROUP_ID, GROUP_ID_NOT_FOUND; NON_EMPTY_GROUP if the members' topics are
@@ -157,7 +157,7 @@ class Offsets:
         return errors, effects
 
     def tombstones(self, group_id: str) -> Iterator[OffsetRecord]:
-        """What makes a group forget all its offsets, and those that are pending."""
+        """The tombstones of all offsets of a group, pending ones included."""
         committed = self.of_group(group_id)
         for topic, partitions in committed.items():
             for partition in partitions:
@@ -175,10 +175,10 @@ class Offsets:
         return dict(self._last_offsets)
 
     def tombstones_of_topic(self, group_id: str, topic: str, last_offset: int) -> Iterator[OffsetRecord]:
-        """What makes a group forget its offsets in a topic, and those that are pending.
+        """The tombstones of the offsets of a group in a topic, pending ones included.
 
         Args:
-            last_offset: offsets whose record is after this one stay.
+            last_offset: offsets whose record is after this offset stay.
         """
         committed = self.of_group(group_id).get(topic, {})
         for partition, offset in committed.items():
@@ -189,7 +189,7 @@ class Offsets:
                 yield OffsetRecord(group_id, topic, partition, None)
 
     def count_of_group(self, group_id: str) -> int:
-        """How many offsets a group has committed."""
+        """The number of offsets that a group has committed."""
         return sum(map(len, self.of_group(group_id).values()))
 
     def expired(self, group: Group, now_ms: int) -> Iterator[list[OffsetRecord]]:
@@ -219,7 +219,7 @@ class Offsets:
         return group_id in self._by_group or self.pending.has_group(group_id)
 
     def replay(self, record: OffsetRecord, offset: int) -> None:
-        """Takes over what a record says, which is at that offset of its partition.
+        """Applies a record, which is at this offset of its partition.
 
         Source: OffsetMetadataManager.replay.
         """
@@ -232,14 +232,14 @@ class Offsets:
         self._offsets_of(record.group_id, record.topic)[record.partition] = value
 
     def replay_in_transaction(self, record: OffsetRecord, offset: int, transaction: OpenTransaction) -> None:
-        """Takes over what a record of an open transaction says."""
+        """Applies a record of an open transaction."""
         assert record.value is not None, "no transaction deletes offsets"
         record.value.record_offset = offset
         self._last_offsets[transaction.partition] = offset
         self.pending.add(transaction, record)
 
     def complete_transaction(self, log_partition: int, producer_id: int, *, is_commit: bool) -> None:
-        """A transaction has ended by a marker in a partition of __consumer_offsets: its offsets count, or never will.
+        """Commits or drops the pending offsets of a transaction that a marker in a partition of __consumer_offsets has ended.
 
         Source: OffsetMetadataManager.replayEndTransactionMarker.
         """
@@ -282,11 +282,11 @@ class Offsets:
             del self._by_group[record.group_id]
 
     def find(self, record: OffsetRecord) -> CommittedOffset | None:
-        """What is committed for the partition that a record speaks of."""
+        """The committed offset that a record would replace; None if there is none."""
         return self.of_group(record.group_id).get(record.topic, {}).get(record.partition)
 
     def forget_group(self, group_id: str) -> None:
-        """Forgets what a group has committed, because this broker has lost the log that holds it."""
+        """Forgets the offsets of a group, because this broker has lost the log that holds it."""
         for topic in self._by_group.pop(group_id, {}):
             group_ids = self._groups_by_topic[topic]
             group_ids.remove(group_id)
@@ -299,7 +299,7 @@ class Offsets:
         self.pending.forget_partition(partition)
 
     def _check_commit(self, request: CommitRequest) -> Group | None:
-        """The group, or None for one that comes to be by this commit.
+        """Returns the group, or None if the commit creates it.
 
         Source: OffsetMetadataManager.validateOffsetCommit.
         """
@@ -332,9 +332,9 @@ class Offsets:
         return len(metadata) > self._settings.offset_metadata_max_bytes or len(metadata.encode()) > MAX_STRING_BYTES
 
     def _is_expired(self, group: Group, offset: CommittedOffset, now_ms: int) -> bool:
-        """Whether an offset that no member reads on from is to be forgotten.
+        """Whether the retention of an offset is over.
 
-        Where offsets expire at all, a commit that named its own retention goes by that.
+        The retention that a commit names takes precedence over the one of the broker.
         """
         since_ms = group.offset_age_starts_ms(offset)
         if since_ms is None:

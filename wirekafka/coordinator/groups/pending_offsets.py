@@ -1,7 +1,7 @@
-"""Offsets of open transactions: they do not count yet, but a consumer that asks for stable offsets has to wait for them.
+"""Offsets of open transactions, which do not count yet; a consumer that asks for stable offsets waits for them.
 
 Rules of this file:
-    Invariant: `_holders` says of each offset in `_offsets` which transactions have it, and of no other.
+    Invariant: `_holders` has the transactions of each offset in `_offsets`, and nothing else.
     A transaction belongs to one partition of __consumer_offsets, whose marker ends it; a producer may have one in each.
 
 Source: OffsetMetadataManager (pendingTransactionalOffsets, openTransactions); KIP-98, KIP-447.
@@ -23,7 +23,7 @@ class OpenTransaction(NamedTuple):
 
 
 Place = tuple[str, str, int]
-"""What an offset is of: group, topic, partition."""
+"""The group, topic and partition of an offset."""
 
 
 class PendingOffsets:
@@ -34,7 +34,7 @@ class PendingOffsets:
         self._holders: dict[str, dict[tuple[str, int], set[OpenTransaction]]] = {}
         """By group, then topic and partition."""
         self._counts_by_topic: dict[str, dict[str, int]] = {}
-        """By topic, then group: how many partitions have pending offsets."""
+        """The number of partitions with pending offsets, by topic, then group."""
 
     def __bool__(self) -> bool:
         return bool(self._offsets)
@@ -53,7 +53,7 @@ class PendingOffsets:
         holders.add(transaction)
 
     def drop(self, place: Place) -> None:
-        """Forgets an offset in whatever transactions it is: it was deleted, and shall not come back with a commit."""
+        """Forgets an offset in all transactions, because it was deleted: their commits must not restore it."""
         group_id, topic, partition = place
         for transaction in tuple(self._holders.get(group_id, {}).get((topic, partition), ())):
             offsets = self._offsets[transaction]
@@ -63,27 +63,27 @@ class PendingOffsets:
             self._let_go(transaction, place)
 
     def take(self, transaction: OpenTransaction) -> dict[Place, CommittedOffset]:
-        """The offsets of a transaction that ends; they are pending no more."""
+        """Removes and returns the offsets of a transaction that ends."""
         offsets = self._offsets.pop(transaction, {})
         for place in offsets:
             self._let_go(transaction, place)
         return offsets
 
     def has(self, place: Place) -> bool:
-        """Whether some transaction is about to change this offset."""
+        """Whether an open transaction may change this offset."""
         group_id, topic, partition = place
         return (topic, partition) in self._holders.get(group_id, ())
 
     def has_group(self, group_id: str) -> bool:
-        """Whether some transaction is about to change offsets of the group."""
+        """Whether an open transaction may change offsets of the group."""
         return group_id in self._holders
 
     def groups_of_topic(self, topic: str) -> Iterator[str]:
-        """The ids of the groups of which offsets in a topic are pending, each once."""
+        """The ids of the groups with pending offsets in a topic, each once."""
         return iter(self._counts_by_topic.get(topic, ()))
 
     def of_group(self, group_id: str) -> Iterator[tuple[str, int]]:
-        """The partitions of which a group's offsets are pending, each once."""
+        """The partitions with pending offsets of a group, each once."""
         return iter(self._holders.get(group_id, ()))
 
     def forget_partition(self, partition: int) -> None:

@@ -1,4 +1,4 @@
-"""The records of __consumer_offsets: what of a group outlives the broker, in Apache Kafka's own format.
+"""The records of __consumer_offsets: the stored state of groups, in Apache Kafka's own format.
 
 A key and a value each begin with a version of two bytes. The key's version is the type of the record: 0 and 1 are an
 offset, 2 is a classic group; the others belong to other types of groups. A value of None is a tombstone.
@@ -35,7 +35,7 @@ GROUP_VALUE_VERSION = 3
 FLEXIBLE_VALUE_VERSION = 4
 
 MAX_STRING_BYTES = 0x7FFF
-"""What a string of a record that is not flexible can hold."""
+"""The longest string, in bytes, of a record that is not flexible."""
 
 _INT16 = Struct(">h")
 _INT32 = Struct(">i")
@@ -47,7 +47,7 @@ _VALUE_HEAD = Struct(">hqih")
 
 
 class OffsetCommitKey(Message):
-    """Of whom and of what the offset is."""
+    """The key of an offset."""
 
     group: String = ""
     topic: String = ""
@@ -66,7 +66,7 @@ class OffsetCommitValue(Message):
 
 
 class GroupMetadataKey(Message):
-    """Which group it is."""
+    """The key of a classic group."""
 
     group: String = ""
 
@@ -85,7 +85,7 @@ class MemberMetadata(Message):
 
 
 class GroupMetadataValue(Message):
-    """A group as its last rebalance left it."""
+    """A classic group after its last rebalance."""
 
     protocol_type: String = ""
     generation: Int32 = 0
@@ -100,8 +100,8 @@ class CommittedOffset:
     """An offset that a group has committed for a partition.
 
     Attributes:
-        leader_epoch: of the last record that was read; None if the client did not say.
-        expire_timestamp_ms: when the offset is to be forgotten, where the commit said so itself (OffsetCommit 2 to 4).
+        leader_epoch: the leader epoch of the last record that was read; None if the client did not name one.
+        expire_timestamp_ms: when the offset expires, if the commit named its retention (OffsetCommit 2 to 4); else None.
         record_offset: where its record is in the partition of __consumer_offsets; told when the record is replayed.
     """
 
@@ -115,7 +115,7 @@ class CommittedOffset:
 
 @dataclass(slots=True)
 class OffsetRecord:
-    """A group's offset in a partition is `value` from now on; None: it has none."""
+    """The offset of a group in a partition; None deletes it."""
 
     group_id: str
     topic: str
