@@ -275,7 +275,7 @@ class HoldingStorage(FaultyStorage):
 def test_cleaner_survives_the_deletion_of_the_log_it_compacts(tmp_path: Path) -> None:
     async def main() -> None:
         setting = Setting(tmp_path)
-        setting.storage = storage = HoldingStorage()
+        setting.file_system = storage = HoldingStorage()
         async with running(setting) as logs:
             log = logs.create(NAME, bytes(16), compacted(setting))
             for number in range(50):
@@ -302,7 +302,7 @@ def test_cleaner_survives_the_deletion_of_the_log_it_compacts(tmp_path: Path) ->
 def test_cleaner_that_misses_the_files_of_a_deleted_log_reports_no_error(tmp_path: Path) -> None:
     async def main() -> None:
         setting = Setting(tmp_path)
-        setting.storage = storage = HoldingStorage()
+        setting.file_system = storage = HoldingStorage()
         async with running(setting) as logs:
             log = logs.create(NAME, bytes(16), compacted(setting))
             for number in range(2):
