@@ -68,19 +68,20 @@ _HIGH_SIZES = {byte: byte << 6 for byte in range(1, 0x80)}
 """The bytes of a record behind the first byte of its length, by a length of two bytes: the sum of both."""
 _SHORT_KEYS = bytes((*range(0, 0x80, 2), 1))
 """The lengths of keys that take one byte; 1 is null."""
-_EVENS = bytes(range(0, 0x80, 2))
+SMALL_OFFSETS = bytes(range(0, 0x80, 2))
 """The varints of the numbers from 0 to 63, for example of offset deltas."""
 _EVEN_BYTES = bytes(range(0, 0x100, 2))
-_ASCII, _NOT_ASCII = bytes(range(0x80)), bytes(range(0x80, 0x100))
+LOW_BYTES, HIGH_BYTES = bytes(range(0x80)), bytes(range(0x80, 0x100))
+"""The last byte of a varint is one of the low bytes, all others are high."""
 _FEW_VALUES = 16
 """Up to so many different values, it is faster to remove one value after the other than to build a set."""
 _NULL = 1
 """The first byte of the length -1, as a zigzag varint."""
 
-_FIRST = bytes(range(0x80, 0x100, 2)) * (RUN_MOST_RECORDS // 64 + 2)
-_SECOND = b"".join(bytes((number,)) * 64 for number in range(128))
+OFFSETS_LOW = bytes(range(0x80, 0x100, 2)) * (RUN_MOST_RECORDS // 64 + 2)
+OFFSETS_HIGH = b"".join(bytes((number,)) * 64 for number in range(128))
 """The first and the second bytes of the varints of two bytes, which are those of the offset deltas from 64 to 8,191."""
-_SECOND_OF_THREE = bytes(byte | 0x80 for byte in _SECOND) * 2
+_OFFSETS_MIDDLE = bytes(byte | 0x80 for byte in OFFSETS_HIGH) * 2
 """The second bytes of the varints of three bytes; they repeat after 8,192."""
 
 
@@ -157,16 +158,10 @@ class Inspection:
 
     def _find_run(self, buf: Buffer, pos: int, limit: int, window: int) -> tuple[int, int]:
         """Reads the records from `pos` on as a run, if the next ones begin alike; returns how many, and the size of each."""
-        byte = buf[pos]
-        if byte < 0x80:
-            at, size = pos + 1, (byte >> 1) + 1
-        elif 0 < (second := buf[pos + 1]) < 0x80:
-            at, size = pos + 2, (second << 6) + (byte >> 1) - 62
-        else:
+        size = size_of_run(buf, pos)
+        if not size or size > RUN_MOST_BYTES:
             return 0, 0
-        is_run = size > LEAST_RECORD_BYTES and buf[pos + size : pos + 4 * size : size] == bytes((byte,)) * 3
-        if not is_run or byte & 1 or size > RUN_MOST_BYTES:
-            return 0, size
+        at = pos + 1 if buf[pos] < 0x80 else pos + 2
         run = self._read_run(buf, pos, at, size, min(limit, pos + size * window), self.count)
         self.count += run
         return run, size
@@ -233,7 +228,7 @@ class Inspection:
         low = columns[0]
         if len(columns) == 1:
             first, last = low[0], low[-1]
-            is_between = not (first | last) & 1 and not low.translate(None, _EVENS[first >> 1 : (last >> 1) + 1])
+            is_between = not (first | last) & 1 and not low.translate(None, SMALL_OFFSETS[first >> 1 : (last >> 1) + 1])
             values = (first, last) if is_between else _distinct(low)
         else:
             # Varints of one size sort as the numbers do that their bytes are, the last byte being the highest.
@@ -345,9 +340,9 @@ class Inspection:
             first: the number of the first record.
         """
         lengths = bytes(buf[pos:limit:size])
-        count = _count_of_first(lengths)
+        count = count_of_first(lengths)
         if at - pos == 2:
-            count = _count_of_first(bytes(buf[pos + 1 : pos + 1 + count * size : size]))
+            count = count_of_first(bytes(buf[pos + 1 : pos + 1 + count * size : size]))
         count = min(count, _most_like(first))
         stop = pos + count * size
         offset_at = self._read_times(buf, at + 1, stop, size)
@@ -355,7 +350,7 @@ class Inspection:
             return 0
         key_at = _skip_offsets(buf, offset_at, stop, size, first, count)
         keys = bytes(buf[key_at:stop:size])
-        if not key_at or keys[0] > 0x7F or _count_of_first(keys) < count:
+        if not key_at or keys[0] > 0x7F or count_of_first(keys) < count:
             return 0
         if keys[0] & 1:
             self._runs_without_key.append(range(first, first + count))
@@ -370,7 +365,7 @@ class Inspection:
             self._note_columns((times,))
             return at + 1
         highs = bytes(buf[at + 1 : stop : size])
-        if times.translate(None, _NOT_ASCII) or not highs.isascii():
+        if times.translate(None, HIGH_BYTES) or not highs.isascii():
             return 0
         self._note_columns((times, highs))
         return at + 2
@@ -414,9 +409,9 @@ def _columns_of_varint(heads: bytes, at: int, end: int) -> tuple[list[bytes], in
         column = heads[place:end:_HEAD_BYTES]
         columns.append(column)
         if column[0] < 0x80:
-            count = len(column) if column.isascii() else len(column) - len(column.lstrip(_ASCII))
+            count = len(column) if column.isascii() else len(column) - len(column.lstrip(LOW_BYTES))
             return columns, count
-        count = len(column) - len(column.lstrip(_NOT_ASCII))
+        count = len(column) - len(column.lstrip(HIGH_BYTES))
         end = at // _HEAD_BYTES * _HEAD_BYTES + count * _HEAD_BYTES
     return [], 0
 
@@ -432,7 +427,7 @@ def _distinct(values: bytes) -> Iterable[int]:
     return [*found, *set(values)]
 
 
-def _count_of_first(values: bytes) -> int:
+def count_of_first(values: bytes) -> int:
     """How many of the values, from the first on, are equal to the first; usually all are, and one comparison finds that."""
     first = values[:1]
     if values == first * len(values):
@@ -448,19 +443,38 @@ def _skip_offsets(buf: Buffer, at: int, stop: int, size: int, first: int, count:
         first: the number of the first record; the numbers of all records take as many bytes as this one.
     """
     if first < 64:
-        return at + 1 if buf[at:stop:size] == _EVENS[first : first + count] else 0
+        return at + 1 if buf[at:stop:size] == SMALL_OFFSETS[first : first + count] else 0
     low = first & 63
-    if buf[at:stop:size] != _FIRST[low : low + count]:
+    if buf[at:stop:size] != OFFSETS_LOW[low : low + count]:
         return 0
     if first < 8192:
-        return at + 2 if buf[at + 1 : stop : size] == _SECOND[first : first + count] else 0
+        return at + 2 if buf[at + 1 : stop : size] == OFFSETS_HIGH[first : first + count] else 0
     second = first & 8191
     third = (first >> 13, (first + count - 1) >> 13)
-    if third[1] > 0x7F or buf[at + 1 : stop : size] != _SECOND_OF_THREE[second : second + count]:
+    if third[1] > 0x7F or buf[at + 1 : stop : size] != _OFFSETS_MIDDLE[second : second + count]:
         return 0
     split = min(count, (third[1] << 13) - first) if third[1] > third[0] else 0
     expected = bytes((third[0],)) * split + bytes((third[1],)) * (count - split)
     return at + 3 if buf[at + 2 : stop : size] == expected else 0
+
+
+def size_of_run(buf: Buffer, pos: int) -> int:
+    """The size of the record at `pos`, its length included, if three more records of that size seem to follow; otherwise 0.
+
+    The first bytes of the four lengths are equal; the caller compares the rest.
+
+    Raises:
+        IndexError: the length ends after the buffer.
+    """
+    byte = buf[pos]
+    if byte < 0x80:
+        size = (byte >> 1) + 1
+    elif 0 < (second := buf[pos + 1]) < 0x80:
+        size = (second << 6) + (byte >> 1) - 62
+    else:
+        return 0
+    is_run = size > LEAST_RECORD_BYTES and not byte & 1 and buf[pos + size : pos + 4 * size : size] == bytes((byte,)) * 3
+    return size if is_run else 0
 
 
 def _long_size(buf: Buffer, pos: int) -> tuple[int, int]:
