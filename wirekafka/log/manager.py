@@ -1,12 +1,12 @@
-"""All logs of a broker: finding them at the start, making and deleting them, closing them.
+"""All logs of a broker: opens them at the start, creates and deletes them, and closes them.
 
-Theory of operation: at the start each partition's folder becomes a log; after a clean shutdown that takes a few small reads,
-after a crash a thread reads what was not flushed. From then on everything happens on the broker's loop; what waits for the
-disk, or takes long, is in `wirekafka.log.maintenance`.
+Theory of operation: the start opens a log for each partition's folder. After a clean shutdown this takes a few small reads; after
+a crash a thread reads the batches that were not flushed. Afterwards everything runs on the broker's loop, except the work in
+`wirekafka.log.maintenance` that waits for the disk or takes long.
 
 Rules of this file:
-    A log is known by its name exactly as long as it can be used; its folder is renamed before its name is free.
-    What a checkpoint says of a partition that was deleted is taken out before the name is used again.
+    `get` returns only usable logs. The folder of a deleted log is renamed before its name can be used again.
+    The offsets of a deleted partition are removed from the checkpoints before the name can be used again.
     A directory is marked clean only if every log in it was closed without an error.
 
 Source: kafka.log.LogManager.
@@ -58,9 +58,9 @@ class LogManager:
     """The logs of one broker; `open` finds them.
 
     Attributes:
-        cluster_id: of the cluster that the data belongs to; made up for new data.
+        cluster_id: the id of the cluster that the data belongs to; random for new data.
         storage: the file system.
-        catalog: which logs there are, and in which directory each is.
+        catalog: the logs, and the directory of each log.
         mover: moves logs to other directories.
     """
 
@@ -94,17 +94,17 @@ class LogManager:
 
     @property
     def is_complete(self) -> bool:
-        """Whether all directories work, so that a partition that is not here is nowhere."""
+        """Whether all directories work. If so, a partition without a log does not exist."""
         return self.catalog.is_complete
 
     @property
     def all_failed(self) -> trio.Event:
-        """Set once no directory works any more."""
+        """Set once all directories have failed."""
         return self.catalog.all_failed
 
     @property
     def on_offline(self) -> list[Callable[[list[Log]], object]]:
-        """Called with logs that have gone offline."""
+        """Callbacks that get the logs that have gone offline."""
         return self.catalog.on_offline
 
     def __iter__(self) -> Iterator[Log]:
@@ -123,7 +123,7 @@ class LogManager:
         return self.catalog.home_of(found)
 
     def discover(self) -> list[tuple[TopicPartition, bytes | None]]:
-        """The partitions that there are, with the topic ids that their folders name, in order."""
+        """Returns all partitions with the topic ids that their folders name, in order."""
         return sorted((name, found.topic_id) for name, found in self.catalog.items())
 
     # Opening
@@ -175,7 +175,7 @@ class LogManager:
         self.cluster_id = cluster_id or ""
 
     def announce(self, addresses: str) -> None:
-        """Says where this broker listens, for another one that wants its directories."""
+        """Writes the broker's addresses to the lock files, for the error message of another broker on the same directories."""
         for directory in self.catalog.online_directories():
             with suppress(OSError):
                 directory.announce(f"wirekafka, process {os.getpid()}, listening on {addresses}")
@@ -248,7 +248,7 @@ class LogManager:
             self.catalog.note_disk_error(opened.directory, opened.error)
 
     def _discard_copy(self, opened: Opened) -> None:
-        """Gets rid of the copy of a partition that is not used; the next start finds one again that cannot be moved away."""
+        """Deletes an unused copy of a partition. If the rename fails, the next start finds the copy again."""
         assert opened.loaded is not None, "only what was opened is a copy"
         for segment in opened.loaded.segments:
             segment.close()
@@ -257,7 +257,7 @@ class LogManager:
             opened.loader.folder.delete()
 
     def _enter(self, name: TopicPartition, directory: DataDirectory, config: LogConfig, folder: Folder, loaded: Loaded) -> Log:
-        # Most logs are not touched soon: a start leaves no files open.
+        # Most logs are not used soon, so a start leaves no files open.
         for segment in loaded.segments:
             segment.close()
         entered = Log(name, folder, config, self._services, loaded)
@@ -267,16 +267,16 @@ class LogManager:
     # Making and deleting
 
     def create(self, topic_partition: TopicPartition, topic_id: bytes, config: LogConfig, *, is_new: bool = True) -> Log:
-        """Makes a log in the directory with the fewest, those to come among them; in the next one, if that directory fails.
+        """Creates a log in the directory with the fewest logs, moves to the directory included, or in the next if it fails.
 
         Args:
-            is_new: there never was a log of this partition. If there may have been one, and a directory is offline, it is
-                taken to be there: the log that is returned is offline then.
+            is_new: the partition never had a log. If it may have had one, and a directory is offline, the log may be in that
+                directory: the returned log is offline then.
 
         Raises:
-            KafkaError: KAFKA_STORAGE_ERROR; nothing is left of it.
+            KafkaError: KAFKA_STORAGE_ERROR; no files remain.
 
-        Durability: in the page cache; who keeps the list of topics makes it last.
+        Durability: in the page cache; the owner of the list of topics syncs the folder.
 
         Source: LogManager.getOrCreateLog.
         """
@@ -317,12 +317,12 @@ class LogManager:
         return missing
 
     def delete(self, topic_partition: TopicPartition) -> None:
-        """Deletes a log: its name is free at once, its files go after `file.delete.delay.ms`.
+        """Deletes a log: its name is free at once, and its files are deleted after `file.delete.delay.ms`.
 
-        What is being sent is sent to its end.
+        A region that a connection is sending stays readable.
 
         Raises:
-            KafkaError: KAFKA_STORAGE_ERROR; it is closed, and comes back with the next start.
+            KafkaError: KAFKA_STORAGE_ERROR; the log is closed, and the next start opens it again.
         """
         gone, directory = self.catalog.remove(topic_partition)
         self.mover.give_up(topic_partition)
@@ -335,7 +335,7 @@ class LogManager:
         self._clock.call_later(gone.config.file_delete_delay_ms, gone.folder.delete)
 
     def sync_directories(self) -> None:
-        """Brings the names of all folders to the disk: what was deleted stays so, even if its folder does not say whose it is."""
+        """Syncs the names of all folders, so that deleted logs stay deleted after a power loss."""
         for directory in self.catalog.online_directories():
             try:
                 self.storage.sync_folder(directory.path)
@@ -352,13 +352,13 @@ class LogManager:
         self.mover.start(nursery)
 
     async def close(self) -> None:
-        """Closes all logs; nobody may use them any more.
+        """Closes all logs; they are not used afterwards.
 
-        What cannot be brought to the disk within a second is left to the operating system: the mark of a clean shutdown says
-        so, and holds until the machine starts again.
+        A close waits for the disk for one second at most. If that is too short, the mark of a clean shutdown holds only until the
+        machine starts again.
 
         Durability: everything is on disk or in the page cache, and the directories are marked clean.
-        Cancellation: the rest is left to recovery.
+        Cancellation: the next start recovers the logs that are not closed yet.
         """
         try:
             for directory in self.catalog.online_directories():

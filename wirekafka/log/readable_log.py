@@ -1,12 +1,12 @@
-"""One partition's log, as far as it is read: its offsets, its segments, and whether its disk works.
+"""The readable part of one partition's log: its offsets, its segments, and the state of its disk.
 
 Theory of operation: a read returns a region of a file, which the connection passes to sendfile. A read_committed consumer reads
-up to the last stable offset, and gets the list of the aborted transactions in the region.
+up to the last stable offset, and gets a list of the aborted transactions in the region.
 
 Rules of this file:
     Invariant: log_start_offset <= last_stable_offset <= high_watermark <= log_end_offset.
     The file system's errors become KAFKA_STORAGE_ERROR here.
-    Nothing here changes what is stored; `wirekafka.log.log` does.
+    This module changes no file; `wirekafka.log.log` does.
 
 Source: kafka.log.{UnifiedLog, LocalLog}.
 """
@@ -36,17 +36,17 @@ log = structlog.get_logger(__name__)
 
 
 class ReadableLog:
-    """One partition's log, as far as it is read.
+    """The readable part of one partition's log.
 
     Attributes:
-        topic_partition, topic_id: whose it is; the id is None for a folder that does not say.
+        topic_partition, topic_id: the log's partition and topic; the id is None if the folder names none.
         config: the topic's settings.
         log_start_offset: the first offset that can be read.
-        log_end_offset: the offset that the next record gets.
+        log_end_offset: the offset of the next record.
         high_watermark: one past the last committed record; the partition's leader moves it.
-        recovery_point: everything before this offset is on the disk.
+        recovery_point: all records before this offset are on the disk.
         has_failed: the disk has failed, and no append has succeeded since.
-        offline_reason: why nothing can be done with it until the broker starts again; None for a log that works.
+        offline_reason: why the log cannot be used until the broker starts again; None for a log that works.
     """
 
     __slots__ = (
@@ -103,7 +103,7 @@ class ReadableLog:
 
         It is the high watermark, or the first offset of a transaction that is open or whose marker is not committed.
 
-        Source: UnifiedLog.lastStableOffset; a transaction that begins before the log start offset is open from there on.
+        Source: UnifiedLog.lastStableOffset. A transaction that begins before the log start offset counts from that offset.
         """
         unstable_offset = self.producers.first_unstable_offset
         if unstable_offset is None:
@@ -111,12 +111,12 @@ class ReadableLog:
         return max(min(unstable_offset, self.high_watermark), self.log_start_offset)
 
     def advance_high_watermark(self, offset: int) -> None:
-        """Moves the high watermark, and with it the last stable offset past the markers that are committed now."""
+        """Moves the high watermark, and the last stable offset past the markers that are committed now."""
         self.high_watermark = offset
         self.producers.on_high_watermark(offset)
 
     def has_open_transaction(self, producer_id: int, producer_epoch: int) -> bool:
-        """Whether the producer has a transaction open here, with just that epoch."""
+        """Whether the producer has an open transaction with exactly this epoch in the partition."""
         return self.producers.has_open_transaction(producer_id, producer_epoch)
 
     @property
@@ -131,7 +131,7 @@ class ReadableLog:
 
     @property
     def greatest_producer_id(self) -> int:
-        """The greatest producer id that it remembers, -1 if it remembers none."""
+        """The greatest known producer id; -1 if no producer is known."""
         return max((producer.producer_id for producer in self.producers), default=NO_PRODUCER_ID)
 
     # Reading
@@ -140,9 +140,9 @@ class ReadableLog:
         """Batches from the one that holds `offset`.
 
         Args:
-            max_bytes: the most bytes; the last batch may be cut by it, but not the first.
-            end_offset: no batch that holds this offset or a later one is given.
-            min_one_batch: the first batch is given whole, even if it is larger than `max_bytes` (KIP-74).
+            max_bytes: the limit of the region; it may cut the last batch, but not the first.
+            end_offset: the region ends before the batch that holds this offset.
+            min_one_batch: the first batch is whole, even if it is larger than `max_bytes` (KIP-74).
 
         Raises:
             KafkaError: OFFSET_OUT_OF_RANGE; KAFKA_STORAGE_ERROR.
@@ -169,7 +169,7 @@ class ReadableLog:
             raise self._failed("read", error) from error
 
     def aborted_transactions(self, from_offset: int, to_offset: int) -> list[AbortedTransaction]:
-        """The aborted transactions of which something may be in [from_offset, to_offset), in the order of their ends.
+        """Returns the aborted transactions that may overlap [from_offset, to_offset), in the order of their ends.
 
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR.
@@ -186,10 +186,10 @@ class ReadableLog:
             return 0
 
     def aborted_in_read(self, offset: int, size_bytes: int, end_offset: int) -> list[AbortedTransaction]:
-        """The aborted transactions of which something may be in a read from `offset` that gave so many bytes.
+        """Returns the aborted transactions that may overlap a read from `offset` that returned so many bytes.
 
         Args:
-            end_offset: as it was given to `read`.
+            end_offset: the same as in the call of `read`.
 
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR.
@@ -236,19 +236,19 @@ class ReadableLog:
         return next((found for scan in scans if (found := scan.run()) is not None), None)
 
     def end_offset_for_epoch(self, leader_epoch: int) -> EpochEnd | None:
-        """Where a leader epoch ended (KIP-101), None if it is not known."""
+        """Returns where a leader epoch ended (KIP-101); None if the epoch is not known."""
         return self.epochs.end_offset_of(leader_epoch, self.log_end_offset)
 
-    # Being out of reach
+    # Closed and offline
 
     def close(self) -> None:
-        """Lets go of all files; what is being sent is sent to its end."""
+        """Closes all files and refuses appends. A region that a connection is sending stays readable."""
         self._is_closed = True
         for segment in self.segments:
             segment.close()
 
     def take_offline(self, reason: str) -> None:
-        """Ends all use of it: whatever is asked of it from now on is KAFKA_STORAGE_ERROR."""
+        """Closes the log; every later read or append gets KAFKA_STORAGE_ERROR."""
         if self.offline_reason is None:
             self.offline_reason = reason
             self.close()
@@ -260,7 +260,7 @@ class ReadableLog:
     # The rest
 
     def update_config(self, config: LogConfig) -> None:
-        """The topic's settings are these from now on."""
+        """Replaces the topic's settings."""
         self.config = config
         self._segment_ms = config.longest_segment_ms
 
@@ -273,7 +273,7 @@ class ReadableLog:
             raise self._failed(action, error) from error
 
     def _failed(self, action: str, error: OSError) -> KafkaError:
-        """Logs the first of a run of failures, and makes it what a client is told; a log that is damaged goes offline."""
+        """Logs the first of several failures in a row, and returns the error for the client. A damaged log goes offline."""
         if isinstance(error, BadBatchError):
             if self.offline_reason is None:
                 log.error("A partition is offline: it is damaged", partition=str(self.topic_partition), error=str(error))
