@@ -1,14 +1,16 @@
 """Carrying out how transactions end: their markers, written, committed, tried again, and the completion after the last of them.
 
-Theory of operation: an `Ending` is a transaction whose end is decided and committed. Its first markers are written at once, and
-more than that some at a time, in turn with other endings, so that a transaction of thousands of partitions does not hold the
-loop. A marker may be appended elsewhere, and may fail, so its writer calls back: once the marker is committed, or with an
-error. An ending with failed markers is tried again by a timer. After the last marker the transaction is completed.
+Theory of operation: an `Ending` is a transaction whose end is decided and committed. The first markers of a transaction are
+written at once. The others follow in later turns of the loop, a few milliseconds in each, and all endings have their share of
+those turns. So neither a transaction of thousands of partitions nor a loaded partition with thousands of transactions holds the
+loop. A marker may be appended elsewhere, and may fail, so its writer calls back: once the marker is committed, or with an error.
+An ending with failed markers is tried again by a timer. After the last marker the transaction is completed.
 
 Rules of this file:
     Every callback checks that its ending is still the current one of its transactional id: this broker may have lost the
     coordinator's partition meanwhile.
     An unexpected exception costs only its own transactional id, which is tried again.
+    Invariant: at most one timer is set for the next turn, and one is as long as `_unwritten` is not empty between two turns.
 
 Source: kafka.coordinator.transaction.{TransactionMarkerChannelManager, TransactionMarkerRequestCompletionHandler}.
 """
@@ -35,8 +37,11 @@ log = structlog.get_logger(__name__)
 RETRY_MS = 500
 """How long after a marker could not be written it is tried again."""
 
-MARKERS_AT_ONCE = 25
-"""How many markers are written in one go, which takes some 8 ms; then clients have their turn."""
+SLICE_MS = 5
+"""How long markers are written in one turn of the loop. One takes 0.4 ms in a new log, and later 0.02 ms (2026-11)."""
+
+MARKERS_AT_ONCE = 250
+"""How many markers of one transaction are written in one turn at most."""
 
 PAUSE_MS = 1
 
@@ -79,10 +84,20 @@ class Ending:
         coordinator_epoch: of the coordinator that decided; a partition refuses lower ones than it has seen.
         to_write: its markers that wait to be written.
         under_way: how many of its markers wait to be written or committed.
+        is_started: its missing markers were looked up in this try.
         failure: why a marker could not be written; None if none failed since the last try.
     """
 
-    __slots__ = ("coordinator_epoch", "failure", "has_failed_before", "index", "to_write", "transactional_id", "under_way")
+    __slots__ = (
+        "coordinator_epoch",
+        "failure",
+        "has_failed_before",
+        "index",
+        "is_started",
+        "to_write",
+        "transactional_id",
+        "under_way",
+    )
 
     def __init__(self, transactional_id: str, index: int, coordinator_epoch: int) -> None:
         self.transactional_id = transactional_id
@@ -90,6 +105,7 @@ class Ending:
         self.coordinator_epoch = coordinator_epoch
         self.to_write: deque[Marker] = deque()
         self.under_way = 0
+        self.is_started = False
         self.failure: ErrorCode | None = None
         self.has_failed_before = False
 
@@ -103,7 +119,8 @@ class Endings:
         self._decisions = decisions
         self._by_id: dict[str, Ending] = {}
         self._unwritten: deque[Ending] = deque()
-        """The endings with markers that were not written in their first turn."""
+        """The endings that wait for their next turn."""
+        self._is_turn_due = False
         self._retry: Timer | None = None
 
     def __len__(self) -> int:
@@ -118,6 +135,15 @@ class Endings:
         if error is None and self._is_current(ending):
             self._start(ending)
 
+    def begin_all(self, endings: Iterable[Ending], error: ErrorCode | None) -> None:
+        """Begins many endings, as `begin` does: some of them at once, and the others in later turns of the loop."""
+        if error is None:
+            for ending in endings:
+                ending.failure = None
+                ending.is_started = False
+                self._unwritten.append(ending)
+            self._write_next()
+
     def drop(self, transactional_ids: Iterable[str]) -> None:
         """Another coordinator carries these out."""
         for transactional_id in transactional_ids:
@@ -128,26 +154,42 @@ class Endings:
 
     def _start(self, ending: Ending) -> None:
         """Writes the markers that are missing; those that do not fit into this turn follow."""
-        ending.failure = None
-        ending.to_write = deque(self._decisions.missing_markers(ending.transactional_id))
-        ending.under_way = len(ending.to_write)
-        if not ending.under_way:
-            self._finish(ending)
-        elif self._write_some(ending):
+        if self._advance(ending, self._clock.monotonic_ms() + SLICE_MS):
             self._unwritten.append(ending)
-            if len(self._unwritten) == 1:
-                self._clock.call_later(PAUSE_MS, self._write_next)
+            self._call_again()
+
+    def _call_again(self) -> None:
+        if self._unwritten and not self._is_turn_due:
+            self._is_turn_due = True
+            self._clock.call_later(PAUSE_MS, self._on_turn)
+
+    def _on_turn(self) -> None:
+        self._is_turn_due = False
+        self._write_next()
 
     def _write_next(self) -> None:
-        """Writes some markers of the ending whose turn it is."""
-        ending = self._unwritten.popleft()
-        if self._is_current(ending) and self._write_some(ending):
-            self._unwritten.append(ending)
-        if self._unwritten:
-            self._clock.call_later(PAUSE_MS, self._write_next)
+        """Writes markers of the endings in turn, until the time for one turn of the loop is over."""
+        stop_ms = self._clock.monotonic_ms() + SLICE_MS
+        for _ in range(len(self._unwritten)):
+            if not self._unwritten:
+                break
+            ending = self._unwritten.popleft()
+            if self._is_current(ending) and self._advance(ending, stop_ms):
+                self._unwritten.append(ending)
+            if self._clock.monotonic_ms() >= stop_ms:
+                break
+        self._call_again()
 
-    def _write_some(self, ending: Ending) -> bool:
+    def _advance(self, ending: Ending, stop_ms: int) -> bool:
         """Writes the next markers of an ending; returns whether there are more."""
+        if not ending.is_started:
+            ending.is_started = True
+            ending.failure = None
+            ending.to_write = deque(self._decisions.missing_markers(ending.transactional_id))
+            ending.under_way = len(ending.to_write)
+            if not ending.under_way:
+                self._finish(ending)
+                return False
         markers = ending.to_write
         for _ in range(min(MARKERS_AT_ONCE, len(markers))):
             marker = markers.popleft()
@@ -159,6 +201,8 @@ class Endings:
             except Exception as error:  # noqa: BLE001 - the marker is tried again, and everything else goes on
                 log_once(error, "A marker cannot be written", transactional_id=ending.transactional_id)
                 self._note(ending, marker.topic_partition, ErrorCode.UNKNOWN_SERVER_ERROR)
+            if markers and self._clock.monotonic_ms() >= stop_ms:
+                break
         return bool(markers)
 
     def _note(self, ending: Ending, partition: TopicPartition, error: ErrorCode | None) -> None:
@@ -202,5 +246,4 @@ class Endings:
 
     def _try_again(self) -> None:
         self._retry = None
-        for ending in [each for each in self._by_id.values() if each.failure is not None]:
-            self._start(ending)
+        self.begin_all([each for each in self._by_id.values() if each.failure is not None], None)

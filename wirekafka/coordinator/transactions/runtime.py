@@ -128,9 +128,16 @@ class TransactionRuntime:
 
     def on_loaded(self, index: int) -> None:
         """See `StateMachine.on_loaded`: ends the transactions that were decided."""
-        for transactional_id in self._coordinator.prepared:
-            if self.partition_of(transactional_id) == index:
-                self._end_markers(index, transactional_id)
+        epoch = self.state.partition(index).leader_epoch if self._coordinator.prepared else -1
+        endings = [
+            Ending(transactional_id, index, epoch)
+            for transactional_id in self._coordinator.prepared
+            if self.partition_of(transactional_id) == index
+        ]
+        for ending in endings:
+            self._endings.put(ending)
+        if endings:
+            self.state.on_commit(index, partial(self._endings.begin_all, endings))
 
     def unload(self, index: int) -> None:
         """See `StateMachine.unload`."""
