@@ -12,6 +12,7 @@ from __future__ import annotations
 import gc
 import json
 import logging
+import random
 import struct
 import sys
 import tempfile
@@ -31,6 +32,7 @@ from wirekafka.server.connection import Connection, ReceiveBuffers
 from wirekafka.server.dispatch import Dispatcher
 from wirekafka.wire.batch import Record, build_batch
 from wirekafka.wire.codec import decode, encode
+from wirekafka.wire.compression import Compression
 
 PRODUCE, FETCH, METADATA, OFFSET_COMMIT, JOIN_GROUP, HEARTBEAT, SYNC_GROUP = 0, 1, 3, 8, 11, 12, 14
 CREATE_TOPICS, INIT_PRODUCER_ID, END_TXN, CONSUMER_GROUP_HEARTBEAT = 19, 22, 26, 68
@@ -40,6 +42,10 @@ PARTITIONS = 10
 VALUE = b"x" * 100
 FRAMES = 1000
 """So many frames are timed in one go: for some 10 ms."""
+LARGE_FRAMES = 10
+"""So many frames of a large batch are timed in one go."""
+LEAST_LARGE_BYTES = 1 << 17
+"""A frame that is larger may not fit into the loop's receive buffer."""
 
 SETTINGS = {
     "group.initial.rebalance.delay.ms": "0",
@@ -91,9 +97,12 @@ class Link:
         began = time.thread_time()
         for frame in frames:
             size = len(frame)
-            connection.space()[:size] = frame
-            connection.received(size)
-            connection.handle_frames()
+            if size > LEAST_LARGE_BYTES:
+                self._receive_large(memoryview(frame))
+            else:
+                connection.space()[:size] = frame
+                connection.received(size)
+                connection.handle_frames()
             if not output:
                 raise LateAnswerError(f"no answer to {frame[:60]!r}")
             answer = tuple(output)
@@ -102,6 +111,17 @@ class Link:
         key, version = struct.unpack_from(">hh", frames[-1], 4)
         expect_no_error(decode_answer(key, version, answer))
         return seconds
+
+    def _receive_large(self, frame: memoryview) -> None:
+        """Has the broker receive a frame in pieces, as large as its buffers ask for."""
+        connection = self.connection
+        while frame:
+            space = connection.space()
+            size = min(len(space), len(frame))
+            space[:size] = frame[:size]
+            connection.received(size)
+            connection.handle_frames()
+            frame = frame[size:]
 
     async def ask(self, key: int, version: int, request: Any) -> Any:
         """Returns the decoded response.
@@ -177,6 +197,23 @@ async def produce_one(link: Link, topic_id: bytes) -> Frames:
 async def produce_three(link: Link, topic_id: bytes) -> Frames:
     """One batch for each of three partitions: a request that no shortcut takes."""
     return again(link.frame(PRODUCE, 12, produce_request(topic_id, 1, 2, 3)))
+
+
+def produce_many(record_count: int, compression: Compression) -> Prepare:
+    """The same producer sends one batch of so many records again and again."""
+
+    async def prepare(link: Link, topic_id: bytes) -> Frames:
+        frame = link.frame(PRODUCE, 12, produce_request(topic_id, 0, batch=large_batch(record_count, compression)))
+        return forever([frame] * LARGE_FRAMES)
+
+    return prepare
+
+
+def large_batch(record_count: int, compression: Compression) -> bytearray:
+    """A batch of records of 100 bytes each, of which a codec can save half."""
+    randbytes = random.Random(1).randbytes
+    values = (randbytes(50) + VALUE[:50] for _ in range(record_count))
+    return build_batch([Record(value=value, timestamp=1_700_000_000_000) for value in values], compression=compression)
 
 
 async def fetch_one(link: Link, topic_id: bytes) -> Frames:
@@ -341,6 +378,8 @@ ROWS: dict[str, tuple[Prepare, int]] = {
     "Fetch in a session, nothing new": (fetch_in_session_nothing_new, 1),
     "Produce, one partition": (produce_one, 1),
     "Produce, three partitions": (produce_three, 1),
+    "Produce, 9,000 records of 100 B": (produce_many(9000, Compression.NONE), 1),
+    "Produce, 9,000 records in lz4": (produce_many(9000, Compression.LZ4), 1),
     "OffsetCommit": (offset_commit, 1),
     "Heartbeat, classic group": (heartbeat, 1),
     "Heartbeat, consumer group": (consumer_heartbeat, 1),
