@@ -1,8 +1,8 @@
 """ConsumerGroupDescribe: the state of consumer groups and their members (KIP-848).
 
 Behaviour:
-    A group is described with its epochs, and each member with what it may be reading and what it is to have. Partitions of
-    topics that are no more are left out. A group that does not exist, or is of another type, is GROUP_ID_NOT_FOUND; an empty id
+    A group is described with its epochs, and each member with its current and its target assignment. Partitions of deleted
+    topics are left out. A group that does not exist, or is of another type, is GROUP_ID_NOT_FOUND; an empty id
     is INVALID_GROUP_ID. UNSUPPORTED_VERSION if `group.coordinator.rebalance.protocols` is without `consumer`, or the feature
     group.version is switched off.
 
@@ -146,7 +146,7 @@ def authorize_topics(broker: Broker, call: Call[Any], topic_ids: Iterable[bytes]
 
 
 def assignment_of(broker: Broker, partitions: Mapping[bytes, Collection[int]]) -> DescribedAssignment:
-    """Partitions with the names of their topics, but for topics that are no more."""
+    """Returns the partitions with the names of their topics; partitions of deleted topics are left out."""
     topics = []
     for topic_id, indexes in partitions.items():
         topic = broker.topics.find_by_id(topic_id)

@@ -1,9 +1,9 @@
 """CreateTopics: creates topics with their settings.
 
 Behaviour:
-    Each topic succeeds or fails by itself. It is on disk and can be used when the answer is sent, so the timeout never passes.
-    -1 partitions are `num.partitions`, or as many as the assignments name; the replication factor is 1 or -1, for there is one
-    broker. `validate_only` checks everything and changes nothing. A name that occurs twice in a request is refused.
+    Each topic succeeds or fails by itself. A topic is on disk and can be used when the response is sent; `timeout_ms` has no
+    effect. -1 partitions mean `num.partitions`, or the partitions of the assignments. The replication factor is 1 or -1, because
+    there is one broker. `validate_only` checks everything and changes nothing. A name that occurs twice is refused.
 
 Versions:
     0: topics, assignments, settings. 1: `validate_only`, error messages. 2: throttle time. 3: as 2.
@@ -13,7 +13,7 @@ Versions:
 
 Differs from Apache Kafka:
     Of two names in one request that differ in `.` and `_` only, the second is refused; Kafka creates both.
-    `default.replication.factor` is not looked at, and there are no policies and no quotas.
+    `default.replication.factor` has no effect, and there are no policies and no quotas.
 """
 
 from __future__ import annotations
@@ -165,7 +165,7 @@ def _result(
 
 
 def _authorize_description(call: Call[CreateTopicsRequest], result: CreatableTopicResult) -> None:
-    """Hides what the topic is like from a client that may create the topic and not describe its settings (KIP-525)."""
+    """Clears the settings and counts if the client may create the topic and not describe its settings (KIP-525)."""
     if not call.is_authorized(Operation.DESCRIBE_CONFIGS, Resource.topic(result.name)):
         result.topic_config_error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         result.num_partitions, result.replication_factor, result.configs = -1, -1, []

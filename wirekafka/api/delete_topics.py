@@ -1,8 +1,8 @@
 """DeleteTopics: deletes topics, by name or by id.
 
 Behaviour:
-    Each topic succeeds or fails by itself. Its name is free when the answer is sent; its files go after `file.delete.delay.ms`.
-    A name or id that occurs twice, or an id whose topic is named as well, is refused.
+    Each topic succeeds or fails by itself. The name of a deleted topic is free when the response is sent; its files are
+    deleted after `file.delete.delay.ms`. A name or id that occurs twice is refused, and so is a name whose topic id is there too.
 
 Versions:
     0: names. 1: throttle time. 2: as 1. 3: TOPIC_DELETION_DISABLED, which was INVALID_REQUEST before. 4: flexible.

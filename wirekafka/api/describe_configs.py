@@ -1,19 +1,19 @@
-"""DescribeConfigs: tells the settings of topics, brokers and groups, and where each comes from.
+"""DescribeConfigs: the settings of topics, brokers and groups, and the source of each setting.
 
 Behaviour:
-    A broker named by its id is told in full; the name "" asks for what was set dynamically for all brokers. Each setting comes
-    with its source, whether it is fixed while the broker runs, whether it is secret (its value is null then), its type, and on
-    request the values that other sources give it (highest first) and its documentation. Each resource fails by itself.
-    `configuration_keys` picks settings; null and an empty list ask for all.
+    A broker id asks for all settings of the broker; the name "" asks for the dynamic settings of all brokers. Each setting has
+    its source, its type, whether it is fixed while the broker runs, and whether it is secret (its value is null then); on request
+    also the values of other sources (highest first) and the documentation. Each resource fails by itself.
+    `configuration_keys` selects settings; null and an empty list ask for all.
 
 Versions:
     0: `is_default` (KIP-133). 1: sources and synonyms (KIP-226). 2: as 1. 3: types and documentation (KIP-569). 4: flexible.
 
 Differs from Apache Kafka:
-    A broker tells the settings that wirekafka honours, which are not all of Kafka's, and a default.replication.factor of 1
-    whatever is set, for there is one broker.
+    A broker has the settings that wirekafka supports, which are not all of Kafka's. Its default.replication.factor is always 1,
+    because there is one broker.
     BROKER_LOGGER and CLIENT_METRICS are refused with INVALID_REQUEST.
-    A resource that is named twice is described once, as it is first asked for.
+    A resource that the request names twice is described once, for the first entry.
 """
 
 from __future__ import annotations

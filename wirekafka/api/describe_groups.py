@@ -2,8 +2,8 @@
 
 Behaviour:
     A stable group is described with its protocol, and its members with metadata and assignment for it; in a rebalance
-    there is no protocol and no metadata. A group that does not exist is Dead, and so is one of another type than the classic.
-    One that is named twice is described once, lest a small request makes a response of any size.
+    there is no protocol and no metadata. A group that does not exist, or is not a classic group, has the state Dead.
+    A group that the request names twice is described once, so that a small request cannot ask for a response of any size.
 
 Versions:
     0. The description. 1: `throttle_time_ms`. 2: as 1 (KIP-219).

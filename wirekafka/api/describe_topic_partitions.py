@@ -1,9 +1,9 @@
-"""DescribeTopicPartitions: tells where partitions live, in pages.
+"""DescribeTopicPartitions: the leaders and replicas of partitions, in pages.
 
 Behaviour:
-    No topics ask for all of them. Topics come in alphabetical order, at most `response_partition_limit` partitions of them and at
-    most `max.request.partition.size.limit`; `next_cursor` says where the next page begins. A topic that does not exist is an
-    error of its own, and takes nothing off the page. Nothing is created.
+    A request without topics asks for all topics. The response has the topics in alphabetical order, with at most
+    `response_partition_limit` and at most `max.request.partition.size.limit` partitions. `next_cursor` is the beginning of the
+    next page. A topic that does not exist has an error, and does not count towards the limits. Topics are never created.
 
 Versions:
     0: as described (KIP-966).

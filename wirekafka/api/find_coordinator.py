@@ -1,13 +1,13 @@
-"""FindCoordinator: which broker looks after a group, a transactional id or a share partition.
+"""FindCoordinator: the broker that coordinates a group, a transactional id or a share partition.
 
 Behaviour:
-    Every group (key type 0), every transactional id (1) and every share partition (2, group:topic id:partition) is looked after
-    by this broker, which is named by the address that the client is told in Metadata too. Where the partition that holds its
-    state is offline, the answer is COORDINATOR_NOT_AVAILABLE. Any other key type, and a key of type 2 that names no share
+    This broker coordinates every group (key type 0), transactional id (1) and share partition (2, group:topic id:partition). The
+    response has the same address as Metadata. If the partition with the coordinator's state is offline, the error is
+    COORDINATOR_NOT_AVAILABLE. Any other key type, and a key of type 2 that names no share
     partition or comes before version 6, is an INVALID_REQUEST, with a message that says why.
 
 Versions:
-    0: a group's id. 1: the key's type, and a message with an error. 2: as 1 (KIP-219). 3: flexible. 4: several keys at once
+    0: a group id. 1: the key's type, and a message with an error. 2: as 1 (KIP-219). 3: flexible. 4: several keys at once
     (KIP-699). 5: TRANSACTION_ABORTABLE, which is never answered (KIP-890). 6: share partitions (KIP-932).
 
 Differs from Apache Kafka:

@@ -1,8 +1,8 @@
-"""Heartbeat: a member says that it is still there, and hears whether it has to join again.
+"""Heartbeat: keeps the session of a member alive, and tells the member to join again in a rebalance.
 
 Behaviour:
-    Starts the member's session timeout anew. REBALANCE_IN_PROGRESS tells it to send JoinGroup. While the members wait for
-    their assignments it is answered without an error. An empty group id is INVALID_GROUP_ID, a group or member that is not
+    Starts the member's session timeout anew. REBALANCE_IN_PROGRESS tells the member to send JoinGroup. While the members wait
+    for their assignments, the response has no error. An empty group id is INVALID_GROUP_ID, a group or member that is not
     there UNKNOWN_MEMBER_ID, a generation that is not the current one ILLEGAL_GENERATION, and a static member whose name
     another client has taken over FENCED_INSTANCE_ID.
 

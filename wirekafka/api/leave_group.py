@@ -1,10 +1,10 @@
-"""LeaveGroup: members go, or an administrator makes them go.
+"""LeaveGroup: members leave, or an administrator removes members.
 
 Behaviour:
-    Removes members at once, and the group rebalances without them. A static member can be named by its instance id alone. One
-    that was given an id by MEMBER_ID_REQUIRED and has not joined yet can leave too. What a member has parked is answered with
-    UNKNOWN_MEMBER_ID. The errors are INVALID_GROUP_ID for all, and UNKNOWN_MEMBER_ID or FENCED_INSTANCE_ID for each; a group
-    that does not exist has no members.
+    Removes members at once, and the group rebalances without them. A static member can be named by its instance id alone. A
+    client that has its id from MEMBER_ID_REQUIRED and has not joined yet can leave too. Waiting requests of a removed member
+    are answered with UNKNOWN_MEMBER_ID. The errors are INVALID_GROUP_ID for all, and UNKNOWN_MEMBER_ID or FENCED_INSTANCE_ID
+    for each; a group that does not exist has no members.
 
 Versions:
     0: one member, by its id. 1: `throttle_time_ms`. 2: as 1 (KIP-219). 3: several members, by id or instance id, each with its

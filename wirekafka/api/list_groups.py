@@ -1,8 +1,8 @@
-"""ListGroups: which groups there are.
+"""ListGroups: the ids, types and states of all groups.
 
 Behaviour:
-    Lists all groups, those that exist for their offsets only with an empty protocol type. Filters name states and types in
-    upper or lower case; one that nothing matches gives an empty list.
+    Lists all groups. A group that only stores offsets has an empty protocol type. Filters name states and types in upper or
+    lower case; a filter that matches no group gives an empty list.
 
 Versions:
     0: the groups. 1: `throttle_time_ms`. 2: as 1 (KIP-219). 3: flexible. 4: each group's state, and a filter by it (KIP-518).

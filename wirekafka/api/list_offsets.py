@@ -1,13 +1,12 @@
-"""ListOffsets: where a partition begins and ends, and which offset belongs to a time.
+"""ListOffsets: the first and last offsets of partitions, and the offsets of timestamps.
 
 Behaviour:
-    A timestamp of 0 or more finds the first record that is not older; none, or one that cannot be fetched yet, gives offset
-    and timestamp -1. Negative timestamps are names: -2 the log start offset, -1 the high watermark, -3 the record with the
-    largest timestamp, -4 the earliest offset on this broker's own disk, -5 the last offset in tiered storage, -6 the first one
-    that waits to go there.
-    With `isolation_level` 1 (read_committed) what can be fetched ends at the last stable offset, which is then also what -1
-    gives.
-    A name that the version does not know gives UNSUPPORTED_VERSION, a partition that is named twice INVALID_REQUEST.
+    A timestamp of 0 or more finds the first record that is not older. If there is no such record, or it cannot be fetched yet,
+    offset and timestamp are -1. Negative timestamps have meanings: -2 the log start offset, -1 the high watermark, -3 the
+    record with the largest timestamp, -4 the earliest offset on this broker's own disk, -5 the last offset in tiered storage,
+    -6 the first one that waits to go there. With `isolation_level` 1 (read_committed), records can be fetched up to the last
+    stable offset, which is also the result for -1. A negative timestamp that the version does not have gives
+    UNSUPPORTED_VERSION, a partition that occurs twice INVALID_REQUEST.
 
 Versions:
     0: up to `max_num_offsets` offsets, newest first, of which segments begin before the time, by when their files were

@@ -1,10 +1,10 @@
-"""Metadata: tells a client the brokers and the leaders of the partitions of its topics.
+"""Metadata: the brokers, and the leaders of the partitions of topics.
 
 Behaviour:
-    Null topics ask for all of them, an empty list for none; version 0 has no null, and its empty list asks for all.
-    A topic that does not exist is created if the client allows it and `auto.create.topics.enable` does; it is there in the same
-    answer. Topics asked for by id are never created. A request that names any id is answered by ids alone.
-    The address of the broker is the advertised one, or else the one on which this client reached it.
+    Null topics ask for all topics, an empty list for none; version 0 has no null, and its empty list asks for all.
+    A topic that does not exist is created if the client and `auto.create.topics.enable` allow it; the same response describes
+    the new topic. Topics that the request names by id are never created. If the request names an id, its names are ignored.
+    The address of the broker is the advertised address, or else the address on which this client reached the broker.
 
 Versions:
     0: brokers and topics. 1: null asks for all topics; rack, controller, `is_internal`. 2: cluster id. 3: throttle time.
@@ -14,7 +14,7 @@ Versions:
     13: an error code for the whole answer (KIP-1102).
 
 Differs from Apache Kafka:
-    A topic that was just created is answered as such, and not with UNKNOWN_TOPIC_OR_PARTITION until the client asks again.
+    The response describes a topic that the request has created; Apache Kafka answers UNKNOWN_TOPIC_OR_PARTITION at first.
     A partition is offline, with no leader, if its directory has failed or its log is damaged; one whose disk is full keeps its
     leader. Its leader epoch stays as it is, for no other broker takes over.
     A request creates topics only up to 10,000 metadata records; its other unknown topics get UNKNOWN_TOPIC_OR_PARTITION, and are

@@ -1,13 +1,13 @@
-"""OffsetCommit: a group's place in partitions is written down.
+"""OffsetCommit: stores the committed offsets of a group.
 
 Behaviour:
-    A member commits with its id and generation, which also keeps its session alive; a client that uses the group for its offsets
-    only commits without them, while the group has no members. Each partition has its own error: UNKNOWN_TOPIC_OR_PARTITION,
-    UNKNOWN_TOPIC_ID, OFFSET_METADATA_TOO_LARGE (`offset.metadata.max.bytes`). What concerns the group stands in every
-    partition: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS (after JoinGroup and before
-    SyncGroup), COORDINATOR_NOT_AVAILABLE when the disk is full. An answer without an error means that the offset is in the log.
-    A member of a group of the consumer protocol commits with its member epoch, or an older one if it has had the partitions
-    since then (KIP-1251); else STALE_MEMBER_EPOCH. UNSUPPORTED_VERSION, if it does so before version 9.
+    A member commits with its id and generation, and its session timeout starts anew. A client that uses the group only to store
+    offsets commits without an id and generation, while the group has no members. Each partition has its own error:
+    UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID, OFFSET_METADATA_TOO_LARGE (`offset.metadata.max.bytes`). Errors of the group
+    are in every partition: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS (after JoinGroup
+    and before SyncGroup), COORDINATOR_NOT_AVAILABLE when the disk is full. An answer without an error means that the offset is
+    in the log. A member of a group of the consumer protocol commits with its member epoch, or an older one if it has had the
+    partitions since then (KIP-1251); else STALE_MEMBER_EPOCH. UNSUPPORTED_VERSION, if it does so before version 9.
 
 Versions:
     0. Offsets without a member.

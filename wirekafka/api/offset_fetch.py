@@ -1,22 +1,22 @@
-"""OffsetFetch: where a group is in partitions.
+"""OffsetFetch: the committed offsets of groups.
 
 Behaviour:
-    A partition for which the group has committed nothing has offset -1 and no error, whether group and partition exist or not.
-    All partitions that the group has offsets for are given if no topics are named.
-    Who requires stable offsets is told UNSTABLE_OFFSET_COMMIT for a partition whose offset an open transaction is about to
-    change, and asks again.
-    Who names a member and its epoch is held to them, in a group of the consumer protocol: UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH,
-    for a member that speaks the classic protocol ILLEGAL_GENERATION; the error is the group's.
-    A partition of a group that is named twice is answered once: its metadata are a thousand times as long as its name.
+    A partition without a committed offset has offset -1 and no error, whether the group and the partition exist or not.
+    Null topics ask for all partitions of the group that have offsets.
+    With `require_stable`, a partition whose offset an open transaction is about to change has UNSTABLE_OFFSET_COMMIT, and the
+    client asks again.
+    In a group of the consumer protocol, the member id and epoch of the request are checked. The errors of the group are
+    UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH, and ILLEGAL_GENERATION for a member that uses the classic protocol.
+    A partition that the request names twice is answered once, because its metadata can be a thousand times as long as its name.
 
 Versions:
     0. A partition without an offset is UNKNOWN_TOPIC_OR_PARTITION.
-    1. It has offset -1 and no error.
-    2. All partitions, by null for the topics; an error for the whole.
+    1. A partition without an offset has offset -1 and no error.
+    2. Null topics ask for all partitions; an error code for the whole response.
     3. `throttle_time_ms`. 4: as 3 (KIP-219).
     5. The leader epoch that was committed (KIP-320).
     6. Flexible.
-    7. `require_stable`: offsets that open transactions change are waited for (KIP-447).
+    7. `require_stable`: the client waits for offsets that open transactions change (KIP-447).
     8. Several groups at once (KIP-709).
     9. The member and its epoch, which do not matter to a group of the classic protocol (KIP-848).
     10. Topics by their ids; one that is not known is UNKNOWN_TOPIC_ID (KIP-848).

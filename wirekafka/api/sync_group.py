@@ -1,9 +1,9 @@
-"""SyncGroup: a member asks for its assignment, and the leader brings everybody's.
+"""SyncGroup: a member asks for its assignment, and the leader sends the assignments of all members.
 
 Behaviour:
-    The answer is parked until the leader's assignments are in the log; then each member gets its own, exactly the leader's
-    bytes, or none if the leader has left it out. In a stable group it is answered at once. A member that does not ask within
-    the rebalance timeout is removed.
+    The response waits until the leader's assignments are in the log. Then each member gets its assignment with exactly the
+    leader's bytes, or an empty one if the leader has left the member out. In a stable group the response is sent at once. A
+    member that sends no SyncGroup within the rebalance timeout is removed.
     The errors are INVALID_GROUP_ID, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS,
     INCONSISTENT_GROUP_PROTOCOL, and COORDINATOR_NOT_AVAILABLE when the disk is full, which also starts a rebalance.
 

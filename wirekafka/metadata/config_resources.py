@@ -24,7 +24,7 @@ from wirekafka.metadata.topics import Topic, Topics
 
 
 class ResourceType(IntEnum):
-    """What kind of thing settings belong to, by Kafka's numbers.
+    """The types of resources that have settings, by Kafka's numbers.
 
     Source: org.apache.kafka.common.config.ConfigResource.Type.
     """
@@ -80,7 +80,7 @@ class ConfigResource(Protocol):
         """The settings that it has itself."""
 
     def check(self, configs: Mapping[str, str]) -> None:
-        """Whether these could be its own settings.
+        """Raises unless these can be its own settings.
 
         Raises:
             KafkaError: INVALID_CONFIG for a topic or a group, INVALID_REQUEST for a broker.

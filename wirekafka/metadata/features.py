@@ -94,7 +94,7 @@ class Features:
 
     @property
     def epoch(self) -> int:
-        """Grows whenever a finalized level changes, so that clients know which of two answers is the newer."""
+        """Grows with each change of a finalized level, so that clients know the newer of two responses."""
         return self._store.features_epoch
 
     @property
@@ -110,7 +110,7 @@ class Features:
         return min(self._store.feature_levels.get(name, levels.most), levels.most)
 
     def require(self, name: str) -> None:
-        """Whether a feature is switched on.
+        """Raises unless a feature is switched on.
 
         Raises:
             KafkaError: UNSUPPORTED_VERSION.
@@ -166,7 +166,7 @@ class Features:
 
 
 def supported_features(config: BrokerConfig) -> Mapping[str, Levels]:
-    """Every feature that can be had.
+    """Returns all supported features.
 
     A broker that hides versions of its APIs is without the levels that need them, or clients would look for what is hidden.
     """

@@ -19,7 +19,7 @@ log = structlog.get_logger(__name__)
 
 
 class GroupConfigs:
-    """What the groups set themselves, whether they exist or not."""
+    """The own settings of groups; a group with settings need not exist."""
 
     def __init__(self, config: BrokerConfig, store: MetadataStore) -> None:
         self._config = config
@@ -33,7 +33,7 @@ class GroupConfigs:
         return list(self._store.group_configs)
 
     def own(self, group_id: str) -> dict[str, str]:
-        """The settings that a group has itself."""
+        """Returns the own settings of a group."""
         return dict(self._store.group_configs.get(group_id, {}))
 
     def resolve(self, group_id: str) -> GroupConfig:
@@ -47,7 +47,7 @@ class GroupConfigs:
         return config
 
     def check(self, configs: Mapping[str, str]) -> None:
-        """Whether `alter` would take these.
+        """Raises unless `alter` accepts these settings.
 
         Raises:
             KafkaError: INVALID_CONFIG.
@@ -58,7 +58,7 @@ class GroupConfigs:
             raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
 
     def alter(self, group_id: str, configs: Mapping[str, str]) -> None:
-        """Makes these the settings that a group has itself.
+        """Replaces the own settings of a group.
 
         Raises:
             KafkaError: INVALID_CONFIG; KAFKA_STORAGE_ERROR, if they cannot be written down. They are as they were then.

@@ -171,18 +171,18 @@ class Topics(Generic[P]):
         self._store.close()
 
     def __iter__(self) -> Iterator[Topic[P]]:
-        """By name, in alphabetical order."""
+        """Iterates over the topics by name, in alphabetical order."""
         return iter([self._by_name[name] for name in sorted(self._by_name)])
 
     def __len__(self) -> int:
         return len(self._by_name)
 
     def find(self, name: str) -> Topic[P] | None:
-        """The topic of this name."""
+        """Returns the topic with this name, or None."""
         return self._by_name.get(name)
 
     def find_by_id(self, topic_id: bytes) -> Topic[P] | None:
-        """The topic of this id."""
+        """Returns the topic with this id, or None."""
         return self._by_id.get(topic_id)
 
     def get(self, topic: str | bytes) -> Topic[P]:
@@ -222,7 +222,7 @@ class Topics(Generic[P]):
         return partitions[index]
 
     def check_name(self, name: str) -> None:
-        """Whether a new topic can have this name.
+        """Raises unless a new topic can have this name.
 
         Raises:
             KafkaError: INVALID_TOPIC_EXCEPTION, also for a name that differs from a topic's in `.` and `_` only;
@@ -238,7 +238,7 @@ class Topics(Generic[P]):
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """A block whose changes are brought to the disk at once, at its end: one wait for many topics.
+        """Syncs the changes that are made inside the block to the disk at its end, in one wait for many topics.
 
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR, at the end of the block.
@@ -249,7 +249,7 @@ class Topics(Generic[P]):
             self._sync_names()
 
     def _sync_names(self) -> None:
-        """Brings the names of folders to the disk; topics whose folders were renamed cannot come back from then on."""
+        """Syncs the names of folders to the disk; after that, a crash cannot bring deleted topics back."""
         self._has_new_names = False
         self._logs.sync_directories()
         if self._logs.is_complete:
@@ -258,7 +258,7 @@ class Topics(Generic[P]):
         self._renamed_topic_ids.clear()
 
     def check_new(self, name: str, partition_count: int, overrides: Mapping[str, str]) -> LogConfig:
-        """The resolved settings of a topic that could be created.
+        """Returns the resolved settings of a new topic.
 
         Raises:
             KafkaError: as `check_name`; INVALID_PARTITIONS, POLICY_VIOLATION (too many partitions), INVALID_CONFIG.
@@ -281,7 +281,7 @@ class Topics(Generic[P]):
         """Creates a topic.
 
         Raises:
-            KafkaError: as `check_new`; KAFKA_STORAGE_ERROR, if it cannot be written down. There is no such topic then.
+            KafkaError: as `check_new`; KAFKA_STORAGE_ERROR if the disk fails. No topic is left behind.
         """
         return finish(self.creation(name, partition_count, overrides, topic_id=topic_id))
 
@@ -376,7 +376,7 @@ class Topics(Generic[P]):
         """Deletes a topic; its name is free at once, its files go later.
 
         Raises:
-            KafkaError: KAFKA_STORAGE_ERROR, if that cannot be written down; the topic is still there then.
+            KafkaError: KAFKA_STORAGE_ERROR if the journal cannot be written; the topic still exists then.
         """
         finish(self.deletion(topic))
 
@@ -411,11 +411,11 @@ class Topics(Generic[P]):
             callback(topic)
 
     def check_growth(self, topic: Topic[P], partition_count: int) -> None:
-        """Whether the topic can have that many partitions.
+        """Raises unless the topic can have so many partitions.
 
         Raises:
-            KafkaError: INVALID_PARTITIONS, if it has as many or more; POLICY_VIOLATION, if they are too many at once;
-                INVALID_REQUEST, if what is in an internal topic is found by how many partitions there are.
+            KafkaError: INVALID_PARTITIONS if the topic has as many or more; POLICY_VIOLATION if a request adds too many;
+                INVALID_REQUEST for an internal topic, because its partition count locates the state in it.
         """
         current_count = len(topic.partitions)
         if partition_count == current_count:
@@ -426,7 +426,7 @@ class Topics(Generic[P]):
             )
             raise KafkaError(ErrorCode.INVALID_PARTITIONS, message)
         if topic.is_internal:
-            message = f"The partitions of {topic.name} cannot be made more: what is in it is found by how many there are."
+            message = f"No partitions can be added to {topic.name}: the partition count locates the state in it."
             raise KafkaError(ErrorCode.INVALID_REQUEST, message)
         _check_size(partition_count - current_count)
 
@@ -434,7 +434,7 @@ class Topics(Generic[P]):
         """Adds partitions until there are `partition_count`.
 
         Raises:
-            KafkaError: as `check_growth`; KAFKA_STORAGE_ERROR, if it cannot be written down: the topic is as it was then.
+            KafkaError: as `check_growth`; KAFKA_STORAGE_ERROR if the disk fails; the topic is unchanged then.
         """
         finish(self.growth(topic, partition_count))
 
@@ -471,7 +471,7 @@ class Topics(Generic[P]):
             callback(topic)
 
     def alter(self, topic: Topic[P], overrides: Mapping[str, str]) -> None:
-        """Makes these the settings that the topic has itself.
+        """Replaces the own settings of the topic.
 
         Raises:
             KafkaError: INVALID_CONFIG; KAFKA_STORAGE_ERROR, if they cannot be written down. They are as they were then.
@@ -483,7 +483,7 @@ class Topics(Generic[P]):
         log.info("Changed a topic's settings", topic=topic.name, settings=dict(overrides))
 
     def resolve(self, overrides: Mapping[str, str]) -> LogConfig:
-        """All settings of a topic that is to have these itself.
+        """Returns all settings of a topic with these own settings.
 
         Raises:
             KafkaError: INVALID_CONFIG.
@@ -496,11 +496,11 @@ class Topics(Generic[P]):
         return log_config
 
     def broker_configs(self, broker: str) -> dict[str, str]:
-        """The dynamic settings of a broker, "" for those of all brokers."""
+        """Returns the dynamic settings of a broker; "" stands for all brokers."""
         return dict(self._store.broker_configs.get(broker, {}))
 
     def check_broker_configs(self, broker: str, configs: Mapping[str, str]) -> None:
-        """Whether `alter_broker_configs` would take these.
+        """Raises unless `alter_broker_configs` accepts these settings.
 
         Raises:
             KafkaError: INVALID_CONFIG.
@@ -512,7 +512,7 @@ class Topics(Generic[P]):
             raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
 
     def alter_broker_configs(self, broker: str, configs: Mapping[str, str]) -> None:
-        """Makes these the dynamic settings of this broker, or with "" of all brokers, from now on.
+        """Replaces the dynamic settings of this broker, or with "" of all brokers.
 
         Raises:
             KafkaError: INVALID_CONFIG; KAFKA_STORAGE_ERROR, if they cannot be written down. They are as they were then.
@@ -560,10 +560,14 @@ class Topics(Generic[P]):
             yield
 
     def _note_lost_folders(self, topic: str, partition_count: int) -> None:
-        """Says which partitions begin anew: somebody took their folders away, or the last broker crashed as it made them."""
+        """Logs which partitions are empty because their folders are missing, after a crash or a deletion by hand."""
         lost = [index for index in range(partition_count) if self._logs.get(TopicPartition(topic, index)) is None]
         if lost and self._logs.is_complete:
-            log.warning("Partitions begin anew, empty: their folders are not there", topic=topic, partitions=lost)
+            log.warning(
+                "Partitions are empty, because their folders are missing; restore folders that had records from a backup",
+                topic=topic,
+                partitions=lost,
+            )
 
     def _on_offline(self, logs: Iterable[Log]) -> None:
         gone = set(logs)
@@ -581,7 +585,7 @@ class Topics(Generic[P]):
     def _delete_partitions(self, partitions: Iterable[P]) -> bool:
         """Deletes partitions; returns whether all folders were renamed.
 
-        A folder that the disk does not let go is deleted at the next start.
+        A folder that cannot be renamed is deleted at the next start.
         """
         are_renamed = True
         for partition in partitions:
@@ -593,7 +597,7 @@ class Topics(Generic[P]):
         return are_renamed
 
     def _adopt(self, found: Iterable[tuple[TopicPartition, bytes | None]]) -> None:
-        """Brings the journal and the folders together.
+        """Makes the journal and the folders agree.
 
         Folders of a deleted topic are deleted now. Topics that the journal does not know are taken over.
 
@@ -639,7 +643,7 @@ class Topics(Generic[P]):
 
 
 def check_assignment(broker_ids: Sequence[int], node_id: int) -> None:
-    """Whether a partition can have these replicas: this broker can be the only one.
+    """Raises unless this broker is the only replica.
 
     Raises:
         KafkaError: INVALID_REPLICA_ASSIGNMENT.
