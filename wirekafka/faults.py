@@ -1,15 +1,15 @@
 """Fault isolation: an unexpected exception in background work is logged, and costs only what the work was for.
 
 Theory of operation: a task or a timer that works for many partitions, groups or connections wraps the work for each one of them
-in `isolate`. An exception that nobody expected ends that piece of work. The log gets its traceback and the remedy; the task
-goes on with the next piece.
+in `isolate`. An unexpected exception ends that piece of work. The log gets its traceback and the remedy, and the task continues
+with the next piece.
 
 Rules of this file:
-    Errors that are expected (`OSError` of a disk, `KafkaError`) are handled where the work is done, not here.
+    The code that does the work handles expected errors (`OSError` of a disk, `KafkaError`).
     `Cancelled`, `KeyboardInterrupt` and `SystemExit` are not `Exception`s, and pass.
     Nothing here raises, whatever the log's sink does.
-    The same failure of the same thing is logged with its traceback once; later ones are counted, and one line comes at each
-    power of ten. Memory: at most `MOST_REMEMBERED` failures are remembered.
+    The first failure of a kind is logged with its traceback. Later failures of the kind are counted, and logged in one line
+    at each power of ten. Memory: the counts of at most `MOST_REMEMBERED` kinds.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import structlog
 log = structlog.get_logger(__name__)
 
 MOST_REMEMBERED = 1024
-"""Failures that are told apart; after one more, the oldest one is forgotten and would be logged again in full."""
+"""The most kinds of failures that are counted. One more replaces the oldest kind, which is then logged in full again."""
 
 REPORT = "This is a defect of wirekafka: report it with this traceback. Everything else goes on"
 

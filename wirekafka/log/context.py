@@ -27,10 +27,10 @@ class LogContext:
         now_ms: the wall clock.
         call_later: calls back after so many milliseconds.
         random_below: a random integer from 0 up to the argument, without it.
-        request_flush: asks for `prepare_flush` and the rest to be done soon.
-        note_start_moved: a client has moved the log start offset of a log, and it should be written down.
-        store_recovery_points: brings the recovery points of all logs of the data directory to the disk now; raises OSError.
-        note_disk_error: what the file system has answered for a log; it may mean the whole directory.
+        request_flush: requests a flush of a log soon.
+        note_start_moved: requests a checkpoint of the log start offsets, after a client has moved one.
+        store_recovery_points: writes the recovery points of all logs of the data directory to the disk now; raises OSError.
+        note_disk_error: takes an error of the file system for a log, which may take the whole directory offline.
     """
 
     pool: HandlePool
@@ -45,12 +45,12 @@ class LogContext:
 
 @dataclass(slots=True)
 class AppendInfo:
-    """What became of an append.
+    """The result of an append.
 
     Attributes:
-        base_offset, last_offset: of its records; of the records that were there already, for a duplicate.
-        log_append_time_ms: the timestamp that all its records got, None if they keep their own.
-        is_duplicate: the batch was appended before, and not again.
+        base_offset, last_offset: the offsets of the records; for a duplicate, the offsets of the first append.
+        log_append_time_ms: the timestamp of all records; None if they keep their own timestamps.
+        is_duplicate: the batch was appended before, and is not appended again.
     """
 
     base_offset: int

@@ -1,11 +1,11 @@
-"""The work on logs that nobody asks for: flushes, checkpoints, retention, forgetting producers.
+"""The background work on logs: flushes, checkpoints, retention and the expiry of producers.
 
-Theory of operation: each kind of work is a task that sleeps, and goes through all logs when it wakes, a few at a time so that
-no connection waits behind it. What waits for the disk does so in a thread, one for all flushes that are due together.
+Theory of operation: each kind of work is a task that sleeps, and handles all logs when it wakes. It handles a few logs at a time,
+so that connections do not wait for long. A thread waits for the disk.
 
 Rules of this file:
-    An error of the disk is logged, and the work is tried again at its next turn.
-    An exception that nobody expected is logged, and costs the log for which the work was done; only cancellation ends a task.
+    A disk error is logged, and the task repeats the work at its next turn.
+    An unexpected exception is logged, and ends the work on one log only; only cancellation ends a task.
 
 Source: kafka.log.LogManager.startup.
 """
@@ -33,7 +33,7 @@ from wirekafka.names import TopicPartition
 log = structlog.get_logger(__name__)
 
 _LOGS_A_TURN = 50
-"""Logs gone through before others on the loop get their turn."""
+"""The number of logs that a task handles before it yields to the loop."""
 _FLUSH_FAILED = "A flush failed; the recovery point stays where it is"
 
 
@@ -49,12 +49,12 @@ class LogMaintenance:
         self._log_starts_are_due = trio.Event()
 
     def request_flush(self, written: HasPartition) -> None:
-        """Sees to it that the log is flushed soon."""
+        """Requests a flush of the log soon."""
         self._to_flush[written.topic_partition] = None
         self._flush_is_due.set()
 
     def request_log_starts(self) -> None:
-        """Sees to it that the log start offsets are written down soon."""
+        """Requests a checkpoint of the log start offsets soon."""
         self._log_starts_are_due.set()
 
     def start(self, nursery: trio.Nursery) -> None:
@@ -73,7 +73,7 @@ class LogMaintenance:
     async def _repeat(self, setting: str, work: Callable[[], Awaitable[object]]) -> None:
         await trio.sleep(self._config.integer("log.initial.task.delay.ms") / 1000)
         while True:
-            with isolate("Work on the logs failed; it is tried again at its next turn", interval=setting):
+            with isolate("Work on the logs failed; the broker tries again at its next turn", interval=setting):
                 await work()
             await trio.sleep(max(self._config.integer(setting), 1) / 1000)
 
@@ -85,7 +85,7 @@ class LogMaintenance:
             self._flush_is_due = trio.Event()
             due, self._to_flush = list(self._to_flush), {}
             for first in range(0, len(due), _LOGS_A_TURN):
-                with isolate("Flushes failed; they are tried again when more is appended", partitions=len(due)):
+                with isolate("Flushes failed; the broker tries again after the next roll or append", partitions=len(due)):
                     await self._flush(due[first : first + _LOGS_A_TURN])
 
     async def _flush(self, due: Iterable[TopicPartition]) -> None:
@@ -136,7 +136,7 @@ class LogMaintenance:
             log.error("Could not write a checkpoint", path=f"{directory.path}/{file}", error=str(error))
             self._logs.note_disk_error(directory, error)
 
-    # What goes through all logs
+    # Work on all logs
 
     async def _delete_old_segments(self) -> None:
         await self._for_each("Retention of a partition failed", lambda each: each.delete_old_segments(self._clock.now_ms()))
@@ -153,12 +153,12 @@ class LogMaintenance:
                 await trio.lowlevel.checkpoint()
             if not self._logs.is_current(each):
                 continue
-            with isolate(failure, partition=str(each.topic_partition)), suppress(KafkaError):  # The log has said so.
+            with isolate(failure, partition=str(each.topic_partition)), suppress(KafkaError):  # The log has logged it.
                 work(each)
 
 
 def _run_all(flushes: list[tuple[Log, Flush]]) -> list[Exception | None]:
-    """Runs the flushes; returns for each the exception that ended it, None if it has reached the disk. Runs in a thread."""
+    """Runs the flushes in a thread; returns for each the exception that ended it, or None if it reached the disk."""
     failures: list[Exception | None] = []
     for flushed, flush in flushes:
         with isolate(_FLUSH_FAILED, partition=str(flushed.topic_partition)) as fault:
