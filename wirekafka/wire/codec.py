@@ -328,7 +328,7 @@ def decode(cls: type[Message], version: int, flexible: bool, buf: Buffer) -> Any
     """The message that fills the whole buffer.
 
     Raises:
-        ProtocolError: the bytes are not that message, or go on behind it.
+        ProtocolError: the bytes are not that message, or there are more bytes after it.
     """
     try:
         message, pos = reader(cls, version, flexible)(buf, 0, len(buf))
