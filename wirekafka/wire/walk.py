@@ -101,7 +101,7 @@ class Inspection:
     """
 
     __slots__ = (
-        "_most_count", "_no_timestamp", "_runs_without_key", "_without_key",
+        "_most_count", "_no_timestamp", "_runs_without_key", "_window", "_without_key",
         "count", "greatest_delta", "has_wrong_offsets", "least_delta", "size_bytes",
     )  # fmt: skip
 
@@ -115,6 +115,8 @@ class Inspection:
         self.size_bytes = 0
         self._no_timestamp = NO_TIMESTAMP - base_timestamp
         self._most_count = most_count
+        self._window = FIRST_WINDOW
+        """The window of the last run: a chunk goes on where the one before it ended."""
 
     def without_key(self, most: int) -> list[int]:
         """The numbers, from 0, of the first records whose key is null, in order; at most `most` of them."""
@@ -132,7 +134,7 @@ class Inspection:
             pos = self._read_each(buf, pos, limit, FEW_RECORDS)
             if pos == limit and self.count <= self._most_count:
                 return pos
-        window, retry_at, retry_after = FIRST_WINDOW, 0, RETRY_AFTER
+        window, retry_at, retry_after = self._window, 0, RETRY_AFTER
         gather_limit = min(limit, len(buf) - _HEAD_BYTES)
         while pos < limit:
             if self.count < retry_at:
@@ -152,6 +154,7 @@ class Inspection:
             retry_at = self.count + retry_after
             if is_worthwhile and retry_after < MOST_RETRY_AFTER:
                 retry_after *= 2
+        self._window = window
         if self.count > self._most_count:
             _refuse(f"a record batch that says it has {self._most_count} records has more")
         return pos
