@@ -2,11 +2,11 @@
 
 Theory of operation: a handler that needs more than about 10 ms of CPU gives the work to `Workers` as a plain function and returns
 a `Pending`. The jobs wait in one queue, first in, first out. A task for each thread takes a job, runs it in the thread, and
-calls `done` with the result on the loop. A task is started when a job comes and ends when the queue is empty, so a broker
-without heavy requests has neither tasks nor threads here.
+calls `done` with the result on the loop. A task starts when a job arrives, and ends when the queue is empty, so a broker without
+heavy requests has no such tasks and threads.
 
 CPython runs one thread at a time, and a thread that needs the interpreter waits up to 5 ms until another one gives it up. So
-work that takes long calls `rest` every few tenths of a millisecond: the thread sleeps briefly, and the loop goes on meanwhile.
+long work calls `rest` every few tenths of a millisecond: the thread sleeps briefly, and the loop goes on meanwhile.
 
 Rules of this file:
     `done` is called on the loop, once for each job that is not cancelled. An exception that `done` raises is logged.
@@ -33,16 +33,16 @@ from wirekafka.faults import log_once
 T = TypeVar("T")
 
 THREAD_COUNT = 2
-"""Two, so that short work need not wait for long work. More threads would only compete for the interpreter."""
+"""Two, so that a short job need not wait for a long one. More threads would only compete for the interpreter."""
 
 MOST_QUEUED_JOBS = 1000
 MOST_QUEUED_BYTES = 1 << 28
-"""What the jobs in the queue may hold together; a job that is alone may hold more."""
+"""The memory that all jobs in the queue may hold together; a job that is alone may hold more."""
 
 SLICE_SECONDS = 0.0005
-"""A thread works so long between two rests."""
+"""The time that a thread works between two rests."""
 REST_SECONDS = 0.0001
-"""Long enough that a loop that waits for the interpreter gets it."""
+"""Long enough for the loop to get the interpreter."""
 
 
 class CancelledJobError(Exception):
@@ -53,7 +53,7 @@ class Job:
     """One piece of work that was submitted.
 
     Attributes:
-        is_cancelled: nobody waits for its result; a thread that runs it ends at the next `rest`.
+        is_cancelled: the result is not needed; a thread that runs the job ends at the next `rest`.
         held_bytes: the memory that the job holds until it has run.
     """
 
@@ -77,7 +77,7 @@ class Job:
         _this_thread.slice_end = time.monotonic() + SLICE_SECONDS
         try:
             return None if work is None else work()
-        except Exception as error:  # noqa: BLE001 - whoever submitted the work gets it
+        except Exception as error:  # noqa: BLE001 - `done` gets the exception
             return error
         finally:
             _this_thread.job = None
@@ -136,7 +136,7 @@ class Workers:
     def start(self, nursery: trio.Nursery) -> None:
         """Runs jobs in tasks of this nursery from now on.
 
-        Cancellation: jobs that wait are dropped; a thread that runs one ends at its next `rest`, and nobody waits for it.
+        Cancellation: jobs that wait are dropped; a thread that runs one ends at its next `rest`, with no wait for it.
         """
         self._nursery = nursery
         self._start_tasks()
@@ -147,7 +147,7 @@ class Workers:
         `done` is never called before this returns. Jobs begin in the order of their submission and may end in another.
 
         Args:
-            held_bytes: the memory that `work` holds beside what the broker holds anyway, as a copy of a request's records.
+            held_bytes: the memory that `work` holds beside the broker's own, for example a copy of a request's records.
         """
         job = Job(work, done, held_bytes)
         is_full = len(self._queue) >= MOST_QUEUED_JOBS or self._queued_bytes + held_bytes > MOST_QUEUED_BYTES

@@ -1,26 +1,25 @@
-"""What a log takes from a producer, and what it makes of it: the rules between a Produce request and an append.
+"""Validation of the batch of a Produce request, before the log appends it.
 
-Theory of operation: an append has two steps, for between them the log compares the producer's sequence numbers.
-`validate_batch` decides whether the bytes may be stored at all, and returns one batch of format 2, in place, or made from the
-message set of an old client. `assign_offsets` writes base offset and leader epoch into it, and with LogAppendTime the time. A
-batch that needs no change is never copied.
+Theory of operation: an append has two steps, because the log checks the producer's sequence numbers between them. First,
+`validate_batch` checks the bytes and returns one batch of format 2: the same bytes, or a conversion of the message set of an old
+client. Second, `assign_offsets` writes the base offset and the leader epoch into the batch, and its timestamp if the topic uses
+LogAppendTime. A batch that needs no change is never copied.
 
-The head of each record is read: its length, timestamp, offset delta and the length of its key. The header's greatest timestamp is
-written anew if it is not that of the records, and so are offset deltas that do not count up from 0. Compressed records are
-decompressed to be read, chunk by chunk, so that memory does not grow with what they expand to.
+The validation reads the head of each record: its length, timestamp, offset delta and key length. It corrects a header whose
+greatest timestamp is not that of the records, and offset deltas that do not count up from 0. Compressed records are decompressed
+chunk by chunk, so memory use does not grow with their uncompressed size.
 
-A batch on the loop may cost as much CPU as `ON_LOOP` says. If it needs more, `validate_batch` raises `HeavyBatchError` and has
-changed nothing; the caller validates it in a worker's thread, and appends the result.
+On the loop, the validation of a batch may cost as much CPU as `ON_LOOP` allows. If a batch needs more, `validate_batch` raises
+`HeavyBatchError` and has changed nothing. The caller then validates the batch in a worker's thread and appends the result.
 
-Rules of this file: no I/O, no clock, no state. What a client did wrong is a `KafkaError` that says what.
+Rules of this file: no I/O, no clock, no state. Each error of a client is a `KafkaError` that names the error.
 
-Differs from Apache Kafka: what stands inside a record behind its key (a value's length, headers) is not looked at; wrong offset
-deltas of uncompressed records are corrected, as Kafka corrects those of compressed ones; a broken compressed stream is
-INVALID_RECORD and not UNKNOWN_SERVER_ERROR. A batch has at most `MOST_RECORDS` records. Compressed records may take
-`CONTENT_LIMIT_BYTES`, or max.message.bytes if that is more, but never more than `MOST_CONTENT_LIMIT_BYTES`, and a message set a
-quarter of that; more is MESSAGE_TOO_LARGE. A timestamp that does not fit into 64 bits is INVALID_TIMESTAMP, and a client must
-not set a batch's delete horizon. Bytes that are torn off behind a whole batch are refused, Kafka drops them and acknowledges
-the rest.
+Differs from Apache Kafka: the fields of a record after its key (the value's length, headers) are not read. Wrong offset deltas of
+uncompressed records are corrected, as Kafka corrects those of compressed records. A broken compressed stream is INVALID_RECORD
+instead of UNKNOWN_SERVER_ERROR. A batch has at most `MOST_RECORDS` records. Compressed records may take `CONTENT_LIMIT_BYTES`
+uncompressed, or max.message.bytes if that is more, but never more than `MOST_CONTENT_LIMIT_BYTES`; a message set may take a
+quarter of that; more is MESSAGE_TOO_LARGE. A timestamp that does not fit into 64 bits is INVALID_TIMESTAMP. A client must not set
+the delete horizon of a batch. An incomplete batch after a whole one is refused; Kafka drops it and acknowledges the whole one.
 
 Source: org.apache.kafka.storage.internals.log.LogValidator; UnifiedLog.analyzeAndValidateRecords; ProduceRequest.validateRecords;
 org.apache.kafka.common.record.ByteBufferLogInputStream.
@@ -72,21 +71,21 @@ from wirekafka.wire.walk import (
 )
 
 CONTENT_LIMIT_BYTES = 64 * 1024 * 1024
-"""What compressed records may take uncompressed, where max.message.bytes is not above it."""
+"""The limit for uncompressed records if max.message.bytes is not greater."""
 MOST_CONTENT_LIMIT_BYTES = 256 * 1024 * 1024
-"""What they may take whatever max.message.bytes is, for whoever reads the log needs memory for it."""
+"""The limit for uncompressed records whatever max.message.bytes is, because each reader of the log needs that much memory."""
 MESSAGE_SET_SHARE = 4
-"""A compressed message set may take a quarter of that, for it grows while it is converted."""
+"""A compressed message set may take a quarter of the limit, because its conversion makes it larger."""
 MOST_RECORDS = 1_000_000
-"""The most records of a batch: as many as librdkafka can be told to put into one (`batch.num.messages`)."""
+"""The most records of a batch: the greatest `batch.num.messages` that librdkafka accepts."""
 MOST_BLAMED = 10_000
-"""So many records are named at most in an error: as many as librdkafka puts into a batch by default."""
+"""The most records that an error names: as many as librdkafka puts into a batch by default."""
 
 _LENGTH = struct.Struct(">i")
 
 
 class HeavyBatchError(Exception):
-    """A batch needs more CPU than the loop may spend on one; nothing has happened."""
+    """A batch needs more CPU than the loop may spend on it; nothing was changed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +97,7 @@ class Effort:
         content_bytes: the most bytes of compressed records, uncompressed.
         message_set_bytes: the most bytes of a message set of an old format, uncompressed.
         recoded_bytes: the most bytes, uncompressed, that are compressed anew.
-        is_bounded: a batch beyond these bounds is a `HeavyBatchError`; else they are the bounds of what is stored.
+        is_bounded: a batch beyond these bounds raises `HeavyBatchError`; otherwise it raises MESSAGE_TOO_LARGE.
         rest: called every few ms.
     """
 
@@ -116,12 +115,12 @@ MOST_LEVEL_ON_LOOP = 9
 
 
 def without_bounds(rest: Callable[[], object] = do_nothing) -> Effort:
-    """The effort for a thread: whatever is allowed to be stored is validated."""
+    """The effort for a thread, which validates every batch that a log may store."""
     return Effort(MOST_RECORDS, 1 << 62, 1 << 62, 1 << 62, is_bounded=False, rest=rest)
 
 
 class Origin(Enum):
-    """Which side appends."""
+    """The origin of an append."""
 
     CLIENT = "client"
     COORDINATOR = "coordinator"
@@ -132,9 +131,9 @@ class Batch:
     """A batch that may be stored.
 
     Attributes:
-        header: its header, without its place in the log.
-        data: all of its bytes, header included; writable.
-        config: the settings by which it was validated.
+        header: the header of the batch; its base offset is not assigned yet.
+        data: all bytes of the batch, header included; writable.
+        config: the settings by which the batch was validated.
     """
 
     header: BatchHeader
@@ -149,7 +148,7 @@ class Batch:
 def validate_batch(
     records: memoryview, *, config: LogConfig, now_ms: int, origin: Origin = Origin.CLIENT, effort: Effort = ON_LOOP
 ) -> Batch:
-    """The batch that a producer sent, checked; a message set of format 0 or 1 is converted to one batch.
+    """Validates the batch that a producer sent, and converts a message set of format 0 or 1 to one batch.
 
     Args:
         records: in a writable buffer; a wrong greatest timestamp is corrected there.
@@ -158,11 +157,11 @@ def validate_batch(
         effort: what the validation may cost.
 
     Raises:
-        HeavyBatchError: it costs more.
-        KafkaError: CORRUPT_MESSAGE, the checksum is wrong, or a length or magic number that nothing has; INVALID_RECORD, the
-            bytes are not exactly one whole batch, or the records are not what it says, or one has no key and needs it;
-            INVALID_TIMESTAMP, a timestamp is out of bounds, or claims to be the broker's; MESSAGE_TOO_LARGE, too many bytes or
-            records; UNSUPPORTED_COMPRESSION_TYPE.
+        HeavyBatchError: the validation costs more than the effort.
+        KafkaError: CORRUPT_MESSAGE, the checksum is wrong, or a length or magic number is impossible; INVALID_RECORD, the bytes
+            are not exactly one whole batch, the records do not match the header, or a record lacks the key that it needs;
+            INVALID_TIMESTAMP, a timestamp is out of bounds, or the timestamp type is the broker's; MESSAGE_TOO_LARGE, too many
+            bytes or records; UNSUPPORTED_COMPRESSION_TYPE.
     """
     if origin is Origin.COORDINATOR:  # the broker has built the batch itself a moment ago
         _check_size(len(records), config)
@@ -191,7 +190,12 @@ def _up_converted(records: memoryview, config: LogConfig, effort: Effort) -> byt
 
 
 def _find_format(records: memoryview) -> int:
-    """The magic number of the first batch or message, once it is certain that all of them are whole and alike."""
+    """The magic number of all batches or messages.
+
+    Raises:
+        KafkaError: CORRUPT_MESSAGE, a length or magic number is impossible; INVALID_RECORD, a batch or message is incomplete, or
+            the magic numbers differ.
+    """
     pos, magic = 0, -1
     while pos < len(records) or magic < 0:
         left = len(records) - pos
@@ -205,7 +209,7 @@ def _find_format(records: memoryview) -> int:
         if records[pos + MAGIC_OFFSET] > MAGIC:
             _refuse(ErrorCode.CORRUPT_MESSAGE, f"there is no message format {records[pos + MAGIC_OFFSET]}")
         if magic not in (-1, records[pos + MAGIC_OFFSET]):
-            _refuse(ErrorCode.INVALID_RECORD, f"message format {records[pos + MAGIC_OFFSET]} behind message format {magic}")
+            _refuse(ErrorCode.INVALID_RECORD, f"message format {records[pos + MAGIC_OFFSET]} after message format {magic}")
         magic = records[pos + MAGIC_OFFSET]
         pos += LOG_OVERHEAD + length
     return magic
@@ -259,7 +263,7 @@ def _check(header: BatchHeader, data: bytearray | memoryview, config: LogConfig,
 
 
 def _check_client(header: BatchHeader) -> None:
-    """Raises if the header says what only the broker itself may write.
+    """Raises unless the header has only what a client may write.
 
     Raises:
         KafkaError: INVALID_RECORD.
@@ -273,7 +277,7 @@ def _check_client(header: BatchHeader) -> None:
 
 
 def _inspect(batch: Batch, view: memoryview, effort: Effort) -> Inspection:
-    """What the heads of the records say, if they are what the header says."""
+    """Reads the heads of the records, and checks that they match the header."""
     header, config = batch.header, batch.config
     count, base_timestamp = header.record_count, header.base_timestamp
     if header.attributes & COMPRESSION_MASK:
@@ -298,10 +302,10 @@ def _inspect(batch: Batch, view: memoryview, effort: Effort) -> Inspection:
 
 
 def _check_range(header: BatchHeader, found: Inspection) -> tuple[int, int]:
-    """The latest and the earliest timestamp; of records without one, both are `NO_TIMESTAMP`.
+    """The latest and the earliest timestamp; both are `NO_TIMESTAMP` if no record has one.
 
     Raises:
-        KafkaError: INVALID_TIMESTAMP, one does not fit into 64 bits.
+        KafkaError: INVALID_TIMESTAMP, a timestamp does not fit into 64 bits.
     """
     assert found.greatest_delta is not None, "there is a record"
     latest = header.base_timestamp + found.greatest_delta
@@ -342,7 +346,7 @@ def _refuse_timestamp(batch: Batch, timestamp: int, now_ms: int) -> NoReturn:
 
 
 def _check_is_create_time(header: BatchHeader) -> None:
-    """Raises if the batch claims that the broker set its timestamps.
+    """Raises unless the timestamp type is CreateTime.
 
     Raises:
         KafkaError: INVALID_TIMESTAMP.
@@ -352,10 +356,10 @@ def _check_is_create_time(header: BatchHeader) -> None:
 
 
 def _recode(batch: Batch, effort: Effort, is_renumbered: bool) -> None:
-    """Compresses the records with the topic's codec, and gives them their offset deltas, where these differ.
+    """Compresses the records with the topic's codec, and corrects their offset deltas if these are wrong.
 
     Raises:
-        HeavyBatchError: it costs more than the effort.
+        HeavyBatchError: the compression costs more than the effort.
         KafkaError: MESSAGE_TOO_LARGE, the batch is too large in the topic's codec.
     """
     header, config = batch.header, batch.config
@@ -380,7 +384,7 @@ def _recode(batch: Batch, effort: Effort, is_renumbered: bool) -> None:
 
 
 def _codec_of(config: LogConfig, header: BatchHeader) -> tuple[Compression, int | None]:
-    """The codec in which the topic stores the batch, and its level."""
+    """The codec in which the topic stores the batch, and the level of that codec."""
     name = config.compression_type
     if name == "producer":
         return header.compression, None
@@ -394,7 +398,7 @@ def _codec_of(config: LogConfig, header: BatchHeader) -> tuple[Compression, int 
 
 
 def assign_offsets(batch: Batch, *, base_offset: int, leader_epoch: int, now_ms: int) -> None:
-    """Gives the batch its place in the log, and with LogAppendTime its timestamp, writing into its bytes."""
+    """Writes the offsets into the batch, and its timestamp if the topic uses LogAppendTime."""
     if batch.config.has_append_time:
         write_timestamp(batch.data, 0, batch.header, TimestampType.LOG_APPEND_TIME, now_ms)
     write_offsets(batch.data, 0, batch.header, base_offset, leader_epoch)

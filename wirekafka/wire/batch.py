@@ -1,14 +1,14 @@
-"""A record batch of format 2: its header, its checksum, its records, and how one is built.
+"""A record batch of format 2: reading its header and its records, checking its checksum, and building a batch.
 
-Theory of operation: for the log a batch is opaque. `BatchHeader` is one struct call over the 61 bytes in front of it, the
-functions named `write_` change the fields that the broker owns in place, and `walk`, the module beside this one, steps from
-one record's length to the next without making an object. `iterate_records` and `build_batch` are for everybody else:
-coordinators, conversions, the cleaner, tests.
+Theory of operation: the log treats the records of a batch as opaque bytes. `BatchHeader` reads the 61 bytes of the header with
+one struct call. The functions named `write_` change the fields that the broker owns, in place. The module `walk` steps from one
+record to the next without making an object. `iterate_records` and `build_batch` make an object for each record; coordinators,
+conversions, the cleaner and tests use them.
 
     base offset 8 | length 4 | leader epoch 4 | magic 1 | crc 4 | attributes 2 | last offset delta 4 | base timestamp 8 |
     max timestamp 8 | producer id 8 | producer epoch 2 | base sequence 4 | record count 4 | records
 
-The checksum covers everything from the attributes on, so base offset and leader epoch are written without touching it.
+The checksum covers everything from the attributes on, so the broker writes base offset and leader epoch without a new checksum.
 
 Source: org.apache.kafka.common.record.DefaultRecordBatch and DefaultRecord; KIP-98; varints are protobuf's zigzag ones.
 """
@@ -50,7 +50,7 @@ _HEADER = struct.Struct(">qiibIhiqqqhii")
 _UNCOVERED = struct.Struct(">qiibI")
 """The header up to the checksum."""
 _COVERED = struct.Struct(">hiqqqhii")
-"""The header behind the checksum, which covers it."""
+"""The header after the checksum, which covers it."""
 _INT64 = struct.Struct(">q")
 _UINT32 = struct.Struct(">I")
 _INT32 = struct.Struct(">i")
@@ -58,7 +58,7 @@ _ATTRIBUTES = struct.Struct(">h")
 
 
 class TimestampType(IntEnum):
-    """Who set the timestamps of a batch; the number is the bit in its attributes."""
+    """Whether the producer or the broker set the timestamps of a batch; the number is the bit in the attributes."""
 
     CREATE_TIME = 0
     LOG_APPEND_TIME = 1
@@ -69,8 +69,8 @@ class BatchHeader:
 
     Attributes:
         base_offset: the first record's offset.
-        batch_length: the bytes behind this field; `size_bytes` counts all.
-        record_count: what the header claims; `walk.Inspection` counts them.
+        batch_length: the number of bytes after this field; `size_bytes` counts all bytes.
+        record_count: the count in the header; `walk.Inspection` counts the records.
     """
 
     __slots__ = (
@@ -145,7 +145,7 @@ class BatchHeader:
 
     @property
     def timestamp_type(self) -> TimestampType:
-        """Whether producer or broker set the timestamps."""
+        """Whether the producer or the broker set the timestamps."""
         return TimestampType.LOG_APPEND_TIME if self.attributes & TIMESTAMP_TYPE_MASK else TimestampType.CREATE_TIME
 
     @property
@@ -155,12 +155,15 @@ class BatchHeader:
 
     @property
     def is_control(self) -> bool:
-        """Holds one control record, which consumers do not show."""
+        """Holds one control record, which consumers do not return."""
         return bool(self.attributes & CONTROL_MASK)
 
     @property
     def delete_horizon_ms(self) -> int | None:
-        """When the batch's tombstones may go, once the cleaner has set it (KIP-534); it takes the base timestamp's place."""
+        """The time from which the cleaner may remove the tombstones of the batch (KIP-534); None if not set yet.
+
+        It takes the place of the base timestamp.
+        """
         return self.base_timestamp if self.attributes & DELETE_HORIZON_MASK else None
 
     @property
@@ -170,7 +173,7 @@ class BatchHeader:
 
     @property
     def last_sequence(self) -> int:
-        """The last record's sequence number; the numbers go round at 2^31."""
+        """The last record's sequence number; the numbers wrap around at 2^31."""
         if self.base_sequence == NO_SEQUENCE:
             return NO_SEQUENCE
         return (self.base_sequence + self.last_offset_delta) & MOST_SEQUENCE
@@ -186,12 +189,12 @@ def read_batch_header(buf: Buffer, pos: int = 0) -> BatchHeader:
 
 
 def check_crc(buf: Buffer, pos: int, header: BatchHeader) -> bool:
-    """Whether the batch at `pos`, which is whole, has the checksum that its header says."""
+    """Whether the whole batch at `pos` matches the checksum in its header."""
     return crc32c(buf[pos + ATTRIBUTES_OFFSET : pos + LOG_OVERHEAD + header.batch_length]) == header.crc
 
 
 def write_offsets(buf: bytearray | memoryview, pos: int, header: BatchHeader, base_offset: int, leader_epoch: int) -> None:
-    """Gives the batch at `pos` its place in the log; the checksum does not cover it."""
+    """Writes base offset and leader epoch into the batch at `pos`; the checksum does not cover them."""
     header.base_offset = base_offset
     header.partition_leader_epoch = leader_epoch
     _INT64.pack_into(buf, pos, base_offset)
@@ -201,7 +204,7 @@ def write_offsets(buf: bytearray | memoryview, pos: int, header: BatchHeader, ba
 def write_timestamp(
     buf: bytearray | memoryview, pos: int, header: BatchHeader, timestamp_type: TimestampType, max_timestamp: int
 ) -> None:
-    """Changes timestamp type and greatest timestamp of the batch at `pos`, and its checksum."""
+    """Writes the timestamp type and the greatest timestamp of the batch at `pos`, and its new checksum."""
     header.attributes = header.attributes & ~TIMESTAMP_TYPE_MASK | timestamp_type << 3
     header.max_timestamp = max_timestamp
     _ATTRIBUTES.pack_into(buf, pos + ATTRIBUTES_OFFSET, header.attributes)
@@ -212,13 +215,13 @@ def write_timestamp(
 
 @dataclass(slots=True)
 class Record:
-    """One record outside of its batch.
+    """One record, decoded.
 
     Attributes:
         key, value: None is null; a null value is a tombstone.
         headers: in order, names may repeat.
         timestamp: in ms; -1 if it has none.
-        offset: its offset in the log; `build_batch` minds it only if told to.
+        offset: its offset in the log; `build_batch` uses it only with `keeps_offsets`.
     """
 
     key: bytes | None = None
@@ -229,7 +232,7 @@ class Record:
 
 
 def to_int64(value: int) -> int:
-    """The number that 64 bits hold of this one: a timestamp and its delta are added and subtracted so, as in Java."""
+    """The number modulo 2^64, as a signed number: the way in which Java adds and subtracts timestamps."""
     return value if LEAST_INT64 <= value <= GREATEST_INT64 else (value - LEAST_INT64) % (1 << 64) + LEAST_INT64
 
 
@@ -253,11 +256,11 @@ def varint(value: int) -> bytes:
 
 
 def read_varint(buf: Buffer, pos: int) -> tuple[int, int]:
-    """The zigzag varint at `pos` and where it ends.
+    """The zigzag varint at `pos`, and the position after it.
 
     Raises:
-        IndexError: it does not end within the buffer.
-        KafkaError: INVALID_RECORD, it takes more than ten bytes.
+        IndexError: the varint does not end within the buffer.
+        KafkaError: INVALID_RECORD, the varint takes more than ten bytes.
     """
     byte = buf[pos]
     pos += 1
@@ -283,7 +286,7 @@ def do_nothing() -> None:
 
 
 def whole_batches(buf: Buffer) -> Iterator[tuple[BatchHeader, memoryview]]:
-    """The batches of format 2 that fill a buffer, each with its header; a torn one at the end is left out."""
+    """The batches of format 2 in a buffer, each with its header; an incomplete batch at the end is left out."""
     view = memoryview(buf)
     pos = 0
     while pos + HEADER_SIZE <= len(view):
@@ -302,16 +305,16 @@ def iterate_records(
     from_offset: int = 0,
     rest: Callable[[], object] = do_nothing,
 ) -> Iterator[Record]:
-    """The records of one whole batch that starts at the buffer's first byte.
+    """The records of the whole batch at the start of a buffer.
 
     Args:
-        batch: the bytes, which may go on behind the batch.
+        batch: the buffer, which may hold more bytes after the batch.
         limit_bytes: the most that compressed records may take uncompressed.
-        from_offset: records before this offset are passed over, which takes a tenth of the time of reading them.
-        rest: called every few records that are passed over.
+        from_offset: records before this offset are skipped, in a tenth of the time that their decoding would take.
+        rest: called every few skipped records.
 
     Raises:
-        KafkaError: INVALID_RECORD, the records are not what the header says; MESSAGE_TOO_LARGE, they pass the limit;
+        KafkaError: INVALID_RECORD, the records do not match the header; MESSAGE_TOO_LARGE, they are larger than the limit;
             UNSUPPORTED_COMPRESSION_TYPE.
     """
     header = BatchHeader(batch)
@@ -336,9 +339,9 @@ def iterate_records(
                 record.timestamp = append_time
             yield record
     except IndexError:
-        raise _invalid("a record ends behind its batch") from None
+        raise _invalid("a record ends after its batch") from None
     if pos != len(body):
-        raise _invalid(f"{len(body) - pos} bytes behind the last of {header.record_count} records")
+        raise _invalid(f"{len(body) - pos} bytes after the last of {header.record_count} records")
 
 
 def _read_record(body: bytes, pos: int, base_offset: int, base_timestamp: int) -> tuple[Record, int]:
@@ -388,11 +391,11 @@ def build_batch(
     """The bytes of one batch.
 
     Args:
-        records: their timestamps are taken as they are; none at all makes the empty batch that compaction may leave.
-        base_offset: the first record's offset; the others follow without a gap.
+        records: their timestamps are kept; without records, the batch is an empty one as compaction may leave it.
+        base_offset: the first record's offset; the others follow without gaps.
         timestamp_type: with LOG_APPEND_TIME readers give every record the greatest timestamp among them.
-        delete_horizon_ms: what the cleaner sets (KIP-534).
-        keeps_offsets: the records' own offsets are kept, as compaction needs it; they ascend from `base_offset`.
+        delete_horizon_ms: the delete horizon that the cleaner sets (KIP-534).
+        keeps_offsets: the records keep their own offsets, as compaction needs it; the offsets ascend from `base_offset`.
         last_offset: the last offset of a batch whose last record compaction has removed.
     """
     records = list(records)
@@ -443,7 +446,7 @@ def seal_batch(
     leader_epoch: int = NO_LEADER_EPOCH,
     flags: int = 0,
 ) -> bytearray:
-    """The bytes of one batch whose records are encoded already.
+    """Builds one batch from encoded records.
 
     Args:
         body: the records, uncompressed.
@@ -471,10 +474,10 @@ def build_keyed_batch(
     base_sequence: int = NO_SEQUENCE,
     is_control: bool = False,
 ) -> bytearray:
-    """The bytes of a batch of keys and values, all of one time, as coordinators write them: in half the time of `build_batch`.
+    """Builds a batch of keys and values with one timestamp, for coordinators, in half the time of `build_batch`.
 
     Args:
-        producer_id: in whose transaction they are; none unless given.
+        producer_id: the producer whose transaction the batch belongs to; without it, the batch is not transactional.
     """
     pieces: list[bytes] = []
     for delta, (key, value) in enumerate(pairs):
@@ -498,7 +501,7 @@ def build_keyed_batch(
 
 
 def encode_record(record: Record, timestamp_delta: int, offset_delta: int) -> bytes:
-    """One record as it stands in a batch, its length in front."""
+    """The bytes of one record in a batch, beginning with its length."""
     pieces = [b"\0", varint(timestamp_delta), varint(offset_delta)]
     for field in (record.key, record.value):
         pieces += (b"\x01",) if field is None else (varint(len(field)), field)
@@ -511,11 +514,11 @@ def encode_record(record: Record, timestamp_delta: int, offset_delta: int) -> by
 
 
 def with_records(batch: Buffer, body: Buffer, compression: Compression, level: int | None) -> bytearray:
-    """The same batch with other records, as many as before.
+    """The same batch with other records of the same count.
 
     Args:
         body: the records, uncompressed.
-        compression: the codec that the batch is to have.
+        compression: the codec of the new batch.
     """
     changed = bytearray(batch[:HEADER_SIZE])
     (attributes,) = _ATTRIBUTES.unpack_from(changed, ATTRIBUTES_OFFSET)
@@ -525,7 +528,7 @@ def with_records(batch: Buffer, body: Buffer, compression: Compression, level: i
 
 
 def _sealed(batch: bytearray) -> bytearray:
-    """The batch with its length and its checksum written."""
+    """Writes the length and the checksum into the batch, and returns it."""
     _INT32.pack_into(batch, LENGTH_OFFSET, len(batch) - LOG_OVERHEAD)
     _UINT32.pack_into(batch, CRC_OFFSET, crc32c(memoryview(batch)[ATTRIBUTES_OFFSET:]))
     return batch

@@ -1,12 +1,12 @@
-"""The five codecs in which a batch's records may be compressed, behind one table.
+"""Compression and decompression of the records of a batch, in the five codecs of Kafka.
 
-Theory of operation: bytes come from strangers, so decompression is a stream of chunks of bounded size, and whoever needs it
-in one piece says how much it will take. What a frame announces about its content is never allocated before it is checked:
-snappy's block length against what snappy can reach at all, zstd's window against Kafka's own limit. The libraries are
-imported on first use: a broker that sees no snappy does not carry it.
+Theory of operation: compressed bytes come from any client, so decompression yields chunks of bounded size. A caller that needs
+the content in one piece gives a limit. A size that a frame announces is checked before memory is allocated: the block length
+of snappy against the greatest ratio of snappy, the window of zstd against Kafka's limit. Each codec's library is imported on its
+first use, so a broker that receives no snappy does not load snappy.
 
-Rules of this file: what is no valid stream is `INVALID_RECORD`, not `CORRUPT_MESSAGE`: the checksum was right, so a client
-that sends the same bytes again, as it does on `CORRUPT_MESSAGE`, gains nothing.
+Rules of this file: an invalid stream is `INVALID_RECORD`, not `CORRUPT_MESSAGE`. A client sends the same bytes again after
+`CORRUPT_MESSAGE`; that cannot help, because the checksum was right.
 
 Source: org.apache.kafka.common.compress (GzipCompression, SnappyCompression, Lz4BlockInputStream, ZstdCompression); the
 snappy framing is xerial's, org.xerial.snappy.SnappyInputStream; zstd is KIP-110.
@@ -26,13 +26,13 @@ from wirekafka.errors import ErrorCode, KafkaError
 Buffer = bytes | bytearray | memoryview
 
 CHUNK_BYTES = 256 * 1024
-"""The most that one step of a decompression yields; raw snappy alone, which has no blocks, comes in one piece."""
+"""The most bytes that one step of a decompression yields. Only raw snappy, which has no blocks, comes in one piece."""
 
 INPUT_BYTES = 16 * 1024
-"""What gzip and lz4 get at a time. They copy what they do not consume, which would take quadratic time for a whole batch."""
+"""The input of one step of gzip and lz4. They copy unread input, so a whole batch in one step takes quadratic time."""
 
 MOST_CONTENT_BYTES = 1 << 30
-"""The most that records may take uncompressed where nobody says less; a log written elsewhere may hold any."""
+"""The default limit for uncompressed records; a log that another broker wrote may hold batches of any size."""
 
 XERIAL_HEADER = b"\x82SNAPPY\x00" + struct.pack(">ii", 1, 1)
 XERIAL_BLOCK_BYTES = 32 * 1024
@@ -46,7 +46,7 @@ ZSTD_MOST_HEADER_BYTES = 18
 ZSTD_MOST_COMPRESSOR_BYTES = 1 << 23
 """A compressor is made for content of this size at most; for 64 MiB at level 22 it would take 745 MB of memory."""
 ZSTD_MOST_WINDOW_BYTES = 1 << 27
-"""What zstd-jni, and so Kafka, takes at most."""
+"""The greatest window that zstd-jni, and so Kafka, accepts."""
 
 
 class Compression(IntEnum):
@@ -82,7 +82,7 @@ def decompress_stream(compression: Compression, data: Buffer, *, limit_bytes: in
         limit_bytes: a block that announces more is not decompressed. The caller counts what it gets.
 
     Raises:
-        KafkaError: INVALID_RECORD, the stream is broken, ends early or goes on behind its end; MESSAGE_TOO_LARGE, a block of
+        KafkaError: INVALID_RECORD, the stream is broken, ends early or goes on after its end; MESSAGE_TOO_LARGE, a block of
             snappy is larger than `limit_bytes`.
     """
     if compression is Compression.SNAPPY:
@@ -107,7 +107,7 @@ def decompress(compression: Compression, data: Buffer, *, limit_bytes: int) -> b
 
 
 def too_large(limit_bytes: int) -> KafkaError:
-    """The refusal of a content of more than `limit_bytes`; clients answer it with smaller batches."""
+    """The error for content of more than `limit_bytes`; after it, clients send smaller batches."""
     return KafkaError(ErrorCode.MESSAGE_TOO_LARGE, f"a compressed batch has more than {limit_bytes} bytes of records")
 
 
@@ -141,7 +141,7 @@ def _gzip_chunks(data: Buffer) -> Iterator[Buffer]:
     except zlib.error as error:
         _broken(Compression.GZIP, error)
     if pos < len(view):
-        _broken(Compression.GZIP, "it goes on behind its end")
+        _broken(Compression.GZIP, "it goes on after its end")
 
 
 def _snappy(data: Buffer, level: int | None) -> bytes:
@@ -240,7 +240,7 @@ def _lz4_chunks(data: Buffer) -> Iterator[Buffer]:
     except (RuntimeError, EOFError) as error:
         _broken(Compression.LZ4, error)
     if engine.unused_data or pos < len(view):
-        _broken(Compression.LZ4, "it goes on behind its end")
+        _broken(Compression.LZ4, "it goes on after its end")
 
 
 def with_right_lz4_checksum(data: Buffer) -> bytes:

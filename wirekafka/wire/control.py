@@ -1,9 +1,9 @@
-"""The control record that ends a transaction: what it says, and the batch that it travels in.
+"""The control record that ends a transaction, and the control batch that holds it.
 
-A control batch holds one record, which takes one offset and which consumers do not show. Its key is a version and a type, its
-value a version and the epoch of the transaction coordinator that wrote it.
+A control batch holds one record. The record takes one offset, and consumers do not return it. Its key is a version and a type.
+Its value is a version and the epoch of the transaction coordinator that wrote it.
 
-Rules of this file: pure. A control record of another kind is None, for a log may hold what a later Kafka wrote.
+Rules of this file: pure. A control record of another type is read as None, because a log may hold types of later Kafka versions.
 
 Source: KIP-98; org.apache.kafka.common.record.{ControlRecordType, EndTransactionMarker}, MemoryRecords.withEndTransactionMarker.
 """
@@ -28,7 +28,7 @@ _VERSION = 0
 
 
 class EndMarker(NamedTuple):
-    """What ends a transaction in one partition."""
+    """The outcome of a transaction, as written to one partition."""
 
     is_commit: bool
     coordinator_epoch: int
@@ -44,11 +44,11 @@ def build_end_marker(marker: EndMarker, *, producer_id: int, producer_epoch: int
 
 
 END_MARKER_BYTES = len(build_end_marker(EndMarker(True, 0), producer_id=0, producer_epoch=0, timestamp=0))
-"""They all have one size."""
+"""All end markers have the same size."""
 
 
 def read_end_marker(batch: Buffer) -> EndMarker | None:
-    """What a control batch says of a transaction; None if it is about something else, or compaction has emptied it."""
+    """The end marker in a control batch; None if its record is of another type, or if compaction has removed it."""
     try:
         return end_marker_of(iterate_records(batch))
     except KafkaError:
@@ -56,7 +56,7 @@ def read_end_marker(batch: Buffer) -> EndMarker | None:
 
 
 def end_marker_of(records: Iterable[Record]) -> EndMarker | None:
-    """What the records of a control batch say of a transaction; None if that is nothing."""
+    """The end marker among the records of a control batch; None if there is none."""
     for record in records:
         if record.key is None or len(record.key) < CONTROL_KEY.size:
             return None
