@@ -381,10 +381,11 @@ class StateTopic(Generic[R]):
             KafkaError: NOT_LEADER_OR_FOLLOWER, the state of the partition is not known here; or what an append ended with; see
                 `append_error`. If `is_atomic`, nothing has changed then.
         """
-        if not self.is_active(index):
+        found = self._found.get(index)
+        if found is None and not self.is_active(index):
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"the state of {self.name}-{index} is not known here")
         try:
-            partition = self.partition(index)
+            partition = self.partition(index) if found is None or found.is_gone else found
             pairs = self._encode(records)
             if is_atomic or len(pairs) == 1:
                 offset = self._append_batch(partition, pairs, producer)
