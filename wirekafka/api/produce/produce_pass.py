@@ -83,7 +83,18 @@ class ProducePass:
         uncommitted: the records whose commit the request waits for.
     """
 
-    __slots__ = ("_broker", "_call", "_end", "_heavy", "_job", "_refusal", "_refused", "responses", "uncommitted")
+    __slots__ = (
+        "_broker",
+        "_call",
+        "_end",
+        "_heavy",
+        "_job",
+        "_refusal",
+        "_refused",
+        "_uncommitted_reply",
+        "responses",
+        "uncommitted",
+    )
 
     def __init__(self, broker: Broker, call: Call[ProduceRequest], refusal: KafkaError | None, refused: Refused) -> None:
         self._broker = broker
@@ -92,6 +103,7 @@ class ProducePass:
         self._refused = refused
         self._heavy: list[_Heavy] = []
         self._job: Job | None = None
+        self._uncommitted_reply: Pending[Any] | None = None
         self._end = perf_counter() + SECONDS_ON_LOOP
         self.responses: list[TopicProduceResponse] = []
         self.uncommitted: list[Appended] = []
@@ -135,8 +147,10 @@ class ProducePass:
         return pending
 
     def _abandon(self) -> None:
-        """The connection was closed: the batch that is being validated is dropped, and so are those that wait."""
+        """The connection was closed: drops the batches that are not appended, and the wait for the commit of the others."""
         self._heavy.clear()
+        if self._uncommitted_reply is not None:
+            self._uncommitted_reply.abandon()
         if self._job is not None:
             self._job.cancel()
 
@@ -202,6 +216,7 @@ class ProducePass:
         except ProtocolError as error:
             response = error
         if isinstance(response, Pending):
+            self._uncommitted_reply = response
             if not response.holds_connection:
                 pending.release_connection()
             response.then(pending.complete, pending.release_connection)

@@ -11,11 +11,14 @@ import pytest
 from wirekafka.api.fetch.messages import FetchPartition, FetchRequest, FetchTopic
 from wirekafka.api.produce.messages import PartitionProduceData, ProduceRequest, TopicProduceData
 from wirekafka.errors import ErrorCode
+from wirekafka.log.validation import ON_LOOP
 from wirekafka.pending import Pending
 from wirekafka.replication.partition import Partition
 from wirekafka.server.dispatch import Dispatcher
 from wirekafka.tests.api.data_plane import NOW_MS, Caller, batch, run, values_of, wait_for
 from wirekafka.tests.server.frames import client, request
+from wirekafka.tests.waiting import until
+from wirekafka.wire.batch import Record, build_batch
 from wirekafka.wire.codec import decode, encode
 
 VERSION = 11
@@ -137,6 +140,18 @@ def test_produce_whose_client_leaves_waits_for_nothing(tmp_path: Path) -> None:
         produce(caller).abandon()
         partition.advance_high_watermark(1)
         assert fetched(caller) == [b"value"]
+
+    run(body, tmp_path)
+
+
+def test_produce_validated_in_a_thread_whose_client_leaves_waits_for_nothing(tmp_path: Path) -> None:
+    async def body(caller: Caller) -> None:
+        [partition] = replicated(caller)
+        heavy = build_batch([Record(value=b"value", timestamp=NOW_MS)] * (ON_LOOP.record_count + 1))
+        pending = produce(caller, records=heavy)
+        await until(lambda: not pending.holds_connection)
+        pending.abandon()
+        assert all(wait.callback is None for wait in partition._commit_waits)
 
     run(body, tmp_path)
 
