@@ -1,4 +1,4 @@
-"""What members ask of the coordinator, and what it answers, in the broker's own terms: no versions, no sentinels.
+"""The requests of group members and the coordinator's responses, without protocol versions and without sentinels.
 
 Rule of this file: data only. The modules of `wirekafka.api` translate from and to the protocol's messages.
 """
@@ -11,25 +11,25 @@ from wirekafka.coordinator.groups.records import CommittedOffset
 from wirekafka.errors import ErrorCode
 
 UNKNOWN_MEMBER_ID = ""
-"""What a client calls itself before the coordinator has named it."""
+"""The member id that a client sends before the coordinator has given it one."""
 
 NO_GENERATION = -1
-"""The generation of a client that is in no group, or of none that it knows."""
+"""The generation id that a client sends if it is not a member, or does not know its generation."""
 
 Protocols = list[tuple[str, bytes]]
-"""The protocols a member supports with its metadata for each, best first (for consumers: assignors and subscriptions)."""
+"""The protocols that a member supports, in order of preference, each with metadata (consumers: assignors, subscriptions)."""
 
 
 @dataclass(slots=True)
 class JoinRequest:
-    """A wish to be, or to stay, a member.
+    """A JoinGroup request of a new or an existing member.
 
     Attributes:
-        member_id: the id given before; `UNKNOWN_MEMBER_ID` if none was.
-        group_instance_id: the name of a static member (KIP-345); None for a dynamic one.
-        is_member_id_required: a dynamic member must come again with the id that it is given (KIP-394).
-        can_skip_assignment: a static leader may be told to leave the assignment as it is (KIP-814).
-        reason: why, in the client's words.
+        member_id: The id that the coordinator gave the member; `UNKNOWN_MEMBER_ID` for a new member.
+        group_instance_id: The name of a static member (KIP-345); None for a dynamic member.
+        is_member_id_required: Whether a new dynamic member must send JoinGroup again with the id that it is given (KIP-394).
+        can_skip_assignment: Whether the response may tell a static leader to keep the current assignment (KIP-814).
+        reason: The reason that the client gives for the request.
     """
 
     group_id: str
@@ -48,7 +48,7 @@ class JoinRequest:
 
 @dataclass(slots=True)
 class JoinedMember:
-    """A member as the leader sees it when it assigns partitions."""
+    """A member in the response to the leader, which assigns the partitions."""
 
     member_id: str
     group_instance_id: str | None
@@ -57,11 +57,11 @@ class JoinedMember:
 
 @dataclass(slots=True)
 class JoinResult:
-    """A membership of one generation, or why there is none.
+    """The response to a JoinGroup: the membership in one generation, or an error.
 
     Attributes:
-        members: all members, for the leader only.
-        is_assignment_skipped: the leader is to keep the assignment that stands.
+        members: All members of the group; empty unless the response is for the leader.
+        is_assignment_skipped: Whether the leader must keep the current assignment.
     """
 
     error: ErrorCode
@@ -74,16 +74,16 @@ class JoinResult:
     members: list[JoinedMember] = field(default_factory=list)
 
     def refused(self, error: ErrorCode) -> JoinResult:
-        """What the member is told instead, if the group is lost before this may be told."""
+        """Returns the response for the case that the broker loses the group before the commit."""
         return JoinResult(error, self.member_id)
 
 
 @dataclass(slots=True)
 class SyncRequest:
-    """A member asks for its assignment; the leader brings those of all.
+    """A SyncGroup request. It asks for the member's assignment; the leader's request holds the assignments of all members.
 
     Attributes:
-        protocol_type, protocol_name: what the member believes was chosen; None if it does not say.
+        protocol_type, protocol_name: The protocol that the member expects the group to have; None if the request has none.
     """
 
     group_id: str
@@ -97,7 +97,7 @@ class SyncRequest:
 
 @dataclass(slots=True)
 class SyncResult:
-    """A member's assignment, exactly the leader's bytes, or why there is none."""
+    """The response to a SyncGroup: the member's assignment, in the bytes that the leader sent, or an error."""
 
     error: ErrorCode
     protocol_type: str | None = None
@@ -105,13 +105,13 @@ class SyncResult:
     assignment: bytes = b""
 
     def refused(self, error: ErrorCode) -> SyncResult:
-        """What the member is told instead, if the group is lost before this may be told."""
+        """Returns the response for the case that the broker loses the group before the commit."""
         return SyncResult(error)
 
 
 @dataclass(slots=True)
 class HeartbeatRequest:
-    """A member is still there."""
+    """A Heartbeat request of a member."""
 
     group_id: str
     member_id: str
@@ -121,7 +121,7 @@ class HeartbeatRequest:
 
 @dataclass(slots=True)
 class LeavingMember:
-    """A member that is to be removed: by its id, or by a static member's name with `UNKNOWN_MEMBER_ID`."""
+    """A member to remove. A static member may be named by its group instance id with `UNKNOWN_MEMBER_ID`."""
 
     member_id: str
     group_instance_id: str | None = None
@@ -130,7 +130,7 @@ class LeavingMember:
 
 @dataclass(slots=True)
 class LeaveResult:
-    """What became of each `LeavingMember`, in their order; `error` instead if none could be looked at."""
+    """The result for each `LeavingMember`, in the order of the request; `error` if the whole request failed."""
 
     error: ErrorCode
     members: list[ErrorCode] = field(default_factory=list)
@@ -138,10 +138,10 @@ class LeaveResult:
 
 @dataclass(slots=True)
 class PartitionCommit:
-    """An offset to be committed for a partition that exists.
+    """An offset to commit for an existing partition.
 
     Attributes:
-        commit_timestamp_ms: when it was committed; None for now.
+        commit_timestamp_ms: The time of the commit; None for the current time.
     """
 
     topic: str
@@ -154,12 +154,12 @@ class PartitionCommit:
 
 @dataclass(slots=True)
 class CommitRequest:
-    """Offsets of one group, from a member of it or from a client that uses the group for its offsets only.
+    """A commit of offsets of one group. The client is a member, or uses the group only for its offsets.
 
     Attributes:
-        generation_id: `NO_GENERATION` with `UNKNOWN_MEMBER_ID` for a client that is no member.
-        retention_time_ms: how long the offsets are kept; None for the broker's own rule.
-        knows_consumer_protocol: the client knows what KIP-848 may answer (OffsetCommit 9 on).
+        generation_id: `NO_GENERATION`, with `UNKNOWN_MEMBER_ID`, if the client is not a member.
+        retention_time_ms: How long the offsets are kept; None for the retention of the broker.
+        knows_consumer_protocol: Whether the client knows the error codes of KIP-848 (OffsetCommit version 9 and later).
     """
 
     group_id: str
@@ -183,7 +183,7 @@ class ListedGroup:
 
 @dataclass(slots=True)
 class DescribedMember:
-    """A member in a description; its metadata and assignment are those of the chosen protocol, empty while there is none."""
+    """A member in a description. Metadata and assignment are those of the chosen protocol; both are empty without one."""
 
     member_id: str
     group_instance_id: str | None

@@ -1,4 +1,4 @@
-"""The settings of the group coordinator, read once from the broker's.
+"""The settings of the group coordinator, read once from the broker configuration.
 
 Source: GroupCoordinatorConfig.
 """
@@ -12,12 +12,12 @@ if TYPE_CHECKING:
     from wirekafka.config import BrokerConfig
 
 NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60 * 1000
-"""How long a first JoinGroup is parked: its client does not know its id yet, so it cannot send heartbeats."""
+"""How long the first JoinGroup of a member may wait. The client has no member id yet, so it cannot send heartbeats."""
 
 
 @dataclass(frozen=True, slots=True)
 class GroupSettings:
-    """See the settings of the same names in Kafka's documentation; the defaults are Kafka's."""
+    """The settings of all groups. Names and defaults are those of Kafka's documentation."""
 
     initial_rebalance_delay_ms: int = 3000
     min_session_timeout_ms: int = 6000
@@ -28,7 +28,7 @@ class GroupSettings:
 
     @classmethod
     def of(cls, config: BrokerConfig) -> GroupSettings:
-        """What a broker is configured to."""
+        """Returns the settings of a broker."""
         return cls(
             initial_rebalance_delay_ms=config.integer("group.initial.rebalance.delay.ms"),
             min_session_timeout_ms=config.integer("group.min.session.timeout.ms"),

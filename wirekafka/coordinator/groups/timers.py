@@ -1,7 +1,7 @@
-"""The timers of groups: at most one for each key, set and cancelled as the steps of the coordinator ask for it.
+"""The timers of groups. Steps of the coordinator set and cancel them; a key has at most one timer.
 
 Rules of this file:
-    Invariant: `_armed` holds a key for each timer that is set, and nothing else.
+    Invariant: `_armed` has a key if and only if the timer of the key is set.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class GroupTimers:
     """The timers of all groups.
 
     Args:
-        on_timer: told the event of a timer that is due.
+        on_timer: Called with the event of a timer when the timer is due.
     """
 
     def __init__(self, clock: Clock, on_timer: Callable[[TimerEvent], object]) -> None:
@@ -37,7 +37,7 @@ class GroupTimers:
         return len(self._armed)
 
     def apply(self, changes: Iterable[SetTimer | TimerKey]) -> None:
-        """Sets timers, and cancels those of which only the key is given."""
+        """Sets the timer of each `SetTimer`, and cancels the timer of each `TimerKey`."""
         for change in changes:
             if isinstance(change, SetTimer):
                 self._set(change)
@@ -55,7 +55,7 @@ class GroupTimers:
             if is_same and self._clock.postpone(armed.timer, change.delay_ms):
                 return
             armed.timer.cancel()
-        # No client can be too late for the first wait of a new group; whatever else is due takes something from a client.
+        # The initial wait of a new group penalizes no client, so it needs no grace after a pause. All other timers do.
         is_wait = isinstance(change.event, InitialJoinExpired)
         set_timer = self._clock.call_later if is_wait else self._clock.expire_later
         timer = set_timer(change.delay_ms, partial(self._fire, change.key, change.event))

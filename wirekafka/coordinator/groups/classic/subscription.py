@@ -1,6 +1,6 @@
-"""The topics in a consumer's metadata: all that the coordinator reads of what is otherwise between clients.
+"""The topics in a consumer's metadata. The coordinator of classic groups reads nothing else of the metadata.
 
-Source: ConsumerProtocol.deserializeConsumerProtocolSubscription; version 0, with which every later one begins.
+Source: ConsumerProtocol.deserializeConsumerProtocolSubscription; all versions begin with the fields of version 0.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ _INT = struct.Struct(">i")
 
 
 def subscribed_topics(metadata: Iterable[bytes]) -> frozenset[str] | None:
-    """The topics that any of the members subscribes to; None if some metadata is not a consumer's."""
+    """Returns the topics that at least one member subscribes to; None if some metadata is not that of a consumer."""
     topics: set[str] = set()
     try:
         for subscription in metadata:
@@ -33,6 +33,6 @@ def _topics(subscription: bytes) -> Iterable[str]:
         (length,) = _SHORT.unpack_from(subscription, pos)
         pos += _SHORT.size
         if not 0 <= length <= len(subscription) - pos:
-            raise ValueError("a topic's name ends behind the subscription")
+            raise ValueError("a topic's name exceeds the subscription")
         yield subscription[pos : pos + length].decode()
         pos += length

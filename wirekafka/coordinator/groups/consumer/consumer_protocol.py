@@ -1,6 +1,9 @@
-"""What consumers of the classic protocol say to each other, of which the broker must read and write what it serves them.
+"""The subscriptions and assignments that consumers embed in requests of the classic protocol.
 
-Rule of this file: a version newer than is known is read as the newest that is; what follows is skipped, as it was meant to be.
+Consumer groups with classic members need both: the broker reads the members' subscriptions and writes the members' assignments.
+
+Rule of this file: a subscription or assignment of an unknown newer version is read as the newest known version; the bytes after
+its fields are skipped, which the format intends.
 
 Source: org.apache.kafka.clients.consumer.internals.ConsumerProtocol, ConsumerProtocolSubscription.json and
 ConsumerProtocolAssignment.json; GroupMetadataManager.prepareAssignment.
@@ -40,17 +43,17 @@ class Subscription(Message):
 
 
 class Assignment(Message):
-    """ConsumerProtocolAssignment: what a member is assigned."""
+    """ConsumerProtocolAssignment: the partitions that are assigned to a member."""
 
     assigned_partitions: list[EmbeddedTopic] = []
     user_data: Annotated[NullableBytes, nullable(0)] = None
 
 
 def version_of_metadata(metadata: bytes) -> int:
-    """The version in which a member speaks, of those known here.
+    """Returns the version of a member's metadata, at most `NEWEST_VERSION`.
 
     Raises:
-        ProtocolError: it is no consumer's metadata.
+        ProtocolError: The bytes are not the metadata of a consumer.
     """
     if len(metadata) < 2:
         raise ProtocolError("a consumer's metadata begins with a version")
@@ -61,9 +64,9 @@ def version_of_metadata(metadata: bytes) -> int:
 
 
 def assignment_version(metadata: bytes) -> int:
-    """The version in which a member is given its assignment: its own; the first one, if its metadata cannot be read.
+    """Returns the version in which a member gets its assignment: the version of its metadata, or 0 if that cannot be read.
 
-    A group goes by the metadata for one of the protocols that its members name; nobody has looked at the others.
+    A member sends metadata for each of its protocols. The broker has validated the metadata of only one of them.
     """
     try:
         return version_of_metadata(metadata)
@@ -72,19 +75,19 @@ def assignment_version(metadata: bytes) -> int:
 
 
 def read_subscription(metadata: bytes) -> Subscription:
-    """To what a member subscribes.
+    """Returns the subscription of a member.
 
     Raises:
-        ProtocolError: it is no consumer's metadata.
+        ProtocolError: The bytes are not the metadata of a consumer.
     """
     return _read(Subscription, metadata)
 
 
 def read_assignment(assignment: bytes, image: TopicImage) -> tuple[Partitions, bool]:
-    """Those of the partitions that exist, and whether the assignor has added something of its own.
+    """Returns the assigned partitions that exist, and whether the assignment has user data of the assignor.
 
     Raises:
-        ProtocolError: it is no consumer's assignment.
+        ProtocolError: The bytes are not the assignment of a consumer.
     """
     if not assignment:
         return {}, False
@@ -93,7 +96,7 @@ def read_assignment(assignment: bytes, image: TopicImage) -> tuple[Partitions, b
 
 
 def partitions_of(topics: Sequence[EmbeddedTopic], image: TopicImage) -> Partitions:
-    """Those of the partitions that exist, by the topics' ids."""
+    """Returns those of the partitions that exist, by topic id."""
     partitions: Partitions = {}
     for named in topics:
         topic = image.find(named.topic)
@@ -107,7 +110,7 @@ def partitions_of(topics: Sequence[EmbeddedTopic], image: TopicImage) -> Partiti
 
 
 def write_assignment(partitions: Mapping[bytes, Iterable[int]], image: TopicImage, version: int) -> bytes:
-    """An assignment of those topics that exist, for a member that speaks this version."""
+    """Returns the encoded assignment, without deleted topics, in the given version."""
     named = []
     for topic_id, indexes in partitions.items():
         topic = image.find_by_id(topic_id)

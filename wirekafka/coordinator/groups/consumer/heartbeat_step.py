@@ -62,7 +62,7 @@ class ConsumerHeartbeatStep(HeartbeatStep[ConsumerMember]):
                 self._resolve(old, None)
             if new and new not in regexes:
                 check_regex(new)
-        # First the member's own, then what was never looked up, then the oldest lookups.
+        # The order is: the member's own expression, then expressions never resolved, then those resolved longest ago.
         missing = sorted(wanted - self._resolved.keys(), key=lambda regex: regex != new)
         known = [regex for regex in self._resolved if regex in wanted] if is_lookup_due else []
         for regex, found in resolve(some_of([*missing, *known]), self._group.image, self._context.now_ms).items():

@@ -1,9 +1,10 @@
 """The records of consumer groups in __consumer_offsets, in Apache Kafka's own format.
 
-A group is one record of its epoch, one of the epoch of its target, and for each member three: what it said of itself, its
-target, what it has of it. Each regular expression is one more, with the topics that match it.
+A group has one record with the group epoch and one record with the epoch of the target assignment. Each member has three
+records: its metadata, its target assignment and its current assignment. Each regular expression has one record with the topics
+that match it.
 
-Rules of this file: written is version 0, which is all there is; what later releases tag on is skipped when read.
+Rules of this file: values are written in version 0, the only version. The decoder skips tagged fields that later releases add.
 
 Source: ConsumerGroup*Key.json and ConsumerGroup*Value.json, GroupCoordinatorRecordHelpers of Apache Kafka 4.3.
 """
@@ -69,7 +70,7 @@ class ClassicProtocol(Message):
 
 
 class ClassicMemberMetadata(Message):
-    """What only classic members have."""
+    """The metadata that only members of the classic protocol have."""
 
     session_timeout_ms: Int32 = 0
     supported_protocols: list[ClassicProtocol] = []
@@ -86,12 +87,13 @@ class MemberValue(Message):
     subscribed_topic_regex: Annotated[NullableString, nullable(0)] = ""
     rebalance_timeout_ms: Int32 = -1
     server_assignor: Annotated[NullableString, nullable(0)] = ""
-    # To Kafka an empty one is what need not be written, null what must be, whatever its JSON means to say.
+    # Kafka omits the tagged field if it has the default value, an empty struct, and writes null, although the JSON schema
+    # declares null as the default.
     classic_member_metadata: Annotated[ClassicMemberMetadata | None, tag(0, 0), nullable(0)] = ClassicMemberMetadata()
 
 
 class TopicPartitions(Message):
-    """Partitions of one topic that a member has; the epochs are missing in what releases before 4.3 wrote."""
+    """Partitions of one topic in a member's current assignment; records of releases before 4.3 have no epochs."""
 
     topic_id: Uuid = ZERO_TOPIC_ID
     partitions: list[Int32] = []
@@ -117,7 +119,7 @@ class RegexValue(Message):
 
 
 class GroupEpochRecord(EpochRecord):
-    """A group is in this epoch from now on; None: it is no more."""
+    """The epoch of a group. None deletes the group."""
 
     __slots__ = ()
     KEY_VERSION = GROUP_EPOCH_KEY_VERSION
@@ -125,14 +127,14 @@ class GroupEpochRecord(EpochRecord):
 
 
 class TargetEpochRecord(TargetsRecord):
-    """The members' targets are those of this epoch from now on; None: there are none."""
+    """The epoch of a group's target assignment. None deletes the target assignment."""
 
     __slots__ = ()
     KEY_VERSION = TARGET_EPOCH_KEY_VERSION
 
 
 class TargetRecord(MemberTargetRecord):
-    """A member's target; None: it has none."""
+    """The target assignment of a member. None deletes it."""
 
     __slots__ = ()
     KEY_VERSION = TARGET_KEY_VERSION
@@ -140,41 +142,41 @@ class TargetRecord(MemberTargetRecord):
 
 @dataclass(slots=True)
 class PartitionMetadataRecord:
-    """What Apache Kafka wrote of a group's topics before 4.1; of that only its tombstone is ever written now."""
+    """The metadata of a group's topics, as Apache Kafka wrote it before 4.1. The broker writes only its tombstone."""
 
     group_id: str
     is_tombstone: bool = True
 
     def encode(self) -> tuple[bytes, bytes | None]:
-        """The key, and None."""
+        """Returns the key, and None as the value."""
         assert self.is_tombstone
         return group_key(PARTITION_METADATA_KEY_VERSION, self.group_id), None
 
 
 @dataclass(slots=True)
 class MemberRecord:
-    """What a member said of itself; None: it is no more. Of the member, only that counts."""
+    """The metadata of a member. None deletes the member. The record holds no other fields of the `ConsumerMember`."""
 
     group_id: str
     member_id: str
     member: ConsumerMember | None
 
     def encode(self) -> tuple[bytes, bytes | None]:
-        """The key and the value."""
+        """Returns the key and the value."""
         value = None if self.member is None else _member_value(self.member)
         return member_key(MEMBER_KEY_VERSION, self.group_id, self.member_id), value_of(value)
 
 
 @dataclass(slots=True)
 class CurrentRecord:
-    """What a member has of its target; None: nothing. Of the member, only that counts."""
+    """The current assignment of a member. None deletes it. The record holds no other fields of the `ConsumerMember`."""
 
     group_id: str
     member_id: str
     member: ConsumerMember | None
 
     def encode(self) -> tuple[bytes, bytes | None]:
-        """The key and the value."""
+        """Returns the key and the value."""
         value = None
         if self.member is not None:
             value = CurrentValue(
@@ -189,14 +191,14 @@ class CurrentRecord:
 
 @dataclass(slots=True)
 class RegexRecord:
-    """The topics that match a regular expression; None: no member subscribes by it any more."""
+    """The topics that match a regular expression. None deletes the expression, which no member subscribes to any more."""
 
     group_id: str
     regex: str
     resolved: ResolvedRegex | None
 
     def encode(self) -> tuple[bytes, bytes | None]:
-        """The key and the value."""
+        """Returns the key and the value."""
         key = RegexKey(group_id=self.group_id, regular_expression=self.regex)
         value = None
         if self.resolved is not None:
@@ -284,7 +286,7 @@ def _decode_current(version: int, key: Buffer, value: Buffer | None) -> CurrentR
 
 
 def _owned(topics: list[TopicPartitions], member_epoch: int) -> OwnedPartitions:
-    """The partitions with their epochs; where these are missing, the member's own counts.
+    """Returns the partitions with their assignment epochs; the default epoch is the member epoch.
 
     Source: Utils.assignmentFromTopicPartitions.
     """
@@ -313,4 +315,4 @@ CONSUMER_DECODERS: Mapping[int, Decoder] = {
     CURRENT_KEY_VERSION: _decode_current,
     REGEX_KEY_VERSION: _decode_regex,
 }
-"""How the records are read, by the version of their key."""
+"""The decoders of the records, by the version of the key."""

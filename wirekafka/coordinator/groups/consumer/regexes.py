@@ -1,7 +1,7 @@
-"""Regular expressions by which members subscribe, evaluated here.
+"""The regular expressions that members subscribe to. The broker evaluates them.
 
-Rules of this file: a topic matches as a whole. Which topics match is looked up anew when there are new topics, but not more
-often than every ten seconds, and now and then anyway.
+Rules of this file: an expression must match the whole name of a topic. Expressions are resolved again when topics change, but at
+most once in ten seconds, and also when the refresh interval has passed.
 
 Source: TopicRegexResolver, GroupMetadataManager.maybeUpdateRegularExpressions, Utils.throwIfRegularExpressionIsInvalid.
 """
@@ -16,14 +16,14 @@ from wirekafka.coordinator.patterns import check_pattern, matches_of, work_of
 from wirekafka.errors import ErrorCode, KafkaError
 
 MIN_REFRESH_INTERVAL_MS = 10_000
-"""How often a group's expressions are looked up again at most (REGEX_BATCH_REFRESH_MIN_INTERVAL_MS)."""
+"""The shortest time between two refreshes of a group's expressions (REGEX_BATCH_REFRESH_MIN_INTERVAL_MS)."""
 
 WORK_AT_ONCE = 40_000
-"""How much work one heartbeat does to look expressions up: about 20 ms (2026-11). The heartbeats that follow do the rest."""
+"""The work that one heartbeat spends on expressions: about 20 ms (2026-11). Later heartbeats resolve the other expressions."""
 
 
 def check_regex(regex: str) -> None:
-    """Raises unless it is a regular expression that members may subscribe by.
+    """Raises unless members may subscribe to the regular expression.
 
     Raises:
         KafkaError: INVALID_REGULAR_EXPRESSION.
@@ -36,7 +36,7 @@ def check_regex(regex: str) -> None:
 
 
 def some_of(due: Iterable[str]) -> list[str]:
-    """The first of the expressions that are due: as many as one heartbeat may compile, and one at least."""
+    """Returns the first of the due expressions: at least one, and as many as one heartbeat may compile."""
     some: list[str] = []
     work = 0
     for regex in due:
@@ -48,7 +48,7 @@ def some_of(due: Iterable[str]) -> list[str]:
 
 
 def resolve(regexes: Collection[str], image: TopicImage, now_ms: int) -> dict[str, ResolvedRegex]:
-    """The topics that match each of the expressions; none for one that cannot be compiled, which an older log may have."""
+    """Returns the topics that match each expression. An invalid expression, which an older log may have, matches no topic."""
     if not regexes:
         return {}
     matches = matches_of(sorted(regexes), [topic.name for topic in image])

@@ -1,4 +1,4 @@
-"""What members of consumer groups ask, and what they are told, in the broker's own terms.
+"""The requests of consumer group members and the responses to them, independent of protocol versions.
 
 Rule of this file: data only. The modules of `wirekafka.api` translate from and to the protocol's messages.
 """
@@ -13,14 +13,14 @@ from wirekafka.coordinator.groups.modern.topics import Partitions
 
 @dataclass(slots=True)
 class ConsumerHeartbeat:
-    """A member's heartbeat: it joins, stays or leaves, and says what is new since the last one; None is what is not.
+    """A heartbeat of a member that joins, stays or leaves. A field is None if it has not changed since the last heartbeat.
 
     Attributes:
-        member_id: chosen by the client; empty if it wants one from the broker, as it may in version 0.
-        member_epoch: `JOIN_EPOCH`, `LEAVE_EPOCH`, `STATIC_LEAVE_EPOCH`, or the one that it has.
-        subscribed_topic_regex: empty if it subscribes by none any more.
-        owned: what it has, by topic id.
-        is_member_id_required: the client has to choose its id itself (version 1 on).
+        member_id: The client chooses it. In version 0 it may be empty, and the broker chooses the id.
+        member_epoch: `JOIN_EPOCH`, `LEAVE_EPOCH`, `STATIC_LEAVE_EPOCH`, or the current epoch of the member.
+        subscribed_topic_regex: Empty if the member no longer subscribes to a regular expression.
+        owned: The partitions that the member owns, by topic id.
+        is_member_id_required: Whether the client must choose the member id (version 1 and later).
     """
 
     group_id: str
@@ -40,10 +40,10 @@ class ConsumerHeartbeat:
 
 @dataclass(slots=True)
 class ConsumerHeartbeatResult:
-    """What a member is told.
+    """The response to a heartbeat.
 
     Attributes:
-        assignment: what it may read; None if that has not changed since it was last told.
+        assignment: The partitions that the member may consume; None if they have not changed since the last response.
     """
 
     member_id: str
@@ -57,8 +57,8 @@ class DescribedConsumer:
     """A member in a description.
 
     Attributes:
-        assignment: what it may be reading, by topic id.
-        target: what it is to have.
+        assignment: The partitions of the current assignment, by topic id.
+        target: The partitions of the target assignment, by topic id.
     """
 
     member_id: str

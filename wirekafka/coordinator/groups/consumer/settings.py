@@ -1,4 +1,4 @@
-"""The settings of consumer groups, read once from the broker's.
+"""The settings of consumer groups, read once from the broker configuration.
 
 Source: GroupCoordinatorConfig, ConsumerGroupMigrationPolicy.
 """
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class MigrationPolicy(Enum):
-    """Between which protocols a group with members may change (`group.consumer.migration.policy`)."""
+    """The protocol changes that a group with members may make (`group.consumer.migration.policy`)."""
 
     BIDIRECTIONAL = "bidirectional"
     UPGRADE = "upgrade"
@@ -37,7 +37,7 @@ class MigrationPolicy(Enum):
 
 
 class GroupTimes(NamedTuple):
-    """What a group may set itself, see the settings of the same names in Kafka's documentation; the defaults are Kafka's."""
+    """The settings that a group can override. Names and defaults are those of Kafka's documentation."""
 
     session_timeout_ms: int = 45_000
     heartbeat_interval_ms: int = 5_000
@@ -45,7 +45,7 @@ class GroupTimes(NamedTuple):
 
     @classmethod
     def of(cls, config: GroupConfig) -> GroupTimes:
-        """What holds for a group."""
+        """Returns the settings of a group."""
         return cls(
             config.integer("consumer.session.timeout.ms"),
             config.integer("consumer.heartbeat.interval.ms"),
@@ -55,11 +55,11 @@ class GroupTimes(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ConsumerSettings:
-    """See the settings of the same names in Kafka's documentation; the defaults are Kafka's.
+    """The settings of all consumer groups. Names and defaults are those of Kafka's documentation.
 
     Attributes:
-        assignors: that members may ask for, the default one first.
-        classic_max_size: the most members with which a group becomes a classic one.
+        assignors: The assignors that members may choose; the first one is the default.
+        classic_max_size: The largest number of members with which a consumer group may become a classic group.
     """
 
     max_size: int = 0x7FFFFFFF
@@ -70,7 +70,7 @@ class ConsumerSettings:
 
     @classmethod
     def of(cls, config: BrokerConfig) -> ConsumerSettings:
-        """What a broker is configured to."""
+        """Returns the settings of a broker."""
         return cls(
             max_size=config.integer("group.consumer.max.size"),
             classic_max_size=config.integer("group.max.size"),
