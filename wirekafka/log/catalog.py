@@ -1,13 +1,13 @@
-"""Which logs a broker has, in which data directory each one is, and what happens to them when a directory fails.
+"""The logs of a broker and their data directories. When a directory fails, the catalog takes its logs offline.
 
-Theory of operation: `LogManager` opens, makes and deletes logs and enters them here. Retention, flushes, compaction and moves
-look logs up here, and never know the manager.
+Theory of operation: `LogManager` opens, creates and deletes logs and adds them here. Retention, flushes, compaction and moves
+look logs up here, and do not use the manager.
 
 Rules of this file:
-    Everything happens on the broker's loop.
-    Invariant: every log has a home; `count_in(directory)` is the number of logs whose home is that directory, and of those that
-    are on their way to it.
-    A checkpoint may name a partition that is no longer in its directory, until `forget_deleted`: the directory is stale then.
+    Everything runs on the broker's loop.
+    Invariant: every log has one home directory; the count of a directory is the number of logs whose home it is, plus the number
+    of logs that move to it.
+    A directory is stale while its checkpoints may name a partition that left it; `forget_deleted` rewrites those checkpoints.
 
 Source: kafka.log.LogManager (currentLogs, offline directories, checkpoints).
 """
@@ -45,8 +45,8 @@ class LogCatalog:
     Attributes:
         directories: `log.dirs`, in order.
         cleaner_offsets: the offset up to which each compacted log is clean.
-        on_offline: called with logs that have gone offline.
-        all_failed: set once no directory works any more.
+        on_offline: callbacks that get the logs that have gone offline.
+        all_failed: set once all directories have failed.
     """
 
     def __init__(self, directories: list[DataDirectory], clock: Clock) -> None:
@@ -64,18 +64,18 @@ class LogCatalog:
     # Looking up
 
     def __iter__(self) -> Iterator[Log]:
-        """The logs that are online; logs may be added and removed meanwhile."""
+        """Iterates over the online logs; the caller may add and remove logs meanwhile."""
         return iter([each for each in self._logs.values() if each.offline_reason is None])
 
     def __len__(self) -> int:
         return len(self._logs)
 
     def get(self, topic_partition: TopicPartition) -> Log | None:
-        """The log of this partition, online or not; None if there is none."""
+        """Returns the log of a partition, online or offline; None if the partition has no log."""
         return self._logs.get(topic_partition)
 
     def items(self) -> list[tuple[TopicPartition, Log]]:
-        """All logs, online or not."""
+        """Returns all logs, online or offline."""
         return list(self._logs.items())
 
     def is_current(self, found: Log) -> bool:
@@ -83,27 +83,27 @@ class LogCatalog:
         return self._logs.get(found.topic_partition) is found
 
     def home_of(self, found: Log) -> DataDirectory:
-        """The data directory that a log is in."""
+        """Returns the data directory of a log."""
         return self._home[found.topic_partition]
 
     def in_directory(self, directory: DataDirectory) -> dict[TopicPartition, Log]:
-        """The logs that are in one of the data directories."""
+        """Returns the logs in a data directory."""
         return {name: found for name, found in self._logs.items() if self._home[name] is directory}
 
     @property
     def is_complete(self) -> bool:
-        """Whether all directories work, so that a partition that is not here is nowhere."""
+        """Whether all directories work. If so, a partition without a log does not exist."""
         return all(directory.offline_reason is None for directory in self.directories)
 
     def online_directories(self) -> list[DataDirectory]:
-        """The directories that work."""
+        """Returns the directories that work."""
         return [directory for directory in self.directories if directory.offline_reason is None]
 
     def next_directory(self) -> DataDirectory:
-        """The directory for a new log: the one with the fewest logs, those on their way to it included.
+        """Returns the directory for a new log: the one with the fewest logs, moves to the directory included.
 
         Raises:
-            KafkaError: KAFKA_STORAGE_ERROR, no directory works.
+            KafkaError: KAFKA_STORAGE_ERROR, all directories have failed.
 
         Source: LogManager.nextLogDirs.
         """
@@ -112,10 +112,10 @@ class LogCatalog:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "all data directories have failed")
         return min(online, key=self._counts.__getitem__)
 
-    # Coming and going
+    # Adding and removing logs
 
     def add(self, added: Log, directory: DataDirectory) -> None:
-        """Enters a log; its partition has none yet."""
+        """Adds a log; the partition must not have one."""
         name = added.topic_partition
         assert name not in self._logs, f"{name} is there already"
         self._logs[name] = added
@@ -123,7 +123,7 @@ class LogCatalog:
         self._counts[directory] += 1
 
     def remove(self, topic_partition: TopicPartition) -> tuple[Log, DataDirectory]:
-        """Takes a log out; the checkpoints of its directory are stale from now on."""
+        """Removes a log and marks its directory as stale."""
         removed = self._logs.pop(topic_partition)
         directory = self._home.pop(topic_partition)
         self._counts[directory] -= 1
@@ -132,18 +132,18 @@ class LogCatalog:
         return removed, directory
 
     def expect(self, topic_partition: TopicPartition, target: DataDirectory) -> None:
-        """A log is on its way to another directory, whose checkpoints name it from now on."""
+        """Notes that a log moves to another directory; the checkpoints of that directory include the log from now on."""
         self._arriving[topic_partition] = target
         self._counts[target] += 1
 
     def expect_no_more(self, topic_partition: TopicPartition) -> None:
-        """The log stays where it is; the checkpoints of the directory it was on its way to are stale."""
+        """Notes that the move of a log was cancelled, and marks the target directory as stale."""
         target = self._arriving.pop(topic_partition)
         self._counts[target] -= 1
         self._stale.add(target)
 
     def rehome(self, moved: Log, directory: DataDirectory) -> DataDirectory:
-        """A log is in this directory from now on; returns the one that it was in."""
+        """Makes a directory the home of a log and marks the former home as stale; returns the former home."""
         name = moved.topic_partition
         if self._arriving.pop(name, None) is not directory:
             self._counts[directory] += 1
@@ -156,10 +156,10 @@ class LogCatalog:
     # Checkpoints
 
     def offsets_of(self, directory: DataDirectory, file: str, *, has_arriving: bool = True) -> dict[TopicPartition, int]:
-        """What a checkpoint is to say now: of the logs in the directory, and of those on their way to it.
+        """Returns the offsets for a checkpoint of a directory, of the logs in the directory and of the logs that move to it.
 
         Args:
-            has_arriving: False at the end, when no log arrives any more; the next start begins the moves anew.
+            has_arriving: False during shutdown: moves do not complete any more, and the next start begins them again.
         """
         found = self.in_directory(directory)
         if has_arriving:
@@ -171,10 +171,10 @@ class LogCatalog:
         return {name: offset_of(each) for name, each in found.items()}
 
     def store_recovery_points(self, written: HasPartition) -> None:
-        """Writes the recovery points of the log's data directory down.
+        """Writes the recovery points of the log's data directory.
 
         Raises:
-            OSError: the former ones may still be there.
+            OSError: the file may still hold the former recovery points.
 
         Durability: on disk.
         """
@@ -182,29 +182,29 @@ class LogCatalog:
         directory.write_checkpoint(RECOVERY_POINTS, self.offsets_of(directory, RECOVERY_POINTS))
 
     def note_stale(self, directory: DataDirectory) -> None:
-        """The checkpoints of a directory name a partition that is not in it."""
+        """Marks a directory as stale: its checkpoints name a partition that is not in it."""
         self._stale.add(directory)
 
     def forget_deleted(self) -> None:
-        """Takes the deleted partitions out of the checkpoints; a new log of the same name would inherit what these say.
+        """Removes deleted partitions from the checkpoints; otherwise a new log of the same name would get their offsets.
 
         Raises:
-            OSError: they may still be there.
+            OSError: a checkpoint may still name deleted partitions.
         """
         for directory in self._stale.intersection(self.online_directories()):
             for file in (*OFFSETS_OF, CLEANER_OFFSETS):
                 directory.write_checkpoint(file, self.offsets_of(directory, file))
             self._stale.discard(directory)
 
-    # Directories that fail
+    # Failed directories
 
     def note_disk_error(self, directory: DataDirectory, error: OSError) -> None:
-        """The file system has refused something in a directory: takes the directory offline if it is lost."""
+        """Handles an error of the file system in a directory: takes the directory offline if the error means that it is lost."""
         if directory.offline_reason is None and is_lost(directory.path, error):
             self.fail_directory(directory, error)
 
     def note_log_error(self, failed: HasPartition, error: OSError) -> None:
-        """The file system has refused something to a log, which may mean its whole directory."""
+        """Handles an error of the file system in a log; the error may take the whole directory offline."""
         found = self._logs.get(failed.topic_partition)
         if found is None or found is not failed:
             return
@@ -234,7 +234,7 @@ class LogCatalog:
             self.all_failed.set()
 
     def _announce_offline(self, lost: list[Log]) -> None:
-        """Calls `on_offline` on the loop's next turn, when the request that has met the error is done."""
+        """Calls `on_offline` on the next turn of the loop, after the request that met the error."""
 
         def announce() -> None:
             for callback in self.on_offline:

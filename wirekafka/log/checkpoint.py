@@ -1,6 +1,6 @@
-"""The small text files beside the data: offsets of partitions, who a folder and a data directory belong to, how it was left.
+"""The small text files beside the data: partition offsets, the owners of folders and data directories, the clean-shutdown mark.
 
-Rules of this file: contents only, as Apache Kafka reads and writes them; who owns a file writes it, through `Storage`.
+Rules of this file: it converts contents only, in the formats of Apache Kafka; the owner of a file writes it through `Storage`.
 
 Source: org.apache.kafka.server.common.CheckpointFile; OffsetCheckpointFile, PartitionMetadataFile, CleanShutdownFileHandler;
 org.apache.kafka.metadata.properties.MetaProperties.
@@ -28,20 +28,20 @@ _NO_BROKER_EPOCH = -1
 
 
 class MalformedFileError(Exception):
-    """The content is not what the file's name promises."""
+    """The content does not match the format of the file."""
 
 
 def write_lines(lines: Iterable[str]) -> bytes:
-    """A checkpoint: its version, how many lines follow, the lines."""
+    """Returns the content of a checkpoint: the version, the number of lines, and the lines."""
     content = list(lines)
     return "\n".join([_VERSION, str(len(content)), *content, ""]).encode()
 
 
 def read_lines(data: bytes) -> list[str]:
-    """The lines of a checkpoint; none of an empty file, which is how Apache Kafka makes it before it has anything to say.
+    """Returns the lines of a checkpoint; an empty file, which Apache Kafka creates before the first write, has none.
 
     Raises:
-        MalformedFileError: the version is not known, or there are more or fewer lines than it says.
+        MalformedFileError: the version is unknown, or the number of lines does not match the count.
     """
     if not data:
         return []
@@ -60,15 +60,15 @@ def read_lines(data: bytes) -> list[str]:
 
 
 def write_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
-    """One offset for each partition."""
+    """Returns the content of a checkpoint with one offset for each partition."""
     return write_lines(f"{name.topic} {name.partition} {offset}" for name, offset in offsets.items())
 
 
 def read_offsets(data: bytes) -> dict[TopicPartition, int]:
-    """The offset of each partition.
+    """Returns the offset of each partition in a checkpoint.
 
     Raises:
-        MalformedFileError: it is no such checkpoint.
+        MalformedFileError: the content is not a checkpoint of offsets.
     """
     offsets = {}
     for line in read_lines(data):
@@ -80,15 +80,15 @@ def read_offsets(data: bytes) -> dict[TopicPartition, int]:
 
 
 def write_partition_metadata(topic_id: bytes) -> bytes:
-    """Which topic a partition's folder belongs to (KIP-516)."""
+    """Returns the content of `partition.metadata`, which names the topic of a partition's folder (KIP-516)."""
     return f"version: 0\ntopic_id: {format_topic_id(topic_id)}\n".encode()
 
 
 def read_partition_metadata(data: bytes) -> bytes:
-    """The topic id.
+    """Returns the topic id in a `partition.metadata` file.
 
     Raises:
-        MalformedFileError: there is none.
+        MalformedFileError: the file has no topic id, or an unknown version.
     """
     fields = _fields(data, ":")
     try:
@@ -100,12 +100,12 @@ def read_partition_metadata(data: bytes) -> bytes:
 
 
 class MetaProperties(NamedTuple):
-    """Whose a data directory is.
+    """The owner of a data directory.
 
     Attributes:
-        cluster_id: of the cluster that the broker belongs to.
-        node_id: of the broker.
-        directory_id: of this directory among the broker's (KIP-858).
+        cluster_id: the id of the broker's cluster.
+        node_id: the id of the broker.
+        directory_id: the id of this directory among the broker's directories (KIP-858).
     """
 
     cluster_id: str
@@ -113,15 +113,15 @@ class MetaProperties(NamedTuple):
     directory_id: str
 
     def write(self) -> bytes:
-        """The content of `meta.properties`, version 1."""
+        """Returns the content of `meta.properties`, version 1."""
         return (f"cluster.id={self.cluster_id}\ndirectory.id={self.directory_id}\nnode.id={self.node_id}\nversion=1\n").encode()
 
 
 def read_meta_properties(data: bytes, *, new_directory_id: str) -> MetaProperties:
-    """Whose the directory is. Version 0, of brokers before KRaft, names no directory: that gets `new_directory_id`.
+    """Returns the owner of a data directory. Version 0, from before KRaft, has no directory id and gets `new_directory_id`.
 
     Raises:
-        MalformedFileError: it names no cluster or no broker, or has a version that is not known.
+        MalformedFileError: the file has no cluster id or no node id, or an unknown version.
     """
     fields = _fields(data, "=")
     version = fields.get("version", "0")
@@ -134,20 +134,20 @@ def read_meta_properties(data: bytes, *, new_directory_id: str) -> MetaPropertie
 
 
 def write_clean_shutdown(boot_id: str | None) -> bytes:
-    """What says that the logs were closed, and nothing needs recovery (KIP-966: with the broker's epoch, here none).
+    """Returns the content of the clean-shutdown mark: the logs were closed and need no recovery (KIP-966; no broker epoch here).
 
     Args:
-        boot_id: which run of the machine still has a part of the logs in its memory only; None if all are on the disk.
+        boot_id: the boot id of the machine, if some data is only in its page cache; None if all data is on disk.
     """
     content = {"version": 0, "brokerEpoch": _NO_BROKER_EPOCH} | ({"bootId": boot_id} if boot_id else {})
     return json.dumps(content, separators=(",", ":")).encode()
 
 
 def read_clean_shutdown(data: bytes) -> str | None:
-    """Returns the boot id that the mark names. Apache Kafka names none, and before 4.0 left the file empty.
+    """Returns the boot id in the mark. Apache Kafka's mark has none, and its file was empty before 4.0.
 
     Raises:
-        MalformedFileError: the mark has a format version that is not known, or no content that can be read.
+        MalformedFileError: the mark has an unknown format version, or cannot be parsed.
     """
     try:
         content = json.loads(data or b"{}")
@@ -164,11 +164,11 @@ def read_clean_shutdown(data: bytes) -> str | None:
 
 
 def write_lock(holder: str, boot_id: str | None) -> bytes:
-    """Returns the content of a lock file: a line for people, the format version, and the run of the machine.
+    """Returns the content of a lock file: a line for people, the format version, and the boot id.
 
     Args:
-        holder: the broker that holds the directory, as another broker reports it; empty once the broker has closed.
-        boot_id: the run of the machine since which the broker has written to the directory; None if there is none.
+        holder: the broker that holds the directory, for another broker's error message; empty once the broker has closed.
+        boot_id: the boot id of the machine during the broker's writes; None if it is unknown.
     """
     return f"{holder}\nversion: {_VERSION}\n".encode() + (f"boot_id: {boot_id}\n".encode() if boot_id else b"")
 
@@ -177,7 +177,7 @@ def read_lock(data: bytes) -> str | None:
     """Returns the boot id in a lock file; None if the file is empty or Apache Kafka has written it.
 
     Raises:
-        MalformedFileError: the file has a format version that is not known.
+        MalformedFileError: the file has an unknown format version.
     """
     fields = _fields(data.partition(b"\n")[2], ":")
     if fields.get("version", _VERSION) != _VERSION:

@@ -1,14 +1,14 @@
-"""What of a partition's folder is on the disk: for each file and each list of names, what was written and what was synced.
+"""What part of a partition's folder is on the disk: for each file and list of names, what was written and what was synced.
 
-Theory of operation: every change of a file, of the folder's list of names, or of the folder's own name raises a number, the
-written generation. A sync notes the written generation, waits for the disk, and then makes the synced generation that number.
-So a change that comes while a sync runs is not taken for synced, and of two syncs that run at once neither relies on the other.
+Theory of operation: every change of a file, of the folder's list of names, or of the folder's own name increments a number, the
+written generation. A sync notes the written generation, waits for the disk, and then sets the synced generation to that number.
+So a change during a sync does not count as synced, and two concurrent syncs do not rely on each other.
 
 Rules of this file:
-    Invariant: synced <= written, and neither ever falls.
-    The written generation of one file is raised by one thread at a time; the folder's list of names is changed by the loop and by
-    the thread of the log cleaner, so it is raised under the lock.
-    After a sync that failed the kernel may have dropped what was not written, and says so only once: no later sync counts
+    Invariant: synced <= written, and neither ever decreases.
+    One thread at a time increments the written generation of a file. The loop and the log cleaner's thread both change the
+    folder's list of names, so its generation is incremented under the lock.
+    After a failed sync the kernel may have dropped unwritten data, and reports the error only once. So no later sync counts
     (`SyncError`), and the data directory goes offline.
 
 Source: KIP-112; kafka.log.LogManager and UnifiedLog, which take the log directory offline after any failed fsync.
@@ -21,19 +21,19 @@ from collections.abc import Callable
 from threading import Lock
 
 _NOT_TRIED = {errno.ENOENT, errno.EMFILE, errno.ENFILE}
-"""Errors of opening a folder in order to sync it: nothing was synced, and a later sync may succeed."""
+"""Errors of opening a folder for a sync: nothing was synced, and a later sync may succeed."""
 
 
 class SyncError(OSError):
-    """The disk has not confirmed what was written; how much of it is on the disk, nobody can say."""
+    """A sync failed: it is unknown which part of the written data is on the disk."""
 
 
 class Generations:
-    """How often something was written, and up to which of these times it is on the disk.
+    """The written and synced generations of one file or list of names.
 
     Attributes:
-        written: raised by each write.
-        synced: everything up to this written generation is on the disk.
+        written: incremented by each write.
+        synced: all changes up to this written generation are on the disk.
     """
 
     __slots__ = ("synced", "written")
@@ -44,17 +44,17 @@ class Generations:
 
     @property
     def is_synced(self) -> bool:
-        """Whether all that was written is on the disk."""
+        """Whether all written data is on the disk."""
         return self.synced == self.written
 
 
 class DurabilityLedger:
-    """The generations of everything in one folder.
+    """The generations of all files in one folder, and of the folder.
 
     Attributes:
-        names: of the folder's list of files.
-        place: of the folder's own name in the folder above it.
-        has_failed: a sync has failed; nothing is known to be on the disk any more.
+        names: the generations of the folder's list of files.
+        place: the generations of the folder's own name in its parent folder.
+        has_failed: a sync has failed, so nothing is known to be on the disk any more.
     """
 
     __slots__ = ("_files", "_lock", "has_failed", "names", "place")
@@ -67,21 +67,21 @@ class DurabilityLedger:
         self._lock = Lock()
 
     def file(self, name: str) -> Generations:
-        """The generations of the file that has this name, or will have it."""
+        """Returns the generations of the file that has or will have this name."""
         with self._lock:
             return self._files.setdefault(name, Generations())
 
     def note_written(self, name: str) -> None:
-        """A file was written."""
+        """Notes a write to a file."""
         self.file(name).written += 1
 
     def note_linked(self) -> None:
-        """The folder's list of names has changed."""
+        """Notes a change of the folder's list of names."""
         with self._lock:
             self.names.written += 1
 
     def note_renamed(self, name: str, new_name: str) -> None:
-        """A file has a new name; what was known of the file that had it before is forgotten."""
+        """Notes that a file was renamed, and forgets the generations of the file that it replaced."""
         with self._lock:
             self.names.written += 1
             moved = self._files.pop(name, None)
@@ -91,24 +91,24 @@ class DurabilityLedger:
                 self._files.pop(new_name, None)
 
     def forget(self, name: str) -> None:
-        """A file was removed."""
+        """Forgets a removed file."""
         with self._lock:
             self._files.pop(name, None)
 
     def unsynced(self) -> list[tuple[str, Generations, int]]:
-        """The files that are not on the disk as they are: their names, their generations, and what was written by now."""
+        """Returns the names, generations and current written generations of the files with unsynced data."""
         with self._lock:
             return [(name, found, found.written) for name, found in self._files.items() if not found.is_synced]
 
     def sync(self, generations: Generations, written: int, work: Callable[[], object]) -> None:
-        """Has `work` wait for the disk; then everything up to the written generation is on it. Runs in any thread.
+        """Runs `work`, which waits for the disk, and then notes the written generation as synced. Runs in any thread.
 
         Args:
-            written: the written generation of `generations` at a time before this call.
+            written: the written generation of `generations` before this call.
 
         Raises:
-            SyncError: this sync has failed, or one before it.
-            OSError: it could not be tried.
+            SyncError: this sync or an earlier one has failed.
+            OSError: the sync could not be tried.
         """
         self.check()
         try:
@@ -126,7 +126,7 @@ class DurabilityLedger:
         """Raises unless every sync so far has succeeded.
 
         Raises:
-            SyncError: one has failed.
+            SyncError: a sync has failed.
         """
         if self.has_failed:
             raise SyncError(errno.EIO, "a sync failed before")

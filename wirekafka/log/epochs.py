@@ -1,7 +1,7 @@
-"""The leader epochs of a partition: at which offset each began.
+"""The leader epochs of a partition and the start offset of each.
 
-Rules of this file: pure, but for the text of the checkpoint, which is Apache Kafka's.
-Invariant: epochs and start offsets grow strictly.
+Rules of this file: pure, except that it reads and writes the text of Apache Kafka's checkpoint.
+Invariant: epochs and start offsets are strictly ascending.
 
 Source: KIP-101; org.apache.kafka.storage.internals.epoch.LeaderEpochFileCache.
 """
@@ -31,7 +31,7 @@ class EpochEnd(NamedTuple):
 
 
 class LeaderEpochs:
-    """The epochs of one partition, the oldest first."""
+    """The leader epochs of one partition, the oldest first."""
 
     __slots__ = ("entries",)
 
@@ -40,18 +40,18 @@ class LeaderEpochs:
 
     @property
     def latest(self) -> int | None:
-        """The last epoch, None if no batch had one."""
+        """The latest epoch; None if no batch had one."""
         return self.entries[-1].epoch if self.entries else None
 
     @property
     def earliest(self) -> EpochStart | None:
-        """The first epoch that is remembered."""
+        """The oldest known epoch."""
         return self.entries[0] if self.entries else None
 
     def assign(self, epoch: int, start_offset: int) -> bool:
-        """Batches of `epoch` begin at `start_offset`; returns whether that is news.
+        """Notes that the batches of `epoch` begin at `start_offset`; returns whether an entry was added.
 
-        Entries that contradict it, of a greater epoch or a greater offset, are dropped.
+        Drops contradictory entries: those with the same or a greater epoch, or the same or a greater start offset.
         """
         if self.entries:
             last = self.entries[-1]
@@ -62,14 +62,14 @@ class LeaderEpochs:
         return True
 
     def at(self, offset: int) -> int | None:
-        """The epoch of the record at `offset`, None if that is before all epochs."""
+        """Returns the epoch of the record at `offset`; None if the offset is before all epochs."""
         slot = bisect_right(self.entries, offset, key=lambda entry: entry.start_offset) - 1
         return self.entries[slot].epoch if slot >= 0 else None
 
     def end_offset_of(self, epoch: int, log_end_offset: int) -> EpochEnd | None:
-        """Where `epoch` ended: the greatest epoch up to it that has records, and where the next one began.
+        """Returns the greatest epoch with records that is not greater than `epoch`, and the start offset of the next epoch.
 
-        None where the epoch is not known: it is newer than all, or there are none.
+        Returns None if the epoch is unknown: it is newer than all known epochs, or no epoch is known.
 
         Source: LeaderEpochFileCache.endOffsetFor.
         """
@@ -82,14 +82,14 @@ class LeaderEpochs:
         return EpochEnd(self.entries[slot - 1].epoch if slot else epoch, next_start)
 
     def truncate_end(self, end_offset: int) -> bool:
-        """The log ends at `end_offset` now: drops the epochs that begin there or later; returns whether there were any."""
+        """Drops the epochs that begin at `end_offset` or later, after a truncation; returns whether any was dropped."""
         kept = tuple(entry for entry in self.entries if entry.start_offset < end_offset)
         has_changed = len(kept) != len(self.entries)
         self.entries = kept
         return has_changed
 
     def truncate_start(self, start_offset: int) -> bool:
-        """The log starts at `start_offset` now: the epoch it is in begins there; returns whether anything changed."""
+        """Begins the epoch that contains `start_offset` there, and drops older epochs; returns whether anything changed."""
         slot = bisect_right(self.entries, start_offset, key=lambda entry: entry.start_offset)
         if not slot or (slot == 1 and self.entries[0].start_offset == start_offset):
             return False
@@ -97,15 +97,15 @@ class LeaderEpochs:
         return True
 
     def write(self) -> bytes:
-        """The content of `leader-epoch-checkpoint`."""
+        """Returns the content of `leader-epoch-checkpoint`."""
         return write_lines(f"{epoch} {start_offset}" for epoch, start_offset in self.entries)
 
     @classmethod
     def read(cls, data: bytes) -> LeaderEpochs:
-        """The epochs of a `leader-epoch-checkpoint`.
+        """Returns the epochs of a `leader-epoch-checkpoint`.
 
         Raises:
-            MalformedFileError: it is none.
+            MalformedFileError: the content is not a checkpoint of leader epochs.
         """
         epochs = cls()
         for line in read_lines(data):

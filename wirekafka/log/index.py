@@ -1,14 +1,14 @@
 """The two indexes of a segment: from an offset to a position, and from a timestamp to an offset.
 
-Theory of operation: an index is sparse, one entry for at least `index.interval.bytes` of log, so it takes half a percent of
-the log's size. The active segment's indexes are two arrays in memory, found in by bisection; they are written as one file
-when the segment is rolled or closed, for after a crash they are rebuilt from the log in any case. A sealed segment's indexes
-stay in their files and cost neither memory nor a descriptor: a lookup opens the file and bisects in it, some twenty reads of
-one entry, and it happens once for a reader that then goes on sequentially.
+Theory of operation: an index is sparse. It has one entry for at least `index.interval.bytes` of log, so it takes half a percent
+of the log's size. The indexes of the active segment are two arrays in memory, which are searched by bisection. The arrays are
+written as one file when the segment is rolled or closed; after a crash, recovery rebuilds them from the log. The indexes of a
+sealed segment stay in their files and use neither memory nor a descriptor. A lookup opens the file and bisects in it, with about
+twenty reads of one entry; a consumer that reads sequentially needs one lookup.
 
 Rules of this file:
-    The files are Apache Kafka's: big-endian entries, offsets relative to the segment's base, no padding.
-    Invariant: keys and values grow strictly, from entry to entry.
+    The files have Apache Kafka's format: big-endian entries, offsets relative to the segment's base, no padding.
+    Invariant: keys and values are strictly ascending.
 
 Source: org.apache.kafka.storage.internals.log.{AbstractIndex, OffsetIndex, TimeIndex}.
 """
@@ -24,15 +24,15 @@ from wirekafka.log.storage import FileHandle, Folder
 
 
 class ShortIndexError(OSError):
-    """An index has lost entries since its size was looked at."""
+    """The file of an index is shorter than the index expects."""
 
 
 class Index:
-    """Entries of a growing key and a growing 32-bit value.
+    """Entries of an ascending key and an ascending 32-bit value.
 
     Attributes:
-        keys, values: the entries while they are in memory, None while they are in the file only.
-        count: how many entries there are.
+        keys, values: the entries in memory; None while the entries are only in the file.
+        count: the number of entries.
     """
 
     __slots__ = ("count", "folder", "keys", "name", "values")
@@ -41,7 +41,7 @@ class Index:
     key_type = ""
 
     def __init__(self, folder: Folder, name: str, *, size_bytes: int | None = None) -> None:
-        """An index with no entries; or, given the size of its file, the one in the file."""
+        """Creates an empty index, or an index over an existing file of the given size."""
         self.folder = folder
         self.name = name
         self.keys: array[int] | None = None
@@ -54,17 +54,17 @@ class Index:
 
     @property
     def size_bytes(self) -> int:
-        """The size of its entries in the file."""
+        """The size of the entries in the file."""
         return self.count * self.entry.size
 
     def clear(self) -> None:
-        """Forgets all entries; what is added next stays in memory until `unload`."""
+        """Drops all entries; new entries stay in memory until `unload`."""
         self.keys = array(self.key_type)
         self.values = array("i")
         self.count = 0
 
     def load(self) -> None:
-        """Brings the entries of the file into memory, so that more can be added."""
+        """Reads the entries of the file into memory, so that more can be added."""
         if self.keys is not None:
             return
         data = self.folder.read_file(self.name) or b""
@@ -77,7 +77,7 @@ class Index:
     def save(self) -> None:
         """Writes the entries to the file.
 
-        A part of it is no harm: after a crash, indexes are made anew unless they were on the disk before.
+        A partial write is harmless: after a crash, recovery rebuilds the indexes unless they were on the disk before.
 
         Durability: in the page cache.
         """
@@ -85,18 +85,18 @@ class Index:
             self.folder.rewrite_file(self.name, _write_columns(self.keys, self.values))
 
     def unload(self) -> None:
-        """Forgets the entries in memory, which are in the file."""
+        """Drops the entries from memory; the file holds them."""
         self.keys = self.values = None
 
     def append(self, key: int, value: int) -> None:
-        """Adds an entry behind the last one."""
+        """Adds an entry after the last one."""
         assert self.keys is not None and self.values is not None, "a sealed index does not grow"
         self.keys.append(key)
         self.values.append(value)
         self.count += 1
 
     def last(self) -> tuple[int, int] | None:
-        """The last entry; None if there is none."""
+        """Returns the last entry; None if the index is empty."""
         if not self.count:
             return None
         if self.keys is not None and self.values is not None:
@@ -104,7 +104,7 @@ class Index:
         return self._read(self.folder.open(self.name), self.count - 1)
 
     def floor(self, key: int) -> tuple[int, int] | None:
-        """The last entry whose key is not greater than `key`; None if there is none."""
+        """Returns the last entry whose key is not greater than `key`; None if there is none."""
         if self.keys is not None and self.values is not None:
             slot = bisect_right(self.keys, key) - 1
             return (self.keys[slot], self.values[slot]) if slot >= 0 else None
@@ -129,10 +129,10 @@ class Index:
 
 
 def _write_columns(keys: array[int], values: array[int]) -> bytes:
-    """The entries of a file: a key and a value in turn, big-endian.
+    """Returns the content of a file: keys and values in turn, big-endian.
 
-    Column by column rather than entry by entry, for all entries of a segment are written at once, and nothing else runs
-    meanwhile: 65,000 entries take 5 ms, where packing each takes 65 (2026-11).
+    The function converts whole columns, because all entries of a segment are written at once on the loop: 65,000 entries take
+    5 ms, and packing each entry takes 65 ms (2026-11).
     """
     width = keys.itemsize // values.itemsize
     key_words, value_words = _swapped(keys), _swapped(values)
@@ -145,7 +145,7 @@ def _write_columns(keys: array[int], values: array[int]) -> bytes:
 
 
 def _read_columns(data: bytes, key_type: str) -> tuple[array[int], array[int]]:
-    """The keys and the values of the entries of a file."""
+    """Returns the keys and the values in the content of a file."""
     words = array("i", data)
     width = array(key_type).itemsize // words.itemsize
     parts = array("i", bytes(len(words) // (width + 1) * width * words.itemsize))
@@ -155,7 +155,7 @@ def _read_columns(data: bytes, key_type: str) -> tuple[array[int], array[int]]:
 
 
 def _swapped(column: array[int]) -> array[int]:
-    """The numbers from this machine's byte order to that of the file, or back."""
+    """Converts numbers between this machine's byte order and big-endian."""
     column = column[:]
     if sys.byteorder == "little":
         column.byteswap()
@@ -171,7 +171,7 @@ class OffsetIndex(Index):
     key_type = "i"
 
     def last_offset_from(self, position: int) -> int | None:
-        """The last offset, relative to the segment's base, of a batch at `position` or soon behind it; None if none is known.
+        """Returns the last offset, relative to the segment's base, of a batch at `position` or soon after it; None if unknown.
 
         Source: OffsetIndex.fetchUpperBoundOffset.
         """
@@ -185,14 +185,14 @@ class OffsetIndex(Index):
         return self._read(file, slot)[0] if slot < self.count else None
 
     def truncate(self, relative_offset: int) -> None:
-        """Drops the entries from `relative_offset` on."""
+        """Drops the entries whose offset is `relative_offset` or greater."""
         self.load()
         assert self.keys is not None
         self._keep(bisect_left(self.keys, relative_offset))
 
 
 class TimeIndex(Index):
-    """From the greatest timestamp so far to the last offset, relative to the segment's base, of the batch that has it."""
+    """From the greatest timestamp so far to the last offset, relative to the segment's base, of the batch with that timestamp."""
 
     __slots__ = ()
 
