@@ -13,8 +13,9 @@ pause, after every `PAUSE_AFTER` headers, and the caller lets other requests run
 Rules of this file: a search changes nothing, except that a segment mends its time index if that is wrong. During a pause, and
 while a scan runs, the log may delete or truncate segments.
 
-Differs from Apache Kafka: the latest record is never one before the log start offset; Kafka returns the record that the time
-index names, even if DeleteRecords has removed it.
+Differs from Apache Kafka: the latest record is never one before the log start offset. For max timestamp, Kafka takes the first
+batch with the greatest timestamp of the segments that it still has, and does not compare its offset with the log start offset;
+it may return a record that DeleteRecords has removed.
 
 Source: UnifiedLog.fetchOffsetByTimestamp; LogSegment.findOffsetByTimestamp; FileRecords.searchForTimestamp.
 """
@@ -37,7 +38,7 @@ LIGHT_RECORDS = 2000
 LIGHT_COMPRESSED_BYTES = 16 * 1024
 """A scan on the loop reads at most this, in 2 ms. 16 KiB of gzip may hold 16 MiB, but the scan stops after the last record."""
 PAUSE_AFTER = 1000
-"""A search reads so many batch headers at once, in 2 to 4 ms."""
+"""A search reads this many batch headers between two pauses, in 2 to 4 ms."""
 _REST_AFTER = 256
 
 
@@ -139,7 +140,7 @@ def search_max_timestamp(segments: Sequence[Segment], start_offset: int) -> Sear
         return
     if latest.offset_of_max_timestamp >= start_offset:
         yield from _search_in(segments, latest, latest.max_timestamp, start_offset)
-    # DeleteRecords has removed the latest record. The headers say which of the batches behind the start is the latest, except
+    # DeleteRecords has removed the latest record. The headers say which of the batches after the start is the latest, except
     # for a batch of which only some records were removed: its latest record may be one of those.
     segment = segments[_number_of(segments, start_offset)]
     cut, best = yield from _latest_places(segments, segment, start_offset)
@@ -167,7 +168,7 @@ def _latest_places(
     """Reads the headers of a segment from `start_offset` on.
 
     Returns:
-        The batch that begins before that offset and ends behind it; and the batch behind it that has the greatest timestamp.
+        The batch that begins before that offset and ends after it; and the later batch that has the greatest timestamp.
     """
     cut: BatchPosition | None = None
     best: BatchPosition | None = None

@@ -1,10 +1,11 @@
-"""Which batches a compaction meets are of aborted transactions, and which markers are of transactions that left nothing.
+"""The transactions of a compaction: which batches are aborted, and which markers belong to transactions without records.
 
-Theory of operation: the log is read from some offset on, in order. The indexes say where aborted transactions begin, markers
-where all end. A batch of a producer whose aborted transaction has begun and not ended is aborted, any other transactional one
-is committed, for compaction reads nothing that is undecided. A marker may go once the log was read from the beginning of its
-transaction and held nothing of it; one whose data goes only now stays for another round, and so does the entry in the index,
-for a reader may be in the midst of that data.
+Theory of operation: a compaction reads the log in order from some offset on. The transaction indexes give the first offsets of
+aborted transactions; a marker ends a transaction. A transactional batch is aborted if an aborted transaction of its producer has
+begun and not ended. Every other transactional batch is committed, because a compaction does not read open transactions. A marker
+may be dropped if the compaction has read the whole range of its transaction and found no batch of it. If this compaction drops
+the batches of the transaction, the marker and the entry of the index stay for another round, because a consumer may be reading
+those batches.
 
 Rules of this file: pure.
 
@@ -21,10 +22,10 @@ from wirekafka.wire.control import read_end_marker
 
 
 class _Aborted:
-    """An aborted transaction whose beginning was passed.
+    """An aborted transaction that has begun and not ended at the current offset.
 
     Attributes:
-        was_met: some batch of it was read.
+        was_met: the compaction has read a batch of the transaction.
     """
 
     __slots__ = ("entry", "was_met")
@@ -35,10 +36,10 @@ class _Aborted:
 
 
 class CleanedTransactions:
-    """The transactions that are going on where the log is being read.
+    """The transactions that are open at the offset that the compaction reads.
 
     Args:
-        aborted: those that were aborted and do not end before the first batch that will be read.
+        aborted: the aborted transactions that do not end before the first batch that the compaction reads.
     """
 
     def __init__(self, aborted: Iterable[AbortedTransaction]) -> None:
@@ -47,7 +48,7 @@ class CleanedTransactions:
         self._committed: set[int] = set()
 
     def is_aborted(self, header: BatchHeader) -> bool:
-        """Whether the next batch, which is no control batch, is of an aborted transaction."""
+        """Returns whether the next batch, which is not a control batch, belongs to an aborted transaction."""
         if not header.is_transactional:
             return False
         self._begin_up_to(header.last_offset)
@@ -59,10 +60,10 @@ class CleanedTransactions:
         return True
 
     def end(self, header: BatchHeader, data: memoryview) -> tuple[bool, AbortedTransaction | None]:
-        """Takes in the next batch, which is a control batch.
+        """Ends the transaction of the next batch, which is a control batch.
 
         Returns:
-            Whether nothing needs it any more; and the aborted transaction that it ends, if some of that was there.
+            Whether the marker may be dropped; and the aborted transaction that the marker ends, if a batch of it was read.
         """
         if not header.record_count:
             return True, None

@@ -1,16 +1,16 @@
-"""The log cleaner: chooses what to compact, when, and puts the outcome in its place.
+"""The log cleaner: chooses which log to compact and when, and replaces the old segments with the compacted ones.
 
-Theory of operation: the loop picks the log with the greatest share of records not compacted yet and takes down what may be
-compacted: sealed segments, committed, old enough. A thread does the work (`wirekafka.log.compaction.passes`), and for each run of
-segments calls back to the loop, which swaps the new segment in, if the old ones are still there. The thread rests as long as
-it works, a quarter of a millisecond at a time: it would keep the interpreter to itself otherwise, and every connection
-waiting.
+Theory of operation: the loop chooses the log with the greatest share of bytes that are not compacted yet. It lists the segments
+that may be compacted: those that are sealed, committed and old enough. A thread compacts them (see `log.compaction.passes`).
+For each group of segments the thread calls back to the loop, and the loop swaps the new segment in if the old segments are still
+part of the log. The thread works for a quarter of a millisecond and then rests for as long; without rests it would hold the
+interpreter lock and delay every connection.
 
 Rules of this file:
-    Choosing and swapping happen on the loop; between them the log may roll, lose old segments, or be deleted.
-    What a crash leaves is finished or removed by `recovery`.
-    A log in which the thread finds damage, that is framing or a checksum that is not right, is offline. One whose checksums
-    are right, and that cannot be compacted because of what is in it, is left alone until the broker starts again.
+    The cleaner chooses and swaps on the loop. Between the two, the log may roll, delete old segments, or be deleted itself.
+    After a crash, `recovery` finishes or removes a swap.
+    If the thread finds wrong framing or a wrong checksum in a log, the log goes offline. If the checksums of a log are right but
+    its content cannot be compacted, the cleaner ignores the log until the broker's next start.
 
 Source: kafka.log.{LogCleaner, LogCleanerManager}.
 """
@@ -42,20 +42,20 @@ from wirekafka.names import TopicPartition
 log = structlog.get_logger(__name__)
 
 _SLICE_SECONDS = 0.00025
-"""Not much longer than the thread works between two steps."""
+"""The time that the thread works before it rests, in seconds; a little more than the thread needs between two steps."""
 _NOT_COMPACTED = "A log is not compacted any more"
 _REMEDY = "Everything else goes on; the log is compacted again after the next start. Report this with the traceback"
 
 
 @dataclass(frozen=True, slots=True)
 class Dirt:
-    """How much of a log waits to be compacted.
+    """The part of a log that may be compacted and is not compacted yet.
 
     Attributes:
-        dirty_offset: what is before it is compacted.
+        dirty_offset: records before this offset are compacted.
         end_offset: the base offset of the first segment that may not be compacted.
         ratio: the share of the bytes before `end_offset` that are not compacted yet.
-        is_overdue: some of it waits for longer than `max.compaction.lag.ms`.
+        is_overdue: a record of this part is older than `max.compaction.lag.ms`.
     """
 
     dirty_offset: int
@@ -65,10 +65,10 @@ class Dirt:
 
 
 def measure_dirt(candidate: Log, clean_offset: int | None, now_ms: int) -> Dirt | None:
-    """How dirty a log is; None if nothing of it may be compacted.
+    """Returns the dirty part of a log; None if no part of the log may be compacted.
 
     Args:
-        clean_offset: up to where it was compacted, None if never.
+        clean_offset: the end of the compacted part, from the checkpoint; None if the log was never compacted.
 
     Raises:
         OSError: a segment cannot be read.
@@ -116,7 +116,7 @@ class Cleaner:
         self._uncleanable: set[Log] = set()
 
     def start(self, nursery: trio.Nursery) -> None:
-        """Starts as many tasks as `log.cleaner.threads` says."""
+        """Starts `log.cleaner.threads` tasks, none if `log.cleaner.enable` is false."""
         if self._config.boolean("log.cleaner.enable"):
             for _ in range(self._config.integer("log.cleaner.threads")):
                 nursery.start_soon(self._run)
@@ -131,7 +131,7 @@ class Cleaner:
                 await trio.sleep(max(self._config.integer("log.cleaner.backoff.ms"), 1) / 1000)
 
     def _choose(self) -> tuple[Log, Dirt] | None:
-        """The dirtiest log that is dirty enough."""
+        """Returns the log with the greatest dirty ratio, of the logs that are due for compaction."""
         now_ms = self._clock.now_ms()
         self._uncleanable = {each for each in self._uncleanable if self._logs.is_current(each)}
         best: tuple[Log, Dirt] | None = None
@@ -145,7 +145,7 @@ class Cleaner:
         return best
 
     def _measure(self, candidate: Log, now_ms: int) -> Dirt | None:
-        """How dirty a log is; None if nothing of it can be compacted now."""
+        """Returns the dirty part of a log; None if no part of the log can be compacted now."""
         name = candidate.topic_partition
         with isolate(_NOT_COMPACTED, remedy=_REMEDY, partition=str(name)) as fault:
             try:
@@ -166,9 +166,9 @@ class Cleaner:
         return False
 
     async def _clean(self, chosen: Log, dirt: Dirt) -> bool:
-        """Compacts a log; returns whether that went well.
+        """Compacts a log and returns whether the compaction succeeded.
 
-        Cancellation: the thread stops at its next record; segments that were swapped in stay.
+        Cancellation: the thread stops at its next step; segments that were swapped in stay.
         """
         name = chosen.topic_partition
         self._in_progress.add(name)
@@ -201,10 +201,10 @@ class Cleaner:
         return max(int(memory * self._config.number("log.cleaner.io.buffer.load.factor") / ENTRY_BYTES), 1)
 
     def _plan(self, chosen: Log, dirt: Dirt) -> Compaction:
-        """Takes down what is to be compacted.
+        """Describes the compaction of a log for the thread.
 
         Raises:
-            OSError: the swap of an earlier compaction cannot be finished, whose files have the names that new ones would get.
+            OSError: the swap of an earlier compaction cannot be finished. Its files have the names that new files would get.
         """
         chosen.segments.finish_swap()
         rate = self._config.number("log.cleaner.io.max.bytes.per.second")
@@ -222,10 +222,10 @@ class Cleaner:
         )
 
     def _work(self, chosen: Log, sealed: list[Segment], work: Compaction) -> int | None:
-        """The thread's part; returns up to where the log is clean now, None if it changed meanwhile.
+        """Compacts a log in the thread and returns the end of the compacted part; None if the log lost segments meanwhile.
 
         Raises:
-            OSError, BadBatchError: as the passes do.
+            OSError, BadBatchError: a segment cannot be read or written, or is damaged.
             KafkaError: a batch cannot be decoded.
         """
         work.aborted = [*aborted_in(sealed, work.end_offset), *work.aborted]
@@ -264,10 +264,12 @@ class Cleaner:
 
 
 class ThreadPace:
-    """Lets a thread work for a quarter of a millisecond and rest for as long, and keeps it to so many bytes a second.
+    """Makes a thread rest after each quarter of a millisecond of work, and limits the bytes that it handles per second.
 
     Args:
-        clock, sleep: seconds, and resting for so many.
+        bytes_per_second: `log.cleaner.io.max.bytes.per.second`.
+        clock: returns the time in seconds.
+        sleep: takes the seconds to rest.
         check: called before each rest; raises if the broker stops.
     """
 
@@ -287,7 +289,7 @@ class ThreadPace:
         self._bytes = 0
 
     def step(self, size_bytes: int = 0) -> None:
-        """Rests if it is time to.
+        """Counts `size_bytes`, and rests if the thread has worked for its slice of time or is ahead of its rate of bytes.
 
         Raises:
             trio.Cancelled: the broker stops.
@@ -304,10 +306,10 @@ class ThreadPace:
 
 
 def aborted_in(segments: Iterable[Segment], end_offset: int) -> Iterator[AbortedTransaction]:
-    """The aborted transactions that begin before an offset and end in one of these segments, which follow each other.
+    """Yields the aborted transactions that begin before an offset and end in one of these neighbouring segments.
 
     Raises:
-        OSError: an index cannot be read.
+        OSError: a transaction index cannot be read.
     """
     for segment in segments:
         for entry in segment.transaction_index:
@@ -318,7 +320,7 @@ def aborted_in(segments: Iterable[Segment], end_offset: int) -> Iterator[Aborted
 
 
 def last_records_of(chosen: Log) -> dict[int, LastRecord]:
-    """What is to stay of each producer that the log remembers.
+    """Returns, by producer id, the last record of each producer in the log's producer state; compaction keeps its batch.
 
     Source: ProducerStateManager.lastRecord.
     """

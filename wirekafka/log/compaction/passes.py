@@ -1,29 +1,31 @@
-"""Compaction itself: of each key the last record stays.
+"""The two passes of a compaction, which keep the last record of each key.
 
-Theory of operation: two passes over sealed segments. The first reads the part of the log that was not compacted yet and notes,
-for each key, the offset of its last record. The second reads everything up to there and copies what is still the last of its
-key; small neighbours become one segment. A batch keeps its base and last offset whatever it loses, so that offsets and
-sequence numbers stay as they are. A tombstone first gets a date (the delete horizon) and goes when that has passed, so that
-a reader that has seen the value has time to see that it was deleted.
+Theory of operation: both passes read sealed segments. The first pass reads the part of the log that is not compacted yet and
+notes the offset of the last record of each key. The second pass reads all segments up to the end of that part and copies the
+records that are the last of their key; it joins small neighbouring segments. A batch keeps its base offset and its last offset
+even if it loses records, so offsets and sequence numbers do not change. A tombstone first gets a delete horizon and is dropped
+after that time, so that a consumer that has read the value has time to read the tombstone.
 
-Only the first pass looks at keys, and the second where the first has not been; elsewhere the second knows of each offset
-whether its record stays. A batch of which all stay is copied as it is, and one of which none do is not even decompressed.
+The first pass reads keys. The second pass reads keys only in the part that the first pass has not read; elsewhere the offset
+of a record says whether the record stays. If all records of a batch stay, the second pass copies the batch unchanged. If no
+record stays, the second pass does not decompress the batch.
 
-Records of aborted transactions are dropped and hide no earlier value. The marker that ended a transaction gets a date once
-nothing of the transaction is left, and goes as tombstones do. The last batch of a producer stays even without records: it has
-the sequence number that the next one is compared with, or the epoch that fences older ones. Message sets of old formats stay as
-they are.
+Records of aborted transactions are dropped and hide no earlier value. The marker of a transaction gets a delete horizon once no
+record of the transaction is left, and is dropped after that time, as a tombstone is. The last batch of a producer stays even
+without records: the next batch is compared with its sequence number, and its epoch fences older producers. Message sets of old
+formats are copied unchanged.
 
-Rules of this file: it runs in a thread, on files that nobody changes, and changes nothing but files of its own that end in
-`.cleaned`. Every few records it asks `Pace.step`, which makes it rest and may end it. A batch is given a new checksum only after
-the one that it has was compared: corrupt data never gets a valid checksum.
+Rules of this file: a compaction runs in a thread. It reads files that do not change, and writes only files of its own, whose
+names end in `.cleaned`. Every few records it calls `Pace.step`, which makes the thread rest and may end the compaction. A batch
+gets a new checksum only after its present checksum was checked: corrupt data never gets a valid checksum.
 
 Differs from Apache Kafka:
     Message sets of formats 0 and 1, which only folders of old brokers hold, are not compacted.
-    A key takes 200 bytes of `log.cleaner.dedupe.buffer.size`, there 24: the default holds 600,000 keys, and more of them in the
-    part not compacted yet take several rounds. Keys of less than 64 bytes are compared themselves, not by their MD5.
-    A batch is compared with its checksum before it is written anew. If it is damaged, the partition is offline; there it gets a
-    new checksum, or, if it cannot be read, the partition is not compacted any more.
+    A key takes 200 bytes of `log.cleaner.dedupe.buffer.size`; in Kafka it takes 24. The default holds 600,000 keys; if the part
+    that is not compacted yet has more keys, the compaction takes several rounds. Keys of less than 64 bytes are compared
+    themselves; Kafka compares their MD5 digests.
+    The checksum of a batch is checked before the batch is rewritten. If the batch is damaged, the partition goes offline. Kafka
+    gives the batch a new checksum, or, if the batch cannot be read, does not compact the partition any more.
 
 Source: kafka.log.Cleaner, MemoryRecords.filterTo; KIP-534 (delete horizon).
 """
@@ -60,14 +62,18 @@ class Pace(Protocol):
     """Limits the rate of compaction, so that it does not delay requests."""
 
     def step(self, size_bytes: int = 0) -> None:
-        """Called every few records, and with the bytes read or written; rests if it is time to, raises to end the work."""
+        """Rests if the thread has to, and raises to end the work; called every few records.
+
+        Args:
+            size_bytes: the bytes that were read or written.
+        """
 
 
 class LastRecord(NamedTuple):
-    """The last that a log has of a producer.
+    """The last record of a producer in a log.
 
     Attributes:
-        offset: of its last record with this epoch; None if there is none, so that only a marker has the epoch.
+        offset: the offset of the producer's last record with this epoch; None if only a marker has this epoch.
     """
 
     offset: int | None
@@ -76,7 +82,7 @@ class LastRecord(NamedTuple):
 
 @dataclass(slots=True)
 class Totals:
-    """What a compaction did."""
+    """The bytes and records that a compaction has read and kept."""
 
     bytes_before: int = 0
     bytes_after: int = 0
@@ -89,13 +95,14 @@ class Compaction:
     """One compaction of one log, as the loop has planned it.
 
     Attributes:
-        folder: of the log.
-        segments: from the first one to the last that may be compacted, with the size of each.
-        dirty_offset: what is before it was compacted before.
+        folder: the folder of the log.
+        segments: all segments from the first one to the last one that may be compacted.
+        dirty_offset: records before this offset were compacted before.
         end_offset: the base offset of the first segment that may not be compacted.
-        last_records: what is to stay of each active producer.
-        aborted: the aborted transactions of which something may be in the segments.
-        now_ms: when it began.
+        last_records: the last record of each active producer, by producer id; its batch stays.
+        aborted: the aborted transactions whose records may be in the segments.
+        now_ms: the time at which the compaction began.
+        most_keys: the keys that the offset map holds at most.
     """
 
     folder: Folder
@@ -111,11 +118,11 @@ class Compaction:
     totals: Totals = field(default_factory=Totals)
 
     def build_map(self) -> OffsetMap:
-        """Notes the last offset of each key from `dirty_offset` on, as far as there is room.
+        """Notes the last offset of each key from `dirty_offset` on, until the map is full.
 
         Raises:
-            OSError: a segment is gone or cannot be read.
-            BadBatchError: it is damaged.
+            OSError: a segment was deleted or cannot be read.
+            BadBatchError: a segment is damaged.
             KafkaError: a batch cannot be decoded.
         """
         offsets = OffsetMap(self.most_keys, self.dirty_offset)
@@ -135,7 +142,7 @@ class Compaction:
         return zip(segments, [*ends, self.end_offset], strict=True)
 
     def _note_keys(self, offsets: OffsetMap, segment: Segment, transactions: CleanedTransactions) -> bool:
-        """Notes the keys of a segment; False if the map is full."""
+        """Notes the keys of a segment; returns False if the map is full."""
         for data, header in self._batches(segment):
             if header is None or header.next_offset <= self.dirty_offset:
                 continue
@@ -147,7 +154,7 @@ class Compaction:
         return True
 
     def _note_batch(self, offsets: OffsetMap, data: memoryview, header: BatchHeader) -> bool:
-        """Notes the keys of a batch; False if the map is full. Then `offsets.end_offset` may be within the batch."""
+        """Notes the keys of a batch; returns False if the map is full. Then `offsets.end_offset` may be within the batch."""
         is_dense = header.record_count == header.last_offset_delta + 1
         is_half_clean = header.base_offset < self.dirty_offset
         next_offset = header.base_offset
@@ -182,7 +189,7 @@ class Compaction:
             yield data, header
 
     def groups(self, offsets: OffsetMap) -> Iterator[list[Segment]]:
-        """The segments up to where the map goes, in runs that become one segment each.
+        """Yields groups of neighbouring segments up to the end of the offset map; each group becomes one segment.
 
         Source: Cleaner.groupSegmentsBySize.
         """
@@ -208,15 +215,17 @@ class Compaction:
             yield group
 
     def rewrite(self, group: Sequence[Segment], record_filter: RecordFilter, pool: HandlePool) -> Segment:
-        """Copies what stays of a run of segments into one, whose files end in `.cleaned` and are on the disk.
+        """Copies the records that stay of a group of segments into a new segment, whose file names end in `.cleaned`.
 
         Args:
-            record_filter: has filtered the segments before these, and no others.
+            record_filter: has filtered all segments before the group, and no others.
+
+        Durability: the files of the new segment are on the disk. After an error they are deleted.
 
         Raises:
-            OSError: what was written is removed.
-            BadBatchError: a segment is damaged; so too.
-            KafkaError: a batch cannot be decoded; so too.
+            OSError: a file cannot be read or written.
+            BadBatchError: a segment is damaged.
+            KafkaError: a batch cannot be decoded.
         """
         segment = Segment(self.folder, pool, group[0].base_offset, created_ms=self.now_ms, suffix=CLEANED_SUFFIX)
         try:
@@ -236,7 +245,7 @@ class Compaction:
 
 @contextmanager
 def _naming(segment: Segment) -> Iterator[None]:
-    """Makes damage say in which segment it is."""
+    """Adds the segment to a `BadBatchError`."""
     try:
         yield
     except BadBatchError as error:
@@ -244,7 +253,7 @@ def _naming(segment: Segment) -> Iterator[None]:
 
 
 class RecordFilter:
-    """Decides, in the second pass, what stays of each batch; it gets the batches in the order of the log."""
+    """Decides in the second pass which records of each batch stay. The caller gives it the batches in the order of the log."""
 
     def __init__(self, work: Compaction, offsets: OffsetMap) -> None:
         self._work = work
@@ -253,10 +262,10 @@ class RecordFilter:
         self._transactions = CleanedTransactions(work.aborted)
 
     def kept_of(self, data: memoryview, header: BatchHeader, index: TransactionIndex) -> memoryview | bytearray | None:
-        """What stays of a batch, None if nothing does.
+        """Returns the batch with the records that stay, None if the batch is dropped.
 
         Args:
-            index: gets the aborted transactions of which something was there.
+            index: the transaction index of the new segment; gets the aborted transactions that had records before this pass.
         """
         work = self._work
         work.totals.records_before += header.record_count
@@ -319,10 +328,10 @@ class RecordFilter:
         return b"".join(marks)
 
     def _is_needed(self, header: BatchHeader) -> bool:
-        """Whether the batch stays even without records.
+        """Returns whether the batch stays even without records.
 
-        It does if it has the last sequence number of its producer; if it is a marker that has the producer's epoch, and no
-        record has; or if it is the last one of all that are compacted, for the log's offsets.
+        The batch stays in three cases: it has the last sequence number of its producer; it is a marker with the producer's
+        epoch, and no record has that epoch; or it is the last batch of the compaction and preserves the log's offsets.
         """
         last = self._work.last_records.get(header.producer_id) if header.has_producer_id else None
         if last is None:
@@ -350,7 +359,7 @@ class _Writer:
         segment = self._segment
         header = BatchHeader(data) if data[_MAGIC_AT] == _MAGIC else None
         if header is not None:
-            # An empty batch keeps its timestamp for its producer's sake; none of its records has it.
+            # An empty batch keeps its timestamp for the producer state. The time index ignores it, as no record has it.
             timestamp = header.max_timestamp if header.record_count else NO_TIMESTAMP
             interval = self._work.config.index_interval_bytes
             segment.note(segment.size, len(data), header.last_offset, timestamp, interval)
@@ -367,7 +376,7 @@ class _Writer:
         self._buffer.clear()
 
     def finish(self, newest: FileHandle) -> None:
-        """Puts the file and its indexes on the disk; it is as old as the newest one that it was made from."""
+        """Writes the file and its indexes to the disk, and gives the file the modification time of `newest`."""
         self._write()
         storage, segment = self._folder.storage, self._segment
         segment.note_max_timestamp()
@@ -383,7 +392,7 @@ class _Writer:
 
 
 def offsets_of(header: BatchHeader, deltas: Sequence[int]) -> Sequence[int]:
-    """The offsets of neighbouring records; a range where one follows the other."""
+    """Returns the offsets of neighbouring records; a range if the offsets have no gaps."""
     first = header.base_offset + deltas[0]
     if deltas[-1] - deltas[0] + 1 == len(deltas) and deltas == list(range(deltas[0], deltas[-1] + 1)):
         return range(first, first + len(deltas))
@@ -391,11 +400,11 @@ def offsets_of(header: BatchHeader, deltas: Sequence[int]) -> Sequence[int]:
 
 
 def _records_in(data: memoryview, header: BatchHeader) -> bytes:
-    """The records of a batch, uncompressed.
+    """Returns the records of a batch, uncompressed.
 
     Raises:
-        BadBatchError: the batch is not what its checksum is of.
-        KafkaError: it cannot be decompressed.
+        BadBatchError: the checksum of the batch is wrong.
+        KafkaError: the batch cannot be decompressed.
     """
     _check(data, header)
     body = data[HEADER_SIZE : header.size_bytes]

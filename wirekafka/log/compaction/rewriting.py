@@ -1,8 +1,8 @@
-"""A batch with fewer records, with a date for its tombstones, or with no records at all: what compaction writes.
+"""The batches that a compaction writes: with fewer records, with a delete horizon, or with no records.
 
-Rules of this file: pure. A batch keeps its base and last offset, its producer and its sequence numbers whatever it loses.
-Records that stay are copied as they stand; only where a batch gets a delete horizon they get new timestamps in front, for
-these are counted from there.
+Rules of this file: pure. A batch keeps its base offset, last offset, producer and sequence numbers even if it loses records.
+Records that stay are copied unchanged. Only if a batch gets a delete horizon, its records get new timestamp deltas, because the
+delete horizon replaces the base timestamp.
 
 Source: MemoryRecords.filterTo, DefaultRecordBatch.writeEmptyHeader; KIP-534 (delete horizon).
 """
@@ -45,16 +45,17 @@ def rewritten(
     delete_horizon_ms: int | None,
     step: Callable[[], None],
 ) -> bytearray:
-    """The batch with those of its records that are marked; there is one at least.
+    """Returns the batch with only its marked records, of which there is at least one.
 
     Args:
-        body: its records, uncompressed.
-        marks: a byte for each record, 0 for those that go.
-        delete_horizon_ms: from when on its tombstones, or its marker, may go; None if that stays as it is.
-        step: called every so many records.
+        body: the records of the batch, uncompressed.
+        marks: one byte for each record; 0 marks a record that is dropped.
+        delete_horizon_ms: the time after which the tombstones or the marker of the batch may be dropped; None leaves the
+            batch's delete horizon unchanged.
+        step: called every few records.
 
     Raises:
-        KafkaError: INVALID_RECORD, the records are not what the header says.
+        KafkaError: INVALID_RECORD, the records do not fit the header.
     """
     starts, ends = _spans(body, header.record_count, marks, step)
     has_own_timestamps = header.timestamp_type is TimestampType.CREATE_TIME
@@ -83,7 +84,7 @@ def rewritten(
 
 
 def _spans(body: bytes, count: int, marks: bytes, step: Callable[[], None]) -> tuple[list[int], list[int]]:
-    """Where the marked records begin, and where they end."""
+    """Returns the positions at which the marked records begin, and those at which they end."""
     edges = [0]
     for stretch in ends_in(body, count):
         edges += stretch
@@ -92,7 +93,7 @@ def _spans(body: bytes, count: int, marks: bytes, step: Callable[[], None]) -> t
 
 
 def _shifted(body: bytes, starts: Iterable[int], ends: Iterable[int], deltas: Iterable[int]) -> bytes:
-    """The records with these timestamps, which mostly are a few different ones."""
+    """Returns the records with new timestamp deltas. Most batches have few different deltas, so their varints are reused."""
     varints: dict[int, bytes] = {}
     records = []
     for start, end, delta in zip(starts, ends, deltas, strict=True):
@@ -104,7 +105,7 @@ def _shifted(body: bytes, starts: Iterable[int], ends: Iterable[int], deltas: It
 
 
 def emptied(header: BatchHeader) -> bytearray:
-    """The batch without records, for its producer's sequence number or for the log's offsets."""
+    """Returns the batch without records; the batch preserves its producer's sequence number or the log's offsets."""
     batch = build_batch(
         (),
         base_offset=header.base_offset,
