@@ -1,24 +1,25 @@
-"""From a message's declaration to the functions that read and write one version of it.
+"""Generates the functions that read and write one version of a message from the message's declaration.
 
-Theory of operation: for each (class, version, flexible) a plain function is generated in memory on first use, as
-`dataclasses` and attrs do it, with its source in `linecache` so that tracebacks and debuggers show it. A reader is
-`(buf, pos, end) -> (object, pos)`, a writer `(add, object)` where `add` takes the next piece of the output. Runs of
-fixed-size fields become one `struct` call, strings and array lengths are inlined: one call a field takes four times as long
-(2026-11, CPython 3.11: Fetch 12 of 100 partitions, 178 us against 41).
+Theory of operation: for each (class, version, flexible), a plain function is generated in memory on first use, as `dataclasses`
+and attrs do. Its source is in `linecache`, so tracebacks and debuggers show it. A reader is `(buf, pos, end) -> (object, pos)`. A
+writer is `(add, object)`; `add` takes the next piece of the output. Neighbouring fields of fixed size become one `struct` call;
+strings and array lengths are inlined. One call per field takes four times as long (2026-11, CPython 3.11: Fetch 12 of 100
+partitions, 178 us against 41).
 
-Messages of many elements are read and written in steps, by generators that are made from the same declarations (`step_reader`,
-`step_writer`): they yield after some elements, so that the broker's loop goes on meanwhile. The dispatcher runs them in slices
-once a `StepBudget` has found out that a message is large.
+Messages with many elements are read and written in steps, by generators that are made from the same declarations (`step_reader`,
+`step_writer`). The generators yield after some elements, so that the broker's loop can run other tasks. The dispatcher runs the
+generators in slices after a `StepBudget` has shown that a message is large.
 
 Rules of this file:
-    Every length is checked against `end` before it is used, and the count of an array against the bytes that are left, so that
-    memory never grows with what a stranger announces. Bytes that break a rule raise `ProtocolError`.
-    A stranger's message of more than `MOST_ELEMENTS` bytes is read by a `CountingReader`, which counts the elements of all arrays
-    and the tagged fields before it makes objects of them. A shorter message cannot have too many: each takes a byte at least.
+    Every length is checked against `end` before it is used, and the count of an array is checked against the bytes that are left,
+    so memory does not grow with a length that a client announces. Bytes that break a rule raise `ProtocolError`.
+    A client's message of more than `MOST_ELEMENTS` bytes is read by a `CountingReader`, which counts the elements of all arrays
+    and the tagged fields before it makes objects of them. A shorter message cannot have too many elements, because each element
+    takes at least one byte.
 
 Differs from Apache Kafka:
-    A request has at most 20,000 elements in all its arrays together, tagged fields included; the connection of a request with
-    more is closed. Apache Kafka takes as many as fit into socket.request.max.bytes.
+    A request has at most 20,000 elements in all its arrays together, tagged fields included. If a request has more, the broker
+    closes its connection. Apache Kafka accepts as many elements as fit into socket.request.max.bytes.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ Reader = Callable[[Buffer, int, int], tuple[Any, int]]
 CountingReader = Callable[[Buffer, int, int, "ElementBudget"], tuple[Any, int]]
 StepReader = Callable[[Buffer, int, int, "ElementBudget"], Generator[None, None, tuple[Any, int]]]
 Piece = Any
-"""bytes, a memoryview, or something with a length that the connection resolves (a region of a file)."""
+"""bytes, a memoryview, or an object with a length that the connection resolves (a region of a file)."""
 Writer = Callable[[Callable[[Piece], object], Any], None]
 CountingWriter = Callable[[Callable[[Piece], object], Any, "ElementBudget"], None]
 StepWriter = Callable[[Callable[[Piece], object], Any], Generator[None, None, None]]
@@ -49,7 +50,7 @@ StepWriter = Callable[[Callable[[Piece], object], Any], Generator[None, None, No
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One field of a message as one version sees it."""
+    """One field of a message in one version."""
 
     name: str
     default: Any
@@ -62,7 +63,7 @@ class Field:
 
 @cache
 def fields_of(cls: type[Message], version: int, flexible: bool) -> list[Field]:
-    """The fields that `version` of the message has, in wire order; tagged fields, if any, last."""
+    """Returns the fields that `version` of the message has, in wire order; tagged fields come last."""
     hints = typing.get_type_hints(cls, include_extras=True)
     fields = [_field(cls, name, hints[name], version, flexible) for name in cls.field_defaults]
     present = [field for field in fields if field is not None]
@@ -71,7 +72,7 @@ def fields_of(cls: type[Message], version: int, flexible: bool) -> list[Field]:
 
 @cache
 def has_records(cls: type[Message]) -> bool:
-    """Whether the message, or a structure inside of it, has a field of the type records in any version."""
+    """Returns whether the message, or a structure inside it, has a field of type records in any version."""
     hints = typing.get_type_hints(cls, include_extras=True)
     return any(_holds_records(hints[name]) for name in cls.field_defaults)
 
@@ -125,7 +126,7 @@ def _shape(name: str, default: Any, bare: Any, wire: WireType | None, can_be_nul
 
 
 def least_size(field: Field, version: int, flexible: bool) -> int:
-    """The fewest bytes one value of the field can take on the wire; never zero, so that counts can be checked."""
+    """Returns the fewest bytes that a value of the field takes on the wire; it is never zero, so it limits array counts."""
     if field.can_be_null and field.struct is not None:
         return 1
     if field.struct is not None:
@@ -143,13 +144,13 @@ def least_size(field: Field, version: int, flexible: bool) -> int:
 
 
 def read_unsigned_varint(buf: Buffer, pos: int, end: int) -> tuple[int, int]:
-    """An unsigned varint of at most five bytes.
+    """Reads an unsigned varint of at most five bytes; returns its value and the position after it.
 
     Raises:
-        ProtocolError: it does not end within the buffer, or takes more than 32 bits.
+        ProtocolError: the varint does not end within the buffer, or has more than 32 bits.
     """
     if end - pos > 1:
-        # One or two bytes are nearly all lengths; the loop takes twice as long for them.
+        # Nearly all lengths have one or two bytes; the loop takes twice as long for these.
         low, high = buf[pos], buf[pos + 1]
         if low < 0x80:
             return low, pos + 1
@@ -168,7 +169,7 @@ def read_unsigned_varint(buf: Buffer, pos: int, end: int) -> tuple[int, int]:
 
 
 def unsigned_varint(value: int) -> bytes:
-    """The unsigned varint of a non-negative number."""
+    """Encodes a non-negative number as an unsigned varint."""
     out = bytearray()
     while value > 0x7F:
         out.append((value & 0x7F) | 0x80)
@@ -178,25 +179,25 @@ def unsigned_varint(value: int) -> bytes:
 
 
 SMALL_VARINTS = tuple(unsigned_varint(number) for number in range(1024))
-"""The unsigned varints of the lengths that occur most."""
+"""The unsigned varints of the most frequent lengths."""
 
 
 LONGEST_STRING = 0x7FFF
-"""The bytes that a string of any version can have."""
+"""The most bytes of a string, in any version."""
 
 
 MOST_ELEMENTS = 20_000
-"""The elements that all arrays of a request may have together, tagged fields included."""
+"""The most elements that all arrays of a request may have together, tagged fields included."""
 
 ELEMENTS_AT_ONCE = 2_000
-"""The elements of a message that are read or written in one step: some 5 ms of CPU (2026-11)."""
+"""The most elements of a message that is read or written in one step, in about 5 ms of CPU (2026-11)."""
 
 ELEMENTS_A_YIELD = 64
-"""How many elements of one array a step reader or a step writer handles between two yields."""
+"""The elements of one array that a step reader or a step writer handles between two yields."""
 
 
 class LargeMessageError(Exception):
-    """The message has more elements than are read or written in one step."""
+    """The message has more elements than the broker reads or writes in one step."""
 
 
 class ElementBudget:
@@ -222,7 +223,7 @@ class ElementBudget:
         self.left -= count
 
     def refuse(self) -> NoReturn:
-        """Raises the error that a message with too many elements ends in."""
+        """Raises the error for a message with too many elements."""
         raise ProtocolError(f"more than {MOST_ELEMENTS} elements in its arrays")
 
 
@@ -240,13 +241,13 @@ class StepBudget(ElementBudget):
 
 
 def skip_tagged_fields(buf: Buffer, pos: int, end: int, budget: ElementBudget | None = None) -> int:
-    """Steps over a section of tagged fields.
+    """Skips a section of tagged fields; returns the position after it.
 
     Args:
-        budget: what the fields are taken from; a budget of their own if None.
+        budget: the budget from which the fields are taken; None gives the section a budget of its own.
 
     Raises:
-        ProtocolError: a field ends after the message, or the fields are too many.
+        ProtocolError: a field ends after the message, or the section has too many fields.
     """
     count, pos = read_unsigned_varint(buf, pos, end)
     (budget or ElementBudget()).take(count)
@@ -261,53 +262,53 @@ def skip_tagged_fields(buf: Buffer, pos: int, end: int, budget: ElementBudget | 
 
 @cache
 def reader(cls: type[Message], version: int, flexible: bool) -> Reader:
-    """The function that reads `version` of the message.
+    """Returns the function that reads `version` of the message.
 
-    It raises ProtocolError, struct.error, IndexError or UnicodeDecodeError on bytes that are not such a message; `decode`
-    turns them all into ProtocolError.
+    The function raises ProtocolError, struct.error, IndexError or UnicodeDecodeError if the bytes are not such a message;
+    `decode` turns each of these errors into ProtocolError.
     """
     return typing.cast(Reader, _ReaderSource(_Mode.PLAIN, cls, version, flexible).compile())
 
 
 @cache
 def counting_reader(cls: type[Message], version: int, flexible: bool) -> CountingReader:
-    """The function that reads `version` of the message as `reader` does, and takes its elements from a budget."""
+    """Returns the function that reads `version` of the message and takes its elements from a budget."""
     return typing.cast(CountingReader, _ReaderSource(_Mode.COUNTING, cls, version, flexible).compile())
 
 
 @cache
 def step_reader(cls: type[Message], version: int, flexible: bool) -> StepReader:
-    """The generator that reads `version` of the message as `counting_reader` does, and yields after some elements."""
+    """Returns the generator function that reads `version` of the message, takes its elements from a budget, and yields often."""
     return typing.cast(StepReader, _ReaderSource(_Mode.STEPS, cls, version, flexible).compile())
 
 
 @cache
 def writer(cls: type[Message], version: int, flexible: bool) -> Writer:
-    """The function that writes `version` of the message; fields that the version lacks are left out."""
+    """Returns the function that writes `version` of the message; it ignores fields that the version does not have."""
     return typing.cast(Writer, _WriterSource(_Mode.PLAIN, cls, version, flexible).compile())
 
 
 @cache
 def counting_writer(cls: type[Message], version: int, flexible: bool) -> CountingWriter:
-    """The function that writes `version` of the message as `writer` does, and takes its elements from a budget.
+    """Returns the function that writes `version` of the message and takes its elements from a budget.
 
-    Elements of tagged fields, and numbers in arrays of numbers, are not counted.
+    The function does not count elements of tagged fields, nor the numbers in arrays of numbers.
     """
     return typing.cast(CountingWriter, _WriterSource(_Mode.COUNTING, cls, version, flexible).compile())
 
 
 @cache
 def step_writer(cls: type[Message], version: int, flexible: bool) -> StepWriter:
-    """The generator that writes `version` of the message as `writer` does, and yields after some elements.
+    """Returns the generator function that writes `version` of the message and yields after some elements.
 
-    Nothing may change the message before the generator ends.
+    The message must not change before the generator ends.
     """
     return typing.cast(StepWriter, _WriterSource(_Mode.STEPS, cls, version, flexible).compile())
 
 
 @cache
 def _has_elements(cls: type[Message], version: int, flexible: bool) -> bool:
-    """The message has an array, outside of tagged fields, whose elements are read and written one by one."""
+    """Returns whether the message has an array, outside tagged fields, whose elements are read and written one by one."""
     fields = [field for field in fields_of(cls, version, flexible) if field.tag is None]
     return any(
         _is_array_of_elements(field) or (field.struct is not None and _has_elements(field.struct, version, flexible))
@@ -316,7 +317,7 @@ def _has_elements(cls: type[Message], version: int, flexible: bool) -> bool:
 
 
 def _is_array_of_elements(field: Field) -> bool:
-    """The field is an array that no single `struct` call reads or writes."""
+    """Returns whether the field is an array that a single `struct` call cannot read or write."""
     return field.element is not None and not _is_number(field.element)
 
 
@@ -325,10 +326,10 @@ def _is_number(element: Field) -> bool:
 
 
 def decode(cls: type[Message], version: int, flexible: bool, buf: Buffer) -> Any:
-    """The message that fills the whole buffer.
+    """Reads the message that fills the whole buffer.
 
     Raises:
-        ProtocolError: the bytes are not that message, or there are more bytes after it.
+        ProtocolError: the bytes are not such a message, or the buffer has more bytes after the message.
     """
     try:
         message, pos = reader(cls, version, flexible)(buf, 0, len(buf))
@@ -340,20 +341,20 @@ def decode(cls: type[Message], version: int, flexible: bool, buf: Buffer) -> Any
 
 
 def encode(message: Message, version: int, flexible: bool) -> bytes:
-    """The bytes of a message that holds no regions of files."""
+    """Encodes a message that holds no regions of files."""
     pieces: list[Piece] = []
     writer(type(message), version, flexible)(pieces.append, message)
     return b"".join(pieces)
 
 
 class _Mode(Enum):
-    """What a generated function does beside reading or writing; the value is the prefix of its name."""
+    """What a generated function does besides reading or writing; the value is the prefix of the function's name."""
 
     PLAIN = ""
     COUNTING = "count_and_"
-    """It takes the elements of arrays from a budget."""
+    """The function takes the elements of arrays from a budget."""
     STEPS = "step_"
-    """It is a generator, which yields after some elements of each array."""
+    """The function is a generator, which yields after some elements of each array."""
 
 
 class _Source:
@@ -371,17 +372,17 @@ class _Source:
         self.lines.append("    " * self.depth + line)
 
     def use(self, prefix: str, value: Any) -> str:
-        """A name in the function's scope for a value."""
+        """Adds a value to the function's scope and returns its name."""
         name = f"{prefix}{len(self.scope)}"
         self.scope[name] = value
         return name
 
     def takes_steps(self, cls: type[Message]) -> bool:
-        """A struct of this class is read or written by a generator."""
+        """Returns whether a generator reads or writes a struct of this class."""
         return self.mode is _Mode.STEPS and _has_elements(cls, self.version, self.flexible)
 
     def yield_sometimes(self) -> None:
-        """In a generator, yields at some of the elements of an array, whose index is in `number`."""
+        """In a generator, emits a yield after some elements of an array; `number` is the index of the element."""
         if self.mode is _Mode.STEPS:
             self.emit(f"if not number % {ELEMENTS_A_YIELD}:")
             self.emit("    yield")
@@ -395,7 +396,7 @@ class _Source:
 
 
 def _runs(fields: list[Field]) -> list[list[Field]]:
-    """The fields in order, neighbours of fixed size together."""
+    """Returns the fields in order; neighbouring fields of fixed size form one run."""
     runs: list[list[Field]] = []
     for field in fields:
         is_fixed = field.wire is not None and field.wire.format is not None
@@ -467,7 +468,8 @@ class _ReaderSource(_Source):
         if not field.can_be_null:
             self.emit(f"{target}, pos = {read}({self.arguments})")
             return
-        # Null is -1 in a byte, but in a tagged field 0 in a varint (Kafka's generator has them so); what is there follows a 1.
+        # A null struct is the byte -1, but in a tagged field the varint 0, as Kafka's generator writes it. Otherwise a 1 comes
+        # before the struct.
         self.emit("pos += 1")
         self.emit("if buf[pos - 1] > 127:" if field.tag is None else "if buf[pos - 1] == 0:")
         self.emit(f"    {target} = None")
@@ -475,7 +477,7 @@ class _ReaderSource(_Source):
         self.emit(f"    {target}, pos = {read}({self.arguments})")
 
     def read_length(self, rigid: str, longest: int | None = None) -> None:
-        """Leaves in `n` the length that comes next: in a flexible version plus 1, with 0 for null; else -1 for null.
+        """Reads the next length into `n`: the length plus 1 or 0 for null in a flexible version; otherwise -1 for null.
 
         Args:
             longest: the greatest length that a flexible version may have.
@@ -506,7 +508,8 @@ class _ReaderSource(_Source):
     def read_blob(self, field: Field, target: str) -> None:
         assert field.wire is not None
         is_string = field.wire.name == "string"
-        # A longer string could come in but not go out again where a length has two bytes. Kafka's own readers refuse it too.
+        # A longer string could be read in a flexible version, but not written in a version whose lengths have two bytes. Kafka's
+        # readers refuse it too.
         self.read_length("h" if is_string else "i", LONGEST_STRING if is_string else None)
         self.begin_present(field, target)
         self.emit("stop = pos + n - 1" if self.flexible else "stop = pos + n")
@@ -640,7 +643,7 @@ class _WriterSource(_Source):
             self.emit(f"add({self.use('pack', struct.Struct('>' + rigid).pack)}(n))")
 
     def write_null_or(self, field: Field, source: str, rigid: str) -> None:
-        """Writes the null of a value that is None; what is emitted next belongs to the value that is not."""
+        """Writes null if the value is None; the lines that are emitted next write a value that is not None."""
         if not field.can_be_null:
             return
         null = b"\0" if self.flexible else struct.pack(">" + rigid, -1)
@@ -684,7 +687,7 @@ class _WriterSource(_Source):
         self.depth -= field.can_be_null
 
     def write_tags(self, tagged: list[Field]) -> None:
-        """A tagged field that holds its default is left out, as Kafka does it."""
+        """Writes the section of tagged fields. As in Kafka, a tagged field that holds its default is left out."""
         if not tagged:
             self.emit("add(b'\\0')")
             return
@@ -697,7 +700,7 @@ class _WriterSource(_Source):
         self.emit("    add(b'\\0')")
 
     def differs(self, field: Field) -> str:
-        """The expression that is true if the field does not hold its default."""
+        """Returns the expression that is true if the field does not hold its default."""
         if field.default is None:
             return f"self.{field.name} is not None"
         if field.default == [] and not field.can_be_null:
@@ -705,7 +708,7 @@ class _WriterSource(_Source):
         return f"self.{field.name} != {self.use('default', field.default)}"
 
     def write_set_tags(self, tagged: list[Field], tests: dict[str, str]) -> None:
-        """Writes the section of tagged fields of which at least one does not hold its default."""
+        """Writes a section of tagged fields, of which at least one does not hold its default."""
         self.is_in_tags = True
         self.emit("tags = []")
         self.emit("outer = add")

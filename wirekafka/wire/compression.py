@@ -29,7 +29,7 @@ CHUNK_BYTES = 256 * 1024
 """The most bytes that one step of a decompression yields. Only raw snappy, which has no blocks, comes in one piece."""
 
 INPUT_BYTES = 16 * 1024
-"""The input of one step of gzip and lz4. They copy unread input, so a whole batch in one step takes quadratic time."""
+"""The input of one step of gzip and lz4. Both copy unread input at each step; steps over a whole batch take quadratic time."""
 
 MOST_CONTENT_BYTES = 1 << 30
 """The default limit for uncompressed records; a log that another broker wrote may hold batches of any size."""
@@ -50,7 +50,7 @@ ZSTD_MOST_WINDOW_BYTES = 1 << 27
 
 
 class Compression(IntEnum):
-    """Kafka's codecs by their number in a batch's attributes; the name in lower case is the setting's."""
+    """Kafka's codecs by their number in a batch's attributes; `compression.type` uses the name in lower case."""
 
     NONE = 0
     GZIP = 1
@@ -60,7 +60,7 @@ class Compression(IntEnum):
 
 
 def compression_of(number: int) -> Compression:
-    """The codec of a number in a batch's attributes.
+    """Returns the codec of a number in a batch's attributes.
 
     Raises:
         KafkaError: UNSUPPORTED_COMPRESSION_TYPE, there is no such codec.
@@ -71,18 +71,22 @@ def compression_of(number: int) -> Compression:
 
 
 def compress(compression: Compression, data: Buffer, level: int | None = None) -> bytes:
-    """The data compressed; `level` is the codec's own, None its default, and means nothing to snappy."""
+    """Compresses the data.
+
+    Args:
+        level: the compression level of the codec; None is the codec's default. Snappy has no levels and ignores it.
+    """
     return _COMPRESSORS[compression](data, level)
 
 
 def decompress_stream(compression: Compression, data: Buffer, *, limit_bytes: int = MOST_CONTENT_BYTES) -> Iterator[Buffer]:
-    """The content in chunks of at most `CHUNK_BYTES`; raw snappy gives blocks of any size.
+    """Yields the content in chunks of at most `CHUNK_BYTES`; a block of snappy is one chunk of any size.
 
     Args:
-        limit_bytes: a block that announces more is not decompressed. The caller counts what it gets.
+        limit_bytes: a block of snappy that announces more bytes is not decompressed. The caller counts the bytes of all chunks.
 
     Raises:
-        KafkaError: INVALID_RECORD, the stream is broken, ends early or goes on after its end; MESSAGE_TOO_LARGE, a block of
+        KafkaError: INVALID_RECORD, the stream is broken, ends early or has bytes after its end; MESSAGE_TOO_LARGE, a block of
             snappy is larger than `limit_bytes`.
     """
     if compression is Compression.SNAPPY:
@@ -91,10 +95,10 @@ def decompress_stream(compression: Compression, data: Buffer, *, limit_bytes: in
 
 
 def decompress(compression: Compression, data: Buffer, *, limit_bytes: int) -> bytes:
-    """The content in one piece.
+    """Returns the content in one piece.
 
     Raises:
-        KafkaError: INVALID_RECORD, as `decompress_stream`; MESSAGE_TOO_LARGE, the content has more than `limit_bytes`.
+        KafkaError: INVALID_RECORD, as for `decompress_stream`; MESSAGE_TOO_LARGE, the content has more than `limit_bytes`.
     """
     chunks: list[Buffer] = []
     size = 0
@@ -107,7 +111,7 @@ def decompress(compression: Compression, data: Buffer, *, limit_bytes: int) -> b
 
 
 def too_large(limit_bytes: int) -> KafkaError:
-    """The error for content of more than `limit_bytes`; after it, clients send smaller batches."""
+    """Returns the error for content of more than `limit_bytes`; after this error, clients send smaller batches."""
     return KafkaError(ErrorCode.MESSAGE_TOO_LARGE, f"a compressed batch has more than {limit_bytes} bytes of records")
 
 
@@ -130,7 +134,7 @@ def _gzip_chunks(data: Buffer) -> Iterator[Buffer]:
     pos = 0
     try:
         while not engine.eof:
-            # What the engine does not consume it copies, so it gets little at a time.
+            # The engine copies the input that it does not consume, so each step gets little input.
             piece = view[pos : pos + INPUT_BYTES]
             chunk = engine.decompress(piece, CHUNK_BYTES)
             pos += len(piece) - len(engine.unconsumed_tail) - len(engine.unused_data)
@@ -145,7 +149,7 @@ def _gzip_chunks(data: Buffer) -> Iterator[Buffer]:
 
 
 def _snappy(data: Buffer, level: int | None) -> bytes:
-    """In xerial's framing, which the Java clients of every age read; blocks of its default size."""
+    """Compresses in xerial's framing, which all Java clients read, with blocks of its default size."""
     compress_block = _snappy_library().compress_raw
     pieces = [XERIAL_HEADER]
     for start in range(0, len(data), XERIAL_BLOCK_BYTES):
@@ -155,7 +159,10 @@ def _snappy(data: Buffer, level: int | None) -> bytes:
 
 
 def _snappy_chunks(data: Buffer, limit_bytes: int) -> Iterator[Buffer]:
-    """Xerial's framing if its magic is there, else one raw block, which is how clients other than Java write it."""
+    """Yields the blocks of xerial's framing if the data begins with its magic. Otherwise the data is one raw block.
+
+    Clients that are not written in Java send raw blocks.
+    """
     if data[:8] != XERIAL_HEADER[:8]:
         yield _snappy_block(data, limit_bytes)
         return
@@ -192,7 +199,7 @@ def _snappy_block(block: Buffer, limit_bytes: int) -> Buffer:
 
 
 class _SnappyLibrary:
-    """python-snappy 0.7 stands on cramjam, whose functions take any buffer without copying it."""
+    """The functions of python-snappy 0.7, which uses cramjam and takes any buffer without a copy."""
 
     def __init__(self) -> None:
         import snappy
@@ -208,7 +215,7 @@ def _snappy_library() -> _SnappyLibrary:
 
 
 def _lz4(data: Buffer, level: int | None) -> bytes:
-    """Independent blocks of 64 KiB without checksums, for Kafka's own reader knows no others."""
+    """Compresses to independent blocks of 64 KiB without checksums; Kafka's reader does not support linked blocks."""
     import lz4.frame
 
     compressed: bytes = lz4.frame.compress(
@@ -229,7 +236,7 @@ def _lz4_chunks(data: Buffer) -> Iterator[Buffer]:
     pos = 0
     try:
         while not engine.eof:
-            # What the engine does not consume it copies at each call, so it gets little at a time.
+            # Each call copies the input that the engine does not consume, so each call gets little input.
             piece = view[pos : pos + INPUT_BYTES] if engine.needs_input else b""
             pos += len(piece)
             chunk: bytes = engine.decompress(piece, CHUNK_BYTES)
@@ -244,12 +251,13 @@ def _lz4_chunks(data: Buffer) -> Iterator[Buffer]:
 
 
 def with_right_lz4_checksum(data: Buffer) -> bytes:
-    """An lz4 frame whose header checksum was computed by a client of message format 0, made right.
+    """Returns an lz4 frame from a client of message format 0 with the right header checksum.
 
-    Those clients hashed the magic number along with the descriptor, so the byte is replaced whatever it says.
+    These clients compute the checksum over the magic number and the descriptor; the specification has only the descriptor. The
+    function replaces the checksum without reading it.
 
     Raises:
-        KafkaError: INVALID_RECORD, there is no lz4 frame header.
+        KafkaError: INVALID_RECORD, the data does not begin with an lz4 frame header.
 
     Source: KAFKA-3160; org.apache.kafka.common.compress.Lz4BlockInputStream (ignoreFlagDescriptorChecksum).
     """
@@ -260,7 +268,7 @@ def with_right_lz4_checksum(data: Buffer) -> bytes:
 
 
 def with_old_lz4_checksum(data: Buffer) -> bytes:
-    """An lz4 frame whose header checksum is what a client of message format 0 computes, and insists on.
+    """Returns an lz4 frame with the header checksum that clients of message format 0 compute and require.
 
     Source: KAFKA-3160; org.apache.kafka.common.compress.Lz4BlockOutputStream (useBrokenFlagDescriptorChecksum).
     """
@@ -280,7 +288,7 @@ def _lz4_descriptor_end(data: Buffer) -> int:
 
 
 def xxh32(data: bytes) -> int:
-    """The XXH32 hash, seed 0, of fewer than 16 bytes: what the header of an lz4 frame needs.
+    """Returns the XXH32 hash, with seed 0, of fewer than 16 bytes. The header of an lz4 frame is shorter than 16 bytes.
 
     Source: the xxHash specification, XXH32 for short input.
     """
@@ -313,7 +321,7 @@ def _zstd(data: Buffer, level: int | None) -> bytes:
 
 
 def _zstd_chunks(data: Buffer) -> Iterator[Buffer]:
-    """One frame or several; never by the library's one-shot call, which allocates what the frame announces."""
+    """Yields the content of all frames. The one-shot call of the library is not used, as it allocates the announced size."""
     import zstandard
 
     try:
@@ -328,11 +336,11 @@ def _zstd_chunks(data: Buffer) -> Iterator[Buffer]:
 
 
 _ZSTD_ENGINES: list[Any] = []
-"""Idle decompressors, for making one costs as much as decompressing 16 KiB. Each has one user at a time, on any thread."""
+"""Idle decompressors. Making one takes as long as decompressing 16 KiB. Each has one user at a time, on any thread."""
 
 
 def _check_zstd_blocks(data: Buffer) -> None:
-    """Steps from block to block, for the library takes a stream that ends early for one that ends.
+    """Raises unless all blocks of the stream are complete; the library does not report a stream that ends early.
 
     Source: RFC 8878, 3.1.1.2 (a block's header: last block, type, size).
     """

@@ -1,7 +1,7 @@
-"""The headers in front of a request's body.
+"""The header of a request.
 
-Rules of this file: what every version of the header has is read without knowing the API, for it says which API it is. Tagged
-fields (header 2, KIP-482) come behind it, in the versions that have them, and are the caller's.
+Rules of this file: the fields that all versions of the header have are read first, because they name the API. The caller reads
+the tagged fields of header version 2 (KIP-482), which follow these fields.
 
 Source: RequestHeader.json; org.apache.kafka.common.requests.RequestHeader.parse.
 """
@@ -22,8 +22,8 @@ class RequestHeader:
     """The header of one request.
 
     Attributes:
-        client_id: None if the client named none.
-        body_offset: where the body begins, or the header's tagged fields in a version that has them.
+        client_id: None if the client sends null.
+        body_offset: the position of the header's tagged fields if its version has them, otherwise of the body.
     """
 
     api_key: int
@@ -34,10 +34,10 @@ class RequestHeader:
 
 
 def read_request_header(frame: Buffer) -> RequestHeader:
-    """The header of a request, versions 1 and 2 up to the tagged fields.
+    """Reads the header of a request, of version 1 or 2, up to its tagged fields.
 
     Raises:
-        ProtocolError: the frame is too short for it, or the client id is not UTF-8.
+        ProtocolError: the frame is shorter than the header, or the client id is not UTF-8.
     """
     if len(frame) < _FIXED.size:
         raise ProtocolError(f"a request of {len(frame)} bytes")

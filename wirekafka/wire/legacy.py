@@ -1,17 +1,17 @@
-"""Message sets, the formats 0 and 1 of clients before Kafka 0.11: made into a batch of format 2, and made from one.
+"""Message sets: the message formats 0 and 1 of clients before Kafka 0.11, and their conversion to and from batches of format 2.
 
-The log holds format 2 only. `up_convert` turns what an old producer sends into one batch, `down_convert` what the log holds
-into what an old consumer reads. Logs of older brokers hold message sets too; `stored_records` reads them as they stand.
+This broker writes only format 2. `up_convert` makes one batch of a message set that an old producer sends. `down_convert` makes a
+message set of batches for an old consumer. Logs of older brokers may hold message sets; `stored_records` reads these.
 
     offset 8 | size 4 | crc 4 | magic 1 | attributes 1 | timestamp 8, format 1 only | key | value
 
-Key and value have a length of four bytes in front, -1 is null. A compressed message is a wrapper: its value is a message set,
-compressed, and its offset is that of its last inner message. Inner offsets are absolute in format 0, and count from the
-wrapper's first message in format 1 (KIP-31); as a producer's offsets mean nothing, `up_convert` looks at neither. A wrapper of
-LogAppendTime gives all its messages its own timestamp (KIP-32).
+The key and the value each begin with a length of four bytes; -1 is null. A compressed message is a wrapper: its value is a
+compressed message set, and its offset is the offset of its last inner message. Inner offsets are absolute in format 0; in format
+1 they count from the wrapper's first message (KIP-31). `up_convert` ignores offsets, because those of a producer have no meaning.
+If a wrapper has LogAppendTime, all its messages have the timestamp of the wrapper (KIP-32).
 
-Rules of this file: not a hot path. Memory and time are bounded: messages are converted one after the other, `rest` is called
-every few of them, and `down_convert` ends after `MOST_CONVERTED_RECORDS`.
+Rules of this file: it is no hot path. Memory and time are bounded: messages are converted one by one, `rest` is called every few
+messages, and `down_convert` ends after `MOST_CONVERTED_RECORDS`.
 
 Source: org.apache.kafka.common.record.LegacyRecord, AbstractLegacyRecordBatch (DeepRecordsIterator), MemoryRecordsBuilder and
 RecordsUtil.downConvert.
@@ -47,19 +47,19 @@ from wirekafka.wire.compression import (
 )
 
 LEAST_MESSAGE_BYTES = 14
-"""What follows the size of a message of format 0 without key and value."""
+"""The size of a message of format 0 with a null key and a null value, without the offset and the size field."""
 CRC_OFFSET = 12
 MAGIC_OFFSET = 16
 COMPRESSION_MASK = 0x07
 TIMESTAMP_TYPE_MASK = 0x08
 
 REST_AFTER = 32
-"""So many messages or records are converted between two rests: 0.3 ms."""
+"""The messages or records that are converted between two rests, in 0.3 ms."""
 MOST_CONVERTED_RECORDS = 50_000
-"""After so many records `down_convert` ends; they take 0.5 s."""
+"""The records after which `down_convert` ends; their conversion takes 0.5 s."""
 MOST_WRAPPED_RECORDS = 10_000
 MOST_WRAPPED_BYTES = 1 << 20
-"""What one wrapper holds at most, but for a record that is larger."""
+"""A wrapper ends at the first record that reaches one of these limits."""
 
 _OFFSET_AND_SIZE = struct.Struct(">qi")
 _CHECKSUM = struct.Struct(">I")
@@ -69,16 +69,18 @@ _LENGTH = struct.Struct(">i")
 
 
 def up_convert(message_set: Buffer, *, limit_bytes: int, rest: Callable[[], object] = do_nothing) -> bytearray:
-    """One batch of format 2 with the records of a message set, in the codec of its wrapper if it has one.
+    """Makes one batch of format 2 of a message set; the batch has the codec of the wrapper, if there is one.
 
     Args:
         message_set: uncompressed messages, or one wrapper.
-        limit_bytes: the most that a wrapper's messages may take uncompressed.
+        limit_bytes: the most bytes that the messages of a wrapper may have uncompressed.
         rest: called every few messages.
 
     Raises:
-        KafkaError: CORRUPT_MESSAGE, a checksum is wrong; INVALID_RECORD, there is no message, a wrapper has company, its
-            messages are none, of another format, compressed again or torn; MESSAGE_TOO_LARGE.
+        KafkaError: CORRUPT_MESSAGE, a checksum is wrong; INVALID_RECORD, the message set has no message, a wrapper is not
+            the only message of the set, or the messages of a wrapper are missing, of another format, compressed or
+            truncated; MESSAGE_TOO_LARGE, the messages of a wrapper have more than `limit_bytes`;
+            UNSUPPORTED_COMPRESSION_TYPE, there is no such codec.
     """
     first = next(_messages(message_set), None)
     if first is None:
@@ -117,14 +119,14 @@ def up_convert(message_set: Buffer, *, limit_bytes: int, rest: Callable[[], obje
 
 
 def stored_records(message_set: Buffer, *, limit_bytes: int = MOST_CONTENT_BYTES) -> list[Record]:
-    """The records of messages as a log of an older broker holds them, at their offsets; wrappers are opened.
+    """Returns the records of messages from the log of an older broker, with their offsets; wrappers are decompressed.
 
     Args:
-        message_set: whole messages; their own offsets count.
-        limit_bytes: the most that a wrapper's messages may take uncompressed.
+        message_set: whole messages with the offsets of the log.
+        limit_bytes: the most bytes that the messages of a wrapper may have uncompressed.
 
     Raises:
-        KafkaError: CORRUPT_MESSAGE, INVALID_RECORD, MESSAGE_TOO_LARGE, UNSUPPORTED_COMPRESSION_TYPE; as `up_convert`.
+        KafkaError: CORRUPT_MESSAGE, INVALID_RECORD, MESSAGE_TOO_LARGE, UNSUPPORTED_COMPRESSION_TYPE; as for `up_convert`.
     """
     records: list[Record] = []
     for message in _messages(message_set):
@@ -143,7 +145,7 @@ def stored_records(message_set: Buffer, *, limit_bytes: int = MOST_CONTENT_BYTES
 
 
 class _Message:
-    """One message of format 0 or 1, whole and with the right checksum."""
+    """One whole message of format 0 or 1, whose checksum is right."""
 
     __slots__ = ("compression", "magic", "record", "size_bytes", "timestamp_type")
 
@@ -195,7 +197,7 @@ def _read_bytes(buf: Buffer, pos: int, end: int) -> tuple[bytes | None, int]:
 
 
 def _unwrap(wrapper: _Message, limit_bytes: int) -> Iterator[_Message]:
-    """The messages inside a compressed one."""
+    """Yields the messages of a wrapper."""
     packed = wrapper.record.value
     if packed is None or wrapper.compression == Compression.ZSTD:
         raise _invalid(f"a {wrapper.compression.name.lower()} message of format {wrapper.magic} without messages")
@@ -221,23 +223,24 @@ def down_convert(
     content_limit_bytes: int = MOST_CONTENT_BYTES,
     rest: Callable[[], object] = do_nothing,
 ) -> bytes:
-    """The records of whole batches as a message set of format 0 or 1; headers are lost, these formats have none.
+    """Makes a message set of format 0 or 1 of the records of whole batches. These formats have no record headers.
 
-    The message set holds at most about `MOST_CONVERTED_RECORDS` records; a client fetches the rest afterwards.
+    The message set has about `MOST_CONVERTED_RECORDS` records at most; the client gets the others with its next fetch. If a
+    batch after the first cannot be converted, the message set ends before it.
 
     Args:
-        batches: batches of format 2; a torn one at the end is left out.
+        batches: batches of format 2; an incomplete batch at the end is ignored.
         magic: 0 or 1.
-        first_offset: uncompressed records below it are left out, as some consumers return what they did not ask for. The first
-            wrapper may begin below it.
-        limit_bytes: no more records are converted once there are so many bytes.
-        content_limit_bytes: the most that the records of a compressed batch may take uncompressed.
+        first_offset: uncompressed records before this offset are left out, because some consumers return records that they did
+            not ask for. The first wrapper may begin before it.
+        limit_bytes: the conversion ends once the message set has this many bytes.
+        content_limit_bytes: the most bytes that the records of a compressed batch may have uncompressed.
         rest: called every few records.
 
     Raises:
-        KafkaError: the first batch cannot be converted, and a later one ends the message set, so that the client gets what comes
-            before: UNSUPPORTED_COMPRESSION_TYPE, it is compressed with zstd, which no client of these formats reads;
-            CORRUPT_MESSAGE, its records are broken; MESSAGE_TOO_LARGE, its content.
+        KafkaError: the first batch cannot be converted: UNSUPPORTED_COMPRESSION_TYPE, the batch is compressed with zstd, which
+            no client of these formats reads; CORRUPT_MESSAGE, its records are broken; MESSAGE_TOO_LARGE, its records have more
+            than `content_limit_bytes`.
     """
     converted: list[bytes] = []
     size_bytes = record_count = 0
@@ -264,9 +267,9 @@ def down_convert(
 
 
 class _MessageSet:
-    """A message set in the making, of records of one batch; a wrapper around it, if the batch is compressed.
+    """Builds a message set of records of one batch, and a wrapper if the batch is compressed.
 
-    Each record becomes bytes at once: many objects at a time would make the garbage collector's pauses long.
+    Each record is encoded at once, because many live objects make the pauses of the garbage collector long.
     """
 
     __slots__ = ("_base_offset", "_header", "_magic", "_messages", "_timestamp", "last_offset", "size_bytes")
@@ -286,7 +289,7 @@ class _MessageSet:
         return len(self._messages)
 
     def add(self, record: Record) -> None:
-        """Adds a record behind the others."""
+        """Adds a record at the end."""
         is_wrapped = self._header.compression is not Compression.NONE
         if not self._messages:
             self._base_offset = record.offset if is_wrapped and self._magic == 1 else 0
@@ -298,7 +301,7 @@ class _MessageSet:
         self.last_offset = record.offset
 
     def seal(self) -> bytes:
-        """The bytes."""
+        """Returns the bytes of the message set, or of its wrapper."""
         inner = b"".join(self._messages)
         compression = self._header.compression
         if compression is Compression.NONE:
@@ -318,7 +321,7 @@ def _message_sets(
     content_limit_bytes: int,
     rest: Callable[[], object],
 ) -> Iterator[_MessageSet]:
-    """The records of a batch in message sets of bounded size."""
+    """Yields the records of a batch in message sets of bounded size."""
     is_whole = header.compression != Compression.NONE and header.record_count <= MOST_WRAPPED_RECORDS
     from_offset = header.base_offset if is_whole else first_offset
     messages = _MessageSet(header, magic)
