@@ -1,7 +1,7 @@
-"""One data directory: who holds it, whose it is, and what it knows of its partitions beside their folders.
+"""One data directory: its lock, its owner, its clean-shutdown mark, and the checkpoints of its partitions.
 
-Rules of this file: a directory is locked before anything in it is read, and unlocked last. The mark of a clean shutdown is
-taken away before the first log may change.
+Rules of this file: a directory is locked before anything in it is read, and unlocked last. The clean-shutdown mark is removed
+before any log changes.
 
 Source: kafka.log.LogManager (lockLogDirs, checkpoints), kafka.server.KafkaServer's meta.properties.
 """
@@ -50,23 +50,23 @@ _FOLDER = re.compile(r"([a-zA-Z0-9._-]+)-(0|[1-9][0-9]{0,9})")
 _LONGEST_NAME = 255
 _LOST_ERRORS = {errno.EIO, errno.EROFS, errno.ENODEV, errno.ENXIO, errno.ESTALE, errno.EUCLEAN, errno.ENOTCONN, errno.EREMOTEIO}
 _FILE_LOCK = Struct("hhqqi4x")
-"""Linux's struct flock: type, whence, start, length, who holds it."""
+"""Linux's struct flock: type, whence, start, length, process id of the holder."""
 
 
 class DirectoryLockedError(Exception):
-    """Another broker holds the data directory; the message says which one."""
+    """Another broker holds the data directory; the message names that broker."""
 
 
 class DataDirectory:
     """One of `log.dirs`.
 
     Attributes:
-        path: where it is.
-        meta: whose it is.
-        is_clean: the last broker closed all logs in it; no recovery is needed.
-        is_on_disk: what it wrote is on the disk, too; without this it may be in the page cache of this run of the machine alone.
-        has_lost_power: the machine may have ended since the last broker began; what was not synced may be gone.
-        offline_reason: why nothing in it can be used; None for a directory that works.
+        path: the path of the directory.
+        meta: the owner of the directory.
+        is_clean: the last broker closed all logs in the directory, so no recovery is needed.
+        is_on_disk: all data of the last broker is on the disk; otherwise some may be only in the machine's page cache.
+        has_lost_power: the machine may have restarted since the last broker started, so unsynced writes may be lost.
+        offline_reason: why the directory cannot be used; None for a directory that works.
     """
 
     def __init__(self, path: str, storage: Storage) -> None:
@@ -79,27 +79,27 @@ class DataDirectory:
         self.meta: MetaProperties
         self._lock_fd: int | None = None
         self._written: dict[str, bytes] = {}
-        """What each checkpoint says."""
+        """The content of each checkpoint."""
         self._taken: dict[str, int] = {}
-        """How often the offsets for each checkpoint were taken."""
+        """The number of the last offsets that were taken for each checkpoint."""
         self._newest: dict[str, int] = {}
-        """Which of them it says."""
+        """The number of the offsets that each checkpoint holds."""
         self._writing = threading.Lock()
-        """Held while a checkpoint is written: retention, compaction and moves each have a thread of their own for it."""
+        """Held while a checkpoint is written: retention, compaction and moves write checkpoints in different threads."""
 
-    # Who holds it
+    # The lock
 
     def lock(self, holder: str) -> None:
-        """Takes the directory for this process; it is made if there is none.
+        """Locks the directory for this process, and creates the directory if it does not exist.
 
-        Two locks: one that also keeps brokers of one process apart, and one that Apache Kafka respects.
+        Takes two locks: flock also excludes other brokers of the same process, and Apache Kafka respects the POSIX lock.
 
         Args:
-            holder: what another broker is told.
+            holder: the description of this broker for another broker's error message.
 
         Raises:
-            DirectoryLockedError: another broker has it.
-            OSError: it cannot be made or written.
+            DirectoryLockedError: another broker has locked the directory.
+            OSError: the directory cannot be created or written.
         """
         self.storage.make_folder(self.path)
         path = f"{self.path}/{LOCK_FILE}"
@@ -116,7 +116,7 @@ class DataDirectory:
         self.announce(holder)
 
     def _names_this_boot(self, data: bytes) -> bool:
-        """Whether the lock file of the last broker, which may have been killed, names this run of the machine."""
+        """Whether the lock file of the last broker, which may have been killed, has the boot id of the running machine."""
         try:
             found = read_lock(data)
         except MalformedFileError as error:
@@ -129,13 +129,13 @@ class DataDirectory:
         return found is not None and found == read_boot_id()
 
     def announce(self, holder: str) -> None:
-        """Says who holds the directory, for the next broker that wants it."""
+        """Writes the holder to the lock file, for the error message of another broker."""
         assert self._lock_fd is not None, "the directory is not locked"
         os.ftruncate(self._lock_fd, 0)
         os.pwrite(self._lock_fd, write_lock(holder, read_boot_id()), 0)
 
     def unlock(self) -> None:
-        """Lets others take the directory; does nothing if it is not locked."""
+        """Unlocks the directory; does nothing if it is not locked."""
         if self._lock_fd is not None:
             with suppress(OSError):
                 os.ftruncate(self._lock_fd, 0)
@@ -144,17 +144,17 @@ class DataDirectory:
             os.close(self._lock_fd)
             self._lock_fd = None
 
-    # Whose it is
+    # The owner
 
     def load(self, *, node_id: int, cluster_id: str | None) -> None:
-        """Reads whose directory this is, and how it was left; a new one becomes this broker's.
+        """Reads the owner and the clean-shutdown mark; a new directory gets this broker as its owner.
 
         Args:
-            cluster_id: of the directories before this one, None for the first.
+            cluster_id: the cluster id of the earlier directories; None for the first directory.
 
         Raises:
-            KafkaError: INVALID_CONFIG, it belongs to another broker; INCONSISTENT_CLUSTER_ID, or to another cluster;
-                KAFKA_STORAGE_ERROR, it does not say.
+            KafkaError: INVALID_CONFIG, the directory belongs to another broker; INCONSISTENT_CLUSTER_ID, to another cluster;
+                KAFKA_STORAGE_ERROR, its owner cannot be read.
         """
         path = f"{self.path}/{META_PROPERTIES}"
         data: bytes | None = None
@@ -201,10 +201,10 @@ class DataDirectory:
         return boot_id in (None, read_boot_id())
 
     def mark_clean(self, *, is_on_disk: bool) -> None:
-        """All logs in it are closed: the next start needs no recovery.
+        """Writes the clean-shutdown mark, after all logs in the directory were closed: the next start needs no recovery.
 
         Args:
-            is_on_disk: whether all of them are on the disk; if not, the mark holds until the machine starts again.
+            is_on_disk: all logs are on the disk; otherwise the mark holds only until the machine restarts.
 
         Durability: on disk.
         """
@@ -212,10 +212,10 @@ class DataDirectory:
         if is_on_disk or boot_id:
             self.storage.write_file(f"{self.path}/{CLEAN_SHUTDOWN}", write_clean_shutdown(boot_id), sync=True)
 
-    # What it holds
+    # The folders and checkpoints
 
     def partitions(self) -> Iterator[tuple[TopicPartition, str]]:
-        """The folders of partitions, and their paths; that of Apache Kafka's controllers is none of ours."""
+        """Returns the partitions and the paths of their folders, except the metadata log of Apache Kafka's controllers."""
         for name in self.storage.folders(self.path):
             partition = partition_of_folder(name)
             if partition is not None and partition.topic == CLUSTER_METADATA_TOPIC:
@@ -226,12 +226,12 @@ class DataDirectory:
                 log.warning("A folder in the data directory is not a partition's", path=f"{self.path}/{name}")
 
     def deleted_folders(self) -> list[str]:
-        """The paths of folders whose partitions were deleted and whose files are still there."""
+        """Returns the paths of the folders of deleted partitions."""
         names = self.storage.folders(self.path)
         return [f"{self.path}/{name}" for name in names if name.endswith(DELETED_FOLDER_SUFFIX)]
 
     def future_folders(self) -> list[tuple[TopicPartition, str]]:
-        """The partitions that were on their way to here, and the paths of their folders."""
+        """Returns the partitions that were moving to this directory, and the paths of their folders."""
         found = []
         for name in self.storage.folders(self.path):
             partition = partition_of_folder(name.rpartition(".")[0]) if name.endswith(FUTURE_FOLDER_SUFFIX) else None
@@ -240,7 +240,7 @@ class DataDirectory:
         return found
 
     def path_of_deleted(self, name: TopicPartition) -> str:
-        """A path for the folder of a partition that is deleted: not a partition's, and never used before.
+        """Returns a new unique path for the folder of a deleted partition; the name is not that of a partition's folder.
 
         Source: LocalLog.logDeleteDirName.
         """
@@ -249,7 +249,7 @@ class DataDirectory:
         return f"{self.path}/{name.topic[: _LONGEST_NAME - len(suffix)]}{suffix}"
 
     def read_checkpoint(self, file: str) -> dict[TopicPartition, int]:
-        """The offsets of one of the checkpoints; empty if there is none, or it cannot be read."""
+        """Returns the offsets of a checkpoint; empty if the checkpoint does not exist or cannot be read."""
         try:
             data = self.storage.read_file(f"{self.path}/{file}")
             offsets = read_offsets(data)
@@ -262,15 +262,15 @@ class DataDirectory:
         return offsets
 
     def checkpoint(self, file: str, offsets: Mapping[TopicPartition, int]) -> Callable[[], None]:
-        """What writes one of the checkpoints, if it says anything new; it may run in any thread.
+        """Returns a function that writes a checkpoint, if its content has changed; the function may run in any thread.
 
-        Whoever takes the offsets calls this at once, and runs what it returns when it likes: of two that write the same file,
-        the one with the later offsets wins, whichever comes last.
+        The caller calls this method in the same step in which it takes the offsets, and may run the returned function later: of
+        two functions that write the same file, the one with the later offsets wins, in any order of running.
 
         Raises:
-            OSError: by what is returned; the old checkpoint stays.
+            OSError: raised by the returned function; the old checkpoint stays.
 
-        Durability: on disk, this one or a later one.
+        Durability: on disk, this content or later content.
         """
         data = write_offsets(offsets)
         number = self._taken[file] = self._taken.get(file, 0) + 1
@@ -287,10 +287,10 @@ class DataDirectory:
         return write
 
     def write_checkpoint(self, file: str, offsets: Mapping[TopicPartition, int]) -> None:
-        """Writes one of the checkpoints now, if it says anything new.
+        """Writes a checkpoint now, if its content has changed.
 
         Raises:
-            OSError: the old one stays.
+            OSError: the old checkpoint stays.
 
         Durability: on disk.
         """
@@ -298,10 +298,10 @@ class DataDirectory:
 
 
 def check_paths_differ(paths: Iterable[str]) -> None:
-    """Raises unless all paths lead to different directories: the error of a second lock would not name the setting.
+    """Raises unless all paths lead to different directories. The error names the setting; the error of a second lock would not.
 
     Raises:
-        ConfigError: two of them lead to the same directory.
+        ConfigError: two paths lead to the same directory.
     """
     found: dict[str, str] = {}
     for path in paths:
@@ -312,16 +312,16 @@ def check_paths_differ(paths: Iterable[str]) -> None:
 
 
 def partition_of_folder(name: str) -> TopicPartition | None:
-    """The partition that a folder of that name holds; None if it holds none."""
+    """Returns the partition of a folder by its name; None if the name is not that of a partition's folder."""
     match = _FOLDER.fullmatch(name)
     return TopicPartition(match[1], int(match[2])) if match is not None else None
 
 
 def is_held(path: str) -> bool:
-    """Whether a broker, this one or Apache Kafka, holds the data directory now; asks for the lock without taking it.
+    """Whether a broker, wirekafka or Apache Kafka, holds the data directory now; tests the lock without taking it.
 
-    For other processes than the broker's own: closing the lock's file there would give up the POSIX lock, and it is not
-    told of its own.
+    Only for other processes than the broker's own: in the broker's process, closing the lock file would release the POSIX lock,
+    and the test does not see locks of its own process.
     """
     try:
         fd = os.open(f"{path}/{LOCK_FILE}", os.O_RDONLY | os.O_CLOEXEC)
@@ -335,11 +335,12 @@ def is_held(path: str) -> bool:
 
 
 def is_lost(path: str, error: OSError) -> bool:
-    """Whether an error means that a directory cannot be used any more, and not that it is full or the process short of something.
+    """Whether an error means that a directory is lost, and not that the disk is full or a process limit is reached.
 
-    After a sync that failed, whatever the reason, nobody can say what is on the disk.
+    After a failed sync, for any reason, it is unknown what is on the disk, so the directory is lost.
 
-    A file that could be opened for reading alone is written to with EBADF; whether the directory is read-only, it says itself.
+    A write to a file that could only be opened for reading fails with EBADF; `os.access` then tells whether the directory is
+    read-only.
     """
     if isinstance(error, SyncError):
         return True
@@ -349,7 +350,7 @@ def is_lost(path: str, error: OSError) -> bool:
 
 
 def read_boot_id() -> str | None:
-    """Which run of the machine this is; None where the system does not say."""
+    """Returns the boot id of the machine, which changes at each restart; None if the system has none."""
     try:
         with open("/proc/sys/kernel/random/boot_id") as file:
             return file.read().strip()
@@ -358,7 +359,7 @@ def read_boot_id() -> str | None:
 
 
 def new_id() -> str:
-    """A new id of a cluster or a directory: a random UUID in Kafka's print.
+    """Returns a new id of a cluster or a directory: a random UUID in Kafka's text form.
 
     Source: org.apache.kafka.common.Uuid.
     """

@@ -1,4 +1,4 @@
-"""What the errors of a file system mean to the operator.
+"""Explains file system errors to the operator.
 
 Source: Linux, write(2), open(2).
 """
@@ -8,16 +8,16 @@ from __future__ import annotations
 import errno
 
 READ_ONLY_ERRORS = frozenset({errno.EBADF, errno.EACCES, errno.EPERM})
-"""The file, its folder or the whole file system may not be written."""
+"""The file, its folder or the whole file system cannot be written."""
 
 FULL_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT})
-"""There is no room; writes succeed again once there is."""
+"""The disk is full or a quota is reached; writes succeed again after space is freed."""
 
 
 def explain_disk_error(error: OSError) -> tuple[str, str]:
-    """What an error of the file system means, and what the operator can do.
+    """Returns the meaning of a file system error, and what the operator can do.
 
-    A file that may be read but not written is opened for reading alone; a write to it fails with EBADF.
+    A file without write permission is opened only for reading, so a write to it fails with EBADF.
     """
     if error.errno in READ_ONLY_ERRORS:
         return "No permission to write", "Give the broker's user permission to write the folder and the files in it, and restart"

@@ -1,12 +1,12 @@
-"""One flush of one log: what is to reach the disk, taken down on the loop, brought there in any thread.
+"""One flush of one log: prepared on the loop, and run in any thread.
 
 Rules of this file:
-    A `Flush` holds the generations that it syncs, so nothing it does depends on other flushes.
-    A `Flush` opens at most one file at a time. It holds the files of segments that were open when it was prepared, and no more:
-    a broker has more logs than a process may have descriptors.
-    A file that is not found under its name was removed or renamed with its segment, and needs no sync by this flush: retention
-    has removed the records, compaction has synced the segment that replaces the file, and `Log.complete_flush` ignores a flush
-    of a log that was truncated or moved since.
+    A `Flush` holds the generations that it syncs, so it does not depend on other flushes.
+    A `Flush` opens at most one file at a time, and holds only the files of segments that were open when it was prepared: a
+    broker has more logs than a process may have descriptors.
+    A missing file was removed or renamed with its segment, and this flush need not sync it: retention has deleted the records,
+    compaction has synced the segment that replaces the file, and `Log.complete_flush` ignores a flush of a log that was
+    truncated or moved since.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _NEEDLESS = (DELETED_SUFFIX, CLEANED_SUFFIX)
 
 
 class _Part(NamedTuple):
-    """A file that is to reach the disk.
+    """A file that the flush syncs.
 
     Attributes:
-        written: the written generation that counts; a later write is left to a later flush.
+        written: the written generation that the flush syncs; a later write needs a later flush.
         file: None for a file that `Flush.run` opens.
     """
 
@@ -38,18 +38,18 @@ class _Part(NamedTuple):
 
 
 class Flush:
-    """What a log had written and not synced when the flush was prepared.
+    """The unsynced data of a log at the time when the flush was prepared.
 
     Attributes:
-        folder: where the log was when the flush was prepared.
-        end_offset: everything before it is on the disk once `run` has returned.
-        truncation_count: how often the log had been truncated.
+        folder: the folder of the log when the flush was prepared.
+        end_offset: all records before this offset are on the disk once `run` has returned.
+        truncation_count: the number of the log's truncations when the flush was prepared.
     """
 
     __slots__ = ("_parts", "end_offset", "folder", "truncation_count")
 
     def __init__(self, folder: Folder, segments: Iterable[Segment], end_offset: int, truncation_count: int) -> None:
-        """Notes what is not on the disk now."""
+        """Notes the files with unsynced data."""
         self.folder = folder
         self.end_offset = end_offset
         self.truncation_count = truncation_count
@@ -62,15 +62,15 @@ class Flush:
 
     @property
     def is_empty(self) -> bool:
-        """There is nothing to bring to the disk."""
+        """Whether there is nothing to sync."""
         ledger = self.folder.ledger
         return not self._parts and ledger.names.is_synced and ledger.place.is_synced
 
     def run(self) -> None:
-        """Waits for the disk. Runs in any thread.
+        """Syncs the files and the folder. Runs in any thread.
 
         Raises:
-            SyncError: the disk has not confirmed.
+            SyncError: a sync has failed.
             OSError: a file cannot be opened.
         """
         for part in self._parts:

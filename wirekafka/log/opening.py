@@ -1,13 +1,12 @@
-"""How all logs come back at the start: which folders there are, recovery in threads, two copies of one partition.
+"""Opens all logs at the start: finds the folders, runs recovery in threads, and chooses between two copies of a partition.
 
-Theory of operation: what was closed cleanly is opened on the loop, in a few small reads each. What needs recovery is read in
-threads, `num.recovery.threads.per.data.dir` for each directory, all directories at once; a line every few seconds says how
-far that is. A partition whose folder cannot be opened is offline, and the others go on.
+Theory of operation: logs that were closed cleanly are opened on the loop, with a few small reads each. Logs that need recovery
+are read in threads, `num.recovery.threads.per.data.dir` for each directory, in all directories at once; a log line every few
+seconds reports the progress. A partition whose folder cannot be opened is offline, and the other partitions are not affected.
 
-Rules of this file: a partition may be in two directories after a crash in the midst of a move. Both copies are of the same
-topic then, and one holds all that the other does: the longer one stays, and of two equal ones the one that was found last.
+Rules of this file: after a crash during a move a partition may be in two directories. Both copies then belong to the same topic,
+and one copy contains the other: the longer copy is kept; if both have the same length, the copy that was found last is kept.
 
-Source: kafka.log.LogManager.loadLogs.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from wirekafka.names import TopicPartition
 log = structlog.get_logger(__name__)
 
 _LOADS_A_TURN = 50
-"""Logs opened without recovery before others on the loop get their turn."""
+"""The number of logs that are opened without recovery between two checkpoints of the loop."""
 _PROGRESS_SECONDS = 5
 _NOT_OPENED = "A partition is offline: its log cannot be opened"
 _REMEDY = "The partition is opened again at the next start. Bring its folder back from a copy if that fails too"
@@ -40,11 +39,11 @@ _REMEDY = "The partition is opened again at the next start. Bring its folder bac
 
 @dataclass(eq=False, slots=True)
 class Opened:
-    """One folder, and what became of it.
+    """One folder, and the result of opening it.
 
     Attributes:
-        loaded: what is in it; for one that cannot be opened, what the checkpoints say of it.
-        error: why it cannot be opened.
+        loaded: the content of the folder; for a folder that cannot be opened, the offsets from the checkpoints.
+        error: why the folder cannot be opened.
     """
 
     name: TopicPartition
@@ -56,11 +55,11 @@ class Opened:
 
     @property
     def log_end_offset(self) -> int:
-        """Where its records end; -1 if they cannot be read."""
+        """The log end offset; -1 if the folder cannot be opened."""
         return -1 if self.loaded is None or self.error is not None else self.loaded.log_end_offset
 
     def load(self) -> None:
-        """Opens it. Runs in any thread."""
+        """Opens the folder. Runs in any thread."""
         with isolate(_NOT_OPENED, remedy=_REMEDY, partition=str(self.name)) as fault:
             try:
                 self.loaded = self.loader.load()
@@ -83,7 +82,7 @@ class Opened:
 async def open_all(found: list[Opened], threads_per_directory: int) -> None:
     """Opens all folders.
 
-    Cancellation: some are open, and nothing of them is held.
+    Cancellation: some folders are open, and their logs hold no files.
     """
     by_directory: defaultdict[DataDirectory, list[Opened]] = defaultdict(list)
     for number, each in enumerate(found):
@@ -121,10 +120,10 @@ async def _say_how_far(recovering: list[Opened]) -> None:
 
 
 def choose_copies(opened: Iterable[Opened]) -> tuple[list[Opened], list[Opened]]:
-    """Which copy of each partition is used, and which are not.
+    """Returns the copy of each partition that is used, and the copies that are not used.
 
     Raises:
-        KafkaError: KAFKA_STORAGE_ERROR, two folders of one name are not copies of one partition.
+        KafkaError: KAFKA_STORAGE_ERROR, two folders of one name are not copies of the same partition.
     """
     chosen: dict[TopicPartition, Opened] = {}
     spare = []

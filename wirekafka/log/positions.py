@@ -1,7 +1,7 @@
-"""Where the batches of a file are: stepping from header to header.
+"""The positions of the batches in a file, found from header to header.
 
-Rules of this file: a file is read in chunks, no more than is needed; of a batch nothing is looked at but its header. Errors are
-`OSError`: a file that was whole once and is not any more has lost something on the disk.
+Rules of this file: a file is read in chunks, no more than needed, and only the headers of batches are decoded. Errors are
+`OSError`: a file that was complete once and is damaged now has lost data on the disk.
 
 Source: org.apache.kafka.common.record.FileLogInputStream.
 """
@@ -20,22 +20,22 @@ _HEAD = Struct(">qiibIhiqq")
 max timestamp."""
 _LEGACY_TIMESTAMP = Struct(">q")
 _OVERHEAD = 12
-"""Bytes before those that a batch's length counts: its offset and the length itself."""
+"""Bytes that a batch's length does not count: the base offset and the length field."""
 _LEAST_LENGTH = 14
-"""The length of the smallest message that ever was: magic 0, no key, no value."""
+"""The length of the smallest possible message: magic 0, no key, no value."""
 _LEAST_V2_LENGTH = 49
 """The length of a batch without records."""
 _HEADS_CHUNK = 8192
-"""Read at once while looking for a header: the default `index.interval.bytes` and one small batch."""
+"""Bytes of one read during a search for a header: the default `index.interval.bytes` and one small batch."""
 _BATCHES_CHUNK = 1 << 20
 
 
 class BadBatchError(OSError):
-    """A file that was whole holds no batch where one should begin: the disk, or somebody, has changed it."""
+    """A file that was complete has no batch where one should begin: the disk or another program has changed the file."""
 
 
 class BatchPosition(NamedTuple):
-    """Where a batch is, and what its header says."""
+    """The position of a batch, and fields of its header."""
 
     position: int
     size_bytes: int
@@ -46,14 +46,14 @@ class BatchPosition(NamedTuple):
 
 
 def read_place(data: Bytes, at: int, position: int) -> BatchPosition | None:
-    """What the header at `data[at:]` says of the batch at `position` of a file; None if it is not a header."""
+    """Decodes the header at `data[at:]` of the batch at `position` of a file; returns None if the bytes are not a header."""
     base_offset, length, leader_epoch, magic, _, _, delta, _, max_timestamp = _HEAD.unpack_from(data, at)
     if magic == 2:
         if length < _LEAST_V2_LENGTH or delta < 0:
             return None
         return BatchPosition(position, length + _OVERHEAD, base_offset, base_offset + delta, max_timestamp, leader_epoch)
-    # A message set of magic 0 or 1 is one message or one wrapper; its offset is that of its last record, and its first one
-    # is known only to who decompresses it. Folders of older brokers hold them.
+    # A message set of magic 0 or 1, found in folders of older brokers, is one message or one wrapper. Its offset is that of its
+    # last record; the offset of its first record is known only after decompression.
     if magic not in (0, 1) or length < _LEAST_LENGTH:
         return None
     timestamp = _LEGACY_TIMESTAMP.unpack_from(data, at + 18)[0] if magic == 1 else NO_TIMESTAMP
@@ -61,9 +61,9 @@ def read_place(data: Bytes, at: int, position: int) -> BatchPosition | None:
 
 
 def read_extent(data: Bytes) -> tuple[int, int] | None:
-    """The size in bytes and the last offset of the batch whose header begins the data; None as `read_place`.
+    """Returns the size in bytes and the last offset of the batch whose header begins the data; None if it is not a header.
 
-    Each read of a log that is cut off by its limit comes here, and this takes half the time of `read_place` (2026-11).
+    Each read that its size limit cuts off calls this function; it takes half the time of `read_place` (2026-11).
     """
     if len(data) < _HEAD.size:
         return None
@@ -75,7 +75,7 @@ def read_extent(data: Bytes) -> tuple[int, int] | None:
 
 
 def places_in(storage: Storage, file: FileHandle, position: int, end: int) -> Iterator[BatchPosition]:
-    """The batches of a file from the one that begins at `position`, by their headers alone."""
+    """Yields the positions of the batches of a file from the batch at `position` on; reads only headers."""
     chunk = b""
     chunk_position = position
     while position < end:
@@ -93,7 +93,7 @@ def places_in(storage: Storage, file: FileHandle, position: int, end: int) -> It
 
 
 def batches_in(storage: Storage, file: FileHandle, position: int, end: int) -> Iterator[memoryview]:
-    """The batches of a file from the one that begins at `position`, whole."""
+    """Yields the complete batches of a file from the batch at `position` on."""
     chunk = memoryview(b"")
     at = 0
     while position < end:

@@ -1,6 +1,6 @@
-"""One producer, as a partition knows it: its epoch, its last batches, its open transaction, and what it may write next.
+"""The state of one producer in a partition: its epoch, its last batches and its open transaction, with the checks of new batches.
 
-Rules of this file: pure. `check` functions decide and change nothing. Sequence numbers wrap from 2^31 - 1 to 0.
+Rules of this file: pure. `check` functions change nothing. Sequence numbers wrap from 2^31 - 1 to 0.
 
 Source: KIP-98, KIP-360, KIP-890; org.apache.kafka.storage.internals.log.{ProducerStateEntry, ProducerAppendInfo,
 VerificationStateEntry}.
@@ -19,11 +19,11 @@ BATCHES_KEPT = 5
 MOST_EPOCH = 0x7FFF
 _NO_COORDINATOR_EPOCH = -1
 _FIRST_VERSION_WITH_EPOCH_FOR_EACH_TRANSACTION = 2
-"""Of the feature `transaction.version`."""
+"""The version of the feature `transaction.version`."""
 
 
 class BatchMemory(NamedTuple):
-    """One batch of a producer, as far as it is remembered."""
+    """The remembered fields of one batch of a producer."""
 
     last_sequence: int
     last_offset: int
@@ -42,16 +42,16 @@ class BatchMemory(NamedTuple):
 
 
 class VerificationState(NamedTuple):
-    """What is expected of the first batch of a transaction, from when the coordinator is asked for it until it is written.
+    """The constraints on the first batch of a transaction, from the verification by the coordinator until the batch is written.
 
-    Without it, a batch whose turn has not come could become the first of a producer that is not known here, while those
-    before it were sent back and are on their way again.
+    Without these constraints, a producer that is unknown here could begin with a batch out of order, while the earlier batches
+    were rejected and are sent again.
 
     Attributes:
-        epoch: of the producer.
+        epoch: the producer's epoch.
         lowest_sequence: the lowest base sequence that the producer has tried with this epoch.
-        must_be_zero: of a producer that is not known here, the first sequence number is 0 (transactions v2).
-        since_ms: when the first try was.
+        must_be_zero: a producer that is unknown here begins with sequence number 0 (transactions v2).
+        since_ms: the time of the first try.
     """
 
     epoch: int
@@ -60,7 +60,7 @@ class VerificationState(NamedTuple):
     since_ms: int
 
     def tried(self, epoch: int, sequence: int) -> VerificationState:
-        """The same after another try.
+        """Returns the constraints after another try.
 
         Source: VerificationStateEntry.maybeUpdateLowestSequenceAndEpoch.
         """
@@ -75,11 +75,11 @@ class Producer:
     """One producer.
 
     Attributes:
-        epoch: its epoch, `NO_PRODUCER_EPOCH` until it has written.
-        batches: its last batches with this epoch, the oldest first; never more than `BATCHES_KEPT`.
-        last_timestamp: the greatest timestamp of its last batch, by which it expires.
-        coordinator_epoch: of the coordinator that last ended a transaction of it, -1 if none has.
-        transaction_first_offset: where its open transaction begins, None if it has none.
+        epoch: its epoch, `NO_PRODUCER_EPOCH` before its first write.
+        batches: its last batches with this epoch, the oldest first; at most `BATCHES_KEPT`.
+        last_timestamp: the greatest timestamp of its last batch, which decides when the producer expires.
+        coordinator_epoch: the epoch of the coordinator that last ended its transaction; -1 if none has.
+        transaction_first_offset: the first offset of its open transaction; None if it has none.
     """
 
     __slots__ = ("batches", "coordinator_epoch", "epoch", "last_timestamp", "producer_id", "transaction_first_offset")
@@ -103,7 +103,7 @@ class Producer:
         return self.batches[-1].last_offset if self.batches else None
 
     def find_duplicate(self, batch: BatchHeader) -> BatchMemory | None:
-        """The remembered batch with the same epoch and the same sequence numbers, if there is one."""
+        """Returns the remembered batch with the same epoch and sequence numbers; None if there is none."""
         if batch.producer_epoch != self.epoch:
             return None
         if self.batches and batch.base_sequence == (self.batches[-1].last_sequence + 1) & MOST_SEQUENCE:
@@ -114,10 +114,10 @@ class Producer:
                 return memory
         return None
 
-    # What it may write
+    # Checks
 
     def check_epoch(self, epoch: int) -> None:
-        """Checks that a batch is not of an older epoch.
+        """Raises unless the epoch of a batch is the current epoch or newer.
 
         Raises:
             KafkaError: INVALID_PRODUCER_EPOCH.
@@ -129,7 +129,7 @@ class Producer:
             )
 
     def check_sequence(self, batch: BatchHeader) -> None:
-        """Checks that the batch follows what this producer wrote.
+        """Raises unless the batch has the next sequence number of this producer.
 
         Raises:
             KafkaError: OUT_OF_ORDER_SEQUENCE_NUMBER.
@@ -152,7 +152,7 @@ class Producer:
             )
 
     def check_beginning(self, batch: BatchHeader, beginning: VerificationState) -> None:
-        """Checks that the batch can be the first of a transaction.
+        """Raises unless the batch can be the first of a transaction.
 
         Raises:
             KafkaError: OUT_OF_ORDER_SEQUENCE_NUMBER.
@@ -166,7 +166,7 @@ class Producer:
             )
 
     def check_transaction(self, batch: BatchHeader) -> None:
-        """Checks that the batch is part of the transaction that is open.
+        """Raises unless the batch belongs to the open transaction.
 
         Raises:
             KafkaError: INVALID_TXN_STATE.
@@ -180,10 +180,10 @@ class Producer:
             )
 
     def check_marker(self, epoch: int, marker: EndMarker, transaction_version: int) -> None:
-        """Checks that the marker may end a transaction of this producer.
+        """Raises unless the marker may end a transaction of this producer.
 
-        With transactions v2 a marker has the next epoch. One of the same epoch is a marker that is written again; and where
-        there is no next epoch, the producer got another id.
+        With transactions v2 a marker has the next epoch. A marker with the current epoch is a repeated marker; or the epochs are
+        used up, and the producer got another id.
 
         Raises:
             KafkaError: INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED.
@@ -204,10 +204,10 @@ class Producer:
                 f"the marker is of {marker.coordinator_epoch}",
             )
 
-    # What it has written
+    # Changes
 
     def add(self, batch: BatchHeader) -> None:
-        """Remembers a batch that follows."""
+        """Remembers the next batch."""
         memory = BatchMemory(batch.last_sequence, batch.last_offset, batch.last_offset_delta, batch.max_timestamp)
         if batch.producer_epoch != self.epoch:
             self.epoch = batch.producer_epoch
@@ -217,7 +217,7 @@ class Producer:
         self.last_timestamp = batch.max_timestamp
 
     def end_transaction(self, epoch: int, coordinator_epoch: int, timestamp: int) -> None:
-        """A marker has ended its transaction; with a new epoch, sequence numbers begin anew."""
+        """Ends the producer's transaction after a marker; with a new epoch, sequence numbers start again."""
         if epoch != self.epoch:
             self.epoch = epoch
             self.batches = ()

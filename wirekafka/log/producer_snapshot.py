@@ -1,9 +1,9 @@
-"""The `.snapshot` file: what a partition knew of its producers at one offset, in Apache Kafka's format.
+"""The `.snapshot` file: a partition's producer state at one offset, in Apache Kafka's format.
 
-    version 2 | CRC of what follows 4 | count 4 | for each producer: id 8, epoch 2, last sequence 4, last offset 8,
+    version 2 | CRC of the rest 4 | count 4 | for each producer: id 8, epoch 2, last sequence 4, last offset 8,
     offset delta 4, last timestamp 8, coordinator epoch 4, first offset of its open transaction 8
 
-Of a producer's last batches only the very last is kept.
+The file keeps only the last batch of each producer.
 
 Rules of this file: pure.
 
@@ -30,11 +30,11 @@ _NO_OFFSET = -1
 
 
 class CorruptSnapshotError(Exception):
-    """The bytes are no snapshot of producers."""
+    """The bytes are not a snapshot of producers."""
 
 
 def write_snapshot(producers: Iterable[Producer]) -> bytes:
-    """The content of a `.snapshot` file."""
+    """Returns the content of a `.snapshot` file."""
     snapshot = SlicedSnapshot(0, producers)
     entries = snapshot.pack(snapshot.count)
     return snapshot.pack_head() + entries
@@ -45,7 +45,7 @@ class SlicedSnapshot:
 
     Attributes:
         offset: the snapshot holds all batches before this offset.
-        count: the number of its producers.
+        count: the number of producers in the snapshot.
     """
 
     __slots__ = ("_crc", "_former", "_packed_count", "_producers", "count", "offset")
@@ -57,15 +57,15 @@ class SlicedSnapshot:
         self._packed_count = 0
         self._crc = crc32c(_COUNT.pack(self.count))
         self._former: dict[Producer, bytes] = {}
-        """Producers that were changed since, as they were at the offset."""
+        """The packed entries, as of the offset, of producers that have changed since."""
 
     def keep(self, producer: Producer) -> None:
-        """Packs a producer that is about to change."""
+        """Packs a producer before it changes."""
         if producer not in self._former:
             self._former[producer] = _pack(producer)
 
     def pack(self, most: int) -> bytes:
-        """Returns the entries of the next producers, at most so many; empty after the last one."""
+        """Returns the packed entries of the next producers, at most `most`; empty after the last producer."""
         producers = self._producers[self._packed_count : self._packed_count + most]
         self._packed_count += len(producers)
         former = self._former
@@ -95,10 +95,10 @@ def _pack(producer: Producer) -> bytes:
 
 
 def read_snapshot(data: bytes) -> Iterator[Producer]:
-    """The producers of a `.snapshot` file.
+    """Returns the producers of a `.snapshot` file.
 
     Raises:
-        CorruptSnapshotError: it is none.
+        CorruptSnapshotError: the data is not a valid snapshot.
     """
     if len(data) < _HEAD.size:
         raise CorruptSnapshotError(f"{len(data)} bytes are too few")

@@ -1,7 +1,7 @@
-"""Which segments have outlived their time.
+"""Chooses the segments that retention deletes.
 
-Rules of this file: pure. Segments go from the oldest on, never one that holds uncommitted records, and never one behind a
-segment that stays.
+Rules of this file: pure. Segments are deleted from the oldest on. A segment with uncommitted records stays, and so do all
+segments after a segment that stays.
 
 Source: UnifiedLog.deleteOldSegments, deletableSegments and its callers.
 """
@@ -17,18 +17,18 @@ BEFORE_START = "before the log start offset"
 
 
 class Aged(Protocol):
-    """What retention asks of a segment."""
+    """The part of a segment that retention uses."""
 
     base_offset: int
     size: int
 
     @property
     def largest_timestamp(self) -> int:
-        """The greatest timestamp of its records; when it was last written, if they have none."""
+        """The greatest timestamp of its records; the time of the last write if no record has a timestamp."""
 
 
 def count_before_start(segments: Sequence[Aged], *, log_start_offset: int, high_watermark: int, log_end_offset: int) -> int:
-    """How many segments from the first on hold nothing that can be read any more."""
+    """Returns the number of segments, from the first on, that hold no readable records."""
 
     def is_expired(number: int) -> bool:
         return number + 1 < len(segments) and segments[number + 1].base_offset <= log_start_offset
@@ -39,9 +39,9 @@ def count_before_start(segments: Sequence[Aged], *, log_start_offset: int, high_
 def count_expired(
     segments: Sequence[Aged], *, config: LogConfig, log_start_offset: int, high_watermark: int, log_end_offset: int, now_ms: int
 ) -> tuple[int, str]:
-    """How many segments from the first on are to go, and for which reason.
+    """Returns the number of segments, from the first on, that retention deletes, and the reason.
 
-    The last segment goes too if all its records are to go; an empty one stays.
+    The last segment is deleted too if all its records have expired; an empty last segment stays.
     """
     below_start = count_before_start(
         segments, log_start_offset=log_start_offset, high_watermark=high_watermark, log_end_offset=log_end_offset

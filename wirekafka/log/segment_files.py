@@ -1,4 +1,4 @@
-"""What the files of a segment are called.
+"""The names of a segment's files.
 
 Source: org.apache.kafka.storage.internals.log.LogFileUtils.
 """
@@ -12,13 +12,13 @@ INDEX_SUFFIX = ".index"
 TIME_INDEX_SUFFIX = ".timeindex"
 DELETED_SUFFIX = ".deleted"
 CLEANED_SUFFIX = ".cleaned"
-"""A compacted segment that is not complete."""
+"""The suffix of a compacted segment that is incomplete."""
 SWAP_SUFFIX = ".swap"
-"""A compacted segment that is complete and on the disk, in the place of those it was made from."""
+"""The suffix of a compacted segment that is complete and on the disk, and replaces the segments it was made from."""
 SNAPSHOT_SUFFIX = ".snapshot"
 SEGMENT_SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
 
 
 def file_name(base_offset: int, suffix: str) -> str:
-    """The name of a segment's file: its base offset in 20 digits, so that names sort as offsets do."""
+    """Returns the name of a segment's file: the base offset in 20 digits, so that names sort in offset order."""
     return f"{base_offset:020d}{suffix}"
