@@ -1,12 +1,12 @@
-"""ShareFetch, beneath the protocol: reads what a group has not had, acquires it for a member, or waits.
+"""ShareFetch, independent of the protocol: reads records, acquires them for a member, or waits for records.
 
-Theory of operation: a fetch goes through its partitions, each of which may give an equal part of `max_bytes`. What is read is a
-region of a file, whose batches are known by their headers alone; of these, `SharePartition.acquire` picks, and the region is
-cut to what was picked. A fetch that finds too little waits: it is woken by what is appended, and by what other members give
-back, and tries again. One that has tried and found nothing costs little, since its share partitions know that there is nothing
-between their last record and the end of the log.
+Theory of operation: a fetch reads its partitions in order; each partition may return an equal part of `max_bytes`. A read returns
+a region of a file, of which only the batch headers are parsed. `SharePartition.acquire` selects records from these batches, and
+the region is cut to the batches of the selected records. A fetch that finds too few records waits. An append, or a release by
+another member, wakes the fetch, and the fetch tries again. A fetch that found nothing costs little while it waits, because a
+comparison of offsets shows that its share partitions have nothing to read.
 
-Rules of this file: no bytes of records are looked at, but for their batches' headers.
+Rules of this file: only batch headers are parsed, never records.
 
 Source: kafka.server.share.DelayedShareFetch, ShareFetchUtils; PartitionMaxBytesStrategy.
 """
@@ -37,16 +37,16 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 MOST_ATTEMPTS = 100
-"""How often a partition is read anew because all that was read turned out to be for nobody."""
+"""How often one fetch reads a partition, if the records of each read are archived because they cannot be delivered."""
 
 
 @dataclass(slots=True)
 class FetchWish:
-    """What a member wants.
+    """A ShareFetch of a member.
 
     Attributes:
-        partitions: in the order in which they are served.
-        is_current: whether the member still waits for the answer; False once its session has ended, or gone on without it.
+        partitions: The partitions, in the order in which they are read.
+        is_current: Whether the member still waits for the response; False if its session has ended or has a later request.
     """
 
     group_id: str
@@ -63,11 +63,11 @@ class FetchWish:
 
 @dataclass(slots=True)
 class Fetched:
-    """What one partition gave.
+    """The result of one partition.
 
     Attributes:
-        records: whole batches: a region of a file, or no bytes.
-        acquired: which of the records the member now has.
+        records: Whole batches: a region of a file, or no bytes.
+        acquired: The records that the member has acquired.
     """
 
     error: KafkaError | None = None
@@ -76,7 +76,7 @@ class Fetched:
 
 
 FetchResult = dict[ShareKey, Fetched]
-"""What the partitions gave; those are left out from which nothing could be acquired now."""
+"""The results by partition, without partitions of which no records could be acquired."""
 
 
 class _Batch(NamedTuple):
@@ -97,7 +97,7 @@ class _Reading(NamedTuple):
 
 
 class ShareFetches:
-    """Carries out fetches of share groups."""
+    """Runs the fetches of share groups."""
 
     def __init__(self, partitions: SharePartitionManager, purgatory: Purgatory, clock: Clock) -> None:
         self._partitions = partitions
@@ -105,7 +105,7 @@ class ShareFetches:
         self._clock = clock
 
     def fetch(self, wish: FetchWish) -> Pending[FetchResult]:
-        """Gives what there is, or waits for it."""
+        """Starts a fetch. The result is complete at once if there are enough records, and otherwise when the wait ends."""
         if not wish.partitions or wish.max_records <= 0 or wish.max_bytes <= 0:
             done: Pending[FetchResult] = Pending()
             done.complete({})
@@ -117,7 +117,7 @@ class ShareFetches:
         return delayed.pending
 
     def load(self, wish: FetchWish) -> tuple[list[LoadedPartition], FetchResult]:
-        """The share partitions of a fetch, and what is wrong with others."""
+        """Returns the loaded share partitions of a fetch, and the errors of the other partitions."""
         loaded, errors = [], {}
         for key in wish.partitions:
             try:
@@ -129,10 +129,10 @@ class ShareFetches:
         return loaded, errors
 
     def attempt(self, wish: FetchWish, *, is_last: bool) -> FetchResult | None:
-        """What there is now; None if it is not enough to end the waiting.
+        """Returns the current result of a fetch; None if the fetch must go on waiting.
 
         Args:
-            is_last: whatever there is will do.
+            is_last: Whether the fetch ends with this attempt, however few records there are.
         """
         if not wish.is_current():
             return {}
@@ -161,13 +161,13 @@ class ShareFetches:
     def _read_all(
         self, wish: FetchWish, loaded: list[LoadedPartition], limits: Limits, only_stable: bool
     ) -> tuple[list[_Reading], FetchResult]:
-        """What each partition has that could be acquired, and which could not be read."""
+        """Reads the records that could be acquired. Returns the readings, and the errors of partitions that could not be read."""
         acquirable = [each for each in loaded if each.share.can_acquire(limits)]
         readings: list[_Reading] = []
         failed: FetchResult = {}
         gives_a_batch = True
         for number, each in enumerate(acquirable):
-            # An equal part for each, what is left over for the first.
+            # Each partition gets an equal part of the bytes; the first partition gets the remainder too.
             part_bytes, rest_bytes = divmod(wish.max_bytes, len(acquirable))
             max_bytes = part_bytes + (0 if number else rest_bytes)
             try:
@@ -180,7 +180,7 @@ class ShareFetches:
         return readings, failed
 
     def _read(self, loaded: LoadedPartition, max_bytes: int, only_stable: bool, *, gives_a_batch: bool) -> _Reading:
-        """Reads from where the group goes on; nothing if that is beyond the end.
+        """Reads from the fetch offset of the group; reads nothing if that is at or after the high watermark.
 
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR.
@@ -194,7 +194,7 @@ class ShareFetches:
         return _Reading(loaded, fetch_offset, max_bytes, region)
 
     def _acquire(self, wish: FetchWish, reading: _Reading, max_records: int, limits: Limits, only_stable: bool) -> Fetched:
-        """Acquires of what was read, and reads on where that was for nobody: gone, or of aborted transactions.
+        """Acquires records of a reading, and reads on if none can be delivered: they are deleted or aborted.
 
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR.
@@ -221,7 +221,7 @@ class ShareFetches:
         return Fetched()
 
     def _aborted(self, partition: Partition, reading: _Reading, batches: list[_Batch]) -> list[LogBatch]:
-        """Those of the batches that an aborted transaction wrote."""
+        """Returns the batches that an aborted transaction wrote."""
         if not any(batch.may_be_aborted for batch in batches):
             return []
         source = partition.log
@@ -237,10 +237,10 @@ class ShareFetches:
 
 
 class DelayedShareFetch:
-    """A ShareFetch that may wait; itself the watcher of its partitions.
+    """A ShareFetch that may wait. While it waits, it is a watcher of its partitions.
 
     Attributes:
-        pending: the reply.
+        pending: The response.
     """
 
     __slots__ = ("_fetches", "_loaded", "_purgatory", "_timer", "_wish", "pending")
@@ -254,32 +254,32 @@ class DelayedShareFetch:
         self.pending: Pending[FetchResult] = Pending(on_abandon=self._let_go)
 
     def wait(self) -> None:
-        """Begins to wait."""
+        """Starts the wait."""
         self._timer = self._purgatory.clock.call_later(self._wish.max_wait_ms, self._give_up)
         self._watch()
 
     def finish(self) -> None:
-        """Answers, if there is enough by now."""
+        """Completes the response if there are enough records now."""
         self._try(is_last=self._wish.max_wait_ms <= 0)
 
     def on_committed(self, partition: Partition, size_bytes: int, stable_bytes: int) -> None:
-        """There is more to read in a partition."""
+        """Is called after the commit of records in a partition."""
         if self._can_get_more:
             self._purgatory.answer(self, partition)
 
     def on_gone(self, partition: Partition) -> None:
-        """A partition is closed or deleted."""
+        """Is called when a partition is closed or deleted."""
         self._purgatory.answer(self)
 
     def on_available(self) -> None:
-        """Somebody has given records back, or let the group go on."""
+        """Is called when records of a share partition may have become available."""
         self._purgatory.answer(self)
 
     @property
     def _can_get_more(self) -> bool:
-        """Whether an attempt may find records, or must look at what has ended. False once other fetches have taken all there is.
+        """Whether an attempt may find records, or must end the fetch. False if other fetches have acquired all records.
 
-        So an append costs each of many waiting fetches a comparison of offsets, and an attempt only those that get records.
+        With it, an append costs each waiting fetch only a comparison of offsets; only fetches that may get records try again.
         """
         if not self._loaded or not self._wish.is_current():
             return True
@@ -323,7 +323,7 @@ class DelayedShareFetch:
 
 
 def _batches_of(region: FileRegion | bytes, stop_offset: int) -> list[_Batch]:
-    """The whole batches of a region, up to the one that holds the offset."""
+    """Returns the whole batches of a region, up to the batch that holds the offset."""
     batches = []
     position = 0
     while position + HEADER_SIZE <= len(region):
@@ -347,7 +347,7 @@ def _batches_of(region: FileRegion | bytes, stop_offset: int) -> list[_Batch]:
 
 
 def _cut(region: FileRegion | bytes, batches: list[_Batch], acquired: Sequence[Acquired]) -> FileRegion | bytes:
-    """The batches of a region in which acquired records are, and those in between."""
+    """Returns the part of a region from the first batch with acquired records to the last one."""
     first_offset, last_offset = acquired[0].first_offset, acquired[-1].last_offset
     touched = [
         batch for batch in batches if batch.offsets.last_offset >= first_offset and batch.offsets.base_offset <= last_offset

@@ -1,8 +1,8 @@
-"""Share sessions: which partitions a member of a share group fetches, remembered from one request to the next.
+"""Share sessions: the partitions that a member of a share group fetches, kept from one request to the next.
 
-A session belongs to a member, and to the connection on which it was opened: when that ends, so does the session, and what the
-member has goes back. One that is opened in the place of another leaves the member what it has. Its epoch grows with each
-request, so that one which comes twice, or from a member that is not in step, is refused.
+A session belongs to a member and to the connection that opened it. When the connection closes, the session ends and the member's
+acquired records are released. If the member opens a new session in place of an old one, it keeps its acquired records. The
+session epoch grows with each request, so that a duplicate request or a request with an outdated epoch is refused.
 
 Source: ShareSession, ShareSessionCache, SharePartitionManager.newContext and acknowledgeSessionUpdate; KIP-932.
 """
@@ -21,7 +21,7 @@ MAX_EPOCH = 0x7FFFFFFF
 
 
 class SessionKey(NamedTuple):
-    """Whose session it is."""
+    """The group and the member that a session belongs to."""
 
     group_id: str
     member_id: str
@@ -31,16 +31,16 @@ PartitionKey = tuple[bytes, int]
 """A topic's id and the index of a partition."""
 
 OnClose = dict[object, Callable[[], object]]
-"""What is to be done when a connection ends, by what it is for."""
+"""The callbacks that run when a connection closes, each by the object that it belongs to."""
 
 
 class ShareSession:
-    """What one member fetches.
+    """The share session of one member.
 
     Attributes:
-        epoch: the epoch that the next request must have.
-        partitions: all of them, in the order in which they came; True for one of which the member is to be told even if there
-            are no records: it is new, or the last answer was an error.
+        epoch: The epoch that the next request must have.
+        partitions: All partitions of the session, in the order of their addition. The value is True if the next response must
+            include the partition even without records, because the partition is new or its last response was an error.
     """
 
     __slots__ = ("_on_close", "epoch", "key", "partitions")
@@ -52,26 +52,26 @@ class ShareSession:
         self.partitions: dict[PartitionKey, bool] = dict.fromkeys(partitions, False)
 
     def end_with_connection(self, end: Callable[[], object]) -> None:
-        """Has `end` called when its connection ends, unless it has ended before."""
+        """Calls `end` when the connection closes, unless the session has ended before."""
         self._on_close[self] = end
 
     def detach(self) -> None:
-        """It has ended: its connection forgets it."""
+        """Removes the callback of an ended session from its connection."""
         self._on_close.pop(self, None)
 
     def update(self, added: Iterable[PartitionKey], forgotten: Iterable[PartitionKey]) -> None:
-        """Takes over what a request says of its partitions."""
+        """Adds and removes the partitions that a request names."""
         for partition in added:
             self.partitions.setdefault(partition, True)
         for partition in forgotten:
             self.partitions.pop(partition, None)
 
     def advance_epoch(self) -> None:
-        """The next request has the next epoch; after the largest comes 1."""
+        """Sets the epoch of the next request; `MAX_EPOCH` is followed by 1."""
         self.epoch = 1 if self.epoch == MAX_EPOCH else self.epoch + 1
 
     def rotated(self, epoch: int) -> list[PartitionKey]:
-        """Its partitions, begun with another each time, so that a limit starves none.
+        """Returns the partitions, rotated by the epoch, so that the limits of a fetch starve no partition.
 
         Source: PartitionRotateStrategy.
         """
@@ -80,7 +80,7 @@ class ShareSession:
         return partitions[start:] + partitions[:start]
 
     def must_tell(self, partition: PartitionKey, *, has_records: bool, is_error: bool) -> bool:
-        """Whether an answer must speak of a partition."""
+        """Returns whether a response must include a partition, and notes what the next response must include."""
         requires_update = self.partitions.get(partition)
         if requires_update is None:
             return True
@@ -93,7 +93,7 @@ class ShareSessions:
     """The sessions of one broker.
 
     Args:
-        most: how many there may be (group.share.max.share.sessions).
+        most: The largest number of sessions (group.share.max.share.sessions).
     """
 
     def __init__(self, most: int) -> None:
@@ -105,7 +105,7 @@ class ShareSessions:
         return len(self._by_key)
 
     def get(self, key: SessionKey) -> ShareSession:
-        """The session of a member.
+        """Returns the session of a member.
 
         Raises:
             KafkaError: SHARE_SESSION_NOT_FOUND.
@@ -116,14 +116,14 @@ class ShareSessions:
         return session
 
     def find(self, key: SessionKey) -> ShareSession | None:
-        """The session of a member, if it has one."""
+        """Returns the session of a member; None if the member has no session."""
         return self._by_key.get(key)
 
     def open(self, key: SessionKey, partitions: Iterable[PartitionKey], on_close: OnClose) -> ShareSession:
-        """A new session, in the place of the member's former one.
+        """Opens a session, which replaces the member's former session.
 
         Args:
-            on_close: that of its connection.
+            on_close: The callbacks of the session's connection.
 
         Raises:
             KafkaError: SHARE_SESSION_LIMIT_REACHED.
@@ -136,7 +136,7 @@ class ShareSessions:
         return session
 
     def proceed(self, key: SessionKey, epoch: int) -> ShareSession:
-        """The session of a member whose request has this epoch.
+        """Returns the session of a member for a request with this epoch, and advances the epoch of the session.
 
         Raises:
             KafkaError: SHARE_SESSION_NOT_FOUND, INVALID_SHARE_SESSION_EPOCH.
@@ -148,7 +148,7 @@ class ShareSessions:
         return session
 
     def remove(self, key: SessionKey) -> ShareSession | None:
-        """Ends a session; returns it, None if there was none."""
+        """Ends a session and returns it; None if the member has no session."""
         session = self._by_key.pop(key, None)
         if session is not None:
             session.detach()
@@ -158,9 +158,9 @@ class ShareSessions:
         return session
 
     def clear(self) -> list[ShareSession]:
-        """Ends all sessions; returns them."""
+        """Ends all sessions and returns them."""
         return [session for session in map(self.remove, tuple(self._by_key)) if session is not None]
 
     def has_members(self, group_id: str) -> bool:
-        """Whether anybody of the group has a session."""
+        """Whether a member of the group has a session."""
         return group_id in self._member_counts

@@ -1,22 +1,24 @@
-"""A partition as a share group consumes it: which records are in flight, who has which, and what comes next.
+"""A partition as a share group consumes it: the records in flight, their owners, and the next offset to acquire.
 
-Theory of operation: `start_offset` is the first record that the group is not done with (Kafka's SPSO), `next_offset` one past
-the last that it has ever touched; in between, every record is in flight, in a state of `in_flight`. Records beyond
-`next_offset` are acquired as batches of the log come in; those that were released, or whose lock ran out, are given out
-again, until they have been delivered as often as they may. What is done with at the front leaves, and `start_offset` moves.
+Theory of operation: `start_offset` is the first offset that is not in a final state (Kafka's SPSO), and `next_offset` is one past
+the last offset that was ever acquired. Every record in between is in flight and has a state of `in_flight`. The group acquires
+records from `next_offset` on as it fetches batches of the log. Records that were released, or whose lock expired, are delivered
+again, until their delivery count reaches the limit. Final records at the front are removed, and `start_offset` moves.
 
-A step that changes what is to be remembered returns a `StateChange`, and its caller writes it down; if it cannot, it goes
-back to the `Mark` that it took before. Acquisition is not written down: a restart gives everything that was acquired back.
+A step that changes the persistent state returns a `StateChange`, which the caller stores. If the caller cannot store the change,
+the caller restores the `Mark` that it took before the step. An acquisition is not stored: after a restart, the acquired records
+are available again.
 
-Rules of this file: no I/O, no clock, no chance; `now_ms` is of a clock that never jumps.
+Rules of this file: no I/O, no clock, no randomness; `now_ms` is the time of a monotonic clock.
     Invariant: start_offset <= first offset in flight, last offset in flight < next_offset.
     Invariant: the first record in flight is not final.
     Invariant: no record is delivered more than `max_delivery_count` times.
 
 Differs from Apache Kafka:
-    The start offset moves with the acknowledgement that lets it, and is written down with it; there it is written with the next.
-    Gaps in what was written down (records that were acquired when the broker stopped) become available at once, while Kafka
-    fills them as they are fetched.
+    The start offset moves with the acknowledgement that allows it, and is stored with that acknowledgement. Kafka stores the
+    start offset with the next acknowledgement.
+    Gaps in the stored state (records that were acquired when the broker stopped) become available at once. Kafka fills the gaps
+    as they are fetched.
 
 Source: kafka.server.share.SharePartition; KIP-932, KIP-1206 (record limit), KIP-1222 (renewal).
 """
@@ -55,7 +57,7 @@ from wirekafka.errors import ErrorCode, KafkaError
 
 
 class AcknowledgeType(IntEnum):
-    """What a consumer says of a record, by the protocol's numbers; GAP: there is none at this offset."""
+    """The acknowledgement of a record, by the protocol's numbers. GAP: the offset has no record."""
 
     GAP = 0
     ACCEPT = 1
@@ -65,7 +67,7 @@ class AcknowledgeType(IntEnum):
 
 
 class Acknowledgement(NamedTuple):
-    """What a consumer says of a range of offsets: one type for all of them, or one for each."""
+    """The acknowledgement of a range of offsets, with one type for all offsets or one type for each offset."""
 
     first_offset: int
     last_offset: int
@@ -73,7 +75,7 @@ class Acknowledgement(NamedTuple):
 
 
 class Mark(NamedTuple):
-    """Everything a share partition knows, to go back to."""
+    """The state of a share partition at one point, for `SharePartition.restore`."""
 
     batches: list[InFlightBatch]
     start_offset: int
@@ -82,12 +84,12 @@ class Mark(NamedTuple):
 
 
 class SharePartition:
-    """See the module.
+    """A partition as a share group consumes it. See the module.
 
     Args:
-        start_offset: where the group is.
-        state_epoch: since when; another one means that somebody has set the offset anew.
-        written: what was written down of records from there on, in order.
+        start_offset: The first offset that is not in a final state.
+        state_epoch: The epoch of the group that set the start offset; it changes when an administrator resets the offset.
+        written: The stored states of the records from `start_offset` on, in order.
     """
 
     __slots__ = ("_batches", "_may_have_available", "next_offset", "start_offset", "state_epoch")
@@ -107,30 +109,30 @@ class SharePartition:
 
     @property
     def in_flight(self) -> list[InFlightBatch]:
-        """The batches in flight, in order. Not to be changed."""
+        """The batches in flight, in order. The caller must not change them."""
         return self._batches
 
     @property
     def delivery_complete_count(self) -> int:
-        """How many of the records in flight are final already."""
+        """The number of records in flight that are in a final state."""
         return sum(run.record_count for run in all_runs(self._batches) if run.is_final)
 
     @property
     def next_deadline_ms(self) -> int | None:
-        """When the next lock runs out; None if nothing is acquired."""
+        """The time at which the next lock expires; None if no record is acquired."""
         deadlines = (run.lock_deadline_ms for run in all_runs(self._batches) if run.state is RecordState.ACQUIRED)
         return min(deadlines, default=None)
 
     def mark(self) -> Mark:
-        """Where to go back to."""
+        """Returns the current state, for `restore`."""
         return Mark(self._batches, self.start_offset, self.next_offset, self._may_have_available)
 
     def restore(self, mark: Mark) -> None:
-        """Undoes everything since the mark."""
+        """Restores the state of the mark."""
         self._batches, self.start_offset, self.next_offset, self._may_have_available = mark
 
     def fetch_offset(self) -> int:
-        """From where to read next: the first record that is available, or the first that is new."""
+        """Returns the offset of the next read: the first available record in flight, or else the first new record."""
         if self._may_have_available:
             for run in all_runs(self._batches):
                 if run.state is RecordState.AVAILABLE:
@@ -139,12 +141,12 @@ class SharePartition:
         return self.next_offset
 
     def can_acquire(self, limits: Limits) -> bool:
-        """Whether anything could be acquired, if the log has it."""
+        """Whether records could be acquired, if the log has them."""
         return self.fetch_offset() != self.next_offset or self._record_count < limits.max_in_flight
 
     @property
     def _record_count(self) -> int:
-        """How many offsets are in flight, holes and final ones among them, for they hold up the start offset."""
+        """The number of offsets in flight. Gaps and final records count too, because the start offset has not passed them."""
         return self.next_offset - self.start_offset if self._batches else 0
 
     def acquire(
@@ -156,15 +158,15 @@ class SharePartition:
         now_ms: int,
         aborted: Sequence[LogBatch] = (),
     ) -> tuple[list[Acquired], StateChange | None]:
-        """Gives records to a consumer.
+        """Acquires records for a consumer.
 
         Args:
-            fetch_offset: where was read, as `fetch_offset()` said.
-            log_batches: what was found there, whole batches in order.
-            aborted: those of them that an aborted transaction wrote, if the group is not to see these.
+            fetch_offset: The offset of the read, as `fetch_offset()` returned it.
+            log_batches: The batches that were read, whole and in order.
+            aborted: Those of the batches that an aborted transaction wrote; empty if the group reads uncommitted records.
 
         Returns:
-            What the consumer has now, and what is to be written down: records that do not exist any more, or will not be seen.
+            The acquired records, and the change to store: records that no longer exist or were aborted are archived.
         """
         max_records, last_offset = self._room(wish.max_records, fetch_offset, log_batches, limits)
         if max_records <= 0:
@@ -190,13 +192,14 @@ class SharePartition:
     def acknowledge(
         self, member_id: str, acknowledgements: Iterable[Acknowledgement], limits: Limits, now_ms: int
     ) -> StateChange | None:
-        """Takes a consumer's word for what it has acquired: all of it, or nothing.
+        """Applies the acknowledgements of a consumer, all of them or none.
 
         Returns:
-            What is to be written down; None if nothing, as when locks were renewed only.
+            The change to store; None if there is none, for instance if the consumer only renewed locks.
 
         Raises:
-            KafkaError: INVALID_RECORD_STATE for what the consumer does not have; INVALID_REQUEST for what nobody ever had.
+            KafkaError: INVALID_RECORD_STATE for records that the consumer has not acquired; INVALID_REQUEST for records that were
+                never acquired.
         """
         ranges: list[Range] = []
         for acknowledgement in acknowledgements:
@@ -227,15 +230,15 @@ class SharePartition:
         return self._change(changes)
 
     def release(self, member_id: str, limits: Limits) -> StateChange | None:
-        """Takes back everything that a consumer has, for it is gone."""
+        """Releases all records of a consumer whose session has ended."""
         return self._release(limits, lambda run: run.member_id == member_id)
 
     def expire_locks(self, limits: Limits, now_ms: int) -> StateChange | None:
-        """Takes back what consumers have had for too long."""
+        """Releases the records whose locks have expired."""
         return self._release(limits, lambda run: run.lock_deadline_ms <= now_ms)
 
     def move_start(self, log_start_offset: int) -> StateChange | None:
-        """The log starts later than the group is: what lies before is gone, whoever has it."""
+        """Drops the records before the log start offset, acquired ones too, and moves the start offset to it."""
         if log_start_offset <= self.start_offset:
             return None
         self._batches = starting_at(self._batches, log_start_offset)
@@ -245,9 +248,9 @@ class SharePartition:
         return StateChange(self.start_offset, self.delivery_complete_count, [])
 
     def _room(self, max_records: int, fetch_offset: int, log_batches: Sequence[LogBatch], limits: Limits) -> tuple[int, int]:
-        """How many records may be acquired, and up to which offset.
+        """Returns how many records may be acquired, and the last offset that may be acquired.
 
-        A group that has as many in flight as it may gets those that are available in between, but nothing new.
+        A group at the limit of records in flight gets available records in flight, but no new records.
         """
         if not log_batches or log_batches[-1].last_offset < self.start_offset:
             return 0, 0
@@ -260,7 +263,7 @@ class SharePartition:
     def _acquire_again(
         self, wish: AcquireRequest, base_offset: int, last_offset: int, max_records: int, limits: Limits, deadline_ms: int
     ) -> tuple[list[Acquired], bool]:
-        """Gives records that are available in flight; False with them if the consumer is to get nothing else."""
+        """Acquires available records in flight. Returns them, and False if the consumer must not get further records."""
         takings: list[list[Range]] = []
         count = 0
         has_room = True
@@ -277,7 +280,7 @@ class SharePartition:
                     has_room = False
                     break
         if takings:
-            # All at once: a step for each batch would copy all of them as often as there are batches.
+            # One rewrite for all batches: a rewrite for each batch would copy the whole list each time.
             ranges = [each for taken in takings for each in taken]
             self._batches = rewrite(self._batches, ranges, lambda run, _: run.acquired(wish.member_id, deadline_ms))
         return [each for taken in takings for each in in_lots(self._batches, taken)], has_room
@@ -291,7 +294,7 @@ class SharePartition:
         log_batches: Sequence[LogBatch],
         deadline_ms: int,
     ) -> list[Acquired]:
-        """Gives records that were never given before, in batches that end where one of the log does."""
+        """Acquires new records, in batches that end at the end of a log batch."""
         if max_records <= last_offset - first_offset:
             last_offset = min(end_of_batch(log_batches, first_offset + max_records - 1), last_offset)
         if not self._batches:
@@ -310,7 +313,7 @@ class SharePartition:
         return [Acquired(first, last, 1) for first, last in bounds]
 
     def _ranges_of(self, acknowledgement: Acknowledgement) -> Iterator[Range]:
-        """What an acknowledgement says of records that are still in flight.
+        """Yields the ranges of an acknowledgement that are still in flight, each with its type.
 
         Raises:
             KafkaError: INVALID_REQUEST, INVALID_RECORD_STATE; see `acknowledge`.
@@ -351,7 +354,7 @@ class SharePartition:
         return self._change(changes)
 
     def _archive(self, ranges: list[Range], state: RecordState, changes: list[StateBatch]) -> None:
-        """Gives up the records of ranges that are in this state: the log does not have them, or nobody is to see them."""
+        """Archives the records of the ranges that are in this state: they are not in the log, or must not be delivered."""
 
         def give_up(run: Run, _: int) -> Run:
             return _settled(run, RecordState.ARCHIVED, changes) if run.state is state else run
@@ -359,7 +362,7 @@ class SharePartition:
         self._batches = rewrite(self._batches, ranges, give_up)
 
     def _archive_exhausted(self, first_offset: int, last_offset: int, limits: Limits, changes: list[StateBatch]) -> None:
-        """Gives up what was delivered as often as it may be: the limit was higher when it was released."""
+        """Archives available records at the delivery limit. They exist if the limit was lowered after their release."""
 
         def is_exhausted(run: Run) -> bool:
             return run.state is RecordState.AVAILABLE and run.delivery_count >= limits.max_delivery_count
@@ -382,7 +385,7 @@ class SharePartition:
         return StateChange(self.start_offset, self.delivery_complete_count, kept)
 
     def _advance(self) -> None:
-        """Lets go of what is final at the front."""
+        """Removes the final records at the front, and moves the start offset."""
         batches = self._batches
         if not batches or not batches[0].runs[0].is_final:
             return
@@ -391,7 +394,7 @@ class SharePartition:
 
 
 def _released(run: Run, limits: Limits, changes: list[StateBatch]) -> Run:
-    """The run back among those that are available, or given up if it has been delivered often enough."""
+    """Returns the run as available, or as archived if it has reached the delivery limit."""
     is_exhausted = run.delivery_count >= limits.max_delivery_count
     return _settled(run, RecordState.ARCHIVED if is_exhausted else RecordState.AVAILABLE, changes)
 
