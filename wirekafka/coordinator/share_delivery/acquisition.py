@@ -1,6 +1,6 @@
-"""What one fetch of a share group gets of a partition: the terms in which it asks, and how much it may have at once.
+"""The request of a share fetch for the records of one partition, and the limits on the records that it acquires.
 
-Rules of this file: nothing here changes anything.
+Rules of this file: pure functions and immutable data only.
 
 Source: kafka.server.share.SharePartition (acquireSubsetBatchRecords, createBatches, filterRecordBatchesFromAcquiredRecords);
 KIP-932, KIP-1206 (record limit).
@@ -16,7 +16,7 @@ from wirekafka.coordinator.share_delivery.in_flight import InFlightBatch, Range,
 from wirekafka.coordinator.share_state.batches import RecordState
 
 LEAST_COUNT_TO_THROTTLE = 2
-"""Up to this limit of deliveries, the last one is nothing special."""
+"""The lowest delivery count at which records may be throttled."""
 
 
 class AcquireMode(IntEnum):
@@ -27,13 +27,13 @@ class AcquireMode(IntEnum):
 
 
 class Limits(NamedTuple):
-    """What the settings of group and broker say.
+    """The limits that the settings of the group and the broker give.
 
     Attributes:
-        max_delivery_count: how often a record is delivered at most.
-        lock_duration_ms: how long a consumer has it.
-        max_in_flight: how many records may be in flight.
-        can_renew: consumers may prolong their locks.
+        max_delivery_count: How often a record may be delivered.
+        lock_duration_ms: How long an acquisition lock lasts.
+        max_in_flight: How many records of a share partition may be in flight.
+        can_renew: Whether consumers may renew their locks.
     """
 
     max_delivery_count: int = 5
@@ -43,7 +43,7 @@ class Limits(NamedTuple):
 
     @property
     def count_to_throttle(self) -> int:
-        """From this many deliveries on, records come in smaller and smaller lots, to find the one that kills its consumers."""
+        """The delivery count from which records are delivered in smaller lots, to isolate a record that crashes consumers."""
         return max(LEAST_COUNT_TO_THROTTLE, -(-self.max_delivery_count // 2))
 
 
@@ -55,7 +55,7 @@ class LogBatch(NamedTuple):
 
 
 class Acquired(NamedTuple):
-    """Records that a consumer now has."""
+    """Records that a consumer has acquired, with their delivery count."""
 
     first_offset: int
     last_offset: int
@@ -63,16 +63,16 @@ class Acquired(NamedTuple):
 
     @property
     def record_count(self) -> int:
-        """How many offsets these are."""
+        """The number of offsets."""
         return self.last_offset - self.first_offset + 1
 
 
 class AcquireRequest(NamedTuple):
-    """What a fetch wants of a partition.
+    """The request of a fetch for records of one partition.
 
     Attributes:
-        max_records: how many records; in BATCH_OPTIMIZED mode more, if batches would be torn otherwise.
-        batch_size: new records are acquired in batches of about that many.
+        max_records: The largest number of records. In BATCH_OPTIMIZED mode the fetch may get more, to keep batches whole.
+        batch_size: The approximate number of records in each batch of newly acquired records.
     """
 
     member_id: str
@@ -82,10 +82,10 @@ class AcquireRequest(NamedTuple):
 
 
 class ThrottledBatch:
-    """What is available in one batch, and how much of it may go out at once.
+    """The available records of one batch, and the limit on how many of them one fetch may acquire.
 
-    A record that has been delivered often may be the one that kills its consumers. Such records come in lots, of half the
-    batch, then a quarter, and for the last time alone.
+    A record with many deliveries may be one that crashes its consumers. Such records are delivered in lots of half the batch,
+    then of a quarter, and so on; at the last delivery each record is delivered alone.
     """
 
     __slots__ = ("_batch", "_limits", "_runs", "is_throttled")
@@ -102,7 +102,7 @@ class ThrottledBatch:
         self.is_throttled = highest >= limits.count_to_throttle
 
     def take(self, max_records: int | None) -> list[Range]:
-        """The records to give, at most so many; None for whatever there is."""
+        """Returns the ranges to acquire, of at most `max_records` records; None means no such limit."""
         limits = self._limits
         most = max_records
         taken: list[Range] = []
@@ -126,7 +126,7 @@ class ThrottledBatch:
 
 
 def in_lots(batches: list[InFlightBatch], taken: list[Range]) -> list[Acquired]:
-    """What was taken, with how often it has been delivered now."""
+    """Returns the acquired ranges, each with its delivery count."""
     lots: list[Acquired] = []
     for first_offset, last_offset, _ in taken:
         for batch in overlapping(batches, first_offset, last_offset):
@@ -142,7 +142,7 @@ def in_lots(batches: list[InFlightBatch], taken: list[Range]) -> list[Acquired]:
 
 
 def end_of_batch(log_batches: Sequence[LogBatch], offset: int) -> int:
-    """The last offset of the batch that holds the offset; the offset itself if none does."""
+    """Returns the last offset of the log batch that holds the offset; the offset itself if no batch holds it."""
     for base_offset, last_offset in log_batches:
         if base_offset <= offset <= last_offset:
             return last_offset
@@ -150,7 +150,7 @@ def end_of_batch(log_batches: Sequence[LogBatch], offset: int) -> int:
 
 
 def bounds_of(first_offset: int, last_offset: int, log_batches: Sequence[LogBatch], batch_size: int) -> Iterator[tuple[int, int]]:
-    """Cuts a range where batches of the log begin, into pieces of at least `batch_size` records as long as there are as many."""
+    """Cuts a range at the starts of log batches. Each piece but the last has at least `batch_size` records."""
     if last_offset - first_offset + 1 > batch_size:
         for base_offset, _ in log_batches:
             if base_offset > last_offset:
@@ -162,7 +162,7 @@ def bounds_of(first_offset: int, last_offset: int, log_batches: Sequence[LogBatc
 
 
 def without(acquired: Iterable[Acquired], gone: list[Range]) -> Iterator[Acquired]:
-    """What was acquired, but for the ranges, which are in order."""
+    """Yields the acquired records without the records in the ranges `gone`, which are in order."""
     for first_offset, last_offset, delivery_count in acquired:
         for hole in overlapping(gone, first_offset, last_offset):
             if hole.first_offset > first_offset:

@@ -1,14 +1,14 @@
-"""The records of a partition that a share group is at work on: which state each is in, as runs of offsets.
+"""The states of the records of a partition that are in flight for a share group, as runs of offsets.
 
-Theory of operation: records are acquired in batches, and a batch begins as one run: the same state from its first record to
-its last. Whoever acknowledges a part of it splits the run; equal neighbours become one run again. So what is kept grows with
-what differs, not with the number of records. Batches and runs never change: a step makes a new list, which costs little
-since both are few, and the former list is all that it takes to go back.
+Theory of operation: records are acquired in batches. A new batch is one run: all its records have the same state. An
+acknowledgement of a part splits the run, and equal neighbours are merged again. So the memory grows with the number of
+differences, not with the number of records. Batches and runs are immutable: a step makes a new list, which is cheap because there
+are few of them, and an undo restores the former list.
 
 Rules of this file:
-    Invariant: batches are in the order of their offsets and do not overlap; there may be offsets between them that no record
-    has (compaction took it).
-    Invariant: the runs of a batch lie one behind the other, from its first offset to its last, and no two neighbours are alike.
+    Invariant: batches are in the order of their offsets and do not overlap; offsets between them have no record, because
+    compaction removed it.
+    Invariant: the runs of a batch are contiguous from its first offset to its last, and no two neighbours are equal.
     Invariant: a run has an owner and a deadline if and only if it is acquired.
 
 Source: KIP-932; InFlightBatch, InFlightState, RecordState.
@@ -25,12 +25,12 @@ from wirekafka.coordinator.share_state.batches import FINAL_STATES, RecordState
 
 
 class Run(NamedTuple):
-    """Neighbouring records of which everything is the same.
+    """A range of offsets whose records have the same state, delivery count, owner and deadline.
 
     Attributes:
-        delivery_count: how often they have been given to a consumer.
-        member_id: who has acquired them.
-        lock_deadline_ms: when they are taken away again, by the monotonic clock.
+        delivery_count: How often the records have been acquired.
+        member_id: The owner: the member that has acquired the records.
+        lock_deadline_ms: When the acquisition lock expires, in monotonic time.
     """
 
     first_offset: int
@@ -42,22 +42,22 @@ class Run(NamedTuple):
 
     @property
     def record_count(self) -> int:
-        """How many offsets it has."""
+        """The number of offsets in the run."""
         return self.last_offset - self.first_offset + 1
 
     @property
     def is_final(self) -> bool:
-        """Nothing will be done with these any more."""
+        """Whether the state is final."""
         return self.state in FINAL_STATES
 
     def part(self, first_offset: int, last_offset: int) -> Run:
-        """Some of its records."""
+        """Returns the part of the run with these offsets."""
         if first_offset == self.first_offset and last_offset == self.last_offset:
             return self
         return self._replace(first_offset=first_offset, last_offset=last_offset)
 
     def acquired(self, member_id: str, lock_deadline_ms: int) -> Run:
-        """The same, given to a consumer."""
+        """Returns the run as acquired by a member, with a higher delivery count."""
         return self._replace(
             state=RecordState.ACQUIRED,
             delivery_count=self.delivery_count + 1,
@@ -66,7 +66,7 @@ class Run(NamedTuple):
         )
 
     def left(self, state: RecordState) -> Run:
-        """The same in a state that has no owner."""
+        """Returns the run without an owner, in another state."""
         return Run(self.first_offset, self.last_offset, state, self.delivery_count)
 
 
@@ -74,7 +74,7 @@ class InFlightBatch(NamedTuple):
     """Records that were acquired together.
 
     Attributes:
-        record_count: how many there were; the first ones leave once they are final.
+        record_count: The number of records at the acquisition; final records at the front are removed later.
     """
 
     first_offset: int
@@ -84,13 +84,13 @@ class InFlightBatch(NamedTuple):
 
     @classmethod
     def of(cls, *runs: Run) -> InFlightBatch:
-        """A batch of runs that lie one behind the other."""
+        """Returns a batch of contiguous runs."""
         first_offset, last_offset = runs[0].first_offset, runs[-1].last_offset
         return cls(first_offset, last_offset, last_offset - first_offset + 1, runs)
 
 
 class Range(NamedTuple):
-    """A range of offsets about which something is said."""
+    """A range of offsets with a value `what`, for instance an acknowledgement type."""
 
     first_offset: int
     last_offset: int
@@ -100,17 +100,17 @@ class Range(NamedTuple):
 Span = TypeVar("Span", InFlightBatch, Range)
 
 Change = Callable[[Run, int], Run]
-"""What becomes of a run, or a part of one, about which a range says `what`."""
+"""A function that returns the new state of a run, or of a part of a run, in a range with the value `what`."""
 
 _FIRST_OFFSET = attrgetter("first_offset")
 _LAST_OFFSET = attrgetter("last_offset")
 
 
 def rewrite(batches: list[InFlightBatch], ranges: list[Range], change: Change) -> list[InFlightBatch]:
-    """The batches as they are after `change` has been at each part of a run that lies in a range.
+    """Returns the batches with `change` applied to each part of a run that lies in a range.
 
     Args:
-        ranges: in order, not overlapping.
+        ranges: In order, without overlaps.
     """
     rewritten = list(batches)
     for index in range(bisect_left(batches, ranges[0].first_offset, key=_LAST_OFFSET), len(batches)):
@@ -145,7 +145,7 @@ def _rewrite_runs(runs: Iterable[Run], ranges: list[Range], change: Change) -> t
 
 
 def _add(runs: list[Run], run: Run) -> None:
-    """Adds a run behind the others; one like the last becomes part of it."""
+    """Appends a run, or extends the last run if both are equal but for their offsets."""
     if runs and runs[-1][2:] == run[2:]:
         runs[-1] = runs[-1].part(runs[-1].first_offset, run.last_offset)
     else:
@@ -153,14 +153,14 @@ def _add(runs: list[Run], run: Run) -> None:
 
 
 def overlapping(spans: list[Span], first_offset: int, last_offset: int) -> list[Span]:
-    """Those, of spans in order, that have an offset in common with the range."""
+    """Returns the spans that overlap the range. The spans must be in order."""
     start = bisect_left(spans, first_offset, key=_LAST_OFFSET)
     stop = bisect_left(spans, last_offset + 1, lo=start, key=_FIRST_OFFSET)
     return spans[start:stop]
 
 
 def without_final(batches: list[InFlightBatch]) -> list[InFlightBatch]:
-    """The batches from the first record on that is not final."""
+    """Returns the batches from the first record that is not final."""
     for index, batch in enumerate(batches):
         for run in batch.runs:
             if not run.is_final:
@@ -169,7 +169,7 @@ def without_final(batches: list[InFlightBatch]) -> list[InFlightBatch]:
 
 
 def starting_at(batches: list[InFlightBatch], offset: int) -> list[InFlightBatch]:
-    """The batches without what lies before the offset."""
+    """Returns the batches without the records before the offset."""
     rest = batches[bisect_left(batches, offset, key=_LAST_OFFSET) :]
     if rest and rest[0].first_offset < offset:
         runs = [run.part(max(run.first_offset, offset), run.last_offset) for run in rest[0].runs if run.last_offset >= offset]
@@ -178,6 +178,6 @@ def starting_at(batches: list[InFlightBatch], offset: int) -> list[InFlightBatch
 
 
 def all_runs(batches: Iterable[InFlightBatch]) -> Iterator[Run]:
-    """Every run, in order."""
+    """Yields every run, in order."""
     for batch in batches:
         yield from batch.runs

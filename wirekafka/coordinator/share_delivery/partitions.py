@@ -1,12 +1,12 @@
-"""The share partitions that are in use: loaded when somebody fetches from them, dropped when the group has no session left.
+"""The share partitions in use. The first fetch loads a share partition; it is unloaded when its group has no share session.
 
-Theory of operation: a loaded share partition is the pure `SharePartition`, the partition whose records it gives out, the fetches
-that wait for either, and one timer for the lock that runs out first. A change is applied, then written to __share_group_state;
-if that fails, it is undone. Where a group begins in a partition that is new to it is decided when it is loaded first, and
-written down at once, so that nothing which comes after that is missed.
+Theory of operation: a loaded share partition consists of the pure `SharePartition`, the partition that holds its records, the
+fetches that wait for records, and one timer for the lock that expires first. A change is applied, and then written to
+__share_group_state; if the write fails, the change is undone. The first load of a share partition decides the start offset and
+stores it at once, so that the group misses no record that is appended later.
 
 Rules of this file:
-    Invariant: `timer` is due no later than the first lock runs out.
+    Invariant: `timer` is due no later than the first lock expires.
 
 Source: kafka.server.share.SharePartitionManager, SharePartitionCache, SharePartition (maybeInitialize).
 """
@@ -41,18 +41,18 @@ class Waiting(Protocol):
     """A fetch that waits for records of a share partition."""
 
     def on_available(self) -> None:
-        """There may be records for it now."""
+        """Is called when records may have become available."""
 
 
 class LoadedPartition:
     """A share partition in use.
 
     Attributes:
-        partition: where its records are.
-        share: what the group has done with them.
-        waiting: the fetches that wait for some; a dict for its order.
-        timer: takes back records whose lock has run out; None while there is no lock.
-        is_unloaded: it was dropped; who comes again loads it again.
+        partition: The partition that holds the records.
+        share: The states of the records.
+        waiting: The fetches that wait for records; a dict because it keeps their order.
+        timer: The timer that releases records whose lock has expired; None if no record is locked.
+        is_unloaded: Whether the share partition was unloaded; the next fetch loads it again.
     """
 
     __slots__ = ("is_unloaded", "key", "partition", "share", "timer", "waiting")
@@ -67,17 +67,17 @@ class LoadedPartition:
 
     @property
     def has_records(self) -> bool:
-        """Whether the log may have records that no consumer of the group has."""
+        """Whether the log may have records that no consumer of the group has acquired."""
         return self.share.fetch_offset() < self.partition.log.high_watermark
 
     def wake(self) -> None:
-        """Tells the waiting fetches that there may be records."""
+        """Wakes the waiting fetches, because records may have become available."""
         for waiting in tuple(self.waiting):
             waiting.on_available()
 
 
 class SharePartitionManager:
-    """The share partitions of one broker that are in use."""
+    """The share partitions in use on one broker."""
 
     def __init__(self, clock: Clock, topics: HostedTopics, states: ShareStateLog) -> None:
         self._clock = clock
@@ -86,7 +86,7 @@ class SharePartitionManager:
         self._by_group: defaultdict[str, dict[ShareKey, LoadedPartition]] = defaultdict(dict)
 
     def limits(self, group_id: str) -> Limits:
-        """What the settings say of a group."""
+        """Returns the limits of a group, from its settings."""
         config = self._topics.group_configs.resolve(group_id)
         return Limits(
             max_delivery_count=config.integer("share.delivery.count.limit"),
@@ -96,20 +96,20 @@ class SharePartitionManager:
         )
 
     def reads_committed(self, group_id: str) -> bool:
-        """Whether a group is not to see records of transactions that were aborted or are open."""
+        """Whether a group gets only records of committed transactions (share.isolation.level)."""
         return self._topics.group_configs.resolve(group_id).text("share.isolation.level") == "read_committed"
 
     def find(self, key: ShareKey) -> LoadedPartition | None:
-        """A share partition that is in use."""
+        """Returns a loaded share partition; None if it is not loaded."""
         return self._by_group[key.group_id].get(key) if key.group_id in self._by_group else None
 
     def load(self, key: ShareKey) -> LoadedPartition:
-        """A share partition, brought into use unless it is.
+        """Returns a share partition, and loads it if it is not loaded.
 
         Raises:
             KafkaError: UNKNOWN_TOPIC_OR_PARTITION; NOT_LEADER_OR_FOLLOWER while the broker closes; KAFKA_STORAGE_ERROR;
                 COORDINATOR_NOT_AVAILABLE if its state is in a partition that is offline; UNKNOWN_SERVER_ERROR if the group was
-                never assigned it; what an append ended with, if where the group begins cannot be written down.
+                never assigned the partition; the error of the append, if the start offset cannot be stored.
         """
         loaded = self.find(key)
         if loaded is not None and not loaded.partition.is_gone:
@@ -126,7 +126,7 @@ class SharePartitionManager:
         self._states.enter(key)
         state = self._states.get(key)
         if state is None:
-            # Kafka's answer to it, too: the coordinator's INVALID_REQUEST is none of those that the broker passes on.
+            # Kafka responds with this error too: its broker does not pass on the INVALID_REQUEST of the share coordinator.
             message = "Read operation on uninitialized share partition not allowed."
             raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, message)
         start_offset = state.start_offset
@@ -142,17 +142,17 @@ class SharePartitionManager:
         return loaded
 
     def follow_log(self, loaded: LoadedPartition) -> None:
-        """Gives up what the log has lost at its start."""
+        """Drops the records before the log start offset."""
         change = loaded.share.move_start(loaded.partition.log.log_start_offset)
         if change is not None:
             self.write_if_possible(loaded, change)
 
     def acknowledge(self, key: ShareKey, member_id: str, acknowledgements: Sequence[Acknowledgement]) -> None:
-        """Takes a consumer's word for records that it has.
+        """Applies and stores the acknowledgements of a consumer.
 
         Raises:
-            KafkaError: UNKNOWN_TOPIC_OR_PARTITION if nobody uses that share partition; as `SharePartition.acknowledge`; what the
-                append ended with: the consumer still has the records then.
+            KafkaError: UNKNOWN_TOPIC_OR_PARTITION if the share partition is not loaded; the errors of
+                `SharePartition.acknowledge`; the error of the append: the consumer then keeps the records.
         """
         loaded = self.find(key)
         if loaded is None:
@@ -172,7 +172,7 @@ class SharePartitionManager:
             self.acquired(loaded, limits.lock_duration_ms)
 
     def release(self, key: ShareKey, member_id: str) -> None:
-        """Takes back what a consumer has, for it is gone."""
+        """Releases all records of a consumer whose session has ended."""
         loaded = self.find(key)
         if loaded is not None:
             change = loaded.share.release(member_id, self.limits(key.group_id))
@@ -181,7 +181,7 @@ class SharePartitionManager:
                 loaded.wake()
 
     def acquired(self, loaded: LoadedPartition, lock_duration_ms: int) -> None:
-        """Somebody has acquired records, or renewed a lock: it runs out some time, before others if the setting was lowered."""
+        """Sets the timer after an acquisition or a renewal. The new lock expires first if the lock duration was lowered."""
         if loaded.timer is not None and loaded.timer.is_due_later:
             if loaded.timer.due * 1000 <= self._clock.monotonic_ms() + lock_duration_ms + 1:
                 return
@@ -189,25 +189,25 @@ class SharePartitionManager:
         loaded.timer = self._clock.expire_later(lock_duration_ms, lambda: self._expire_locks(loaded))
 
     def write_if_possible(self, loaded: LoadedPartition, change: StateChange) -> None:
-        """Writes a change that holds anyway; without it, a restart delivers some records once more often."""
+        """Writes a change that is not undone if the write fails: then a restart may deliver some records once more."""
         try:
             self._states.write(loaded.key, change, loaded.partition.leader_epoch)
         except KafkaError as error:
             log.error("What became of records was not stored", share_partition=str(loaded.key), error=str(error))
 
     def unload_group(self, group_id: str) -> None:
-        """Drops all of a group's: nobody has a session, or their state was set anew."""
+        """Unloads the share partitions of a group that has no session, or whose stored state was reset."""
         for loaded in tuple(self._by_group.get(group_id, {}).values()):
             self.unload(loaded)
 
     def unload_topic(self, topic_id: bytes) -> None:
-        """Drops those of a topic that is gone."""
+        """Unloads the share partitions of a deleted topic."""
         for loaded in [each for of_group in self._by_group.values() for each in of_group.values()]:
             if loaded.key.topic_id == topic_id:
                 self.unload(loaded)
 
     def unload(self, loaded: LoadedPartition) -> None:
-        """Drops one; who waits for it looks again."""
+        """Unloads a share partition, and wakes the fetches that wait for its records."""
         of_group = self._by_group[loaded.key.group_id]
         of_group.pop(loaded.key, None)
         if not of_group:
@@ -231,9 +231,9 @@ class SharePartitionManager:
 
 
 def first_offset(partition: Partition, config: GroupConfig, now_ms: int) -> int:
-    """Where a group begins in a partition that is new to it: share.auto.offset.reset.
+    """Returns the first start offset of a group in a partition (share.auto.offset.reset).
 
-    A time after that of all records is the end.
+    A time after the timestamps of all records yields the high watermark.
 
     Raises:
         KafkaError: KAFKA_STORAGE_ERROR.
@@ -254,7 +254,7 @@ def first_offset(partition: Partition, config: GroupConfig, now_ms: int) -> int:
 
 
 def _within(batches: list[StateBatch], end_offset: int, partition: Partition, key: ShareKey) -> list[StateBatch]:
-    """The batches of records that the log still has; a crash of the machine may have cost it its end."""
+    """Returns the batches below the log end offset; the log may have lost records at its end in a crash of the machine."""
     if not batches or batches[-1].last_offset < end_offset:
         return batches
     log.warning(

@@ -1,12 +1,12 @@
-"""Share groups as the broker has them: their members, their sessions, what they fetch, and where they are.
+"""The share groups of a broker: membership, share sessions, fetches and offsets.
 
-Theory of operation: membership is a matter of the group coordinator, whose runtime carries out the steps of `ShareGroups`;
-fetching is one of sessions, which need not belong to members. What joins the two is the state of share partitions: a partition
-is assigned once there is state of it, and is fetched from if there is.
+Theory of operation: the group coordinator owns the membership, and its runtime runs the steps of `ShareGroups`. Share sessions
+own the fetches; a session does not require a membership. Both need the state of share partitions: a partition is assigned, and
+can be fetched, only after its state is initialized.
 
 Rules of this file:
-    The state of share partitions is written before the group says that there is some, and deleted before it says that there is
-    none, so that after a crash in between it is written, or deleted, again.
+    The state of share partitions is written before the group's record lists them as initialized, and is deleted before the
+    group's record drops them. After a crash between the two writes, the first write is done again.
 
 Source: GroupCoordinatorService (shareGroupHeartbeat, describeShareGroupOffsets, alterShareGroupOffsets,
 deleteShareGroupOffsets), SharePartitionManager of Apache Kafka 4.3.
@@ -51,14 +51,15 @@ class ShareGroupRuntime:
     """The share groups of one broker.
 
     Args:
-        groups: the groups of all types; this makes them know share groups, and has to before they are loaded.
+        groups: The groups of all types. The constructor registers share groups there, so it must run before the groups are
+            loaded.
 
     Attributes:
-        assignor: the name of who assigns partitions to members (group.share.assignors).
-        sessions: what members fetch, remembered.
-        fetches: carries fetches out.
-        partitions: the share partitions in use.
-        states: what is written down of share partitions.
+        assignor: The name of the assignor of all share groups (group.share.assignors).
+        sessions: The share sessions.
+        fetches: Runs the fetches.
+        partitions: The share partitions in use.
+        states: The stored state of share partitions.
     """
 
     def __init__(
@@ -93,10 +94,10 @@ class ShareGroupRuntime:
         topics.features.on_change.append(self._on_features_changed)
 
     def load(self) -> None:
-        """Brings the state of share partitions back; to be called once, on the loop, before the broker listens.
+        """Loads the state of share partitions. The broker calls it once, on the loop, before it listens.
 
         Raises:
-            KafkaError: the log cannot be read.
+            KafkaError: The log cannot be read.
         """
         self.states.load()
         self._topics.on_delete.append(self._on_topic_deleted)
@@ -107,7 +108,8 @@ class ShareGroupRuntime:
         """ShareGroupHeartbeat: see `ShareGroups.heartbeat`.
 
         Raises:
-            KafkaError: as that; as `GroupRuntime.enter`; or what an append ended with: the member is where it was then.
+            KafkaError: The errors of `ShareGroups.heartbeat` and of `GroupRuntime.enter`; the error of an append: the member is
+                then unchanged.
         """
         self._groups.enter(request.group_id)
         missing = self._share_groups.uninitialized(request)
@@ -120,10 +122,10 @@ class ShareGroupRuntime:
         return result
 
     def describe(self, group_id: str) -> DescribedShareGroup:
-        """A group and its members.
+        """Returns a description of a group and its members.
 
         Raises:
-            KafkaError: GROUP_ID_NOT_FOUND; as `GroupRuntime.enter`.
+            KafkaError: GROUP_ID_NOT_FOUND; the errors of `GroupRuntime.enter`.
         """
         self._groups.enter(group_id)
         return self._share_groups.describe(group_id)
@@ -131,7 +133,7 @@ class ShareGroupRuntime:
     def acknowledge(
         self, key: SessionKey, said: Mapping[PartitionKey, list[Acknowledgement]]
     ) -> dict[PartitionKey, KafkaError | None]:
-        """Takes a member's word for records that it has; for each partition, what is wrong with it."""
+        """Applies the acknowledgements of a member. Returns the error of each partition, None if there is none."""
         errors: dict[PartitionKey, KafkaError | None] = {}
         for (topic_id, index), acknowledgements in said.items():
             errors[topic_id, index] = None
@@ -142,10 +144,10 @@ class ShareGroupRuntime:
         return errors
 
     def open_session(self, key: SessionKey, partitions: Iterable[PartitionKey], on_close: OnClose) -> ShareSession:
-        """A new session of a member, which keeps what it had in the former one; it ends with its connection.
+        """Opens a session of a member, which ends with its connection. The member keeps the records of its former session.
 
         Args:
-            on_close: what is to be done when that ends.
+            on_close: The callbacks of the connection.
 
         Raises:
             KafkaError: SHARE_SESSION_LIMIT_REACHED.
@@ -155,7 +157,7 @@ class ShareGroupRuntime:
         return session
 
     def close_session(self, key: SessionKey) -> None:
-        """Ends a member's session, if it has one: what it has goes back. A group without any is let go of."""
+        """Ends the session of a member, if any, and releases its records. Unloads the group if it has no other session."""
         session = self.sessions.remove(key)
         if session is not None:
             self._let_go(session)
@@ -168,10 +170,10 @@ class ShareGroupRuntime:
             self.partitions.unload_group(group_id)
 
     def describe_offsets(self, group_id: str, wanted: Mapping[str, list[int]] | None) -> dict[str, list[ShareOffset]]:
-        """Where a group is, in the partitions of topics by name; None for all that it ever was assigned.
+        """Returns the offsets of a group, by topic name. If `wanted` is None, returns all initialized partitions.
 
         Raises:
-            KafkaError: as `GroupRuntime.enter`.
+            KafkaError: The errors of `GroupRuntime.enter`.
 
         Source: GroupCoordinatorService.describeShareGroupOffsets, describeShareGroupAllOffsets.
         """
@@ -187,10 +189,10 @@ class ShareGroupRuntime:
         return offsets
 
     def alter_offsets(self, group_id: str, start_offsets: Mapping[str, Mapping[int, int]]) -> None:
-        """Makes a group without members go on elsewhere, in partitions that exist; without any, only checks the group.
+        """Sets the start offsets of a group without members in existing partitions. Without offsets, it only checks the group.
 
         Raises:
-            KafkaError: GROUP_ID_NOT_FOUND for a group of another type; NON_EMPTY_GROUP; what an append ended with.
+            KafkaError: GROUP_ID_NOT_FOUND for a group of another type; NON_EMPTY_GROUP; the error of an append.
         """
         self._groups.enter(group_id)
         group = self._share_groups.group_or_new(group_id)
@@ -211,7 +213,7 @@ class ShareGroupRuntime:
         self._run(group_id, Effects(records=[StatePartitionsRecord(group_id, initialized)]))
 
     def check_can_delete(self, group_id: str) -> ShareGroup:
-        """The share group of this id, if it has no members.
+        """Returns the share group of this id. Raises unless it has no members.
 
         Raises:
             KafkaError: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP.
@@ -222,10 +224,10 @@ class ShareGroupRuntime:
         return group
 
     def delete_offsets(self, group_id: str, topic: HostedTopic) -> bool:
-        """Makes a group without members forget where it is in a topic; False if it knows nothing of that.
+        """Deletes the offsets of a group without members in a topic. Returns False if the group has none there.
 
         Raises:
-            KafkaError: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP; what an append ended with.
+            KafkaError: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP; the error of an append.
         """
         group = self.check_can_delete(group_id)
         known = group.initialized.get(topic.topic_id)
@@ -237,10 +239,10 @@ class ShareGroupRuntime:
         return True
 
     def delete_state(self, group_id: str) -> None:
-        """Deletes the state of a share group that is about to be deleted; does nothing if there is no such group to delete.
+        """Deletes the state of a share group before the group is deleted. Does nothing unless the group exists and is empty.
 
         Raises:
-            KafkaError: what an append ended with.
+            KafkaError: The error of an append.
         """
         self._groups.enter(group_id)
         group = self._share_groups.find(group_id)
@@ -249,7 +251,7 @@ class ShareGroupRuntime:
             self.partitions.unload_group(group_id)
 
     def _on_features_changed(self) -> None:
-        """If the feature is switched off, all sessions end; who waits for records is answered.
+        """Ends all sessions if the feature was disabled, and completes the fetches that wait for records.
 
         Source: SharePartitionManager.onShareVersionToggle.
         """
@@ -291,9 +293,9 @@ class ShareGroupRuntime:
                 self._forget_lost(group)
 
     def _forget_lost(self, group: ShareGroup) -> None:
-        """Partitions that are gone, or whose state is: for those that come back, or are there, it is to be made anew.
+        """Removes the partitions that were deleted, or have lost their state, from the group's initialized partitions.
 
-        If that cannot be written now, it is at the next start.
+        The state of a partition that still exists is then initialized again. If the append fails, the next start repeats it.
         """
         left: InitializedTopics = {}
         for topic_id, (name, partitions) in group.initialized.items():
@@ -305,10 +307,10 @@ class ShareGroupRuntime:
         try:
             self._run(group.group_id, Effects(records=[StatePartitionsRecord(group.group_id, left)]))
         except KafkaError as error:
-            log.error("A group does not forget partitions that are gone", group=group.group_id, error=str(error))
+            log.error("Cannot remove deleted partitions from a share group", group=group.group_id, error=str(error))
 
     def _has_state(self, key: ShareKey) -> bool:
-        """Whether there is state of a share partition, as far as anybody can say."""
+        """Whether a share partition has state. A state that cannot be read at present counts as existing."""
         if self._topics.find_by_id(key.topic_id) is None:
             return False
         return self.states.get(key) is not None or not self.states.is_available(key)

@@ -1,6 +1,6 @@
 """The states of records as __share_group_state keeps them: batches of offsets in one state.
 
-Rule of this file: data only; what share partitions do with it is in `share_delivery`.
+Rule of this file: data only. The rules for the states are in `share_delivery`.
 
 Source: RecordState, PersisterStateBatch of Apache Kafka 4.3; KIP-932.
 """
@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 
 class RecordState(IntEnum):
-    """What a group has done with a record, by the numbers of Kafka's records of it.
+    """The state of a record in a share group, by Kafka's numbers.
 
     A record alternates between AVAILABLE and ACQUIRED. ACKNOWLEDGED (accepted) and ARCHIVED (rejected, delivered too often, or
     deleted from the log) are final.

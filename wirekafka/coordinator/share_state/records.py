@@ -1,8 +1,7 @@
-"""The records of __share_group_state: what share groups have done with records, in Apache Kafka's own format.
+"""The records of __share_group_state, which hold the state of share partitions, in Apache Kafka's own format.
 
-A key begins with the type of the record in two bytes, a value with its version. A snapshot says everything of a share
-partition, an update what has changed since the snapshot before it. A snapshot without a value says that there is no such
-share partition any more.
+A key begins with the record type in two bytes, and a value begins with its version in two bytes. A snapshot holds the whole state
+of a share partition; an update holds a change of the state. A snapshot without a value is a tombstone: it deletes the state.
 
 Source: ShareSnapshotKey.json, ShareSnapshotValue.json, ShareUpdateKey.json, ShareUpdateValue.json,
 ShareCoordinatorRecordHelpers, ShareCoordinatorRecordSerde of Apache Kafka 4.3.
@@ -31,7 +30,7 @@ NO_COUNT = -1
 
 
 class ShareKey(NamedTuple):
-    """One partition as one group consumes it."""
+    """A share partition: one partition as one group consumes it."""
 
     group_id: str
     topic_id: bytes
@@ -39,10 +38,10 @@ class ShareKey(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> ShareKey:
-        """The share partition of that name.
+        """Returns the share partition with this name.
 
         Raises:
-            ValueError: it is none.
+            ValueError: The text is not the name of a share partition.
         """
         group_id, _, rest = text.rpartition(":")
         group_id, _, topic_id = group_id.rpartition(":")
@@ -56,7 +55,7 @@ class ShareKey(NamedTuple):
 
 
 class SharePartitionKey(Message):
-    """Whose and of which partition the state is; snapshots and updates have the same."""
+    """ShareSnapshotKey and ShareUpdateKey, which have the same fields."""
 
     group_id: String = ""
     topic_id: Uuid = ZERO_TOPIC_ID
@@ -73,7 +72,7 @@ class StateBatchValue(Message):
 
 
 class ShareSnapshotValue(Message):
-    """All of a share partition's state."""
+    """The whole state of a share partition."""
 
     snapshot_epoch: Int32 = 0
     state_epoch: Int32 = 0
@@ -86,7 +85,7 @@ class ShareSnapshotValue(Message):
 
 
 class ShareUpdateValue(Message):
-    """What of it has changed."""
+    """A change of the state of a share partition."""
 
     snapshot_epoch: Int32 = 0
     leader_epoch: Int32 = 0
@@ -97,14 +96,14 @@ class ShareUpdateValue(Message):
 
 @dataclass(slots=True)
 class ShareStateRecord:
-    """A share partition is what `value` says from now on; None: there is none."""
+    """The new state of a share partition, or a change of it. None deletes the state."""
 
     key: ShareKey
     value: ShareSnapshotValue | ShareUpdateValue | None
 
 
 def to_values(batches: list[StateBatch]) -> list[StateBatchValue]:
-    """State batches as a record holds them."""
+    """Returns state batches in the form of a record's value."""
     return [
         StateBatchValue(first_offset=first, last_offset=last, delivery_state=state, delivery_count=count)
         for first, last, state, count in batches
@@ -112,10 +111,10 @@ def to_values(batches: list[StateBatch]) -> list[StateBatchValue]:
 
 
 def from_values(values: list[StateBatchValue]) -> list[StateBatch]:
-    """State batches as a record held them.
+    """Returns the state batches of a record's value.
 
     Raises:
-        ProtocolError: a state that there is not.
+        ProtocolError: The value has an unknown state.
     """
     try:
         return [
@@ -127,12 +126,12 @@ def from_values(values: list[StateBatchValue]) -> list[StateBatch]:
 
 
 def _state_of(number: int) -> RecordState:
-    # Apache Kafka 4.3 knows a state in which a record is brought elsewhere before it is gone for good.
+    # In Apache Kafka 4.3 a record in the state ARCHIVING is copied elsewhere before it is archived.
     return RecordState.ARCHIVED if number == ARCHIVING else RecordState(number)
 
 
 def encode(record: ShareStateRecord) -> tuple[bytes, bytes | None]:
-    """The key and the value of a record; the value of a tombstone is None."""
+    """Returns the key and the value of a record; the value of a tombstone is None."""
     record_type = UPDATE_TYPE if isinstance(record.value, ShareUpdateValue) else SNAPSHOT_TYPE
     group_id, topic_id, partition = record.key
     key = SharePartitionKey(group_id=group_id, topic_id=topic_id, partition=partition)
@@ -143,10 +142,10 @@ def encode(record: ShareStateRecord) -> tuple[bytes, bytes | None]:
 
 
 def decode(key: Buffer | None, value: Buffer | None) -> ShareStateRecord | None:
-    """What a record of __share_group_state says; None if it is of a type that nobody knows yet.
+    """Returns the content of a record of __share_group_state; None if the record has an unknown type.
 
     Raises:
-        ProtocolError: the bytes are not such a record.
+        ProtocolError: The bytes are not a record of __share_group_state.
     """
     if key is None or len(key) < 2:
         raise ProtocolError("a record of __share_group_state has no key")

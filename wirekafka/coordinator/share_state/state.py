@@ -1,10 +1,11 @@
-"""What is written down of share partitions: Kafka's share coordinator, without its log.
+"""The stored state of share partitions: Kafka's share coordinator, without its log.
 
-Theory of operation: what a share partition wants remembered becomes a record: an update with what has changed, or now and
-then a snapshot of all, so that what lies before it in the log can go. State changes in `replay(record)` alone, live and at
-the start. A share partition that nobody uses gets a snapshot too once in a while, lest it keeps the log from being cut.
+Theory of operation: each change of a share partition becomes a record. Most records are updates with the change. After a number
+of updates the record is a snapshot of the whole state, so that older records can be deleted from the log. Only `replay(record)`
+changes the state, both in operation and at the start. A cold share partition, which has no changes, gets a snapshot from time to
+time, because its old snapshot would keep the log from being pruned.
 
-Rules of this file: no I/O, no clock, no chance.
+Rules of this file: no I/O, no clock, no randomness.
     Invariant: the batches of a state are in order, do not overlap, and begin at its start offset or later.
 
 Source: ShareCoordinatorShard, ShareGroupOffset, PersisterStateBatchCombiner.
@@ -30,17 +31,17 @@ from wirekafka.coordinator.share_state.records import (
 
 @dataclass(slots=True)
 class ShareState:
-    """What is known of a share partition.
+    """The stored state of a share partition.
 
     Attributes:
-        snapshot_epoch: how often it was written whole.
-        state_epoch: the epoch of the group that gave it its start offset.
-        start_offset: where the group is; None while that is to be decided, by the first who fetches.
-        delivery_complete_count: how many records from there on are final; None while there is no start offset.
-        batches: what is known of single records.
-        create_timestamp_ms: when it was last written whole for its own sake.
-        write_timestamp_ms: when it was last written whole, maybe only because it had not been for long.
-        update_count: the updates since.
+        snapshot_epoch: The number of the newest snapshot.
+        state_epoch: The group epoch at which the start offset was set.
+        start_offset: The first offset that is not in a final state; None until the first fetch decides it.
+        delivery_complete_count: How many records from the start offset on are in a final state; None without a start offset.
+        batches: The states of the records from the start offset on.
+        create_timestamp_ms: The wall-clock time of the newest snapshot, excluding cold snapshots.
+        write_timestamp_ms: The wall-clock time of the newest snapshot, including cold snapshots.
+        update_count: The number of updates since the newest snapshot.
     """
 
     snapshot_epoch: int
@@ -59,14 +60,14 @@ class ShareStates:
     """The states of all share partitions.
 
     Attributes:
-        updates_per_snapshot: after so many updates comes a snapshot (share.coordinator.snapshot.update.records.per.snapshot).
+        updates_per_snapshot: How many updates precede a snapshot (share.coordinator.snapshot.update.records.per.snapshot).
     """
 
     updates_per_snapshot: int = 500
     by_key: dict[ShareKey, ShareState] = field(default_factory=dict)
 
     def initialize(self, key: ShareKey, state_epoch: int, start_offset: int | None, now_ms: int) -> ShareStateRecord:
-        """Makes a share partition known, or gives it a new start."""
+        """Returns the snapshot that initializes a share partition, or resets its start offset."""
         former = self.by_key.get(key)
         value = ShareSnapshotValue(
             snapshot_epoch=0 if former is None else former.snapshot_epoch + 1,
@@ -80,7 +81,7 @@ class ShareStates:
         return ShareStateRecord(key, value)
 
     def write(self, key: ShareKey, change: StateChange, leader_epoch: int, now_ms: int) -> ShareStateRecord:
-        """What remembers a change: an update, or a snapshot if there have been enough of these."""
+        """Returns the record that stores a change: an update, or a snapshot after `updates_per_snapshot` updates."""
         state = self.by_key[key]
         if state.update_count < self.updates_per_snapshot:
             update = ShareUpdateValue(
@@ -104,7 +105,10 @@ class ShareStates:
         return ShareStateRecord(key, snapshot)
 
     def cold_snapshots(self, interval_ms: int, now_ms: int) -> list[ShareStateRecord]:
-        """Snapshots of what was not written whole for that long; none if all have had theirs and nothing came since."""
+        """Returns snapshots of the share partitions that had no snapshot for `interval_ms`.
+
+        Returns none if the newest snapshot of every share partition is a cold snapshot.
+        """
         if all(state.create_timestamp_ms != state.write_timestamp_ms for state in self.by_key.values()):
             return []
         return [
@@ -126,10 +130,10 @@ class ShareStates:
         ]
 
     def replay(self, record: ShareStateRecord) -> None:
-        """Takes over what a record says.
+        """Applies a record.
 
         Raises:
-            ProtocolError: it speaks of a state of records that there is not.
+            ProtocolError: The record has an unknown state.
         """
         match record.value:
             case None:
@@ -167,10 +171,10 @@ def _count(value: int) -> int | None:
 
 
 def combine(batches: Iterable[StateBatch], newer: Iterable[StateBatch], start_offset: int) -> list[StateBatch]:
-    """What is known of the records from the start offset on, where the newer batches say more than the others.
+    """Returns the states of the records from the start offset on. Where both overlap, `newer` replaces `batches`.
 
     Args:
-        batches, newer: each in order, not overlapping.
+        batches, newer: Each in order, without overlaps.
     """
     new = list(newer)
     pieces = list(new)

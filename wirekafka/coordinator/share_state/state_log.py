@@ -1,9 +1,9 @@
-"""The edge of the stored state of share partitions: __share_group_state.
+"""The stored state of share partitions and its topic, __share_group_state.
 
-Theory of operation: a change of a share partition is one record, appended to the partition of the topic that its key belongs
-to, and replayed (`StateTopic`). The topic is not compacted: a snapshot makes all older records of its share partition worthless,
-so the records before the oldest of the newest snapshots are deleted, from time to time. Share partitions that do not change are
-given new snapshots for that.
+Theory of operation: a change of a share partition is one record, which is appended to the partition of the topic that its key
+belongs to, and is replayed (`StateTopic`). The topic is not compacted. A snapshot makes all older records of its share partition
+redundant. From time to time, the broker takes the newest snapshot of each share partition and deletes the records before the
+oldest of these snapshots. Share partitions without changes get new snapshots, so that this makes progress.
 
 Rules of this file:
     Invariant: `_snapshot_offsets[index]` has the offset of the newest snapshot of each share partition in that partition.
@@ -68,10 +68,10 @@ class ShareStateLog:
         )
 
     def load(self) -> None:
-        """Brings all states back; to be called once, on the loop, before the broker listens.
+        """Loads all states. The broker calls it once, on the loop, before it listens.
 
         Raises:
-            KafkaError: the log cannot be read.
+            KafkaError: The log cannot be read.
         """
         self.state.load_all()
         if self._states.by_key:
@@ -80,7 +80,7 @@ class ShareStateLog:
         self._clock.call_later(self._prune_interval_ms, self._prune)
         self._clock.call_later(self._cold_interval_ms, self._snapshot_cold)
 
-    # What the executor asks for
+    # The interface for the executor (`StateMachine`)
 
     def encode(self, record: ShareStateRecord) -> tuple[bytes, bytes | None]:
         """See `StateMachine.encode`."""
@@ -99,7 +99,7 @@ class ShareStateLog:
             self._snapshot_offsets[index][record.key] = offset
 
     def on_loaded(self, index: int) -> None:
-        """See `StateMachine.on_loaded`: deletes the state of topics that were deleted meanwhile."""
+        """See `StateMachine.on_loaded`: deletes the state of topics that no longer exist."""
         gone = [key for key in self._states.by_key if self._topics.find_by_id(key.topic_id) is None]
         self._delete_if_possible(key for key in gone if self.partition_of(key) == index)
 
@@ -110,7 +110,7 @@ class ShareStateLog:
         self._snapshot_offsets.pop(index, None)
 
     def enter(self, key: ShareKey) -> None:
-        """Raises unless this broker knows the state of a share partition, and may answer for it.
+        """Raises unless this broker is the coordinator of a share partition and has loaded its state.
 
         Raises:
             KafkaError: COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE.
@@ -118,26 +118,26 @@ class ShareStateLog:
         self.state.enter(self.partition_of(key), is_known=key in self._states.by_key)
 
     def get(self, key: ShareKey) -> ShareState | None:
-        """What is known of a share partition; None if it was never initialised. Not to be changed."""
+        """Returns the state of a share partition; None if it was never initialized. The caller must not change it."""
         return self._states.by_key.get(key)
 
     def keys_of_topic(self, topic_id: bytes) -> list[ShareKey]:
-        """The share partitions of a topic."""
+        """Returns the share partitions of a topic that have state."""
         return [key for key in self._states.by_key if key.topic_id == topic_id]
 
     def partition_of(self, key: ShareKey) -> int:
-        """The partition of __share_group_state that holds a share partition."""
+        """Returns the partition of __share_group_state that holds a share partition."""
         return self.state.partition_of(str(key))
 
     def is_available(self, key: ShareKey) -> bool:
-        """Whether clients should look for the coordinator of a share partition here."""
+        """Whether FindCoordinator should name this broker as the coordinator of a share partition."""
         return self.state.is_available(self.partition_of(key))
 
     def initialize(self, start_offsets: dict[ShareKey, int | None], state_epoch: int) -> None:
-        """Makes share partitions known, each with where the group begins; None leaves that to the first fetch.
+        """Initializes share partitions with their start offsets; with None, the first fetch decides the start offset.
 
         Raises:
-            KafkaError: what an append ended with; some may be known then.
+            KafkaError: The error of an append; some share partitions may be initialized then.
         """
         now_ms = self._clock.now_ms()
         self._append(
@@ -145,26 +145,26 @@ class ShareStateLog:
         )
 
     def write(self, key: ShareKey, change: StateChange, leader_epoch: int) -> None:
-        """Remembers a change of a share partition that is known.
+        """Stores a change of an initialized share partition.
 
         Raises:
-            KafkaError: what the append ended with; nothing is remembered then.
+            KafkaError: The error of the append; nothing is stored then.
         """
         self._append([self._states.write(key, change, leader_epoch, self._clock.now_ms())])
 
     def delete(self, keys: Iterable[ShareKey]) -> None:
-        """Forgets share partitions.
+        """Deletes the state of share partitions.
 
         Raises:
-            KafkaError: what an append ended with; some may be forgotten then.
+            KafkaError: The error of an append; some states may be deleted then.
         """
         self._append([ShareStateRecord(key, None) for key in keys if key in self._states.by_key])
 
     def _append(self, records: Iterable[ShareStateRecord]) -> None:
-        """Appends records, to each partition what belongs there.
+        """Appends each record to its partition. A failed partition does not stop the appends to the other partitions.
 
         Raises:
-            KafkaError: what went wrong first; all that could be appended was.
+            KafkaError: The first error.
         """
         by_partition: defaultdict[int, list[ShareStateRecord]] = defaultdict(list)
         for record in records:
@@ -183,11 +183,11 @@ class ShareStateLog:
             raise failure
 
     def _prune(self) -> None:
-        """Cuts off what newer snapshots have made worthless."""
+        """Deletes the records that newer snapshots have made redundant."""
         self._clock.call_later(self._prune_interval_ms, self._prune)
         topic = self._topics.find(SHARE_STATE_TOPIC)
         for partition in topic.partitions if topic is not None else ():
-            with isolate("Old state of share groups cannot be cut off", partition=str(partition.topic_partition)):
+            with isolate("Cannot delete old state of share groups", partition=str(partition.topic_partition)):
                 if self.state.is_active(partition.index):
                     self._prune_partition(partition)
 
@@ -198,25 +198,26 @@ class ShareStateLog:
             try:
                 partition.delete_records(redundant)
             except KafkaError as error:
-                log.error("Old state of share groups cannot be cut off", partition=partition.index, error=str(error))
+                log.error("Cannot delete old state of share groups", partition=partition.index, error=str(error))
 
     def _snapshot_cold(self) -> None:
-        """Writes whole what has not been for long."""
+        """Writes snapshots of the cold share partitions."""
         self._clock.call_later(self._cold_interval_ms, self._snapshot_cold)
-        with isolate("Cold share partitions get no snapshots"), suppress(KafkaError):
-            # What could not be stored is tried again the next time; the executor has logged it.
+        with isolate("Cannot write snapshots of cold share partitions"), suppress(KafkaError):
+            # A failed append is repeated at the next interval; the executor has logged its error.
             self._append(self._states.cold_snapshots(self._cold_interval_ms, self._clock.now_ms()))
 
     def _on_topic_deleted(self, topic: HostedTopic) -> None:
         if topic.name == SHARE_STATE_TOPIC:
-            log.warning("The topic of the state of share groups was deleted, and that state with it")
+            log.warning("The topic with the state of share groups was deleted, so the state is lost")
             self.state.forget_topic()
             return
         self._delete_if_possible(self.keys_of_topic(topic.topic_id))
 
     def _delete_if_possible(self, keys: Iterable[ShareKey]) -> None:
-        """Deletes the state of topics that are gone."""
+        """Deletes the state of deleted topics. A failure is harmless."""
         try:
             self.delete(list(keys))
         except KafkaError:
-            return  # the log has said so; a topic id never comes back, so nobody asks for this state
+            # The executor has logged the error. A topic id is never used again, so the state is never read.
+            return
