@@ -1,15 +1,15 @@
-"""The transaction coordinator: all transactional ids, and what changes them.
+"""The transaction coordinator: all transactional ids and their changes.
 
-Theory of operation: every entry point is one step. It takes the time, decides, and returns a `Step`: the record to append, and
-what to answer then. What is in the log is brought about by `replay`, live and at the start alike. Once a transaction is
-prepared, `markers` says what is still to be written to its partitions, and `complete` ends it when that is done; whoever
-carries steps out does so at once after a step that prepares, at the start for what a crash has left, and again later for what
-failed.
+Theory of operation: every entry point is one step. A step gets the time, decides, and returns a `Step` with the record to append
+and the response that follows the append. Only `replay` changes a transaction, both in operation and at the start. For a prepared
+transaction, `markers` returns the markers that are still missing in its partitions, and `complete` ends the transaction after all
+markers are written. The runtime writes the markers after a step that prepares a transaction, at the start for transactions that a
+crash left prepared, and again later after a failure.
 
-Rules of this file: no I/O, no clock: time comes in as `now_ms`, new producer ids as a function.
-    Invariant: replaying the log gives the same transactions as the live coordinator has, but for their `last_producer_epoch`,
-        and for what records of version 0 have no place for.
-    Invariant: `_unmarked` has the prepared transactions, and no others.
+Rules of this file: no I/O, no clock: time is passed as `now_ms`, and a function provides new producer ids.
+    Invariant: replaying the log gives the same transactions as the live coordinator has, except their `last_producer_epoch` and
+        the fields that records of version 0 do not have.
+    Invariant: `_unmarked` has exactly the prepared transactions.
     A step that is refused, or whose record cannot be appended, changes nothing.
 
 Source: kafka.coordinator.transaction.{TransactionCoordinator, TransactionStateManager} of Apache Kafka 4.3.
@@ -47,12 +47,12 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class Step(Generic[T]):
-    """What one step asks for.
+    """The outcome of one step.
 
     Attributes:
-        record: to append, and to replay once it is in the log; None if nothing changes.
-        result: the answer, once that is done.
-        error: the answer instead, once that is done.
+        record: The record to append and then to replay; None if nothing changes.
+        result: The response after the append.
+        error: If not NONE, the error of the response after the append, instead of `result`.
     """
 
     record: TransactionRecord | None
@@ -64,11 +64,11 @@ class TransactionCoordinator:
     """All transactional ids of one broker.
 
     Args:
-        take_producer_id: a producer id that nobody has; it may raise what ends the step.
-        finalized_version: the level of the feature transaction.version, by which goes what no client asked for.
+        take_producer_id: Returns an unused producer id. If it raises a KafkaError, the step fails with that error.
+        finalized_version: Returns the level of the feature transaction.version, for aborts that the coordinator starts itself.
 
     Attributes:
-        transactions: by transactional id.
+        transactions: The transactions by transactional id.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class TransactionCoordinator:
         self._unmarked: dict[str, set[TopicPartition]] = {}
 
     def replay(self, record: TransactionRecord) -> None:
-        """Takes over what a record of the log says."""
+        """Applies a record of the log."""
         transactional_id, transaction = record.transactional_id, record.value
         if transaction is None:
             self.transactions.pop(transactional_id, None)
@@ -96,9 +96,9 @@ class TransactionCoordinator:
         self._unmarked.pop(transactional_id, None)
 
     def init_producer_id(self, request: InitRequest, now_ms: int) -> Step[ProducerIdentity]:
-        """Gives the transactional id to whoever asks for it, and fences who had it before.
+        """Assigns the transactional id to the requesting producer, and fences the former producer.
 
-        A transaction that is open is aborted first, which the client is told as CONCURRENT_TRANSACTIONS: it asks again.
+        An open transaction is aborted first. The response is then CONCURRENT_TRANSACTIONS, and the client repeats the request.
 
         Raises:
             KafkaError: INVALID_REQUEST, INVALID_TRANSACTION_TIMEOUT, TRANSACTIONAL_ID_AUTHORIZATION_FAILED (two-phase commit is
@@ -126,7 +126,7 @@ class TransactionCoordinator:
         return Step(_record(after), _identity(after))
 
     def _check_init(self, request: InitRequest) -> int:
-        """Checks what does not depend on the state; returns the timeout."""
+        """Returns the transaction timeout in milliseconds. Raises unless the request is valid in any state."""
         if not request.transactional_id:
             raise KafkaError(ErrorCode.INVALID_REQUEST)
         if request.is_two_phase_commit and not self._settings.is_two_phase_commit_enabled:
@@ -140,10 +140,12 @@ class TransactionCoordinator:
         return request.timeout_ms
 
     def _initialized(self, known: Transaction, expected_epoch: int | None, timeout_ms: int, now_ms: int) -> Transaction:
-        """The epoch is bumped, or where it is exhausted a new producer id taken; who asks twice gets the same answer.
+        """Returns the transaction with the next producer epoch, or with a new producer id if the epoch is exhausted.
+
+        A repeated request gets the same epoch again.
 
         Raises:
-            KafkaError: PRODUCER_FENCED, if the expected epoch is neither the current one nor, for a second time, the last.
+            KafkaError: PRODUCER_FENCED if the expected epoch is neither the current one nor, in a repeated request, the last one.
 
         Source: KIP-360; TransactionMetadata.prepareIncrementProducerEpoch, prepareProducerIdRotation.
         """
@@ -169,7 +171,7 @@ class TransactionCoordinator:
         client_version: int,
         now_ms: int,
     ) -> Step[None]:
-        """Opens a transaction, or widens it.
+        """Opens a transaction, or adds partitions to the open transaction.
 
         Raises:
             KafkaError: INVALID_REQUEST, INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS.
@@ -186,10 +188,10 @@ class TransactionCoordinator:
     def verify_partitions(
         self, transactional_id: str, producer: ProducerIdentity, partitions: frozenset[TopicPartition]
     ) -> dict[TopicPartition, ErrorCode]:
-        """Which partitions are not in the producer's open transaction, each with TRANSACTION_ABORTABLE.
+        """Returns the partitions that are not in the producer's open transaction, each with TRANSACTION_ABORTABLE.
 
         Raises:
-            KafkaError: for all of them, as `add_partitions`.
+            KafkaError: An error for all partitions, as in `add_partitions`.
 
         Source: KIP-890; TransactionCoordinator.handleVerifyPartitionsInTransaction.
         """
@@ -209,10 +211,10 @@ class TransactionCoordinator:
     def end(
         self, transactional_id: str, producer: ProducerIdentity, *, is_commit: bool, client_version: int, now_ms: int
     ) -> Step[ProducerIdentity]:
-        """Decides how the open transaction ends; who asks twice gets the same answer.
+        """Decides to commit or abort the open transaction. A repeated request gets the same response.
 
         Returns:
-            A step whose result is how the producer is known in its next transaction.
+            A step whose result is the producer id and epoch of the next transaction.
 
         Raises:
             KafkaError: INVALID_REQUEST, INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS, INVALID_TXN_STATE.
@@ -239,8 +241,10 @@ class TransactionCoordinator:
     def _end_v2(
         self, known: Transaction, producer: ProducerIdentity, is_commit: bool, client_version: int, now_ms: int
     ) -> Step[ProducerIdentity]:
-        """As each end bumps the epoch, who asks for the second time has the epoch before, and who has the current one asks for
-        the first time; that may be the abort of a transaction whose first partition never arrived.
+        """Decides the end under transactions v2, where each end bumps the epoch.
+
+        A repeated request has the former epoch, and a first request has the current epoch. A first request may abort a
+        transaction without partitions, if the request that would have added its first partition was lost.
 
         Source: TransactionCoordinator.endTransaction.
         """
@@ -249,7 +253,7 @@ class TransactionCoordinator:
         is_rotated = known.previous_producer_id == producer_id and epoch == EXHAUSTED_EPOCH and known.producer_epoch == 0
         if known.producer_id != producer_id and not is_rotated:
             raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
-        # Only what was ended by transactions v2 has bumped the epoch: an end by v1 one epoch higher is another producer's.
+        # Only an end by transactions v2 bumps the epoch. If v1 ended the transaction, the next epoch belongs to another producer.
         has_ended = known.state in (COMPLETE_COMMIT, COMPLETE_ABORT) and known.client_version >= TRANSACTIONS_V2
         if has_ended and (is_rotated or known.producer_epoch == epoch + 1):
             return _ended_already(known, is_commit)
@@ -269,7 +273,7 @@ class TransactionCoordinator:
         )
 
     def _fence(self, known: Transaction, now_ms: int) -> TransactionRecord:
-        """Aborts an open transaction under a higher epoch than its producer has.
+        """Returns the record that aborts an open transaction with a higher epoch, which fences its producer.
 
         Source: TransactionCoordinator.handleInitProducerId, abortTimedOutTransactions.
         """
@@ -278,7 +282,7 @@ class TransactionCoordinator:
         return _record(self._prepared_v2(known, False, TRANSACTIONS_V2, now_ms))
 
     def markers(self, transactional_id: str) -> list[Marker]:
-        """What is still to be written to the partitions of a prepared transaction; nothing if it is not prepared."""
+        """Returns the missing markers of a prepared transaction; an empty list if it is not prepared."""
         partitions = self._unmarked.get(transactional_id)
         if not partitions:
             return []
@@ -290,48 +294,48 @@ class TransactionCoordinator:
         ]
 
     def marked(self, transactional_id: str, partition: TopicPartition) -> None:
-        """The partition has its marker, or needs none any more."""
+        """Notes that a partition has its marker, or no longer needs one."""
         self._unmarked[transactional_id].discard(partition)
 
     def complete(self, transactional_id: str, now_ms: int) -> Step[None]:
-        """Ends a prepared transaction, all of whose markers are written."""
+        """Ends a prepared transaction after all its markers are written."""
         assert not self._unmarked[transactional_id], "a partition has no marker yet"
         return Step(_record(self.transactions[transactional_id].completed(now_ms)), None)
 
     def is_prepared(self, transactional_id: str) -> bool:
-        """Its transaction is decided, but not carried out to the end."""
+        """Whether the end of the transaction is decided and the transaction is not completed."""
         return transactional_id in self._unmarked
 
     @property
     def prepared(self) -> list[str]:
-        """The transactional ids whose transactions are decided, but not carried out to the end."""
+        """The transactional ids whose transactions are prepared and not completed."""
         return list(self._unmarked)
 
     @property
     def greatest_producer_id(self) -> int:
-        """The greatest producer id that a transactional id has or is about to have, -1 if there is none."""
+        """The greatest current or next producer id of all transactional ids; -1 if there is none."""
         known = self.transactions.values()
         return max((max(each.producer_id, each.next_producer_id or NO_PRODUCER_ID) for each in known), default=NO_PRODUCER_ID)
 
     def timed_out(self, now_ms: int) -> list[str]:
-        """The transactional ids whose transactions have been open for too long."""
+        """Returns the transactional ids whose open transactions have exceeded their timeout."""
         return [known.transactional_id for known in self.transactions.values() if known.has_timed_out(now_ms)]
 
     def has_timed_out(self, transactional_id: str, now_ms: int) -> bool:
-        """A transaction of that id is open, and has been for too long."""
+        """Whether the id has an open transaction that has exceeded its timeout."""
         known = self.transactions.get(transactional_id)
         return known is not None and known.has_timed_out(now_ms)
 
     def abort_timed_out(self, transactional_id: str, now_ms: int) -> Step[None]:
-        """Aborts a transaction that has been open for too long, and fences its producer.
+        """Aborts a transaction that has exceeded its timeout, and fences its producer.
 
         Raises:
-            KafkaError: what `take_producer_id` raises.
+            KafkaError: The error of `take_producer_id`.
         """
         return Step(self._fence(self.transactions[transactional_id], now_ms), None)
 
     def expired(self, now_ms: int) -> Iterator[TransactionRecord]:
-        """The tombstones of transactional ids that have not been used for too long.
+        """Yields the tombstones of expired transactional ids (transactional.id.expiration.ms).
 
         Source: TransactionStateManager.removeExpiredTransactionalIds.
         """
@@ -341,12 +345,12 @@ class TransactionCoordinator:
                 yield TransactionRecord(known.transactional_id, None)
 
     def has_expired(self, transactional_id: str, now_ms: int) -> bool:
-        """The transactional id has not been used for too long."""
+        """Whether the transactional id exists and has expired."""
         known = self.transactions.get(transactional_id)
         return known is not None and known.has_expired(now_ms, self._settings.transactional_id_expiration_ms)
 
     def describe(self, transactional_id: str) -> tuple[Transaction, list[TopicPartition]]:
-        """A transactional id, and those partitions of its transaction that have no marker yet.
+        """Returns a transaction, and its partitions that have no marker yet.
 
         Raises:
             KafkaError: INVALID_REQUEST, TRANSACTIONAL_ID_NOT_FOUND.
@@ -359,7 +363,7 @@ class TransactionCoordinator:
         return known, sorted(self._unmarked.get(transactional_id, known.partitions))
 
     def list_transactions(self, wanted: TransactionFilter, now_ms: int) -> list[Transaction]:
-        """The transactional ids that pass the filter; states that there are not match nothing.
+        """Returns the transactions that match the filter; an unknown state matches no transaction.
 
         Raises:
             KafkaError: INVALID_REGULAR_EXPRESSION.
@@ -383,10 +387,10 @@ class TransactionCoordinator:
         return [known for known in listed if known.transactional_id in matching]
 
     def unload(self, is_lost: Callable[[str], bool]) -> list[str]:
-        """Forgets transactional ids, because this broker has lost the log that holds them; returns them.
+        """Removes the transactional ids whose log this broker has lost, and returns them.
 
         Args:
-            is_lost: whether that is so of a transactional id.
+            is_lost: Returns whether the log of a transactional id is lost.
         """
         lost = [transactional_id for transactional_id in self.transactions if is_lost(transactional_id)]
         for transactional_id in lost:
@@ -396,9 +400,10 @@ class TransactionCoordinator:
 
 
 def _may_go_on(known: Transaction, expected: ProducerIdentity) -> bool:
-    """Whether this may be the producer that has the id; its epoch is looked at later.
+    """Whether the expected producer id may belong to the current producer of the transactional id. The epoch is checked later.
 
-    So may one that was told a new producer id, for its epochs were exhausted, and did not get the answer.
+    After the epoch was exhausted, the producer may still expect its former producer id, if it did not get the response with the
+    new one.
 
     Source: KIP-360; TransactionCoordinator.prepareInitProducerIdTransit.
     """
@@ -420,9 +425,9 @@ def _check_producer(known: Transaction, producer: ProducerIdentity) -> None:
 
 
 def _check_not_prepared(known: Transaction) -> None:
-    """Raises while a transaction of the id is prepared: its markers are not all written.
+    """Raises if the transaction of the id is prepared, which means that some of its markers are not written.
 
-    With transactions v2 this goes before `_check_producer`: the producer may have its next id already.
+    With transactions v2, this check precedes `_check_producer`, because the producer may already have its next producer id.
 
     Raises:
         KafkaError: CONCURRENT_TRANSACTIONS.
@@ -432,7 +437,7 @@ def _check_not_prepared(known: Transaction) -> None:
 
 
 def _ended_already(known: Transaction, is_commit: bool) -> Step[ProducerIdentity]:
-    """The answer to who asks again, if it is for the same end.
+    """Returns the response to a repeated EndTxn. Raises unless it asks for the same end.
 
     Raises:
         KafkaError: INVALID_TXN_STATE.

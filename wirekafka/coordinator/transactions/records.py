@@ -1,12 +1,12 @@
-"""The records of __transaction_state, in Apache Kafka's own format: a transactional id, and the state that it is in.
+"""The records of __transaction_state, in Apache Kafka's own format: a transactional id and its state.
 
-A key and a value each begin with a version of two bytes. A value of None is a tombstone: the id is forgotten.
+A key and a value each begin with a version of two bytes. A record without a value is a tombstone: it deletes the id.
 
-Each record has all partitions of the transaction, as in Apache Kafka. So a producer that adds n partitions one by one has records
-of n^2 / 2 partitions written. One record of 20,000 partitions takes some 10 ms (2026-11).
+Each record holds all partitions of the transaction, as in Apache Kafka. So if a producer adds n partitions one by one, its
+records hold n^2 / 2 partitions together. One record of 20,000 partitions takes about 10 ms (2026-11).
 
-Rules of this file: the version of a value that is written is 1, whose tagged fields transactions v2 needs. It is 0, without
-tagged fields, if transaction.version is 0. Both versions are read.
+Rules of this file: values are written in version 1, because transactions v2 needs its tagged fields. If transaction.version is 0,
+values are written in version 0, without tagged fields. Both versions are read.
 
 Source: TransactionLogKey.json, TransactionLogValue.json, org.apache.kafka.coordinator.transaction.TransactionLog.valueToBytes.
 """
@@ -43,7 +43,7 @@ _NO_TAGS = b"\0"
 
 
 class TransactionLogKey(Message):
-    """Which transactional id it is."""
+    """TransactionLogKey: the transactional id."""
 
     transactional_id: String = ""
 
@@ -56,7 +56,7 @@ class PartitionsSchema(Message):
 
 
 class TransactionLogValue(Message):
-    """The state of a transactional id."""
+    """TransactionLogValue: the state of a transactional id."""
 
     producer_id: Int64 = 0
     previous_producer_id: Annotated[Int64, tag(0, since=1)] = NO_PRODUCER_ID
@@ -73,14 +73,17 @@ class TransactionLogValue(Message):
 
 @dataclass(slots=True)
 class TransactionRecord:
-    """A transactional id is in the state `value` from now on; None: it is forgotten."""
+    """The new state of a transactional id. None deletes the id."""
 
     transactional_id: str
     value: Transaction | None
 
 
 def encode(record: TransactionRecord, version: int = VALUE_VERSION) -> tuple[bytes, bytes | None]:
-    """The key and the value of a record; by hand, for each transaction writes three."""
+    """Returns the key and the value of a record.
+
+    Version 1 is encoded by hand, for speed: each transaction writes three records.
+    """
     name = record.transactional_id.encode()
     key = _KEY_HEAD.pack(KEY_VERSION, len(name)) + name
     if record.value is None:
@@ -143,10 +146,10 @@ def _encode_partitions(partitions: frozenset[TopicPartition]) -> bytes:
 
 
 def decode(key: Buffer | None, value: Buffer | None) -> TransactionRecord | None:
-    """What a record of __transaction_state says; None if it is of a kind that is not known.
+    """Returns the content of a record of __transaction_state; None if the record has an unknown version.
 
     Raises:
-        ProtocolError: the bytes are not such a record.
+        ProtocolError: The bytes are not a record of __transaction_state.
     """
     if key is None:
         raise ProtocolError("a record of __transaction_state has no key")

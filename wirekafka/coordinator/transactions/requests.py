@@ -1,4 +1,4 @@
-"""What the transaction coordinator is asked and what it answers, free of the protocol's versions."""
+"""The requests to the transaction coordinator and its responses, independent of protocol versions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from wirekafka.names import TopicPartition
 
 
 class ProducerIdentity(NamedTuple):
-    """By what a producer's records are known; a higher epoch fences the lower ones."""
+    """The producer id and epoch in a producer's records; a higher epoch fences lower epochs."""
 
     producer_id: int
     producer_epoch: int
@@ -21,10 +21,10 @@ class InitRequest:
     """InitProducerId of a transactional producer.
 
     Attributes:
-        timeout_ms: how long each of its transactions may stay open.
-        expected: who the producer believes to be, if it goes on after an error (KIP-360); None for a new one.
-        is_two_phase_commit: somebody else decides when transactions end, so that they do not time out (KIP-939).
-        keeps_prepared: an open transaction is to be kept for its producer (KIP-939).
+        timeout_ms: How long each transaction of the producer may stay open.
+        expected: The current id and epoch of a producer that continues after an error (KIP-360); None for a new producer.
+        is_two_phase_commit: Whether an external coordinator decides when transactions end, so they do not time out (KIP-939).
+        keeps_prepared: Whether an open transaction must be kept for its producer (KIP-939).
     """
 
     transactional_id: str
@@ -35,10 +35,11 @@ class InitRequest:
 
 
 class Marker(NamedTuple):
-    """What is to be written to a partition at the end of a transaction.
+    """The marker that ends a transaction in one partition.
 
     Attributes:
-        transaction_version: that of the client that ended it; from 2 on the epoch is above that of its records.
+        transaction_version: The transaction version of the client that ended the transaction. From version 2 on, the epoch of the
+            marker is higher than the epoch of the transaction's records.
     """
 
     topic_partition: TopicPartition
@@ -50,11 +51,11 @@ class Marker(NamedTuple):
 
 @dataclass(slots=True)
 class TransactionFilter:
-    """Which transactional ids ListTransactions wants; what is empty or None does not restrict it.
+    """The filter of ListTransactions. An empty or None field does not restrict the result.
 
     Attributes:
-        open_longer_than_ms: since the last transaction was opened, whether or not it has ended.
-        pattern: a regular expression for the whole id.
+        open_longer_than_ms: The shortest time since the last transaction was opened, even if that transaction has ended.
+        pattern: A regular expression that must match the whole transactional id.
     """
 
     states: list[str] = field(default_factory=list)
@@ -64,7 +65,7 @@ class TransactionFilter:
 
 
 def told_to_client(code: ErrorCode, *, knows_producer_fenced: bool) -> ErrorCode:
-    """The error as the client understands it: older ones take PRODUCER_FENCED for one that they do not know (KIP-588)."""
+    """Returns the error for the response: older clients do not know PRODUCER_FENCED (KIP-588)."""
     if code is ErrorCode.PRODUCER_FENCED and not knows_producer_fenced:
         return ErrorCode.INVALID_PRODUCER_EPOCH
     return code

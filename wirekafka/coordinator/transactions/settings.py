@@ -1,4 +1,4 @@
-"""The settings of the transaction coordinator, read once from the broker's.
+"""The settings of the transaction coordinator, read once from the broker configuration.
 
 Source: TransactionStateManagerConfig.
 """
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TransactionSettings:
-    """See the settings of the same names in Kafka's documentation; the defaults are Kafka's."""
+    """The settings of all transactions. Names and defaults are those of Kafka's documentation."""
 
     max_timeout_ms: int = 15 * 60 * 1000
     transactional_id_expiration_ms: int = 7 * 24 * 60 * 60 * 1000
@@ -22,7 +22,7 @@ class TransactionSettings:
 
     @classmethod
     def of(cls, config: BrokerConfig) -> TransactionSettings:
-        """What a broker is configured to."""
+        """Returns the settings of a broker."""
         return cls(
             max_timeout_ms=config.integer("transaction.max.timeout.ms"),
             transactional_id_expiration_ms=config.integer("transactional.id.expiration.ms"),

@@ -1,14 +1,14 @@
-"""One transactional id, and the states that it goes through.
+"""A transactional id and its states.
 
     Empty ──► Ongoing ──► PrepareCommit ──► CompleteCommit ──► (Ongoing, Empty, Dead)
       │          └──────► PrepareAbort ───► CompleteAbort ───► (Ongoing, Empty, Dead)
       └─────────────────►
 
-A transaction is decided by the record that says PrepareCommit or PrepareAbort. What follows, a marker in each of its
-partitions and the record that says so, only carries the decision out, after a crash as well.
+The record with PrepareCommit or PrepareAbort decides the end of a transaction. The later steps carry the decision out, after a
+crash too: a marker in each partition of the transaction, and the record with CompleteCommit or CompleteAbort.
 
-Rules of this file: a `Transaction` never changes; a transition makes the next one, which counts once it is in the log.
-    Invariant: `producer_epoch` and the producer ids only ever go up for a transactional id, so who holds an older one is fenced.
+Rules of this file: a `Transaction` is immutable. A transition makes a new one, which takes effect once its record is in the log.
+    Invariant: `producer_epoch` and the producer ids of a transactional id only increase, so a producer with older ones is fenced.
     Invariant: an id in Ongoing, PrepareCommit or PrepareAbort has a `start_timestamp_ms`.
 
 Source: org.apache.kafka.coordinator.transaction.{TransactionMetadata, TransactionState}; KIP-98, KIP-360, KIP-890.
@@ -23,17 +23,17 @@ from wirekafka.names import TopicPartition
 
 MOST_EPOCH = 0x7FFF
 EXHAUSTED_EPOCH = MOST_EPOCH - 1
-"""From here on a producer gets a new id: the last epoch is kept free, so that a producer can always be fenced."""
+"""From this epoch on, a producer gets a new producer id. The last epoch is reserved for fencing the producer."""
 
 NEVER_TIMES_OUT_MS = 0x7FFFFFFF
-"""The timeout of a transaction in a two-phase commit, whose end somebody else decides (KIP-939)."""
+"""The timeout of a transaction in a two-phase commit, whose end an external coordinator decides (KIP-939)."""
 
 TRANSACTIONS_V2 = 2
 """The transaction version from which on each end of a transaction bumps the epoch (KIP-890)."""
 
 
 class TransactionState(IntEnum):
-    """The states, by the numbers that they have in the log."""
+    """The states, by their numbers in the log."""
 
     EMPTY = 0
     ONGOING = 1
@@ -46,7 +46,7 @@ class TransactionState(IntEnum):
 
     @property
     def title(self) -> str:
-        """The name by which clients know it, such as PrepareCommit."""
+        """The name of the state in the protocol, such as PrepareCommit."""
         return self.name.title().replace("_", "")
 
 
@@ -56,23 +56,23 @@ COMPLETE_COMMIT, COMPLETE_ABORT = TransactionState.COMPLETE_COMMIT, TransactionS
 DEAD, PREPARE_EPOCH_FENCE = TransactionState.DEAD, TransactionState.PREPARE_EPOCH_FENCE
 
 TRANSITIONS: dict[TransactionState, frozenset[TransactionState]] = {
-    # InitProducerId starts anew; AddPartitionsToTxn opens a transaction; EndTxn may abort one that has no partition (KIP-890);
-    # an id that is not used any more expires.
+    # InitProducerId leads to Empty; AddPartitionsToTxn opens a transaction; EndTxn may abort a transaction without partitions
+    # (KIP-890); an unused id expires.
     EMPTY: frozenset({EMPTY, ONGOING, PREPARE_ABORT, DEAD}),
-    # More partitions; EndTxn, a timeout, or InitProducerId of another producer.
+    # AddPartitionsToTxn adds partitions; EndTxn, a timeout, or InitProducerId of another producer ends the transaction.
     ONGOING: frozenset({ONGOING, PREPARE_COMMIT, PREPARE_ABORT, PREPARE_EPOCH_FENCE}),
     # All markers are written.
     PREPARE_COMMIT: frozenset({COMPLETE_COMMIT}),
     PREPARE_ABORT: frozenset({COMPLETE_ABORT}),
-    # As Empty.
+    # The same as for Empty.
     COMPLETE_COMMIT: frozenset({EMPTY, ONGOING, PREPARE_ABORT, DEAD}),
     COMPLETE_ABORT: frozenset({EMPTY, ONGOING, PREPARE_ABORT, DEAD}),
-    # Never in the log: Dead is a tombstone there. In Apache Kafka a transaction is in PrepareEpochFence while its abort is being
-    # written; here that is one step.
+    # These states are never in the log, where a tombstone stands for Dead. In Apache Kafka a transaction is in PrepareEpochFence
+    # while its abort is being written; in this broker that is one step.
     PREPARE_EPOCH_FENCE: frozenset({PREPARE_ABORT}),
     DEAD: frozenset(),
 }
-"""Where each state may lead."""
+"""The states that may follow each state."""
 
 PREPARED = frozenset({PREPARE_COMMIT, PREPARE_ABORT})
 EXPIRABLE = frozenset({EMPTY, COMPLETE_COMMIT, COMPLETE_ABORT})
@@ -81,19 +81,20 @@ STATES_BY_TITLE = {state.title: state for state in TransactionState}
 
 @dataclass(slots=True)
 class Transaction:
-    """A transactional id as a record of the log has it; it is not to be changed.
+    """The state of a transactional id, as in a record of the log. The caller must not change it.
 
     Attributes:
-        producer_epoch: `NO_PRODUCER_EPOCH` before the first producer is told its own.
-        last_producer_epoch: the epoch before the last bump, with which that producer may ask again (KIP-360); None where
-            nobody may. It is not in the log.
-        previous_producer_id: the one before the last transition, which may have been the same.
-        next_producer_id: the one that follows once the markers are written, where the epoch was exhausted.
-        timeout_ms: how long a transaction may stay open.
-        partitions: those that the transaction writes to; none unless there is one.
-        start_timestamp_ms: when the last transaction was opened, None if none was since InitProducerId.
-        update_timestamp_ms: when this state was reached; the id expires by it.
-        client_version: the transaction version of the client that brought it there.
+        producer_epoch: `NO_PRODUCER_EPOCH` before the first InitProducerId.
+        last_producer_epoch: The epoch before the last bump, with which the producer may repeat its request (KIP-360); None if no
+            repetition is allowed. It is not in the log.
+        previous_producer_id: The producer id before the last transition, which may be the same as `producer_id`.
+        next_producer_id: The producer id after completion, if the epoch is exhausted.
+        timeout_ms: How long a transaction may stay open.
+        partitions: The partitions of the transaction; empty if there is no transaction.
+        start_timestamp_ms: The wall-clock time at which the last transaction was opened; None if none was opened since
+            InitProducerId.
+        update_timestamp_ms: The wall-clock time of the last transition, from which the expiration of the id is counted.
+        client_version: The transaction version of the client that caused the last transition.
     """
 
     transactional_id: str
@@ -111,11 +112,11 @@ class Transaction:
 
     @property
     def is_epoch_exhausted(self) -> bool:
-        """The producer needs a new id before its epoch can go up again."""
+        """Whether the producer needs a new producer id before the epoch can be bumped again."""
         return self.producer_epoch >= EXHAUSTED_EPOCH
 
     def has_timed_out(self, now_ms: int) -> bool:
-        """A transaction is open, and has been for longer than its timeout."""
+        """Whether a transaction is open and has exceeded its timeout."""
         return (
             self.state is ONGOING
             and self.timeout_ms != NEVER_TIMES_OUT_MS
@@ -124,13 +125,13 @@ class Transaction:
         )
 
     def has_expired(self, now_ms: int, expiration_ms: int) -> bool:
-        """No transaction is open, and none has been for that long."""
+        """Whether no transaction is open, and the last transition is at least `expiration_ms` ago."""
         return self.state in EXPIRABLE and self.update_timestamp_ms <= now_ms - expiration_ms
 
     def initialized(
         self, *, producer_id: int, producer_epoch: int, last_producer_epoch: int | None, timeout_ms: int, now_ms: int
     ) -> Transaction:
-        """Belongs to whoever asked for it; no transaction is open."""
+        """Returns the state Empty after InitProducerId, with the producer's id and epoch."""
         after = self._next(EMPTY, now_ms)
         after.producer_id, after.producer_epoch, after.last_producer_epoch = producer_id, producer_epoch, last_producer_epoch
         after.timeout_ms = timeout_ms
@@ -139,7 +140,7 @@ class Transaction:
         return after
 
     def with_partitions(self, partitions: frozenset[TopicPartition], *, client_version: int, now_ms: int) -> Transaction:
-        """A transaction is open, or goes on, and writes to these partitions as well."""
+        """Returns the state Ongoing, with these partitions added to the transaction."""
         after = self._next(ONGOING, now_ms)
         after.partitions = self.partitions | partitions
         after.client_version = client_version
@@ -150,7 +151,10 @@ class Transaction:
     def prepared(
         self, state: TransactionState, *, client_version: int, next_producer_id: int | None = None, now_ms: int
     ) -> Transaction:
-        """It is decided how the transaction ends; one without partitions begins just now. Transactions v2 bump the epoch."""
+        """Returns the state PrepareCommit or PrepareAbort. Transactions v2 bump the epoch.
+
+        If no transaction is open, the start time of the transaction is `now_ms`.
+        """
         after = self._next(state, now_ms)
         after.client_version = client_version
         after.next_producer_id = next_producer_id
@@ -162,7 +166,7 @@ class Transaction:
         return after
 
     def fenced_v1(self, now_ms: int) -> Transaction:
-        """The open transaction is aborted under a higher epoch than its producer has, as before transactions v2.
+        """Returns the state PrepareAbort with a bumped epoch, which fences the producer, as before transactions v2.
 
         Source: TransactionMetadata.prepareFenceProducerEpoch.
         """
@@ -172,7 +176,7 @@ class Transaction:
         return after
 
     def completed(self, now_ms: int) -> Transaction:
-        """All markers are written; the next transaction may begin, under the new producer id where the epoch was exhausted."""
+        """Returns the state CompleteCommit or CompleteAbort, with the next producer id if the epoch is exhausted."""
         after = self._next(COMPLETE_COMMIT if self.state is PREPARE_COMMIT else COMPLETE_ABORT, now_ms)
         after.partitions = frozenset()
         if self.next_producer_id is not None and self.client_version >= TRANSACTIONS_V2:
@@ -181,7 +185,7 @@ class Transaction:
         return after
 
     def _next(self, state: TransactionState, now_ms: int) -> Transaction:
-        """The same in another state, to be changed until it is given away."""
+        """Returns a copy in another state, which the calling method may still change."""
         assert state in TRANSITIONS[self.state], f"{self.state.title} does not lead to {state.title}"
         return Transaction(
             self.transactional_id,
