@@ -1,8 +1,8 @@
-"""From a frame to its handler and back: header, body, handler, response.
+"""The dispatcher decodes a frame, calls the handler of its API, and encodes the response.
 
-Rules of this file: what a version needs (its functions, its headers) is looked up once and kept as a `Route`; a request makes no
-closure. A handler's exception is mapped here and nowhere else: the traceback is logged, and the client is told so in the
-response's top-level error code or, where there is none, by closing its connection.
+Rules of this file: the functions and headers of a version are looked up once and kept as a `Route`; a request makes no closure.
+Only this file maps the exceptions of handlers: it logs the traceback, and sets the top-level error code of the response. If the
+response has no such field, the connection is closed.
 
 Source: kafka.server.KafkaApis.handle; org.apache.kafka.common.requests.RequestContext (ApiVersions of an unknown version).
 """
@@ -46,13 +46,13 @@ log = structlog.get_logger(__name__)
 T = TypeVar("T")
 
 TOLD_LIMIT = 1000
-"""So many refusals and failures are remembered, so that each is logged once."""
+"""The refusals and failures that are remembered, so that each is logged once."""
 
 SHORTCUT_LIMIT = 4096
-"""How many shortcuts all connections may have together, of 1 to 2 KiB each."""
+"""The most shortcuts of all connections together; each takes 1 to 2 KiB."""
 
 HEAD_SIZES_LIMIT = 4
-"""How many different sizes the heads of a connection's shortcuts may have. Each costs a lookup: it is tried by itself."""
+"""The most different sizes of the heads of a connection's shortcuts. Each size costs one lookup for each request."""
 
 SHORTCUT_HEAD_BYTES = 512
 """The longest head that is kept: a topic's name may have 249 bytes, a client id 32 KiB."""
@@ -61,23 +61,23 @@ MOST_RESPONSE_BYTES = 1 << 26
 """The largest response, regions of files left out. librdkafka takes 100,000,000 bytes (receive.message.max.bytes)."""
 
 PIECES_AT_ONCE = 8_192
-"""After so many pieces, the pieces of a response that is encoded in steps are joined, in 0.3 ms (2026-11)."""
+"""If a response is encoded in steps, this many pieces are joined at once, in 0.3 ms (2026-11)."""
 
 BROKEN_REQUEST_ERRORS = (struct.error, IndexError, UnicodeDecodeError, ProtocolError, MemoryError)
-"""What the functions of the codec raise on bytes that are no request, or for want of memory."""
+"""The exceptions of the codec's functions if the bytes are not a request, or if there is no memory."""
 
 SMALL_REQUEST_BYTES = 4 * ELEMENTS_AT_ONCE
 """The elements of requests up to this size are not counted: an element that costs much to read has several bytes."""
 
 MOST_NAME_CHARS = 100
-"""So much of a client id is told in a refusal."""
+"""The part of a client id that a refusal contains."""
 
 _HEAD_AT = 8
-"""Where a request's head begins that others may share: behind the correlation id."""
+"""The position after the correlation id, where the head of a request begins that other requests may share."""
 
 _HEADER = struct.Struct(">Iih")
-"""API key and version in one number, as routes are found by it; correlation id; length of the client id.
-`frames.read_request_header` reads the same into an object, which would cost each request 0.8 us (2026-11)."""
+"""API key and version in one number, which is the key of a route; correlation id; length of the client id.
+`frames.read_request_header` reads the same fields into an object, which would cost each request 0.8 us (2026-11)."""
 
 _NO_SHORTCUTS: dict[int, dict[bytes, Shortcut]] = {}
 
@@ -86,7 +86,7 @@ _FLEXIBLE_RESPONSE_HEADER = struct.Struct(">iix")
 
 
 class Route:
-    """One version of one API, with what its requests need at hand.
+    """One version of one API, with the functions and headers that its requests need.
 
     Attributes:
         has_regions: a response may hold records, and so regions of files.
@@ -115,7 +115,7 @@ class Route:
         self.read = api.request_reader(version)
         self.write = api.response_counting_writer(version)
         self._budget = StepBudget()
-        """The budget of each response in its turn."""
+        """The budget of elements; it is reset for each response."""
         self.has_tagged_header = api.is_flexible(version)
         is_flexible = api.has_flexible_response_header(version)
         header = _FLEXIBLE_RESPONSE_HEADER if is_flexible else _RESPONSE_HEADER
@@ -192,7 +192,7 @@ class Route:
         return framed
 
     def error_response(self, error: KafkaError) -> Message | None:
-        """The response that says that the whole request failed; None if this version has no place for it."""
+        """Returns the response for a request that failed as a whole; None if this version has no top-level error code."""
         names = {field.name for field in fields_of(self.api.response, self.version, self.api.is_flexible(self.version))}
         if "error_code" not in names:
             return None
@@ -204,15 +204,15 @@ class Route:
 
 
 def _memory_bytes(pieces: list[Piece]) -> int:
-    """The bytes of the pieces that are in memory; regions of files are not."""
+    """Returns the bytes of the pieces that are in memory; regions of files are not."""
     return sum(len(piece) for piece in pieces if isinstance(piece, (bytes, bytearray, memoryview)))
 
 
 def _check_size(memory_bytes: int) -> None:
-    """Raises unless a response may have so many bytes in memory.
+    """Raises unless a response may have this many bytes in memory.
 
     Raises:
-        KafkaError: INVALID_REQUEST.
+        KafkaError: INVALID_REQUEST, the response would be larger than `MOST_RESPONSE_BYTES`.
     """
     if memory_bytes > MOST_RESPONSE_BYTES:
         reason = f"the response would have more than {MOST_RESPONSE_BYTES} bytes; ask for fewer things at once"
@@ -220,7 +220,7 @@ def _check_size(memory_bytes: int) -> None:
 
 
 def _joined(pieces: list[Piece]) -> list[Piece]:
-    """The pieces as one, unless regions of files are among them."""
+    """Returns the pieces joined into one, unless some of them are regions of files."""
     return list(pieces) if FileRegion in map(type, pieces) else [b"".join(pieces)]
 
 
@@ -230,8 +230,8 @@ class Dispatcher:
     Attributes:
         now_ms: the broker's wall clock.
         max_request_bytes: the largest frame that is read.
-        handle: handles one request, given its frame, which is valid only until this returns, the client and the time in ms.
-            Returns the response, or where it will come from. Raises ProtocolError: the request cannot be answered; its
+        handle: handles one request. Its arguments are the frame, which is valid only until `handle` returns, the client and the
+            time in ms. Returns the response or a `Pending` of it. Raises ProtocolError: the request cannot be answered, and its
             connection ends.
 
     Args:
@@ -254,7 +254,7 @@ class Dispatcher:
         self._told: set[tuple[object, ...]] = set()
 
     def _log_request(self, frame: memoryview, client: Client, now_ms: int) -> Answer | Pending[Any]:
-        """Handles a request as `_handle` does, and logs it once its response is there."""
+        """Handles a request as `_handle` does, and logs the request once its response is complete."""
         header = read_request_header(frame)
         begun = time.perf_counter()
 
@@ -314,11 +314,11 @@ class Dispatcher:
         """Decodes a request that no shortcut has answered, and hands it to its handler.
 
         Args:
-            client_id_size: as the header has it; -1 if the client names no id.
+            client_id_size: the length in the header; -1 if the client id is null.
             shortcut: the shortcut that could not answer; None if such requests have none yet.
 
         Raises:
-            ProtocolError: the request cannot be decoded, or its response cannot say what went wrong.
+            ProtocolError: the request cannot be decoded, or its response has no field for the error.
         """
         try:
             size = len(frame)
@@ -334,7 +334,7 @@ class Dispatcher:
                     pos = skip_tagged_fields(frame, pos, size)
                 else:
                     pos += 1
-            # Bytes behind the body are ignored, as Kafka ignores them.
+            # Bytes after the body are ignored, as in Kafka.
             if size > SMALL_REQUEST_BYTES:
                 request, _ = route.read_large(frame, pos, size)
             else:
@@ -359,12 +359,12 @@ class Dispatcher:
     def _ask_handler_later(
         self, route: Route, frame: memoryview, pos: int, client_id: str | None, client: Client, now_ms: int
     ) -> Answer | Pending[Any]:
-        """Decodes a request of many elements in slices, and hands it to its handler.
+        """Decodes a request of many elements in slices, and calls its handler.
 
         The frame is copied, because the connection reuses the memory of the frame.
 
         Raises:
-            ProtocolError: the request cannot be decoded, or its response cannot say what went wrong.
+            ProtocolError: the request cannot be decoded, or its response has no field for the error.
         """
         _, correlation_id, _ = _HEADER.unpack_from(frame)
         try:
@@ -406,9 +406,10 @@ class Dispatcher:
         )
 
     def _remember(self, route: Route, call: Call[Any], frame: memoryview) -> None:
-        """Keeps a shortcut for requests of this connection that are like this one, if such requests have one.
+        """Keeps a shortcut for requests of this connection that are like this one, if the API has shortcuts for them.
 
-        The oldest of all connections' shortcuts makes room for it. The shortcuts of a connection end with the connection.
+        If there are too many shortcuts, the oldest one of all connections is removed. The shortcuts of a connection are removed
+        with the connection.
         """
         assert route.make_shortcut is not None
         made = route.make_shortcut(self._broker, call, frame, route.encode)
@@ -447,7 +448,7 @@ class Dispatcher:
                     del self._remembered[client, route, head]
 
     def _encode_late(self, route: Route, correlation_id: int, response: Message | Exception | None) -> Any:
-        """Encodes a reply that was pending, or the failure in which it ended.
+        """Encodes a reply that was pending, or the failure of its request.
 
         Returns:
             The answer, or a Pending of it. Errors are returned and not raised.
@@ -468,7 +469,7 @@ class Dispatcher:
         """Tells the client that its request failed.
 
         Raises:
-            ProtocolError: it is the error, or the response has no place to say so.
+            ProtocolError: `error` is a ProtocolError, or the response has no field for the error.
         """
         if isinstance(error, ProtocolError):
             raise error
@@ -482,7 +483,7 @@ class Dispatcher:
         return route.encode(correlation_id, response)
 
     def _find_route(self, frame: memoryview, client: Client) -> Route | bytes:
-        """The route of a version that nobody has asked for yet, or the answer to a version that is not served.
+        """Returns the route of a version at its first request, or the answer to an unknown version of ApiVersions.
 
         Raises:
             ProtocolError: the API or its version is not served; Kafka closes the connection too.
@@ -511,13 +512,13 @@ class Dispatcher:
 
     @staticmethod
     def _import_api(key: int) -> Api | None:
-        """The API with this key, whose code is imported by its first request; None if there is none.
+        """Imports the API with this key at its first request; returns None if there is no such API.
 
         If the import fails, the connection is closed: the schema of the response is in the module that cannot be imported. Apache
         Kafka closes the connection too if it cannot read a request. The client connects and asks again, which imports again.
 
         Raises:
-            ProtocolError: the code cannot be imported, such as for want of file descriptors or of memory.
+            ProtocolError: the code cannot be imported, for example because file descriptors or memory are exhausted.
         """
         try:
             return find_api(key)
@@ -527,16 +528,16 @@ class Dispatcher:
             raise ProtocolError(f"the code of {api_name(key)} cannot be imported") from None
 
     def refusal(self, client: Client, reason: str, client_id: str | None = None) -> ProtocolError:
-        """The error that ends a connection; a `RepeatedError` if a client of the same host was refused for the same reason.
+        """Returns the error that ends a connection; a `RepeatedError` if the same host was refused for the same reason before.
 
         Args:
-            client_id: told in the error's text; clients that differ in nothing else are one client.
+            client_id: part of the error's text; two refusals that differ only in the client id count as the same.
         """
         kind = ProtocolError if self._note_first(client.host, reason) else RepeatedError
         return kind(reason if client_id is None else f"{reason} (client id {_short(client_id)!r})")
 
     def _note_first(self, *what: object) -> bool:
-        """Remembers that this is logged; False if it was remembered before."""
+        """Remembers a refusal or failure; returns False if it was remembered before."""
         if what in self._told:
             return False
         if len(self._told) >= TOLD_LIMIT:

@@ -8,22 +8,24 @@ to 40 us more for each request, and one busy connection could starve the others 
 2026-11).
 
 Rules of this file:
-    Edge-triggered: `is_readable` stays set until a receive came back short or empty, and sends go on until the socket refuses.
-    A connection in `_ready` is there once. Nothing is served outside a turn: a reply that comes from elsewhere, a timer or
-    another connection's request, puts its connection into `_ready` and wakes the task.
+    Edge-triggered: `is_readable` stays set until a receive returns fewer bytes than asked for, and the driver sends until the
+    socket refuses.
+    `_ready` holds a connection at most once. A connection is served only in a turn: when a timer or the request of another
+    connection completes a pending reply, the connection is put into `_ready` and the task is woken.
     A turn is `CONNECTIONS_PER_TURN` bounded pieces of work: `FRAMES_PER_TURN`, `OUTPUT_PER_TURN_BYTES`, `SEND_PER_TURN_BYTES`. It
-    ends after `TURN_SECONDS`, and a connection's part of it after `CONNECTION_SECONDS`, with the frame that is being handled.
-    A connection that took more than its share of the time lately waits in `_deferred`. The connections in `_ready` come first;
-    after them at least one deferred connection is served in each turn.
+    ends after `TURN_SECONDS`, and a connection's part of it after `CONNECTION_SECONDS`, once the current frame is handled.
+    A connection that recently took more than its share of the time waits in `_deferred`. The connections in `_ready` are served
+    first; then at least one deferred connection is served in each turn.
     Memory for all connections together is bounded. While partly received frames take more than `queued.max.request.bytes`, the
     driver receives small frames, and one large frame at a time (`_parked`). If responses that are not read and requests that
     wait take more than `MOST_OWED_BYTES`, the connections with the most of them are closed.
     Other tasks of the broker run between two turns, at least every `YIELD_SECONDS`, lingering included.
 
 Differs from Apache Kafka:
-    When a client closes its end of a connection, or only its sending half, while a reply is pending, the request is abandoned and
-    the connection closed at once: no records are acquired for, and no member waits for, a client that has gone away. Apache Kafka
-    does not read a muted channel, and finds out when it sends the reply, which a client that closed only its sending half gets.
+    If a client closes its end of a connection, or only the sending half, while a reply is pending, the request is abandoned and
+    the connection is closed at once. So no records are acquired for a client that has disconnected, and no member waits for it.
+    Apache Kafka does not read a muted channel and notices the close when it sends the reply; a client that closed only its
+    sending half receives that reply.
 
 Source: kafka.network.SocketServer.Processor.processCompletedReceives (a channel is muted while its request is handled).
 """
@@ -52,9 +54,9 @@ from wirekafka.server.loop_lag import LoopLag
 log = structlog.get_logger(__name__)
 
 CONNECTIONS_PER_TURN = 64
-"""The driver handles the frames of so many connections, and then sends all their answers. So a client that reads many
-connections is woken once, and not by each answer. This saves a fifth of the CPU on both sides at 20 connections with 5 requests
-in flight (2026-11)."""
+"""The driver handles the frames of this many connections, and then sends all their answers. So a client that reads many
+connections is woken once for all answers. This saves a fifth of the CPU on both sides at 20 connections with 5 requests in flight
+(2026-11)."""
 
 TURN_SECONDS = 0.004
 CONNECTION_SECONDS = 0.002
@@ -62,48 +64,49 @@ CONNECTION_SECONDS = 0.002
 GREEDY_AFTER_SECONDS = 0.00015
 GREEDY_FACTOR = 300
 MOST_GREEDY_SECONDS = 5.0
-"""After a turn that took more than `GREEDY_AFTER_SECONDS` a connection is greedy for `GREEDY_FACTOR` times as long, up to
-`MOST_GREEDY_SECONDS`. So up to 300 connections that each take as long stay greedy while they wait for each other, and a client
-that sends one ordinary request at a time is not greedy. While all connections took turns alike, 64 that asked for the metadata of
-2,000 partitions kept another client waiting for 7.6 s (2026-11)."""
+"""If a connection's part of a turn takes more than `GREEDY_AFTER_SECONDS`, the connection is greedy for `GREEDY_FACTOR` times as
+long, up to `MOST_GREEDY_SECONDS`. So up to 300 connections whose parts take equally long stay greedy while they wait for each
+other, and a client that sends one ordinary request at a time is not greedy. Without this rule, 64 connections that asked for the
+metadata of 2,000 partitions delayed another client by 7.6 s (2026-11)."""
 
 ANSWERS_PER_LOOK = 8
-"""After so many answers the driver looks whether the turn is over."""
+"""After this many answers the driver checks whether the turn is over."""
 
 YIELD_SECONDS = 0.001
 
 LINGER_SECONDS = 50e-6
 SHORT_SLEEP_SECONDS = 100e-6
 LINGER_AFTER_SLEEPS = 4
-"""A client that waits for each answer before it asks again lets the broker sleep for some 30 us each time, and a sleep and the
-waking cost 45 us of CPU and more of time. So after four sleeps in a row that were short, the next one is put off, and so on
-until it was in vain: 60 % more requests a second of one such client, and a fifth less CPU for each (2026-11). A broker that
-has nothing to do, or much, never does so."""
+"""The driver polls briefly before it sleeps, for clients that send one request at a time. Such a client lets the broker sleep for
+about 30 us before each request; a sleep and the wake-up cost 45 us of CPU and more of elapsed time. After four short sleeps in a
+row the driver polls for `LINGER_SECONDS` before each sleep, until a poll finds nothing. One such client then gets 60 % more
+requests per second, and each request takes a fifth less CPU (2026-11). A broker that is idle or busy has no short sleeps and does
+not poll."""
 
 BULK_BYTES = 1 << 12
-"""After a receive of more bytes, and while a socket takes no more of a response, the driver does not poll before it sleeps:
-the rest of something large comes in many parts. Polling for them took up to a fifth of the CPU of large batches and of Fetch
-(2026-11)."""
+"""After a receive of more bytes, and while a socket accepts no more of a response, the driver does not poll before it sleeps,
+because a large request or response moves in many parts. Polling for the parts took up to a fifth of the CPU of large batches and
+of Fetch (2026-11)."""
 
 SEND_PER_TURN_BYTES = 1 << 21
 
 JOIN_BYTES = 1 << 18
-"""Up to so many bytes are joined into one send."""
+"""The most bytes that the driver joins into one send."""
 
 SENDFILE_BYTES = 1 << 13
-"""Smaller regions of files are read and sent together with what is around them: a header and a sendfile of their own cost
-4.6 us of CPU whatever the size, reading and sending 4.2 us at 1,000 bytes, 5.9 at 4,000, 8.1 at 16,384 (2026-11)."""
+"""Smaller regions of files are read and sent together with the neighbouring bytes. A separate send and a sendfile cost 4.6 us of
+CPU at any size; reading and sending cost 4.2 us at 1,000 bytes, 5.9 at 4,000, 8.1 at 16,384 (2026-11)."""
 
 SWEEP_MS = 60_000
 
 SMALL_BYTES = 1 << 14
-"""While memory is short, frames go on arriving into buffers of up to this size."""
+"""While memory is short, the driver still receives frames into buffers of up to this size."""
 
 LARGE_FRAME_SECONDS = 30.0
-"""So long one large frame may take to arrive, while others wait for it."""
+"""The time that one large frame may take to arrive while other large frames wait for it."""
 
 MOST_OWED_BYTES = 1 << 29
-"""So much memory the responses that clients do not read and the requests that wait may take, of all connections together."""
+"""The most memory of all connections together for responses that clients do not read and requests that wait."""
 
 _EVENTS = select.EPOLLIN | select.EPOLLOUT | select.EPOLLRDHUP | select.EPOLLET
 _HANG_UP = select.EPOLLRDHUP | select.EPOLLHUP | select.EPOLLERR
@@ -111,7 +114,7 @@ _INPUT = select.EPOLLIN | _HANG_UP
 
 
 def next_bytes(output: deque[Any]) -> bytes | memoryview | None:
-    """Takes the bytes that come next off the output, neighbours and small regions joined; None before a large region."""
+    """Removes the next bytes from the output, with neighbours and small regions joined; None if a large region is next."""
     piece = output[0]
     if isinstance(piece, FileRegion):
         if piece.length >= SENDFILE_BYTES:
@@ -134,10 +137,10 @@ def next_bytes(output: deque[Any]) -> bytes | memoryview | None:
 
 
 def read_region(region: FileRegion) -> bytes:
-    """The bytes of a region.
+    """Reads the bytes of a region.
 
     Raises:
-        OSError: the file is shorter than that by now.
+        OSError: the file is shorter than the region now.
     """
     data = region.read()
     if len(data) < len(region):
@@ -146,7 +149,7 @@ def read_region(region: FileRegion) -> bytes:
 
 
 class _Link:
-    """A connection, its socket, and what epoll last said about it."""
+    """A connection, its socket, and the last state that epoll reported."""
 
     __slots__ = (
         "connection",
@@ -171,12 +174,12 @@ class _Link:
         self.is_hung_up = False
         self.is_queued = False
         self.unread_bytes = 0
-        """The responses that the socket does not take, but for regions of files."""
+        """The bytes of responses that the socket did not accept, regions of files left out."""
         self.greedy_until = 0.0
-        """The connection comes after others until then, by `time.perf_counter`."""
+        """Until this time of `time.perf_counter`, the connection is served after others."""
 
     def on_progress(self, connection: Connection) -> None:
-        """A reply that was pending is in the output, or further frames may be handled."""
+        """Queues the connection: a reply that was pending is in the output, or further frames may be handled."""
         self.driver.wake(self)
 
 
@@ -186,8 +189,8 @@ class EpollDriver:
     Args:
         max_idle_ms: a connection that is quiet for longer is closed, a quarter of it later at most; None for never.
         on_close: called for each client whose connection is closed.
-        lag: measures the loop; told of the driver's own waits.
-        most_held_bytes: the memory that the parts of frames that have arrived may take.
+        lag: measures the loop; the driver tells it of the waits outside trio's loop.
+        most_held_bytes: the most memory for partly received frames.
     """
 
     def __init__(
@@ -210,18 +213,18 @@ class EpollDriver:
         self._ready: deque[_Link] = deque()
         self._deferred: deque[_Link] = deque()
         self._now = 0.0
-        """The last look at the clock."""
+        """The time of the last reading of the clock."""
         self._handled: list[_Link] = []
         self._unread_bytes = 0
         """Invariant: the sum of all links' `unread_bytes`."""
         self._parked: list[_Link] = []
-        """Connections of which nothing is received while memory is short."""
+        """The connections from which the driver receives nothing while memory is short."""
         self._favoured: _Link | None = None
-        """The connection whose large frame goes on arriving while memory is short."""
+        """The connection whose large frame the driver receives while memory is short."""
         self._favoured_since = 0.0
         self._is_asleep = False
         self._is_bulk = False
-        """In the last turn something larger than `BULK_BYTES` was received, or a response was left in part."""
+        """In the last turn a receive had more than `BULK_BYTES`, or a response was sent only in part."""
         self._sweep_ms = SWEEP_MS if max_idle_ms is None else min(SWEEP_MS, max(1, max_idle_ms // 4))
         self._idle_sweeps = None if max_idle_ms is None else -(-max_idle_ms // self._sweep_ms)
 
@@ -230,7 +233,7 @@ class EpollDriver:
 
     def add(self, sock: socket.socket, client: Client) -> None:
         """Takes over a connected, non-blocking socket."""
-        if self._epoll.closed:  # accepted in the very moment in which the broker stops
+        if self._epoll.closed:  # the connection was accepted while the broker stops
             sock.close()
             self._on_close(client)
             return
@@ -240,9 +243,9 @@ class EpollDriver:
         self._epoll.register(link.fd, _EVENTS)
 
     async def run(self) -> None:
-        """Serves until cancelled.
+        """Serves the connections until it is cancelled.
 
-        Cancellation: every connection is closed; what their sockets take at once is still sent.
+        Cancellation: output that the sockets accept at once is sent, and every connection is closed.
         """
         try:
             async with trio.open_nursery() as nursery:
@@ -278,7 +281,7 @@ class EpollDriver:
                 yielded = clock()
 
     async def _sleep(self) -> None:
-        """Lets the other tasks run until something has happened."""
+        """Lets other tasks run until the epoll has an event."""
         self._is_asleep = True
         try:
             await self._idle.sleep()
@@ -286,7 +289,7 @@ class EpollDriver:
             self._is_asleep = False
 
     def _linger(self, until: float) -> list[tuple[int, int]]:
-        """Looks for what happens next without going to sleep; nothing if it does not happen until then."""
+        """Polls the epoll without sleeping until `until`; returns its events, none if there were none in time."""
         poll, clock = self._epoll.poll, time.perf_counter
         events: list[tuple[int, int]] = []
         while not events and clock() < until:
@@ -319,7 +322,7 @@ class EpollDriver:
             self._close_largest()
 
     def _serve_from(self, queue: deque[_Link], end: float) -> None:
-        """Serves connections of a queue, one at least, until `end`."""
+        """Serves the connections of a queue until `end`, at least one."""
         clock, step = time.perf_counter, self._advance
         for _ in range(min(len(queue), CONNECTIONS_PER_TURN)):
             link = queue.popleft()
@@ -335,7 +338,7 @@ class EpollDriver:
                 break
 
     def _answer(self, end: float) -> None:
-        """Sends what the connections have to say whose frames were handled; after `end`, the rest waits for the next turn."""
+        """Sends the responses of the connections whose frames were handled; after `end`, the others wait for the next turn."""
         handled, self._handled = self._handled, []
         step = self._send_answers
         for count, link in enumerate(handled, 1):
@@ -346,11 +349,11 @@ class EpollDriver:
                 break
 
     def _serve(self, link: _Link, step: Callable[[_Link], bool]) -> None:
-        """Takes one of the two steps of a connection's share of a turn; the connection is closed if the step says so."""
+        """Runs one of the two steps of a connection's part of a turn, and closes the connection if the step returns True."""
         try:
             if step(link):
                 self._close(link)
-        except OSError as error:  # reset by the peer, or a file that cannot be read
+        except OSError as error:  # the peer has reset the connection, or a file cannot be read
             log.debug("Connection lost", client=link.connection.client.host, error=str(error))
             self._close(link)
         except Exception:
@@ -358,7 +361,7 @@ class EpollDriver:
             self._close(link)
 
     def _advance(self, link: _Link) -> bool:
-        """Sends the rest of the output, receives and handles frames; True if the connection has ended."""
+        """Sends the rest of the output, receives and handles frames; returns True if the connection has ended."""
         connection = link.connection
         if connection.output and not self._send(link):
             return link.is_hung_up and connection.is_waiting
@@ -390,7 +393,7 @@ class EpollDriver:
         return False
 
     def _send_answers(self, link: _Link) -> bool:
-        """Sends the responses that handling has made, and queues the connection if it has more to do; True if it has ended."""
+        """Sends the new responses, and queues the connection if it has more to do; returns True if it has ended."""
         connection = link.connection
         if connection.output and not self._send(link):
             return link.is_hung_up and connection.is_waiting
@@ -401,7 +404,7 @@ class EpollDriver:
         return connection.is_closing
 
     def _send(self, link: _Link) -> bool:
-        """Sends until the output is empty (True) or the socket takes no more, or enough for a turn is sent (False)."""
+        """Sends until the output is empty (True), or the socket accepts no more or enough for a turn is sent (False)."""
         output, sock = link.connection.output, link.socket
         link.connection.quiet_sweeps = 0
         budget = SEND_PER_TURN_BYTES
@@ -436,13 +439,16 @@ class EpollDriver:
         return True
 
     def _note_unread(self, link: _Link) -> None:
-        """Counts what is left of a connection's output."""
+        """Counts the bytes that are left of a connection's output."""
         unread = sum(len(piece) for piece in link.connection.output if not isinstance(piece, FileRegion))
         self._unread_bytes += unread - link.unread_bytes
         link.unread_bytes = unread
 
     def _must_park(self, link: _Link) -> bool:
-        """Nothing more of the connection's frame may be received while memory is short; it may become the favoured one."""
+        """Decides, while memory is short, whether the driver stops receiving from a connection.
+
+        If no other connection is the favoured one, this connection becomes it and is not parked.
+        """
         if link.connection.held_bytes <= SMALL_BYTES or link is self._favoured:
             return False
         if self._favoured is None:
@@ -451,7 +457,7 @@ class EpollDriver:
         return True
 
     def _unpark(self) -> None:
-        """Lets parked connections go on if there is memory again, or if the favoured frame has arrived or takes too long."""
+        """Queues the parked connections if memory is free again, or if the favoured frame has arrived or takes too long."""
         favoured = self._favoured
         if favoured is not None and self._buffers.is_short and favoured.is_open and favoured.connection.held_bytes > SMALL_BYTES:
             if time.perf_counter() - self._favoured_since < LARGE_FRAME_SECONDS:
@@ -463,7 +469,7 @@ class EpollDriver:
             self._queue(link)
 
     def _close_largest(self) -> None:
-        """Closes the connections that hold the most of responses that are not read and of requests that wait."""
+        """Closes the connections with the most bytes of unread responses and waiting requests, down to `MOST_OWED_BYTES`."""
         by_size = sorted(self._links.values(), key=lambda link: link.unread_bytes + link.connection.owed_bytes)
         while by_size and self._unread_bytes + self._buffers.owed_bytes > MOST_OWED_BYTES:
             self._close_for_memory(by_size.pop(), "its responses are not read, or its requests wait, and take too much memory")
@@ -475,14 +481,11 @@ class EpollDriver:
 
     @staticmethod
     def _send_region(fd: int, region: FileRegion, most_bytes: int) -> int:
-        """Sends of a region until the socket refuses or takes no more of so many bytes; the region is what is left then.
-
-        Returns:
-            How many bytes were sent.
+        """Sends at most `most_bytes` of a region and removes the sent bytes from it; returns their number.
 
         Raises:
-            BlockingIOError: the socket refuses.
-            OSError: the file is shorter than the region by now.
+            BlockingIOError: the socket accepts no more bytes.
+            OSError: the file is shorter than the region now.
         """
         file_fd, sendfile, left = region.file.fd, os.sendfile, most_bytes
         while left > 0 and region.length:
@@ -495,7 +498,7 @@ class EpollDriver:
         return most_bytes - left
 
     def wake(self, link: _Link) -> None:
-        """Something outside a turn has work for the connection."""
+        """Queues a connection from outside a turn, and wakes the driver's task."""
         self._queue(link)
         if self._is_asleep:
             self._is_asleep = False
@@ -507,7 +510,7 @@ class EpollDriver:
             (self._deferred if link.greedy_until > self._now else self._ready).append(link)
 
     def _close(self, link: _Link) -> None:
-        """Closes a connection; epoll forgets it with its descriptor."""
+        """Closes a connection; closing its descriptor removes it from the epoll."""
         link.is_open = False
         del self._links[link.fd]
         link.connection.abandon()
@@ -526,7 +529,7 @@ class EpollDriver:
         os.close(self._wake_fd)
 
     async def _sweep(self) -> None:
-        """Closes idle connections, and lets go of memory that only a burst needed."""
+        """Closes idle connections, unparks connections, and frees memory that only a burst needed."""
         while True:
             await trio.sleep(self._sweep_ms / 1000)
             self._buffers.shrink()
@@ -540,9 +543,9 @@ class EpollDriver:
 
 
 async def serve_stream(stream: trio.abc.Stream, client: Client, dispatcher: FrameHandler, buffers: ReceiveBuffers) -> None:
-    """Serves one connection over a stream, until either side closes it or it breaks.
+    """Serves one connection over a stream until either side closes the stream or it fails.
 
-    Cancellation: the stream is closed at once, a pending reply is abandoned.
+    Cancellation: the stream is closed at once, and a pending reply is abandoned.
     """
     await _StreamDriver(stream, client, dispatcher, buffers).run()
 
@@ -554,10 +557,10 @@ class _StreamDriver:
         self._stream = stream
         self._connection = Connection(client, dispatcher, buffers, self._on_progress)
         self._early: bytes | bytearray = b""
-        """Received while a reply was awaited, and not handed to the connection yet."""
+        """The bytes that were received during a wait for a reply; the connection does not have them yet."""
         self._progress = trio.Event()
         self._is_at_end = False
-        """The peer sends nothing more."""
+        """The peer has closed its sending half."""
 
     def _on_progress(self, connection: Connection) -> None:
         self._progress.set()
@@ -596,7 +599,7 @@ class _StreamDriver:
         await self._stream.send_all(data)
 
     async def _receive(self) -> bool:
-        """Hands the connection the bytes that come next; False at the end of the stream."""
+        """Gives the next bytes to the connection; returns False at the end of the stream."""
         connection = self._connection
         if not self._early:
             self._early = await self._stream.receive_some(len(connection.space()))
@@ -609,8 +612,10 @@ class _StreamDriver:
         return True
 
     async def _wait_for_progress(self) -> None:
-        """Waits until an outstanding reply has come, further frames may be handled, bytes that may be handled are there, or
-        the peer hangs up, which only a receive shows.
+        """Waits until the connection can go on, or until the peer hangs up, which only a receive shows.
+
+        The connection can go on if an outstanding reply is there, if further frames may be handled, or if bytes that may be
+        handled are there.
         """
         self._progress = trio.Event()
         async with trio.open_nursery() as nursery:

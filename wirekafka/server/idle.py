@@ -1,17 +1,17 @@
-"""How the epoll driver sleeps: in a wait of its own where trio has nothing else to do, and else in trio's.
+"""The sleep of the epoll driver: a wait outside trio's loop if no other task can run, otherwise an ordinary wait in trio's loop.
 
-Theory of operation: a task that awaits a descriptor is woken by way of trio's epoll, its loop and its scheduler, and goes to
-sleep the same way. With the caches gone cold meanwhile that takes 90 us of CPU, where a process that waits in an epoll of its own
-takes 50 (2026-11), and a broker with few clients pays it for each request. Where no other task can run, trio's loop would sleep
-as well, until a descriptor is ready or a deadline comes. So the driver's task waits for just that, for its own epoll and for
-trio's at once, and goes on without a turn of trio's loop if it is its own that is ready.
+Theory of operation: a task that awaits a descriptor goes to sleep and wakes through trio's scheduler, loop and epoll. With cold
+caches that takes 90 us of CPU; a process that waits in an epoll of its own takes 50 us (2026-11). A broker with few clients pays
+this for each request. If no other task can run, trio's loop would also sleep until a descriptor is ready or a deadline comes. So
+the driver's task waits for both its own epoll and trio's epoll. If its own epoll is ready, the task goes on without a turn of
+trio's loop.
 
 Rules of this file:
-    Nobody waits here while another task is runnable, which an instrument knows of each, or while a test waits for idleness; nor
-    in guest mode, nor with a clock that jumps.
-    Whatever else happens ends the wait, and trio's loop is entered: descriptors, deadlines, and by way of descriptors signals and
-    what other threads have done.
-    What has to be known of trio's loop is not public: where it is not found, the driver sleeps as any task does.
+    The driver does not wait here while another task is runnable (an instrument keeps the runnable tasks), while a test waits for
+    idleness, in guest mode, or with a clock that jumps.
+    Every other event ends the wait, and trio's loop runs: a descriptor, a deadline, and, through descriptors, a signal or a call
+    from another thread.
+    The state of trio's loop that this file reads is not public. If it is not found, the driver sleeps as any other task does.
 """
 
 from __future__ import annotations
@@ -28,25 +28,25 @@ _MOST_SECONDS = 3600.0
 
 
 class Runnable(trio.abc.Instrument):
-    """Keeps the tasks that are scheduled and have not been run yet.
+    """Keeps the tasks that are scheduled and have not run yet.
 
-    trio's own statistics leave out those that have their turn in the same pass of its loop as the task that asks.
+    trio's statistics do not count the tasks that run in the same pass of its loop as the task that reads the statistics.
     """
 
     def __init__(self) -> None:
         self.tasks: set[trio.lowlevel.Task] = set()
 
     def task_scheduled(self, task: trio.lowlevel.Task) -> None:
-        """Called by trio: the task will be run."""
+        """Adds a task; trio calls it when it schedules the task."""
         self.tasks.add(task)
 
     def before_task_step(self, task: trio.lowlevel.Task) -> None:
-        """Called by trio: the task is being run."""
+        """Removes a task; trio calls it before it runs the task."""
         self.tasks.discard(task)
 
 
 def _run_loop() -> Any:
-    """The loop that runs this task, as far as nothing but its tasks, deadlines and descriptors ever wakes it; else None."""
+    """Returns the loop that runs this task; None unless only its tasks, deadlines and descriptors can wake the loop."""
     try:
         run = trio._core._run
         runner: Any = run.GLOBAL_RUN_CONTEXT.runner
@@ -61,8 +61,8 @@ class Idle:
     """Sleeps until an epoll has events.
 
     Args:
-        epoll: only one task waits for it, in which `begin` and `end` are called.
-        lag: told when a wait outside of trio's loop begins and ends.
+        epoll: only one task waits for it; the same task calls `begin` and `end`.
+        lag: gets the beginning and the end of each wait outside trio's loop.
     """
 
     __slots__ = ("_epoll", "_lag", "_loop", "_poll", "_runnable")
@@ -75,28 +75,28 @@ class Idle:
         self._runnable = Runnable()
 
     async def begin(self) -> None:
-        """Looks at the loop that runs this task; `sleep` works without it."""
+        """Finds the loop that runs this task; without `begin`, `sleep` waits in trio's loop."""
         self._loop = _run_loop()
         if self._loop is not None:
             trio.lowlevel.add_instrument(self._runnable)
             self._poll.register(self._epoll.fileno(), select.POLLIN)
             self._poll.register(self._loop.io_manager._epoll.fileno(), select.POLLIN)
-            for _ in range(2):  # then every task has been run that was scheduled before the instrument was there
+            for _ in range(2):  # after this, every task that was scheduled before the instrument was added has run
                 await trio.lowlevel.checkpoint()
 
     def end(self) -> None:
-        """The task sleeps no more."""
+        """Removes the instrument; the task does not sleep again."""
         if self._loop is not None:
             self._loop = None
             trio.lowlevel.remove_instrument(self._runnable)
 
     async def sleep(self) -> None:
-        """Returns once there are events, and perhaps before; other tasks that can run have run by then."""
+        """Returns when the epoll has events, or earlier; other runnable tasks have run by then."""
         if self._loop is None or not self._wait_here():
             await trio.lowlevel.wait_readable(self._epoll.fileno())
 
     def _wait_here(self) -> bool:
-        """Waits outside of trio's loop while no other task has anything to do; False if a task may have."""
+        """Waits outside trio's loop until the epoll has events (True), or another task may have work (False)."""
         loop = self._loop
         if self._runnable.tasks or loop.waiting_for_idle:
             return False

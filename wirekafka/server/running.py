@@ -1,4 +1,4 @@
-"""A broker that runs: opened, reachable, and closed in order."""
+"""Opens a broker, accepts connections, and closes the broker in order."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from wirekafka.server.loop_lag import LoopLag
 log = structlog.get_logger(__name__)
 
 CLOSE_SECONDS = 1.5
-"""So long may closing take before what is not on disk yet is left to recovery; clients and operators wait two seconds."""
+"""The time that closing may take. After it, recovery restores the data that is not on disk; operators wait two seconds."""
 
 CONTAINER_MARKS = ("/.dockerenv", "/run/.containerenv")
 """Files that Docker and Podman put into every container."""
@@ -35,12 +35,12 @@ CONTAINER_MARKS = ("/.dockerenv", "/run/.containerenv")
 
 @dataclass(slots=True)
 class RunningBroker:
-    """A broker that answers.
+    """A broker that answers requests.
 
     Attributes:
-        broker: its parts.
-        addresses: where it listens, in the order of `listeners`; ports are real ones.
-        lag: how long its loop was held.
+        broker: the parts of the broker.
+        addresses: the addresses of `listeners`, in their order, with the real ports.
+        lag: measures how long the loop was held.
     """
 
     broker: Broker
@@ -52,15 +52,15 @@ class RunningBroker:
 async def open_broker(
     config: BrokerConfig, clock: Clock | None = None, *, published: Address | None = None
 ) -> AsyncIterator[RunningBroker]:
-    """Runs a broker for as long as the with-block lasts; when the block begins, it answers.
+    """Runs a broker for as long as the with-block lasts; when the block begins, the broker answers requests.
 
-    It ends in order: nobody is let in any more, connections are closed and what waits for them is abandoned, logs are flushed
-    and marked as closed cleanly.
+    At the end the broker accepts no more connections, closes its connections and abandons their requests, flushes its logs, and
+    marks them as closed cleanly.
+
+    An exception of the block reaches the caller without an exception group around it.
 
     Args:
-        published: what clients reach that come in through a published port of this container.
-
-    What is raised in the block reaches the caller as it is, not in a group.
+        published: the address that clients use if they connect through a published port of this container.
 
     Raises:
         ConfigError: settings contradict each other, or name an API that there is not.
@@ -105,7 +105,7 @@ async def open_broker(
 
 
 def only_cause(error: BaseException) -> BaseException:
-    """What the groups around it hold that nurseries make; of several failures, the group that holds them."""
+    """Returns the exception inside nested groups of one exception each; a group of several exceptions is returned as it is."""
     while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]
     return error
@@ -122,7 +122,7 @@ async def _stop_without_directories(broker: Broker, scope: trio.CancelScope) -> 
 
 @contextmanager
 def _bound(config: BrokerConfig, published: Address | None) -> Iterator[list[BoundListener]]:
-    """The listeners, bound but not listening yet; closed at the end."""
+    """Binds the sockets of the listeners, which do not listen yet, and closes them at the end."""
     with ExitStack() as stack:
         listeners = [stack.enter_context(closing(BoundListener(listener, config, published))) for listener in config.listeners]
         _say_what_clients_see(config, published)
@@ -130,14 +130,14 @@ def _bound(config: BrokerConfig, published: Address | None) -> Iterator[list[Bou
 
 
 def most_held_bytes(config: BrokerConfig) -> int:
-    """The memory that the parts of requests that have arrived may take, in bytes: `queued.max.request.bytes` or its default."""
+    """Returns the most bytes of memory for partly received requests: `queued.max.request.bytes` or its default."""
     queued = config.integer("queued.max.request.bytes")
     return queued if queued > 0 else MOST_HELD_BYTES
 
 
 @asynccontextmanager
 async def _serving(broker: Broker, listeners: list[BoundListener]) -> AsyncIterator[LoopLag]:
-    """Accepts connections, and measures the loop meanwhile; at the end the connections are closed."""
+    """Accepts connections and measures the loop; at the end it closes the connections."""
     lag = LoopLag()
     config = broker.config
     quotas = ConnectionQuotas(config)
@@ -164,7 +164,7 @@ async def _serving(broker: Broker, listeners: list[BoundListener]) -> AsyncItera
 
 
 def _say_what_clients_see(config: BrokerConfig, published: Address | None) -> None:
-    """Logs what of `listeners` is left out, and where clients could be told an address that they cannot use."""
+    """Logs the parts of `listeners` that are ignored, and advertised addresses that clients may be unable to use."""
     opened = config.listeners
     skipped = [str(each) for each in parse_listeners("listeners", config.items("listeners")) if each not in opened]
     if skipped:
