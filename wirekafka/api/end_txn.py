@@ -14,7 +14,8 @@ Versions:
     its id and epoch for the next transaction (KIP-890).
 
 Differs from Apache Kafka:
-    The answer comes once the markers of the first 25 partitions are written; there, once the decision is.
+    The response is sent when the first markers are written, at most 250 and for at most about 5 ms. Apache Kafka sends it when
+    the decision is written.
     A request of version 5 under one epoch less than that of a transaction which an older client has ended is PRODUCER_FENCED;
     there it is taken for one that comes again, and told the epoch of who has fenced it.
 

@@ -27,8 +27,8 @@ Versions:
 
 Differs from Apache Kafka:
     A transactional batch without a transactional id refuses its own partition, and not all of the request.
-    CONCURRENT_TRANSACTIONS is told at once, where Kafka asks the coordinator again for a tenth of a second: the markers of up to
-    25 partitions are written before a transaction's end is answered.
+    CONCURRENT_TRANSACTIONS is told at once, where Apache Kafka asks the coordinator again for a tenth of a second: here EndTxn is
+    answered after the first markers, at most 250, are written.
     `current_leader` and `node_endpoints` stay empty, for this broker leads all partitions.
     `record_errors` name the first 10,000 records without a key, and those of the first 10,000 whose timestamp is out of bounds.
     Versions 0 to 2, which Kafka 4 has dropped, are served.
