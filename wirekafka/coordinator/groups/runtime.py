@@ -1,11 +1,11 @@
-"""The edge of the group coordinator: its requests, its timers, and the executor of its steps.
+"""The runtime of the group coordinator: its requests, its timers, and the execution of its steps.
 
-Theory of operation: a request becomes one step of `GroupCoordinator`, and `_run` carries its effects out: timers are set, records
-appended to the group's partition of __consumer_offsets and replayed (`StateTopic`), and replies released once everything in the
-partition is committed. All but the waiting for the commit happens inside the call, on the broker's one loop. A reply may let its
-connection go on with the next request, which comes back here; by then the state is whole.
+Theory of operation: a request becomes one step of `GroupCoordinator`, and `_run` executes its effects: it sets timers, appends
+records to the group's partition of __consumer_offsets and replays them (`StateTopic`), and releases the replies once everything
+in the partition is committed. All of this except the wait for the commit happens inside the call, on the broker's loop. A reply
+may let its connection handle the next request, which may call this module again; the state is consistent by then.
 
-Rules of this file: nothing else of the group coordinator does I/O or asks for the time.
+Rules of this file: no other module of the group coordinator does I/O or reads the clock.
 
 Source: org.apache.kafka.coordinator.group.GroupCoordinatorService.
 """
@@ -54,19 +54,19 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 SLICE_MS = 5
-"""How long work on many groups holds the loop in one turn."""
+"""The longest time for which work on many groups holds the loop in one turn."""
 
 
 class GroupRuntime:
     """The groups of one broker.
 
     Args:
-        submit: runs a function off the loop, then calls back on the loop, as `Workers.submit` does.
-        new_uuid: a random UUID in its usual form, different each time.
+        submit: Runs a function off the loop, then calls back on the loop, as `Workers.submit` does.
+        new_uuid: Returns a new random UUID in its textual form.
 
     Attributes:
-        coordinator: the groups themselves; steps that it returns are for `run`.
-        state: the partitions of __consumer_offsets.
+        coordinator: The groups. `run` executes the steps that it returns.
+        state: The partitions of __consumer_offsets.
     """
 
     def __init__(
@@ -98,10 +98,10 @@ class GroupRuntime:
         self._unforgotten: list[tuple[OffsetRecord, CommittedOffset]] = []
 
     def load(self) -> None:
-        """Brings all groups and offsets back from the log; to be called once, on the loop, before the broker listens.
+        """Loads all groups and offsets from the log. The broker calls it once, on the loop, before it listens.
 
         Raises:
-            KafkaError: the log cannot be read.
+            KafkaError: The log cannot be read.
         """
         self.state.load_all()
         groups = self.coordinator.groups.values()
@@ -110,7 +110,7 @@ class GroupRuntime:
         self._topics.on_delete.append(self._on_topic_deleted)
         self._expire_later()
 
-    # What the executor asks for
+    # The interface for the executor (`StateMachine`)
 
     def encode(self, record: CoordinatorRecord) -> tuple[bytes, bytes | None]:
         """See `StateMachine.encode`."""
@@ -125,7 +125,7 @@ class GroupRuntime:
         self.coordinator.replay(record, offset, producer_id)
 
     def on_loaded(self, index: int) -> None:
-        """See `StateMachine.on_loaded`: members get their sessions."""
+        """See `StateMachine.on_loaded`: starts the sessions of the members."""
         self._run_all(self.coordinator.on_loaded(self._clock.now_ms(), index))
 
     def unload(self, index: int) -> None:
@@ -136,11 +136,11 @@ class GroupRuntime:
             pending.complete(result)
 
     def partition_of(self, group_id: str) -> int:
-        """The partition of __consumer_offsets that holds a group."""
+        """Returns the partition of __consumer_offsets that holds a group."""
         return self.state.partition_of(group_id)
 
     def enter(self, group_id: str) -> None:
-        """Raises unless this broker knows the group, and may answer for it.
+        """Raises unless this broker is the coordinator of the group and has loaded it.
 
         Raises:
             KafkaError: COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE.
@@ -152,7 +152,7 @@ class GroupRuntime:
             self.state.enter(group.partition)
 
     def is_available(self, group_id: str) -> bool:
-        """Whether clients should look for the group's coordinator here."""
+        """Whether FindCoordinator should name this broker as the coordinator of the group."""
         return self.state.is_available(self.partition_of(group_id))
 
     def join(self, request: JoinRequest) -> Pending[JoinResult]:
@@ -202,10 +202,10 @@ class GroupRuntime:
         return result if error is None else LeaveResult(append_error(error))
 
     def commit_offsets(self, request: CommitRequest) -> list[ErrorCode]:
-        """Commits offsets; each gets an error or NONE, in the order of the request.
+        """Commits offsets. Returns an error or NONE for each offset, in the order of the request.
 
         Raises:
-            KafkaError: for all of them, as `Offsets.commit`; or what an append ended with: nothing is committed then.
+            KafkaError: An error for all offsets, as in `Offsets.commit`; or the error of an append: nothing is committed then.
         """
         self.enter(request.group_id)
         errors, effects = self.coordinator.offsets.commit(request, self._clock.now_ms())
@@ -213,11 +213,11 @@ class GroupRuntime:
         return errors
 
     def commit_offsets_in_transaction(self, request: CommitRequest, producer: WritingProducer) -> list[ErrorCode]:
-        """Commits offsets as part of a producer's transaction, which must know of `partition_of(request.group_id)`.
+        """Commits offsets in a producer's transaction, which must include `partition_of(request.group_id)`.
 
         Raises:
-            KafkaError: for all of them, as `Offsets.commit_in_transaction`; INVALID_PRODUCER_EPOCH; or what an append ended
-                with: nothing is pending then.
+            KafkaError: An error for all offsets, as in `Offsets.commit_in_transaction`; INVALID_PRODUCER_EPOCH; or the error of
+                an append: no offset is pending then.
         """
         self.enter(request.group_id)
         errors, effects = self.coordinator.offsets.commit_in_transaction(request, producer, self._clock.now_ms())
@@ -234,14 +234,14 @@ class GroupRuntime:
         is_commit: bool,
         transaction_version: int,
     ) -> int:
-        """Ends a producer's transaction in a partition of __consumer_offsets: its offsets count from now on, or never will.
+        """Ends a producer's transaction in a partition of __consumer_offsets: commits or drops its pending offsets.
 
         Returns:
-            The offset after the marker; its commit is not waited for.
+            The offset after the marker. The method does not wait for the commit of the marker.
 
         Raises:
-            KafkaError: UNKNOWN_TOPIC_OR_PARTITION; as `enter`, or as `Partition.write_marker`; the transaction is still open
-                then.
+            KafkaError: UNKNOWN_TOPIC_OR_PARTITION; the errors of `enter` and `Partition.write_marker`; the transaction is still
+                open then.
 
         Source: CoordinatorRuntime.scheduleTransactionCompletion.
         """
@@ -265,30 +265,32 @@ class GroupRuntime:
         return info.last_offset + 1
 
     def has_open_transaction(self, group_id: str, producer_id: int, producer_epoch: int) -> bool:
-        """Whether the producer's transaction is open where the group's offsets are."""
+        """Whether the producer has an open transaction in the partition that holds the group's offsets."""
         topic = self._topics.find(GROUP_METADATA_TOPIC)
         if topic is None:
             return False
         return topic.partitions[self.partition_of(group_id)].log.has_open_transaction(producer_id, producer_epoch)
 
     def fetch_offsets(self, group_id: str, member_id: str | None = None, member_epoch: int = -1) -> GroupOffsets:
-        """What a group has committed, empty if there is no such group, or none of a type that has any. Not to be changed.
+        """Returns the committed offsets of a group; none if the group does not exist or its type has no offsets.
+
+        The caller must not change the returned dict.
 
         Raises:
-            KafkaError: as `enter`; what the group says to such a member.
+            KafkaError: The errors of `enter`; the group's error for this member.
         """
         self.enter(group_id)
         return self.coordinator.offsets.fetch(group_id, member_id, member_epoch)
 
     def is_unstable(self, group_id: str, topic: str, partition: int) -> bool:
-        """Whether an open transaction is about to change an offset (KIP-447)."""
+        """Whether an open transaction has a pending offset for the partition (KIP-447)."""
         return self.coordinator.offsets.pending.has((group_id, topic, partition))
 
     def delete_offsets(self, group_id: str, partitions: list[tuple[str, int]]) -> list[ErrorCode]:
-        """Forgets offsets; each gets an error or NONE.
+        """Deletes offsets. Returns an error or NONE for each partition.
 
         Raises:
-            KafkaError: for all of them, as `Offsets.delete`; or what an append ended with: nothing is forgotten then.
+            KafkaError: An error for all offsets, as in `Offsets.delete`; or the error of an append: nothing is deleted then.
         """
         self.enter(group_id)
         errors, effects = self.coordinator.offsets.delete(group_id, partitions)
@@ -299,8 +301,8 @@ class GroupRuntime:
         """Deletes a group and its offsets, a thousand offsets in each step.
 
         Raises:
-            KafkaError: as `enter`; GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP; or what an append ended with: the group is still there
-                then, perhaps with fewer offsets.
+            KafkaError: The errors of `enter`; GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP; or the error of an append: the group still
+                exists then, perhaps with fewer offsets.
         """
         self.enter(group_id)
         for effects in self.coordinator.delete_group(group_id):
@@ -309,7 +311,7 @@ class GroupRuntime:
         log.info("Deleted a group", group=group_id)
 
     def list_groups(self, states: Iterable[str] = (), types: Iterable[str] = ()) -> list[ListedGroup]:
-        """The groups in any of the states and of any of the types.
+        """Returns the groups in any of the states and of any of the types; an empty argument matches all groups.
 
         Raises:
             KafkaError: COORDINATOR_LOAD_IN_PROGRESS.
@@ -318,20 +320,20 @@ class GroupRuntime:
         return self.coordinator.list_groups(states, types)
 
     def describe(self, group_id: str) -> DescribedGroup | None:
-        """A classic group and its members; None if there is no such group.
+        """Returns a description of a classic group and its members; None if there is no such group.
 
         Raises:
-            KafkaError: as `enter`.
+            KafkaError: The errors of `enter`.
         """
         self.enter(group_id)
         return self.coordinator.describe(group_id)
 
     def has_group(self, group_id: str) -> bool:
-        """Whether there is a group of that id, of any type."""
+        """Whether a group of any type has this id."""
         return group_id in self.coordinator.groups
 
     def run(self, group_id: str, effects: Effects) -> ErrorCode | None:
-        """Carries out a step of a group's; returns what its append ended with, None if all is well."""
+        """Executes a step of a group. Returns the error of its append, None if the append succeeded."""
         return self._run(self._partition_index(group_id), effects)
 
     def _partition_index(self, group_id: str) -> int:
@@ -349,7 +351,7 @@ class GroupRuntime:
                 self._run(index, effects)
 
     def _run(self, index: int, effects: Effects) -> ErrorCode | None:
-        """Carries a step out; returns what its append ended with, None if it succeeded."""
+        """Executes a step. Returns the error of its append, None if the append succeeded."""
         replies = effects.replies
         self._gate.begin_step()
         try:
@@ -369,7 +371,7 @@ class GroupRuntime:
         return error
 
     def _run_in_background(self, index: int, work: BackgroundWork) -> None:
-        """Runs work off the loop, and then the steps that follow from its result, in slices."""
+        """Runs work off the loop, and then executes the steps that result from it, in slices."""
 
         def done(result: Any) -> None:
             if isinstance(result, BaseException):
@@ -382,7 +384,7 @@ class GroupRuntime:
             self._submit(work.compute, done)
 
     def _carry_out(self, index: int, effects: Effects, replies: list[tuple[Pending[Any], Any]]) -> None:
-        """Carries out what follows in the same step, and collects its replies."""
+        """Executes the effects that follow in the same step, and collects their replies."""
         self._timers.apply(effects.timers)
         error = self._append(index, effects) if effects.records else None
         if effects.then is not None:
@@ -417,11 +419,11 @@ class GroupRuntime:
         self._run_in_slices(pieces, "Deleted expired offsets, or groups without offsets", self._expire_later)
 
     def _run_in_slices(self, pieces: Iterator[Piece], event: str | None, on_end: Callable[[], object] = lambda: None) -> None:
-        """Carries long work out, a few milliseconds in each turn of the loop. A piece that fails costs only its own partition.
+        """Executes long work, `SLICE_MS` in each turn of the loop. A piece that fails affects only its own partition.
 
         Args:
-            event: what the log says of each piece; None if nothing.
-            on_end: called after the last piece.
+            event: The message that is logged for each piece; None for no message.
+            on_end: Called after the last piece.
         """
         stop_ms = self._clock.monotonic_ms() + SLICE_MS
         while self._clock.monotonic_ms() < stop_ms:
@@ -447,7 +449,7 @@ class GroupRuntime:
         self._run_in_slices(pieces, "Deleted offsets of a deleted topic")
 
     def _noting_failures(self, pieces: Iterator[Piece]) -> Iterator[Piece]:
-        """The pieces of the deletion of offsets. Offsets of a piece that fails are noted, to be deleted later."""
+        """Yields the pieces of a deletion of offsets. Notes the offsets of pieces that fail, to delete them later."""
         for index, effects in pieces:
             offsets = [
                 (record, self.coordinator.offsets.find(record)) for record in effects.records if isinstance(record, OffsetRecord)
@@ -458,7 +460,7 @@ class GroupRuntime:
             ]
 
     def _forget_again(self) -> None:
-        """Tries again to delete the offsets of deleted topics, but for those that were committed for a new topic of the name."""
+        """Tries again to delete the offsets of deleted topics, except offsets committed for a new topic of the same name."""
         unforgotten, self._unforgotten = self._unforgotten, []
         by_partition: defaultdict[int, Effects] = defaultdict(lambda: Effects(is_atomic=False))
         for record, known in unforgotten:
@@ -469,6 +471,6 @@ class GroupRuntime:
 
 
 def _release(replies: list[tuple[Pending[Any], Any]], error: ErrorCode | None) -> None:
-    """Gives the replies of a step; if the partition was lost before their commit, their members are to look for the group."""
+    """Completes the replies of a step, with an error if the partition was lost before the commit."""
     for pending, result in replies:
         pending.complete(result if error is None else result.refused(error))

@@ -1,9 +1,8 @@
-"""What groups of every type have in common: one name space, the offsets, and a place in listings.
+"""The interfaces of groups of all types: group ids, offsets and listings.
 
-A group id names one group, of whatever type: classic, consumer (KIP-848), share (KIP-932). All of them are in the one dict
-`groups` of `GroupCoordinator`. What asks for a group of its own type looks there, and answers as Kafka does if another type
-has the name. The rest of the coordinator (offsets, listing, deletion, expiry, loading) knows groups as `Group` only, and
-what else a type of groups brings with it as `GroupType`.
+A group id names one group of any type: classic, consumer (KIP-848) or share (KIP-932). The dict `GroupCoordinator.groups` holds
+the groups of all types. A request for a group of another type gets the same error as in Kafka. The other parts of the coordinator
+(offsets, listing, deletion, expiration, loading) use only the interfaces `Group` and `GroupType`.
 
 Rule of this file: no state and no decisions.
 
@@ -43,7 +42,7 @@ class Group(Protocol):
     """A group of any type.
 
     Attributes:
-        partition: the partition of __consumer_offsets that holds it.
+        partition: The partition of __consumer_offsets that holds the group.
     """
 
     group_id: str
@@ -55,30 +54,30 @@ class Group(Protocol):
 
     @property
     def state_name(self) -> str:
-        """Its state, by the name that Kafka gives it in listings."""
+        """The name of the group's state in listings, as in Kafka."""
 
     @property
     def listed_protocol_type(self) -> str:
-        """The protocol type that listings show, for instance `consumer`; empty if it has none."""
+        """The protocol type in listings, for instance `consumer`; empty if the group has none."""
 
     @property
     def is_empty(self) -> bool:
-        """Whether it has no members."""
+        """Whether the group has no members."""
 
     def check_commit(self, request: CommitRequest, *, is_transactional: bool) -> None:
         """Raises unless the sender of the request may commit offsets.
 
         Raises:
-            KafkaError: what the client is told.
+            KafkaError: The error of the response.
 
         Source: Group.validateOffsetCommit.
         """
 
     def check_fetch(self, member_id: str | None, member_epoch: int) -> None:
-        """Raises unless this member may read offsets; the epoch is -1 for a client that is no member.
+        """Raises unless the member may read offsets; the epoch is -1 for a client that is not a member.
 
         Raises:
-            KafkaError: what the client is told; GROUP_ID_NOT_FOUND makes the group one without offsets.
+            KafkaError: The error of the response; with GROUP_ID_NOT_FOUND, the response has no offsets and no error.
 
         Source: Group.validateOffsetFetch.
         """
@@ -87,7 +86,7 @@ class Group(Protocol):
         """Raises unless offsets of topics to which the group is not subscribed may be deleted.
 
         Raises:
-            KafkaError: what the client is told.
+            KafkaError: The error of the response.
 
         Source: Group.validateOffsetDelete.
         """
@@ -102,55 +101,55 @@ class Group(Protocol):
         """
 
     def is_subscribed_to(self, topic: str) -> bool:
-        """Whether members may be reading the topic."""
+        """Whether members may consume the topic."""
 
     def tombstones(self) -> list[CoordinatorRecord]:
-        """What makes the log forget the group, but for its offsets."""
+        """Returns the tombstones that delete the group from the log, without those of its offsets."""
 
     def offset_age_starts_ms(self, offset: CommittedOffset) -> int | None:
-        """When the retention of an offset began; None if it does not expire as things are.
+        """Returns the wall-clock time at which the retention of an offset began; None if it cannot expire at present.
 
         Source: Group.offsetExpirationCondition.
         """
 
 
 class GroupType(Protocol):
-    """What a type of groups besides the classic one adds to the coordinator."""
+    """The interface of a group type other than the classic one."""
 
     @property
     def group_type(self) -> str:
-        """Of its groups."""
+        """`CONSUMER` or `SHARE`."""
 
     @property
     def decoders(self) -> Mapping[int, Decoder]:
-        """How its records are read, by the version of their key."""
+        """The decoders of its records, by the version of the key."""
 
     @property
     def replayers(self) -> Mapping[type[Any], Callable[[Any], None]]:
-        """What takes over a record of each class."""
+        """The functions that apply a record, by the class of the record."""
 
     @property
     def timers(self) -> Mapping[type[Any], Callable[[Any, int, Effects], None]]:
-        """What a timer of each class of events does; it is given the event, the time and the effects to fill in."""
+        """The functions that handle a timer, by the class of its event. Arguments: the event, the time, the effects to extend."""
 
     def on_loaded(self, group: Any, now_ms: int, effects: Effects) -> None:
-        """The log has been replayed; gives the members of one group, of this type, their timers."""
+        """Is called after the log was replayed; sets the timers of the members of one group of this type."""
 
     def on_unload(self, group: Any, effects: Effects) -> None:
-        """The log is gone, and the group with it: answers who waits NOT_COORDINATOR, cancels its timers."""
+        """Is called when the broker loses the log: completes pending requests with NOT_COORDINATOR and cancels the timers."""
 
 
 class ClassicMembers(Protocol):
-    """How groups of another type deal with members that speak the classic protocol (KIP-848's upgrade, member by member)."""
+    """The requests of classic members to groups of another type, during the upgrade of KIP-848, member by member."""
 
     def join(self, group: Any, request: JoinRequest, pending: Pending[JoinResult], now_ms: int) -> Effects:
-        """A JoinGroup for a group of this type that has members."""
+        """Handles a JoinGroup for a group of this type that has members."""
 
     def sync(self, group: Any, request: SyncRequest, pending: Pending[SyncResult], now_ms: int) -> Effects:
-        """A SyncGroup for a group of this type."""
+        """Handles a SyncGroup for a group of this type."""
 
     def heartbeat(self, group: Any, request: HeartbeatRequest, now_ms: int) -> tuple[ErrorCode, Effects]:
-        """A Heartbeat for a group of this type; it sets timers, and nothing else."""
+        """Handles a Heartbeat for a group of this type; its effects are only timers."""
 
     def leave(self, group: Any, leaving: list[LeavingMember], now_ms: int) -> tuple[LeaveResult, Effects]:
-        """A LeaveGroup for a group of this type."""
+        """Handles a LeaveGroup for a group of this type."""

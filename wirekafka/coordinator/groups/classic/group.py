@@ -319,7 +319,7 @@ class ClassicGroup:
         if request.generation_id != self.generation_id:
             raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
         if self.state is GroupState.COMPLETING_REBALANCE and not is_transactional:
-            # The member's generation is right, so it has had the answer to JoinGroup and has yet to send SyncGroup.
+            # The member knows the current generation, so it has the response to JoinGroup, but has not sent SyncGroup.
             raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)
 
     def check_fetch(self, member_id: str | None, member_epoch: int) -> None:

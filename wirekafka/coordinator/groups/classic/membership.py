@@ -90,7 +90,7 @@ class Membership:
         if known.group_type in self.others and not known.is_empty:
             return self.others[known.group_type].join(known, request, pending, now_ms)
         if known.group_type == CONSUMER:
-            # It has no members, so its id is free for a group of the classic protocol, which takes over its offsets.
+            # The consumer group has no members, so a classic group may replace it. The classic group keeps the offsets.
             return self._join_classic(request, None, pending, now_ms, known.tombstones(), effects)
         effects.reply(pending, JoinResult(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, UNKNOWN_MEMBER_ID))
         return effects
@@ -224,7 +224,7 @@ class Membership:
             case GroupState.EMPTY:
                 return True
             case GroupState.PREPARING_REBALANCE:
-                # Counting who has joined instead of who is a member shrinks a group that came to be above its maximum.
+                # The members that have joined are counted, not all members: this shrinks a group that exceeds its maximum.
                 has_joined = member is not None and member.awaiting_join is not None
                 return has_joined or group.awaiting_join_count < self._settings.max_size
             case GroupState.COMPLETING_REBALANCE | GroupState.STABLE:
@@ -281,7 +281,7 @@ class Membership:
     ) -> None:
         if request.member_id in group.pending_members:
             if request.group_instance_id is not None:
-                # Kafka's own is an IllegalStateException: only dynamic members are ever asked to come back.
+                # Kafka throws an IllegalStateException: only dynamic members are told to join again with a member id.
                 effects.reply(pending, JoinResult(ErrorCode.INVALID_REQUEST, request.member_id))
             else:
                 self._add(request, group, request.member_id, pending, now_ms, effects)
@@ -297,7 +297,7 @@ class Membership:
             reason = f"member {member.member_id} joins again: {_reason_of(request)}"
             self._rebalancer.rebalance_or_complete(group, reason, now_ms, effects)
         else:
-            # It missed its answer, or it is a follower with nothing new: it is told what stands.
+            # The member missed the response, or is a follower without changes: it gets the current generation.
             effects.reply(pending, join_result(group, member))
 
     def _needs_rebalance(self, group: ClassicGroup, member: Member, request: JoinRequest) -> bool:
@@ -345,7 +345,7 @@ class Membership:
         self, request: JoinRequest, group: ClassicGroup, member: Member, pending: Pending[JoinResult], effects: Effects
     ) -> None:
         group.update(member, request.protocols, request.rebalance_timeout_ms, request.session_timeout_ms)
-        # A client that sends JoinGroup twice has given up the first one, whose connection may wait for an answer still.
+        # A client that sends JoinGroup again has abandoned its first JoinGroup, whose connection may still wait for a response.
         self._rebalancer.answer_join(group, member, JoinResult(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id), effects)
         group.park_join(member, pending)
 
@@ -408,7 +408,7 @@ class Membership:
             if request.can_skip_assignment:
                 result.is_assignment_skipped = group.leader == member.member_id
             else:
-                # Told that the old id leads, the leader does not take itself for one, and does not assign for nothing.
+                # The response names the leader's old member id as leader, so that the member does not compute an assignment.
                 result.leader, result.members = old_leader or UNKNOWN_MEMBER_ID, []
             self._rebalancer.answer_join(group, member, result, after)
             return after

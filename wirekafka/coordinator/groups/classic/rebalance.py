@@ -99,7 +99,7 @@ class Rebalancer:
         group.start_generation(now_ms)
         if group.state is GroupState.EMPTY:
             log.info("Group is empty", group=group.group_id, generation=group.generation_id)
-            # Should the append fail, the generation before comes to life again after a restart, and times out.
+            # If the append fails, the members of the former generation exist again after a restart, until their sessions expire.
             effects.records.append(GroupRecord(group.group_id, group.to_record({})))
             effects.is_replayed = False
         else:
