@@ -1,7 +1,8 @@
 """A Produce with acks=all whose records are appended and not yet committed.
 
-Theory of operation: the request waits in each partition for the offset after its last record (`Partition.on_commit`), counts the
-partitions down, and is answered when the last of them is committed, is lost, or the request's timeout is over. It costs no task.
+Theory of operation: the request waits in each partition for the commit of its last record (`Partition.on_commit`). The response
+is sent when the wait in every partition has ended, with a commit or an error, or when the request's timeout has passed. The wait
+needs no task.
 
 Source: kafka.server.DelayedProduce, Partition.checkEnoughReplicasReachOffset.
 """
@@ -18,15 +19,15 @@ from wirekafka.pending import Pending
 from wirekafka.replication.partition import CommitWait, Partition
 
 OnFailure = Callable[[ErrorCode], object]
-"""Told why a partition's records may not be committed; they are appended all the same."""
+"""Called with the reason why a partition's records may not be committed. The records remain in the log."""
 
 
 class Appended(NamedTuple):
-    """Records of a Produce that are in a log.
+    """Records of a Produce that are appended to a log.
 
     Attributes:
-        end_offset: the offset after the last of them.
-        on_failure: told why they may not be committed, if the request is answered before they are.
+        end_offset: The offset after the last record.
+        on_failure: Called if the response is sent before the records are committed.
     """
 
     partition: Partition
@@ -38,10 +39,10 @@ class DelayedProduce:
     """A Produce that waits for the commit of its records.
 
     Args:
-        answer: makes the response; it never raises.
+        answer: Returns the response; it never raises.
 
     Attributes:
-        pending: the reply.
+        pending: The response.
     """
 
     __slots__ = ("_answer", "_timer", "_waiting", "pending")
@@ -59,7 +60,7 @@ class DelayedProduce:
             wait = each.partition.on_commit(each.end_offset, partial(self._note, number, each.partition))
             if number in self._waiting:
                 self._waiting[number] = each.on_failure, wait
-        # All records are appended, so the next Produce of the connection may be handled before this one is answered.
+        # All records are appended, so the connection may handle its next Produce before the response to this one.
         self.pending.release_connection()
 
     def _note(self, number: int, partition: Partition, error: ErrorCode | None) -> None:

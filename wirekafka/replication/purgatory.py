@@ -1,10 +1,10 @@
-"""Where requests wait for what they asked for: a condition, a deadline, a completion, and no task.
+"""The purgatory: requests that wait, each with a condition, a deadline and a completion, and without a task.
 
 Theory of operation: a Fetch that finds too few bytes becomes a `DelayedFetch`. It counts the bytes that become readable in the
-partitions it watches, which costs O(1) for each append, and reads again only once there are enough, or its time is up. So an
-append wakes nobody who would go on waiting. For who reads committed records only, the bytes of a transaction become readable
-when the last stable offset moves past them. An answer is made inside the append that allows it, unless the purgatory is
-held: a Produce of many partitions holds it, so that a consumer of them all gets them in one answer.
+partitions it watches, which costs O(1) for each append, and reads again only once there are enough, or its wait time has passed.
+So an append does not wake a fetch that would have to wait again. For a consumer that reads committed records only, the bytes of a
+transaction become readable when the last stable offset moves past them. The response is made inside the append that allows it,
+unless the purgatory is held. A Produce of many partitions holds it, so that a consumer gets all their records in one response.
 
 Source: kafka.server.DelayedFetch, org.apache.kafka.server.purgatory.DelayedOperationPurgatory.
 """
@@ -24,20 +24,20 @@ class Delayed(Protocol):
     """A request that waits in the purgatory."""
 
     def finish(self) -> None:
-        """There may be enough for it: answers if there is; does nothing once it has answered."""
+        """Completes the request if its condition is true; does nothing if the request is completed."""
 
 
 ANSWERED_AT_ONCE = 64
-"""How many requests one event answers before the loop goes on with other work: a few milliseconds, at 40 us each."""
+"""How many requests one event completes before the loop does other work: a few milliseconds, at 40 us for each request."""
 
 
 class Purgatory:
-    """The requests of one broker that are ready to be answered, and the clock that ends all waiting.
+    """The requests of one broker whose response is due, and the clock for the deadlines.
 
-    The first requests that an event makes ready are answered inside the event, which is one commit to a partition or one
-    `release`. The others are answered in the next turns of the loop, `ANSWERED_AT_ONCE` in each.
+    An event is one commit to a partition or one `release`. The first requests that an event makes ready are completed inside the
+    event. The others are completed in the next turns of the loop, `ANSWERED_AT_ONCE` in each.
 
-    Invariant: `_is_draining` is True as long as a timer is set that answers requests in `_ready`.
+    Invariant: `_is_draining` is True as long as a timer is set that completes the requests in `_ready`.
     """
 
     __slots__ = ("_answered_count", "_event", "_is_draining", "_hold_count", "_ready", "clock")
@@ -51,20 +51,20 @@ class Purgatory:
         self._answered_count = 0
 
     def hold(self) -> None:
-        """Answers no request from now to `release`, which the same plain def calls. Holds may nest."""
+        """Postpones all responses until `release`, which the same plain def must call. Holds may nest."""
         self._hold_count += 1
 
     def release(self) -> None:
-        """Ends a hold; the end of the outermost one answers the requests that became ready meanwhile."""
+        """Ends a hold. The end of the outermost hold completes the requests that became ready during the hold."""
         self._hold_count -= 1
         if self._ready and not self._is_draining and not self._hold_count:
             self._drain()
 
     def answer(self, delayed: Delayed, partition: Partition | None = None) -> None:
-        """Answers a request that need not wait any more: now, on release, or in a later turn of the loop.
+        """Completes a request whose condition is true: now, on release, or in a later turn of the loop.
 
         Args:
-            partition: the partition whose commit made it ready; None for any other event, which answers few requests.
+            partition: The partition whose commit made the request ready; None for any other event, which completes few requests.
         """
         if self._hold_count or delayed in self._ready:
             self._ready[delayed] = None
@@ -98,30 +98,30 @@ class Purgatory:
 
 
 class DelayedFetch:
-    """A Fetch that waits for bytes; itself the watcher of its partitions, unless a session watches them for it.
+    """A Fetch that waits for bytes. It is the watcher of its partitions, unless a session watches them for it.
 
-    It is answered when one of these is true (the letters are Kafka's):
+    The fetch is completed when one of these conditions is true (the letters are Kafka's):
 
-    A, B. The partition is led elsewhere, or not on this broker any more: `on_gone`.
-    C.    The partition does not exist any more: `on_gone`.
-    D.    Its log directory is offline: `on_gone`; a read error before that is answered without waiting.
-    E.    The epoch that the client believes in is fenced: leadership moves by closing the partition, so `on_gone`.
-    F.    The offset is on an older segment than the log's end. Not needed: bytes are counted as they are appended, and what
-          was there before has been counted by the first read.
-    G.    The bytes of all partitions reach `min_bytes`; none counts for more than its own limit: `count`.
+    A, B. This broker no longer leads the partition, or no longer hosts it: `on_gone`.
+    C.    The partition no longer exists: `on_gone`.
+    D.    Its log directory is offline: `on_gone`. A read error before that ends the fetch without a wait.
+    E.    The leader epoch of the request is fenced: a change of the leader closes the partition, so `on_gone`.
+    F.    The offset is on an older segment than the log end. Not needed: appended bytes are counted, and the first read has
+          counted the earlier bytes.
+    G.    The bytes of all partitions reach `min_bytes`, where a partition counts up to its own limit: `count`.
     H.    Truncation made the fetch diverge: only followers truncate, and they close the partition first, so `on_gone`.
 
-    And when `max_wait_ms` have passed.
+    The fetch is also completed when `max_wait_ms` have passed.
 
     Args:
-        missing_bytes: how many bytes must be appended until there are enough.
-        counted_bytes: what the first read found, by partition; partitions where it found nothing are left out.
-        only_stable: bytes count once they are before the last stable offset.
-        answer: reads again and makes the response; it never raises.
-        on_end: called once when the fetch waits no more, answered or abandoned.
+        missing_bytes: How many more bytes are needed to complete the fetch.
+        counted_bytes: The bytes that the first read found, by partition, without partitions where it found none.
+        only_stable: Whether bytes count only once they are before the last stable offset.
+        answer: Reads again and returns the response; it never raises.
+        on_end: Called once when the wait ends, because the fetch was completed or abandoned.
 
     Attributes:
-        pending: the reply.
+        pending: The response.
     """
 
     __slots__ = (
@@ -158,7 +158,7 @@ class DelayedFetch:
         self.pending: Pending[Any] = Pending(on_abandon=self._let_go)
 
     def watch(self, partition: Partition, limit_bytes: int) -> None:
-        """Counts what is appended to the partition, up to the limit."""
+        """Watches the partition, and counts its committed bytes up to the limit."""
         self._limits[partition] = limit_bytes
         partition.watchers[self] = None
 
@@ -167,11 +167,11 @@ class DelayedFetch:
         self.count(partition, size_bytes, stable_bytes, self._limits[partition])
 
     def on_gone(self, partition: Partition) -> None:
-        """Cases A to E, H."""
+        """Completes the fetch: cases A to E and H."""
         self._purgatory.answer(self)
 
     def count(self, partition: Partition, size_bytes: int, stable_bytes: int, limit_bytes: int) -> None:
-        """Case G: so many more bytes of a partition, of which the fetch takes no more than the limit."""
+        """Case G: counts more bytes of a partition, up to the limit of the fetch for that partition."""
         counted = self._counted_bytes.get(partition, 0)
         counts_now = min(counted + (stable_bytes if self._only_stable else size_bytes), limit_bytes)
         if counts_now <= counted or self._missing_bytes <= 0:
@@ -182,7 +182,7 @@ class DelayedFetch:
             self._purgatory.answer(self, partition)
 
     def finish(self) -> None:
-        """Answers with whatever there is; does nothing the second time."""
+        """Completes the fetch with the records that there are; does nothing if the fetch is completed."""
         if self.pending.is_done:
             return
         self._let_go()

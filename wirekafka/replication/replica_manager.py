@@ -24,11 +24,11 @@ HostedTopics: TypeAlias = Topics[Partition]
 
 
 class ReplicaManager:
-    """Hosts the partitions of one broker, which leads all of them; the `PartitionHost` of its topics.
+    """Hosts the partitions of one broker, which leads all of them. It is the `PartitionHost` of the topics.
 
     Args:
-        logs: the logs of the partitions.
-        node_id: the id of this broker.
+        logs: The logs of the partitions.
+        node_id: The id of this broker.
     """
 
     def __init__(self, logs: LogManager, node_id: int) -> None:
@@ -62,6 +62,6 @@ def open_hosted_topics(config: BrokerConfig, logs: LogManager) -> HostedTopics:
     """Opens all topics with their partitions.
 
     Raises:
-        KafkaError: as `Topics.open`.
+        KafkaError: The errors of `Topics.open`.
     """
     return Topics.open(config, logs, ReplicaManager(logs, config.node_id))

@@ -1,15 +1,15 @@
-"""Carrying out how transactions end: their markers, written, committed, tried again, and the completion after the last of them.
+"""The ends of transactions: writes the markers, repeats failed markers, and completes each transaction after its last marker.
 
 Theory of operation: an `Ending` is a transaction whose end is decided and committed. The first markers of a transaction are
-written at once. The others follow in later turns of the loop, a few milliseconds in each, and all endings have their share of
-those turns. So neither a transaction of thousands of partitions nor a loaded partition with thousands of transactions holds the
-loop. A marker may be appended elsewhere, and may fail, so its writer calls back: once the marker is committed, or with an error.
-An ending with failed markers is tried again by a timer. After the last marker the transaction is completed.
+written at once. The others are written in later turns of the loop, a few milliseconds in each, and all endings share these turns.
+So neither a transaction of thousands of partitions nor a loaded partition with thousands of transactions holds the loop. A marker
+may be appended on another broker, and may fail, so its writer calls back: once the marker is committed, or with an error. A timer
+repeats the failed markers of an ending. After the last marker the transaction is completed.
 
 Rules of this file:
     Every callback checks that its ending is still the current one of its transactional id: this broker may have lost the
     coordinator's partition meanwhile.
-    An unexpected exception costs only its own transactional id, which is tried again.
+    An unexpected exception affects only its own transactional id, whose ending is tried again.
     Invariant: at most one timer is set for the next turn, and one is as long as `_unwritten` is not empty between two turns.
 
 Source: kafka.coordinator.transaction.{TransactionMarkerChannelManager, TransactionMarkerRequestCompletionHandler}.
@@ -35,10 +35,10 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 RETRY_MS = 500
-"""How long after a marker could not be written it is tried again."""
+"""The time between a failed marker and the next try."""
 
 SLICE_MS = 5
-"""How long markers are written in one turn of the loop. One takes 0.4 ms in a new log, and later 0.02 ms (2026-11)."""
+"""How long one turn of the loop writes markers. A marker takes 0.4 ms in a new log, and later 0.02 ms (2026-11)."""
 
 MARKERS_AT_ONCE = 250
 """How many markers of one transaction are written in one turn at most."""
@@ -46,33 +46,33 @@ MARKERS_AT_ONCE = 250
 PAUSE_MS = 1
 
 OnWritten = Callable[[ErrorCode | None], object]
-"""Told None once a marker is committed or not needed, or why it could not be written."""
+"""Called with None once a marker is committed or not needed, or with the error of a failed marker."""
 
 
 class Markers(Protocol):
     """Writes markers."""
 
     def write(self, marker: Marker, *, coordinator_epoch: int, now_ms: int, on_written: OnWritten) -> None:
-        """As `MarkerWriter.write`; what goes wrong is told to `on_written`."""
+        """Writes a marker, as `MarkerWriter.write`. Errors are passed to `on_written`."""
 
 
 class Decisions(Protocol):
-    """What the transaction coordinator has decided."""
+    """The decisions of the transaction coordinator."""
 
     def missing_markers(self, transactional_id: str) -> list[Marker]:
-        """The markers that a decided transaction still needs."""
+        """Returns the missing markers of a decided transaction."""
 
     def marked(self, transactional_id: str, partition: TopicPartition) -> None:
-        """A partition has its marker, or needs none."""
+        """Notes that a partition has its marker, or needs none."""
 
     def complete(self, index: int, transactional_id: str) -> None:
-        """All markers are committed: completes the transaction.
+        """Completes a transaction after all its markers are committed.
 
         Args:
-            index: the partition of __transaction_state that holds it.
+            index: The partition of __transaction_state that holds the transaction.
 
         Raises:
-            KafkaError: that cannot be stored now.
+            KafkaError: The completion cannot be stored at present.
         """
 
 
@@ -80,12 +80,12 @@ class Ending:
     """A transaction whose end is decided.
 
     Attributes:
-        index: the partition of __transaction_state that holds it.
-        coordinator_epoch: of the coordinator that decided; a partition refuses lower ones than it has seen.
-        to_write: its markers that wait to be written.
-        under_way: how many of its markers wait to be written or committed.
-        is_started: its missing markers were looked up in this try.
-        failure: why a marker could not be written; None if none failed since the last try.
+        index: The partition of __transaction_state that holds the transaction.
+        coordinator_epoch: The epoch of the coordinator that decided; a partition refuses epochs lower than its last one.
+        to_write: The markers that wait to be written.
+        under_way: The number of markers that wait to be written or committed.
+        is_started: Whether this try has looked up the missing markers.
+        failure: The error of a failed marker; None if no marker has failed since the last try.
     """
 
     __slots__ = (
@@ -111,7 +111,7 @@ class Ending:
 
 
 class Endings:
-    """All transactions of one broker whose end is decided, and which are not completed."""
+    """The transactions of one broker whose end is decided and which are not completed."""
 
     def __init__(self, clock: Clock, markers: Markers, decisions: Decisions) -> None:
         self._clock = clock
@@ -131,12 +131,12 @@ class Endings:
         self._by_id[ending.transactional_id] = ending
 
     def begin(self, ending: Ending, error: ErrorCode | None) -> None:
-        """The decision is committed, or `error` says that it is lost; writes the markers."""
+        """Writes the markers after the decision is committed; `error` is not None if the decision is lost."""
         if error is None and self._is_current(ending):
             self._start(ending)
 
     def begin_all(self, endings: Iterable[Ending], error: ErrorCode | None) -> None:
-        """Begins many endings, as `begin` does: some of them at once, and the others in later turns of the loop."""
+        """Begins many endings, as `begin` does: the first of them at once, and the others in later turns of the loop."""
         if error is None:
             for ending in endings:
                 ending.failure = None
@@ -145,7 +145,7 @@ class Endings:
             self._write_next()
 
     def drop(self, transactional_ids: Iterable[str]) -> None:
-        """Another coordinator carries these out."""
+        """Drops these endings, because this broker no longer coordinates their transactions."""
         for transactional_id in transactional_ids:
             self._by_id.pop(transactional_id, None)
 
@@ -153,7 +153,7 @@ class Endings:
         return self._by_id.get(ending.transactional_id) is ending
 
     def _start(self, ending: Ending) -> None:
-        """Writes the markers that are missing; those that do not fit into this turn follow."""
+        """Writes the missing markers, in later turns of the loop if they take too long for this turn."""
         if self._advance(ending, self._clock.monotonic_ms() + SLICE_MS):
             self._unwritten.append(ending)
             self._call_again()
@@ -206,7 +206,7 @@ class Endings:
         return bool(markers)
 
     def _note(self, ending: Ending, partition: TopicPartition, error: ErrorCode | None) -> None:
-        """A marker is committed, or has failed."""
+        """Is called when a marker is committed or has failed."""
         if not self._is_current(ending):
             return
         if error is None:
@@ -219,10 +219,10 @@ class Endings:
             self._finish(ending)
 
     def _finish(self, ending: Ending) -> None:
-        """All markers of this try are decided: completes the transaction, or sees to it that it is tried again."""
+        """Completes the transaction if all markers of this try are committed, and otherwise sets the timer for the next try."""
         if ending.failure is None:
             try:
-                # First: the next transaction of the id may end before `complete` returns.
+                # This comes first, because the next transaction of the id may end before `complete` returns.
                 del self._by_id[ending.transactional_id]
                 self._decisions.complete(ending.index, ending.transactional_id)
                 return

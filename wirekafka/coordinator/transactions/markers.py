@@ -1,7 +1,7 @@
-"""Markers: the records that end a transaction in each partition that it wrote to.
+"""Markers: the records that end a transaction in each of its partitions.
 
-Rules of this file: a marker for a group's offsets goes to the group coordinator, which takes the offsets over or drops them;
-every other goes to its partition.
+Rules of this file: a marker for __consumer_offsets goes to the group coordinator, which commits or drops the pending offsets.
+Every other marker goes to its partition.
 
 Source: KIP-98; KafkaApis.handleWriteTxnMarkersRequest, TransactionMarkerRequestCompletionHandler.
 """
@@ -27,7 +27,7 @@ log = structlog.get_logger(__name__)
 NOT_TAKEN = frozenset(
     {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED}
 )
-"""Why a partition may need no marker any more: it was deleted, or the transaction was ended by another coordinator."""
+"""The errors after which a partition may need no marker: it was deleted, or another coordinator has ended the transaction."""
 
 
 class MarkerWriter:
@@ -48,9 +48,9 @@ class MarkerWriter:
         """Writes one marker.
 
         Args:
-            coordinator_epoch: of the coordinator that decided; a partition refuses lower ones than it has seen.
-            on_written: told None once the marker is committed. It is told why if it is not, as `Partition.write_marker` and
-                `GroupRuntime.complete_transaction` say; nothing was appended then, unless the partition was lost afterwards.
+            coordinator_epoch: The epoch of the coordinator that decided; a partition refuses epochs lower than its last one.
+            on_written: Called with None once the marker is committed, or with an error of `Partition.write_marker` or
+                `GroupRuntime.complete_transaction`; nothing was appended then, unless the partition was lost after the append.
         """
         topic_name, index = marker.topic_partition
         try:
@@ -65,9 +65,9 @@ class MarkerWriter:
             partition.on_commit(end_offset, on_written)
 
     def is_needed(self, marker: Marker) -> bool:
-        """Whether the transaction that a marker is to end is still open in its partition.
+        """Whether the transaction of a marker is still open in the marker's partition.
 
-        A transaction of a later epoch is not the marker's to end.
+        The marker must not end a transaction of a later epoch.
         """
         try:
             partition = self._topics.find_partition(*marker.topic_partition)
@@ -80,7 +80,7 @@ class MarkerWriter:
         """Appends a marker; returns the offset after it.
 
         Raises:
-            KafkaError: as `Partition.write_marker` and `GroupRuntime.complete_transaction`.
+            KafkaError: The errors of `Partition.write_marker` and `GroupRuntime.complete_transaction`.
         """
         if partition.topic == GROUP_METADATA_TOPIC:
             return self._groups.complete_transaction(
@@ -116,11 +116,10 @@ class TransactionMarkers:
         now_ms: int,
         on_written: Callable[[ErrorCode | None], object],
     ) -> None:
-        """Writes a marker, as `MarkerWriter.write`. A marker that its partition refuses counts as written if the transaction is
-        not open there any more.
+        """Writes a marker, as `MarkerWriter.write`. A refused marker counts as written if the transaction is no longer open.
 
-        A fenced marker of a transaction that is still open keeps it open, and so the last stable offset where it is: something
-        else than this coordinator has written a marker of that producer with a higher coordinator epoch.
+        If the marker is fenced and the transaction is still open in the partition, the transaction stays open, and the last
+        stable offset does not move: another coordinator has written a marker of that producer with a higher coordinator epoch.
         """
 
         def note(error: ErrorCode | None) -> None:

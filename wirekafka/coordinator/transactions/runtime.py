@@ -1,12 +1,12 @@
-"""The edge of the transaction coordinator: its requests, its timers, and the executor of its steps.
+"""The runtime of the transaction coordinator: its requests, its timers, and the execution of its steps.
 
 Theory of operation: a request becomes one step of `TransactionCoordinator`. Its record is appended to the transactional id's
 partition of __transaction_state, and replayed (`StateTopic`). Once a record that decides how a transaction ends is committed,
-`Endings` writes the markers, and the transaction is completed after the commit of the last of them. With few partitions, and one
-replica of each, all of it happens inside the call, on the broker's one loop. Until the transaction is completed, clients are told
+`Endings` writes the markers, and the transaction is completed after the commit of the last marker. With few partitions, and one
+replica of each, all of this happens inside the call, on the broker's loop. Until the transaction is completed, clients get
 CONCURRENT_TRANSACTIONS.
 
-Rules of this file: nothing else of the coordinator does I/O or asks for the time.
+Rules of this file: no other module of the coordinator does I/O or reads the clock.
     Invariant: a transaction that is prepared and not completed is in `_endings`.
 
 Source: kafka.coordinator.transaction.{TransactionCoordinator, TransactionStateManager},
@@ -54,21 +54,21 @@ T = TypeVar("T")
 log = structlog.get_logger(__name__)
 
 MOST_ABORTED_AT_ONCE = 100
-"""How many transactions that timed out are aborted in one go, which takes some 10 ms; then clients have their turn."""
+"""How many timed-out transactions are aborted in one turn of the loop: about 10 ms. Clients are served between the turns."""
 PAUSE_MS = 10
 
 MOST_EXPIRED_AT_ONCE = 300
-"""How many transactional ids are forgotten in one go, which takes a few milliseconds."""
+"""How many expired transactional ids are deleted in one turn of the loop: a few milliseconds."""
 
 
 class TransactionRuntime:
     """The transactions of one broker.
 
     Args:
-        take_producer_id: gives a producer id that no producer has.
+        take_producer_id: Returns an unused producer id.
 
     Attributes:
-        state: the partitions of __transaction_state.
+        state: The partitions of __transaction_state.
     """
 
     def __init__(
@@ -99,11 +99,12 @@ class TransactionRuntime:
         self._endings = Endings(clock, markers, self)
 
     def load(self) -> None:
-        """Brings all transactions back from the log, and ends those that were decided; to be called once, on the loop, after
-        the groups are loaded and before the broker listens.
+        """Loads all transactions from the log, and ends the prepared ones.
+
+        The broker calls it once, on the loop, after the groups are loaded and before it listens.
 
         Raises:
-            KafkaError: the log cannot be read.
+            KafkaError: The log cannot be read.
         """
         self.state.load_all()
         if self._coordinator.transactions:
@@ -112,7 +113,7 @@ class TransactionRuntime:
         self._clock.expire_later(self._abort_interval_ms, self._abort_timed_out)
         self._clock.call_later(self._expiration_interval_ms, self._expire)
 
-    # What the executor asks for
+    # The interface for the executor (`StateMachine`)
 
     def encode(self, record: TransactionRecord) -> tuple[bytes, bytes | None]:
         """See `StateMachine.encode`."""
@@ -127,7 +128,7 @@ class TransactionRuntime:
         self._coordinator.replay(record)
 
     def on_loaded(self, index: int) -> None:
-        """See `StateMachine.on_loaded`: ends the transactions that were decided."""
+        """See `StateMachine.on_loaded`: ends the prepared transactions."""
         epoch = self.state.partition(index).leader_epoch if self._coordinator.prepared else -1
         endings = [
             Ending(transactional_id, index, epoch)
@@ -145,22 +146,22 @@ class TransactionRuntime:
 
     @property
     def greatest_producer_id(self) -> int:
-        """The greatest producer id that a transactional id remembers, -1 if none does."""
+        """The greatest current or next producer id of all transactional ids; -1 if there is none."""
         return self._coordinator.greatest_producer_id
 
     def partition_of(self, transactional_id: str) -> int:
-        """The partition of __transaction_state that holds a transactional id."""
+        """Returns the partition of __transaction_state that holds a transactional id."""
         return self.state.partition_of(transactional_id)
 
     def is_available(self, transactional_id: str) -> bool:
-        """Whether clients should look for the coordinator of the id here."""
+        """Whether FindCoordinator should name this broker as the coordinator of the transactional id."""
         return self.state.is_available(self.partition_of(transactional_id))
 
     def init_producer_id(self, request: InitRequest) -> ProducerIdentity:
         """InitProducerId: see `TransactionCoordinator.init_producer_id`.
 
         Raises:
-            KafkaError: as there; or what the append ended with: nothing has changed then.
+            KafkaError: The errors listed there; or the error of the append: nothing has changed then.
         """
         index = self._enter(request.transactional_id)
         now_ms = self._clock.now_ms()
@@ -176,13 +177,13 @@ class TransactionRuntime:
         *,
         client_version: int = 0,
     ) -> None:
-        """Opens a transaction, or widens it: see `TransactionCoordinator.add_partitions`.
+        """Opens a transaction, or adds partitions to it: see `TransactionCoordinator.add_partitions`.
 
         Args:
-            client_version: `TRANSACTIONS_V2` where the partitions were added by a write to them.
+            client_version: `TRANSACTIONS_V2` if a write to the partitions added them.
 
         Raises:
-            KafkaError: as there; or what the append ended with: nothing has changed then.
+            KafkaError: The errors listed there; or the error of the append: nothing has changed then.
         """
         index = self._enter(transactional_id)
         now_ms = self._clock.now_ms()
@@ -194,10 +195,10 @@ class TransactionRuntime:
     def verify_partitions(
         self, transactional_id: str, producer: ProducerIdentity, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, ErrorCode]:
-        """Which partitions are not in the transaction: see `TransactionCoordinator.verify_partitions`.
+        """Returns the partitions that are not in the transaction: see `TransactionCoordinator.verify_partitions`.
 
         Raises:
-            KafkaError: as there.
+            KafkaError: The errors listed there.
         """
         self._enter(transactional_id)
         return self._coordinator.verify_partitions(transactional_id, producer, frozenset(partitions))
@@ -212,16 +213,16 @@ class TransactionRuntime:
         adds: bool,
         knows_abortable: bool = True,
     ) -> dict[TopicPartition, ErrorCode]:
-        """Whether a producer may begin to write to these partitions, or to a group's offsets, in its transaction.
+        """Checks whether a producer may write to these partitions, or to a group's offsets, in its transaction.
 
         Args:
-            adds: the request adds the partitions itself (transactions v2: Produce 12, TxnOffsetCommit 5); else they must have
-                been added, which is looked at unless transaction.partition.verification.enable is false.
-            knows_abortable: the client understands TRANSACTION_ABORTABLE (Produce 11, TxnOffsetCommit 4), and is told
-                INVALID_TXN_STATE otherwise.
+            adds: Whether the request itself adds the partitions (transactions v2: Produce 12, TxnOffsetCommit 5). If not, they
+                must be in the transaction; this is not checked if transaction.partition.verification.enable is false.
+            knows_abortable: Whether the client knows TRANSACTION_ABORTABLE (Produce 11, TxnOffsetCommit 4). If not, the error is
+                INVALID_TXN_STATE.
 
         Returns:
-            The partitions that must not be written to, each with the reason; nothing if all is well. Retriable reasons are
+            The partitions that must not be written to, each with its error; empty if all may be written to. Retriable errors are
             CONCURRENT_TRANSACTIONS and COORDINATOR_NOT_AVAILABLE.
 
         Source: KIP-890; AddPartitionsToTxnManager.addOrVerifyTransaction.
@@ -242,10 +243,10 @@ class TransactionRuntime:
     def after_commit(
         self, transactional_id: str, proceed: Callable[[ErrorCode | None], T], prepare: Callable[[], object]
     ) -> T | Pending[Any]:
-        """Goes on with a request once the transaction's state is committed; see `reply_gate.after_commit`.
+        """Calls `proceed` once the transaction's state is committed; see `reply_gate.after_commit`.
 
-        Before that, nothing may be written in the transaction: if the record that adds a partition to it is lost, nothing ends
-        the transaction in that partition.
+        Before that, no record of the transaction may be appended to a partition: if the record that adds the partition to the
+        transaction were lost, nothing would end the transaction in that partition.
         """
         return after_commit(self.state, self.partition_of(transactional_id), proceed, prepare)
 
@@ -253,12 +254,12 @@ class TransactionRuntime:
         """Commits or aborts the open transaction: see `TransactionCoordinator.end`.
 
         Returns:
-            How the producer is known from now on.
+            The producer id and epoch of the next transaction.
 
         Raises:
-            KafkaError: as there; or what the append ended with: nothing has changed then.
+            KafkaError: The errors listed there; or the error of the append: nothing has changed then.
 
-        Durability: the decision is in the log; the markers are too, or will be.
+        Durability: the decision is in the log; the markers are in the log or will be written later.
         """
         index = self._enter(transactional_id)
         now_ms = self._clock.now_ms()
@@ -271,7 +272,7 @@ class TransactionRuntime:
         """DescribeTransactions: see `TransactionCoordinator.describe`.
 
         Raises:
-            KafkaError: as there.
+            KafkaError: The errors listed there.
         """
         self._enter(transactional_id)
         return self._coordinator.describe(transactional_id)
@@ -280,13 +281,13 @@ class TransactionRuntime:
         """ListTransactions: see `TransactionCoordinator.list_transactions`.
 
         Raises:
-            KafkaError: as there.
+            KafkaError: The errors listed there.
         """
         self.state.enter_all()
         return self._coordinator.list_transactions(wanted, self._clock.now_ms())
 
     def _enter(self, transactional_id: str) -> int:
-        """Returns the partition that holds the id, if this broker knows the id's state and may answer for it.
+        """Returns the partition that holds the id. Raises unless this broker is the id's coordinator and has loaded its state.
 
         Raises:
             KafkaError: COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE.
@@ -296,10 +297,10 @@ class TransactionRuntime:
         return index
 
     def _run(self, index: int, step: Step[T]) -> T:
-        """Carries a step out.
+        """Executes a step and returns its result.
 
         Raises:
-            KafkaError: what the step ends with, or what the append did.
+            KafkaError: The error of the step or of the append.
         """
         record = step.record
         if record is not None:
@@ -314,7 +315,7 @@ class TransactionRuntime:
         """Appends records of one partition, and replays them.
 
         Raises:
-            KafkaError: as `append_error` says. If `is_atomic`, nothing has changed then.
+            KafkaError: An error of `append_error`. If `is_atomic`, nothing has changed then.
         """
         self._gate.begin_step()
         try:
@@ -348,12 +349,12 @@ class TransactionRuntime:
         self._append(index, [step.record])
 
     def _abort_timed_out(self) -> None:
-        # First, lest what goes wrong once leaves transactions open for ever.
+        # The timer is set first, so that an exception does not leave transactions open for ever.
         self._clock.expire_later(self._abort_interval_ms, self._abort_timed_out)
         self._abort(self._coordinator.timed_out(self._clock.now_ms()))
 
     def _abort(self, timed_out: list[str]) -> None:
-        """Aborts the first of these transactions and a little later the others, unless they have ended by then."""
+        """Aborts the first of these transactions, and the others after a pause, unless they have ended by then."""
         others = timed_out[MOST_ABORTED_AT_ONCE:]
         if others:
             self._clock.call_later(PAUSE_MS, partial(self._abort, others))
@@ -381,7 +382,7 @@ class TransactionRuntime:
         self._forget(list(by_partition.items()))
 
     def _forget(self, expired: list[tuple[int, list[TransactionRecord]]]) -> None:
-        """Forgets the transactional ids of the first partition, and those of the others a little later."""
+        """Deletes expired transactional ids of one partition, and the others after a pause."""
         if not expired:
             return
         index, records = expired.pop()
