@@ -1,4 +1,4 @@
-"""wirekafka beside Apache Kafka in one run: the same load on both, each figure, their ratio, and the machine it was measured on.
+"""Benchmarks of wirekafka and Apache Kafka in one run, under the same load: each figure, the ratio, and the facts of the machine.
 
-Nothing here is asserted: a figure depends on the machine, and only the ratio of two figures of one run says something.
+The benchmarks assert nothing: a figure depends on the machine, and only the ratio of two figures of one run is meaningful.
 """

@@ -1,4 +1,4 @@
-"""`make bench`: round after round, row after row, each broker in turn; then the table."""
+"""`make bench`: runs each row on each broker in turn, round after round, and prints the table."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Results = dict[str, dict[str, dict[str, list[float]]]]
 def measure_resting(
     kind: str, rows: tuple[Row, ...], timing: Timing, directory: Path, results: Results, prepare: Callable[[], object]
 ) -> None:
-    """Starts one broker, runs the rows on it, the machine prepared before each, and adds their figures to the results."""
+    """Starts one broker, prepares the machine before each row, runs the rows, and adds their figures to the results."""
     if not rows:
         return
     prepare()
@@ -48,9 +48,9 @@ def measure_resting(
 def measure_in_turn(
     kinds: Sequence[str], rows: tuple[Row, ...], timing: Timing, directory: Path, results: Results, prepare: Callable[[], object]
 ) -> None:
-    """Starts the brokers and runs each row on one after the other, so that what the machine does meanwhile hits them alike.
+    """Starts the brokers and runs each row on all of them in turn, so that other load of the machine affects them equally.
 
-    The machine is prepared before each, and topics are deleted after it. The floor is started anew for each row.
+    The machine is prepared before each row, and the topics are deleted after it. The floor is restarted for each row.
     """
     if not rows:
         return
@@ -138,7 +138,7 @@ def main(
     json_path: Path | None,
     directory: Path,
 ) -> None:
-    """Measures wirekafka and Apache Kafka alike, and beside them what costs least, and prints each figure and the ratio."""
+    """Measures wirekafka, Apache Kafka and the floor in the same way, and prints each figure and the ratio."""
     if quick:
         rounds, seconds, warmup = 1, 2, 3
     if "kafka" in kinds and (reason := jars.missing_program()) is not None:
@@ -159,12 +159,12 @@ def main(
                     if kind != FLOOR:
                         measure_resting(kind, resting, timing, directory, results, prepare)
                 measure_in_turn(kinds, loaded, timing, directory, results, prepare)
-                kinds = kinds[::-1]  # who comes first may find the machine in another state
+                kinds = kinds[::-1]  # the first broker may find the machine in another state
                 if "wirekafka" in kinds:
                     measure_log(of_log, timing, directory, results, prepare)
     except load.LoadError as error:
         raise click.ClickException(str(error)) from None
-    finally:  # what was measured before something failed is shown too
+    finally:  # after a failure, the figures so far are shown too
         if results:
             report.print_report(facts, (*resting, *loaded, *of_log), results)
         if json_path is not None:

@@ -1,4 +1,4 @@
-"""What is measured: both brokers with defaults, Apache Kafka with the JVM flags of its own start script, and the floor."""
+"""The measured brokers: wirekafka and Apache Kafka with defaults (Kafka with its start script's JVM flags), and the floor."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from compat_tests.harness.waiting import wait_until
 PACKAGE = Path(__file__).resolve().parent.parent / "wirekafka"
 
 SETTINGS = {"offsets.topic.replication.factor": "1", "log.retention.hours": "168", "log.segment.delete.delay.ms": "100"}
-"""What Apache Kafka's own config/server.properties sets and its code does not, where it matters here; and a topic that was
-measured makes room for the next."""
+"""The settings of Apache Kafka's config/server.properties that differ from the defaults and matter for the benchmarks, and a
+short delay before the files of a deleted topic are removed."""
 
 KAFKA_FLAGS = (
     "-Xmx1G",
@@ -85,7 +85,7 @@ def delete_topics(broker: AnyBroker) -> None:
 
 
 class Floor(Broker):
-    """The C program that does for the rows about bytes what no broker can do without, and nothing else (`load/floor.c`)."""
+    """The C program that does only the work that no broker can avoid, for the rows about bytes (`load/floor.c`)."""
 
     spawned_s = 0.0
 
@@ -103,7 +103,7 @@ KINDS: dict[str, type[AnyBroker]] = {"wirekafka": MeasuredWirekafka, "kafka": Me
 
 
 def open_broker(kind: str, directory: Path) -> AnyBroker:
-    """A broker that is not started yet, in an empty directory."""
+    """Makes a broker in an empty directory; the caller starts the broker."""
     directory.mkdir(parents=True)
     broker = KINDS[kind](directory)
     broker.settings = dict(SETTINGS)
@@ -111,14 +111,14 @@ def open_broker(kind: str, directory: Path) -> AnyBroker:
 
 
 def await_metadata(broker: AnyBroker) -> float:
-    """Asks for Metadata on a new connection; milliseconds from the start of the process to the answer."""
+    """Sends Metadata on a new connection; returns the milliseconds from the start of the process to the response."""
     with socket.create_connection(broker.address, timeout=30) as connection:
         ask_metadata(connection)
     return (time.monotonic() - broker.spawned_s) * 1000
 
 
 def ask_metadata(connection: socket.socket) -> None:
-    """One Metadata request (version 1, no topics) and its whole answer."""
+    """Sends one Metadata request (version 1, no topics) and receives the whole response."""
     body = struct.pack(">hhih4si", 3, 1, 1, 4, b"load", 0)
     connection.sendall(struct.pack(">i", len(body)) + body)
     (size,) = struct.unpack(">i", _receive(connection, 4))

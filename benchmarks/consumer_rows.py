@@ -1,4 +1,4 @@
-"""Rows about wirekafka's groups of the consumer protocol: what an assignment of a large one costs, and whom it keeps waiting."""
+"""Rows about wirekafka's consumer groups: what an assignment of a large group costs, and how long it delays other clients."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TOPICS = [f"topic-{number:03}" for number in range(100)]
 PARTITIONS = 100
 CONNECTIONS = 20
 INTERVAL_MS = 10_000
-"""After an assignment, so that all members are there before the next one."""
+"""The interval between two assignments; all members have joined before the second one."""
 
 BEATS = 20_000
 VERSION = 1
@@ -66,7 +66,7 @@ def _epochs(connections: Sequence[RawConnection], requests: Sequence[ConsumerGro
 
 
 def assignment(directory: Path, timing: Timing) -> Figures:
-    """One member has 10,000 partitions; 999 more have joined; then a heartbeat assigns them to all, while another client asks."""
+    """Measures the heartbeat that assigns one member's 10,000 partitions to 1,000 members, and the delay of another client."""
     broker = MeasuredWirekafka(directory)
     broker.settings = {"group.consumer.assignment.interval.ms": str(INTERVAL_MS)}
     with running(broker), contextlib.ExitStack() as stack:

@@ -1,7 +1,7 @@
-"""Rows about wirekafka's groups: what a commit, ten thousand groups and one large group cost.
+"""Rows about wirekafka's groups: the costs of a commit, of ten thousand groups and of one large group.
 
-Each row starts a broker of its own, whose new groups wait for nobody. The clients are frames on plain sockets, made beforehand
-where they are many, so that the load can be one process of Python; what counts is the CPU time of the broker.
+Each row starts a broker of its own, whose new groups do not wait for more members. The clients send frames on plain sockets; the
+frames of many clients are made beforehand, so that one Python process can be the load. The rows measure the broker's CPU time.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ SUBSCRIPTION = struct.pack(">hih6siii", 1, 1, len(TOPIC), TOPIC.encode(), 4, 0, 
 ASSIGNMENT = struct.pack(">hih6siiiiii", 1, 1, len(TOPIC), TOPIC.encode(), 4, 0, 1, 2, 3, 0)
 
 VERSIONS = {"HeartbeatRequest": 4, "JoinGroupRequest": 9, "OffsetCommitRequest": 9, "SyncGroupRequest": 5}
-"""What current clients send."""
+"""The versions that current clients send."""
 
 _KEYS = {api.request: key for key, api in APIS.items()}
 
@@ -53,7 +53,7 @@ def _frame(request: Message) -> bytes:
 
 
 def _response(kind: type[Message], frame: bytes) -> Any:
-    """The response to a request of that class; all versions here have flexible headers."""
+    """Decodes the response to a request of that class; all versions used here have flexible headers."""
     version = VERSIONS[kind.__name__]
     return decode(APIS[_KEYS[kind]].response, version, True, frame[5:])
 
@@ -110,7 +110,7 @@ def _commit_request(group: str, member: str, offset: int) -> OffsetCommitRequest
 
 
 def _found_group(connection: RawConnection, group: str) -> str:
-    """A stable group of one member, whose id is returned."""
+    """Makes a stable group of one member; returns the member's id."""
     member = connection.ask(_join_request(group, "a"), 9).member_id
     joined = connection.ask(_join_request(group, "a", member), 9)
     assert joined.error_code == 0 and joined.generation_id == 1, joined
@@ -124,7 +124,7 @@ def _exchange(connection: RawConnection, frame: bytes) -> bytes:
 
 
 def commits(directory: Path, timing: Timing) -> Figures:
-    """Twenty clients commit for a member at once, one offset each, and again; then one of them alone."""
+    """Measures commits of one offset each: first of twenty clients at once, then of one client."""
     with running(broker := _fresh(directory / "broker")), _connected(broker, COMMITTERS) as connections:
         _create_topic(connections[0])
         member = _found_group(connections[0], "g")
@@ -140,7 +140,7 @@ def commits(directory: Path, timing: Timing) -> Figures:
 
 
 def _commit_all(connections: Sequence[RawConnection], frames: Sequence[bytes], answer: bytes) -> None:
-    """Sends a frame on each connection and takes the answers, round after round; all are to be the same."""
+    """Sends a frame on each connection and receives the answers, round after round; raises unless all answers are equal."""
     for start in range(0, len(frames), len(connections)):
         some = frames[start : start + len(connections)]
         for connection, frame in zip(connections, some, strict=False):
@@ -150,7 +150,7 @@ def _commit_all(connections: Sequence[RawConnection], frames: Sequence[bytes], a
 
 
 def groups(directory: Path, timing: Timing) -> Figures:
-    """Ten thousand groups come to be, commit, and send heartbeats; then the broker starts again."""
+    """Measures ten thousand groups that form, commit and send heartbeats, and the broker's next start."""
     with running(broker := _fresh(directory / "broker")), _connected(broker, CONNECTIONS) as connections:
         _create_topic(connections[0])
         _found_group(connections[0], "first")
@@ -177,7 +177,7 @@ def groups(directory: Path, timing: Timing) -> Figures:
 
 
 def _send_heartbeats(connections: Sequence[RawConnection], beats: Sequence[bytes], seconds: float) -> int:
-    """Every group's heartbeat once each three seconds, one after the other; returns how many were sent."""
+    """Sends each group's heartbeat once in three seconds, one after the other; returns the number of heartbeats."""
     began, sent = time.monotonic(), 0
     while (elapsed := time.monotonic() - began) < seconds:
         due = int(elapsed / HEARTBEAT_INTERVAL_S * len(beats))
@@ -194,9 +194,9 @@ def _send_heartbeats(connections: Sequence[RawConnection], beats: Sequence[bytes
 
 
 def large_group(directory: Path, timing: Timing) -> Figures:
-    """A stable group of 500 members: the leader joins again, the others hear of it by a heartbeat, and all get assignments."""
+    """Measures a rebalance of a stable group of 500 members: the leader rejoins, the others learn of it by a heartbeat."""
     broker = _fresh(directory / "broker")
-    broker.settings = {}  # Those who come in the first three seconds are one generation.
+    broker.settings = {}  # The members that join in the first three seconds form one generation.
     with running(broker), _connected(broker, MEMBERS) as connections:
         _create_topic(connections[0])
         members = [str(connection.ask(_join_request("g", "a"), 9).member_id) for connection in connections]
@@ -213,7 +213,7 @@ def large_group(directory: Path, timing: Timing) -> Figures:
 
 
 def _rebalance(connections: Sequence[RawConnection], members: Sequence[str], has_joined: int | None = None) -> int:
-    """All join, but for one that has sent it already, then all sync; returns the number of the leader."""
+    """Joins all members, except one that has sent its JoinGroup, and syncs all; returns the index of the leader."""
     joins = [b"" if number == has_joined else _frame(_join_request("g", "a", member)) for number, member in enumerate(members)]
     answers = [_response(JoinGroupRequest, frame) for frame in _ask_all(connections, joins)]
     outcomes = {(answer.error_code, answer.generation_id) for answer in answers}
@@ -228,7 +228,7 @@ def _rebalance(connections: Sequence[RawConnection], members: Sequence[str], has
 
 
 def _ask_all(connections: Sequence[RawConnection], frames: Sequence[bytes]) -> list[bytes]:
-    """Sends a frame on each connection, and takes the answers in whatever order they come."""
+    """Sends a frame on each connection, and receives the answers in any order."""
     answers: dict[int, bytes] = {}
     with selectors.DefaultSelector() as selector:
         for number, (connection, frame) in enumerate(zip(connections, frames, strict=True)):

@@ -41,11 +41,11 @@ TOPIC = "flights"
 PARTITIONS = 10
 VALUE = b"x" * 100
 FRAMES = 1000
-"""So many frames are timed in one go: for some 10 ms."""
+"""The frames that are timed together, for about 10 ms."""
 LARGE_FRAMES = 10
-"""So many frames of a large batch are timed in one go."""
+"""The frames of a large batch that are timed together."""
 LEAST_LARGE_BYTES = 1 << 17
-"""A frame that is larger may not fit into the loop's receive buffer."""
+"""A larger frame may not fit into the loop's receive buffer."""
 
 SETTINGS = {
     "group.initial.rebalance.delay.ms": "0",
@@ -54,7 +54,7 @@ SETTINGS = {
 }
 
 Frames = Iterator[list[bytes]]
-"""Lists of some `FRAMES` frames each, endlessly; all of them are fed in order."""
+"""An endless iterator of lists of about `FRAMES` frames each, which are fed in order."""
 
 
 def message(key: int, name: str = "Request", /, **fields: Any) -> Any:
@@ -86,11 +86,11 @@ class Link:
         return struct.pack(">i", len(payload)) + payload
 
     def feed(self, frames: list[bytes]) -> float:
-        """Has the broker handle the frames; returns the seconds of CPU that it took.
+        """Lets the broker handle the frames; returns the seconds of CPU that this took.
 
         Raises:
-            LateAnswerError: a request was not answered at once, as a Produce that a pause of the machine made a thread validate.
-            AssertionError: the last one was answered with an error.
+            LateAnswerError: a request was not answered at once, for example because a thread validates the records of a Produce.
+            AssertionError: the last request was answered with an error.
         """
         connection = self.connection
         output = connection.output
@@ -113,7 +113,7 @@ class Link:
         return seconds
 
     def _receive_large(self, frame: memoryview) -> None:
-        """Has the broker receive a frame in pieces, as large as its buffers ask for."""
+        """Lets the broker receive a frame in pieces of the size that its buffers ask for."""
         connection = self.connection
         while frame:
             space = connection.space()
@@ -190,7 +190,7 @@ def fetch_request(topic_id: bytes, asked: dict[int, int], **fields: Any) -> Any:
 
 
 async def produce_one(link: Link, topic_id: bytes) -> Frames:
-    """The same producer sends one batch for one partition again and again."""
+    """One producer sends one batch for one partition again and again."""
     return again(link.frame(PRODUCE, 12, produce_request(topic_id, 0)))
 
 
@@ -200,7 +200,7 @@ async def produce_three(link: Link, topic_id: bytes) -> Frames:
 
 
 def produce_many(record_count: int, compression: Compression) -> Prepare:
-    """The same producer sends one batch of so many records again and again."""
+    """One producer sends one batch of `record_count` records again and again."""
 
     async def prepare(link: Link, topic_id: bytes) -> Frames:
         frame = link.frame(PRODUCE, 12, produce_request(topic_id, 0, batch=large_batch(record_count, compression)))
@@ -210,7 +210,7 @@ def produce_many(record_count: int, compression: Compression) -> Prepare:
 
 
 def large_batch(record_count: int, compression: Compression) -> bytearray:
-    """A batch of records of 100 bytes each, of which a codec can save half."""
+    """Makes a batch of records of 100 bytes each, which compress to about half their size."""
     randbytes = random.Random(1).randbytes
     values = (randbytes(50) + VALUE[:50] for _ in range(record_count))
     return build_batch([Record(value=value, timestamp=1_700_000_000_000) for value in values], compression=compression)
@@ -225,7 +225,7 @@ async def fetch_one(link: Link, topic_id: bytes) -> Frames:
 
 
 async def fetch_ten(link: Link, topic_id: bytes) -> Frames:
-    """A consumer without a session reads ten partitions, of which one has records."""
+    """A consumer without a session reads ten partitions; one of them has records."""
     others = dict.fromkeys(range(1, PARTITIONS), FRAMES)
     frames = [
         link.frame(FETCH, 17, fetch_request(topic_id, {0: offset, **others}, session_id=0, session_epoch=-1))
@@ -235,7 +235,7 @@ async def fetch_ten(link: Link, topic_id: bytes) -> Frames:
 
 
 def fetch_in_session(partitions: int) -> Prepare:
-    """A consumer with a session over so many partitions reads one of them, batch by batch."""
+    """A consumer with a session over this many partitions reads one of them, batch by batch."""
 
     async def prepare(link: Link, topic_id: bytes) -> Frames:
         others = dict.fromkeys(range(1, partitions), FRAMES)
@@ -258,7 +258,7 @@ def fetch_in_session(partitions: int) -> Prepare:
 
 
 async def fetch_in_session_nothing_new(link: Link, topic_id: bytes) -> Frames:
-    """A consumer with a session over ten partitions asks whether there is anything new, and does not wait."""
+    """A consumer with a session over ten partitions fetches without waiting, and there are no new records."""
     ends = dict.fromkeys(range(1, PARTITIONS), FRAMES)
     begun = await link.ask(FETCH, 17, fetch_request(topic_id, ends, session_id=0, session_epoch=0))
 
@@ -277,7 +277,7 @@ async def fetch_in_session_nothing_new(link: Link, topic_id: bytes) -> Frames:
 
 
 async def join(link: Link, group: str) -> tuple[str, int]:
-    """Makes a classic group of one member, stable; returns the member's id and the generation."""
+    """Makes a stable classic group of one member; returns the member's id and the generation."""
     protocol = message(JOIN_GROUP, "JoinGroupRequestProtocol", name="range", metadata=b"\0\0\0\0\0\1\0\7flights")
     request = message(
         JOIN_GROUP, group_id=group, session_timeout_ms=30_000, rebalance_timeout_ms=30_000, protocol_type="consumer"
@@ -311,7 +311,7 @@ async def heartbeat(link: Link, topic_id: bytes) -> Frames:
 
 
 async def consumer_heartbeat(link: Link, topic_id: bytes) -> Frames:
-    """The member of a consumer group sends heartbeats that say nothing new."""
+    """The member of a consumer group sends heartbeats without changes."""
     joining = message(
         CONSUMER_GROUP_HEARTBEAT, group_id="modern", member_id="A" * 22, member_epoch=0, rebalance_timeout_ms=30_000
     )
@@ -386,7 +386,7 @@ ROWS: dict[str, tuple[Prepare, int]] = {
     "Transaction of one batch": (transaction, 2),
     "Metadata, one topic": (metadata, 1),
 }
-"""Each row: what makes its frames, and how many frames are one operation. Those that read come before those that write."""
+"""For each row: the function that makes its frames, and the frames of one operation. Rows that read come first."""
 
 
 def again(frame: bytes) -> Frames:
@@ -405,13 +405,13 @@ async def create_topic(link: Link) -> bytes:
     expect_no_error(answer)
     topic_id: bytes = answer.topics[0].topic_id
     request = produce_request(topic_id, *range(PARTITIONS))
-    for _ in range(FRAMES):  # a slow machine makes some of them wait for a thread
+    for _ in range(FRAMES):  # on a slow machine a thread validates some of them
         expect_no_error(await link.ask(PRODUCE, 12, request))
     return topic_id
 
 
 async def measure(broker: Broker, seconds: float) -> dict[str, float]:
-    """The least microseconds of CPU for an operation of each row, over `seconds` for each row."""
+    """Returns the least microseconds of CPU for an operation of each row, measured for `seconds` per row."""
     link = Link(Dispatcher(broker))
     topic_id = await create_topic(link)
     figures: dict[str, float] = {}

@@ -1,8 +1,8 @@
-"""`python -m benchmarks.inprocess [--against REVISION]`: the hot paths' CPU time, of this tree and of another commit.
+"""`python -m benchmarks.inprocess [--against REVISION]`: the CPU time of the hot paths, of this tree and of another commit.
 
-The two are measured in turn, each in a process of its own, round after round: what the machine does meanwhile hits both alike. A
-row's figure is the least of all rounds. The ratio is the median of the rounds' ratios; below 1 this tree is faster. The range
-beside it goes from the first to the third quartile of the rounds.
+Both trees are measured in turn, each in a process of its own, round after round, so that other load of the machine affects them
+equally. A row's figure is the least of all rounds. The ratio is the median of the rounds' ratios; below 1, this tree is faster.
+The range is from the first to the third quartile of the rounds.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def work_tree(revision: str) -> Iterator[Path]:
 
 
 def compare(tree: Path, other: Path, rounds: int, seconds: float) -> Iterator[tuple[Figures, Figures]]:
-    """Measures both trees in each round, and another one first each time."""
+    """Measures both trees in each round; the trees take turns in being the first."""
     for number in range(rounds):
         click.echo(f"round {number + 1} of {rounds}", err=True)
         if number % 2:

@@ -1,4 +1,4 @@
-"""The load program (`load/*.c`): built once, run as a process of its own, and the broker sampled at its two marks."""
+"""Builds and runs the load program (`load/*.c`), and samples the broker when the program prints its two marks."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ SOURCES = Path(__file__).resolve().parent / "load"
 
 
 class LoadError(Exception):
-    """The load program could not be built, or ended before its time; the text says why."""
+    """The load program could not be built, or ended too early; the text gives the reason."""
 
 
 @dataclass(slots=True)
 class Measured:
-    """One measured time: what the load counted, and what it cost on both sides.
+    """One measurement: the counts of the load, and the CPU time of the load and of the broker.
 
     Attributes:
-        counted: what the command printed at its end (`load/*.c` says what that is).
-        seconds: how long was measured.
+        counted: the counts that the command printed at its end (see `load/*.c`).
+        seconds: the duration of the measurement.
         broker_cpu_s, load_cpu_s: CPU time of the broker and of the load within it, user and system.
     """
 
@@ -36,25 +36,25 @@ class Measured:
     load_cpu_s: float
 
     def per_second(self, what: str) -> float:
-        """How many of these a second."""
+        """Returns a count per second."""
         return self.counted[what] / self.seconds
 
 
 def has_jemalloc() -> bool:
-    """Whether the load is linked with jemalloc (Debian: libjemalloc-dev).
+    """Returns whether the load is linked with jemalloc (Debian: libjemalloc-dev).
 
-    One thread of librdkafka frees what another has allocated, and with glibc's malloc they wait for each other: the same records
-    take twice as much CPU.
+    One thread of librdkafka frees memory that another thread has allocated. With glibc's malloc the threads wait for each other,
+    and the same records take twice as much CPU.
     """
     return Path("/usr/include/jemalloc/jemalloc.h").exists()
 
 
 @cache
 def program() -> Path:
-    """The path of the load program, compiled if its sources have changed.
+    """Returns the path of the load program, which is compiled if its sources have changed.
 
     Raises:
-        LoadError: no compiler or no librdkafka.
+        LoadError: there is no compiler or no librdkafka.
     """
     if shutil.which("gcc") is None or not Path("/usr/include/librdkafka/rdkafka.h").exists():
         raise LoadError("the load program needs gcc and librdkafka (Debian: apt-get install gcc libc6-dev librdkafka-dev)")
@@ -78,7 +78,7 @@ def start(broker: Server, command: str, **options: object) -> subprocess.Popen[s
 
 
 def run(broker: Server, command: str, **options: object) -> None:
-    """Runs a command that measures nothing, to its end.
+    """Runs a command that measures nothing until it ends.
 
     Raises:
         LoadError: it failed.

@@ -1,7 +1,7 @@
-"""Rows about wirekafka's log alone: how little its size, its age and the number of partitions cost.
+"""Rows about wirekafka's log: the costs of its size, its age and the number of partitions.
 
-Each row starts a broker of its own, over a data directory that it has prepared. A log of 50 GiB is 50 sealed segments of sparse
-files: in turn a batch of nearly 2 MiB and one of 16 KiB, of which only the headers are there, with an index entry for each.
+Each row prepares a data directory and starts a broker of its own on it. A log of 50 GiB has 50 sealed segments in sparse files.
+Batches of nearly 2 MiB and of 16 KiB alternate; the files hold only the headers, and the index has an entry for each batch.
 """
 
 from __future__ import annotations
@@ -54,20 +54,20 @@ SETTINGS = {"log.retention.hours": "-1"}
 
 @dataclass(frozen=True, slots=True)
 class LogRow(Row):
-    """A row that makes its brokers itself, in a directory that it is given."""
+    """A row that starts its own brokers in a given directory."""
 
     run: Callable[[Path, Timing], Figures]
 
 
 class LimitedWirekafka(MeasuredWirekafka):
-    """A broker that may open so many files, and no more."""
+    """A broker with a limit of open files."""
 
     def command(self) -> list[str]:
         return ["prlimit", f"--nofile={MOST_DESCRIPTORS}:{MOST_DESCRIPTORS}", *super().command()]
 
 
 def _fresh(directory: Path, make: type[MeasuredWirekafka] = MeasuredWirekafka) -> MeasuredWirekafka:
-    """A broker that is not started yet, and has no data."""
+    """Makes a broker without data; the caller starts it."""
     directory.mkdir()
     broker = make(directory)
     broker.settings = dict(SETTINGS)
@@ -76,7 +76,7 @@ def _fresh(directory: Path, make: type[MeasuredWirekafka] = MeasuredWirekafka) -
 
 
 def _lay_down(broker: MeasuredWirekafka, topic: str, gibibytes: int) -> int:
-    """Puts sealed segments of 1 GiB into a partition's folder, as a broker that has ended leaves them; returns the log's end."""
+    """Writes sealed segments of 1 GiB into a partition's folder, as after a clean stop; returns the log end offset."""
     folder = broker.data_dir / f"{topic}-0"
     folder.mkdir()
     (folder / PARTITION_METADATA).write_bytes(write_partition_metadata(uuid.uuid4().bytes))
@@ -126,7 +126,7 @@ def append(directory: Path, timing: Timing) -> Figures:
 
 
 def fetch(directory: Path, timing: Timing) -> Figures:
-    """Fetches of one batch of 16 KiB each."""
+    """Measures fetches of one batch of 16 KiB each."""
     fresh = _fresh(directory / "broker")
     end_offset = _lay_down(fresh, "sparse", 50)
     chance = random.Random(50)
@@ -160,20 +160,20 @@ def _fetch_all(connection: RawConnection, offsets: Sequence[int]) -> None:
 
 class _NoPace:
     def step(self, size_bytes: int = 0) -> None:
-        """Goes on."""
+        """Returns without a rest."""
 
 
 def compaction(directory: Path, timing: Timing) -> Figures:
-    """In this process, without the rests that the cleaner's thread takes: MB of log a second of CPU."""
+    """Measures the MB of log that a compaction reads per second of CPU, in this process and without the rests of the thread."""
     kinds = {"small": (100, False), "varied": (100, True), "large": (1000, False)}
     return {name: _compact(directory / name, *kind) for name, kind in kinds.items()}
 
 
 def _write_keyed(folder: Path, value_bytes: int, base_offset: int, size_bytes: int, *, is_varied: bool = False) -> int:
-    """Writes a segment of batches of 16 KiB in which each key comes three times; returns the offset behind it.
+    """Writes a segment of batches of 16 KiB, with three records of each key; returns the offset after it.
 
     Args:
-        is_varied: the values have from half to one and a half times that many bytes, and each record its own timestamp.
+        is_varied: the values have 0.5 to 1.5 times `value_bytes`, and each record has its own timestamp.
     """
     records = size_bytes // (value_bytes + 24)
     count = 16_384 // (value_bytes + 24)
@@ -195,7 +195,7 @@ def _write_keyed(folder: Path, value_bytes: int, base_offset: int, size_bytes: i
 
 
 def _compact(path: Path, value_bytes: int, is_varied: bool) -> float:
-    """Compacts a log in which each key comes three times, so a third of it stays."""
+    """Compacts a log with three records of each key, of which a third stays."""
     path.mkdir()
     config = LogConfig.of(BrokerConfig(), {"cleanup.policy": "compact"})
     _write_keyed(path, value_bytes, 0, COMPACTED_BYTES, is_varied=is_varied)
@@ -224,7 +224,7 @@ def _compact(path: Path, value_bytes: int, is_varied: bool) -> float:
 
 
 def latency(directory: Path, timing: Timing) -> Figures:
-    """End to end at 1,000 records/s, while the cleaner rests, and while it compacts another topic."""
+    """Measures the end-to-end latency at 1,000 records/s, with an idle cleaner and while it compacts another topic."""
     fresh = _fresh(directory / "broker")
     fresh.settings |= {"log.cleaner.backoff.ms": "100", "log.cleaner.min.cleanable.ratio": "0.1"}
     folder = fresh.data_dir / "compacted-0"
@@ -259,7 +259,7 @@ def _begin_compaction(broker: MeasuredWirekafka, topic: str) -> None:
 
 
 def idle(directory: Path, timing: Timing) -> Figures:
-    """Partitions that were written to once and are idle since, in a broker that may not open two files for each."""
+    """Measures idle partitions in a broker that may not open two files for each of them."""
     fresh = _fresh(directory / "broker", LimitedWirekafka)
     topics = [f"idle-{number}" for number in range(2)]
     each = IDLE_PARTITIONS // len(topics)

@@ -1,4 +1,4 @@
-"""The facts of the machine that a figure means nothing without."""
+"""The facts of the machine that a reader needs to judge a figure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _ENOUGH_FREE_BYTES = 512 << 20
 
 
 def facts(directory: Path) -> dict[str, str]:
-    """What a reader needs to know, by name, in the order to print."""
+    """Returns the facts by name, in the order in which they are printed."""
     return {
         "processor": f"{_processor()}, {psutil.cpu_count()} cores, load average {psutil.getloadavg()[0]:.2f} before the run",
         "memory": f"{psutil.virtual_memory().total / 2**30:.1f} GiB",
@@ -30,10 +30,10 @@ def facts(directory: Path) -> dict[str, str]:
 
 
 def settle(directory: Path | None) -> None:
-    """Brings the machine into the state from which every row begins: nothing is left to be written, and memory is filled.
+    """Brings the machine into the state in which every row begins: all data is written to disk, and memory is full.
 
     Args:
-        directory: for `fill_page_cache`; None to leave memory as it is.
+        directory: the directory for `fill_page_cache`; None leaves the memory unchanged.
     """
     os.sync()
     if directory is not None:
@@ -41,15 +41,15 @@ def settle(directory: Path | None) -> None:
 
 
 def fill_page_cache(directory: Path) -> None:
-    """Fills the free memory with pages of a file that holds nothing, as that of a machine which has been up for long is filled.
+    """Fills the free memory with pages of an empty file; on a machine that has run for long, the memory is full too.
 
-    What a broker writes needs pages. A virtual machine's free memory may have gone back to its host, a second or two after it
-    became free, and the host's page faults cost 4 to 10 times the price of a write: they hit whoever writes next, by chance
-    (the same row took 0.075 and 0.263 s of CPU a million, 2026-11). Pages that are taken from such a file cost next to nothing.
-    The kernel begins to drop such pages while some GiB are still free, so it takes more than one file.
+    A broker that writes needs pages. A virtual machine may return free memory to its host after a second or two. The host's page
+    faults then cost 4 to 10 times as much as a write, and slow the next writer by chance (the same row took 0.075 and 0.263 s of
+    CPU per million records, 2026-11). Pages that are taken from such a file cost very little. The kernel begins to drop such
+    pages while some GiB are still free, so one file is not enough.
 
     Args:
-        directory: keeps the files, which take no room on the disk, until all is measured; of no use on a tmpfs.
+        directory: holds the files until the end of the run; they take no space on the disk. A tmpfs has no effect.
     """
     buffer = bytearray(1 << 20)
     while (free := psutil.virtual_memory().free) > _ENOUGH_FREE_BYTES:
@@ -60,7 +60,7 @@ def fill_page_cache(directory: Path) -> None:
             while file.readinto(buffer):
                 pass
         if psutil.virtual_memory().free > free * 0.9:
-            break  # the kernel keeps that much free
+            break  # the kernel keeps this much memory free
 
 
 def _processor() -> str:

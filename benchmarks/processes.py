@@ -1,4 +1,4 @@
-"""What a measured process has used: CPU time and memory."""
+"""The CPU time and the memory that a measured process has used."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import psutil
 
 
 class Server(Protocol):
-    """What is measured: a process, and where it is reached."""
+    """A measured process and its address."""
 
     @property
     def bootstrap(self) -> str: ...
@@ -18,11 +18,11 @@ class Server(Protocol):
 
 
 def cpu_seconds(server: Server) -> float:
-    """CPU time of the server's process so far, user and system."""
+    """Returns the CPU time of the server's process so far, user and system."""
     times = psutil.Process(server.pid).cpu_times()
     return times.user + times.system
 
 
 def resident_bytes(server: Server) -> int:
-    """VmRSS: what the process holds in memory."""
+    """Returns VmRSS, the resident memory of the process."""
     return int(psutil.Process(server.pid).memory_info().rss)

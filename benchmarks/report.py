@@ -1,4 +1,4 @@
-"""Figures into tables: medians of the rounds, their ratio, and what is asked."""
+"""Prints the figures as tables: the medians of the rounds, their ratio, and the required value."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from benchmarks.brokers import KINDS
 from benchmarks.rows import Figure, Row
 
 Results = Mapping[str, Mapping[str, Mapping[str, Sequence[float]]]]
-"""By row, broker and figure: one number a round."""
+"""One number per round, by row, broker and figure."""
 
 
 def _number(value: float) -> str:
@@ -45,7 +45,7 @@ def _asked(figure: Figure) -> str:
 
 
 def figures_table(rows: Sequence[Row], results: Results) -> Table:
-    """Every figure of the rows that ran."""
+    """Makes the table of all figures of the rows that ran."""
     table = Table("", "figure", "wirekafka", "Apache Kafka", "ratio", "asked", "floor", "floor / Kafka", box=box.MARKDOWN)
     for row in rows:
         for place, (name, figure) in enumerate(row.figures.items()):
@@ -57,7 +57,7 @@ def figures_table(rows: Sequence[Row], results: Results) -> Table:
 
 
 def facts_table(facts: Mapping[str, str]) -> Table:
-    """The machine."""
+    """Makes the table of the facts of the machine."""
     table = Table("", "", box=box.MARKDOWN)
     for name, fact in facts.items():
         table.add_row(name, fact)
@@ -65,7 +65,7 @@ def facts_table(facts: Mapping[str, str]) -> Table:
 
 
 def print_report(facts: Mapping[str, str], rows: Sequence[Row], results: Results) -> None:
-    """Both tables, in Markdown, as wide as they are."""
+    """Prints both tables in Markdown at full width."""
     console = Console(width=220)
     console.print(facts_table(facts))
     console.print()

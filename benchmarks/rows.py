@@ -1,7 +1,7 @@
-"""The rows of the table: what each asks of a broker, and the figures it reads.
+"""The rows of the table: the load of each row and the figures that it measures.
 
-A row is a function of a running broker; `ROWS` holds them in the order in which they run, because `memory` speaks of what
-ran before it. The rows of `RESTING` have a broker of their own that nobody has loaded.
+A row is a function of a running broker. `ROWS` holds the rows in the order in which they run; the figure of `memory` depends on
+the rows before it. The rows of `RESTING` have a broker of their own that had no load before.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ Figures = dict[str, float]
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """How long a row warms up and how long it measures, in seconds."""
+    """The seconds for which a row warms up, and those for which it measures."""
 
     warmup: int
     seconds: int
 
     def options(self) -> dict[str, int]:
-        """As options of the load program."""
+        """Returns the options of the load program."""
         return {"warmup": self.warmup, "seconds": self.seconds}
 
     def of_many_files(self) -> Timing:
-        """With a longer warm-up, for hundreds of partitions.
+        """Returns a timing with a longer warm-up, for hundreds of partitions.
 
-        Apache Kafka maps two index files of 10 MiB for each. A kernel that reads 8 MiB ahead fills nearly all of them with
-        zeros when they are touched first, which takes 10 to 20 s of CPU for 500 partitions (2026-11).
+        Apache Kafka maps two index files of 10 MiB for each partition. A kernel that reads 8 MiB ahead fills nearly all of a file
+        with zeros at its first use, which takes 10 to 20 s of CPU for 500 partitions (2026-11).
         """
         return Timing(3 * self.warmup, self.seconds)
 
@@ -48,10 +48,10 @@ class Figure:
     """One figure of a row.
 
     Attributes:
-        unit: what a reader is shown.
-        asked_ratio: wirekafka / Kafka, at least (rates) or at most (the others); None where nothing is asked.
-        asked: wirekafka's own figure, at most; None where nothing is asked.
-        asked_least: wirekafka's own figure, at least; None where nothing is asked.
+        unit: the unit in the table.
+        asked_ratio: the required ratio wirekafka / Kafka, at least (rates) or at most (others); None if there is none.
+        asked: the greatest allowed figure of wirekafka; None if there is none.
+        asked_least: the least required figure of wirekafka; None if there is none.
     """
 
     unit: str
@@ -62,7 +62,7 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One row: its name for `--only`, its title, its figures, the function that measures, and whether the floor can do it."""
+    """One row: its name for `--only`, its title, its figures, the function that measures, and whether the floor supports it."""
 
     name: str
     title: str
@@ -72,14 +72,14 @@ class Row:
 
 
 BATCHES_OF_9000 = {"connections": 1, "in_flight": 5, "records": 9000}
-"""Options of the load's requests: batches of 1 MB, the largest that brokers take."""
+"""The options of the load's requests: batches of 1 MB, the largest that brokers accept."""
 BATCHES_OF_500_PARTITIONS = {"connections": 1, "in_flight": 5, "records": 1000, "partitions": 500}
-"""The same of 500 partitions, of which librdkafka's queue holds 1,000 records each."""
+"""The same options for 500 partitions; librdkafka's queue holds 1,000 records of each."""
 READ_RECORDS = 5_000_000
 
 
 def throughput(measured: load.Measured) -> Figures:
-    """Records a second, and what a million of them cost on both sides."""
+    """Returns the records per second, and the CPU time of a million records on both sides."""
     millions = measured.counted["records"] / 1e6
     return {
         "rate": measured.per_second("records") / 1e6,
@@ -89,7 +89,7 @@ def throughput(measured: load.Measured) -> Figures:
 
 
 def throughput_figures(rate: float | None = None, cpu: float | None = None) -> dict[str, Figure]:
-    """The figures of `throughput`, with the ratios that are asked."""
+    """Returns the figures of `throughput` with the required ratios."""
     return {
         "rate": Figure("million records/s", asked_ratio=rate),
         "cpu": Figure("broker CPU s a million", asked_ratio=cpu),
@@ -98,7 +98,7 @@ def throughput_figures(rate: float | None = None, cpu: float | None = None) -> d
 
 
 def create_topic(broker: AnyBroker, topic: str, partitions: int = 1) -> None:
-    """Makes a topic whose partitions take records: Apache Kafka names their leaders a moment before they lead."""
+    """Creates a topic and waits until its partitions accept records; Apache Kafka names a leader a moment before it leads."""
     load.run(broker, "create", topic=topic, partitions=partitions)
     load.run(broker, "produce", topic=topic, partitions=partitions, count=1000)
 

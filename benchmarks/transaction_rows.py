@@ -1,8 +1,8 @@
-"""Rows about transactions of one record: by raw frames in both protocols, and by librdkafka, whose requests come one by one.
+"""Rows about transactions of one record: raw frames in both protocols, and librdkafka, which sends one request at a time.
 
-A transaction is AddPartitionsToTxn, Produce and EndTxn, in transactions v2 (KIP-890) Produce and EndTxn. What counts is the CPU
-time of the broker, so the load by raw frames may be one process of Python. It asks again while Apache Kafka still completes the
-transaction before, as clients do.
+A transaction is AddPartitionsToTxn, Produce and EndTxn; in transactions v2 (KIP-890) it is Produce and EndTxn. The rows measure
+the CPU time of the broker, so one Python process can send the raw frames. While Apache Kafka still completes the previous
+transaction, the load repeats its request, as clients do.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def transactions(broker: AnyBroker, timing: Timing) -> Figures:
 
 
 class _Producer:
-    """A producer that makes a transaction of one record at a time."""
+    """A producer that makes transactions of one record, one at a time."""
 
     def __init__(self, broker: AnyBroker, topic: str, *, is_v2: bool) -> None:
         self.connection = RawConnection(broker.address)
@@ -86,7 +86,7 @@ class _Producer:
         self._ask(request, 3, lambda answer: answer.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code)
 
     def _ask(self, request: Message, version: int, code_of: Callable[[Any], int]) -> Any:
-        """Asks again while that may help."""
+        """Sends a request, and repeats it while the error is retriable."""
         while True:
             answer = self.connection.ask(request, version)
             code = ErrorCode(code_of(answer))
