@@ -30,9 +30,10 @@ def config() -> None:
 @config.command()
 @click.argument("file", metavar="FILE", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 def check(file: Path) -> None:
-    """Checks a server.properties: prints every error with its line, and every setting without effect.
+    """Checks a server.properties file.
 
-    Values of unknown settings and of secrets are never printed.
+    Prints every error with its line, and every setting without effect. The exit code is 1 if there are errors. Values of
+    unknown settings and of secrets are never printed.
     """
     errors, notes = file_report(file)
     for note in notes:
@@ -88,10 +89,10 @@ def argument_errors(settings: dict[str, str]) -> list[str]:
     "--of", "scope", type=click.Choice(["broker", "topic", "group"]), help="Only the settings of brokers, topics or groups."
 )
 def list_settings(pattern: str, scope: str | None) -> None:
-    """Lists the settings, with type, default, accepted values and meaning.
+    """Lists the settings and their meaning.
 
-    NAME may have wildcards: wirekafka config list 'log.*'. Settings of Apache Kafka without effect, and refused ones, come
-    last, with the reason.
+    Each setting has its type, default and accepted values. NAME may have wildcards: wirekafka config list 'log.*'. Settings of
+    Apache Kafka that are refused or have no effect come last, with the reason.
     """
     from wirekafka.config.broker_table import BROKER_SETTINGS
     from wirekafka.config.group_table import GROUP_SETTINGS
@@ -108,7 +109,7 @@ def list_settings(pattern: str, scope: str | None) -> None:
     if scope in (None, "broker"):
         found = _list_unsupported(pattern) or found
     if not found:
-        raise click.UsageError(f"There is no setting {pattern}.")
+        raise click.UsageError(f"There is no setting {pattern}; NAME may have wildcards, such as 'log.*'.")
 
 
 def _properties(setting: Setting) -> list[str]:

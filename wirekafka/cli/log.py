@@ -26,13 +26,23 @@ LONG_WORK_BYTES = 64 << 20
 
 @click.group()
 def log() -> None:
-    """Shows and checks data directories of wirekafka or Apache Kafka, whether a broker is running or not."""
+    """Shows and checks data directories.
+
+    They may be those of wirekafka or of Apache Kafka, and a broker may be running on them. Nothing is written.
+    """
 
 
 @log.command()
 @click.argument("path", metavar="FILE|DIR", type=click.Path(exists=True))
 @click.option("--records", is_flag=True, help="Show the records too; a table shows records instead of batches.")
-@click.option("--format", "output", type=click.Choice(["table", "jsonl"]), default="table", show_default=True)
+@click.option(
+    "--format",
+    "output",
+    type=click.Choice(["table", "jsonl"]),
+    default="table",
+    show_default=True,
+    help="A table, or one JSON object a line.",
+)
 @click.option(
     "--bytes",
     "bytes_style",
@@ -51,9 +61,10 @@ def log() -> None:
     help="Show records of __consumer_offsets, __transaction_state and __share_group_state as bytes, not decoded.",
 )
 def dump(path: str, records: bool, output: str, bytes_style: str, from_offset: int, until_offset: int | None, raw: bool) -> None:
-    """Shows the content of a file: a log's batches and records, its indexes, a snapshot of producers, a checkpoint.
+    """Shows the content of data files.
 
-    If DIR is the folder of a partition or a data directory, all its files are shown.
+    A FILE is a log with its batches and records, an index, a snapshot of producers, or a checkpoint. If DIR is the folder of a
+    partition or a data directory, all its files are shown.
     """
     from wirekafka.cli.rows import writer_of
     from wirekafka.inspection.dump import Selection, files_to_dump
@@ -105,9 +116,10 @@ def _dump(files: list[str], selection: Selection, writer: RowWriter) -> int:
 @click.option("--records", "reads_records", is_flag=True, help="Read each record and check its offset; slow.")
 @click.option("--keep-going", is_flag=True, help="Continue with the next partition, and name the first damage of each one.")
 def verify(directory: str, reads_records: bool, keep_going: bool) -> None:
-    """Checks a data directory, or a partition's folder: every batch, index, snapshot and checkpoint.
+    """Checks a data directory for damage.
 
-    If something is damaged, exits with 1 and names file, position and offset of the first damage.
+    DIR is a data directory or the folder of one partition. Every batch, index, snapshot and checkpoint is checked. If something
+    is damaged, the exit code is 1, and the first damage is named with file, position and offset.
     """
     from wirekafka.inspection.files import holds_data
     from wirekafka.inspection.verification import log_bytes_in, verify

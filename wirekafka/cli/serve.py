@@ -73,13 +73,13 @@ class _Later(ModuleType):
     show_envvar=True,
     help="In a container: tell clients that come in through a published port to connect here.",
 )
-@click.option("--data-dir", metavar="DIR", help="Keep topics and their records here.")
+@click.option("--data-dir", metavar="DIR", help="Keep topics and their records here; overrides log.dirs.")
 @click.option(
     "--set",
     "settings",
     metavar="KEY=VALUE",
     multiple=True,
-    help="One of Kafka's broker settings, such as num.partitions=3; goes before SERVER.PROPERTIES.",
+    help="One of Kafka's broker settings, such as num.partitions=3; overrides SERVER.PROPERTIES. Can be given several times.",
 )
 @click.option(
     "--log-level",
@@ -105,10 +105,12 @@ def serve(
     log_level: str,
     log_format: str,
 ) -> None:
-    """Runs one broker until SIGTERM, SIGINT or SIGHUP; a second signal ends it at once.
+    """Runs one broker until a signal stops it.
 
-    Without SERVER.PROPERTIES it listens on 127.0.0.1:9092 and keeps its data in ./data. With it, the settings are Kafka's own,
-    and so are the defaults.
+    SIGTERM, SIGINT and SIGHUP stop it cleanly. A second signal ends it at once.
+
+    Without SERVER.PROPERTIES the broker listens on 127.0.0.1:9092 and keeps its data in ./data. With it, the settings and their
+    defaults are Kafka's own. The default of log.dirs is then /tmp/kafka-logs.
     """
     if not hasattr(select, "epoll"):
         _fail("a broker runs on Linux; on another system run it in a container, see docs/docker.md", COULD_NOT_RUN)
@@ -233,9 +235,9 @@ def _message_of(cause: Exception) -> str:
         case KafkaError():
             return cause.message or str(cause)
         case FileExistsError() | NotADirectoryError():
-            return f"Cannot use {cause.filename}: not a directory"
+            return f"Cannot use {cause.filename}: not a directory; --data-dir DIR names another directory"
         case OSError() if cause.filename is not None:
-            return f"Cannot use {cause.filename}: {cause.strerror}"
+            return f"Cannot use {cause.filename}: {cause.strerror}; check the path and its permissions"
     return str(cause)
 
 

@@ -308,14 +308,17 @@ def test_data_directory_that_cannot_be_made_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     refused = run(tmp_path, "serve", "--listen", "127.0.0.1:0", "--data-dir", "file/below")
     assert refused.returncode == 1
-    assert refused.stderr == f"wirekafka: Cannot use {tmp_path}/file/below: not a directory\n"
+    assert (
+        refused.stderr
+        == f"wirekafka: Cannot use {tmp_path}/file/below: not a directory; --data-dir DIR names another directory\n"
+    )
 
 
 def test_data_directory_that_is_a_file_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     refused = run(tmp_path, "serve", "--listen", "127.0.0.1:0", "--data-dir", "file")
     assert refused.returncode == 1
-    assert refused.stderr == f"wirekafka: Cannot use {tmp_path}/file: not a directory\n"
+    assert refused.stderr == f"wirekafka: Cannot use {tmp_path}/file: not a directory; --data-dir DIR names another directory\n"
 
 
 @pytest.mark.parametrize("setting", ["log.dir", "log.dirs"])
