@@ -60,7 +60,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Ends a run in which tests of one group could run beside each other: xdist knows a group by the end of its tests' names."""
+    """Ends a run in which xdist could run tests of one group in parallel; xdist knows a group by the end of the test names."""
     if getattr(session.config.option, "loadgroup", False):
         marked = [item for item in session.items if item.get_closest_marker("xdist_group") is not None]
         lost = [item.nodeid for item in marked if "@" not in item.nodeid]
@@ -70,7 +70,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 
 def skip_or_fail(reason: str) -> None:
-    """In CI nothing is skipped for want of a program."""
+    """Skips the test; in CI it fails the test, because all programs must be installed there."""
     if os.environ.get("CI"):
         pytest.fail(reason)
     pytest.skip(reason)
@@ -107,26 +107,26 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def broker_kind(request: pytest.FixtureRequest) -> str:
-    """Which broker the tests run against."""
+    """Returns the kind of broker that the tests use."""
     return request.config.getoption("--broker")
 
 
 @pytest.fixture(scope="session")
 def chaos_seconds(request: pytest.FixtureRequest) -> float:
-    """How long a test of exactly-once kills at random."""
+    """Returns the seconds for which a test of exactly-once kills processes at random."""
     return request.config.getoption("--chaos-seconds") or 40
 
 
 @pytest.fixture(scope="session")
 def broker(broker_kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """The broker that most tests share; nobody stops it or fills its disk."""
+    """Returns the broker that most tests share; no test stops it or fills its disk."""
     with brokers.running(CLASSES[broker_kind](tmp_path_factory.mktemp("shared-broker"))) as running:
         yield running
 
 
 @pytest.fixture
 def make_broker(broker_kind: str, tmp_path: Path) -> Iterator[BrokerFactory]:
-    """Makes a broker of the test's own, started; killed at the end if it still runs."""
+    """Starts brokers for one test, and kills those that still run at its end."""
     count = itertools.count()
     with ExitStack() as stack:
 
@@ -139,13 +139,13 @@ def make_broker(broker_kind: str, tmp_path: Path) -> Iterator[BrokerFactory]:
 
 @pytest.fixture
 def topic(request: pytest.FixtureRequest) -> str:
-    """A name that no other test uses, and that says which test used it."""
+    """Returns a unique topic name that contains the name of the test."""
     return re.sub(r"[^a-zA-Z0-9._-]", "-", request.node.name)[:120] + f"-{os.urandom(3).hex()}"
 
 
 @pytest.fixture(scope="session")
 def agent(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[Client], Agent]]:
-    """The agent of a client, started when it is first asked for."""
+    """Returns the agent of a client, which starts at its first use."""
     agents: dict[str, Agent] = {}
     directory = tmp_path_factory.mktemp("agents")
 
@@ -162,7 +162,7 @@ def agent(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[Client
 
 @pytest.fixture
 def join(broker: Broker, tmp_path: Path) -> Iterator[Callable[..., Member]]:
-    """Starts a member of a group at the shared broker, or at `bootstrap`; killed at the end."""
+    """Starts members of a group at the shared broker, or at `bootstrap`, and kills them at the end."""
     members: list[Member] = []
 
     def start(client: Client, group: str, topic: str, *, bootstrap: str | None = None, **options: object) -> Member:
@@ -185,19 +185,19 @@ def tools_jvm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tools]:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """The session that all tests share, for its start costs as much as several of them."""
+    """Returns the session that all tests share; its start takes as long as several tests."""
     with spark_session(tmp_path_factory.mktemp("spark")) as session:
         yield session
 
 
 @pytest.fixture
 def proxy() -> Iterator[CuttingProxy]:
-    """A proxy that cuts connections; its upstream is set by the test."""
+    """Returns a proxy that cuts connections; the test sets its upstream."""
     with cutting_proxy() as running:
         yield running
 
 
 @pytest.fixture
 def writer(agent: Callable[[Client], Agent]) -> Agent:
-    """A client for the parts of a test that are not about clients."""
+    """Returns a client for the parts of a test that do not test clients."""
     return agent(KAFKA_PYTHON)

@@ -32,17 +32,17 @@ EXPECTED = {
     "brokers": [1],
     "deleted": True,
 }
-"""What each walk finds."""
+"""The expected output of each walk."""
 
 
 def settled(read: Callable[[], str]) -> str:
-    """The altered setting: Apache Kafka tells of it once its controller's log has come round to its broker."""
+    """Waits for the altered setting; Apache Kafka shows it after its broker has read the log of its controller."""
     return wait_until(lambda: read() == "222" and "222", timeout_s=10, what="the altered setting is told")
 
 
 @pytest.fixture
 def read_topic(broker: Broker, writer: Agent, join: Join, topic: str) -> str:
-    """A topic with 20 records, of which a group named like it has read and committed 12."""
+    """Makes a topic with 20 records; a group of the same name has read and committed 12 of them."""
     create_topic(broker.bootstrap, topic)
     writer.produce(broker.bootstrap, topic, [Record(b"k", b"%d" % n, timestamp_ms=1_700_000_000_000 + n) for n in range(20)])
     member = join(CONFLUENT, topic, topic, limit=12, max_poll=12)

@@ -1,4 +1,4 @@
-"""What ApiVersions reports is what is served: each version of each API, over a socket."""
+"""The broker serves each version of each API that ApiVersions reports, over a socket."""
 
 from __future__ import annotations
 
@@ -55,12 +55,12 @@ ISSUE_APIS = {
     60: 2,
     75: 0,
 }
-"""Of APIs that are asked for from oldest to newest, the newest version that Apache Kafka 4.3 has; the oldest is 0."""
+"""The newest version in Apache Kafka 4.3 of the APIs that are tested from version 0 on."""
 
 
 @pytest.fixture(scope="module")
 def topic_id(broker: Broker) -> bytes:
-    """The id of a topic with one record."""
+    """Returns the id of a topic with one record."""
     create_topic(broker.bootstrap, TOPIC)
     with RawConnection(broker.address) as connection:
         found = connection.ask(MetadataRequest(topics=[MetadataRequestTopic(name=TOPIC)]), 10)
@@ -75,7 +75,7 @@ def advertised(broker: Broker) -> dict[int, tuple[int, int]]:
 
 
 def harmless_request(api: Api, version: int, topic_id: bytes) -> Message:
-    """A request that the broker has to understand, and that changes nothing."""
+    """Makes a request that the broker has to understand and that changes nothing."""
     match api.name:
         case "Produce":
             data = PartitionProduceData(index=0, records=batch(b"v") if version >= 3 else b"")
@@ -129,7 +129,7 @@ def test_every_advertised_version_is_answered(broker: Broker, broker_kind: str, 
 
 
 def check(api: Api, version: int, response: Any) -> None:
-    """Of the APIs that were asked for something, that it was given."""
+    """Raises unless the response has what its request asked for."""
     match api.name:
         case "Produce":
             (partition,) = response.responses[0].partition_responses
@@ -144,7 +144,7 @@ def check(api: Api, version: int, response: Any) -> None:
 
 
 def error_codes(message: Any) -> set[int]:
-    """Every error code in a response."""
+    """Returns all error codes in a response."""
     if isinstance(message, list):
         return set().union(*map(error_codes, message))
     if not isinstance(message, Message):

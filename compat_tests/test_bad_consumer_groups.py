@@ -1,7 +1,6 @@
-"""Heartbeats of the consumer protocol that cannot be right, and other requests for its groups: each with Kafka's own error code.
+"""Invalid heartbeats of the consumer protocol, and other invalid requests for consumer groups, get Kafka's error codes.
 
-Each case is a function that does its steps and returns what they were answered with; what both brokers answer stands in the table
-at the end.
+Each case is a function that sends its requests and returns their answers. The table at the end has the answers of both brokers.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ class Stage:
     topic: str
 
     def ask(self, request: Message, version: int, code_of: Callable[[Any], int]) -> Any:
-        """Asks again while the coordinator is not ready."""
+        """Sends a request, and repeats it while the coordinator is not ready."""
         deadline = time.monotonic() + 20
         while True:
             answer = self.connection.ask(request, version)
@@ -67,7 +66,7 @@ class Stage:
         return name_of(self.beat(*arguments, **fields).error_code)
 
     def join(self, protocol_type: str = "consumer", *names: str, metadata: bytes | None = None, **fields: Any) -> Any:
-        """A JoinGroup of a classic client, which says something for the first of its protocols only."""
+        """Sends the JoinGroup of a classic client, which has metadata only for the first of its protocols."""
         if metadata is None:
             metadata = struct.pack(f">hih{len(self.topic)}si", 0, 1, len(self.topic), self.topic.encode(), -1)
         names = names or ("range",)
@@ -115,14 +114,14 @@ def stage(broker: Broker, topic: str) -> Iterator[Stage]:
     create_topic(broker.bootstrap, topic, 4)
     with RawConnection(broker.address) as connection:
         stage = Stage(connection, topic)
-        # The topic that holds groups comes to be with this question.
+        # This request creates the topic that holds groups.
         stage.ask(FindCoordinatorRequest(coordinator_keys=[topic]), 4, lambda answer: answer.coordinators[0].error_code)
         wait_until(lambda: is_known_to_groups(stage), timeout_s=20, what="groups know the new topic")
         yield stage
 
 
 def is_known_to_groups(stage: Stage) -> bool:
-    """Whether a member gets partitions: to Apache Kafka's coordinator a new topic is new for some milliseconds."""
+    """Returns whether a member gets partitions; Apache Kafka's coordinator learns of a new topic after some milliseconds."""
     answer = stage.beat(member=os.urandom(4).hex(), group_id=os.urandom(4).hex())
     return bool(answer.assignment.topic_partitions)
 
@@ -250,7 +249,7 @@ NOTHING = struct.pack(">hii", 0, 0, -1)
 
 
 def upgrade(stage: Stage, assignment: bytes, protocol_type: str = "consumer", name: str = "range") -> str:
-    """A classic group with one member; then a member of the consumer protocol comes."""
+    """Makes a classic group with one member, which a member of the consumer protocol then joins."""
     member = stage.join(protocol_type, name).member_id
     joined = stage.join(protocol_type, name, member_id=member)
     given = [SyncGroupRequestAssignment(member_id=member, assignment=assignment)]
@@ -276,7 +275,7 @@ def upgrade_of_an_assignment_that_lies_of_its_length(stage: Stage) -> list[str]:
 
 
 def downgrade_of_a_member_that_cannot_be_read(stage: Stage) -> list[str]:
-    """The two that are left have one protocol in common, for which one of them has said nothing."""
+    """The two remaining members have one protocol in common, for which one of them has no metadata."""
     stage.beat()
     joined = []
     for names in (["range", "mine"], ["mine"]):
@@ -374,7 +373,7 @@ DIFFERENT: dict[Case, tuple[str, str]] = {
     downgrade_of_a_member_that_cannot_be_read: ("NONE, NONE, NONE", "NONE, NONE, GROUP_ID_NOT_FOUND"),
     offsets_for_an_epoch_without_a_member: ("UNKNOWN_MEMBER_ID", "UNKNOWN_SERVER_ERROR"),
 }
-"""What docs/differences.md says: our answers, and Kafka's."""
+"""The differences of docs/differences.md: the answers of wirekafka and those of Kafka."""
 
 
 @pytest.mark.parametrize("case", DIFFERENT, ids=lambda case: case.__name__)

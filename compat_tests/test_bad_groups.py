@@ -1,7 +1,6 @@
-"""Requests of members that are none, of generations that were, of groups that are not: each with Kafka's own error code.
+"""Requests with unknown members, old generations and unknown groups get Kafka's error codes.
 
-Each case is a function that does its steps and returns what they were answered with; what both brokers answer stands in the table
-at the end.
+Each case is a function that sends its requests and returns their answers. The table at the end has the answers of both brokers.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from wirekafka.wire.codec import encode
 
 
 def subscription(topic: str) -> bytes:
-    """A consumer's metadata, version 0: it subscribes to one topic."""
+    """Makes the metadata, version 0, of a consumer that subscribes to one topic."""
     return struct.pack(f">hih{len(topic)}si", 0, 1, len(topic), topic.encode(), -1)
 
 
@@ -38,7 +37,7 @@ class Stage:
     topic: str
 
     def ask(self, api: str, version: int, code_of: Callable[[Any], Any] = lambda answer: answer.error_code, **values: Any) -> Any:
-        """Asks again while the coordinator is not ready."""
+        """Sends a request, and repeats it while the coordinator is not ready."""
         values.setdefault("group_id", self.topic)
         deadline = time.monotonic() + 20
         while True:
@@ -48,11 +47,11 @@ class Stage:
             time.sleep(POLL_S)
 
     def has_coordinator(self, kind: int = 0) -> bool:
-        """Whether there is somebody to ask: the internal topic comes into being with the first question."""
+        """Returns whether there is a coordinator; the first request creates the internal topic."""
         return name_of(ask(self.connection, "find_coordinator", 3, key_type=kind, key=self.topic).error_code) == "NONE"
 
     def join(self, version: int = 5, *, names: Sequence[str] = ("range",), **values: Any) -> Any:
-        """JoinGroup, with what is not said otherwise that of a dynamic consumer that has no id yet."""
+        """Sends JoinGroup; by default it is the request of a dynamic consumer without a member id."""
         own = {
             "session_timeout": 10_000,
             "rebalance_timeout": 10_000,
@@ -64,24 +63,24 @@ class Stage:
         return self.ask("join_group", version, **{**own, **values})
 
     def sync(self, member_id: str, generation: int, version: int = 3, **values: Any) -> str:
-        """SyncGroup; the member brings an assignment for itself."""
+        """Sends SyncGroup with an assignment for the member itself; returns the error."""
         given = [{"member_id": member_id, "assignment": b"mine"}]
         own = {"member_id": member_id, "generation_id": generation, "group_instance_id": None, "assignments": given}
         return name_of(self.ask("sync_group", version, **{**own, **values}).error_code)
 
     def beat(self, member_id: str, generation: int, **values: Any) -> str:
-        """Heartbeat."""
+        """Sends Heartbeat; returns the error."""
         own = {"member_id": member_id, "generation_id": generation, "group_instance_id": None}
         return name_of(self.ask("heartbeat", 3, **{**own, **values}).error_code)
 
     def leave(self, member_id: str, instance: str | None = None, **values: Any) -> str:
-        """LeaveGroup of one member; its error, or that of the whole."""
+        """Sends LeaveGroup for one member; returns the error of the member or of the request."""
         members = [{"member_id": member_id, "group_instance_id": instance}]
         answer = self.ask("leave_group", 3, members=members, **values)
         return name_of(answer.members[0].error_code if answer.members else answer.error_code)
 
     def commit(self, version: int = 8, *, partition: int = 0, topic: str | None = None, metadata: str = "", **values: Any) -> str:
-        """OffsetCommit of one offset, by nobody unless a member is named."""
+        """Sends OffsetCommit of one offset, without a member unless one is given; returns the error."""
         place = {"partition_index": partition, "committed_offset": 5, "committed_metadata": metadata}
         place |= {"commit_timestamp": -1, "committed_leader_epoch": -1}
         topics = [{"name": topic or self.topic, "partitions": [place]}]
@@ -93,7 +92,7 @@ class Stage:
         return name_of(code_of(answer))
 
     def member(self, instance: str | None = None) -> tuple[str, int]:
-        """A member alone in a stable group: its id and the generation."""
+        """Makes a stable group of one member; returns the member's id and the generation."""
         joined = self.join(group_instance_id=instance)
         if name_of(joined.error_code) == "MEMBER_ID_REQUIRED":
             joined = self.join(member_id=joined.member_id)
@@ -102,18 +101,18 @@ class Stage:
         return joined.member_id, joined.generation_id
 
     def deleted(self, group: str) -> str:
-        """DeleteGroups."""
+        """Sends DeleteGroups for one group; returns the error."""
         answer = ask(self.connection, "delete_groups", 1, groups_names=[group])
         return name_of(answer.results[0].error_code)
 
     def offset_deleted(self, topic: str, partition: int = 0, **values: Any) -> str:
-        """OffsetDelete of one offset; its error, or that of the whole."""
+        """Sends OffsetDelete of one offset; returns the error of the partition or of the request."""
         topics = [{"name": topic, "partitions": [{"partition_index": partition}]}]
         answer = self.ask("offset_delete", 0, topics=topics, **values)
         return name_of(answer.topics[0].partitions[0].error_code if answer.topics else answer.error_code)
 
     def described(self, group: str, version: int = 5) -> str:
-        """DescribeGroups: the error, the state, the protocol."""
+        """Sends DescribeGroups for one group; returns the error, the state and the protocol."""
         answer = ask(self.connection, "describe_groups", version, groups=[group], include_authorized_operations=True)
         (found,) = answer.groups
         return f"{name_of(found.error_code)} {found.group_state} {found.protocol_type} {found.protocol_data}".rstrip()
@@ -220,7 +219,7 @@ def a_member_in_a_rebalance(stage: Stage) -> list[str]:
         waiting = Stage(stage.connection, stage.address, stage.topic)
         own = {"member_id": member, "generation_id": generation}
         answers = [code(required), stage.beat(member, generation)]
-        # The other one's request is sent and waits for this member.
+        # The request of the other member is sent and waits for this member.
         send_join(other, stage, required.member_id)
         while waiting.beat(member, generation) == "NONE":
             time.sleep(POLL_S)
@@ -231,7 +230,7 @@ def a_member_in_a_rebalance(stage: Stage) -> list[str]:
 
 
 def send_join(connection: RawConnection, stage: Stage, member_id: str) -> None:
-    """Sends a JoinGroup whose answer nobody waits for."""
+    """Sends a JoinGroup and does not wait for its answer."""
     request = JoinGroupRequest(
         group_id=stage.topic,
         session_timeout_ms=10_000,
@@ -369,7 +368,7 @@ EXPECTED: dict[Case, str] = {
         "UNKNOWN_MEMBER_ID, UNKNOWN_MEMBER_ID"
     ),
 }
-"""What both brokers answer."""
+"""The answers of both brokers."""
 
 
 @pytest.mark.parametrize("case", EXPECTED, ids=lambda case: case.__name__)

@@ -1,4 +1,4 @@
-"""What is not sound is refused: by Kafka's error code where there is one, else by closing its connection alone."""
+"""Invalid input gets Kafka's error code; if there is none, the broker closes the connection and no other one."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ MAX_REQUEST_BYTES = 104_857_600
 
 
 class Bystander:
-    """A well-behaved client that writes records and reads them, all the time.
+    """A well-behaved client that writes and reads records all the time.
 
     Attributes:
-        rounds: how many records it has written and read back.
-        failure: what went wrong, if anything did.
+        rounds: the number of records that the client has written and read.
+        failure: the first error; None if there was none.
     """
 
     def __init__(self, bootstrap: str) -> None:
@@ -74,7 +74,7 @@ class Bystander:
             self.failure = f"a record was refused: {error}"
 
     def check_goes_on(self) -> None:
-        """Waits until it has got on, after everything that has happened so far."""
+        """Waits until the client has written and read more records."""
         before = self.rounds
         wait_until(lambda: self.failure or self.rounds >= before + 3, timeout_s=30, what="the other client goes on")
         assert self.failure is None
@@ -93,7 +93,7 @@ def shared_bystander(broker: Broker) -> Iterator[Bystander]:
 
 @pytest.fixture
 def bystander(shared_bystander: Bystander) -> Iterator[Bystander]:
-    """A client that must not notice what the test does."""
+    """Returns a client that the test must not disturb."""
     shared_bystander.check_goes_on()
     yield shared_bystander
     shared_bystander.check_goes_on()
@@ -130,7 +130,7 @@ BROKEN_FRAMES = {
     "garbage of sound length": struct.pack(">i", 64) + random.Random(7).randbytes(64),
 }
 TAKEN_BY_KAFKA = {"a string that is not UTF-8"}
-"""Java replaces what is not UTF-8; the name that comes out is an invalid topic's."""
+"""Java replaces bytes that are not UTF-8; the resulting topic name is invalid."""
 
 
 @pytest.mark.parametrize("what", BROKEN_FRAMES)
@@ -203,7 +203,7 @@ def test_memory_does_not_grow_with_the_number_of_refusals(broker: Broker, bystan
     client_id = b"x" * 30_000
 
     def refuse_all(version: int) -> None:
-        """Each frame is refused for a reason of its own, and the client id is part of the reason."""
+        """Sends frames that are each refused for a different reason, because the client id is part of the reason."""
         frames = [struct.pack(">hhih", key, version, 1, len(client_id)) + client_id for key in range(200, 300)]
         for frame in [*BROKEN_FRAMES.values(), *(struct.pack(">i", len(frame)) + frame for frame in frames)]:
             with RawConnection(broker.address) as stranger:
@@ -218,7 +218,7 @@ def test_memory_does_not_grow_with_the_number_of_refusals(broker: Broker, bystan
 
 
 def produce(connection: RawConnection, topic: str, records: bytes | bytearray, version: int = 9) -> PartitionProduceResponse:
-    """What a Produce request with these records is answered for its partition."""
+    """Sends a Produce request with these records; returns the response of its partition."""
     data = TopicProduceData(name=topic, partition_data=[PartitionProduceData(index=0, records=bytes(records))])
     response = connection.ask(ProduceRequest(acks=-1, timeout_ms=5000, topic_data=[data]), version)
     return response.responses[0].partition_responses[0]
@@ -293,7 +293,7 @@ def test_broken_records_are_refused_and_the_next_ones_taken(
     create_topic(broker.bootstrap, topic)
     make, codes = BROKEN_RECORDS[what]
     if broker_kind != WIREKAFKA:
-        # For a decompressor's own exceptions Kafka has no better answer.
+        # Kafka has no better error code for the exceptions of a decompressor.
         codes = codes | {ErrorCode.UNKNOWN_SERVER_ERROR}
     assert produce(connection, topic, make()).error_code in codes
     taken = produce(connection, topic, batch(b"sound"))

@@ -1,7 +1,6 @@
-"""Requests for share groups that cannot be right: each with Kafka's own error code, and its message where there is one.
+"""Invalid requests for share groups get Kafka's error codes and, if there is one, Kafka's message.
 
-Each case is a function that does its steps and returns what they were answered with; what both brokers answer stands in the table
-at the end.
+Each case is a function that sends its requests and returns their answers. The table at the end has the answers of both brokers.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ Said = tuple[int, int, int, list[int]]
 
 @dataclass
 class Stage:
-    """A topic of one partition with eight records, a share group of the same name that begins with them, and a connection."""
+    """A topic of one partition with eight records, a share group of the same name that begins at the first, and a connection."""
 
     broker: Broker
     connection: RawConnection
@@ -63,7 +62,7 @@ class Stage:
     epochs: dict[str, int] = field(default_factory=dict)
 
     def ask(self, request: Any, version: int) -> Any:
-        """Asks again while the coordinator is not ready."""
+        """Sends a request, and repeats it while the coordinator is not ready."""
         deadline = time.monotonic() + 20
         while True:
             answer = self.connection.ask(request, version)
@@ -78,7 +77,7 @@ class Stage:
         return self.ask(ShareGroupHeartbeatRequest(member_id=member, member_epoch=epoch, **fields), 1)
 
     def join(self, member: str = "m") -> int:
-        """Joins until there is something to fetch from; returns the member's epoch."""
+        """Joins and waits until the member has partitions; returns the member's epoch."""
         deadline = time.monotonic() + 20
         while True:
             answer = self.beat(member=member)
@@ -100,7 +99,7 @@ class Stage:
         )
 
     def fetch(self, *partitions: int, member: str | None = "m", said: tuple[Said, ...] = (), **fields: Any) -> Any:
-        """The next fetch of a member's session, or one of the epoch that is said."""
+        """Sends the next fetch of a member's session, or one with the given epoch."""
         epoch = fields.pop("epoch", self.epochs.get(member or "", 0))
         topics = fields.pop("topics", [self.topic_with(*partitions, said=said)] if partitions or said else [])
         wish: dict[str, Any] = {
@@ -118,7 +117,7 @@ class Stage:
         return answer
 
     def acknowledge(self, *said: Said, member: str | None = "m", beside: tuple[int, ...] = (), **fields: Any) -> Any:
-        """The next acknowledgements of a member's session, or those of the epoch that is said."""
+        """Sends the next acknowledgements of a member's session, or some with the given epoch."""
         epoch = fields.pop("epoch", self.epochs.get(member or "", 0))
         topic = self.topic_with(*beside, said=said, topic_id=fields.pop("topic_id", None))
         fields.setdefault("group_id", self.topic)
@@ -160,13 +159,13 @@ class Stage:
 
 
 def told(answer: Any) -> str:
-    """The error, and what is said of it."""
+    """Returns the error and its message."""
     name = ErrorCode(answer.error_code).name
     return name if answer.error_message is None else f"{name}: {answer.error_message}"
 
 
 def acquired(answer: Any) -> str:
-    """The records that the member has got."""
+    """Returns the records that the member has acquired."""
     if answer.error_code:
         return told(answer)
     return " ".join(
@@ -178,7 +177,7 @@ def acquired(answer: Any) -> str:
 
 
 def partitions_told(answer: Any) -> str:
-    """What is said of each partition, in order."""
+    """Returns the error and message of each partition, in order."""
     if answer.error_code:
         return told(answer)
     partitions = [(each.partition_index, told(each)) for topic in answer.responses for each in topic.partitions]
@@ -466,7 +465,7 @@ DIFFERENT: dict[Case, tuple[list[str], list[str]]] = {
     offsets_of_partitions_below_0: (["UNKNOWN_TOPIC_OR_PARTITION"], ["UNKNOWN_SERVER_ERROR"]),
     topics_that_are_not: (["0 NONE, 1 UNKNOWN_TOPIC_ID"], ["UNKNOWN_SERVER_ERROR"]),
 }
-"""What docs/differences.md says: our answers, and Kafka's."""
+"""The differences of docs/differences.md: the answers of wirekafka and those of Kafka."""
 
 
 @pytest.mark.parametrize("case", DIFFERENT, ids=lambda case: case.__name__)

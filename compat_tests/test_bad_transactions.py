@@ -1,7 +1,7 @@
-"""Transactions that are not sound, by raw requests: every step is answered with Kafka's own error code.
+"""Invalid transactions by raw requests: every request gets Kafka's error code.
 
-Each case is a function that does its steps and returns their codes; what both brokers answer stands in the table at the end, for
-the protocol before transactions v2 and for that (KIP-890).
+Each case is a function that sends its requests and returns their error codes. The table at the end has the answers of both
+brokers, for the protocol before transactions v2 and for transactions v2 (KIP-890).
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ from compat_tests.harness.waiting import wait_until
 
 @dataclass
 class Stage:
-    """What a case has to play with: a topic of two partitions, and producers on one connection."""
+    """The topic of a case, with two partitions, and its producers on one connection."""
 
     connection: RawConnection
     topic: str
     protocol: str
 
     def producer(self, suffix: str = "") -> RawProducer:
-        """A producer that is not initialised yet."""
+        """Makes a producer that is not initialised."""
         return RawProducer(self.connection, self.topic + suffix, self.protocol)
 
     def ready(self, suffix: str = "") -> RawProducer:
-        """A producer that is."""
+        """Makes a producer that is initialised."""
         producer = self.producer(suffix)
         assert producer.init() == "NONE"
         return producer
 
     def open(self, suffix: str = "") -> RawProducer:
-        """A producer with a record in an open transaction."""
+        """Makes a producer with a record in an open transaction."""
         producer = self.ready(suffix)
         if self.protocol == OLD:
             assert producer.add(self.topic) == "NONE"
@@ -46,7 +46,7 @@ class Stage:
         return producer
 
     def await_coordinators(self) -> None:
-        """Waits until there is somebody to ask: the internal topics come into being with the first question."""
+        """Waits until there are coordinators; the first requests create the internal topics."""
 
         def are_there() -> bool:
             found = [ask(self.connection, "find_coordinator", 3, key_type=kind, key=self.topic) for kind in (0, 1)]
@@ -115,7 +115,7 @@ def init_during_a_transaction(stage: Stage) -> list[str]:
 
 
 def init_with_an_epoch_that_was_during_a_transaction(stage: Stage) -> list[str]:
-    """Whose turn it was before ends the transaction of who came after, and gets nothing by it."""
+    """A fenced producer sends InitProducerId during the transaction of its successor: the transaction ends, the request fails."""
     old, new = stage.ready(), stage.open()
     return [old.init(keeps_id=True), new.commit(), old.init(keeps_id=True)]
 
@@ -164,7 +164,7 @@ def add_of_partitions_that_are_not(stage: Stage) -> list[str]:
 
 
 def add_of_no_partition(stage: Stage) -> list[str]:
-    """It opens a transaction all the same."""
+    """The request opens a transaction even though it adds no partition."""
     producer = stage.ready()
     own = {"transactional_id": stage.topic, "producer_id": producer.producer_id, "producer_epoch": producer.epoch}
     ask(stage.connection, "add_partitions_to_txn", 3, topics=[], **own)
@@ -274,7 +274,7 @@ def offsets_with_members_that_are_not(stage: Stage) -> list[str]:
 
 
 def joined(stage: Stage, instance: str | None = None, member_id: str = "") -> tuple[str, int]:
-    """A member that is alone in its group: its id and the generation."""
+    """Makes a group of one member; returns the member's id and the generation."""
     values = {
         "group_id": stage.topic,
         "session_timeout": 10_000,
@@ -296,7 +296,7 @@ def joined(stage: Stage, instance: str | None = None, member_id: str = "") -> tu
 
 
 def offsets_of_a_generation_that_was(stage: Stage) -> list[str]:
-    """KIP-447: who lost its partitions to a rebalance commits nothing more."""
+    """KIP-447: a member of an old generation cannot commit offsets."""
     producer, group = stage.open(), stage.topic
     member, generation = joined(stage)
     codes = [producer.add_offsets(group)]
@@ -343,7 +343,7 @@ def offsets_of_what_is_not_there(stage: Stage) -> list[str]:
 
 
 def offsets_that_are_not_settled(stage: Stage) -> list[str]:
-    """KIP-447: who asks for stable offsets is told that these are not, until the transaction ends."""
+    """KIP-447: a request for stable offsets gets UNSTABLE_OFFSET_COMMIT until the transaction ends."""
     producer, group = stage.open(), stage.topic
     if stage.protocol == OLD:
         assert producer.add_offsets(group) == "NONE"
@@ -480,7 +480,7 @@ EXPECTED: dict[Case, str | tuple[str, str]] = {
     ),
     coordinators_of_what_is_not: "NONE, NONE, INVALID_REQUEST",
 }
-"""What both brokers answer: one text for both protocols, or one for the old and one for v2."""
+"""The answers of both brokers: one text for both protocols, or one for the old protocol and one for v2."""
 
 
 @pytest.mark.parametrize("protocol", [OLD, V2])

@@ -1,4 +1,4 @@
-"""Produce and consume, as each client does it, and what one client wrote as each other client reads it."""
+"""Each client produces and consumes, and reads the records that each other client has written."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ START_MS = 1_700_000_000_000
 
 
 def records_of_every_kind(writer: Client, count: int, partition: int = 0) -> list[Record]:
-    """Records with and without keys, values and headers; tombstones; what repeats and what does not compress."""
+    """Makes records with and without keys, values and headers, tombstones, and values that compress well and badly."""
     null = None if writer in (CONFLUENT, JAVA) else b"not null, which this client refuses in a header"
     records = []
     for number in range(count):
@@ -59,7 +59,7 @@ def records_of_every_kind(writer: Client, count: int, partition: int = 0) -> lis
 
 @pytest.fixture(scope="session")
 def codec_topics(broker: Broker, agent: Agents) -> Callable[[Client], tuple[str, dict[str, list[Record]]]]:
-    """For a client, a topic in which it wrote one partition with each codec, and what it wrote."""
+    """For a client: a topic in which it wrote one partition with each codec, and the records that it wrote."""
     topics: dict[str, tuple[str, dict[str, list[Record]]]] = {}
 
     def find(writer: Client) -> tuple[str, dict[str, list[Record]]]:
@@ -94,7 +94,7 @@ def test_every_codec_of_one_client_is_read_by_another(
         pytest.param(client, acks, id=f"{client}-{acks}", marks=[pytest.mark.java, JAVA_GROUP] if client.java else [])
         for client in CLIENTS
         for acks in ("0", "1", "all")
-        # kafka-python 2 takes a record of acks=0 for sent, and closes, before it has written it to its socket.
+        # kafka-python 2 counts a record of acks=0 as sent, and closes, before the record is written to the socket.
         if (client, acks) != (KAFKA_PYTHON_2, "0")
     ],
 )
@@ -153,7 +153,7 @@ def test_a_timestamp_is_sought(broker: Broker, agent: Agents, topic: str, client
 def test_a_timestamp_behind_the_last_record_is_not_found(broker: Broker, agent: Agents, topic: str, client: Client) -> None:
     create_topic(broker.bootstrap, topic)
     agent(client).produce(broker.bootstrap, topic, [Record(b"k", b"v", timestamp_ms=START_MS)])
-    # librdkafka gives the end of the partition where the broker answers that there is nothing.
+    # If the broker finds no record, librdkafka returns the end of the partition.
     assert agent(client).find(broker.bootstrap, topic, 0, START_MS + 1, timeout_s=0.5) == (None, None)
 
 
@@ -176,7 +176,7 @@ def test_an_idempotent_producer_loses_and_repeats_nothing_through_cut_connection
 def test_a_plain_producer_repeats_records_through_cut_connections(
     make_broker: Callable[..., Broker], proxy: CuttingProxy, agent: Agents, topic: str
 ) -> None:
-    """Shows that the proxy cuts where it hurts: without idempotence the same run leaves duplicates."""
+    """Shows that the proxy cuts a connection before its answer: without idempotence the same run leaves duplicates."""
     broker = make_broker(advertised=proxy.bootstrap)
     proxy.upstream = broker.address
     create_topic(broker.bootstrap, topic)
@@ -190,7 +190,7 @@ def test_a_plain_producer_repeats_records_through_cut_connections(
 
 @pytest.fixture(scope="module")
 def broker_of_2019(broker_kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """A broker that hides what is newer than 2019."""
+    """Starts a broker that hides API versions that are newer than 2019."""
     settings = {"wirekafka.api.versions.max": VERSIONS_OF_2019}
     with brokers.running(CLASSES[broker_kind](tmp_path_factory.mktemp("broker-of-2019"), settings)) as running:
         yield running

@@ -1,7 +1,7 @@
-"""The same transactions, committed and aborted, are compacted by wirekafka and by Apache Kafka to the same batches.
+"""wirekafka and Apache Kafka compact the same committed and aborted transactions to the same batches.
 
-Two real producers take turns, so that their transactions overlap. After each of four parts the cleaner runs once: the first
-time aborted records go, the second time their markers get a date, the third time these go too.
+Two real producers take turns, so that their transactions overlap. After each of four parts the cleaner runs once: the first run
+drops aborted records, the second gives their markers a delete horizon, and the third drops the markers.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Found(NamedTuple):
 
 
 def transact(broker: Broker, part: int) -> None:
-    """Writes one part: each turn one of two producers writes one batch, and at times ends what it has begun."""
+    """Writes one part: in each turn one of two producers writes one batch, and sometimes ends its transaction."""
     chance = random.Random(part)
     settings = {"linger.ms": 2000, "batch.num.messages": RECORDS, "bootstrap.servers": broker.bootstrap}
     producers = [Producer({**settings, "transactional.id": f"{TOPIC}-{number}"}) for number in range(2)]
@@ -90,7 +90,7 @@ def transact(broker: Broker, part: int) -> None:
 
 
 def _end(broker: Broker, producer: Producer, *, is_commit: bool) -> None:
-    """Ends a transaction and waits for its marker, which Apache Kafka writes after its answer."""
+    """Ends a transaction and waits for its marker, which Apache Kafka writes after its response."""
     settings = {"group.id": "unused", "isolation.level": "read_uncommitted"}
     consumer = Consumer({"bootstrap.servers": broker.bootstrap, **settings})
 
@@ -108,7 +108,7 @@ def _end(broker: Broker, producer: Producer, *, is_commit: bool) -> None:
 
 
 def clean(broker: Broker) -> int:
-    """Has all that may be compacted be compacted once; returns up to where."""
+    """Waits until all compactable segments were compacted once; returns the end of the compacted part."""
     clean_offset = active_base(broker.data_dir / f"{TOPIC}-0")
     set_topic_config(broker, TOPIC, "min.cleanable.dirty.ratio", "0.0001")
     checkpoint = broker.data_dir / CLEANER_OFFSETS
@@ -140,7 +140,7 @@ def _records_of(batch: memoryview, header: BatchHeader) -> tuple[tuple[int, byte
 
 
 def aborted_in(folder: Path, before: int) -> list[tuple[int, int]]:
-    """The first and last offsets in the indexes of aborted transactions, as far as their markers are compacted."""
+    """Returns the first and last offsets in the transaction indexes, of transactions whose markers are compacted."""
     entries = [
         (first, last)
         for path in sorted(folder.glob("*.txnindex"))
@@ -168,7 +168,7 @@ def read_committed(broker: Broker) -> list[tuple[int, bytes | None, bytes | None
 
 @dataclass
 class Cleaned:
-    """What a broker has made of it: after each part the batches and aborted transactions, at last what a consumer gets."""
+    """The result of a broker: the batches and aborted transactions after each part, and the records of a consumer at the end."""
 
     found: list[list[Found]]
     aborted: list[list[tuple[int, int]]]

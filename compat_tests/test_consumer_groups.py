@@ -1,5 +1,5 @@
-"""Groups of the consumer protocol (KIP-848): what test_groups asks of the classic one, members of both protocols in one group,
-groups that change from one to the other while records flow, and what Kafka's tools tell of them.
+"""Groups of the consumer protocol (KIP-848): the tests that test_groups has for the classic protocol, members of both protocols
+in one group, groups that change their protocol while records flow, and the output of Kafka's tools.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ every_consumer = pytest.mark.parametrize(
 
 @pytest.fixture(scope="module")
 def broker(broker_kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """A broker with short sessions, which in this protocol only the broker can set."""
+    """Starts a broker with short sessions; in the consumer protocol only the broker can set the session timeout."""
     with brokers.running(CLASSES[broker_kind](tmp_path_factory.mktemp("consumer-groups"), SETTINGS)) as running:
         yield running
 
@@ -62,14 +62,14 @@ def consume(join: Join) -> Join:
 
 def group_type(broker: Broker, group: str) -> str | None:
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    admin.list_topics(timeout=20)  # it asks the brokers that it knows, which are none at first
+    admin.list_topics(timeout=20)  # the client sends requests to the brokers that it knows, and it knows none at first
     listed = admin.list_consumer_groups().result(20).valid
     return next((found.type.name.lower() for found in listed if found.group_id == group), None)
 
 
 @contextmanager
 def under_load(writer: Agent, bootstrap: str, topic: str, partition_count: int) -> Iterator[list[Record]]:
-    """Writes a batch of records every tenth of a second until the block ends; gives all of them."""
+    """Writes a batch of records every tenth of a second until the block ends; yields the list of all records."""
     written: list[Record] = []
     is_over = threading.Event()
 
@@ -264,7 +264,7 @@ def test_consumer_groups_survive_a_restart(make_broker: Callable[..., Broker], w
 
 
 def shares_of(broker: Broker, group: str) -> dict[str, list[int]]:
-    """The partitions of each member, as the broker describes them."""
+    """Returns the partitions of each member from the broker's description."""
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     found: dict[str, list[int]] = {}
 
@@ -299,7 +299,7 @@ def test_the_groups_tool_tells_members_and_state(
         return tools_jvm.check(tools.GROUPS, "--bootstrap-server", broker.bootstrap, *arguments).lines()
 
     def described(*arguments: str) -> list[list[str]]:
-        """The rows without the group's name, which each begins with."""
+        """Returns the rows without their first column, the group's name."""
         return [line.split()[1:] for line in told("--describe", "--group", topic, *arguments) if line.startswith(topic)]
 
     assert [line.split() for line in told("--list", "--type", "consumer")[1:] if line.startswith(topic)] == [[topic, "Consumer"]]

@@ -1,4 +1,4 @@
-"""kill -9 under load, a torn tail, a full disk: nothing that was acknowledged is lost."""
+"""kill -9 under load, an incomplete last batch, a full disk: no acknowledged record is lost."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ Agents = Callable[[Client], Agent]
 
 
 class Load:
-    """A producer that goes on writing numbers to a topic's partitions in turn, whatever happens to the broker.
+    """A producer that writes numbers to a topic's partitions in turn, and goes on when the broker is killed.
 
     Attributes:
-        acknowledged: by partition, the numbers that the broker said it has, with their offsets.
-        failures: what producing ended with, for those that it gave up.
+        acknowledged: by partition, the numbers that the broker has acknowledged, with their offsets.
+        failures: the errors of the records that the producer gave up.
     """
 
     def __init__(self, bootstrap: str, topic: str, partition_count: int, **settings: object) -> None:
@@ -71,16 +71,16 @@ class Load:
         return note
 
     def count(self) -> int:
-        """How many records are acknowledged."""
+        """Returns the number of acknowledged records."""
         return sum(map(len, self.acknowledged))
 
     def wait_for(self, more: int) -> None:
-        """Waits until so many more records are acknowledged."""
+        """Waits until `more` further records are acknowledged."""
         target = self.count() + more
         wait_until(lambda: self.count() >= target, timeout_s=60, what=f"{more} more records are acknowledged")
 
     def stop(self) -> None:
-        """Stops writing and waits for what is on its way."""
+        """Stops writing and waits for the outstanding records."""
         self._is_told_to_stop.set()
         self._thread.join(30)
         assert self._producer.flush(60) == 0
@@ -145,7 +145,7 @@ def test_a_torn_tail_is_cut_at_the_last_whole_batch_and_told(
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 24 MiB."""
+    """Mounts a file system of 24 MiB."""
     if os.geteuid() != 0 or shutil.which("mount") is None:
         pytest.skip("mounting a small tmpfs needs root")
     place = tmp_path / "small-disk"
@@ -169,7 +169,7 @@ def test_a_full_disk_is_an_error_for_producers_and_loses_nothing(
     ballast.write_bytes(b"\0" * (6 << 20))
 
     def produce(first: int, count: int) -> tuple[dict[int, int], list[KafkaError]]:
-        """Writes numbered records of 10 kB; what was acknowledged, and what was refused."""
+        """Writes numbered records of 10 kB; returns those that were acknowledged, and the errors."""
         acknowledged: dict[int, int] = {}
         refused: list[KafkaError] = []
         producer = Producer(
