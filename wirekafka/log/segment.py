@@ -1,13 +1,13 @@
 """One segment: a file of batches, its two indexes, and that of its aborted transactions.
 
-Theory of operation: batches are appended at a position that this object knows, so a torn write is whatever the file holds
-behind `size`; it is cut off at once, or, where the disk refuses even that, before the next append. A position is found by
-bisecting the offset index and then reading headers, at most `index.interval.bytes` of them or one batch, whichever is larger.
+Theory of operation: batches are appended at `size`, so a torn write is all data in the file after `size`. The torn data is cut
+off at once, or before the next append if the disk refuses the cut. To find a position, a lookup bisects the offset index and then
+reads headers: at most `index.interval.bytes` of them, or one batch if that is larger.
 
 Rules of this file:
-    Invariant: bytes [0, size) of the file are whole batches with growing offsets, all of them base_offset or greater.
+    Invariant: bytes [0, size) of the file are complete batches with ascending offsets, all of them base_offset or greater.
     Invariant: the last offset of any batch, relative to base_offset, fits in 31 bits.
-    Errors are `OSError`; a batch whose framing is wrong below `size` is one too, for the disk has lost something.
+    Errors are `OSError`, also for a batch with wrong framing before `size`: the disk has lost data.
 
 Source: org.apache.kafka.storage.internals.log.LogSegment, org.apache.kafka.common.record.FileRecords.
 """
@@ -35,7 +35,7 @@ OFFSET_ENTRY_BYTES = OffsetIndex.entry.size
 TIME_ENTRY_BYTES = TimeIndex.entry.size
 
 _MENDED_INTERVAL_BYTES = 4096
-"""Between two entries of an index that is made anew: the default of `index.interval.bytes`."""
+"""Bytes between two entries of a rebuilt index: the default of `index.interval.bytes`."""
 
 log = structlog.get_logger(__name__)
 
@@ -44,15 +44,15 @@ class Segment:
     """One segment of a log.
 
     Attributes:
-        base_offset: what the offsets in its indexes are relative to, and its name.
-        size: bytes of whole batches.
-        handle: the open file; None until it is wanted, and again when the pool or a deletion takes it.
+        base_offset: the first possible offset; the index entries are relative to it, and the file names contain it.
+        size: the bytes of all complete batches.
+        handle: the open file; None before the first use, and after the pool or a deletion has closed it.
         offset_index, time_index: see `wirekafka.log.index`.
         transaction_index: see `wirekafka.log.transaction_index`.
         log_name: the name of the file that holds the batches.
-        contents: what of that file is on the disk.
-        roll_jitter_ms: how much earlier than `segment.ms` this segment is rolled.
-        created_ms: when this object was made, for rolling a segment whose records have no timestamps.
+        contents: the generations of that file.
+        roll_jitter_ms: the segment is rolled this much earlier than `segment.ms`.
+        created_ms: the creation time of this object, for rolling a segment whose records have no timestamps.
     """
 
     __slots__ = (
@@ -87,7 +87,7 @@ class Segment:
         roll_jitter_ms: int = 0,
         suffix: str = "",
     ) -> None:
-        """A segment without batches; its file is made by `create`, and has `suffix` at the end of its name."""
+        """Creates a segment without batches; `create` creates its file, whose name ends with `suffix`."""
         self.folder = folder
         self.log_name = file_name(base_offset, LOG_SUFFIX) + suffix
         self.contents = folder.ledger.file(self.log_name)
@@ -100,7 +100,7 @@ class Segment:
         self.transaction_index = TransactionIndex(folder, base_offset)
         self.transaction_index.name += suffix
         self._saved_generation = -1
-        """The written generation of `contents` that the indexes' files are of; -1 if they are of none."""
+        """The written generation of `contents` that the index files describe; -1 if they describe none."""
         self.created_ms = created_ms
         self.roll_jitter_ms = roll_jitter_ms
         self.bytes_since_index_entry = 0
@@ -114,7 +114,7 @@ class Segment:
     def of_files(
         cls, folder: Folder, pool: HandlePool, base_offset: int, files: dict[str, os.stat_result], *, created_ms: int
     ) -> Segment:
-        """The segment that is in the folder, with its indexes as they are; no file is read."""
+        """Returns the segment in a folder, with its existing indexes; reads no file."""
         segment = cls(folder, pool, base_offset, created_ms=created_ms)
         offset_name, time_name, transaction_name = segment.index_names
         sizes = {name: files[name].st_size if name in files else 0 for name in (segment.log_name, *segment.index_names)}
@@ -131,12 +131,12 @@ class Segment:
 
     @property
     def has_unsaved_indexes(self) -> bool:
-        """Whether the indexes in memory are not those in the files."""
+        """Whether the indexes in memory differ from the index files."""
         return self._saved_generation != self.contents.written
 
     @property
     def index_names(self) -> tuple[str, str, str]:
-        """The names of its indexes' files."""
+        """The names of the index files."""
         return self.offset_index.name, self.time_index.name, self.transaction_index.name
 
     @property
@@ -155,7 +155,7 @@ class Segment:
         return self._offset_of_max_timestamp
 
     def _load_max_timestamp(self) -> None:
-        """Takes it from the last entry of the time index, which is written when a segment is rolled or closed."""
+        """Reads the greatest timestamp from the last entry of the time index, which a roll or close writes."""
         if self.time_index.keys is None and not self.has_sound_time_index():
             self.mend_indexes()
             return
@@ -164,7 +164,7 @@ class Segment:
         self._offset_of_max_timestamp = self.base_offset + relative_offset
 
     def has_sound_time_index(self) -> bool:
-        """Whether the last entry of the time index is one that the log could have; no more of the index is read.
+        """Whether the last entry of the time index matches the log; reads no other entry of the index.
 
         Raises:
             BadBatchError: the log itself is damaged.
@@ -180,7 +180,7 @@ class Segment:
             return False
 
     def has_timestamp(self, timestamp: int, relative_offset: int) -> bool:
-        """Whether it is in the batch with this offset that the greatest timestamp is this one."""
+        """Whether the batch with this offset has this timestamp as its greatest."""
         if timestamp < 0 or relative_offset < 0:
             return False
         place = self.find(self.base_offset + relative_offset)
@@ -188,20 +188,20 @@ class Segment:
 
     @property
     def largest_timestamp(self) -> int:
-        """What retention goes by: its greatest timestamp, or when the file was last written if no record has one."""
+        """The timestamp that retention uses: the greatest timestamp, or the time of the last write if no record has one."""
         if self.max_timestamp >= 0:
             return self.max_timestamp
         return self.last_modified_ms
 
     @property
     def last_modified_ms(self) -> int:
-        """When its file was last written."""
+        """The time of the last write to the file."""
         file = self.file()
         return self.folder.storage.modified_ns(file.fd) // 1_000_000
 
     @property
     def first_timestamp(self) -> int:
-        """The greatest timestamp of its first batch, `NO_TIMESTAMP` if that has none or there is none."""
+        """The greatest timestamp of the first batch; `NO_TIMESTAMP` if that batch has none, or there is no batch."""
         if self._first_timestamp is None:
             if not self.size:
                 return NO_TIMESTAMP
@@ -211,7 +211,7 @@ class Segment:
     # Appending
 
     def create(self, *, preallocate_bytes: int = 0) -> None:
-        """Makes its file, empty even if there was one."""
+        """Creates an empty file, and empties an existing one."""
         self.handle = self.folder.open(self.log_name, create=True)
         self.pool.admit(self)
         self.folder.storage.truncate(self.handle.fd, 0)
@@ -221,7 +221,7 @@ class Segment:
             self._has_reserved_tail = True
 
     def file(self) -> FileHandle:
-        """Its file, opened if it is not."""
+        """Returns the file, and opens it if necessary."""
         handle = self.handle
         if handle is None:
             handle = self.handle = self.folder.open(self.log_name)
@@ -229,10 +229,10 @@ class Segment:
         return handle
 
     def has_room(self, size_bytes: int, last_offset: int, config: LogConfig) -> bool:
-        """Whether batches of that size and last offset may be appended.
+        """Whether batches of this size and last offset may be appended.
 
-        Source: LogSegment.shouldRoll; TimeIndex.isFull keeps one entry for the roll. Kafka rolls once an index is full, this
-        once it would need one more entry.
+        Source: LogSegment.shouldRoll; TimeIndex.isFull keeps one entry for the roll. Kafka rolls once an index is full; this
+        segment rolls once an index would need one more entry.
         """
         if self.size + size_bytes > config.segment_bytes or last_offset - self.base_offset > MOST_RELATIVE_OFFSET:
             return False
@@ -243,7 +243,7 @@ class Segment:
         ) * TIME_ENTRY_BYTES <= config.segment_index_bytes
 
     def waited_ms(self, now_ms: int, max_timestamp: int) -> int:
-        """How long the segment has been filled, as `segment.ms` measures it: by the timestamps of records, if they have any.
+        """Returns the age of the segment for `segment.ms`: by the timestamps of records, if the first batch has one.
 
         Source: LogSegment.timeWaitedForRoll.
         """
@@ -256,9 +256,9 @@ class Segment:
         """Appends a batch.
 
         Args:
-            data: all of its bytes.
+            data: the complete batch.
             batch: its header.
-            index_interval_bytes: the least bytes between two entries of the indexes.
+            index_interval_bytes: the minimum of bytes between two index entries.
 
         Raises:
             OSError: nothing was appended.
@@ -283,9 +283,9 @@ class Segment:
         self.note(position, size_bytes, batch.base_offset + batch.last_offset_delta, batch.max_timestamp, index_interval_bytes)
 
     def note(self, position: int, size_bytes: int, last_offset: int, max_timestamp: int, index_interval_bytes: int) -> None:
-        """Enters a batch that is now in the file into what is known of it.
+        """Updates the indexes and timestamps for a batch that is now in the file.
 
-        Source: LogSegment.append; the interval counts from the batch behind the last entry, which itself has none.
+        Source: LogSegment.append; the interval counts from the batch after the last entry, which itself has none.
         """
         if not position:
             self._first_timestamp = max_timestamp
@@ -300,15 +300,15 @@ class Segment:
         self.bytes_since_index_entry += size_bytes
 
     def note_max_timestamp(self) -> None:
-        """Enters the greatest timestamp into the time index, if it is not there."""
+        """Adds the greatest timestamp to the time index, if the index does not have it."""
         if self.max_timestamp >= 0:
             self.time_index.append_greater(self.max_timestamp, self.offset_of_max_timestamp - self.base_offset)
 
     def cut_tail(self) -> None:
-        """Cuts off what the file holds behind `size`: a torn write, or room that was reserved.
+        """Cuts off the file after `size`: a torn write, or preallocated space.
 
         Raises:
-            OSError: it is still there; the next append tries again.
+            OSError: nothing was cut; the next append tries again.
         """
         self.contents.written += 1
         file = self.file()
@@ -316,14 +316,14 @@ class Segment:
         self._has_torn_tail = self._has_reserved_tail = False
 
     def load_indexes(self) -> None:
-        """Makes a segment that was read from files ready for appends."""
+        """Loads the indexes into memory, so that a segment that was opened from files can be appended."""
         self.offset_index.load()
         self.time_index.load()
         _, position = self.offset_index.last() or (0, 0)
         self.bytes_since_index_entry = self.size - position
 
     def forget(self) -> None:
-        """Forgets the indexes and timestamps, to be noted anew from the batches."""
+        """Clears the indexes and timestamps, before they are rebuilt from the batches."""
         self._saved_generation = -1
         self.offset_index.clear()
         self.time_index.clear()
@@ -333,10 +333,10 @@ class Segment:
         self._offset_of_max_timestamp = self.base_offset
 
     def seal(self) -> None:
-        """Ends appends: writes the indexes, the greatest timestamp last, and keeps nothing of them in memory.
+        """Ends appends: writes the indexes, with the greatest timestamp as the last entry, and drops them from memory.
 
         Raises:
-            OSError: the segment can go on as the active one.
+            OSError: the segment can stay the active one.
 
         Durability: in the page cache.
         """
@@ -344,12 +344,12 @@ class Segment:
         self.unload_indexes()
 
     def unload_indexes(self) -> None:
-        """Keeps nothing of the indexes in memory, which are in their files."""
+        """Drops the indexes from memory; the index files hold them."""
         self.offset_index.unload()
         self.time_index.unload()
 
     def save_indexes(self) -> None:
-        """Writes the indexes as a segment at rest has them: the greatest timestamp is the time index's last entry.
+        """Writes the indexes; the last entry of the time index is the greatest timestamp.
 
         Durability: in the page cache.
         """
@@ -365,11 +365,11 @@ class Segment:
     # Reading
 
     def region(self, position: int, length: int) -> FileRegion:
-        """A run of its bytes."""
+        """Returns a region of the file."""
         return FileRegion(self.handle or self.file(), position, length)
 
     def find(self, offset: int) -> BatchPosition | None:
-        """The first batch whose last offset is `offset` or greater; None if there is none."""
+        """Returns the first batch whose last offset is `offset` or greater; None if there is none."""
         relative_offset = min(offset - self.base_offset, MOST_RELATIVE_OFFSET)
         try:
             entry = self.offset_index.floor(relative_offset)
@@ -377,16 +377,16 @@ class Segment:
         except (BadBatchError, FileNotFoundError, ShortIndexError):
             if self.offset_index.keys is not None:
                 raise
-        # The log or the index is damaged; if it is the log, this raises.
+        # The log or the index is damaged; `mend_indexes` raises if it is the log.
         self.mend_indexes()
         return self._find_from(self.offset_index.floor(relative_offset), offset)
 
     def _find_from(self, entry: tuple[int, int] | None, offset: int) -> BatchPosition | None:
-        """The first batch from an entry of the offset index on whose last offset is `offset` or greater.
+        """Returns the first batch, from an entry of the offset index on, whose last offset is `offset` or greater.
 
         Raises:
-            BadBatchError: there is none where the entry leads; or one that is behind what the entry promises, so that
-                records before it would be passed over.
+            BadBatchError: the entry leads to no batch, or to a batch after the offset of the entry, so that the search would skip
+                records.
         """
         most, position = (self.base_offset + entry[0], entry[1]) if entry else (None, 0)
         if not 0 <= position <= self.size:
@@ -400,10 +400,10 @@ class Segment:
         return None
 
     def mend_indexes(self) -> None:
-        """Makes the indexes of a segment anew from the headers of its batches; those in memory stay there.
+        """Rebuilds the indexes of a segment from the headers of its batches; indexes in memory stay there.
 
         Raises:
-            BadBatchError: the log itself is damaged; the indexes are as they were then.
+            BadBatchError: the log itself is damaged; the indexes are unchanged.
         """
         log.warning("The indexes of a segment are damaged; they are made anew", path=self.folder.path_of(self.log_name))
         is_in_memory = self.time_index.keys is not None
@@ -426,46 +426,46 @@ class Segment:
                 self.unload_indexes()
 
     def extent_at(self, position: int) -> tuple[int, int] | None:
-        """The size in bytes and the last offset of the batch that begins there, by its header alone.
+        """Returns the size in bytes and the last offset of the batch at a position; reads only its header.
 
         Returns:
-            None if there is no header, or the batch ends after the others.
+            None if no header is there, or the batch ends after `size`.
         """
         file = self.handle or self.file()
         extent = read_extent(self.folder.storage.read(file.fd, HEADER_SIZE, position))
         return extent if extent is not None and position + extent[0] <= self.size else None
 
     def places(self, position: int = 0) -> Iterator[BatchPosition]:
-        """The batches from the one that begins at `position`, by their headers alone."""
+        """Yields the positions of the batches from the batch at `position` on; reads only headers."""
         try:
             yield from places_in(self.folder.storage, self.file(), position, self.size)
         except BadBatchError as error:
             raise self.damaged(error) from None
 
     def batches(self, position: int = 0) -> Iterator[memoryview]:
-        """The batches from the one that begins at `position`, whole."""
+        """Yields the complete batches from the batch at `position` on."""
         try:
             yield from batches_in(self.folder.storage, self.file(), position, self.size)
         except BadBatchError as error:
             raise self.damaged(error) from None
 
     def damaged(self, error: BadBatchError) -> BadBatchError:
-        """The same error, which names the file and says what to do."""
+        """Returns the error with the file name and the remedy."""
         path = self.folder.path_of(self.log_name)
         return BadBatchError(f"{path} is damaged: {error}. Bring it back from a copy and start the broker again")
 
     def next_offset(self) -> int:
-        """One past its last record, from the last entry of the offset index and the headers behind it."""
+        """Returns one past the last record, from the last entry of the offset index and the headers after it."""
         _, position = self.offset_index.last() or (0, 0)
         next_offset = self.base_offset
         for place in self.places(position):
             next_offset = place.last_offset + 1
         return next_offset
 
-    # Cutting and going away
+    # Truncation, renaming and deletion
 
     def in_folder(self, folder: Folder) -> Segment:
-        """The same segment in another folder, which holds a copy of its file; this one is not to be used any more."""
+        """Returns this segment in another folder, which holds a copy of the file; this object must not be used afterwards."""
         twin = copy(self)
         twin.folder = folder
         twin.contents = folder.ledger.file(self.log_name)
@@ -478,10 +478,10 @@ class Segment:
         return twin
 
     def truncate(self, offset: int) -> int:
-        """Drops the batch that holds `offset` and all behind it; returns how many bytes that were. The segment is active then.
+        """Drops the batch that holds `offset` and all later batches; returns the dropped bytes. The segment is active afterwards.
 
         Raises:
-            OSError: the file is as it was; or it is cut, and its index of aborted transactions is yet to be written.
+            OSError: the file is unchanged; or the file is cut, and its index of aborted transactions is not written yet.
 
         Source: LogSegment.truncateTo.
         """
@@ -505,7 +505,7 @@ class Segment:
         return cut
 
     def _note_cut(self) -> None:
-        """Learns the timestamps anew from the indexes and the batches behind their last entries."""
+        """Updates the timestamps from the indexes and from the batches after their last entries."""
         if not self.size:
             self._first_timestamp = None
         self._load_max_timestamp()
@@ -517,14 +517,14 @@ class Segment:
         self.bytes_since_index_entry = self.size - position
 
     def close(self) -> None:
-        """Lets go of the file; regions that are being sent keep it open."""
+        """Closes the file; a region that a connection is sending keeps the file open."""
         self.pool.release(self)
 
     def rename_files(self, suffix: str) -> None:
-        """Gives each of its files a name that ends in `suffix`; the file of batches comes first.
+        """Renames each file to a name that ends with `suffix`; the file of batches comes first.
 
         Raises:
-            OSError: some files have the new name, and the others the old one; each is known by the name that it has.
+            OSError: some files have the new name, and the others the old one; the segment knows the current name of each.
         """
         name = file_name(self.base_offset, LOG_SUFFIX) + suffix
         self.folder.rename(self.log_name, name)
@@ -536,15 +536,15 @@ class Segment:
             index.name = name
 
     def delete_files(self) -> None:
-        """Removes its files, as far as there are any; the file of batches comes last."""
+        """Removes all existing files of the segment; the file of batches comes last."""
         self.close()
         for name in (*self.index_names, self.log_name):
             self.folder.remove(name)
 
     def discard_files(self) -> None:
-        """Removes the files of a compacted segment that will not be used.
+        """Removes the files of an unused compacted segment.
 
-        The file of batches is marked as incomplete first, so that the next start takes none of the files for a whole segment.
+        Marks the file of batches as incomplete first, so that the next start does not take the files for a complete segment.
         """
         name = file_name(self.base_offset, LOG_SUFFIX) + CLEANED_SUFFIX
         self.folder.rename(self.log_name, name)
@@ -552,10 +552,10 @@ class Segment:
         self.delete_files()
 
     def forget_saved(self) -> None:
-        """The indexes' files are not there, or not those of this segment."""
+        """Notes that the index files are missing or belong to another segment."""
         self._saved_generation = -1
 
     def mark_saved(self) -> None:
-        """The indexes' files are complete, and nothing of them is kept in memory."""
+        """Notes that the index files are complete, and drops the indexes from memory."""
         self.unload_indexes()
         self._saved_generation = self.contents.written

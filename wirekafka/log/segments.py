@@ -1,12 +1,12 @@
-"""The run of segments that makes up a log: finding records in it, and taking segments out of it.
+"""The segments of a log: finds records in them, and adds, removes and replaces segments.
 
-Theory of operation: an offset leads to a segment by bisection, and the segment leads to a position. Where a reader will go on
-behind what it got, or waits at the end of the log, the position is remembered, so that the next read is no search.
+Theory of operation: bisection finds the segment of an offset, and the segment finds the position. If a reader will continue after
+a read, or waits at the end of the log, the log remembers the position, so that the next read needs no search.
 
 Rules of this file:
-    Invariant: there is always a segment; the last one is active.
-    Invariant: segments are in order, and a segment's offsets end where the next one's begin.
-    Errors are `OSError`. Positions that are remembered are forgotten whenever the run changes.
+    Invariant: a log has at least one segment; the last segment is active.
+    Invariant: segments are in order, and the offsets of a segment end where those of the next segment begin.
+    Errors are `OSError`. Remembered positions are dropped whenever the list of segments changes.
 
 Source: org.apache.kafka.storage.internals.log.{LogSegments, LocalLog}.
 """
@@ -25,7 +25,7 @@ from wirekafka.log.storage import FileRegion, Folder
 from wirekafka.log.transaction_index import AbortedTransaction
 
 _MOST_HINTS = 64
-"""Positions remembered for readers; one more and the oldest is forgotten."""
+"""The number of remembered positions; one more position drops the oldest."""
 
 
 class _Swap(NamedTuple):
@@ -38,7 +38,7 @@ class Segments:
 
     Attributes:
         items: the segments, by base offset.
-        folder: where their files are.
+        folder: the folder of their files.
     """
 
     __slots__ = ("_hints", "_swap", "folder", "items")
@@ -47,9 +47,9 @@ class Segments:
         self.folder = folder
         self.items = items
         self._hints: dict[int, tuple[Segment, int]] = {}
-        """Where the first batch begins whose last offset is this one or greater, or where it will."""
+        """For an offset: the position of the first batch whose last offset is this offset or greater, or of a future batch."""
         self._swap: _Swap | None = None
-        """The last swap, if the files do not have their final names yet."""
+        """The last swap, while its files do not have their final names."""
 
     def __len__(self) -> int:
         return len(self.items)
@@ -59,7 +59,7 @@ class Segments:
 
     @property
     def active(self) -> Segment:
-        """The segment that is appended to."""
+        """The segment for appends."""
         return self.items[-1]
 
     @property
@@ -72,10 +72,10 @@ class Segments:
     def read(
         self, offset: int, *, max_bytes: int, end_offset: int, log_end_offset: int, min_one_batch: bool
     ) -> FileRegion | bytes:
-        """Batches from the one that holds `offset`; see `Log.read`.
+        """Returns the batches from the one that holds `offset`; see `Log.read`.
 
-        Where a position is remembered, the batch there is looked at only if the bytes behind it are more than `max_bytes`, and
-        then its header alone; without that, damage shows to who reads the records.
+        With a remembered position, the read decodes the header of the first batch only if more than `max_bytes` follow;
+        otherwise only the consumer detects damage.
         """
         extent = None
         hint = self._hints.get(offset)
@@ -95,7 +95,7 @@ class Segments:
             if extent is None:
                 extent = segment.extent_at(position)
                 if extent is None or extent[1] < offset:
-                    # Something has changed the file; to find out what, the batch is looked for from the index on.
+                    # The file was changed; a search from the index finds out how.
                     self._hints.clear()
                     return self.read(
                         offset,
@@ -108,18 +108,18 @@ class Segments:
             if first_bytes > length:
                 first_bytes = length
             if first_bytes > max_bytes and not min_one_batch:
-                # The Java client fails on an answer that holds no whole batch.
+                # The Java client fails on a response without a complete batch.
                 return b""
             length = max(max_bytes, first_bytes)
             if 2 * first_bytes > length and position + first_bytes < segment.size:
-                # The next batch does not fit too, unless it is smaller; then this is of no use, and no harm.
+                # The next batch probably does not fit either. If it does, the remembered position is unused.
                 self._remember(last_offset + 1, segment, position + first_bytes)
         if position + length == segment.size and segment is self.items[-1]:
             self.remember_end(log_end_offset)
         return segment.region(position, length)
 
     def remember_end(self, log_end_offset: int) -> None:
-        """A reader will go on at the log's end, which is where the file ends now."""
+        """Remembers the end of the file as the position of the log end offset, where a reader will continue."""
         active = self.items[-1]
         self._remember(log_end_offset, active, active.size)
 
@@ -130,12 +130,12 @@ class Segments:
         hints[offset] = (segment, position)
 
     def _locate(self, offset: int) -> tuple[Segment, int] | None:
-        """The segment and the position of the batch that `find` finds."""
+        """Returns the segment and the position of the batch that `find` returns."""
         found = self.find(offset)
         return (found[0], found[1].position) if found is not None else None
 
     def find(self, offset: int) -> tuple[Segment, BatchPosition] | None:
-        """The first batch whose last offset is `offset` or greater; compaction may have taken the one that held it."""
+        """Returns the first batch whose last offset is `offset` or greater; compaction may have removed `offset` itself."""
         for segment in self.items[self._number_of(offset) :]:
             place = segment.find(offset)
             if place is not None:
@@ -143,13 +143,13 @@ class Segments:
         return None
 
     def _number_of(self, offset: int) -> int:
-        """The last segment whose base offset is not greater than `offset`, the first one if there is none."""
+        """Returns the number of the last segment whose base offset is not greater than `offset`; 0 if there is none."""
         if offset >= self.items[-1].base_offset:
             return len(self.items) - 1
         return max(bisect_right(self.items, offset, key=lambda segment: segment.base_offset) - 1, 0)
 
     def _position_before(self, segment: Segment, end_offset: int) -> int:
-        """Where the segment's batches before `end_offset` end."""
+        """Returns the position where the segment's batches before `end_offset` end."""
         if self.items[self._number_of(end_offset)] is not segment:
             return segment.size
         hint = self._hints.get(end_offset)
@@ -158,12 +158,12 @@ class Segments:
         place = segment.find(end_offset)
         if place is None:
             return segment.size
-        # Of all offsets within the log it is the last stable one that reads end at, and for a while it stays the same.
+        # Reads within the log end only at the last stable offset, which stays the same for a while.
         self._remember(end_offset, segment, place.position)
         return place.position
 
     def bytes_between(self, offset: int, end_offset: int, log_end_offset: int) -> int:
-        """The bytes of the batches from `offset` on that are before `end_offset`."""
+        """Returns the bytes of the batches from `offset` on that are before `end_offset`."""
         located = self._hints.get(offset) or self._locate(offset)
         if located is None or end_offset <= offset:
             return 0
@@ -176,7 +176,7 @@ class Segments:
         return max(size_bytes, 0)
 
     def aborted_transactions(self, from_offset: int, to_offset: int) -> list[AbortedTransaction]:
-        """The aborted transactions of which something may be in [from_offset, to_offset), by their ends.
+        """Returns the aborted transactions that may overlap [from_offset, to_offset), in the order of their ends.
 
         Source: LocalLog.collectAbortedTransactions.
         """
@@ -190,11 +190,11 @@ class Segments:
         return found
 
     def has_aborted_transactions(self, from_offset: int) -> bool:
-        """Whether any transaction was aborted whose marker is in the segment of that offset, or behind it."""
+        """Whether the segment of an offset, or a later segment, has the marker of an aborted transaction."""
         return any(segment.transaction_index.count for segment in self.items[self._number_of(from_offset) :])
 
     def offset_behind(self, offset: int, size_bytes: int, end_offset: int) -> int:
-        """An offset behind all batches of a read from `offset` that gave so many bytes, not far behind; at most `end_offset`.
+        """Returns an offset soon after all batches of a read from `offset` that returned `size_bytes`; at most `end_offset`.
 
         Source: LocalLog.addAbortedTransactions.
         """
@@ -209,7 +209,7 @@ class Segments:
         return min(self.items[number].base_offset, end_offset) if number < len(self.items) else end_offset
 
     def batches(self, offset: int) -> Iterator[memoryview]:
-        """The batches from the one that holds `offset`, whole, up to the end."""
+        """Yields the complete batches from the one that holds `offset` up to the end."""
         found = self.find(offset)
         if found is None:
             return
@@ -222,12 +222,12 @@ class Segments:
     # Changing
 
     def add(self, segment: Segment) -> None:
-        """`segment` is the active one from now on."""
+        """Appends a segment, which becomes the active one."""
         self.items.append(segment)
         self._hints.clear()
 
     def take_first(self, count: int) -> list[Segment]:
-        """Takes the first `count` segments out; at least one stays.
+        """Removes and returns the first `count` segments; at least one segment stays.
 
         Raises:
             OSError: nothing has changed.
@@ -240,15 +240,15 @@ class Segments:
         return taken
 
     def truncate(self, offset: int) -> list[Segment]:
-        """Drops the batch that holds `offset` and all behind it; returns the segments that are out.
+        """Drops the batch that holds `offset` and all later batches; returns the removed segments.
 
-        Segments go from the last one on, and only then the end of the one that is the last now, so that whatever a crash or an
-        error leaves is the beginning of the log.
+        Segments are removed from the last one on, and then the new last segment is cut, so that a crash or an error at any step
+        leaves the beginning of the log.
 
         Raises:
-            OSError: some of the segments may be out.
+            OSError: some segments may be removed.
 
-        Durability: the segments that are out do not come back; the active segment is cut in the page cache.
+        Durability: removed segments stay removed after a power loss; the cut of the active segment is in the page cache.
         """
         self.finish_swap()
         self._hints.clear()
@@ -264,13 +264,13 @@ class Segments:
         return taken
 
     def replace(self, old: list[Segment], new: Segment) -> bool:
-        """Puts a compacted segment, whose files end in `.swap`, in the place of those it was made from.
+        """Replaces segments with the compacted segment that was made from them, whose file names end in `.swap`.
 
-        From now on the new segment is read, by the names that its files have; `finish_swap` gives them their final names. The
+        From now on reads use the new segment under its current file names; `finish_swap` gives the files their final names. The
         swap is never undone: after a crash, the next start finishes it.
 
         Returns:
-            False if one of the old segments is no longer here; nothing has changed then.
+            False if the log no longer has one of the old segments; nothing has changed then.
 
         Raises:
             OSError: an earlier swap cannot be finished; nothing has changed.
@@ -290,12 +290,12 @@ class Segments:
         return True
 
     def finish_swap(self) -> None:
-        """Gives the files of replaced segments other names, and those of the segment that replaces them their final names.
+        """Renames the files of replaced segments, and gives the files of the new segment their final names.
 
-        Invariant: a file gets a name only once no file of another segment has it.
+        Invariant: a file gets a name only after no file of another segment has that name.
 
         Raises:
-            OSError: some files have their new names; call it again. Until then no segment may be taken out.
+            OSError: some files have their new names; call again. Until then no segment may be removed.
         """
         if self._swap is None:
             return
@@ -310,7 +310,7 @@ class Segments:
                     self.folder.remove(file_name(segment.base_offset, SNAPSHOT_SUFFIX))
 
     def remover_of(self, segments: list[Segment]) -> Callable[[], None]:
-        """What removes the files of segments that were replaced."""
+        """Returns a function that removes the files of replaced segments."""
 
         def remove() -> None:
             with suppress(OSError):
@@ -320,9 +320,9 @@ class Segments:
         return remove
 
     def mark_deleted(self, segments: list[Segment]) -> Callable[[], None]:
-        """Renames the files of segments that are out; returns what removes them.
+        """Renames the files of removed segments; returns a function that deletes the files.
 
-        Regions that are being sent keep the data for as long as they need it.
+        A region that a connection is sending keeps its data.
         """
         folder = self.folder
         snapshots = [file_name(segment.base_offset, SNAPSHOT_SUFFIX) for segment in segments]

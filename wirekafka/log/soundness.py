@@ -1,6 +1,6 @@
-"""Which batches of a segment's file are sound: framed, in order, and with the right checksum.
+"""Finds the sound batches of a segment's file: framed, in order, and with the right checksum.
 
-Rules of this file: it reads, and changes nothing; it may run in any thread.
+Rules of this file: it only reads, and may run in any thread.
 
 Source: org.apache.kafka.storage.internals.log.LogSegment.recover.
 """
@@ -20,11 +20,11 @@ from wirekafka.wire.batch import HEADER_SIZE, BatchHeader, check_crc
 _CHUNK = 4 << 20
 _LEGACY_CRC = Struct(">I")
 _MOST_CANDIDATES = 10_000
-"""Places looked at for a batch, among bytes that are none."""
+"""The number of possible batch positions that a search checks in other bytes."""
 
 
 def sound_batches(segment: Segment, file_size: int) -> Iterator[tuple[BatchPosition, memoryview]]:
-    """The batches of a file up to the first that is torn, damaged or out of order."""
+    """Yields the batches of a file up to the first that is torn, damaged or out of order."""
     file = segment.file()  # Held, for the pool may take it from the segment meanwhile.
     fd = file.fd
     read = segment.folder.storage.read
@@ -60,7 +60,7 @@ def _is_sound(data: memoryview) -> bool:
 
 
 def count_records(segment: Segment, position: int, end: int) -> int:
-    """How many records the headers between two positions of a file announce, as far as they can be followed."""
+    """Returns the number of records that the headers between two positions of a file announce, up to the first invalid header."""
     count = 0
     storage, file = segment.folder.storage, segment.file()
     while end - position >= HEADER_SIZE:
@@ -74,12 +74,12 @@ def count_records(segment: Segment, position: int, end: int) -> int:
 
 
 def torn_batch(segment: Segment, position: int, base_offset: int, end: int) -> BatchPosition | None:
-    """The batch of which only the first part is in the file, as the end of a process leaves it; None if there is none.
+    """Returns the batch of which the file has only the first part, as after a killed process; None if there is none.
 
-    Its header is whole, it has the offset that comes next, and it would end after the end of the file.
+    The header of such a batch is complete, its base offset is the next offset, and its end is after the end of the file.
 
     Args:
-        base_offset: the offset that comes next.
+        base_offset: the next offset.
     """
     file = segment.file()
     data = segment.folder.storage.read(file.fd, HEADER_SIZE, position)
@@ -93,7 +93,7 @@ def has_sound_batch(segment: Segment, position: int, end: int, base_offset: int 
     """Whether a sound batch of format 2 begins anywhere between two positions of a segment's file.
 
     Args:
-        base_offset: that it must have; None for any that a batch of the segment may have.
+        base_offset: the required base offset; None for any base offset that the segment can hold.
     """
     heads = {(segment.base_offset + shift >> 32).to_bytes(4, "big") for shift in (0, MOST_RELATIVE_OFFSET)}
     pattern = re.compile(b"(?=(?:%s).{12}\x02)" % b"|".join(map(re.escape, heads)), re.DOTALL)
@@ -102,7 +102,7 @@ def has_sound_batch(segment: Segment, position: int, end: int, base_offset: int 
     candidates = 0
     for chunk_position in range(position, end, _CHUNK):
         data = storage.read(fd, min(_CHUNK + HEADER_SIZE, end - chunk_position), chunk_position)
-        # Room that was reserved is zeros; a header does not begin with as many of them as it has bytes.
+        # Preallocated space is zeros; a header does not begin with as many zeros as it has bytes.
         for match in pattern.finditer(data, 0, len(data.rstrip(b"\0")) + HEADER_SIZE):
             at = match.start()
             if at >= _CHUNK or len(data) - at < HEADER_SIZE:
@@ -123,12 +123,12 @@ def has_sound_batch(segment: Segment, position: int, end: int, base_offset: int 
 
 
 def has_sound_tail(segment: Segment) -> bool:
-    """Whether there are whole batches up to the end of the file, and the last entry of the time index is one of the log's.
+    """Whether complete batches reach the end of the file, and the last entry of the time index matches the log.
 
-    Of a segment whose indexes are in memory.
+    The indexes of the segment must be in memory.
 
     Raises:
-        OSError: there are not.
+        OSError: the batches do not reach the end of the file.
     """
     _, position = segment.offset_index.last() or (0, 0)
     timestamp, relative_offset = segment.time_index.last() or (NO_TIMESTAMP, -1)

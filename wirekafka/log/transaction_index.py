@@ -1,12 +1,12 @@
-"""The index of a segment's aborted transactions, which tells readers of committed records what to leave out.
+"""The index of a segment's aborted transactions, which read_committed consumers use to skip aborted records.
 
-Theory of operation: an entry is written when the marker that aborts a transaction is, into the index of the marker's segment.
-The file is there only if there are entries, and they are read from it: a reader bisects to the first transaction that ends
-behind where it begins, and stops at one after which everything that it reads was stable. Entries that could not be written,
-and those that recovery and compaction make, wait in memory for `save`.
+Theory of operation: when a marker aborts a transaction, an entry is written to the index of the marker's segment. The file exists
+only if there are entries, and reads use the file: a read bisects to the first transaction that ends after the start of the read,
+and stops at an entry after which all records of the read were stable. Entries that could not be written, and entries from
+recovery and compaction, wait in memory for `save`.
 
-Rules of this file: the files are Apache Kafka's. Entries stand in the order of their last offsets, and so of their last stable
-offsets.
+Rules of this file: the files have Apache Kafka's format. Entries are in the order of their last offsets, and so of their last
+stable offsets.
 
 Source: KIP-98; org.apache.kafka.storage.internals.log.{TransactionIndex, AbortedTxn}.
 """
@@ -28,16 +28,16 @@ _ENTRIES_A_READ = 256
 
 
 class BadTransactionIndexError(OSError):
-    """The file holds what no index of aborted transactions does, or less than it did."""
+    """The file has invalid entries, or is shorter than expected."""
 
 
 class AbortedTransaction(NamedTuple):
-    """One transaction that was aborted.
+    """One aborted transaction.
 
     Attributes:
-        first_offset: of its first record in the partition.
-        last_offset: of the marker that ended it.
-        last_stable_offset: of the partition, when the marker was written.
+        first_offset: the offset of its first record in the partition.
+        last_offset: the offset of its marker.
+        last_stable_offset: the last stable offset of the partition when the marker was written.
     """
 
     version: int
@@ -48,16 +48,16 @@ class AbortedTransaction(NamedTuple):
 
 
 class TransactionIndex:
-    """The aborted transactions of one segment, those whose markers are in it.
+    """The aborted transactions whose markers are in one segment.
 
     Attributes:
-        name: of its file.
+        name: the name of the file.
     """
 
     __slots__ = ("_base_offset", "_is_rewritten", "_saved_count", "_unsaved", "folder", "name")
 
     def __init__(self, folder: Folder, base_offset: int, *, size_bytes: int = 0) -> None:
-        """The index whose file has that size; no file is read."""
+        """Creates the index over a file of the given size; reads no file."""
         self.folder = folder
         self.name = f"{base_offset:020d}{SUFFIX}"
         self._base_offset = base_offset
@@ -70,7 +70,7 @@ class TransactionIndex:
 
     @property
     def count(self) -> int:
-        """How many transactions there are."""
+        """The number of entries."""
         return self._saved_count + len(self._unsaved or ())
 
     @property
@@ -81,19 +81,19 @@ class TransactionIndex:
     # Changing
 
     def add(self, entry: AbortedTransaction) -> None:
-        """Adds an entry behind the last one; `save` writes it."""
+        """Adds an entry after the last one; `save` writes it."""
         if self._unsaved is None:
             self._unsaved = []
         self._unsaved.append(entry)
 
     def clear(self) -> None:
-        """Forgets all entries; `save` makes the file one of those that are added then."""
+        """Drops all entries; `save` replaces the file with the entries that are added afterwards."""
         self._saved_count = 0
         self._unsaved = None
         self._is_rewritten = True
 
     def save(self) -> None:
-        """Writes what is not in the file yet.
+        """Writes the unsaved entries to the file.
 
         Raises:
             OSError: the next `save` tries again.
@@ -116,10 +116,10 @@ class TransactionIndex:
         self._is_rewritten = False
 
     def truncate(self, offset: int) -> None:
-        """Drops the transactions whose markers are at `offset` or behind it.
+        """Drops the transactions whose markers are at `offset` or later.
 
         Raises:
-            OSError: the file could not be read, and it is as it was; or not be written, which the next `save` tries again.
+            OSError: the file cannot be read, and is unchanged; or it cannot be written, and the next `save` tries again.
         """
         if self.count:
             kept = [entry for entry in self if entry.last_offset < offset]
@@ -130,10 +130,10 @@ class TransactionIndex:
     # Reading
 
     def overlapping(self, from_offset: int, to_offset: int) -> tuple[list[AbortedTransaction], bool]:
-        """The aborted transactions of which something may be in [from_offset, to_offset).
+        """Returns the aborted transactions that may overlap [from_offset, to_offset).
 
         Returns:
-            These, and whether there can be no more of them in the segments behind this one.
+            The transactions, and whether no later segment can have more of them.
 
         Raises:
             OSError: the file cannot be read.
@@ -149,7 +149,7 @@ class TransactionIndex:
         return found, False
 
     def _first_ending_at(self, offset: int) -> int:
-        """The number of the first entry in the file whose last offset is not before `offset`."""
+        """Returns the number of the first entry in the file whose last offset is `offset` or greater."""
         count = self._saved_count
         if count <= _ENTRIES_A_READ:
             return 0
@@ -172,14 +172,14 @@ class TransactionIndex:
         return [AbortedTransaction(*fields) for fields in ENTRY.iter_unpack(data)]
 
     def check(self, size_bytes: int, next_base_offset: int | None) -> None:
-        """Checks that the file can be right.
+        """Raises unless the file can be valid.
 
         Args:
             size_bytes: the size of the file.
-            next_base_offset: where the next segment begins, None if there is none.
+            next_base_offset: the base offset of the next segment; None if there is none.
 
         Raises:
-            BadTransactionIndexError: it cannot.
+            BadTransactionIndexError: the size or an entry of the file is invalid.
 
         Source: TransactionIndex.sanityCheck.
         """
