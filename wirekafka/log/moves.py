@@ -61,7 +61,7 @@ class _Part(NamedTuple):
 
 
 class Move:
-    """One log on its way.
+    """The move of one log.
 
     Attributes:
         log: the log; it is used as if nothing happened.
@@ -69,7 +69,7 @@ class Move:
         copied_bytes: of batches, so far.
         copied_end_offset: everything before it has been copied.
         suspect: the directory that was in use if an error comes up.
-        is_given_up: nobody wants it any more; the thread stops at the next chunk.
+        is_given_up: the move was cancelled; the thread stops at the next chunk.
     """
 
     def __init__(self, moved: Log, source: DataDirectory, target: DataDirectory) -> None:

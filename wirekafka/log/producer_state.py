@@ -123,7 +123,7 @@ class Producers:
         return True
 
     def prepare(self, batch: BatchHeader, *, has_sequences: bool, ending: Ending | None = None) -> Producer | None:
-        """Whose state changes once the batch is written; None if it has no producer.
+        """Checks a batch; returns the producer whose state changes once the batch is written; None if the batch has no producer.
 
         Args:
             batch: with its final offsets.
@@ -153,7 +153,7 @@ class Producers:
     def commit(
         self, producer: Producer | None, batch: BatchHeader, end_offset: int, ending: Ending | None = None
     ) -> AbortedTransaction | None:
-        """Does what `prepare` allowed: the batch is written, up to `end_offset`; returns the transaction it aborts, if any."""
+        """Updates the state after the batch is written up to `end_offset`; returns the transaction that the batch aborts."""
         self.end_offset = end_offset
         if producer is None:
             return None
@@ -166,7 +166,7 @@ class Producers:
         return self._end(producer, batch, ending.marker)
 
     def on_high_watermark(self, high_watermark: int) -> None:
-        """The high watermark has moved: the transactions whose markers it has passed are stable.
+        """Makes the transactions stable whose markers the high watermark has passed.
 
         Source: ProducerStateManager.onHighWatermarkUpdated, removeUnreplicatedTransactions.
         """
@@ -236,10 +236,10 @@ class Producers:
         if self._beginnings:
             self._beginnings.pop(producer_id, None)
 
-    # Coming back
+    # Replay
 
     def replay(self, batch: BatchHeader, marker: EndMarker | None = None) -> AbortedTransaction | None:
-        """Takes in a batch of the log, unchecked: the log has accepted it before.
+        """Applies a batch of the log without checks: the log has accepted the batch before.
 
         Args:
             marker: what it says, of a control batch; None if it says nothing, because compaction took its record.
@@ -258,7 +258,7 @@ class Producers:
         return None
 
     def take_replicated(self, batch: BatchHeader, marker: EndMarker | None) -> AbortedTransaction | None:
-        """Takes in a batch that a leader has accepted, unchecked; a marker counts once the high watermark has passed it.
+        """Applies a batch that a leader has accepted, without checks; a marker counts once the high watermark has passed it.
 
         Returns:
             The transaction that it aborts, if it does.
@@ -296,9 +296,9 @@ class Producers:
         return len(expired)
 
     def forget_transactions(self, log_start_offset: int) -> None:
-        """Forgets transactions of which all records are gone, and with them perhaps who would end them; the producers stay.
+        """Forgets open transactions whose records were all deleted; the producers stay.
 
-        Records that may yet follow begin such a transaction anew.
+        A later record of the producer begins the transaction again.
         """
         if self._open is None:
             return

@@ -5,9 +5,9 @@ subclass that tears writes, fills the disk or crashes between any two calls.
 
 Rules of this file:
     Errors are `OSError`; the log above maps them once, in `Log`.
-    A write is whole or raises. After a write that raised, the file may hold any part of it: who wrote cuts it back.
-    A descriptor lives as long as somebody holds its `FileHandle`: a segment, or a `FileRegion` that is being sent. So a
-    deleted or compacted segment finishes its sendfiles, and closing is never anybody's job.
+    A write is complete or raises. After a failed write the file may hold any part of the data, and the caller cuts the file.
+    A descriptor stays open while a `FileHandle` exists: a segment or a `FileRegion` holds it. So the sendfiles of a deleted or
+    compacted segment complete, and no code closes descriptors explicitly.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class Storage:
         return os.fstat(fd).st_mtime_ns
 
     def set_modified_ns(self, fd: int, modified_ns: int) -> None:
-        """Makes it look as if the file was last written then."""
+        """Sets the time of the last write."""
         os.utime(fd, ns=(modified_ns, modified_ns))
 
     def close(self, fd: int) -> None:
@@ -181,7 +181,7 @@ class FileRegion:
     Attributes:
         file: keeps the descriptor open for as long as the region is wanted.
         position: where the run begins in the file.
-        length: its bytes; a region is never empty, until who sends it piece by piece has sent the last.
+        length: the bytes of the region; a region is never empty, until a sender of pieces has sent the last piece.
     """
 
     __slots__ = ("file", "length", "position")
@@ -315,13 +315,13 @@ def _nothing() -> None:
 
 
 class HandleHolder(Protocol):
-    """Someone who keeps a file open and can open it again."""
+    """An object that keeps a file open and can open it again."""
 
     handle: FileHandle | None
 
 
 class HandlePool:
-    """Bounds how many files are open: whoever opened first lets go first, and opens again when it needs to.
+    """Limits the number of open files: closes the file that was opened first; its holder opens the file again when needed.
 
     Args:
         limit: the most files; half of what the process may open, if not given.
@@ -341,7 +341,7 @@ class HandlePool:
         return len(self._holders)
 
     def admit(self, holder: HandleHolder) -> None:
-        """`holder` has opened its file."""
+        """Adds a holder that has opened its file."""
         while len(self._holders) >= max(self.limit, 1):
             with suppress(KeyError):
                 oldest, _ = self._holders.popitem(last=False)
@@ -349,6 +349,6 @@ class HandlePool:
         self._holders[holder] = None
 
     def release(self, holder: HandleHolder) -> None:
-        """`holder` lets go of its file, if it had one open."""
+        """Closes the holder's file, if it is open."""
         self._holders.pop(holder, None)
         holder.handle = None
