@@ -1,19 +1,17 @@
-"""How a log comes back from its folder: after a clean shutdown by its indexes, after a crash by its batches.
+"""Opens a log from its folder: after a clean shutdown from its indexes, after a crash from its batches.
 
-Theory of operation: the recovery point is an offset up to which everything is on the disk for certain. After a crash the
-segment that holds it, and all behind it, are read whole: framing, checksum and order of each batch are checked, indexes,
-producers and leader epochs are made anew. After a clean shutdown the indexes are complete; of the batches only the headers
-behind the last entry are read.
+Theory of operation: all records before the recovery point are on the disk. After a crash, recovery reads the segment of the
+recovery point and all later segments completely: it checks framing, checksum and order of each batch, and rebuilds indexes,
+producers and leader epochs. After a clean shutdown the indexes are complete, and only the headers after the last entry are read.
 
-At the first batch that is not right the log ends, if a crash explains that: a process that ends leaves one torn write behind
-everything else, a machine that ends may lose any write that was not synced. A batch that is not right where neither explains
-it, before the recovery point or with sound batches behind it, was damaged: what is behind it was acknowledged, and is not
-thrown away unless the operator says so.
+The log ends at the first bad batch, if a crash explains that batch: a killed process leaves one torn write at the end of the log,
+and a power loss may lose any unsynced write. Any other bad batch, before the recovery point or with sound batches after it, is
+damage: the records after it were acknowledged, and are not deleted unless the operator asks for it.
 
-Compaction replaces segments in steps that a crash may part: `.cleaned` files are unfinished and go; `.swap` files are
-finished, so the segments they replace go and they take their names.
+A crash may interrupt compaction between the steps of a replacement. `.cleaned` files are incomplete and are removed. `.swap`
+files are complete: the segments that they replace are removed, and the files get those names.
 
-Rules of this file: nothing here knows a live log; it may run in any thread. It logs whatever it takes away.
+Rules of this file: it does not use live logs, and may run in any thread. It logs everything that it removes.
 
 Source: org.apache.kafka.storage.internals.log.LogLoader, LogSegment.recover, UnifiedLog.rebuildProducerState.
 """
