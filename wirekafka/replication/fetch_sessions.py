@@ -1,10 +1,10 @@
-"""Fetch sessions: the partitions that a consumer fetches, remembered, so that a request names only what has changed (KIP-227).
+"""Fetch sessions: the broker keeps the partitions that a consumer fetches, so a request names only changed ones (KIP-227).
 
 Theory of operation: a session watches its partitions. A partition with new records, a new request or an error is dirty. A fetch
-reads the dirty partitions only, so a consumer of 500 partitions pays for those that have something. A partition leaves the dirty
-set when a read at its fetch offset finds nothing and there is nothing new to tell. A partition that gave records moves to the end
-of the set, so a byte limit does not starve the others. A dirty partition is watched only while a fetch of the session waits, so
-the session of a consumer that has died costs each of its partitions one call and no more.
+reads only the dirty partitions, so a fetch of 500 partitions costs only as much as those with new records. A partition leaves the
+dirty set when a read at its fetch offset finds no records and its offsets have not changed. A partition that returned records
+moves to the end of the set, so a byte limit does not starve other partitions. A dirty partition is watched only while a fetch of
+the session waits, so the session of a crashed consumer costs each of its partitions only one call.
 
 Rules of this file:
     Invariant: a partition that is not dirty has nothing to read at its fetch offset, its client knows its high watermark, and
@@ -12,9 +12,9 @@ Rules of this file:
     Invariant: while a fetch of the session waits, every partition that was found is watched.
     Memory: `HeldPartitions` bounds the partitions of all sessions and of all waiting fetches together.
 
-Differs from Apache Kafka: Kafka reads all partitions of a session on each of its fetches, and so tells a log start offset that
-retention moved at once; this broker tells it with the next change of that partition. Privileged sessions are for followers, which
-this broker does not have.
+Differs from Apache Kafka: Kafka reads all partitions of a session on each of its fetches, so the next response has a log start
+offset that retention has moved. This broker sends it with the next change of that partition. Privileged sessions are for
+followers, which this broker does not have.
 
 Source: kafka.server.FetchSession (FetchSessionCacheShard, CachedPartition), KIP-227.
 """
@@ -34,7 +34,7 @@ INITIAL_EPOCH = 0
 FINAL_EPOCH = -1
 MAX_EPOCH = 0x7FFFFFFF
 EVICTION_MS = 120_000
-"""How long a session is safe from a larger one, and after how much idleness it is stale
+"""How long a session is protected from eviction by a larger one, and the idle time after which a session is stale
 (MIN_INCREMENTAL_FETCH_SESSION_EVICTION_MS)."""
 
 
@@ -44,11 +44,11 @@ number of sessions."""
 
 
 class HeldPartitions:
-    """How much memory sessions and waiting fetches take, counted in the partitions that they name.
+    """The memory of sessions and waiting fetches, counted in the partitions that they name.
 
     Attributes:
-        limit: the most that may be held.
-        count: how many are held.
+        limit: The largest number of partitions.
+        count: The current number of partitions.
     """
 
     __slots__ = ("count", "limit")
@@ -82,7 +82,7 @@ class PartitionTable(Protocol):
 
 
 class Asked(Protocol):
-    """What a client asks of one partition: the part of its request, kept as it was read."""
+    """The part of a Fetch request for one partition, as it was decoded."""
 
     partition: int
     current_leader_epoch: int
@@ -92,18 +92,18 @@ class Asked(Protocol):
 
 
 Key = tuple[str | bytes, int]
-"""Topic name, or topic id where the session uses these, and partition index."""
+"""The topic name, or the topic id if the session uses topic ids, and the partition index."""
 
 
 class SessionPartition:
-    """One partition of a session; the watcher of the partition itself.
+    """One partition of a session. It is the watcher of the `Partition`.
 
     Attributes:
-        topic: its topic's name; empty until an id is resolved.
-        topic_id: its topic's id; zero where the session uses names.
-        asked: what the client asked last.
-        partition: where it is read; None until it is found, and to be looked up again once it is gone.
-        sent_high_watermark, sent_log_start_offset: what the client knows; -1 if nothing.
+        topic: The topic name; empty until the topic id is resolved.
+        topic_id: The topic id; zero if the session uses names.
+        asked: The client's last request for the partition.
+        partition: The partition; None until it is found. It is looked up again if it is closed or deleted.
+        sent_high_watermark, sent_log_start_offset: The offsets that the client knows; -1 if it knows none.
     """
 
     __slots__ = ("asked", "partition", "sent_high_watermark", "sent_log_start_offset", "session", "topic", "topic_id")
@@ -118,11 +118,11 @@ class SessionPartition:
         self.sent_log_start_offset = -1
 
     def locate(self, topics: PartitionTable) -> Partition:
-        """The partition itself; looks it up unless it was found before and is still there.
+        """Returns the partition, and looks it up if it is not known or was closed or deleted.
 
         Raises:
             KafkaError: UNKNOWN_TOPIC_OR_PARTITION; UNKNOWN_TOPIC_ID for an id never seen; INCONSISTENT_TOPIC_ID if the topic
-                was deleted and its name has another id now.
+                was deleted and a new topic has its name.
         """
         partition = self.partition
         if partition is not None and not partition.is_gone:
@@ -150,7 +150,7 @@ class SessionPartition:
             self.partition.watchers.pop(self, None)
 
     def on_committed(self, partition: Partition, size_bytes: int, stable_bytes: int) -> None:
-        """Marks the partition dirty, and counts the bytes for the fetch that waits."""
+        """Marks the partition dirty, and counts the bytes for the waiting fetch of the session."""
         session = self.session
         session.dirty[self] = None
         waiting = session.waiting
@@ -160,19 +160,19 @@ class SessionPartition:
             waiting.count(partition, size_bytes, stable_bytes, self.asked.partition_max_bytes)
 
     def on_gone(self, partition: Partition) -> None:
-        """Looks the topic up again with the next fetch, and ends the fetch that waits."""
+        """Marks the partition dirty, so that the next fetch looks the topic up again, and ends the waiting fetch."""
         session = self.session
         session.dirty[self] = None
         if session.waiting is not None:
             session.waiting.on_gone(partition)
 
     def _mark_clean(self) -> None:
-        """Leaves the partition out of the next fetches until its watcher is told of new records."""
+        """Excludes the partition from the next fetches until its watcher is called for new records."""
         self.session.dirty.pop(self, None)
         self.watch()
 
     def settle(self, size_bytes: int, error_code: int, high_watermark: int, log_start_offset: int) -> bool:
-        """Returns whether the response includes the partition; a partition that is left out and read to its end becomes clean.
+        """Returns whether the response includes the partition. An excluded partition that is read to its end becomes clean.
 
         Source: CachedPartition.maybeUpdateResponseData.
         """
@@ -185,7 +185,7 @@ class SessionPartition:
         return False
 
     def told(self, size_bytes: int, error_code: int, high_watermark: int, log_start_offset: int) -> None:
-        """Notes what the response says of this partition."""
+        """Notes the offsets and the error that the response sends for this partition."""
         if error_code:
             # With -1, the next response without the error includes the partition again.
             self.sent_high_watermark = -1
@@ -201,14 +201,14 @@ class SessionPartition:
 
 
 class FetchSession:
-    """What one consumer fetches from this broker.
+    """The fetch session of one consumer.
 
     Attributes:
-        session_id: positive; what the client names it by.
-        epoch: the epoch that the next request must have.
-        partitions: all of them, by key.
-        dirty: those that the next fetch must read, in the order in which it reads them.
-        waiting: the fetch of this session that waits, if one does.
+        session_id: The id that the client sends; positive.
+        epoch: The epoch that the next request must have.
+        partitions: All partitions of the session, by key.
+        dirty: The partitions that the next fetch must read, in the order in which it reads them.
+        waiting: The waiting fetch of this session; None if no fetch waits.
     """
 
     __slots__ = ("created_ms", "dirty", "epoch", "held", "last_used_ms", "partitions", "session_id", "uses_topic_ids", "waiting")
@@ -225,7 +225,7 @@ class FetchSession:
         self.waiting: DelayedFetch | None = None
 
     def put(self, topic: str, topic_id: bytes, asked: Asked) -> SessionPartition:
-        """Adds a partition, or notes what is asked of it now; it is dirty either way."""
+        """Adds a partition, or updates the request for it, and marks it dirty."""
         key: Key = (topic_id if self.uses_topic_ids else topic, asked.partition)
         entry = self.partitions.get(key)
         if entry is None:
@@ -247,23 +247,23 @@ class FetchSession:
                 self.dirty.pop(entry, None)
 
     def wait(self, delayed: DelayedFetch) -> None:
-        """A fetch of this session waits: whatever is appended counts for it."""
+        """Registers the waiting fetch of this session, which counts appended bytes from now on."""
         self.waiting = delayed
         for entry in self.dirty:
             entry.watch()
 
     def advance_epoch(self) -> None:
-        """The next request has the next epoch; after the largest comes 1.
+        """Sets the epoch of the next request; `MAX_EPOCH` is followed by 1.
 
-        A fetch of this session that still waits came on a connection that its client has given up; it is answered, with
-        INVALID_FETCH_SESSION_EPOCH.
+        If a fetch of this session still waits, its client has abandoned the connection of that fetch. The fetch is completed
+        with INVALID_FETCH_SESSION_EPOCH.
         """
         self.epoch = 1 if self.epoch == MAX_EPOCH else self.epoch + 1
         if self.waiting is not None:
             self.waiting.finish()
 
     def close(self) -> None:
-        """Answers the fetch that waits, and stops watching the partitions."""
+        """Completes the waiting fetch, and stops watching the partitions."""
         if self.waiting is not None:
             self.waiting.finish()
         for entry in self.partitions.values():
@@ -277,9 +277,9 @@ class FetchSessions:
     """The sessions of one broker, the least recently used first.
 
     Args:
-        slot_count: how many there may be (`max.incremental.fetch.session.cache.slots`); 0 means no sessions at all.
-        random_id: a random number from 1 to its argument.
-        held: counts the partitions of sessions and waiting fetches.
+        slot_count: The largest number of sessions (`max.incremental.fetch.session.cache.slots`); 0 means no sessions.
+        random_id: Returns a random number from 1 to its argument.
+        held: Counts the partitions of sessions and waiting fetches.
     """
 
     def __init__(
@@ -300,7 +300,7 @@ class FetchSessions:
         return iter(self._sessions.values())
 
     def get(self, session_id: int) -> FetchSession | None:
-        """The session with that id, if it is still there."""
+        """Returns the session with this id; None if it does not exist."""
         return self._sessions.get(session_id)
 
     def create(self, partition_count: int, *, uses_topic_ids: bool, now_ms: int) -> FetchSession | None:
@@ -319,16 +319,16 @@ class FetchSessions:
         self._sessions[session.session_id] = self._sessions.pop(session.session_id)
 
     def remove(self, session_id: int) -> None:
-        """Closes a session, if it is there."""
+        """Closes a session, if it exists."""
         session = self._sessions.pop(session_id, None)
         if session is not None:
             session.close()
 
     def _make_room(self, partition_count: int, now_ms: int) -> bool:
-        """Evicts sessions until a new one with so many partitions has a slot and fits; returns whether it does.
+        """Evicts sessions until a new session of `partition_count` partitions has room; returns whether it has.
 
-        A session may be evicted if it has been idle for EVICTION_MS, the one idle for longest first; or else the smallest
-        of those that are as old as that, if the new one is larger. (A scan over all slots, and only when there is no room.)
+        The first choice is the session that was idle for longest, if it was idle for EVICTION_MS. The second choice is the
+        smallest session older than EVICTION_MS, if the new session is larger; this scans all slots, only when there is no room.
 
         Source: FetchSessionCacheShard.tryEvict.
         """

@@ -1,15 +1,16 @@
-"""One partition: its log, its replicas, how far it is committed, and everything that waits for its records.
+"""One partition: its log, its replicas, its high watermark, and the requests that wait for its records.
 
-Theory of operation: a record has two moments. It is appended once it is in the leader's log: then the replicas that fetch from
-the leader hear of it. It is committed once all in-sync replicas have it: then the high watermark passes it, and consumers,
-Produce requests with acks=all and the coordinators hear of it. A partition with one replica commits inside `append`.
+Theory of operation: a record is first appended and then committed. It is appended once it is in the leader's log; then the
+replicas that fetch from the leader are notified. It is committed once all in-sync replicas have it; then the high watermark
+passes it, and consumers, Produce requests with acks=all and the coordinators are notified. A partition with one replica commits
+inside `append`.
 
 Rules of this file:
     Invariant: log_start_offset <= last_stable_offset <= high_watermark <= log_end_offset.
     Invariant: the high watermark of a sole replica is the log end offset whenever `append` returns.
     Invariant: `_commit_waits` is ordered by offset, and every offset in it is greater than the high watermark.
-    A watcher decides in O(1) and never raises. It may remove itself, and others may be added, while watchers are called. They are
-    called in the order in which they were added.
+    A watcher decides in O(1) and never raises. A watcher may remove itself, and other watchers may be added, while watchers are
+    called. Watchers are called in the order in which they were added.
 
 Source: kafka.cluster.Partition, kafka.server.ReplicaManager.
 """
@@ -34,19 +35,19 @@ if TYPE_CHECKING:
     from wirekafka.log.storage import FileRegion
 
 OnCommit = Callable[[ErrorCode | None], object]
-"""Told None once records are committed, or the error because of which nobody can say any more whether they are."""
+"""Called with None once records are committed, or with an error if this broker can no longer know whether they are."""
 
 
 class Watcher(Protocol):
     """A fetch, or a fetch session, that waits for committed records of a partition."""
 
     def on_committed(self, partition: Partition, size_bytes: int, stable_bytes: int) -> object:
-        """More can be read than before, or the log start offset has moved (0 bytes).
+        """Is called when the high watermark or the last stable offset has moved, or the log start offset (with 0 bytes).
 
         Args:
-            size_bytes: the bytes that the high watermark has passed.
-            stable_bytes: the bytes that the last stable offset has passed, for consumers that read committed transactions only:
-                none while a transaction is open, and everything after its beginning once it ends.
+            size_bytes: The bytes that the high watermark has passed.
+            stable_bytes: The bytes that the last stable offset has passed, for consumers that read committed transactions only:
+                none while a transaction is open, and all bytes from its first record on once it ends.
         """
 
     def on_gone(self, partition: Partition) -> object:
@@ -57,7 +58,7 @@ class ReplicaWatcher(Protocol):
     """A fetch of another replica that waits for records, committed or not."""
 
     def on_append(self, partition: Partition, size_bytes: int) -> object:
-        """So many bytes were appended."""
+        """Is called after an append of `size_bytes` bytes."""
 
     def on_gone(self, partition: Partition) -> object:
         """The partition was closed, deleted or taken offline; the watcher is not called again."""
@@ -73,11 +74,11 @@ class CommitWait:
         self.callback: OnCommit | None = callback
 
     def cancel(self) -> None:
-        """The callback is not called any more."""
+        """Ends the wait without a call of the callback."""
         self.callback = None
 
     def end(self, error: ErrorCode | None) -> None:
-        """Calls back, unless cancelled or called before."""
+        """Calls the callback, unless the wait was cancelled or has ended."""
         callback, self.callback = self.callback, None
         if callback is not None:
             callback(error)
@@ -87,16 +88,16 @@ class Partition:
     """One partition that this broker leads.
 
     Attributes:
-        topic, topic_id, index: its name.
-        log: its records.
-        leader: the node id of its leader.
-        leader_epoch: how often leadership has changed; written into each batch.
-        replicas: the node ids of all replicas.
-        in_sync_replicas: the node ids of the replicas that have all committed records, the leader among them.
-        is_sole_replica: the leader is the only in-sync replica, so an append is committed at once.
-        watchers: told of each commit; a dict for its order.
-        replica_watchers: told of each append; a dict for its order.
-        is_gone: closed or deleted; its holders must look the topic up again.
+        topic, topic_id, index: The name of the partition.
+        log: The log with the records.
+        leader: The node id of the leader.
+        leader_epoch: The number of leader changes, which is written into each batch.
+        replicas: The node ids of all replicas.
+        in_sync_replicas: The node ids of the replicas that have all committed records, including the leader.
+        is_sole_replica: Whether the leader is the only in-sync replica, so that an append is committed at once.
+        watchers: The watchers that are called after each commit; a dict because it keeps their order.
+        replica_watchers: The watchers that are called after each append; a dict because it keeps their order.
+        is_gone: Whether the partition is closed or deleted. Holders of the object must then look the topic up again.
     """
 
     __slots__ = (
@@ -121,7 +122,7 @@ class Partition:
         self.index = index
         self.log = log
         self.leader = leader
-        # A log from a cluster has seen higher epochs, and epochs never go back.
+        # The log may come from a cluster and have higher leader epochs. Leader epochs never decrease.
         self.leader_epoch = max(leader_epoch, log.epochs.latest or 0)
         self.replicas: tuple[int, ...] = (leader,)
         self.in_sync_replicas: tuple[int, ...] = (leader,)
@@ -136,13 +137,13 @@ class Partition:
     def open(
         cls, logs: LogManager, topic: str, index: int, *, topic_id: bytes, config: LogConfig, leader: int, is_new: bool = True
     ) -> Partition:
-        """The partition over its log, which is created if there is none yet.
+        """Returns the partition with its log, which is created if it does not exist.
 
         Args:
-            is_new: it cannot have had a log before.
+            is_new: Whether the partition is new, so that it cannot have a log.
 
         Raises:
-            KafkaError: KAFKA_STORAGE_ERROR, if its folder cannot be made.
+            KafkaError: KAFKA_STORAGE_ERROR if the folder of the log cannot be created.
         """
         name = TopicPartition(topic, index)
         log = logs.get(name) or logs.create(name, topic_id, config, is_new=is_new)
@@ -153,16 +154,16 @@ class Partition:
 
     @property
     def topic_partition(self) -> TopicPartition:
-        """Its name."""
+        """The name of the partition."""
         return TopicPartition(self.topic, self.index)
 
     @property
     def is_offline(self) -> bool:
-        """Its directory has failed, or its log is damaged: nobody leads it until the broker starts again."""
+        """Whether the log directory has failed or the log is damaged. The partition has no leader until the broker restarts."""
         return self.log.offline_reason is not None
 
     def check_online(self) -> None:
-        """Raises unless its log can be used.
+        """Raises unless the log can be used.
 
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR.
@@ -173,12 +174,12 @@ class Partition:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.topic_partition} is offline: {self.log.offline_reason}")
 
     def set_replicas(self, replicas: Sequence[int], in_sync_replicas: Sequence[int]) -> None:
-        """Takes over which brokers hold the partition, and which of them are in sync.
+        """Sets the replicas and the in-sync replicas.
 
-        If the leader is left as the only one in sync, all records are committed.
+        If the leader is the only in-sync replica, all records are committed.
 
         Args:
-            in_sync_replicas: some of `replicas`, the leader among them.
+            in_sync_replicas: A subset of `replicas` that includes the leader.
         """
         assert self.leader in in_sync_replicas and set(in_sync_replicas) <= set(replicas)
         self.replicas = tuple(replicas)
@@ -189,7 +190,7 @@ class Partition:
 
     @property
     def has_enough_in_sync_replicas(self) -> bool:
-        """As many as `min.insync.replicas` asks for; a partition that has fewer replicas than that needs all it has.
+        """Whether the in-sync replicas reach `min.insync.replicas`, or are all replicas if the partition has fewer.
 
         Source: Partition.effectiveMinIsr.
         """
@@ -197,16 +198,16 @@ class Partition:
         return count == len(self.replicas) or count >= self.log.config.min_insync_replicas
 
     def append(self, records: memoryview | Batch, *, now_ms: int, origin: Origin = Origin.CLIENT) -> AppendInfo:
-        """Appends batches. A sole replica commits them, and so wakes the fetches that wait for them.
+        """Appends a batch. A sole replica commits it at once, which wakes the fetches that wait for it.
 
         Args:
-            records: a whole batch in a writable buffer, into which offsets are written; or one that was validated before.
-            now_ms: the broker's wall clock.
-            origin: which part of the broker or which client sends them, and so what they may hold.
+            records: A whole batch in a writable buffer, into which offsets are written; or a batch that is already validated.
+            now_ms: The wall-clock time of the broker.
+            origin: The sender of the batch, a client or a part of the broker, which decides what the batch may contain.
 
         Raises:
-            HeavyBatchError: the batch has to be validated in a thread first; nothing was appended then.
-            KafkaError: as `Log.append` says; nothing was appended then.
+            HeavyBatchError: The batch must be validated in a thread first; nothing was appended.
+            KafkaError: The errors of `Log.append`; nothing was appended.
 
         Durability: as `Log.append` says.
         """
@@ -237,8 +238,8 @@ class Partition:
         A producer without a transaction gets its marker too, so a coordinator may write one again.
 
         Args:
-            transaction_version: the version of the feature `transaction.version` that the transaction goes by; with 2, the
-                marker's epoch is the producer's next one (KIP-890).
+            transaction_version: The level of the feature `transaction.version` of the transaction; at level 2 the epoch of the
+                marker is the producer's next epoch (KIP-890).
 
         Raises:
             KafkaError: INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED, KAFKA_STORAGE_ERROR; nothing was appended.
@@ -259,9 +260,9 @@ class Partition:
             watcher.on_append(self, size_bytes)
 
     def advance_high_watermark(self, offset: int) -> None:
-        """All in-sync replicas have the records before `offset`: tells everything that waits for their commit.
+        """Commits the records before `offset`, which all in-sync replicas have, and notifies all that waits for the commit.
 
-        Does nothing if the high watermark is there already; it never moves back.
+        Does nothing unless `offset` is greater than the high watermark, which never decreases.
         """
         log = self.log
         former_offset = log.high_watermark
@@ -282,10 +283,11 @@ class Partition:
             waits.popleft().end(None)
 
     def on_commit(self, offset: int, callback: OnCommit) -> CommitWait:
-        """Calls back once all records before `offset` are committed; at once if they are.
+        """Calls the callback once all records before `offset` are committed; at once if they are already committed.
 
-        The callback is called at most once: with None, or with NOT_LEADER_OR_FOLLOWER if the partition is closed before that, or
-        KAFKA_STORAGE_ERROR if it goes offline. It costs no task, and usually O(1): requests wait in the order of their appends.
+        The callback is called at most once: with None, with NOT_LEADER_OR_FOLLOWER if the partition is closed before the commit,
+        or with KAFKA_STORAGE_ERROR if the partition goes offline. The wait needs no task and usually costs O(1), because requests
+        wait in the order of their appends.
         """
         wait = CommitWait(offset, callback)
         if offset <= self.log.high_watermark:
@@ -303,7 +305,7 @@ class Partition:
     def _enter(self, wait: CommitWait) -> None:
         waits = self._commit_waits
         while waits and waits[0].callback is None:
-            # Requests that timed out leave from the front, lest they pile up while the high watermark stands still.
+            # Cancelled waits are removed from the front, so that they do not pile up while the high watermark does not move.
             waits.popleft()
         later: list[CommitWait] = []
         while waits and waits[-1].offset > wait.offset:
@@ -316,10 +318,10 @@ class Partition:
             watcher.on_committed(self, size_bytes, stable_bytes)
 
     def read(self, offset: int, *, max_bytes: int, min_one_batch: bool, only_stable: bool = False) -> FileRegion | bytes:
-        """Committed batches from the one that holds `offset`; empty at the high watermark.
+        """Reads committed batches, from the batch that holds `offset` on; returns no bytes at the high watermark.
 
         Args:
-            only_stable: none from the last stable offset on, for who reads committed transactions only.
+            only_stable: Whether to read only up to the last stable offset, for consumers that read committed transactions only.
 
         Raises:
             KafkaError: OFFSET_OUT_OF_RANGE, KAFKA_STORAGE_ERROR.
@@ -329,10 +331,10 @@ class Partition:
         return log.read(offset, max_bytes=max_bytes, end_offset=end_offset, min_one_batch=min_one_batch)
 
     def aborted_in_read(self, offset: int, size_bytes: int) -> list[tuple[int, int]]:
-        """What a reader of committed records has to leave out of a read from `offset` that gave so many bytes.
+        """Returns the aborted transactions in a read of `size_bytes` bytes from `offset`, for consumers that must skip them.
 
         Returns:
-            The producer id and the first offset of each aborted transaction; its records end with its marker.
+            The producer id and the first offset of each aborted transaction, whose records end with its marker.
 
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR.
@@ -343,10 +345,10 @@ class Partition:
         return [(aborted.producer_id, aborted.first_offset) for aborted in found]
 
     def check_leader_epoch(self, current_leader_epoch: int) -> None:
-        """Checks the epoch that a client believes in; -1 means it believes nothing.
+        """Raises unless the leader epoch of a request is the current one, or -1, which means that the request has none.
 
         Raises:
-            KafkaError: FENCED_LEADER_EPOCH if it is behind, UNKNOWN_LEADER_EPOCH if it is ahead.
+            KafkaError: FENCED_LEADER_EPOCH if the epoch is lower, UNKNOWN_LEADER_EPOCH if it is higher.
 
         Source: KIP-320; Partition.checkCurrentLeaderEpoch.
         """
@@ -358,18 +360,18 @@ class Partition:
 
     @property
     def earliest_epoch(self) -> int | None:
-        """The leader epoch of the first record, or of the one to come; None if the log does not know."""
+        """The leader epoch of the first record, or of the next record if the log is empty; None if it is unknown."""
         earliest = self.log.epochs.earliest
         if earliest is None:
             return self.leader_epoch
         return earliest.epoch if earliest.start_offset <= self.log.log_start_offset else None
 
     def end_offset_for_epoch(self, leader_epoch: int) -> tuple[int, int] | None:
-        """The greatest epoch up to `leader_epoch`, and one past its last record; None if it is newer than all, or too old.
+        """Returns the greatest epoch up to `leader_epoch` and its end offset; None if the epoch is unknown: too new or too old.
 
         The current epoch ends at the log end offset, with or without records: a consumer may have the epoch from ListOffsets of
-        an empty partition, and takes an unknown epoch for data loss. It does not end at the high watermark, which on a new leader
-        may be less than the position of a consumer: that consumer would take committed records for lost ones.
+        an empty partition, and treats an unknown epoch as data loss. The current epoch does not end at the high watermark, which
+        on a new leader may be less than the position of a consumer: that consumer would treat committed records as lost.
 
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR.
@@ -382,14 +384,17 @@ class Partition:
         return self.log.end_offset_for_epoch(leader_epoch)
 
     def find_divergence(self, leader_epoch: int, offset: int) -> tuple[int, int] | None:
-        """Where a reader's history leaves this log's: the greatest common epoch and its end, if that is before `offset`.
+        """Returns the point where a reader's log diverges from this log; None if it does not.
 
         Args:
-            leader_epoch: of the last record that the reader has.
-            offset: the next one that it wants.
+            leader_epoch: The leader epoch of the reader's last record.
+            offset: The fetch offset of the reader.
+
+        Returns:
+            The greatest common epoch and its end offset.
 
         Raises:
-            KafkaError: OFFSET_OUT_OF_RANGE, the epoch is not known or the log starts later; KAFKA_STORAGE_ERROR.
+            KafkaError: OFFSET_OUT_OF_RANGE if the epoch is unknown or the log starts after `offset`; KAFKA_STORAGE_ERROR.
 
         Source: KIP-595; Partition.readRecords.
         """
@@ -400,11 +405,11 @@ class Partition:
         return end if epoch < leader_epoch or end_offset < offset else None
 
     def delete_records(self, before_offset: int) -> int:
-        """Makes the log start at `before_offset`, -1 for the high watermark; returns where it starts now.
+        """Deletes the records before `before_offset`, or before the high watermark if it is -1; returns the log start offset.
 
         Raises:
-            KafkaError: POLICY_VIOLATION on a topic that is compacted only, OFFSET_OUT_OF_RANGE beyond the high watermark,
-                KAFKA_STORAGE_ERROR.
+            KafkaError: POLICY_VIOLATION for a topic whose only cleanup policy is compaction; OFFSET_OUT_OF_RANGE for an offset
+                above the high watermark; KAFKA_STORAGE_ERROR.
 
         Source: KIP-107; Partition.deleteRecordsOnLeader, UnifiedLog.maybeIncrementLogStartOffset.
         """
@@ -422,12 +427,12 @@ class Partition:
         return log.log_start_offset
 
     def close(self) -> None:
-        """Tells everything that waits that this broker does not lead the partition any more; the log stays as it is."""
+        """Ends all waits, because this broker no longer leads the partition; does not change the log."""
         self.is_gone = True
         self.wake_watchers()
 
     def wake_watchers(self) -> None:
-        """Tells everything that waits that nothing more is appended or committed: the partition is closed, or offline."""
+        """Ends all waits, because the partition is closed or offline, so nothing more is appended or committed."""
         watchers, self.watchers = self.watchers, {}
         replica_watchers, self.replica_watchers = self.replica_watchers, {}
         waits, self._commit_waits = self._commit_waits, deque()
@@ -439,6 +444,6 @@ class Partition:
             replica_watcher.on_gone(self)
 
     def delete(self, logs: LogManager) -> None:
-        """Closes it and frees its name; its files go as `LogManager.delete` says."""
+        """Closes the partition and frees its name; the files are deleted as `LogManager.delete` says."""
         self.close()
         logs.delete(self.topic_partition)

@@ -127,7 +127,7 @@ class MemoryTopics:
 
     @property
     def error(self) -> ErrorCode | None:
-        """What appends and the creation of a topic end with, None for success."""
+        """The error of appends and of the creation of a topic; None for success."""
         return self.disk.error
 
     @error.setter

@@ -100,7 +100,7 @@ def test_delete_of_offsets_spares_topics_that_are_read() -> None:
 
 
 def test_group_tombstone_before_its_offsets_leaves_a_simple_group() -> None:
-    """A log that was compacted halfway may hold offsets of a group that is gone; they can be fetched, and expire."""
+    """A partly compacted log may hold offsets of a deleted group; the offsets can be fetched, and expire."""
     world = world_with_members()
     commit(world, CommitRequest("g", [PartitionCommit("t", 0, 5)], "client-1", 1))
     world.coordinator.replay(GroupRecord("g", None), 10)

@@ -1,4 +1,4 @@
-"""Offsets of open transactions, against a plain list of who holds what."""
+"""Offsets of open transactions, compared with a plain list as the model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What coordinators take over from the settings of the broker, each by its name."""
+"""The settings that coordinators read from the broker configuration, each by its name."""
 
 from typing import Any
 

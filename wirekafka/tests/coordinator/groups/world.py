@@ -144,7 +144,7 @@ class World:
         return describe_record(record)
 
     def end_transaction(self, producer_id: int, *, is_commit: bool) -> None:
-        """What the marker of a transaction does."""
+        """Applies the marker of a transaction."""
         self.runtime.complete_transaction(0, producer_id, 0, coordinator_epoch=0, is_commit=is_commit, transaction_version=2)
 
     def join(self, request: JoinRequest, on_reply: Callable[[JoinResult], object] | None = None) -> Pending[JoinResult]:
@@ -197,7 +197,7 @@ class World:
         return group
 
     def group_state(self, group_id: str) -> object:
-        """What of a group must outlive the broker."""
+        """The state of a group that must survive a restart of the broker."""
         group = self.group(group_id)
         if group is None:
             return None

@@ -200,7 +200,7 @@ class Share(RuleBasedStateMachine):
         }
 
     def teardown(self) -> None:
-        """Nothing is lost: whoever asks long enough gets everything that is not done with."""
+        """No record is lost: repeated fetches return every record that is not in a final state."""
         self.remember(self.share.expire_locks(self.limits, self.now_ms + LOCK_MS))
         self.held = {}
         for _ in range(2000):

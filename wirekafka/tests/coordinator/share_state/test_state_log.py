@@ -42,7 +42,7 @@ class Stage:
 
     @property
     def known(self) -> dict[int, tuple[int | None, list[StateBatch]]]:
-        """What the log knows of each share partition."""
+        """The stored state of each share partition."""
         found = {key.partition: self.states.get(key) for key in self.keys}
         return {index: (state.start_offset, state.batches) for index, state in found.items() if state is not None}
 

@@ -1,4 +1,4 @@
-"""What becomes of transactions that are decided: their markers, and those that cannot be written yet."""
+"""The ends of decided transactions: markers, and markers that cannot be written at first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the transaction coordinator does of itself where transaction.version is below 2."""
+"""The actions that the transaction coordinator starts itself if transaction.version is below 2."""
 
 from __future__ import annotations
 

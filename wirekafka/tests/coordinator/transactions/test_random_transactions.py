@@ -316,7 +316,7 @@ class Transactions(RuleBasedStateMachine):
         return writing
 
     def give_up(self, producer: Producer) -> None:
-        """What it writes from now on belongs to its next transaction."""
+        """Later writes of the producer belong to its next transaction."""
         producer.writing = self.new_writing()
         producer.added.clear()
 
@@ -361,7 +361,7 @@ TestRandomTransactions = Transactions.TestCase
 
 
 class ChangingLevels(Transactions):
-    """The same while somebody changes transaction.version, of which clients hear late or never."""
+    """The same while transaction.version changes, which clients learn late or never."""
 
     @rule(level=st.sampled_from([0, 1, 2]))
     def set_level(self, level: int) -> None:

@@ -105,7 +105,7 @@ class World:
             self.append(record)
 
     def reload(self) -> None:
-        """The broker dies and comes back: what is not in the log is gone."""
+        """Restarts the broker after a crash: everything that is not in the log is lost."""
         self.coordinator = self._new_coordinator()
         for key, value in self.log:
             record = decode(key, value)

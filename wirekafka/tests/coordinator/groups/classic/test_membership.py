@@ -1,4 +1,4 @@
-"""The errors of JoinGroup, SyncGroup, Heartbeat and LeaveGroup, and what is answered to whoever is parked."""
+"""The errors of JoinGroup, SyncGroup, Heartbeat and LeaveGroup, and the responses to waiting requests."""
 
 from typing import Any
 

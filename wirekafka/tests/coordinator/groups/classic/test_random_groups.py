@@ -195,7 +195,7 @@ class Groups(RuleBasedStateMachine):
 
     @rule()
     def leave_by_instance(self) -> None:
-        """An administrator removes the static member, whoever holds its name."""
+        """An administrator removes the static member, whichever client has its name."""
         self.world.leave(GROUP, LeavingMember(UNKNOWN_MEMBER_ID, "i"))
 
     @rule(partition=st.integers(0, PARTITIONS - 1), how=st.sampled_from(["offset", "topic", "group"]))
@@ -222,7 +222,7 @@ class Groups(RuleBasedStateMachine):
 
     @rule(number=CLIENTS)
     def crash_of_client(self, number: int) -> None:
-        """It is restarted, and knows nothing any more; what it waited for is not read by anybody."""
+        """Restarts the client, which loses its state; no client reads the response that it waited for."""
         old = self.clients[number]
         self.clients[number] = Client(old.name, old.instance)
 

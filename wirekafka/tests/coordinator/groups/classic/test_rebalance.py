@@ -1,4 +1,4 @@
-"""When a rebalance ends, who is still in the group then, and what timers do."""
+"""The end of a rebalance, the members that remain in the group, and the timers."""
 
 from typing import Any
 
@@ -35,7 +35,7 @@ def static(instance: str, **changes: Any) -> JoinRequest:
 
 
 def renew_session(world: World, member_id: str) -> None:
-    """What a heartbeat does."""
+    """The effects of a heartbeat."""
     group, effects = group_of(world), Effects()
     world.coordinator.rebalancer.renew_session(group, group.members[member_id], effects)
     world.run(effects)

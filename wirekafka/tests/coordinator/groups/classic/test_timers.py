@@ -1,4 +1,4 @@
-"""What time does to groups, in the runtime: sessions, first waits, expiry."""
+"""The timers of groups in the runtime: sessions, initial waits, expiration."""
 
 from __future__ import annotations
 

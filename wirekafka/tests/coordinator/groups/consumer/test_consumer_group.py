@@ -1,4 +1,4 @@
-"""A group by itself: who may commit, and what the records of its members come to in whatever order they are."""
+"""A consumer group alone: the check of commits, and the replay of its members' records in any order."""
 
 from __future__ import annotations
 

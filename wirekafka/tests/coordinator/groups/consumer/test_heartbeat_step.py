@@ -1,4 +1,4 @@
-"""What single turns of members come to that transcripts do not show."""
+"""Results of single heartbeats that transcripts do not show."""
 
 from __future__ import annotations
 
