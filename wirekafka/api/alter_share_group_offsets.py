@@ -9,8 +9,8 @@ Versions:
     0: as described (KIP-932).
 
 Differs from Apache Kafka:
-    A partition below 0 does not exist, as others; there it is UNKNOWN_SERVER_ERROR. A group does not come to be by partitions
-    none of which exists; there it does if one of their topics exists.
+    A negative partition index is an unknown partition; in Apache Kafka it is UNKNOWN_SERVER_ERROR. A request in which no
+    partition exists creates no group; Apache Kafka creates the group if one of the topics exists.
 
 Source: GroupCoordinatorService.alterShareGroupOffsets, GroupMetadataManager.alterShareGroupOffsets.
 """

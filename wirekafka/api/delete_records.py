@@ -10,7 +10,7 @@ Versions:
     0: as it is (KIP-107). 1: as 0 (KIP-219). 2: flexible.
 
 Differs from Apache Kafka:
-    Nothing; without followers `timeout_ms` has nothing to limit.
+    Nothing. `timeout_ms` has no effect, because no follower is waited for.
 
 Source: KafkaApis.handleDeleteRecordsRequest, ReplicaManager.deleteRecordsOnLocalLog.
 """

@@ -12,7 +12,7 @@ Versions:
 Differs from Apache Kafka:
     The start offset is what it is now; there it is what was written down last, some acknowledgements ago.
     A partition that does not exist is told like one that is not known; Kafka 4.3.1 looks for it until the client gives up.
-    A group that is named twice is told once, as it is first asked for.
+    A group that is named twice is described once, as the first entry asks for it.
 
 Source: KafkaApis.handleDescribeShareGroupOffsetsRequest, GroupCoordinatorService.describeShareGroupOffsets.
 """

@@ -16,8 +16,9 @@ Versions:
 Differs from Apache Kafka:
     The response is sent when the first markers are written, at most 250 and for at most about 5 ms. Apache Kafka sends it when
     the decision is written.
-    A request of version 5 under one epoch less than that of a transaction which an older client has ended is PRODUCER_FENCED;
-    there it is taken for one that comes again, and told the epoch of who has fenced it.
+    If transactions v1 ended the last transaction, a request of version 5 with one epoch less than the current one gets
+    PRODUCER_FENCED, because another producer has the current epoch. Apache Kafka takes the request for a repeated one, and
+    answers it with the current epoch.
 
 Source: KafkaApis.handleEndTxnRequest, TransactionCoordinator.endTransaction and endTransactionWithTV1.
 """

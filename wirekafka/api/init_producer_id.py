@@ -17,7 +17,7 @@ Versions:
     answer is TRANSACTIONAL_ID_AUTHORIZATION_FAILED; `keep_prepared_txn` is an UNSUPPORTED_VERSION, as it is in Apache Kafka 4.3.
 
 Differs from Apache Kafka:
-    A producer that asks for the second time in the last epoch of its id gets the same answer; there it is UNKNOWN_SERVER_ERROR.
+    A producer that repeats its request in the last epoch of its id gets the same answer, in Apache Kafka UNKNOWN_SERVER_ERROR.
     Version 6, which Apache Kafka counts as unstable, is advertised.
 
 Source: KafkaApis.handleInitProducerIdRequest, TransactionCoordinator.handleInitProducerId.

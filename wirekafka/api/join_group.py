@@ -27,10 +27,10 @@ Differs from Apache Kafka:
     A JoinGroup that the same member sends while one of its own is parked answers the parked one with REBALANCE_IN_PROGRESS;
     Apache Kafka never answers it.
     A group is not created for a JoinGroup without protocols.
-    A client that comes back under the name of a static member with an id that MEMBER_ID_REQUIRED gave it is told
-    INVALID_REQUEST; there UNKNOWN_SERVER_ERROR.
-    On a full disk the error is COORDINATOR_NOT_AVAILABLE, for this broker stays the coordinator; Apache Kafka, which gives the
-    directory up, says NOT_COORDINATOR. Clients look the coordinator up and try again on either.
+    A client that uses a group.instance.id and a member id that it got with MEMBER_ID_REQUIRED gets INVALID_REQUEST, in Apache
+    Kafka UNKNOWN_SERVER_ERROR.
+    On a full disk the error is COORDINATOR_NOT_AVAILABLE, because this broker stays the coordinator. Apache Kafka takes the
+    directory offline and answers NOT_COORDINATOR. After either error clients look the coordinator up and try again.
 
 Source: GroupMetadataManager.classicGroupJoin, JoinGroupRequest, JoinGroupResponse.
 """

@@ -22,9 +22,9 @@ Versions:
     10. Topics by their ids (KIP-848).
 
 Differs from Apache Kafka:
-    Version 0 stores offsets where all others do; Apache Kafka kept them in ZooKeeper, where members of the group did not matter.
-    On a full disk the error is COORDINATOR_NOT_AVAILABLE, for this broker stays the coordinator; Apache Kafka, which gives the
-    directory up, says NOT_COORDINATOR. Clients look the coordinator up and try again on either.
+    Version 0 stores offsets where the other versions do. Apache Kafka kept them in ZooKeeper, and did not check the member.
+    On a full disk the error is COORDINATOR_NOT_AVAILABLE, because this broker stays the coordinator. Apache Kafka takes the
+    directory offline and answers NOT_COORDINATOR. After either error clients look the coordinator up and try again.
 
 Source: OffsetMetadataManager.commitOffset, KafkaApis.handleOffsetCommitRequest.
 """

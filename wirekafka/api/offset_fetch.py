@@ -22,8 +22,8 @@ Versions:
     10. Topics by their ids; one that is not known is UNKNOWN_TOPIC_ID (KIP-848).
 
 Differs from Apache Kafka:
-    Version 0 reads what all others do; Apache Kafka had it in ZooKeeper.
-    An epoch without a member is UNKNOWN_MEMBER_ID; there it is UNKNOWN_SERVER_ERROR.
+    Version 0 reads the offsets that the other versions read. Apache Kafka read them from ZooKeeper.
+    A member epoch without a member id gets UNKNOWN_MEMBER_ID, in Apache Kafka UNKNOWN_SERVER_ERROR.
     A partition that is named twice is answered once.
 
 Source: OffsetMetadataManager.fetchOffsets and fetchAllOffsets, KafkaApis.handleOffsetFetchRequest, OffsetFetchResponse.

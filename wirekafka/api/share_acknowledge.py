@@ -12,7 +12,7 @@ Versions:
     1: as described (KIP-932). 2: renewal, and the lock's duration in the answer (KIP-1222).
 
 Differs from Apache Kafka:
-    With an error `current_leader` is -1, nobody; Kafka leaves it at broker 0, which some clients then look for.
+    With an error, `current_leader` is -1 (no leader). Kafka leaves it at broker 0, and some clients then look for broker 0.
     Version 0, of an early preview that Kafka 4 does not serve, is not served.
     The group's start offset moves, and is written, with the acknowledgement that lets it, and not with the next one.
 

@@ -20,7 +20,7 @@ Versions:
     1: as described (KIP-932). 2: `share_acquire_mode` (KIP-1206), `is_renew_ack` (KIP-1222).
 
 Differs from Apache Kafka:
-    With an error `current_leader` is -1, nobody; Kafka leaves it at broker 0, which some clients then look for.
+    With an error, `current_leader` is -1 (no leader). Kafka leaves it at broker 0, and some clients then look for broker 0.
     Version 0, of an early preview that Kafka 4 does not serve, is not served.
     Where a new group begins is written down when it first fetches from the partition, not with its first acknowledgement; so a
     restart in between does not make a group that begins at the latest record miss any.

@@ -16,8 +16,8 @@ Differs from Apache Kafka:
     one that is parked when its member is removed is answered with UNKNOWN_MEMBER_ID. Apache Kafka never answers either.
     A static member that is replaced before it has sent SyncGroup is not waited for any more. Apache Kafka goes on waiting for
     its former id, and rebalances the group when the rebalance timeout is over.
-    On a full disk the error is COORDINATOR_NOT_AVAILABLE, for this broker stays the coordinator; Apache Kafka, which gives the
-    directory up, says NOT_COORDINATOR. Clients look the coordinator up and try again on either.
+    On a full disk the error is COORDINATOR_NOT_AVAILABLE, because this broker stays the coordinator. Apache Kafka takes the
+    directory offline and answers NOT_COORDINATOR. After either error clients look the coordinator up and try again.
 
 Source: GroupMetadataManager.classicGroupSync, SyncGroupRequest.areMandatoryProtocolTypeAndNamePresent.
 """

@@ -18,8 +18,8 @@ Versions:
     5. Adds the group's partition to the transaction; no AddOffsetsToTxn is needed (KIP-890, transactions v2).
 
 Differs from Apache Kafka:
-    On a full disk the error is COORDINATOR_NOT_AVAILABLE, for this broker stays the coordinator; Apache Kafka, which gives the
-    directory up, says NOT_COORDINATOR. Clients look the coordinator up and try again on either.
+    On a full disk the error is COORDINATOR_NOT_AVAILABLE, because this broker stays the coordinator. Apache Kafka takes the
+    directory offline and answers NOT_COORDINATOR. After either error clients look the coordinator up and try again.
 
 Source: OffsetMetadataManager.commitTransactionalOffset, CoordinatorRuntime.scheduleTransactionalWriteOperation,
 KafkaApis.handleTxnOffsetCommitRequest.

@@ -16,10 +16,10 @@ Versions:
     2. The answer names no features, for all fare alike (KIP-1022).
 
 Differs from Apache Kafka:
-    Of several features that cannot be changed, the first of the request is told of; there any.
-    There is one metadata.version, 30. There lower ones are supported, but from 30 on it goes back to none of them.
-    The features that ApiVersions does not have cannot be had, so `kafka-features.sh upgrade --release-version` is refused: it
-    asks for all that Apache Kafka has.
+    If several features cannot be changed, the error names the first one of the request, in Apache Kafka any of them.
+    The only metadata.version is 30. Apache Kafka supports lower ones, but cannot be downgraded from 30 to any of them.
+    Features that ApiVersions does not report are refused. `kafka-features.sh upgrade --release-version` asks for all features of
+    Apache Kafka, and is therefore refused.
 
 Source: org.apache.kafka.controller.QuorumController.updateFeatures, FeatureControlManager.
 """

@@ -16,9 +16,9 @@ Rules of this file: no I/O, no clock, no state. Each error of a client is a `Kaf
 
 Differs from Apache Kafka: the fields of a record after its key (the value's length, headers) are not read. Wrong offset deltas of
 uncompressed records are corrected, as Kafka corrects those of compressed records. A broken compressed stream is INVALID_RECORD
-instead of UNKNOWN_SERVER_ERROR. A batch has at most `MOST_RECORDS` records. Compressed records may take `CONTENT_LIMIT_BYTES`
-uncompressed, or max.message.bytes if that is more, but never more than `MOST_CONTENT_LIMIT_BYTES`; a message set may take a
-quarter of that; more is MESSAGE_TOO_LARGE. A timestamp that does not fit into 64 bits is INVALID_TIMESTAMP. A client must not set
+instead of UNKNOWN_SERVER_ERROR. A batch has at most 1,000,000 records. Compressed records may take 64 MiB uncompressed,
+or max.message.bytes if that is more, but never more than 256 MiB. A message set may take a quarter of that. More is
+MESSAGE_TOO_LARGE. A timestamp that does not fit into 64 bits is INVALID_TIMESTAMP. A client must not set
 the delete horizon of a batch. An incomplete batch after a whole one is refused; Kafka drops it and acknowledges the whole one.
 
 Source: org.apache.kafka.storage.internals.log.LogValidator; UnifiedLog.analyzeAndValidateRecords; ProduceRequest.validateRecords;
