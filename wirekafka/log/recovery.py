@@ -57,14 +57,14 @@ _MOST_UNINDEXED_BYTES = 32 << 20
 """Behind the last entry of an offset index there is less than one interval and one batch, and batches are smaller than this."""
 
 TRUNCATES_DAMAGE = "wirekafka.log.recovery.truncate.corrupt"
-"""The setting by which an operator gives up what is behind a damaged batch."""
+"""The setting with which an operator gives up the records after a damaged batch."""
 
 Files = dict[str, os.stat_result]
 
 
 @dataclass(slots=True)
 class Loaded:
-    """What is in a partition's folder.
+    """The content of a partition's folder.
 
     Attributes:
         segments: at least one, the active one last, its indexes in memory.
@@ -84,7 +84,7 @@ class Loaded:
 
 @dataclass(slots=True)
 class Loader:
-    """One folder on its way to a log.
+    """Opens one folder and recovers its log.
 
     Attributes:
         name: the partition, for the log lines.
@@ -111,7 +111,7 @@ class Loader:
     bytes_read: int = 0
 
     def load(self) -> Loaded:
-        """Reads the folder and puts right what a crash has left.
+        """Reads the folder and repairs the effects of a crash.
 
         Raises:
             BadBatchError: a segment is damaged.
@@ -347,7 +347,7 @@ class Loader:
         self._drop_empty_end(segments, first)
 
     def _has_more(self, segments: list[Segment], number: int, file_size: int) -> bool:
-        """Whether there is a sound batch behind the place where a segment is not sound.
+        """Whether a sound batch follows the place where a segment is damaged.
 
         A batch that was torn off may hold whole batches in the values of its records; these do not count. The offset of a batch
         that was written after it would be the one after its last.
@@ -378,7 +378,7 @@ class Loader:
             )
 
     def _refuse_damage(self, segment: Segment, reason: str) -> None:
-        """Keeps what is behind a damaged batch, unless the operator wants it cut.
+        """Raises unless the operator allows cutting the records after a damaged batch.
 
         Raises:
             BadBatchError: it is to be kept.
@@ -403,7 +403,7 @@ class Loader:
             log.warning("Lost the end of a segment", partition=self.name, records=lost, log_end_offset=end_offset)
 
     def _cut(self, segments: list[Segment], number: int, file_size: int) -> None:
-        """The log ends in the midst of this segment: cuts its tail off, and drops the segments behind it."""
+        """Ends the log in this segment: cuts off its tail, and drops the later segments."""
         segment = segments[number]
         cut_bytes = file_size - segment.size
         cut_records = count_records(segment, segment.size, file_size)
@@ -516,7 +516,7 @@ class Loader:
 
 
 def replay(producers: Producers, segments: list[Segment], end_offset: int) -> None:
-    """Brings the producers from their `end_offset` to this one, by the headers of the batches between."""
+    """Replays the batch headers from the producers' `end_offset` up to this offset."""
     for number, segment in enumerate(segments):
         next_base = segments[number + 1].base_offset if number + 1 < len(segments) else None
         if next_base is not None and next_base <= producers.end_offset:
