@@ -18,6 +18,8 @@ from wirekafka.wire.batch import Record, build_batch
 from wirekafka.wire.compression import Compression
 from wirekafka.wire.legacy import MOST_CONVERTED_RECORDS, MOST_WRAPPED_RECORDS, stored_records
 
+pytestmark = pytest.mark.time_limits
+
 PLENTY = 1 << 30
 FETCH_MAX_BYTES = 3 << 20
 

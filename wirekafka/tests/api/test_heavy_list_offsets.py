@@ -17,6 +17,8 @@ from wirekafka.tests.api.longest_step import MOST_MS, run_and_measure
 from wirekafka.wire.batch import Record, build_batch
 from wirekafka.wire.compression import Compression
 
+pytestmark = pytest.mark.time_limits
+
 COUNT = 40_000
 
 

@@ -18,6 +18,8 @@ from wirekafka.wire.batch import Record, build_batch, seal_batch
 from wirekafka.wire.compression import Compression
 from wirekafka.wire.legacy import down_convert
 
+pytestmark = pytest.mark.time_limits
+
 
 def request_of(*records: Any, acks: int = 1, topic: str = "flights") -> ProduceRequest:
     data = [PartitionProduceData(index=index, records=each) for index, each in enumerate(records)]

@@ -62,6 +62,8 @@ from wirekafka.slices import SLICE_SECONDS, Slices
 from wirekafka.tests.api.data_plane import NOW_MS, Caller, batch, run, wait_for
 from wirekafka.wire.types import Message
 
+pytestmark = pytest.mark.time_limits
+
 STEPS_A_SLICE = 10
 
 

@@ -21,6 +21,8 @@ from wirekafka.tests.api.sharing import Member
 from wirekafka.tests.api.transacting import Transactor
 from wirekafka.wire.codec import MOST_ELEMENTS
 
+pytestmark = pytest.mark.time_limits
+
 LIMIT_MS = 2 * MOST_MS
 """The same work takes up to twice the CPU time on a machine whose caches are shared with other work (2026-11)."""
 

@@ -56,6 +56,16 @@ class Process:
 
 
 @contextmanager
+def default_action(number: signal.Signals) -> Iterator[None]:
+    """Processes that are started meanwhile do not ignore the signal, even if the tests were started by nohup."""
+    before = signal.signal(number, signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        signal.signal(number, before)
+
+
+@contextmanager
 def serving(folder: Path, *arguments: str, stderr: int | None = None) -> Iterator[Process]:
     process = Process(list(arguments), folder, stderr)
     try:
@@ -93,7 +103,7 @@ def test_serve_says_where_it_is_when_it_answers(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_signal_stops_it_cleanly_with_clients_connected(tmp_path: Path, number: signal.Signals) -> None:
-    with serving(tmp_path, "--listen", "127.0.0.1:0") as broker:
+    with default_action(number), serving(tmp_path, "--listen", "127.0.0.1:0") as broker:
         (address,) = broker.addresses()
         with ExitStack() as stack:
             clients = [stack.enter_context(socket.create_connection(address)) for _ in range(20)]
