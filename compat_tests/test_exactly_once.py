@@ -1,6 +1,6 @@
 """Exactly once, end to end: consume, transform, produce, while workers and the broker are killed at random.
 
-What comes out under read_committed is compared with what went in, record by record: nothing is missing, nothing is there twice,
+The test compares the output under read_committed with the input, record by record: no record is missing, no record is repeated,
 and every partition is in order.
 """
 
@@ -40,7 +40,7 @@ LOGGING = (f"-Dlog4j2.configurationFile={jars.HERE / 'java' / 'log4j2.properties
 
 
 def read_all(bootstrap: str, topic: str, isolation: str, partition_count: int = PARTITIONS) -> dict[int, list[Message]]:
-    """The records of a topic by partition, up to the end that this isolation level has."""
+    """Returns the records of a topic by partition, up to the end for this isolation level."""
     settings = {"group.id": "unused", "enable.auto.commit": False, "enable.partition.eof": True, "isolation.level": isolation}
     consumer = Consumer({"bootstrap.servers": bootstrap, **settings})
     found: dict[int, list[Message]] = {partition: [] for partition in range(partition_count)}
@@ -62,9 +62,10 @@ def read_all(bootstrap: str, topic: str, isolation: str, partition_count: int = 
 
 
 def committed_count(broker: Broker, group: str, topic: str) -> int:
-    """How many records the group has committed to have read, for the topic holds one at each offset; -1 if nobody tells.
+    """Returns the number of records that the group has committed; -1 if the broker does not answer.
 
-    By a raw request, for librdkafka's admin client does not survive every answer that a broker in trouble gives (2.16, 2026-11).
+    The topic has one record at each offset. The function sends a raw request, because librdkafka's admin client crashes on
+    some answers of a failing broker (2.16, 2026-11).
     """
     topics = [{"name": topic, "partition_indexes": list(range(PARTITIONS))}]
     try:
@@ -76,7 +77,7 @@ def committed_count(broker: Broker, group: str, topic: str) -> int:
 
 
 def end_offsets(broker: Broker, topic: str, isolation_level: int) -> list[int]:
-    """The end of each partition for an isolation level: 0 is read_uncommitted, 1 read_committed."""
+    """Returns the end of each partition for an isolation level: 0 is read_uncommitted, 1 read_committed."""
     partitions = [{"partition_index": partition, "timestamp": -1} for partition in range(PARTITIONS)]
     topics = [{"name": topic, "partitions": partitions}]
     with RawConnection(broker.address) as connection:
@@ -85,7 +86,7 @@ def end_offsets(broker: Broker, topic: str, isolation_level: int) -> list[int]:
 
 
 def open_transactions(broker: Broker) -> str:
-    """What the coordinator and the partitions say of transactions that are not over."""
+    """Returns the open transactions that the coordinator and the partitions describe."""
     with RawConnection(broker.address) as connection:
         listed = ask(connection, "list_transactions", 0, state_filters=[], producer_id_filters=[]).transaction_states
         states = [f"{each.transactional_id} {each.producer_id} {each.transaction_state}" for each in listed]
@@ -103,7 +104,7 @@ def open_transactions(broker: Broker) -> str:
 
 
 class Stage:
-    """A broker behind a proxy, two topics, and what is written to the first."""
+    """A broker behind a proxy, two topics, and the source that writes to the first topic."""
 
     def __init__(self, broker: Broker, proxy: CuttingProxy) -> None:
         self.broker, self.proxy = broker, proxy
@@ -113,7 +114,7 @@ class Stage:
         self.source = Source(proxy.bootstrap, "source", PER_SECOND)
 
     def run(self, workers: list[Worker], group: str, seconds: float) -> None:
-        """Lets the workers work and kills them and the broker, until everything is processed."""
+        """Runs the workers, and kills them and the broker, until all records are processed."""
         seed = random.randrange(1 << 32)
         chaos = Chaos(self.broker, self.proxy, workers, seed)
         chaos.start()
@@ -138,7 +139,7 @@ class Stage:
             raise AssertionError(f"{error}; {done} of {self.source.sent} were; {told}; seed {seed}; {chaos}") from None
         finally:
             chaos.stop()
-        # What the last killed workers left open is aborted by the next with their transactional ids, or by the timeout.
+        # The next workers with the same transactional ids, or the timeout, abort the open transactions of killed workers.
         wait_until(
             lambda: end_offsets(self.broker, "target", 0) == end_offsets(self.broker, "target", 1),
             timeout_s=30,
@@ -150,7 +151,7 @@ class Stage:
         assert any(worker.kill_count for worker in workers)
 
     def source_values(self) -> dict[int, list[bytes | None]]:
-        """What went in; each number is there once, or the source's own producer has failed."""
+        """Returns the input; each number is there once unless the source's producer has failed."""
         found = read_all(self.broker.bootstrap, "source", "read_uncommitted")
         values = {partition: [message.value() for message in messages] for partition, messages in found.items()}
         assert sorted(int(value or b"-1") for each in values.values() for value in each) == list(range(self.source.sent))
@@ -165,7 +166,7 @@ def stage(make_broker: Callable[..., Broker], proxy: CuttingProxy) -> Iterator[S
 
 
 def copying_workers(bootstrap: str, directory: Path) -> list[Worker]:
-    """Four in confluent-kafka and one in Java, of one group."""
+    """Makes four workers in confluent-kafka and one in Java, all of one group."""
     python = [sys.executable, str(AGENTS / "copying_worker.py")]
     java = jars.java_command(jars.KAFKA, "CopyingWorker", programs=("copying",), flags=LOGGING, heap_mib=128)
     return [

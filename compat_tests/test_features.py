@@ -1,4 +1,4 @@
-"""Features: kafka-features.sh and the admin clients describe and change them, and what they change has effect."""
+"""Features: kafka-features.sh and the admin clients describe and change them, and the changes take effect."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from compat_tests.harness.waiting import wait_until
 pytestmark = [pytest.mark.java, pytest.mark.xdist_group("java")]
 
 LEVELS = {"group.version": "1", "metadata.version": "4.3-IV0", "share.version": "1", "transaction.version": "2"}
-"""What both brokers begin with; Apache Kafka has more."""
+"""The features that both brokers have at first; Apache Kafka has more."""
 
 UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3
 
@@ -39,7 +39,7 @@ class Described(NamedTuple):
 
 @pytest.fixture(scope="module")
 def featured_broker(broker_kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """A broker whose features only these tests change."""
+    """Starts a broker whose features only these tests change."""
     with brokers.running(CLASSES[broker_kind](tmp_path_factory.mktemp("featured-broker"))) as running:
         yield running
 
@@ -62,7 +62,7 @@ class Features:
         return found
 
     def set(self, name: str, level: int) -> None:
-        """Brings a feature to a level, and waits until the broker knows of it: Kafka's is told by its controller."""
+        """Sets the level of a feature, and waits until the broker has it; Kafka's broker gets it from its controller."""
         current = int(self.describe()[name].level)
         if level == current:
             return
@@ -77,7 +77,7 @@ class Features:
 
 @pytest.fixture
 def features(featured_broker: Broker, tools_jvm: Tools) -> Iterator[Features]:
-    """The features, which are put back afterwards."""
+    """Returns the features, and restores them afterwards."""
     features = Features(tools_jvm, featured_broker)
     yield features
     for name in ("group.version", "share.version", "transaction.version"):
@@ -249,21 +249,21 @@ def test_kafka_python_changes_features(features: Features, featured_broker: Brok
 
 
 def epoch_of(connection: RawConnection, topic: str) -> int:
-    """The epoch of the one producer that has written to partition 0."""
+    """Returns the epoch of the only producer that has written to partition 0."""
     (described,) = ask(connection, "describe_producers", 0, topics=[{"name": topic, "partition_indexes": [0]}]).topics
     (producer,) = described.partitions[0].active_producers
     return int(producer.producer_epoch)
 
 
 def state_versions(agent: Agent, bootstrap: str, transactional_id: str) -> set[int]:
-    """The versions of the records that __transaction_state has of a transactional id."""
+    """Returns the versions of the records of a transactional id in __transaction_state."""
     key = b"\0\0" + len(transactional_id).to_bytes(2, "big") + transactional_id.encode()
     records = agent.read(bootstrap, "__transaction_state", 0, until="end")
     return {record.value[1] for record in records if record.key == key and record.value}
 
 
 def transact(agent: Agent, bootstrap: str, topic: str) -> None:
-    """Three transactions of one record each, of which the second is aborted."""
+    """Makes three transactions of one record each; the second is aborted."""
     producer = agent.open_transactions(bootstrap, topic)
     for ending in (producer.commit, producer.abort, producer.commit):
         producer.begin()
@@ -284,7 +284,7 @@ def test_java_producer_speaks_the_transactions_of_the_level(
     epochs: int,
     record_version: int,
 ) -> None:
-    """With transactions v2 each end raises the producer's epoch; before, none does."""
+    """In transactions v2 each end raises the producer's epoch; in the older protocol none does."""
     features.set("transaction.version", level)
     create_topic(featured_broker.bootstrap, topic)
     transact(agent(JAVA), featured_broker.bootstrap, topic)

@@ -1,4 +1,4 @@
-"""Kafka's own reader of log files finds nothing wrong in what the broker wrote, and something wrong once it is damaged."""
+"""Kafka's reader of log files finds no fault in the files that the broker wrote, and finds the fault in damaged files."""
 
 from __future__ import annotations
 
@@ -43,16 +43,16 @@ SUFFIXES = (".log", ".index", ".timeindex", ".txnindex", ".snapshot")
 
 
 def data_files(*directories: Path) -> list[str]:
-    """Everything below the partitions' directories that the tool can read."""
+    """Returns the files in the partitions' directories that the tool can read."""
     found = sorted(path for directory in directories for path in directory.rglob("*") if path.suffix in SUFFIXES)
     return [str(path) for path in found if "__cluster_metadata" not in str(path)]
 
 
 def faults(jvm: Tools, files: Iterable[str]) -> list[str]:
-    """What DumpLogSegments complains about.
+    """Returns the faults that DumpLogSegments reports.
 
-    It says so on stderr (index and log disagree, times out of order, offsets with gaps, a corrupt snapshot), in the lines of
-    batches that do not match their CRC, by a line about bytes that are no batch, or by failing.
+    The tool reports a fault on stderr (index and log disagree, timestamps out of order, offsets with gaps, a corrupt snapshot),
+    in the line of a batch with a wrong CRC, in a line about bytes that are not a batch, or by its exit code.
     """
     files = list(files)
     indexes = [path for path in files if path.endswith("index")]
@@ -70,8 +70,8 @@ def faults(jvm: Tools, files: Iterable[str]) -> list[str]:
 
 
 def complaints(text: str) -> list[str]:
-    """The lines on stderr, but for one that is a bug of Kafka 4.3.1's tool: it takes the first offset of every segment but the
-    first for the end of a gap (`-1 is followed by 200` in 00000000000000000200.log).
+    """Returns the lines on stderr without one that is a bug of Kafka 4.3.1's tool: for every segment after the first, the tool
+    takes the first offset for the end of a gap (`-1 is followed by 200` in 00000000000000000200.log).
     """
     lines: list[str] = []
     base_offset = -1
@@ -85,7 +85,7 @@ def complaints(text: str) -> list[str]:
 
 
 def varied(count: int, first: int = 0, partition: int = 0) -> list[Record]:
-    """Records whose timestamps go up, down and stand still."""
+    """Makes records whose timestamps rise, fall and repeat."""
     return [
         Record(
             None if n % 4 == 0 else b"key %d" % (n % 9),
@@ -137,7 +137,7 @@ def test_nothing_is_wrong_with_the_files_of_a_broker_that_ran_stopped_crashed_an
     assert segment_count(broker.data_dir / "rolled-by-size-0") >= 4
     assert segment_count(broker.data_dir / "rolled-by-time-0") >= 3
     if broker_kind == WIREKAFKA:
-        # Apache Kafka's indexes have room for more at their ends while it runs, which the sanity check takes for damage.
+        # While Apache Kafka runs, its indexes have free space at their ends, which the sanity check takes for damage.
         assert faults(tools_jvm, data_files(broker.data_dir)) == []
 
     broker.terminate()
@@ -176,7 +176,7 @@ def test_the_records_of_groups_are_kafkas_own(
 
 @pytest.fixture(scope="module")
 def sound_partition(broker_kind: str, agent: Agents, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The directory of a partition with two segments, written by a broker that has ended."""
+    """Returns the directory of a partition with two segments, written by a broker that has stopped."""
     directory = tmp_path_factory.mktemp("sound")
     with brokers.running(CLASSES[broker_kind](directory)) as broker:
         create_topic(broker.bootstrap, "sound", 1, {"segment.bytes": "1048576", "index.interval.bytes": "1024"})
@@ -237,7 +237,7 @@ def change_a_producer_snapshot(partition: Path) -> None:
 def test_damage_is_found(
     sound_partition: Path, tools_jvm: Tools, tmp_path: Path, damage: Callable[[Path], None], complaint: str
 ) -> None:
-    """Shows that the two tests above fail when something is wrong."""
+    """Shows that the two tests above can fail."""
     copy = tmp_path / sound_partition.name
     shutil.copytree(sound_partition, copy)
     assert faults(tools_jvm, data_files(copy)) == []

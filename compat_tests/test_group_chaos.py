@@ -1,5 +1,5 @@
-"""Groups of 20 members that are killed at random, under load, in every client library and protocol; what is held is told in
-harness/ownership.py. `--chaos-seconds=60` goes on for a minute a case; without it each takes some seconds.
+"""Groups of 20 members that are killed at random, under load, in every client library and protocol. harness/ownership.py lists
+the guarantees that are checked. With `--chaos-seconds=60` a case runs for a minute; without it, for some seconds.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Herding = Callable[..., Herd]
 
 @pytest.fixture(scope="module")
 def own_broker(broker_kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """A broker with short sessions for the consumer protocol too, where only the broker can say so."""
+    """Starts a broker with short sessions; in the consumer protocol only the broker can set the session timeout."""
     with brokers.running(CLASSES[broker_kind](tmp_path_factory.mktemp("group-chaos"), SETTINGS)) as running:
         yield running
 
@@ -50,13 +50,13 @@ def herd(own_broker: Broker, topic: str, tmp_path: Path) -> Iterator[Herd]:
 
 @pytest.fixture
 def kill_seconds(request: pytest.FixtureRequest) -> float:
-    """How long members are killed."""
+    """Returns the seconds for which members are killed."""
     return request.config.getoption("--chaos-seconds") or 6
 
 
 @contextlib.contextmanager
 def under_load(herd: Herd) -> Iterator[None]:
-    """Starts the members; when what is done to them is done, all of them are there again, and have kept what a group promises."""
+    """Starts the members; after the block, checks that all members run again and that the group has kept its guarantees."""
     load = Load(herd.broker.bootstrap, herd.topic, PARTITIONS, PER_SECOND)
     try:
         herd.start(herd.places)
@@ -76,7 +76,7 @@ def under_load(herd: Herd) -> Iterator[None]:
 
 
 def survive(herd: Herd, seconds: float) -> None:
-    """Kills for so long."""
+    """Kills members for this many seconds."""
     with under_load(herd):
         herd.run(seconds)
     assert herd.counts["killed"] > 0
@@ -84,7 +84,7 @@ def survive(herd: Herd, seconds: float) -> None:
 
 
 def cases(*choices: tuple[Library, str]) -> list[object]:
-    """Parameters of a test."""
+    """Makes the parameters of a test."""
     return [
         pytest.param(library, protocol, id=f"{library}-{protocol}", marks=[pytest.mark.java] if library is JAVA else [])
         for library, protocol in choices
@@ -124,14 +124,14 @@ def test_members_of_different_libraries_in_one_group_are_killed(
 
 
 def group_type(broker: Broker, group: str) -> str:
-    """The type of a group, as it is listed."""
+    """Returns the type of a group from the list of groups."""
     with RawConnection(broker.address) as connection:
         answer = ask(connection, "list_groups", 5, states_filter=(), types_filter=())
     return next(each.group_type for each in answer.groups if each.group_id == group)
 
 
 def swap(herd: Herd, protocol: str) -> None:
-    """Has the members go over to the other protocol, one by one."""
+    """Moves the members to the other protocol, one by one."""
     for place in herd.chance.sample(herd.places, len(herd.places)):
         herd.leave(place)
         place.protocol = protocol
@@ -142,7 +142,7 @@ def swap(herd: Herd, protocol: str) -> None:
 @pytest.mark.java
 @pytest.mark.parametrize(
     ("assignor", "libraries"),
-    # What librdkafka's cooperative-sticky assignor writes into the assignments would be lost, so Kafka refuses the upgrade.
+    # An upgrade would lose the user data that librdkafka's cooperative-sticky assignor adds, so Kafka refuses it.
     [("range", [CONFLUENT, JAVA]), ("cooperative-sticky", [JAVA])],
     ids=["range", "cooperative-sticky"],
 )
@@ -164,7 +164,7 @@ def test_a_group_changes_its_protocol_and_back_member_by_member(
 
 
 def told(*lines: str) -> Ownership:
-    """What members have told, each line a second after the one before."""
+    """Makes the ownership from lines of members, with one second between two lines."""
     ownership = Ownership(grace_s=1.5, silence_s=2.5)
     for second, line in enumerate(lines):
         member, kind, *fields = line.split()

@@ -1,4 +1,4 @@
-"""Consumer groups change brokers: wirekafka goes on with those of Apache Kafka, and Apache Kafka with those of wirekafka."""
+"""wirekafka takes over the consumer groups of Apache Kafka, and Apache Kafka takes over those of wirekafka."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ SETTINGS = {
     "group.consumer.min.heartbeat.interval.ms": "100",
 }
 NOT_YET = {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR}
-"""What Apache Kafka answers for a while after its start."""
+"""The error codes that Apache Kafka returns for a while after its start."""
 
 THEIRS, OURS, TOPIC = "of-kafka", "of-wirekafka", "both"
 
 
 def described(broker: Broker, group: str) -> Any:
-    """What a broker says of a group, its members in the order of their ids."""
+    """Returns a broker's description of a group, with its members in the order of their ids."""
     request = ConsumerGroupDescribeRequest(group_ids=[group])
     with RawConnection(broker.address) as connection:
         (found,) = connection.ask(request, 1).groups
@@ -62,7 +62,7 @@ def described(broker: Broker, group: str) -> Any:
 
 @contextmanager
 def reading(join: Join, broker: Broker, group: str, clients: list[tuple[Client, dict[str, str]]]) -> Iterator[list[Member]]:
-    """Members that have read what there is, killed at the end so that they stay members for a while.
+    """Starts members that have read all records, and kills them at the end, so that they stay members for a while.
 
     They join one by one: while a group's first member is a classic one that has no assignment yet, Apache Kafka answers a
     member of the consumer protocol with UNKNOWN_SERVER_ERROR, and librdkafka gives up then.
@@ -113,7 +113,7 @@ def test_groups_go_on_at_the_other_broker(agent: Callable[[Client], Agent], join
 
 
 def assert_goes_on(broker: Broker, before: Any) -> None:
-    """A member sends its next heartbeat, and nothing is new: the broker takes the topics for those that the group knows."""
+    """Raises unless a member's next heartbeat brings no change: the broker knows the topics of the group."""
     member = next(found for found in before.members if found.member_type == 1 and found.instance_id is None)
     beat = ConsumerGroupHeartbeatRequest(group_id=before.group_id, member_id=member.member_id, member_epoch=member.member_epoch)
     with RawConnection(broker.address) as connection:

@@ -1,9 +1,8 @@
-"""Apache Kafka goes on with the transactions that wirekafka began, and wirekafka with those of Kafka.
+"""Apache Kafka continues the transactions that wirekafka began, and wirekafka continues those of Kafka.
 
-One broker of each kind is filled alike: transactional ids that were never used, that have committed and aborted, and some in the
-middle of a transaction. Then wirekafka takes Kafka's data directory as it is, and Kafka gets wirekafka's files into the folders
-of its own __transaction_state and topic. Each describes the ids as the other did, and their producers go on as if nothing had
-happened.
+One broker of each kind gets the same data: transactional ids that were never used, that have committed and aborted, and some with
+an open transaction. Then wirekafka opens Kafka's data directory, and wirekafka's files are copied into Kafka's folders of
+__transaction_state and the topic. Each broker describes the ids as the other did, and the producers continue without errors.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ def has_coordinators(connection: RawConnection) -> bool:
 
 
 def write(producer: RawProducer, word: str) -> None:
-    """One record to each partition, in a transaction."""
+    """Writes one record to each partition, in a transaction."""
     if producer.protocol == OLD:
         assert producer.add(TOPIC, [0, 1]) == "NONE NONE"
     for partition in range(2):
@@ -55,7 +54,7 @@ def write(producer: RawProducer, word: str) -> None:
 
 
 def fill(connection: RawConnection) -> dict[str, RawProducer]:
-    """The producers, each as its name says."""
+    """Makes producers in different states; the name of each says its state."""
     producers = {}
     for name in IDS:
         state, _, protocol = name.partition("-")
@@ -69,7 +68,7 @@ def fill(connection: RawConnection) -> dict[str, RawProducer]:
 
 
 def described(connection: RawConnection) -> dict[str, tuple[object, ...]]:
-    """What the coordinator says of every id, once no transaction is being ended. Kio knows no time of -1, so not through kio."""
+    """Describes every id once no transaction is ending. Not with kio's codecs, which refuse a time of -1."""
 
     def find() -> dict[str, tuple[object, ...]] | None:
         states = connection.ask(DescribeTransactionsRequest(transactional_ids=list(IDS)), 0).transaction_states
@@ -92,7 +91,7 @@ def described(connection: RawConnection) -> dict[str, tuple[object, ...]]:
 
 
 def go_on(connection: RawConnection, before: Mapping[str, RawProducer]) -> dict[str, int]:
-    """Every producer ends what it has begun, or makes another transaction; returns the ids that two new ones were given."""
+    """Ends each producer's transaction or makes a new one; returns the producer ids of two new producers."""
     for name, old in before.items():
         producer = RawProducer(connection, name, old.protocol)
         producer.producer_id, producer.epoch, producer.sequences = old.producer_id, old.epoch, old.sequences
@@ -107,7 +106,7 @@ def go_on(connection: RawConnection, before: Mapping[str, RawProducer]) -> dict[
 
 
 def expected_words() -> list[str]:
-    """What a committed reader finds in each partition at the end."""
+    """Returns the values that a read_committed consumer finds in each partition at the end."""
     words = [f"{name} 0" for name in IDS if name.partition("-")[0] in ("committed", "twice", "open")]
     words += [f"{name} 1" for name in IDS if name.startswith("twice")]
     words += [f"{name} later" for name in IDS if not name.startswith("open")]
@@ -116,7 +115,7 @@ def expected_words() -> list[str]:
 
 @dataclass
 class Exchange:
-    """What each broker said of its own ids, and the other one of the same, by who wrote them; what came of it."""
+    """The descriptions of the ids by both brokers, keyed by the broker that wrote them, and the results."""
 
     before: Mapping[str, dict[str, tuple[object, ...]]]
     after: Mapping[str, dict[str, tuple[object, ...]]]
@@ -128,7 +127,7 @@ class Exchange:
 def adopt(
     broker: Broker, producers: Mapping[str, RawProducer]
 ) -> tuple[dict[str, tuple[object, ...]], dict[str, int], list[list[str]]]:
-    """What a broker makes of the transactions of another."""
+    """Returns the descriptions, the new ids and the values after a broker has continued another's transactions."""
     with RawConnection(broker.address) as connection:
         wait_until(lambda: has_coordinators(connection), timeout_s=30, what="the coordinators are known")
         after = described(connection)
@@ -168,7 +167,7 @@ def exchange(tmp_path_factory: pytest.TempPathFactory) -> Exchange:
 
 
 def printed_states(broker: Broker) -> str:
-    """What Kafka's console consumer reads in __transaction_state."""
+    """Returns the output of Kafka's console consumer for __transaction_state."""
     formatter = "org.apache.kafka.tools.consumer.TransactionLogMessageFormatter"
     arguments = ("--bootstrap-server", broker.bootstrap, "--topic", "__transaction_state", "--from-beginning")
     return run_alone(tools.CONSOLE_CONSUMER, *arguments, "--formatter", formatter, "--timeout-ms", "8000").out

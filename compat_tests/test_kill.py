@@ -1,7 +1,7 @@
-"""kill -9 of a broker under load, at 100 random moments: nothing acknowledged is lost, and nothing is there twice.
+"""kill -9 of a broker under load, at 100 random moments: no acknowledged record is lost, and no record is repeated.
 
-Each partition has one idempotent producer, so the offset of a record is its sequence number, or something was lost or repeated.
-What was not answered when the broker died is sent again to the next one, as a client does.
+Each partition has one idempotent producer, so the offset of a record is its sequence number unless a record was lost or repeated.
+A request that was not answered when the broker died is sent again to the next broker, as clients do.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ PRODUCE, VERSION = 0, 9
 MOST_IN_FLIGHT = 5
 RECORDS, KEYS = 4, 50
 START_MS = int(time.time() * 1000) - 60_000
-"""Of the first records: not so old that their producers were forgotten."""
+"""The time of the first records, recent enough that the broker keeps their producers."""
 SMALL = {"segment.bytes": "1048576", "index.interval.bytes": "1024"}
 TOPICS = {
     "plain": SMALL,
@@ -77,10 +77,10 @@ class Sender:
     """The producer of one partition.
 
     Attributes:
-        next_sequence: of the first record that was never sent.
+        next_sequence: the sequence number of the first record that was never sent.
         pending: the first sequence numbers of batches that were sent and not answered.
-        acknowledged: one past the last record that was.
-        failure: what went wrong.
+        acknowledged: one past the last acknowledged record.
+        failure: the first error; None if there was none.
     """
 
     topic: str
@@ -92,7 +92,7 @@ class Sender:
     failure: str | None = None
 
     def run(self, address: tuple[str, int], stop: threading.Event | None = None) -> None:
-        """Sends until the broker is gone; with `stop`, until that is set and everything is answered."""
+        """Sends until the broker dies; with `stop`, until `stop` is set and all requests are answered."""
         try:
             with RawConnection(address) as connection:
                 self.resent += len(self.pending)
@@ -134,7 +134,7 @@ class Doomed(Wirekafka):
     """A broker that is killed while it starts, or soon after."""
 
     def start_and_die(self, seconds: float) -> None:
-        """Starts it and kills it after so long, ready or not."""
+        """Starts the broker and kills it after `seconds`, whether it is ready or not."""
         self._spawn(self.command())
         assert self.process is not None
         try:
@@ -144,7 +144,7 @@ class Doomed(Wirekafka):
 
 
 def read_offsets(broker: Wirekafka, topic: str) -> Iterator[tuple[int, bytes, bytes]]:
-    """Every record of a topic: offset, key, value."""
+    """Yields the offset, key and value of each record of a topic."""
     settings = {"group.id": "unused", "enable.auto.commit": False, "enable.partition.eof": True}
     consumer = Consumer({"bootstrap.servers": broker.bootstrap, **settings})
     try:
@@ -223,7 +223,7 @@ def test_a_broker_killed_100_times_under_load_loses_and_repeats_nothing(tmp_path
 
 
 def finish(broker: Wirekafka, senders: list[Sender]) -> None:
-    """Has everything answered that was ever sent, and something more compacted."""
+    """Waits until all requests are answered, and compacts some more segments."""
     broker.start()
     stop = threading.Event()
     threads = [threading.Thread(target=sender.run, args=(broker.address, stop)) for sender in senders]

@@ -1,4 +1,4 @@
-"""Several data directories, as the Java Admin client sees and changes them, while a client writes."""
+"""The Java Admin client describes and changes several data directories while a client writes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ RECORDS = 20_000
 
 
 def directories(tools_jvm: Tools, bootstrap: str, topic: str) -> dict[str, list[tuple[int, bool]]]:
-    """By directory: the partitions in it, and whether they are future ones."""
+    """Returns, by directory, the partitions in it and whether they are future replicas."""
     shown = tools_jvm.check(tools.LOG_DIRS, "--bootstrap-server", bootstrap, "--describe", "--topic-list", topic).out
     (described,) = json.loads(next(line for line in shown.splitlines() if line.startswith("{")))["brokers"]
     return {

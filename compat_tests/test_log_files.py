@@ -1,4 +1,4 @@
-"""`wirekafka log` on directories that real clients have written through a real broker, while it runs and after it stopped.
+"""`wirekafka log` reads directories that real clients have written, while the broker runs and after it has stopped.
 
 With `--broker=kafka-4.3.1` or `kafka-3.9.1` the directories are Apache Kafka's own.
 """
@@ -23,7 +23,7 @@ from compat_tests.harness.topics import create_topic
 BrokerFactory = Callable[..., Broker]
 SMALL_SEGMENTS = {"segment.bytes": str(1 << 20), "index.interval.bytes": "1000"}
 RECORDS = 3000
-"""For each codec, of some 700 bytes each, so that every partition has several segments."""
+"""The records of each codec, of about 700 bytes each, so that every partition has several segments."""
 
 
 def log_command(*arguments: object) -> subprocess.CompletedProcess[str]:
@@ -44,7 +44,7 @@ def verified(path: Path) -> str:
 
 
 def produce(broker: Broker, topic: str) -> None:
-    """Writes each codec into a partition of its own; the even ones idempotently."""
+    """Writes each codec into a partition of its own; the even partitions with an idempotent producer."""
     for partition, codec in enumerate(ALL_CODECS):
         settings = {"compression.type": codec, "enable.idempotence": partition % 2 == 0, "linger.ms": 5}
         producer = Producer({"bootstrap.servers": broker.bootstrap, **settings})
@@ -66,7 +66,7 @@ def check_rows(broker: Broker, topic: str) -> None:
         assert [row["timestamp"] for row in records] == [1_700_000_000_000 + number for number in range(RECORDS)]
         assert [row["value"] is None for row in records] == [number % 10 == 0 for number in range(RECORDS)]
         assert sum(row["record_count"] for row in batches) == RECORDS
-        # librdkafka leaves a small batch as it is, if compression would not make it smaller.
+        # librdkafka does not compress a small batch if compression would not make it smaller.
         assert codec in {row["compression"] for row in batches} <= {codec, NONE}
         assert all(row["is_valid"] for row in batches)
         assert all((row["producer_id"] is not None) == (partition % 2 == 0) for row in batches)

@@ -1,4 +1,4 @@
-"""Starting, stopping and starting again, as an operator sees it."""
+"""The start, the stop and the restart of a broker from the operator's view."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def numbered(count: int, first: int = 0) -> list[Record]:
 
 
 def serve(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    """Runs `wirekafka serve`, which is to end by itself."""
+    """Runs `wirekafka serve` until it ends by itself."""
     command = [sys.executable, "-m", "wirekafka", "serve", *arguments]
     return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=30, check=False)
 

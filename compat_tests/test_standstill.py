@@ -1,7 +1,7 @@
-"""A broker that stands still for longer than sessions last, and goes on: none of its members is taken for dead.
+"""A broker that stands still for longer than a session and continues: it evicts no member.
 
-Apache Kafka is not asked for it: there the threads that read and the thread of the timers race, and 4.3.1 loses members in each
-of these tests (2026-11).
+These tests do not run against Apache Kafka: its network threads and its timer thread race, and 4.3.1 evicts members in each of
+these tests (2026-11).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def own_broker(broker_kind: str, tmp_path_factory: pytest.TempPathFactory) -> It
 
 @pytest.fixture
 def make_herd(own_broker: Broker, topic: str, tmp_path: Path) -> Iterator[Callable[[Library, str], Herd]]:
-    """Makes groups of members of one library, each with a topic of its own."""
+    """Makes groups of members of one library; each group has a topic of its own."""
     with ExitStack() as stack:
 
         def make(library: Library, protocol: str) -> Herd:
@@ -59,7 +59,7 @@ def make_herd(own_broker: Broker, topic: str, tmp_path: Path) -> Iterator[Callab
 
 @contextmanager
 def stopped(pids: Iterable[int]) -> Iterator[None]:
-    """The processes stand still for as long as the block lasts."""
+    """Stops the processes for as long as the block lasts."""
     pids = list(pids)
     for pid in pids:
         os.kill(pid, signal.SIGSTOP)
@@ -71,18 +71,18 @@ def stopped(pids: Iterable[int]) -> Iterator[None]:
 
 
 def children_of(pid: int) -> list[int]:
-    """The processes that a process has forked."""
+    """Returns the processes that a process has forked."""
     return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
 def changes(herd: Herd) -> list[str]:
-    """What members were given and lost, and how they ended."""
+    """Returns the assignments, the revocations and the ends of the members."""
     herd.refresh()
     return [str(event) for event in herd.log if event.kind not in ("read", "committed", "refused")]
 
 
 def endure(herds: Sequence[Herd], pids: Callable[[], Iterable[int]]) -> None:
-    """Lets the processes stand still under load; in the end all members have what they had, and have read everything."""
+    """Stops the processes under load; raises unless all members keep their partitions and read all records."""
     loads = [Load(herd.broker.bootstrap, herd.topic, PARTITIONS, PER_SECOND) for herd in herds]
     try:
         for herd in herds:
@@ -92,7 +92,7 @@ def endure(herds: Sequence[Herd], pids: Callable[[], Iterable[int]]) -> None:
         before = [changes(herd) for herd in herds]
         with stopped(pids()):
             time.sleep(STANDSTILL_S)
-        # So long that whoever was not heard of would be gone.
+        # Longer than a session: without grace, the broker would evict every member.
         time.sleep(SESSION_MS / 1000 * 1.5)
         for herd, load in zip(herds, loads, strict=True):
             load.finish()
@@ -107,7 +107,7 @@ def endure(herds: Sequence[Herd], pids: Callable[[], Iterable[int]]) -> None:
 
 @pytest.mark.parametrize(
     "kinds",
-    # librdkafka gives a membership of the classic protocol up by itself when it has heard nothing for the time of a session.
+    # In the classic protocol librdkafka itself leaves the group after a session without an answer.
     [
         pytest.param([(KAFKA_PYTHON, CLASSIC), (AIOKAFKA, CLASSIC), (CONFLUENT, CONSUMER)], id="python"),
         pytest.param([(JAVA, CLASSIC), (JAVA, CONSUMER)], id="java", marks=pytest.mark.java),
@@ -122,7 +122,7 @@ def test_members_outlive_a_broker_that_stands_still(
 def test_members_that_stand_still_along_with_their_broker_live_on(
     own_broker: Broker, make_herd: Callable[[Library, str], Herd]
 ) -> None:
-    """As when somebody stops a job with everything in it, and continues it."""
+    """The members stop and continue together with the broker, as when a user suspends a job."""
     herds = [make_herd(CONFLUENT, CONSUMER), make_herd(KAFKA_PYTHON, CLASSIC)]
     hosts = [herd.places[0].host.process.pid for herd in herds]
     endure(herds, lambda: [own_broker.pid, *(child for host in hosts for child in children_of(host))])

@@ -1,4 +1,4 @@
-"""kafka-transactions.sh: what an operator sees of transactions, and how one is got rid of that nobody will ever end (KIP-664)."""
+"""kafka-transactions.sh describes transactions, and aborts a hanging transaction (KIP-664)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Run = Callable[..., list[dict[str, str]]]
 
 @pytest.fixture(scope="module")
 def trusting_broker(broker_kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """A broker that takes transactional records of partitions that were never added to the transaction, as all did once."""
+    """Starts a broker that accepts transactional records for partitions that were not added to the transaction."""
     settings = {"transaction.partition.verification.enable": "false"}
     with brokers.running(CLASSES[broker_kind](tmp_path_factory.mktemp("trusting-broker"), settings)) as running:
         yield running
@@ -34,7 +34,7 @@ def trusting_broker(broker_kind: str, tmp_path_factory: pytest.TempPathFactory) 
 
 @pytest.fixture
 def run(trusting_broker: Broker, tools_jvm: Tools) -> Run:
-    """Runs a command of the tool; the table that it prints, a row by its headings."""
+    """Runs a command of the tool; returns the rows of its table by their headings."""
 
     def rows(*arguments: str) -> list[dict[str, str]]:
         outcome = tools_jvm.check(tools.TRANSACTIONS, "--bootstrap-server", trusting_broker.bootstrap, *arguments)
@@ -52,7 +52,7 @@ def connection(trusting_broker: Broker) -> Iterator[RawConnection]:
 
 @pytest.fixture
 def hanging(trusting_broker: Broker, connection: RawConnection, topic: str) -> RawProducer:
-    """A transaction that has been open for an hour in partition 0 at offset 2, and of which the coordinator knows nothing."""
+    """Makes a transaction that is open for an hour in partition 0 at offset 2; the coordinator does not know it."""
     create_topic(trusting_broker.bootstrap, topic, 2)
     producer = RawProducer(connection, topic, OLD)
     assert producer.init() == "NONE"

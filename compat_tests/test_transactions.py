@@ -25,23 +25,23 @@ every_client = pytest.mark.parametrize(
 )
 
 FENCED = "(?i)fenced|invalid_?producer_?epoch"
-"""How the libraries call it when a newer producer has the transactional id."""
+"""The errors of the libraries if a newer producer has the transactional id."""
 
 
 class Place:
-    """A topic, and a client at work on it: opens transactional producers and reads what they wrote."""
+    """A topic and a client, which opens transactional producers and reads their records."""
 
     def __init__(self, agent: Agent, bootstrap: str, topic: str) -> None:
         self.agent, self.bootstrap, self.topic = agent, bootstrap, topic
         self.opened: list[Transactions] = []
 
     def open(self, transactional_id: str | None = None, **options: object) -> Transactions:
-        """A transactional producer; its id is the topic's name unless another is given."""
+        """Opens a transactional producer; the topic's name is the default of its id."""
         self.opened.append(self.agent.open_transactions(self.bootstrap, transactional_id or self.topic, **options))
         return self.opened[-1]
 
     def read(self, isolation: str) -> list[str]:
-        """The values up to the end that this isolation level has, sorted."""
+        """Returns the sorted values up to the end for this isolation level."""
         records = self.agent.read(self.bootstrap, self.topic, 0, isolation=isolation, until="end")
         return sorted((record.value or b"").decode() for record in records)
 
@@ -52,7 +52,7 @@ class Place:
         return self.read("read_uncommitted")
 
     def close(self) -> None:
-        """Forgets the producers; those that were fenced need not end well."""
+        """Closes the producers; a fenced producer may fail."""
         for transactions in self.opened:
             try:
                 transactions.close()
@@ -69,7 +69,7 @@ def place(agent: Callable[[Client], Agent], broker: Broker, client: Client, topi
 
 
 def group_offset(bootstrap: str, group: str, topic: str, *, is_stable: bool = True) -> int | None:
-    """What the group has committed of partition 0; None if nothing."""
+    """Returns the committed offset of partition 0; None if there is none."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     asked = [ConsumerGroupTopicPartitions(group, [TopicPartition(topic, 0)])]
     found = admin.list_consumer_group_offsets(asked, require_stable=is_stable)[group].result(20)
@@ -78,7 +78,7 @@ def group_offset(bootstrap: str, group: str, topic: str, *, is_stable: bool = Tr
 
 
 def has_coordinators(connection: RawConnection, key: str) -> bool:
-    """Whether there is a coordinator of groups and one of transactions."""
+    """Returns whether there are a group coordinator and a transaction coordinator."""
     found = [ask(connection, "find_coordinator", 3, key_type=kind, key=key) for kind in (0, 1)]
     return [name_of(each.error_code) for each in found] == ["NONE", "NONE"]
 
@@ -225,7 +225,7 @@ def test_offsets_are_committed_with_the_transaction_or_not_at_all(place: Place) 
 def test_a_producer_goes_on_after_a_restart_of_the_broker(
     agent: Callable[[Client], Agent], make_broker: Callable[..., Broker], client: Client, topic: str
 ) -> None:
-    """The broker is killed in the middle of a transaction: a new producer of the same id finds it aborted, and goes on."""
+    """The broker is killed during a transaction; a new producer of the same id aborts the transaction and continues."""
     broker = make_broker()
     create_topic(broker.bootstrap, topic, 2)
     place = Place(agent(client), broker.bootstrap, topic)
@@ -260,7 +260,7 @@ APIS_OF_A_TRANSACTION = {
     "end_txn": 26,
     "txn_offset_commit": 28,
 }
-"""Their API keys."""
+"""The API keys of these requests."""
 
 
 @pytest.mark.parametrize("step", range(7))
@@ -268,7 +268,7 @@ APIS_OF_A_TRANSACTION = {
 def test_a_transaction_is_made_in_every_version_of_every_request(
     agent: Callable[[Client], Agent], broker: Broker, topic: str, step: int, protocol: str
 ) -> None:
-    """All versions rise together, each to its last; EndTxn 5, Produce 12 and TxnOffsetCommit 5 are transactions v2."""
+    """The versions of all requests rise together up to their last; EndTxn 5, Produce 12 and TxnOffsetCommit 5 are v2."""
     create_topic(broker.bootstrap, topic)
     newest_of_old = {"produce": 11, "end_txn": 4, "txn_offset_commit": 4}
     oldest_of_v2 = {"produce": 12, "end_txn": 5, "txn_offset_commit": 5}

@@ -90,12 +90,12 @@ def answer_assigned(partitions: list[int]) -> None:
 
 
 def answer_uncommitted(error: Exception) -> None:
-    """A commit was refused because the group has gone on; whoever has the partitions now reads the records again."""
+    """Reports a commit that was refused after a rebalance; the new owners of the partitions read the records again."""
     answer("uncommitted", repr(error).replace("\t", " ").replace("\n", " "))
 
 
 def is_told_to_leave() -> bool:
-    """Whether a line is there, or nobody is left who could write one. Nothing is sent after `join` until then."""
+    """Returns whether stdin has a line or is closed; no other line follows `join` before `leave`."""
     return bool(select.select([sys.stdin], [], [], 0)[0])
 
 

@@ -1,8 +1,8 @@
 """Copies a topic to another exactly once, with confluent-kafka, until it is killed.
 
 Run as: copying_worker.py BOOTSTRAP GROUP SOURCE TARGET TRANSACTIONAL_ID. The loop is that of KIP-447: read, write, commit what
-was read in the same transaction, as the member of the group that read it. What cannot go on in this process ends it; the test
-starts the next one, which takes over by the transactional id.
+was read in the same transaction, as the member of the group that read it. An error that the worker cannot recover from ends the
+process; the test starts the next worker, which takes over by the transactional id.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Worker:
         self.consumer.subscribe([source], on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._revoked)
 
     def _assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        # Taken now: whoever loses its membership later must commit as the member that it was, and be refused.
+        # Read now: a worker that loses its membership later must commit as the old member, and be refused.
         self.metadata = consumer.consumer_group_metadata()
         consumer.assign(partitions)
 
@@ -91,13 +91,13 @@ class Worker:
                 self._rewind()
 
     def _read(self) -> list[Message]:
-        """What is there, all read under one assignment."""
+        """Returns the available messages, all read under one assignment."""
         messages: list[Message] = []
         self.was_rebalanced = False
         deadline = time.monotonic() + POLL_S
         while len(messages) < MOST_RECORDS and time.monotonic() < deadline:
             message = self.consumer.poll(max(0, deadline - time.monotonic()))
-            if self.was_rebalanced:  # whoever has the partitions now starts at what is committed
+            if self.was_rebalanced:  # the new owners of the partitions begin at the committed offsets
                 messages.clear()
                 self.was_rebalanced = False
             if message is not None and message.error() is None:
@@ -115,7 +115,7 @@ class Worker:
         persistently(lambda: self.producer.commit_transaction(20))
 
     def _rewind(self) -> None:
-        """Goes back to what is committed."""
+        """Seeks to the committed offsets."""
         assigned = self.consumer.assignment()
         for place in persistently(lambda: self.consumer.committed(assigned, 20)):
             offset = place.offset if place.offset >= 0 else OFFSET_BEGINNING

@@ -25,7 +25,7 @@ def take(part: Part) -> None:
     def taken(consumer: Consumer, places: list[TopicPartition], *, is_lost: bool = False) -> None:
         gone = {place.partition for place in places}
         part.revoked(gone, is_lost=is_lost)
-        # Whoever has these next starts at what is committed.
+        # The next owners of these partitions begin at the committed offsets.
         messages[:] = [message for message in messages if message.partition() not in gone]
         if is_incremental:
             consumer.incremental_unassign(places)

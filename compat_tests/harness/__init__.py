@@ -1,1 +1,1 @@
-"""What the tests stand on: brokers as processes, jars, clients behind one interface, a proxy that cuts connections."""
+"""The support of the tests: brokers as processes, jars, clients with one interface, and a proxy that cuts connections."""

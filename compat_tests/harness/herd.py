@@ -98,10 +98,10 @@ class Host:
 
 @dataclass(eq=False)
 class Place:
-    """One of the places in the herd; who stands there changes.
+    """One of the places in the herd; members replace each other in it.
 
     Attributes:
-        member: the name of who does, each used once; None while it is empty.
+        member: the name of the present member, which is used once; None while the place is empty.
     """
 
     library: Library
@@ -227,10 +227,10 @@ class Herd:
                 self.owned[member].difference_update(event.partitions())
 
     def judge(self) -> Ownership:
-        """What all has come to so far."""
+        """Returns the ownership of all partitions so far."""
         self.refresh()
-        # A quarter of a session, for on a busy machine the last heartbeat of who was killed may be some time ago. A broker that
-        # takes a closed connection for the end of a session is found out all the same.
+        # A quarter of a session, because on a busy machine the last heartbeat of a killed member may be some time ago. The check
+        # still detects a broker that ends a session when the connection closes.
         session_s = self.session_ms / 1000
         ownership = Ownership(session_s / 4, session_s / 2)
         ownership.take(self.log)
@@ -270,7 +270,7 @@ class Herd:
         wait_until(has_no_lag, timeout_s=timeout_s, what="the group has no lag", poll_s=0.2)
 
     def _acknowledged(self) -> dict[int, int]:
-        """By partition, the greatest next offset that the broker has said is committed."""
+        """Returns, by partition, the greatest offset whose commit the broker has acknowledged."""
         found: dict[int, int] = {}
         for event in self.log:
             if event.kind == "committed":
@@ -280,7 +280,7 @@ class Herd:
         return found
 
     def close(self) -> None:
-        """Kills everybody."""
+        """Kills all members."""
         for host in {place.host for place in self.places}:
             host.close()
 
@@ -332,7 +332,7 @@ class Load:
 
 
 def committed_offsets(broker: Broker, group: str, topic: str, partition_count: int) -> dict[int, int]:
-    """What a group has committed; empty if nobody tells."""
+    """Returns the committed offsets of a group; empty if the broker does not answer."""
     topics = [{"name": topic, "partition_indexes": list(range(partition_count))}]
     try:
         with RawConnection(broker.address, timeout_s=5) as connection:

@@ -1,12 +1,13 @@
-"""What the members of a group have told (agents/members.py), held against what a group promises.
+"""Checks the events of a group's members (agents/members.py) against the guarantees of a group.
 
-- No partition has two owners at once. Ownership is what the members' own callbacks say. That of a killed member lasts as long as
-  its session does, for its broker cannot know. A member that was evicted and notices later owns up to its last commit that was
-  taken: what it read after that is refused, and read again by the next. And nobody owns for sure what it has had no word about
-  for half a session: on a busy machine a member may be evicted for its silence, and be killed, or leave, before it notices.
+- No partition has two owners at once. The callbacks of the members define ownership. A killed member owns its partitions until
+  its session ends, because its broker cannot know of the kill. An evicted member that notices the eviction later owns its
+  partitions up to its last accepted commit: later commits are refused, and the next owner reads these records again. Ownership is
+  uncertain after half a session without an answer from the broker: on a busy machine a member may be evicted, and be killed or
+  leave before it notices.
 - The epochs of a partition's owners grow: generations of a classic group, member epochs of the consumer protocol.
 - Every record is processed at least once.
-- No acknowledged commit is lost: whoever takes a partition over does not begin before what was committed.
+- No acknowledged commit is lost: the next owner of a partition does not begin before the committed offset.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 FENCED = ("unknown_member", "unknownmember", "illegal_generation", "illegalgeneration", "stale_member", "stalemember", "fenced")
-"""Parts of what the libraries say when the broker no longer knows the member that commits."""
+"""Parts of the libraries' error messages if the broker no longer knows the member that commits."""
 
 
 @dataclass(frozen=True)
 class Event:
-    """A line that a member has told, and when."""
+    """A line of a member, and its time."""
 
     time_s: float
     member: str
@@ -54,7 +55,7 @@ class Interval:
 
     @property
     def surely_until_s(self) -> float:
-        """Until when nobody else may own it."""
+        """The time until which no other member may own the partition."""
         if self.is_lost:
             return self.committed_s or self.start_s
         return float("inf") if self.end_s is None else self.end_s
@@ -66,15 +67,15 @@ class Interval:
 
 @dataclass
 class Ownership:
-    """Who owned, read and committed what; built from events in the order of their times.
+    """The partitions that the members owned, read and committed; built from events in the order of their times.
 
     Attributes:
-        grace_s: so long after it was killed a member's session lasts at least.
-        silence_s: so long after the broker's last word to it a member's session lasts at least.
+        grace_s: the least time for which a member's session lasts after the member was killed.
+        silence_s: the least time for which a member's session lasts after the broker's last answer to it.
         intervals: by partition, in the order of their starts.
         read: by partition, the ranges of offsets processed.
-        commits: by partition, when which next offset was acknowledged.
-        problems: what a member told that it should not have had to tell.
+        commits: by partition, the times of acknowledged commits and their offsets.
+        problems: events that a member should not have.
     """
 
     grace_s: float
@@ -89,7 +90,7 @@ class Ownership:
     _heard_s: dict[str, float] = field(default_factory=dict)
 
     def take(self, events: Iterable[Event]) -> None:
-        """Takes further events in."""
+        """Adds further events."""
         for event in sorted(events, key=lambda event: event.time_s):
             getattr(self, f"_{event.kind}")(event)
 
@@ -160,7 +161,7 @@ class Ownership:
             self.problems.append(f"{event.member} has ended by itself: {event.fields}")
 
     def faults(self, end_offsets: Mapping[int, int]) -> list[str]:
-        """Everything that is not as it should be, the topic's partitions having these end offsets."""
+        """Returns all violations of the guarantees, given the end offsets of the topic's partitions."""
         found = list(self.problems)
         for partition, end_offset in end_offsets.items():
             found += self._overlaps(partition)
