@@ -15,7 +15,7 @@ from wirekafka.tests.api.data_plane import Caller, wait_for
 
 
 def run(body: Callable[[Caller], Awaitable[None]], path: Path, **settings: str) -> None:
-    """Runs a test over a broker with a topic `flights` of four partitions, whose groups wait for nobody."""
+    """Runs a test over a broker with a topic `flights` of four partitions, whose groups do not wait for more members."""
 
     async def with_topic(caller: Caller) -> None:
         if caller.broker.topics.find("flights") is None:

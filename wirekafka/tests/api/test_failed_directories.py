@@ -101,7 +101,7 @@ def test_directory_that_fails_takes_its_partitions_offline(
         answer = await wait_for(waiting)
         assert answer.responses[0].partitions[0].error_code == ErrorCode.KAFKA_STORAGE_ERROR
         check_one_is_offline(caller)
-        # Nobody tries it again, and nobody else gets new partitions there.
+        # The broker does not try the directory again, and places no new partitions there.
         storage.lost = None
         check_one_is_offline(caller)
         topic = caller.broker.topics.create("new", 2)

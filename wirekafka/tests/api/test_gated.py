@@ -1,4 +1,4 @@
-"""Coordinators whose partitions have a follower: no reply leaves before the commit of what it depends on, in any API."""
+"""Coordinators whose partitions have a follower: in each API, a reply waits for the commit of the records that it depends on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests that ask for much: how much one may ask for, and that the loop goes on meanwhile."""
+"""Large requests: their limits, and that the loop runs other tasks meanwhile."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is named over and over is described once: a small request must not make a response of any size."""
+"""A name that a request repeats is described once, so that a small request cannot cause a response of any size."""
 
 from __future__ import annotations
 

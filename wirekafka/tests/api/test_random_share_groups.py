@@ -1,7 +1,7 @@
 """Random members of a share group against a broker: they fetch, wait, acknowledge, disconnect, and let locks run out.
 
-What must hold: no record has two owners, none comes again that was accepted or rejected, nobody waits while there is something
-for him, and in the end everything was done with.
+Invariants: no record has two owners, no accepted or rejected record is delivered again, no member waits while records are
+available for it, and at the end every record was accepted, rejected or delivered for the last time.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ class Play:
         return topic.partitions[index]
 
     def check(self) -> None:
-        """Nobody waits in vain."""
+        """Raises if a member waits while records are available for it."""
         shares = self.caller.broker.share_groups.partitions
         limits = Limits(lock_duration_ms=LOCK_S * 1000, max_in_flight=MOST_IN_FLIGHT)
         if not any(actor.pending is not None for actor in self.actors):
@@ -159,7 +159,7 @@ class Play:
             assert not is_in_vain
 
     async def finish(self) -> None:
-        """Another member takes whatever is left."""
+        """Lets another member take the remaining records."""
         for actor in list(self.actors):
             self.end(actor, leaves=True)
         last = self.actors[0]

@@ -1,4 +1,4 @@
-"""Fetch and ListOffsets for who reads committed transactions only."""
+"""Fetch and ListOffsets with isolation level read_committed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Share partitions: what is loaded when somebody fetches from them, what they keep, and when they are let go of."""
+"""Share partitions: the state that the first fetch loads, the state that they keep, and their removal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What clients lose by being silent they do not lose by the silence of a broker that stood still."""
+"""A broker that stood still does not expire the state of clients that could not send requests meanwhile."""
 
 from pathlib import Path
 

@@ -39,7 +39,7 @@ class Bench:
             nursery.start_soon(self.epoll.run)
 
     async def connect(self, *, is_narrow: bool = False) -> trio.abc.HalfCloseableStream:
-        """A new client's end of a connection; a narrow one holds back who sends until the other end receives."""
+        """Returns a new client's end of a connection; a narrow connection blocks a send until the other end receives."""
         stream = self._connect(is_narrow)
         self._streams.append(stream)
         return stream
@@ -71,7 +71,7 @@ class Bench:
             self.closed.append(who)
 
     async def until(self, condition: Callable[[], object]) -> None:
-        """Lets everyone run until the condition holds."""
+        """Lets all tasks run until the condition holds."""
         with trio.fail_after(5):
             while not condition():
                 await trio.lowlevel.checkpoint()
@@ -97,7 +97,7 @@ async def leave_waiting(it: Bench) -> list[trio.abc.HalfCloseableStream]:
 
 
 async def receive(stream: trio.abc.ReceiveStream, size: int) -> bytes:
-    """Exactly so many bytes."""
+    """Receives exactly `size` bytes."""
     data = b""
     while len(data) < size:
         chunk = await stream.receive_some(size - len(data))
@@ -107,7 +107,7 @@ async def receive(stream: trio.abc.ReceiveStream, size: int) -> bytes:
 
 
 async def is_at_end(stream: trio.abc.ReceiveStream) -> bool:
-    """Whether the broker has closed the connection."""
+    """Returns whether the broker has closed the connection."""
     try:
         return await stream.receive_some(1) == b""
     except trio.BrokenResourceError:

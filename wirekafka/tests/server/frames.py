@@ -1,4 +1,4 @@
-"""Frames to send, and a dispatcher that answers them as a test wants it."""
+"""Frames to send, and a dispatcher whose answers a test controls."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def frame(payload: bytes) -> bytes:
 
 
 def produce(text: bytes) -> bytes:
-    """A frame that begins as one of Produce does, with a text instead of what follows."""
+    """Makes a frame that begins as a Produce frame and continues with a text."""
     return frame(bytes(2) + text)
 
 
@@ -74,7 +74,7 @@ class EchoDispatcher:
         return ProtocolError(reason)
 
     def complete(self, index: int = 0) -> None:
-        """Gives the reply to the request that has waited longest, or to the one with this index among those that wait."""
+        """Completes the reply of the waiting request with this index; by default, of the one that has waited longest."""
         self.pendings.pop(index).complete(frame(b"REPLY TO A WAITING ONE"))
 
     def _on_abandon(self) -> None:

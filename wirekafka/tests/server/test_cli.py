@@ -26,7 +26,7 @@ READY = re.compile(r"wirekafka (\S+) ready on (\S+:\d+(?:, \S+:\d+)*), data in (
 
 
 class Process:
-    """A broker's process, and what it has said."""
+    """A broker's process and its output."""
 
     def __init__(self, arguments: list[str], folder: Path, stderr: int | None = None) -> None:
         self.errors = folder / "stderr"

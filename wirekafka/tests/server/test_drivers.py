@@ -1,4 +1,4 @@
-"""What both drivers do alike, and what only the epoll driver does."""
+"""Tests of both drivers, and tests of the epoll driver alone."""
 
 from __future__ import annotations
 
@@ -451,7 +451,7 @@ def test_epoll_driver_goes_on_if_the_end_of_a_connection_cannot_be_told() -> Non
 
 
 class Clock:
-    """A clock that both the driver and its connections go by; handlers move it, and a look at it by a microsecond."""
+    """The clock of the driver and its connections; handlers move it, and each reading moves it by a microsecond."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 0.0
@@ -463,7 +463,7 @@ class Clock:
         return self.now
 
     def slow(self, payload: bytes) -> bytes:
-        """The answer to a frame; a greedy one takes 3 ms, another one nothing."""
+        """Answers a frame; a greedy frame takes 3 ms, any other frame no time."""
         if payload.startswith(b"greedy"):
             self.now += 0.003
         return frame(payload.upper())

@@ -1,4 +1,4 @@
-"""The driver's sleep: what ends it, and whom it must not keep waiting."""
+"""The driver's sleep: the events that end it, and the tasks that it must not delay."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Turns(trio.abc.Instrument):
 
 
 class Sleeper:
-    """Sleeps as the driver does, and knows what an epoll has to say."""
+    """Sleeps as the driver does, on an epoll that a test controls."""
 
     def __init__(self) -> None:
         self.epoll = select.epoll()
@@ -42,7 +42,7 @@ class Sleeper:
         self.idle = Idle(self.epoll)
 
     def tell(self) -> None:
-        """Makes the epoll have an event; any thread may call it."""
+        """Causes an event of the epoll; any thread may call it."""
         os.eventfd_write(self._fd, 1)
 
     async def sleep(self) -> None:

@@ -1,4 +1,4 @@
-"""When the epoll driver puts off its sleep, and when it does not."""
+"""The conditions in which the epoll driver polls before it sleeps."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from wirekafka.tests.server.frames import frame
 
 
 class Habits:
-    """What the epoll driver does while it has nothing to do, by a clock of the test's.
+    """Counts the sleeps and polls of the idle epoll driver, with a clock of the test.
 
     Attributes:
-        sleeps, lingers: how often it went to sleep, and put that off.
-        step: the seconds that pass each time somebody looks at the clock.
+        sleeps, lingers: the number of sleeps, and of polls before a sleep.
+        step: the seconds that pass with each reading of the clock.
     """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, step: float) -> None:

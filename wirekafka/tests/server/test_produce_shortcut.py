@@ -1,4 +1,4 @@
-"""The short way through Produce answers as the ordinary one: every request goes both, to two topics that are alike."""
+"""A Produce shortcut answers as the handler does: each request goes through both, to two equal topics."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SHORT, ORDINARY = "flights-short", "flights-longs"
 
 
 class BothWays:
-    """Two clients: one whose requests may take the short way, one that is new with each request.
+    """Two clients: one whose requests may use a shortcut, and one that is new with each request and uses none.
 
     Attributes:
         handled: how many requests came to the handler.
@@ -82,7 +82,7 @@ class BothWays:
         return self._ask(client(), self.frame_of(ORDINARY, records, index, acks))
 
     def ask(self, records: Any, *, index: int = 0, acks: int = 1) -> Any:
-        """The one answer that both ways give, as the partition sees it."""
+        """Returns the answer for the partition; raises unless both ways give the same answer."""
         short, ordinary = self._short(records, index, acks), self._ordinary(records, index, acks)
         if ordinary is None:
             assert short is None

@@ -1,4 +1,4 @@
-"""Who has come in through a container's published port."""
+"""The clients that have connected through a container's published port."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A whole broker in this process, asked over its sockets."""
+"""A whole broker in this process, with clients on its sockets."""
 
 from __future__ import annotations
 

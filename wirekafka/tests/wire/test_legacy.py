@@ -62,7 +62,7 @@ def read_by_kafka_python(message_set: bytes) -> list[Record]:
 
 
 def expected_of(records: list[Record], magic: int, base_offset: int = 0) -> list[Record]:
-    """What is left of the records in the format: no headers, and in format 0 no timestamps."""
+    """Returns the records as the format keeps them: without headers, and in format 0 without timestamps."""
     return [
         Record(record.key, record.value, (), record.timestamp if magic else -1, base_offset + number)
         for number, record in enumerate(records)
@@ -107,7 +107,7 @@ def test_uncompressed_messages_become_one_batch() -> None:
 
 @pytest.mark.parametrize("offsets", [(0, 1), (0, 0), (7, 3)], ids=str)
 def test_inner_offsets_of_a_producer_do_not_matter(offsets: tuple[int, int]) -> None:
-    """Some clients wrote relative offsets wrong, which Kafka has always forgiven."""
+    """Some clients wrote wrong relative offsets, which Kafka has always accepted."""
     inner = message(1, b"a", offset=offsets[0]) + message(1, b"b", offset=offsets[1])
     records = records_of(up_convert(wrapper(1, Compression.GZIP, inner), limit_bytes=PLENTY))
     assert [(record.value, record.offset) for record in records] == [(b"a", 0), (b"b", 1)]
