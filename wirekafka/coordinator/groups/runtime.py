@@ -441,7 +441,7 @@ class GroupRuntime:
 
     def _on_topic_deleted(self, topic: HostedTopic) -> None:
         if topic.name == GROUP_METADATA_TOPIC:
-            log.warning("The topic of groups and offsets was deleted, and they with it")
+            log.warning("The topic of groups was deleted, and all groups and offsets with it")
             self._unforgotten.clear()
             self.state.forget_topic()
             return

@@ -398,5 +398,5 @@ class TransactionRuntime:
 
     def _on_topic_deleted(self, topic: HostedTopic) -> None:
         if topic.name == TRANSACTION_STATE_TOPIC:
-            log.warning("The topic of transactions was deleted, and they with it")
+            log.warning("The topic of transactions was deleted, and all transactional ids with it")
             self.state.forget_topic()
