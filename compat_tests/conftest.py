@@ -1,7 +1,7 @@
 """Fixtures of the compatibility tests.
 
-`--broker=kafka-4.3.1` (or `kafka-3.9.1`) runs the same tests against Apache Kafka, which shows that the tests are right; what
-only wirekafka can do is marked `wirekafka_only`, what Kafka 4 has dropped `old_formats`.
+`--broker=kafka-4.3.1` (or `kafka-3.9.1`) runs the same tests against Apache Kafka, which shows that the tests are right. Tests of
+functions that only wirekafka has are marked `wirekafka_only`; tests of formats that Kafka 4 has removed, `old_formats`.
 
 In CI (environment variable CI) a missing program fails the tests that need it; elsewhere they are skipped with the reason.
 """

@@ -1,4 +1,4 @@
-"""The image: built and run as the README says, reached from the host and from other containers, stopped; its data stays."""
+"""The image is built and run as the README says; clients on the host and in other containers reach it; its data survives."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ print(sum(1 for _ in consumer))
 
 @pytest.fixture(scope="module")
 def image() -> Iterator[str]:
-    """The name of the image, built from the checkout with the package index that pip uses here.
+    """Returns the name of the image, built from the checkout with the package index that pip uses here.
 
     The label makes the image different from those of other runs. Two builds from one cache are one image otherwise, which cannot
     be removed while another run on the same engine uses it.
@@ -65,19 +65,19 @@ def image() -> Iterator[str]:
 
 @pytest.fixture
 def engine() -> Iterator[docker.DockerClient]:
-    """A client of the engine; `image` has skipped the test if there is none."""
+    """Returns a client of the engine; `image` has skipped the test if no engine answers."""
     with closing(docker.from_env()) as client:
         yield client
 
 
 @pytest.fixture
 def address() -> str:
-    """An address of this host on which nothing else listens: Linux has all of 127.0.0.0/8, so the port can stay 9092."""
+    """Returns an address of this host on which nothing else listens: Linux has all of 127.0.0.0/8, so the port can stay 9092."""
     return f"127.{os.urandom(1)[0] or 1}.{os.urandom(1)[0]}.{os.getpid() % 254 + 1}"
 
 
 def container(image: str, address: str | None = None) -> DockerContainer:
-    """A container of the image; its port is published on `address`, and clients there are told so."""
+    """Yields a container of the image; its port is published on `address`, which is also its advertised address."""
     made = DockerContainer(image)
     if address is not None:
         made.ports["9092/tcp"] = (address, 9092)
@@ -86,7 +86,7 @@ def container(image: str, address: str | None = None) -> DockerContainer:
 
 
 def wait_until_ready(running: DockerContainer) -> None:
-    """Waits for the line that says that clients are served."""
+    """Waits for the log line that the broker is ready."""
 
     def has_said_so() -> bool:
         running.get_wrapped_container().reload()

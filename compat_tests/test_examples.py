@@ -1,4 +1,4 @@
-"""The programs in examples/, each run as the README says, and what they print."""
+"""The programs in examples/, each run as the README says, and their output."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ Totals = dict[tuple[str, int], int]
 
 @dataclass
 class Flights:
-    """The table from the package, and the records that were written of it."""
+    """The table from the package, and the records made from it."""
 
     table: pandas.DataFrame
     totals: Totals

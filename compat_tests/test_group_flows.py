@@ -1,7 +1,7 @@
-"""How a group of the classic protocol goes from one generation to the next, by raw requests of several members at once.
+"""The generations of a classic group, by raw requests of several members at once.
 
-Each case plays its members and returns what they were told; what both brokers say stands in the table at the end. Members have
-names of one letter; where an answer names a member by its id, its letter stands here.
+Each case runs its members and returns the answers that they got; the table at the end has the answers of both brokers. Members
+have names of one letter, which replaces the member id in the answers.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class Flow:
 
     Attributes:
         letters: by member id.
-        ids: by letter, the id a member has now.
-        generations: by letter, the generation it was last told.
+        ids: by letter, the present id of a member.
+        generations: by letter, the generation of the member's last answer.
     """
 
     def __init__(self, broker: Broker, group: str, stack: ExitStack) -> None:
@@ -63,7 +63,7 @@ class Flow:
         session_ms: int = SESSION_MS,
         member: str | None = None,
     ) -> Future[str]:
-        """JoinGroup; what it was answered comes with the future. A dynamic member of version 3 needs no id to come with."""
+        """Sends JoinGroup; the future has the answer. A dynamic member needs no id in version 3."""
 
         def told() -> str:
             answer = self.stage(who).join(
@@ -81,7 +81,7 @@ class Flow:
             if error != "NONE":
                 return f"{who}: {error}"
             self.generations[who] = answer.generation_id
-            # The leader's name is known once it has had its own answer.
+            # The leader's letter is known once the leader has its own answer.
             wait_until(lambda: answer.leader in self.letters, timeout_s=10, what="the leader is answered too")
             skips = ", skips" if getattr(answer, "skip_assignment", False) else ""
             count = f", of {len(answer.members)}" if answer.members else ""
@@ -90,7 +90,7 @@ class Flow:
         return self._later(told)
 
     def sync(self, who: str, assignments: str = "", *, instance: str | None = None) -> Future[str]:
-        """SyncGroup, with each letter's assignment as `a=1 b=2`."""
+        """Sends SyncGroup, with each letter's assignment as `a=1 b=2`."""
         given = [pair.split("=") for pair in assignments.split()]
 
         def told() -> str:
@@ -107,7 +107,7 @@ class Flow:
         return self._later(told)
 
     def _later(self, told: Callable[[], str]) -> Future[str]:
-        """What is asked in a thread, once it is on its way: requests of a case reach the broker in its order."""
+        """Sends a request in a thread, and returns when it is sent: the requests of a case reach the broker in order."""
         future = self._pool.submit(told)
         time.sleep(0.1)
         return future
@@ -133,7 +133,7 @@ class Flow:
         return " ".join([group.group_state, group.protocol_data or "-", *members])
 
     def both(self, first: str = "a", second: str = "b", **values: Any) -> list[str]:
-        """Two members in a stable group; the first one leads."""
+        """Makes a stable group of two members; the first one leads."""
         joins = [self.join(first, **values), self.join(second, **values)]
         told = [join.result() for join in joins]
         syncs = [self.sync(second), self.sync(first, f"{first}=1 {second}=2")]
@@ -210,7 +210,7 @@ def a_member_joins_and_falls_silent(flow: Flow) -> list[str]:
     joins = [flow.join("a"), flow.join("b")]
     told = [join.result() for join in joins]
     told.append(flow.sync("a", "a=1 b=2").result())
-    # It is removed once the rebalance timeout is over, for it has not asked for its assignment.
+    # The member is removed after the rebalance timeout, because it has not sent SyncGroup.
     told += [flow.beat_until("a", "REBALANCE_IN_PROGRESS"), flow.beat("b")]
     return [*told, flow.join("a").result(), flow.described()]
 
@@ -266,7 +266,7 @@ def a_client_that_is_given_an_id_does_not_come_back(flow: Flow) -> list[str]:
     told = [flow.join("c", version=4, session_ms=700).result()]
     began = time.monotonic()
     joins = [flow.join("a"), flow.join("b")]
-    # Those who are there wait for it, until its session is over.
+    # The other members wait for it until its session expires.
     return [*told, *(join.result() for join in joins), str(0.3 < time.monotonic() - began < REBALANCE_MS / 1000)]
 
 
@@ -278,7 +278,7 @@ def a_static_member_is_back(flow: Flow) -> list[str]:
     former = flow.ids["b"]
     told.append(flow.join("b", instance="two", member="").result())
     told += [str(flow.ids["b"] == former), flow.beat("a"), flow.sync("b", instance="two").result(), flow.described()]
-    # With other metadata, and the same protocol, there is still no rebalance.
+    # If only the metadata changes and the protocol does not, there is still no rebalance.
     changed = flow.join("b", instance="two", member="", metadata=b"\0\0\0\0\0\0\xff\xff\xff\xff").result()
     return [*told, changed, flow.beat("a"), flow.sync("b", instance="two").result()]
 
@@ -376,7 +376,7 @@ EXPECTED: dict[Case, str] = {
         "b: UNKNOWN_MEMBER_ID; a: REBALANCE_IN_PROGRESS"
     ),
 }
-"""What both brokers say."""
+"""The answers of both brokers."""
 
 
 @pytest.mark.parametrize("case", EXPECTED, ids=lambda case: case.__name__)

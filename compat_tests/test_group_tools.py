@@ -1,5 +1,5 @@
-"""kafka-consumer-groups.sh, for groups of the classic and the consumer protocol: every way to reset offsets, what it deletes,
-describes and lists.
+"""kafka-consumer-groups.sh, for groups of the classic and the consumer protocol: every way to reset offsets, to delete,
+to describe and to list.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ HOUR_MS = 3_600_000
 
 
 class Group:
-    """A group that has read two topics to their ends and committed, and the tool that looks at it.
+    """A group that has read two topics to their ends and committed, and the tool.
 
     Attributes:
         many: a topic of two partitions: the first has five records of an hour ago and five of now, the second none.
         few: a topic with four records in one partition.
-        consumer: its only member.
+        consumer: the only member of the group.
     """
 
     def __init__(self, broker: Broker, tool: Tools, topic: str, protocol: str) -> None:
@@ -73,11 +73,11 @@ class Group:
         self.consumer.commit(asynchronous=False)
 
     def run(self, *arguments: str) -> Outcome:
-        """The tool, told of the broker; what it complains of it says with exit code 0."""
+        """Runs the tool with the broker's address; the tool reports errors with exit code 0."""
         return self._tool.run(GROUPS, *self._server, *arguments)
 
     def table(self, *arguments: str) -> list[dict[str, str]]:
-        """The rows of a table by their headings."""
+        """Returns the rows of a table by their headings."""
         out = self._tool.check(GROUPS, *self._server, *arguments).out.replace("COORDINATOR (ID)", "COORDINATOR ID")
         rows = [line.split() for line in out.splitlines() if line.strip()]
         heads = [index for index, row in enumerate(rows) if row[0] in ("GROUP", "TOPIC")]
@@ -85,21 +85,21 @@ class Group:
         return [dict(zip(rows[heads[0]], row, strict=False)) for row in rows[heads[0] + 1 :] if len(row) > 1]
 
     def described(self, *arguments: str) -> list[dict[str, str]]:
-        """--describe, without the line that says that nobody is there."""
+        """Returns the rows of --describe, without the line that the group has no members."""
         rows = self.table("--describe", "--group", self.name, *arguments)
         return [row for row in rows if row["GROUP"] == self.name]
 
     def reset(self, *arguments: str) -> dict[str, int]:
-        """--reset-offsets, which shows the new offsets."""
+        """Returns the rows of --reset-offsets: the new offsets."""
         rows = self.table("--reset-offsets", "--group", self.name, *arguments)
         return {self._short(row["TOPIC"], row["PARTITION"]): int(row["NEW-OFFSET"]) for row in rows if row["GROUP"] == self.name}
 
     def exported(self, *arguments: str) -> str:
-        """--reset-offsets --export: lines of TOPIC,PARTITION,OFFSET, where long names are quoted."""
+        """Returns the lines of --reset-offsets --export: TOPIC,PARTITION,OFFSET; long names are quoted."""
         return self.run("--reset-offsets", "--group", self.name, *arguments, "--export").out
 
     def committed(self) -> dict[str, int]:
-        """What the group is described to have committed."""
+        """Returns the committed offsets by the description of the group."""
         rows = self.described("--offsets")
         return {
             self._short(row["TOPIC"], row["PARTITION"]): int(row["CURRENT-OFFSET"])
@@ -108,12 +108,12 @@ class Group:
         }
 
     def listed(self, *arguments: str, tool: str = GROUPS) -> list[str]:
-        """The group's row in --list, without its name."""
+        """Returns the group's row in --list, without its name."""
         lines = self._tool.check(tool, *self._server, "--list", *arguments).lines()
         return [" ".join(line.split()[1:]) for line in lines if line.split()[0] == self.name]
 
     def _short(self, topic: str, partition: str) -> str:
-        """A partition as the tests name it: `many 0`, `many 1` or `few 0`."""
+        """Returns the name of a partition in the tests: `many 0`, `many 1` or `few 0`."""
         return f"{'many' if topic == self.many else 'few'} {partition}"
 
 
@@ -126,7 +126,7 @@ def group(request: pytest.FixtureRequest, broker: Broker, tools_jvm: Tools, topi
 
 @pytest.fixture
 def left_group(group: Group) -> Group:
-    """One without members, whose offsets may be changed."""
+    """Returns a group without members, whose offsets may be changed."""
     group.consumer.close()
     return group
 

@@ -42,9 +42,9 @@ def numbered(count: int, partition_count: int, first: int = 0) -> list[Record]:
 def wait_until_assigned(
     members: Iterable[Member], partition_count: int, *, each: int | None = None, timeout_s: float = 40
 ) -> None:
-    """Waits until the members share all partitions, none without and none twice; with `each`, until all have so many.
+    """Waits until the members share all partitions, and each member has one; with `each`, until each member has this many.
 
-    Partitions move one by one, and may be shared for a moment as they are not meant to be.
+    Partitions move one by one, so an assignment may be uneven for a moment.
     """
     members = list(members)
 
@@ -62,7 +62,7 @@ def wait_until_assigned(
 
 
 def wait_until_read(members: Iterable[Member], records: Iterable[Record], *, timeout_s: float = 40) -> None:
-    """Waits until the members together have read every one of the records."""
+    """Waits until the members together have read all records."""
     members = list(members)
     wanted = {record.value for record in records}
 

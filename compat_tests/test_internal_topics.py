@@ -1,4 +1,4 @@
-"""What `wirekafka log dump` and Kafka's own tool make of the records of internal topics is the same."""
+"""`wirekafka log dump` and Kafka's own tool print the same for the records of internal topics."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ OPTIONS = {
 
 
 def versions_of(kind: RecordKind) -> range:
-    """The versions of its value that Kafka 4.3 knows; of what was written before 0.9, it knows the first only."""
+    """The versions of the value that Kafka 4.3 reads; of values from before 0.9, Kafka reads only the first."""
     return range(1 if kind.name.startswith("legacy") else kind.newest + 1)
 
 
 def records_of(kinds: dict[int, RecordKind]) -> Iterator[Record]:
-    """One of each kind in each of its versions, with something in every field; and one that says that there is no more of it."""
+    """Records of each kind in each version, with a value in every field, and a tombstone of each kind."""
     for number, kind in kinds.items():
         key = versioned(full_message(kind.key, 0, False), number)
         yield Record(key, None)
@@ -69,7 +69,7 @@ def test_dump_shows_each_record_as_kafka_does(topic: str, tools_jvm: Tools, tmp_
 
 
 def as_far_as(theirs: Any, ours: Any) -> Any:
-    """Of what we show, the fields that Kafka shows too, which leaves out those that a version lacks."""
+    """Returns the fields of our output that Kafka's tool prints too; the tool leaves out fields that a version does not have."""
     if isinstance(theirs, list):
         return [as_far_as(*items) for items in zip(theirs, ours, strict=True)]
     if not isinstance(theirs, dict):
@@ -96,7 +96,7 @@ def dumped(segment: Path) -> list[dict[str, Any]]:
 
 
 def shown_by_kafka(text: str) -> Iterator[tuple[dict[str, Any], dict[str, Any] | None]]:
-    """Keys and values, their fields under our names for them."""
+    """Returns keys and values, with the fields under our names."""
     decoder = json.JSONDecoder()
     for line in text.splitlines():
         if not line.startswith("| offset:"):

@@ -24,7 +24,7 @@ Agents = Callable[[Client], Agent]
 
 @pytest.fixture
 def server(broker: Broker) -> tuple[str, str]:
-    """The arguments by which a tool finds the broker."""
+    """Returns the arguments by which a tool finds the broker."""
     return "--bootstrap-server", broker.bootstrap
 
 

@@ -1,7 +1,7 @@
-"""Apache Kafka opens the folders that wirekafka wrote, wirekafka those of Kafka, and both keep the same when they compact.
+"""Apache Kafka opens wirekafka's directories, wirekafka opens those of Kafka, and both compact them to the same records.
 
-One broker of each kind is filled alike. Then their folders change places: wirekafka takes Kafka's data directory as it is, and
-Kafka, which knows of its topics from its controller, gets wirekafka's files into the folders of topics created beforehand.
+Both brokers get the same records. Then their directories change places: wirekafka opens Kafka's data directory as it is, and
+Kafka, whose controller has the list of topics, gets wirekafka's files in the directories of topics created beforehand.
 """
 
 from __future__ import annotations
@@ -62,14 +62,14 @@ COMPACTED = ("kept", "dropped")
 TRANSACTIONS = 40
 SETTINGS = {"log.cleaner.backoff.ms": "50", "transaction.state.log.num.partitions": "1"}
 START_MS = int(time.time() * 1000) - 3_600_000
-"""Of the first records: Apache Kafka forgets producers whose last record is older than a day."""
+"""The timestamp of the first records: Apache Kafka forgets producers whose last record is older than a day."""
 
 UPDATES, KEYS, BATCH, FIRST_PART = 200_000, 20_000, 1000, 150_000
 PRODUCER = 4242
 
 
 class Found(NamedTuple):
-    """A record as a consumer sees it."""
+    """A record as a consumer receives it."""
 
     partition: int
     offset: int
@@ -88,7 +88,7 @@ class Update(NamedTuple):
 
 @cache
 def updates() -> list[Update]:
-    """Keyed updates, every tenth a tombstone; a few keys get most of them."""
+    """Makes keyed updates, every tenth a tombstone; a few keys get most of them."""
     chance = random.Random(20240)
     return [
         Update(
@@ -102,7 +102,7 @@ def updates() -> list[Update]:
 
 @cache
 def update_batches() -> list[bytes]:
-    """The same batches for both brokers, of all codecs in turn, so that their segments begin at the same offsets."""
+    """Makes the same batches for both brokers, of all codecs in turn, so that their segments begin at the same offsets."""
     batches = []
     for number, first in enumerate(range(0, UPDATES, BATCH)):
         some = updates()[first : first + BATCH]
@@ -114,7 +114,7 @@ def update_batches() -> list[bytes]:
 
 
 def produce_raw(connection: RawConnection, topic: str, batch: bytes) -> tuple[int, int]:
-    """Sends a batch as it is: the error, and the base offset it was answered with."""
+    """Sends a batch unchanged; returns the error and the base offset of the answer."""
     data = TopicProduceData(name=topic, partition_data=[PartitionProduceData(index=0, records=memoryview(bytearray(batch)))])
     answer = connection.ask(ProduceRequest(acks=-1, timeout_ms=20_000, topic_data=[data]), 9)
     ((partition,),) = [topic.partition_responses for topic in answer.responses]
@@ -129,7 +129,7 @@ def set_topic_config(broker: Broker, topic: str, name: str, value: str) -> None:
 
 
 def read_all(broker: Broker, topic: str, isolation: str = "read_uncommitted") -> list[Found]:
-    """Every record that a consumer gets, up to the end of every partition, or to where a transaction is open."""
+    """Returns every record that a consumer gets, up to the end of every partition or up to an open transaction."""
     settings = {"group.id": "unused", "enable.auto.commit": False, "enable.partition.eof": True, "fetch.wait.max.ms": 50}
     consumer = Consumer({"bootstrap.servers": broker.bootstrap, "isolation.level": isolation, **settings})
     try:
@@ -155,7 +155,7 @@ def read_all(broker: Broker, topic: str, isolation: str = "read_uncommitted") ->
 
 
 def varied(count: int, partition: int = 0, size: int = 40) -> list[Sent]:
-    """Records with and without keys, values and headers, whose timestamps go up and down."""
+    """Makes records with and without keys, values and headers, whose timestamps rise and fall."""
     return [
         Sent(
             None if n % 4 == 0 else b"key %d" % (n % 9),
@@ -169,7 +169,7 @@ def varied(count: int, partition: int = 0, size: int = 40) -> list[Sent]:
 
 
 def fill(broker: Broker, prefix: str, agent: Agents) -> None:
-    """Writes with every codec, into several segments, with producers that are remembered."""
+    """Writes with every codec, into several segments, with idempotent producers."""
     for index, codec in enumerate(ALL_CODECS):
         for _ in range(2):
             agent(CONFLUENT).produce(broker.bootstrap, f"{prefix}-codecs", varied(300, index), codec=codec, idempotent=1)
@@ -179,9 +179,9 @@ def fill(broker: Broker, prefix: str, agent: Agents) -> None:
 
 
 def fill_transactions(broker: Broker, topic: str) -> None:
-    """Transactions over several segments, every third aborted, a batch outside of any behind each; two are open all the time.
+    """Writes transactions over several segments, every third aborted, a plain batch after each; two stay open meanwhile.
 
-    One of these ends behind the others, aborted; the other one stays open, with something committed behind where it begins.
+    One of these two is aborted at the end; the other one stays open, with committed records after its first offset.
     """
 
     def transactor(name: str) -> Producer:
@@ -220,7 +220,7 @@ def active_base(folder: Path) -> int:
 
 
 def compact(broker: Broker, prefix: str, part: slice) -> dict[str, int]:
-    """Appends updates to the compacted topics and has everything compacted once that may be; returns up to where."""
+    """Appends updates to the compacted topics and waits for compaction; returns the end of the compacted part."""
     clean_offsets = {}
     for kind in COMPACTED:
         topic = f"{prefix}-{kind}"
@@ -242,7 +242,7 @@ def compact(broker: Broker, prefix: str, part: slice) -> dict[str, int]:
 
 
 def batches_of(folder: Path) -> Iterator[memoryview]:
-    """The batches in the files of a partition."""
+    """Returns the batches in the files of a partition."""
     storage = Storage()
     for path in sorted(folder.glob("*.log")):
         file = FileHandle(storage.open(str(path)))
@@ -250,20 +250,20 @@ def batches_of(folder: Path) -> Iterator[memoryview]:
 
 
 def updates_in(folder: Path, before: int) -> list[Update]:
-    """What the files of a partition hold before an offset."""
+    """Returns the records in the files of a partition before an offset."""
     records = (record for batch in batches_of(folder) for record in iterate_records(batch))
     return [Update(record.offset, record.key or b"", record.value) for record in records if record.offset < before]
 
 
 @dataclass
 class Exchange:
-    """What became of it.
+    """The result of the exchange.
 
     Attributes:
-        written: what the broker that wrote a topic served of it; `committed` under that name what its committed reader got.
-        served: what the other one serves of it.
-        compacted: by broker and topic, the survivors, and up to where it was compacted the first time and the second.
-        kafka, wirekafka: the brokers that run now, each with the folders of both.
+        written: the records that the writing broker served of a topic; `committed` under this name those of its committed reader.
+        served: the records that the other broker serves of the topic.
+        compacted: by broker and topic, the surviving records, and the compacted offset after the first and the second run.
+        kafka, wirekafka: the brokers that run now, each with the directories of both.
     """
 
     written: Mapping[str, list[Found]]
@@ -313,7 +313,7 @@ def exchange(agent: Agents, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 
 def place_files(source: Path, target: Path) -> None:
-    """Puts the files of a partition in the place of those of another, which stays the topic that it is."""
+    """Replaces the files of a partition by those of another partition; the topic keeps its name and id."""
     for path in target.iterdir():
         if path.name != PARTITION_METADATA:
             path.unlink()
@@ -363,7 +363,7 @@ def test_committed_transactions_are_those_that_were_committed(exchange: Exchange
 
 
 def test_both_have_written_the_same_index_of_aborted_transactions(exchange: Exchange) -> None:
-    """But for where the markers are: Apache Kafka answers before it has written them, and other records may come between."""
+    """Apart from the positions of markers: Apache Kafka answers before it has written them, so other records may come first."""
     aborted = {}
     for prefix, broker in ((OURS, exchange.kafka), (THEIRS, exchange.wirekafka)):
         files = sorted((broker.data_dir / f"{prefix}-transactions-0").glob("*.txnindex"))
@@ -383,7 +383,7 @@ def test_the_same_updates_leave_the_same_records(exchange: Exchange, kind: str) 
     last_offsets = {update.key: update.offset for update in updates()[:end]}
     expected = [update for update in updates()[:end] if last_offsets[update.key] == update.offset]
     if kind == "dropped":
-        # The first compaction gave these their date, and the second came after it.
+        # The first compaction gave these records their delete horizon, and the second ran after it.
         expected = [update for update in expected if update.value is not None or update.offset >= first_end]
     assert survivors == expected
 
@@ -432,7 +432,7 @@ def test_nothing_is_wrong_with_files_that_both_have_written(exchange: Exchange, 
 
 
 def unexpected(found: Iterable[str]) -> list[str]:
-    """Compaction leaves gaps between offsets, which the tool mentions."""
+    """Compaction leaves gaps between offsets, which the tool reports."""
     return [
         line for line in found if "Non-consecutive offsets" not in line and not re.fullmatch(r"\s*-?\d+ is followed by \d+", line)
     ]

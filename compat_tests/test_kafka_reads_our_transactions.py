@@ -68,7 +68,7 @@ def fill(connection: RawConnection) -> dict[str, RawProducer]:
 
 
 def described(connection: RawConnection) -> dict[str, tuple[object, ...]]:
-    """Describes every id once no transaction is ending. Not with kio's codecs, which refuse a time of -1."""
+    """Describes every id once no transaction is ending. Raw requests, because kio's codecs refuse a time of -1."""
 
     def find() -> dict[str, tuple[object, ...]] | None:
         states = connection.ask(DescribeTransactionsRequest(transactional_ids=list(IDS)), 0).transaction_states

@@ -38,7 +38,7 @@ OLD_CODECS = (NONE, GZIP, SNAPPY, LZ4)
 
 @dataclass(frozen=True)
 class OldClient:
-    """A client held to the protocol of an old release.
+    """A client with the protocol of an old release.
 
     Attributes:
         magic: the format of the messages that it writes and reads; 0 has no timestamps.
@@ -139,7 +139,7 @@ def test_one_partition_is_shared_by_clients_of_all_times(broker: Broker, agent: 
 def test_a_group_is_shared_by_an_old_client_and_a_modern_one(
     broker: Broker, agent: Agents, join: Callable[..., Member], topic: str, old: OldClient
 ) -> None:
-    # Without the client as of 0.8.2, whose groups are kept in ZooKeeper.
+    # Without the client of 0.8.2, whose groups are kept in ZooKeeper.
     create_topic(broker.bootstrap, topic, 4)
     members = [join(old.client, topic, topic, session=6000, **dict(old.options)), join(CONFLUENT, topic, topic, session=6000)]
 

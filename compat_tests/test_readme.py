@@ -1,4 +1,4 @@
-"""The snippets of README.md, run in their order as they stand, but for the address of the broker."""
+"""The snippets of README.md, run in order and unchanged except for the address of the broker."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Snippet(NamedTuple):
 
     @property
     def is_about_docker(self) -> bool:
-        """The commands of test_docker.py, which needs an engine."""
+        """The commands that test_docker.py runs, because they need an engine."""
         return self.text.startswith("docker ")
 
 
@@ -46,7 +46,7 @@ SNIPPETS = [Snippet(*found) for found in re.findall(r"^```(\w+)\n(.*?)^```$", RE
 
 @pytest.fixture
 def started(make_broker: Callable[..., Broker], tmp_path: Path) -> Broker:
-    """A broker as `make run` starts it, in a directory that has what a checkout has."""
+    """Starts a broker as `make run` does, in a directory with the files of a checkout."""
     (tmp_path / ".venv").symlink_to(sys.prefix)
     for name in ("examples", "docs"):
         (tmp_path / name).symlink_to(ROOT / name)
@@ -54,7 +54,7 @@ def started(make_broker: Callable[..., Broker], tmp_path: Path) -> Broker:
 
 
 def run(snippet: Snippet, broker: Broker) -> str:
-    """Runs a snippet where the broker was started, and returns what it prints."""
+    """Runs a snippet in the directory of the broker; returns its output."""
     text = snippet.text.replace(ADDRESS, broker.bootstrap)
     command = [sys.executable, "-c", text] if snippet.language == "python" else ["bash", "-ec", f"{ACTIVATION}\n{text}"]
     environment = os.environ | {"PYTHONPATH": str(ROOT), "SPARK_LOCAL_IP": "127.0.0.1"}
@@ -87,7 +87,7 @@ def test_every_snippet_of_the_readme_runs_in_its_order_and_prints_what_it_should
 @pytest.mark.java
 @pytest.mark.xdist_group("spark")
 def test_the_snippet_of_spark_reads_what_the_one_before_it_wrote(started: Broker) -> None:
-    jars.jars(jars.SPARK_KAFKA)  # Maven Central can be reached
+    jars.jars(jars.SPARK_KAFKA)  # whether Maven Central can be reached
     run(find(SNIPPETS, "KafkaConsumer"), started)
     assert re.search(r"\|\s*hello\|", run(find(SNIPPETS, "pyspark"), started))
 

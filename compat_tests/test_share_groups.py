@@ -42,7 +42,7 @@ Configure = Callable[..., None]
 
 @pytest.fixture(scope="module")
 def sharing_broker(broker_kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """A broker whose share groups are in a hurry."""
+    """Starts a broker with short locks and sessions for share groups."""
     with brokers.running(CLASSES[broker_kind](tmp_path_factory.mktemp("sharing-broker"), SETTINGS)) as running:
         yield running
 
@@ -54,7 +54,7 @@ def broker(sharing_broker: Broker) -> Broker:
 
 @pytest.fixture
 def members(tmp_path: Path) -> Iterator[ShareClient]:
-    """A process that holds members of share groups."""
+    """Starts a process that has members of share groups."""
     client = ShareClient(tmp_path / "members.log")
     yield client
     client.close()
@@ -62,7 +62,7 @@ def members(tmp_path: Path) -> Iterator[ShareClient]:
 
 @pytest.fixture
 def configure(tools_jvm: Tools) -> Configure:
-    """Sets settings of a group, by kafka-configs.sh."""
+    """Changes settings of a group with kafka-configs.sh."""
 
     def set_configs(bootstrap: str, group: str, **configs: object) -> None:
         text = ",".join(f"{name.replace('_', '.')}={value}" for name, value in configs.items())
@@ -77,7 +77,7 @@ def offsets(records: list[Shared]) -> list[int]:
 
 
 def drain(members: ShareClient, names: list[str], count: int, timeout_s: float = 40) -> dict[str, list[Shared]]:
-    """Lets members accept what they get until they have so many records together."""
+    """Lets members accept the records they receive until they have this many together."""
     taken: dict[str, list[Shared]] = {name: [] for name in names}
     deadline = time.monotonic() + timeout_s
     while sum(map(len, taken.values())) < count:
@@ -310,7 +310,7 @@ def test_workers_and_broker_are_killed_and_every_record_is_done_with(
 
 
 def assert_nothing_comes_again(worker: Worker) -> None:
-    """Of what a worker was done with."""
+    """Raises if a record that a worker has accepted or rejected was delivered to it again."""
     over: set[str] = set()
     for kind, *rest in worker.lines:
         if kind in ("REJECT", "ACCEPT"):
@@ -336,7 +336,7 @@ def test_console_share_consumer_reads_and_accepts(broker: Broker, members: Share
 
 
 def columns(text: str) -> list[dict[str, str]]:
-    """A table as a tool prints it."""
+    """Parses a table that a tool prints."""
     head, *rows = [line.split() for line in text.splitlines() if line.strip()]
     return [dict(zip(head, row, strict=False)) for row in rows]
 

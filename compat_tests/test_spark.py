@@ -25,7 +25,7 @@ START_MS = 1_700_000_000_000
 
 
 def numbered(partition: int, first: int, count: int) -> list[Record]:
-    """Records whose values name their place, a second apart."""
+    """Makes records whose values name their partition and offset, a second apart."""
     return [
         Record(f"k{n}".encode(), f"{partition}:{n}".encode(), (("n", str(n).encode()),), START_MS + n * 1000, partition)
         for n in range(first, first + count)
@@ -33,12 +33,12 @@ def numbered(partition: int, first: int, count: int) -> list[Record]:
 
 
 def values(frame: DataFrame) -> list[str]:
-    """The values of a frame read from Kafka, sorted."""
+    """Returns the values of a frame read from Kafka, sorted."""
     return sorted(row.value for row in frame.selectExpr("CAST(value AS STRING) AS value").collect())
 
 
 def names(*places: tuple[int, range]) -> list[str]:
-    """The values of `numbered` records, sorted."""
+    """Returns the values of `numbered` records, sorted."""
     return sorted(f"{partition}:{n}" for partition, numbers in places for n in numbers)
 
 
@@ -53,7 +53,7 @@ def read(spark: SparkSession, broker: Broker) -> Callable[..., DataFrame]:
 
 
 class Stream:
-    """A stream from Kafka into files, run until nothing is left or until it is stopped, and again from its checkpoint."""
+    """A stream from Kafka into files, which runs until it has read all records or is stopped, and restarts from its checkpoint."""
 
     def __init__(self, spark: SparkSession, bootstrap: str, directory: Path, **options: str) -> None:
         self.spark, self.bootstrap, self.directory = spark, bootstrap, directory
@@ -69,7 +69,7 @@ class Stream:
         )
 
     def run_available(self) -> list[int]:
-        """Runs until everything that was there is read; how many rows each batch had."""
+        """Runs until all records are read; returns the number of rows of each batch."""
         query = self._writer().trigger(availableNow=True).start()
         try:
             assert query.awaitTermination(90), "the stream did not end"
@@ -78,11 +78,11 @@ class Stream:
         return [progress["numInputRows"] for progress in query.recentProgress if progress["numInputRows"]]
 
     def start(self) -> Any:
-        """Starts a query that goes on."""
+        """Starts a query that runs until it is stopped."""
         return self._writer().trigger(processingTime="100 milliseconds").start()
 
     def rows(self) -> list[str]:
-        """The values that were written so far."""
+        """Returns the values that were written so far."""
         if not list((self.directory / "out").glob("*.json")):
             return []
         return sorted(row.value for row in self.spark.read.schema("value STRING").json(str(self.directory / "out")).collect())
@@ -90,7 +90,7 @@ class Stream:
 
 @pytest.fixture
 def stream(spark: SparkSession, broker: Broker, tmp_path: Path) -> Callable[..., Stream]:
-    """A stream from the shared broker with these options of the source."""
+    """Reads a stream from the shared broker with these options of the source."""
     return lambda **options: Stream(spark, broker.bootstrap, tmp_path, **options)
 
 
@@ -273,7 +273,7 @@ def test_committed_rows_are_read_and_aborted_ones_are_not(
 
 
 def copy_stream(spark: SparkSession, bootstrap: str, source: str, target: str, checkpoint: Path) -> None:
-    """Reads one topic and writes what it reads to another, through Structured Streaming."""
+    """Reads one topic and writes its records to another, through Structured Streaming."""
     reader = spark.readStream.format("kafka").option("kafka.bootstrap.servers", bootstrap)
     records = reader.option("subscribe", source).option("startingOffsets", "earliest").load()
     changed = records.selectExpr("key", "CAST(CONCAT('seen ', CAST(value AS STRING)) AS BINARY) AS value")

@@ -42,7 +42,7 @@ def topic_configs(broker: Broker, name: str) -> dict[str, str]:
 def kafka(
     request: pytest.FixtureRequest, agent: Callable[[Client], Agent], tools_jvm: Tools, tmp_path_factory: pytest.TempPathFactory
 ) -> ApacheKafka:
-    """An Apache Kafka that was filled and has been stopped; `settings.txt` is what kafka-configs says of its topics."""
+    """An Apache Kafka with data that has been stopped; `settings.txt` has the output of kafka-configs for its topics."""
     kafka: ApacheKafka = request.param(tmp_path_factory.mktemp("kafka"), SNAPSHOTS)
     with brokers.running(kafka):
         create_topic(kafka.bootstrap, "kept", 2, COMPACTED)
@@ -68,7 +68,7 @@ def copy_of(kafka: Broker, directory: Path, settings: Mapping[str, str] = {}) ->
     wirekafka.directory.mkdir()
     shutil.copytree(kafka.data_dir, wirekafka.data_dir)
     for folder in wirekafka.data_dir.glob("gone-*"):
-        shutil.rmtree(folder)  # Kafka deletes it a minute after the topic
+        shutil.rmtree(folder)  # Kafka deletes the directory a minute after the topic
     return wirekafka
 
 

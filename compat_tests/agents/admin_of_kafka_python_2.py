@@ -1,6 +1,6 @@
-"""The walk of test_admin.py with the admin client of kafka-python 2.0.6, which cannot delete records.
+"""The steps of test_admin.py with the admin client of kafka-python 2.0.6, which cannot delete records.
 
-Run as: admin_of_kafka_python_2.py BOOTSTRAP TOPIC GROUP. Prints what it found as JSON; the test compares.
+Run as: admin_of_kafka_python_2.py BOOTSTRAP TOPIC GROUP. Prints its results as JSON; the test compares them.
 """
 
 from __future__ import annotations

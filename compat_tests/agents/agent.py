@@ -1,8 +1,8 @@
-"""A client library in a process of its own, told what to do by lines on stdin. Run as: agent.py CLIENT.
+"""A client library in a process of its own, controlled by lines on stdin. Run as: agent.py CLIENT.
 
-The processes keep the libraries apart from each other and from pytest, run kafka-python 2 beside 3, and can be killed as a
-crashed client is. The Java agent (java/src/agent) speaks the same lines. Fields are separated by tabs; bytes are base64,
-`-` is null; headers are `NAME=VALUE,...`, both base64; options are `NAME=VALUE;...`.
+The processes keep the libraries apart from each other and from pytest, run kafka-python 2 beside 3, and can be killed to
+simulate the crash of a client. The Java agent (java/src/agent) has the same protocol. Fields are separated by tabs; bytes are
+base64, `-` is null; headers are `NAME=VALUE,...`, both base64; options are `NAME=VALUE;...`.
 
     produce BOOTSTRAP TOPIC CODEC OPTIONS COUNT         then COUNT lines PARTITION KEY VALUE TIMESTAMP HEADERS
     read BOOTSTRAP TOPIC COUNT TIMEOUT_MS OPTIONS       all partitions from their beginnings, without a group
@@ -13,11 +13,11 @@ crashed client is. The Java agent (java/src/agent) speaks the same lines. Fields
     send NAME TOPIC PARTITION VALUE                     without waiting
     offsets NAME GROUP TOPIC P:OFFSET,...               into the transaction
 
-The answer is any number of lines `record PARTITION OFFSET KEY VALUE TIMESTAMP HEADERS`, `assigned P,P,...`, `revoked P,P,...`,
-`uncommitted REASON`, `offset N`, and at the end `ok` or `error MESSAGE`. A member prints records before it commits them.
-`read` knows the options `isolation` (read_uncommitted if it is not given) and `until=end`: until it has reached the end offsets
-that it was told at first, whatever the count. `join` knows `protocol`, classic if it is not given, `assignor`, `session` (of the
-classic protocol), `instance`, `limit` and `max_poll`; a topic that begins with `^` is an expression for the broker.
+The agent answers with any number of lines `record PARTITION OFFSET KEY VALUE TIMESTAMP HEADERS`, `assigned P,P,...`,
+`revoked P,P,...`, `uncommitted REASON`, `offset N`, and ends its answer with `ok` or `error MESSAGE`. A member prints records
+before it commits them. `read` has the options `isolation` (default read_uncommitted) and `until=end`: it then reads up to the end
+offsets of its start, whatever the count. `join` has the options `protocol` (default classic), `assignor`, `session` (classic
+protocol only), `instance`, `limit` and `max_poll`; a topic that begins with `^` is a regular expression for the broker.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Record(NamedTuple):
 
 Options = dict[str, str]
 Found = tuple[int, Record | None]
-"""The offset found, -1 if there is none, and the record there."""
+"""The offset found, -1 if no record has such a timestamp, and the first record read from this offset."""
 
 
 def pack(value: bytes | None) -> str:
@@ -108,7 +108,7 @@ def offsets_of(text: str) -> dict[int, int]:
 
 
 TRANSACTIONS: dict[str, Any] = {}
-"""The transactional producers that are open."""
+"""The open transactional producers."""
 
 
 def serve_transaction(client: Any, operation: str, name: str, fields: list[str]) -> None:

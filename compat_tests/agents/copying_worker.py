@@ -1,8 +1,8 @@
 """Copies a topic to another exactly once, with confluent-kafka, until it is killed.
 
-Run as: copying_worker.py BOOTSTRAP GROUP SOURCE TARGET TRANSACTIONAL_ID. The loop is that of KIP-447: read, write, commit what
-was read in the same transaction, as the member of the group that read it. An error that the worker cannot recover from ends the
-process; the test starts the next worker, which takes over by the transactional id.
+Run as: copying_worker.py BOOTSTRAP GROUP SOURCE TARGET TRANSACTIONAL_ID. The loop is that of KIP-447: the worker reads and
+writes, and commits the offsets in the same transaction with its group membership. An error from which the worker cannot recover
+ends the process; the test starts the next worker, which takes over the transactional id.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ POLL_S = 0.2
 
 
 def persistently(call: Callable[[], T]) -> T:
-    """Calls again while the library says that this may help."""
+    """Repeats a call while its error is retriable."""
     while True:
         try:
             return call()
@@ -40,7 +40,7 @@ class Worker:
             "bootstrap.servers": bootstrap,
             "reconnect.backoff.ms": 10,
             "reconnect.backoff.max.ms": 200,
-            # When all brokers are gone librdkafka 2.16 starts anew, forgets the transaction coordinator for ever, and hangs.
+            # When all brokers are down, librdkafka 2.16 starts again, forgets the transaction coordinator and hangs.
             "metadata.recovery.strategy": "none",
         }
         self.target = target
@@ -67,7 +67,7 @@ class Worker:
         self.consumer.subscribe([source], on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._revoked)
 
     def _assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        # Read now: a worker that loses its membership later must commit as the old member, and be refused.
+        # The membership is read now: a worker that loses it later must commit as the old member and be refused.
         self.metadata = consumer.consumer_group_metadata()
         consumer.assign(partitions)
 
@@ -76,7 +76,7 @@ class Worker:
         consumer.unassign()
 
     def run(self) -> None:
-        """Copies batch after batch."""
+        """Copies one batch after the other."""
         while True:
             messages = self._read()
             if not messages:

@@ -1,4 +1,4 @@
-"""A member with aiokafka."""
+"""A member of a group, with aiokafka."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ class Listener(ConsumerRebalanceListener):
         self.part.assigned(self.consumer._coordinator.generation, [place.partition for place in assigned])
 
     async def on_partitions_revoked(self, revoked: Iterable[TopicPartition]) -> None:
-        # The library rebalances beside the program, which has to finish what it is at.
+        # The library rebalances in parallel with the program, so the program must first finish its batch.
         async with self.processing:
             is_lost = self.consumer._coordinator.generation < 0
             self.part.revoked((place.partition for place in revoked), is_lost=is_lost)
 
 
 def take(part: Part) -> None:
-    """Reads and commits until it is told to leave."""
+    """Reads and commits until the line `leave` comes."""
     asyncio.run(live(part))
 
 
@@ -48,7 +48,7 @@ async def live(part: Part) -> None:
     consumer.subscribe([part.topic], listener=Listener(part, consumer, processing))
     async with consumer:
         while not part.is_told_to_leave:
-            # Not under the lock: during a rebalance it waits for the end of that.
+            # Not under the lock: during a rebalance this call waits for the end of the rebalance.
             polled = await consumer.getmany(timeout_ms=100, max_records=100)
             ranges = {place.partition: (found[0].offset, found[-1].offset) for place, found in polled.items() if found}
             if ranges:

@@ -1,4 +1,4 @@
-"""A member with confluent-kafka, in the classic or the consumer protocol."""
+"""A member of a group, with confluent-kafka, in the classic or the consumer protocol."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ POLL_S = 0.2
 
 
 def take(part: Part) -> None:
-    """Reads and commits until it is told to leave."""
+    """Reads and commits until the line `leave` comes."""
     consumer = Consumer(settings_of(part))
     is_incremental = part.options["protocol"] == "consumer" or part.options["assignor"] == "cooperative-sticky"
     messages: list[Message] = []
@@ -70,7 +70,7 @@ def settings_of(part: Part) -> dict[str, object]:
 
 
 def epoch_of(consumer: Consumer) -> int:
-    """The generation or the member epoch, which stands in the metadata for transactions as librdkafka writes them down."""
+    """The generation or the member epoch, which librdkafka writes into the group metadata for transactions."""
     epoch: int = struct.unpack_from("<i", consumer.consumer_group_metadata(), len(b"CGMDv2:"))[0]
     return epoch
 

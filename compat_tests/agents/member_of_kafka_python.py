@@ -1,4 +1,4 @@
-"""A member with kafka-python 3."""
+"""A member of a group, with kafka-python 3."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Listener(ConsumerRebalanceListener):
 
 
 def take(part: Part) -> None:
-    """Reads and commits until it is told to leave."""
+    """Reads and commits until the line `leave` comes."""
     consumer = KafkaConsumer(
         bootstrap_servers=part.bootstrap,
         group_id=part.group,
@@ -43,7 +43,7 @@ def take(part: Part) -> None:
     )
     consumer.subscribe([part.topic], listener=Listener(part, consumer))
     while not part.is_told_to_leave:
-        # Long, for the library loses an assignment that arrives just when the time is up (see with_kafka_python.py).
+        # A long timeout, because the library loses an assignment that arrives as the timeout ends (see with_kafka_python.py).
         polled = consumer.poll(timeout_ms=2000)
         ranges = {place.partition: (found[0].offset, found[-1].offset) for place, found in polled.items() if found}
         if ranges:

@@ -1,25 +1,25 @@
-"""Members of groups, each a process of its own that can be killed, all of one client library. Run as: members.py CLIENT.
+"""Members of groups, each in a process of its own that can be killed, all of one client library. Run as: members.py CLIENT.
 
-This process has the library loaded and forks for each member, which costs milliseconds where a start costs most of a second.
-Lines on stdin, their fields separated by tabs:
+This process imports the library and forks for each member: a fork takes milliseconds, a start most of a second. Lines on stdin,
+with fields separated by tabs:
 
     start NAME BOOTSTRAP GROUP TOPIC OPTIONS    a member; the options are protocol, assignor and session (ms)
-    leave NAME                                  closes it, as a program does that ends
+    leave NAME                                  closes the member as a program does that ends
     kill NAME                                   kill -9
 
-Lines on stdout, each `TIME NAME KIND FIELD...`, where TIME is that of the monotonic clock, which all processes of the machine
-share, in ns. The Java members (java/src/members) speak the same lines, but live in one process and cannot be killed one by one.
+Lines on stdout, each `TIME NAME KIND FIELD...`, where TIME is the monotonic clock in ns, which all processes of the machine
+share. The Java members (java/src/members) print the same lines, but live in one process and cannot be killed one by one.
 
-    assigned EPOCH P,P,...      told by the callback: these are new; the epoch of the member, or the generation of its group
-    revoked P,P,...             told by the callback
-    lost P,P,...                likewise, when the broker has taken them away, and the member has noticed
-    read P:FIRST:LAST,...       processed, and about to be committed
-    committed P:OFFSET,...      acknowledged
-    refused REASON              the commit was not
-    closing, left               around the end of a member that leaves
+    assigned EPOCH P,P,...      from the callback: new partitions; the epoch of the member, or the generation of its group
+    revoked P,P,...             from the callback
+    lost P,P,...                from the callback: the broker has taken the partitions away
+    read P:FIRST:LAST,...       these records are processed; the member commits next
+    committed P:OFFSET,...      the commit was acknowledged
+    refused REASON              the commit was refused
+    closing, left               before and after a member leaves
     killed                      by `kill`
-    failed REASON               what it should have survived
-    ended STATUS                by itself
+    failed REASON               an error that the member should have survived
+    ended STATUS                the process of the member ended
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ from dataclasses import dataclass
 
 
 def tell(name: str, kind: str, *fields: object) -> None:
-    """One line in one write, which the members that share the pipe do not mix up."""
+    """Prints one line in one write, because the members share the pipe."""
     words = (time.monotonic_ns(), name, kind, *fields)
     os.write(1, ("\t".join(str(word).replace("\t", " ").replace("\n", " ")[:3500] for word in words) + "\n").encode())
 
 
 @dataclass
 class Part:
-    """What a member has to know, and how it tells what happens to it."""
+    """The arguments of a member, and its methods to report events."""
 
     name: str
     bootstrap: str
@@ -76,7 +76,7 @@ class Part:
 
 
 def live(client: str, part: Part) -> None:
-    """The life of a member, in the child."""
+    """Runs a member in the child process."""
 
     def leave(number: int, frame: object) -> None:
         part.is_told_to_leave = True

@@ -33,7 +33,7 @@ class Listener(ConsumerRebalanceListener):
 
 
 class Transactions:
-    """A transactional producer on a loop of its own, which goes on between the lines."""
+    """A transactional producer with an event loop of its own, which runs between the lines too."""
 
     def __init__(self, bootstrap: str, transactional_id: str, options: Options) -> None:
         self.loop = asyncio.new_event_loop()
@@ -74,7 +74,7 @@ class Transactions:
     def abort(self) -> None:
         self._await(self.producer.abort_transaction())
         for future in self.sent:
-            future.cancelled() or future.exception()  # seen, so that asyncio does not complain of them
+            future.cancelled() or future.exception()  # retrieve the exception, so that asyncio does not warn of it
         self.sent = []
 
     def offsets(self, group: str, topic: str, offsets: dict[int, int]) -> None:

@@ -25,7 +25,7 @@ def reader(bootstrap: str, **settings: object) -> Consumer:
 
 
 class Transactions:
-    """A transactional producer; what was not delivered is told by `flush`."""
+    """A transactional producer; `flush` reports records that were not delivered."""
 
     def __init__(self, bootstrap: str, transactional_id: str, options: Options) -> None:
         self.bootstrap = bootstrap
@@ -54,7 +54,7 @@ class Transactions:
         try:
             unsent = self.producer.flush(30)
         except SystemError as error:
-            # The library calls back with its own fatal error set, and Python then complains of the callback.
+            # The library calls the callback with its own fatal error set, and Python then warns about the callback.
             raise error.__cause__ or error from None
         errors, self.errors = self.errors, []
         if errors or unsent:
@@ -176,7 +176,7 @@ class Client:
         def revoked(consumer: Consumer, partitions: list[TopicPartition]) -> None:
             answer("revoked", ",".join(str(place.partition) for place in partitions))
             if is_incremental:
-                # Asked now, for a consumer that is closing may be gone once it has given everything up.
+                # Read now, because the consumer may be closed once it has given up its partitions.
                 left = [place.partition for place in consumer.assignment() if place not in partitions]
                 consumer.incremental_unassign(partitions)
                 answer_assigned(left)

@@ -1,4 +1,4 @@
-"""kafka-python, 3.0.12 or 2.0.6: the interpreter decides."""
+"""kafka-python 3.0.12 or 2.0.6, depending on the interpreter."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Listener(ConsumerRebalanceListener):
 
 
 class Transactions:
-    """A transactional producer; what was not delivered is told by `flush` or `commit`."""
+    """A transactional producer; `flush` and `commit` report records that were not delivered."""
 
     def __init__(self, bootstrap: str, transactional_id: str, options: Options) -> None:
         self.producer = KafkaProducer(
@@ -170,7 +170,7 @@ class Client:
         consumer.subscribe(topic.split(","), listener=Listener(consumer))
         left = int(options.get("limit", 1 << 60))
         while left > 0 and not is_told_to_leave():
-            # Version 3 loses its assignment if the answer to SyncGroup comes just when poll's time is up, so that time is long;
+            # Version 3 loses its assignment if the answer to SyncGroup arrives as poll's timeout ends, so the timeout is long;
             # it returns as soon as it has records. Seen with Apache Kafka as well, once in some 50 joins at 100 ms (2026-11).
             polled = consumer.poll(timeout_ms=2000, max_records=left)
             records = [record_of(message) for messages in polled.values() for message in messages]

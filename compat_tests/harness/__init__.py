@@ -1,1 +1,1 @@
-"""The support of the tests: brokers as processes, jars, clients with one interface, and a proxy that cuts connections."""
+"""Support for the tests: brokers in processes, jars, clients with one interface, and a proxy that cuts connections."""

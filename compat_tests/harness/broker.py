@@ -1,9 +1,9 @@
-"""A broker as a process of its own: wirekafka, or Apache Kafka as the reference that shows a test to be right.
+"""A broker in a process of its own: wirekafka, or Apache Kafka as the reference that shows that a test is right.
 
     with start(kind, directory, settings) as broker:
         broker.bootstrap
 
-Both take Kafka's own setting names. Ports are chosen by the kernel and read from what the broker prints.
+Both brokers take Kafka's setting names. The kernel chooses the ports, and the harness reads them from the broker's output.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ TEST_SETTINGS = {
     "transaction.state.log.num.partitions": "4",
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "200",
 }
-"""What the tests set on every broker: so that they need not wait, and that records of any time stay."""
+"""The settings of every broker in the tests: short delays, and no retention by time, so that records of any timestamp stay."""
 
 VERSIONS_OF_2019 = (
     "Produce:7,Fetch:11,ListOffsets:5,Metadata:8,OffsetCommit:6,OffsetFetch:5,FindCoordinator:2,JoinGroup:5,Heartbeat:3,"
@@ -142,7 +142,7 @@ class Broker:
         return [found[0] for found in FAULT.finditer(text.decode(errors="replace"))]
 
     def resident_kib(self) -> int:
-        """The memory that the process holds."""
+        """Returns the resident memory of the process."""
         status = Path(f"/proc/{self.pid}/status").read_text()
         found = re.search(r"^VmRSS:\s+(\d+) kB", status, re.MULTILINE)
         assert found is not None
@@ -165,10 +165,10 @@ class Broker:
         STARTED.add(self)
 
     def _read_ready_line(self) -> str:
-        """The first line on stdout.
+        """Returns the first line on stdout.
 
         Raises:
-            AssertionError: there was none in time, or the process ended.
+            AssertionError: no line came in time, or the process ended.
         """
         assert self.process is not None
         assert self.process.stdout is not None
@@ -210,7 +210,7 @@ class Wirekafka(Broker):
 class ApacheKafka(Broker):
     """Apache Kafka from Maven Central, broker and KRaft controller in one process.
 
-    The controller cannot be told port 0, because its address is written to a file before the controller starts. The kernel
+    The controller cannot use port 0, because its address is written to a file before the controller starts. The kernel
     chooses a port beforehand, on a random loopback address (Linux has 127.0.0.0/8), so that no other process takes the port in
     between.
     """
@@ -285,7 +285,7 @@ CLASSES: dict[str, type[Broker]] = {WIREKAFKA: Wirekafka, jars.KAFKA: ApacheKafk
 
 @contextlib.contextmanager
 def running(broker: Broker) -> Iterator[Broker]:
-    """Starts the broker; kills it at the end, whatever it does then."""
+    """Starts the broker, and kills it at the end of the block, whatever state it is in."""
     broker.start()
     try:
         yield broker

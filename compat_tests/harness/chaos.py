@@ -1,4 +1,4 @@
-"""Processes and a broker that are killed at random, and started again."""
+"""Processes and a broker that are killed at random and started again."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Worker:
             self.process = subprocess.Popen(self.command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 
     def kill(self) -> None:
-        """Kills it (kill -9), if it runs."""
+        """Kills the process (kill -9) if it runs."""
         if self.process is not None:
             self.process.kill()
             self.process.wait()
@@ -41,7 +41,7 @@ class Worker:
             self.kill_count += 1
 
     def restart_if_ended(self) -> None:
-        """Starts it again if it has ended by itself."""
+        """Starts the process again if it has ended by itself."""
         if self.process is not None and self.process.poll() is not None:
             self.end_count += 1
             self.start()
@@ -52,7 +52,7 @@ class Worker:
 
 
 class Chaos:
-    """Workers and the broker that they use, which they reach through a proxy: its address stays when the broker is killed.
+    """Workers, and a broker behind a proxy, so that its address does not change when the broker is killed.
 
     Attributes:
         broker_kill_count: how often the broker was killed.
@@ -69,7 +69,7 @@ class Chaos:
             worker.start()
 
     def run(self, seconds: float) -> None:
-        """Kills for so long; the workers are killed twice as often as the broker."""
+        """Kills processes for this many seconds; the workers are killed twice as often as the broker."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             self._keep_running(self.chance.uniform(0.3, 4))
@@ -86,14 +86,14 @@ class Chaos:
         self._keep_running(2)
 
     def _keep_running(self, seconds: float) -> None:
-        """Starts again what has ended, as soon as it has rested."""
+        """Starts processes that have ended again, after a pause."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             time.sleep(0.05)
             self.restart_ended()
 
     def restart_ended(self) -> bool:
-        """Starts again what has ended; true."""
+        """Starts processes that have ended again; returns True."""
         for number, worker in enumerate(self.workers):
             if worker.process is not None:
                 worker.restart_if_ended()
@@ -110,12 +110,12 @@ class Chaos:
 
 
 class Source:
-    """Writes numbers to a topic, whatever happens to the broker: each once, by an idempotent producer, with one of `KEYS` keys.
+    """Writes numbers to a topic while the broker is killed: each number once, with an idempotent producer and one of `KEYS` keys.
 
     Attributes:
-        sent: how many there are.
-        by_key: how many of them by key.
-        failures: what could not be written.
+        sent: the number of records sent.
+        by_key: the number of records sent, by key.
+        failures: the errors of records that could not be written.
     """
 
     KEYS = 20
@@ -158,7 +158,7 @@ class Source:
         self._thread.join(30)
 
     def finish(self) -> None:
-        """Stops writing and waits for what is on its way."""
+        """Stops writing and waits for the outstanding records."""
         self.close()
         assert self._producer.flush(60) == 0
         assert self.failures == []

@@ -1,4 +1,4 @@
-"""Every client behind one interface: an agent, which is a process that holds the library (see agents/agent.py)."""
+"""Every client behind one interface: an agent, which is a process with the library (see agents/agent.py)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ALL_CODECS = (NONE, GZIP, SNAPPY, LZ4, ZSTD)
 
 @dataclass(frozen=True)
 class Record:
-    """A record as a client gives or gets it; where it lies is not part of what it is."""
+    """A record as a client sends or receives it, without its partition and offset."""
 
     key: bytes | None = None
     value: bytes | None = None
@@ -39,13 +39,13 @@ class Record:
 
 @dataclass(frozen=True)
 class Client:
-    """A client library, and what it can do.
+    """A client library, and what it supports.
 
     Attributes:
         command: starts its agent.
-        codecs: those that it reads and writes.
-        modern: has headers, idempotence and search by timestamp.
-        java: needs a JVM.
+        codecs: the codecs that it reads and writes.
+        modern: whether it has headers, idempotence and search by timestamp.
+        java: whether it needs a JVM.
     """
 
     name: str
@@ -59,12 +59,12 @@ class Client:
 
 
 def python_agent(module: str, interpreter: str = sys.executable) -> tuple[str, ...]:
-    """The command of an agent in Python."""
+    """Returns the command of an agent in Python."""
     return (interpreter, str(AGENTS / "agent.py"), module)
 
 
 def java_agent(profile: str, dialect: str) -> tuple[str, ...]:
-    """The command of an agent in Java; made when it is first needed, for it has to be compiled."""
+    """Returns the command of an agent in Java; the agent is compiled at its first use."""
     flags = (
         f"-Dlog4j2.configurationFile={jars.HERE / 'java' / 'log4j2.properties'}",
         f"-Dlog4j.configuration=file:{jars.HERE / 'java' / 'log4j.properties'}",
@@ -73,7 +73,7 @@ def java_agent(profile: str, dialect: str) -> tuple[str, ...]:
 
 
 def old_kafka_python() -> Path:
-    """The interpreter of a virtual environment with kafka-python 2.0.6, which cannot be installed beside 3."""
+    """Returns the interpreter of a virtual environment with kafka-python 2.0.6, which cannot be installed beside 3."""
 
     def install(target: Path) -> None:
         venv.create(target, with_pip=True)
@@ -95,14 +95,14 @@ JAVA_0_10 = Client(
 )
 
 CLIENTS = (KAFKA_PYTHON, CONFLUENT, AIOKAFKA, KAFKA_PYTHON_2, JAVA)
-"""Those that every broker of today serves."""
+"""The clients that work with every current broker."""
 
 TRANSACTIONAL_CLIENTS = (KAFKA_PYTHON, CONFLUENT, AIOKAFKA, JAVA, JAVA_3_9)
-"""Those with transactions: Java 4.3.1 speaks transactions v2 (KIP-890), the others the protocol before."""
+"""The clients with transactions: Java 4.3.1 uses transactions v2 (KIP-890), the others use the older protocol."""
 
 
 def command_of(client: Client) -> list[str]:
-    """The command line that starts the client's agent."""
+    """Returns the command line that starts the client's agent."""
     if client.command[0] == "old-python":
         return list(python_agent("with_kafka_python", str(old_kafka_python())))
     if client.java:
@@ -111,22 +111,22 @@ def command_of(client: Client) -> list[str]:
 
 
 def pack(value: bytes | None) -> str:
-    """A field of bytes in a line."""
+    """Encodes bytes as a field of a line."""
     return "-" if value is None else base64.b64encode(value).decode()
 
 
 def unpack(text: str) -> bytes | None:
-    """The bytes of a field."""
+    """Decodes the bytes of a field."""
     return None if text == "-" else base64.b64decode(text)
 
 
 def pack_headers(headers: Iterable[tuple[str, bytes | None]]) -> str:
-    """A field of headers in a line."""
+    """Encodes headers as a field of a line."""
     return ",".join(f"{pack(name.encode()).rstrip('=')}:{pack(value)}" for name, value in headers)
 
 
 def unpack_headers(text: str) -> tuple[tuple[str, bytes | None], ...]:
-    """The headers of a field."""
+    """Decodes the headers of a field."""
     headers = []
     for item in filter(None, text.split(",")):
         name, _, value = item.partition(":")
@@ -135,29 +135,29 @@ def unpack_headers(text: str) -> tuple[tuple[str, bytes | None], ...]:
 
 
 def format_options(options: dict[str, object]) -> str:
-    """A field of options."""
+    """Encodes options as a field."""
     return ";".join(f"{name}={value}" for name, value in options.items())
 
 
 def format_record(record: Record) -> str:
-    """A record in a line."""
+    """Encodes a record as a line."""
     time_ms = "-" if record.timestamp_ms is None else record.timestamp_ms
     return f"{record.partition}\t{pack(record.key)}\t{pack(record.value)}\t{time_ms}\t{pack_headers(record.headers)}"
 
 
 def parse_record(fields: list[str]) -> Record:
-    """The record of an answer."""
+    """Decodes the record of an answer."""
     partition, offset, key, value, timestamp, headers = fields
     time_ms = None if timestamp in ("None", "-1") else int(timestamp)
     return Record(unpack(key), unpack(value), unpack_headers(headers), time_ms, int(partition), int(offset))
 
 
 class AgentError(Exception):
-    """What the library in the agent raised."""
+    """The error that the library in the agent raised."""
 
 
 class Agent:
-    """A client's process. One operation at a time; a process that hangs is an AssertionError, not a hang of the test."""
+    """A client's process, which runs one operation at a time; if the process hangs, the operation raises AssertionError."""
 
     def __init__(self, client: Client, log: Path) -> None:
         self.client = client
@@ -196,14 +196,14 @@ class Agent:
         list(self._answers(timeout_s))
 
     def read(self, bootstrap: str, topic: str, count: int, *, timeout_s: float = 30, **options: object) -> list[Record]:
-        """The records of the topic, `count` at least unless time runs out, in order within each partition."""
+        """Returns the records of the topic, at least `count` unless the timeout ends, in order within each partition."""
         self._send(f"read\t{bootstrap}\t{topic}\t{count}\t{int(timeout_s * 1000)}\t{format_options(options)}")
         return [parse_record(fields[1:]) for fields in self._answers(timeout_s + 30) if fields[0] == "record"]
 
     def find(
         self, bootstrap: str, topic: str, partition: int, timestamp_ms: int, *, timeout_s: float = 20
     ) -> tuple[int | None, Record | None]:
-        """Seeks to a timestamp: the offset found, and the first record read from there."""
+        """Seeks to a timestamp; returns the offset found, and the first record read from there."""
         self._send(f"find\t{bootstrap}\t{topic}\t{partition}\t{timestamp_ms}\t{int(timeout_s * 1000)}")
         answers = list(self._answers(timeout_s + 30))
         offset = next(int(fields[1]) for fields in answers if fields[0] == "offset")
@@ -211,20 +211,20 @@ class Agent:
         return (None if offset < 0 else offset), (records[0] if records else None)
 
     def open_transactions(self, bootstrap: str, transactional_id: str, **options: object) -> Transactions:
-        """A transactional producer, initialised.
+        """Opens a transactional producer and initialises it.
 
         Raises:
-            AgentError: it cannot be.
+            AgentError: the initialisation failed.
         """
         name = os.urandom(4).hex()
         self.step("open", name, bootstrap, transactional_id, format_options(options))
         return Transactions(self, name)
 
     def step(self, *fields: object) -> None:
-        """One line and its answer.
+        """Sends one line; returns the answer.
 
         Raises:
-            AgentError: what the library raised.
+            AgentError: the library raised an error.
         """
         self._send("\t".join(map(str, fields)))
         list(self._answers(70))
@@ -261,13 +261,13 @@ class Agent:
             yield fields
 
     def log_tail(self) -> str:
-        """The end of what the library logged."""
+        """Returns the last lines that the library logged."""
         return self.log.read_text(errors="replace")[-4000:]
 
 
 @dataclass(frozen=True)
 class Transactions:
-    """A transactional producer in an agent. Every method raises AgentError with what the library raised."""
+    """A transactional producer in an agent. Every method raises AgentError with the error that the library raised."""
 
     agent: Agent
     name: str
@@ -281,7 +281,7 @@ class Transactions:
             self.agent.step("send", self.name, topic, partition, pack(value.encode()))
 
     def flush(self) -> None:
-        """Waits until what was sent is delivered."""
+        """Waits until the sent records are delivered."""
         self.agent.step("flush", self.name)
 
     def offsets(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
@@ -300,12 +300,12 @@ class Transactions:
 
 
 class Member(Agent):
-    """A member of a group: what it was assigned and what it has read, as it goes on.
+    """A member of a group, with its assignments and the records that it has read so far.
 
     Attributes:
-        assigned: its partitions since the last rebalance it took part in; None before the first.
-        assignments: how often it was told.
-        records: all that it read.
+        assigned: its partitions since its last rebalance; None before the first.
+        assignments: the number of assignments that it has received.
+        records: all records that it has read.
     """
 
     def __init__(self, client: Client, log: Path, bootstrap: str, group: str, topic: str, **options: object) -> None:
@@ -319,7 +319,7 @@ class Member(Agent):
         self._send(f"join\t{bootstrap}\t{group}\t{topic}\t{format_options(options)}")
 
     def refresh(self) -> None:
-        """Takes in what the process has said."""
+        """Reads the lines that the process has printed."""
         while not self.lines.empty():
             line = self.lines.get()
             fields = ["gone"] if line is None else line.split("\t")
@@ -337,12 +337,12 @@ class Member(Agent):
         assert self.failure is None, f"{self.client}: {self.failure}\n{self.log_tail()}"
 
     def leave(self, timeout_s: float = 20) -> None:
-        """Tells it to leave the group and waits until it has."""
+        """Makes the member leave the group, and waits until it has left."""
         self._send("leave")
         self.wait_until_left(timeout_s)
 
     def wait_until_left(self, timeout_s: float = 20) -> None:
-        """Waits for the end of a member that leaves by itself."""
+        """Waits until a member that leaves by itself has left."""
 
         def left() -> bool:
             self.refresh()

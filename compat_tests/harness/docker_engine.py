@@ -1,4 +1,4 @@
-"""The look for a Docker engine, which leaves nothing open if there is none."""
+"""Finds a Docker engine, and leaves no socket open if none answers."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ PROBE_SECONDS = 5.0
 
 
 def why_no_engine() -> str | None:
-    """Why no Docker engine can be used; None if one answers.
+    """Returns why no Docker engine can be used; None if an engine answers.
 
     docker-py leaves its socket unclosed if it cannot connect. The ResourceWarning comes when the garbage collector finds the
-    socket, in whatever test runs then. So a socket of our own tries the address first.
+    socket, during any later test. So a socket of this function tries the address first.
     """
     host = os.environ.get("DOCKER_HOST") or DEFAULT_HOST
     try:
@@ -32,7 +32,7 @@ def why_no_engine() -> str | None:
 
 
 def _probe(host: str) -> None:
-    """Raises OSError unless something listens on the address."""
+    """Raises OSError unless a process listens on the address."""
     parts = urlsplit(host)
     if parts.scheme == "unix":
         with socket.socket(socket.AF_UNIX) as probe:

@@ -1,4 +1,4 @@
-"""Many members of groups, of any client library, that are started, told to leave and killed (agents/members.py)."""
+"""Many members of groups, of any client library, that are started, stopped and killed (agents/members.py)."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ class Library:
     """A client library that members use.
 
     Attributes:
-        module: the agent's, None for the Java client.
-        members_per_process: those that are killed together.
+        module: the agent's module; None for the Java client.
+        members_per_process: the number of members that are killed together.
     """
 
     name: str
@@ -45,7 +45,7 @@ class Library:
     members_per_process: int = 1
 
     def command(self) -> list[str]:
-        """What starts a process that has members."""
+        """Returns the command of a process that has members."""
         if self.module is not None:
             return [sys.executable, str(AGENTS / "members.py"), self.module]
         return jars.java_command(jars.KAFKA, "Members", programs=("members",), flags=LOGGING, heap_mib=128)
@@ -75,17 +75,17 @@ class Host:
     def _take_lines(self, events: queue.SimpleQueue[str]) -> None:
         assert self.process.stdout is not None
         for line in self.process.stdout:
-            if line.endswith("\n"):  # the last line of one that was killed may be cut
+            if line.endswith("\n"):  # a kill may cut the last line
                 events.put(line.rstrip("\n"))
 
     def tell(self, *fields: str) -> None:
-        """A line to the process."""
+        """Sends a line to the process."""
         assert self.process.stdin is not None
         self.process.stdin.write("\t".join(fields) + "\n")
         self.process.stdin.flush()
 
     def close(self) -> None:
-        """Kills it; forked members go with it."""
+        """Kills the process; forked members die with it."""
         assert self.process.stdin is not None
         self.process.stdin.close()
         if self.library.module is None:
@@ -98,7 +98,7 @@ class Host:
 
 @dataclass(eq=False)
 class Place:
-    """One of the places in the herd; members replace each other in it.
+    """One place in the herd; members replace each other in it.
 
     Attributes:
         member: the name of the present member, which is used once; None while the place is empty.
@@ -116,9 +116,9 @@ class Herd:
     """The members of one group.
 
     Attributes:
-        counts: how many were started, told to leave, killed.
-        log: all that they have told.
-        owned: by member, what it has said to own last.
+        counts: how many were started, stopped and killed.
+        log: all events that the members have reported.
+        owned: by member, the partitions that it last reported as its own.
     """
 
     def __init__(self, broker: Broker, group: str, topic: str, directory: Path, *, session_ms: int) -> None:
@@ -135,7 +135,7 @@ class Herd:
         self._forking: dict[Library, Host] = {}
 
     def add(self, library: Library, protocol: str, count: int, *, assignor: str = "range") -> list[Place]:
-        """Makes places, still empty."""
+        """Adds empty places."""
         added = []
         for number in range(count):
             if number % library.members_per_process == 0 or library.module is not None:
@@ -145,7 +145,7 @@ class Herd:
         return added
 
     def _host(self, library: Library) -> Host:
-        """A process for members of the library; those that fork need but one."""
+        """Returns a process for members of the library; a library that forks its members needs one process."""
         if library in self._forking:
             return self._forking[library]
         host = Host(library, self.directory / f"{library}-{next(self._numbers)}.log", self._lines)
@@ -154,7 +154,7 @@ class Herd:
         return host
 
     def start(self, places: Iterable[Place]) -> None:
-        """Lets a member join at every one of the places that is empty."""
+        """Starts a member in every empty place."""
         for place in places:
             if place.member is None:
                 place.member = f"{place.library}-{place.protocol}-{next(self._numbers)}"
@@ -163,14 +163,14 @@ class Herd:
                 self.counts["started"] += 1
 
     def leave(self, place: Place) -> None:
-        """Tells a member to leave."""
+        """Makes a member leave."""
         assert place.member is not None
         place.host.tell("leave", place.member)
         place.member = None
         self.counts["left"] += 1
 
     def kill(self, place: Place) -> list[Place]:
-        """Kills a member, and those that live in its process; their places."""
+        """Kills a member and the others in its process; returns their places."""
         if place.library.module is not None:
             assert place.member is not None
             place.host.tell("kill", place.member)
@@ -191,7 +191,7 @@ class Herd:
         return mates
 
     def run(self, seconds: float) -> None:
-        """Kills, lets go and starts members at random for so long."""
+        """Kills, stops and starts members at random for this many seconds."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             time.sleep(self.chance.choice((0.05, 0.3, 0.3, 1.5)))
@@ -209,14 +209,14 @@ class Herd:
             self.refresh()
 
     def _shall_be_killed(self, place: Place) -> bool:
-        """Whether to kill this one; the first is, the next leaves, so that both happen in a short run too."""
+        """Decides whether to kill the next member: the first is killed and the second leaves, so that a short run has both."""
         if not self.counts["killed"] or not self.counts["left"]:
             return not self.counts["killed"]
-        # A JVM takes more than one with it, and costs two seconds of a core to start again.
+        # A JVM has several members, and its start takes two seconds of a core.
         return self.chance.random() < 0.8 / place.library.members_per_process
 
     def refresh(self) -> None:
-        """Takes in what the members have told."""
+        """Reads the events that the members have reported."""
         while not self._lines.empty():
             time_ns, member, kind, *fields = self._lines.get().split("\t")
             event = Event(int(time_ns) / 1e9, member, kind, tuple(fields))
@@ -237,7 +237,7 @@ class Herd:
         return ownership
 
     def wait_until_shared(self, partition_count: int, *, timeout_s: float = 40) -> None:
-        """Waits until the members that are there own all partitions together, each at least one."""
+        """Waits until the running members own all partitions together, and each member at least one."""
 
         def is_shared() -> bool:
             self.refresh()
@@ -249,8 +249,8 @@ class Herd:
     def wait_until_read(self, load: Load, *, timeout_s: float = 40) -> None:
         """Waits until the group has no lag.
 
-        A member whose commit was refused, and that kept the partition, commits again when it has read more; so where lag stays,
-        a record more is written.
+        A member whose commit was refused, and that kept the partition, commits again after it has read more records. So if lag
+        remains, the method writes one more record.
         """
         more_s = time.monotonic() + STAYING_LAG_S
 
@@ -291,10 +291,10 @@ class Herd:
 
 
 class Load:
-    """Writes small records to all partitions in turn until it is told to finish, by an idempotent producer.
+    """Writes small records to all partitions in turn with an idempotent producer, until it is stopped.
 
     Attributes:
-        end_offsets: by partition, how many records there are.
+        end_offsets: by partition, the number of records.
     """
 
     def __init__(self, bootstrap: str, topic: str, partition_count: int, per_second: float) -> None:
@@ -323,7 +323,7 @@ class Load:
             self._failures.append(error)
 
     def finish(self) -> dict[int, int]:
-        """Stops writing and waits for what is on its way; the end offsets."""
+        """Stops writing and waits for the outstanding records; returns the end offsets."""
         self._is_told_to_stop.set()
         self._thread.join(20)
         assert self._producer.flush(30) == 0

@@ -1,6 +1,6 @@
-"""Jars from Maven Central and the classes of the test's own Java programs, made once into `.cache/` of the checkout.
+"""Jars from Maven Central and the classes of the tests' own Java programs, built once into `.cache/` of the checkout.
 
-Every step is done in a directory of its own that is renamed when it is whole, under a lock, so that parallel test
+Every step works in a directory of its own, which is renamed when it is complete, under a lock, so that parallel test
 processes and interrupted runs do no harm.
 """
 
@@ -29,14 +29,14 @@ SPARK_KAFKA = "spark-kafka-4.0.0"
 
 
 def missing_program() -> str | None:
-    """Why no Java program can be run here; None where one can."""
+    """Returns why no Java program can run here; None if Java is installed."""
     missing = [name for name in ("java", "javac", "mvn") if shutil.which(name) is None]
     return f"needs {', '.join(missing)} (Debian: openjdk-17-jdk-headless, maven)" if missing else None
 
 
 @contextlib.contextmanager
 def locked(name: str) -> Iterator[None]:
-    """Holds the lock `name` of the cache against every other test process."""
+    """Holds the lock `name` of the cache; other test processes wait for it."""
     CACHE.mkdir(exist_ok=True)
     with (CACHE / f"{name}.lock").open("w") as handle:
         fcntl.flock(handle, fcntl.LOCK_EX)
@@ -44,7 +44,7 @@ def locked(name: str) -> Iterator[None]:
 
 
 def made_once(target: Path, make: Callable[[Path], None]) -> Path:
-    """`target`, which `make` fills the first time."""
+    """Returns `target`, which `make` fills the first time."""
     with locked(target.name):
         if not target.exists():
             unfinished = target.with_name(target.name + ".unfinished")
@@ -57,7 +57,7 @@ def made_once(target: Path, make: Callable[[Path], None]) -> Path:
 
 @cache
 def jars(profile: str) -> Path:
-    """The directory with the jars of one profile of the pom."""
+    """Returns the directory with the jars of one profile of the pom."""
     digest = hashlib.sha256(POM.read_bytes()).hexdigest()[:12]
 
     def resolve(target: Path) -> None:
@@ -70,7 +70,7 @@ def jars(profile: str) -> Path:
 
 @cache
 def classes(programs: tuple[str, ...], profile: str) -> Path:
-    """The classes of the programs in `java/src/`, compiled together against the jars of the profile."""
+    """Returns the classes of the programs in `java/src/`, compiled together against the jars of the profile."""
     sources = [path for program in programs for path in sorted((SOURCES / program).glob("*.java"))]
     digest = hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()[:12]
 
@@ -85,7 +85,7 @@ def classes(programs: tuple[str, ...], profile: str) -> Path:
 def java_command(
     profile: str, main: str, *, heap_mib: int = 256, programs: tuple[str, ...] = (), flags: tuple[str, ...] = ()
 ) -> list[str]:
-    """The command line of a Java program that is short-lived or idle most of the time: little heap, little compiling."""
+    """Returns the command line of a short-lived or mostly idle Java program: a small heap, little compilation."""
     path = [f"{jars(profile)}/*"]
     if programs:
         path.insert(0, str(classes(programs, profile)))

@@ -22,7 +22,7 @@ FENCED = ("unknown_member", "unknownmember", "illegal_generation", "illegalgener
 
 @dataclass(frozen=True)
 class Event:
-    """A line of a member, and its time."""
+    """An event that a member reported, and its time."""
 
     time_s: float
     member: str
@@ -30,7 +30,7 @@ class Event:
     fields: tuple[str, ...] = ()
 
     def partitions(self) -> list[int]:
-        """The partitions in its last field."""
+        """Returns the partitions in the last field."""
         return [int(number) for number in self.fields[-1].split(",") if number]
 
 
@@ -39,9 +39,9 @@ class Interval:
     """The time in which a member owned a partition.
 
     Attributes:
-        end_s: None while it lasts.
-        is_lost: the broker ended it before the member knew.
-        committed_s: when the last commit in it was acknowledged.
+        end_s: None while the member owns the partition.
+        is_lost: whether the broker took the partition away before the member knew.
+        committed_s: the time of the last acknowledged commit of the interval.
     """
 
     partition: int
@@ -96,7 +96,7 @@ class Ownership:
 
     def _assigned(self, event: Event) -> None:
         if event.member in self._closing_ones:
-            return  # aiokafka rebalances beside the program, which has stopped reading
+            return  # aiokafka rebalances in parallel with the program, which has stopped reading
         self._heard_s[event.member] = event.time_s
         for partition in event.partitions():
             if partition not in self._open[event.member]:

@@ -14,7 +14,7 @@ PRODUCE = 0
 
 @dataclass(eq=False)
 class Link:
-    """A client's connection and the one to the broker that it is joined to."""
+    """A client's connection and the proxy's connection to the broker."""
 
     client: socket.socket
     broker: socket.socket
@@ -25,10 +25,10 @@ class CuttingProxy:
     """Forwards every connection to `upstream`, in threads, because the clients under test block.
 
     Attributes:
-        upstream: where connections go; may change while it runs.
-        bootstrap: HOST:PORT at which it listens.
-        cuts_left: so many Produce requests still reach the broker while their answers are swallowed and their connections cut.
-        cut_count: how many connections it has cut.
+        upstream: the address of the broker; may change while the proxy runs.
+        bootstrap: HOST:PORT at which the proxy listens.
+        cuts_left: for this many Produce requests the proxy forwards the request, drops the answer and cuts the connection.
+        cut_count: the number of connections that the proxy has cut.
     """
 
     def __init__(self) -> None:
@@ -43,14 +43,14 @@ class CuttingProxy:
         self._start(self._accept)
 
     def cut_all(self) -> None:
-        """Cuts every connection there is."""
+        """Cuts every open connection."""
         with self._lock:
             links = list(self._links)
         for link in links:
             self._cut(link)
 
     def close(self) -> None:
-        """Stops listening and cuts everything."""
+        """Stops listening and cuts all connections."""
         self.listener.shutdown(socket.SHUT_RDWR)
         self.listener.close()
         self.cut_all()
@@ -114,7 +114,7 @@ class CuttingProxy:
 
 @contextlib.contextmanager
 def cutting_proxy() -> Iterator[CuttingProxy]:
-    """A proxy that is closed at the end."""
+    """Yields a proxy, and closes it at the end."""
     proxy = CuttingProxy()
     try:
         yield proxy

@@ -1,4 +1,4 @@
-"""A connection that sends whatever it is told to, sound or not."""
+"""A connection that sends any bytes, valid or invalid."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ class RawConnection:
         self.socket.close()
 
     def send(self, data: bytes) -> None:
-        """Sends bytes as they are; what the broker no longer reads is not an error."""
+        """Sends bytes as they are; it is no error if the broker no longer reads."""
         try:
             self.socket.sendall(data)
         except (BrokenPipeError, ConnectionResetError) as error:
             raise ConnectionEndedError from error
 
     def receive(self, size: int) -> bytes:
-        """Exactly so many bytes.
+        """Receives exactly this many bytes.
 
         Raises:
             ConnectionEndedError: the broker has closed the connection before.
@@ -59,15 +59,15 @@ class RawConnection:
         return bytes(pieces)
 
     def receive_frame(self) -> bytes:
-        """The payload of the next frame."""
+        """Returns the payload of the next frame."""
         (size,) = struct.unpack(">i", self.receive(4))
         return self.receive(size)
 
     def is_closed_by_broker(self) -> bool:
-        """Waits until the broker closes the connection; False if it sends something instead.
+        """Waits until the broker closes the connection; returns False if the broker sends bytes instead.
 
         Raises:
-            TimeoutError: it does neither.
+            TimeoutError: the broker does neither.
         """
         try:
             return self.socket.recv(1) == b""
@@ -75,7 +75,7 @@ class RawConnection:
             return True
 
     def ask(self, request: Message, version: int) -> Any:
-        """Sends a request and decodes the response, every byte of it."""
+        """Sends a request; returns the decoded response. Every byte of the response must be decoded."""
         api = APIS[KEYS[type(request).__name__.removesuffix("Request")]]
         correlation_id = next(self.correlation_ids)
         self.send(framed(api, version, encode(request, version, api.is_flexible(version)), correlation_id))
@@ -89,24 +89,24 @@ class RawConnection:
 
 
 def framed(api: Api, version: int, body: bytes, correlation_id: int = 1) -> bytes:
-    """A request's frame."""
+    """Encodes a request as a frame."""
     return frame_of(api.key, version, body, correlation_id, tagged=api.is_flexible(version))
 
 
 def frame_of(api_key: int, version: int, body: bytes, correlation_id: int = 1, *, tagged: bool = False) -> bytes:
-    """The frame of any request, whether there is such an API or not."""
+    """Encodes a frame with any API key and version, known or unknown."""
     header = struct.pack(">hhih", api_key, version, correlation_id, 3) + b"raw" + (b"\0" if tagged else b"")
     return struct.pack(">i", len(header) + len(body)) + header + body
 
 
 def batch(*values: bytes, compression: Compression = Compression.NONE, timestamp_ms: int = 1_700_000_000_000) -> bytearray:
-    """A sound record batch."""
+    """Builds a valid record batch."""
     records = [Record(offset=n, timestamp=timestamp_ms, key=None, value=value, headers=()) for n, value in enumerate(values)]
     return build_batch(records, compression=compression)
 
 
 def reseal(data: bytearray) -> bytearray:
-    """The batch with a CRC that matches what it now says."""
+    """Returns the batch with the CRC of its present bytes."""
     import crc32c
 
     struct.pack_into(">I", data, 17, crc32c.crc32c(bytes(data[21:])))

@@ -1,4 +1,4 @@
-"""Workers of a share group that are killed, over a broker that is killed too."""
+"""Workers of a share group that are killed, with a broker that is killed too."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from compat_tests.harness.proxy import CuttingProxy
 from compat_tests.harness.sharing import Worker
 
 MOST_TAKEN_AT_ONCE = 20
-"""By a worker: what Sharing.java sets max.poll.records to."""
+"""The most records that a worker takes at once: Sharing.java's max.poll.records."""
 
 
 def produce(broker: Broker, topic: str, values: list[str], partition: int = 0, **settings: object) -> None:
-    """Sends the values to one partition, and waits until they are there."""
+    """Sends the values to one partition, and waits until all are acknowledged."""
     producer = Producer({"bootstrap.servers": broker.bootstrap, **settings})
     for value in values:
         producer.produce(topic, value.encode(), partition=partition)
@@ -25,15 +25,15 @@ def produce(broker: Broker, topic: str, values: list[str], partition: int = 0, *
 
 
 class Chaos:
-    """Workers of a share group that are killed and started again, over a broker that is.
+    """Workers of a share group and their broker, which are killed and started again.
 
     Attributes:
-        values: everything that was produced: `good`, `bad` and `slow` ones.
-        workers: all that there ever were.
+        values: all produced values: `good`, `bad` and `slow` ones.
+        workers: all workers of the run, killed ones included.
         restarts: how often the broker was killed.
 
-    A worker says what it has done with a record once its commit is answered. A kill between the broker's write and these
-    words, on either side, leaves a record that is done with and of which nobody says so: at most what a worker takes at once.
+    A worker reports an acknowledgement when its commit is answered. If the broker or the worker is killed between the broker's
+    write and this report, the record is acknowledged and no worker reports it: at most the records of one poll for each kill.
     """
 
     def __init__(self, broker: Broker, proxy: CuttingProxy, topic: str, folder: Path) -> None:
@@ -71,12 +71,12 @@ class Chaos:
             self._working[victim] = self._start_worker()
 
     def said(self, kind: str) -> set[str]:
-        """The values that workers accepted, or rejected, or were given."""
+        """Returns the values of all reports of one kind: an acknowledgement type, or `record` for a delivery."""
         return {value for worker in self.workers for value in worker.of_kind(kind)}
 
     @property
     def most_unsaid(self) -> int:
-        """Of so many records the kills may have left nobody to say that they are done with."""
+        """Returns the most acknowledgements that the kills may have left unreported."""
         return MOST_TAKEN_AT_ONCE * (len(self.workers) - len(self._working) + len(self._working) * self.restarts)
 
     def stop(self) -> None:

@@ -1,4 +1,4 @@
-"""Members of share groups, by the Java client (java/src/sharing)."""
+"""Members of share groups, with the Java client (java/src/sharing)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Refused(Exception):
 
 @dataclass(frozen=True)
 class Shared:
-    """A record that a member has."""
+    """A record that a member has acquired."""
 
     topic: str
     partition: int
@@ -35,7 +35,7 @@ def _command() -> list[str]:
 
 
 class ShareClient:
-    """A process that holds members of share groups, by name."""
+    """A process that has members of share groups, by name."""
 
     def __init__(self, log: Path) -> None:
         with log.open("ab") as errors:
@@ -62,19 +62,19 @@ class ShareClient:
         raise AssertionError(f"no answer to {fields}")
 
     def open(self, name: str, bootstrap: str, group: str, *topics: str, **options: object) -> None:
-        """A member joins."""
+        """Makes a member join."""
         text = ",".join(f"{key.replace('_', '.')}={value}" for key, value in options.items())
         self._ask("open", name, bootstrap, group, ",".join(topics), text)
 
     def poll(self, name: str, timeout_ms: int = 500) -> list[Shared]:
-        """What the member gets."""
+        """Returns the records that the member receives."""
         return [
             Shared(topic, int(partition), int(offset), int(count), value)
             for _, topic, partition, offset, count, value in self._ask("poll", name, timeout_ms)
         ]
 
     def poll_until(self, name: str, count: int, timeout_s: float = 30) -> list[Shared]:
-        """Polls, accepting nothing, until the first records come; in explicit mode they have to be acknowledged first then."""
+        """Polls without accepting until the first records come; in explicit mode the next poll needs their acknowledgement."""
         for _ in range(int(timeout_s * 2)):
             found = self.poll(name)
             if found:
@@ -83,20 +83,20 @@ class ShareClient:
         raise AssertionError(f"{name} got nothing")
 
     def acknowledge(self, name: str, records: Iterable[Shared], how: str) -> None:
-        """Says of records what became of them: ACCEPT, RELEASE, REJECT, RENEW."""
+        """Acknowledges records with a type: ACCEPT, RELEASE, REJECT or RENEW."""
         for record in records:
             self._ask("acknowledge", name, record.topic, record.partition, record.offset, how)
 
     def commit(self, name: str) -> dict[int, str]:
-        """Sends the acknowledgements; the exceptions of partitions that refused them."""
+        """Commits the acknowledgements; returns the errors of the partitions that refused them."""
         return {int(partition): error for _, partition, error in self._ask("commit", name)}
 
     def close_member(self, name: str) -> None:
-        """A member leaves."""
+        """Makes a member leave."""
         self._ask("close", name)
 
     def close(self) -> None:
-        """Ends the process, as a crash does."""
+        """Kills the process, to simulate a crash."""
         self.process.kill()
         self.process.communicate()
 
@@ -105,8 +105,8 @@ class Worker:
     """A member in a process of its own that works until it is killed.
 
     Attributes:
-        lines: what it printed so far.
-        last_record_s: when it last got a record, by the monotonic clock.
+        lines: the lines that it has printed so far.
+        last_record_s: when it last received a record, by the monotonic clock.
     """
 
     def __init__(self, log: Path, bootstrap: str, group: str, topic: str) -> None:
@@ -127,11 +127,11 @@ class Worker:
                     self.last_record_s = time.monotonic()
 
     def of_kind(self, kind: str) -> list[str]:
-        """The values of the records of which it said this."""
+        """Returns the values of the reports of one kind: an acknowledgement type, or `record` for a delivery."""
         return [line[-1] for line in tuple(self.lines) if line[0] == kind]
 
     def kill(self) -> None:
-        """Ends it as a crash does (kill -9)."""
+        """Kills the process (kill -9), to simulate a crash."""
         self.process.kill()
         self.process.wait()
         self._reader.join(5)

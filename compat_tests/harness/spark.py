@@ -1,4 +1,4 @@
-"""A Spark session with the Kafka connector, and nothing configured that concerns Kafka."""
+"""A Spark session with the Kafka connector and no Kafka settings."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @contextlib.contextmanager
 def spark_session(directory: Path) -> Iterator[SparkSession]:
-    """A small session: two threads, half a gibibyte, no web pages, everything it writes below `directory`."""
+    """Returns a small session: two threads, half a gibibyte, no web pages, all its files below `directory`."""
     from pyspark.sql import SparkSession
 
     connector = ",".join(str(path) for path in sorted(jars.jars(jars.SPARK_KAFKA).glob("*.jar")))

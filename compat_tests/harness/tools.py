@@ -35,12 +35,12 @@ VERIFIABLE_CONSUMER = "org.apache.kafka.tools.VerifiableConsumer"
 
 
 LEFT_BEHIND = re.compile(r"^\[[^]]*\] (?:WARN|ERROR) .*\(org\.apache\.kafka\.clients\.[\w.]+\)\n?", re.MULTILINE)
-"""What a client says that a tool left behind when it failed in this JVM: it goes on looking for a broker that has stopped."""
+"""Log lines of clients of a tool that failed earlier in this JVM: the clients still look for a broker that has stopped."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a tool left: its exit code and what it printed."""
+    """The result of a tool: its exit code and its output."""
 
     code: int
     out: str
@@ -52,7 +52,7 @@ class Outcome:
 
 
 class Tools:
-    """One JVM that runs the tools one after the other (java/src/tools); those that go on until a signal have their own."""
+    """One JVM that runs the tools one after the other (java/src/tools); a tool that runs until a signal has a JVM of its own."""
 
     def __init__(self, log: Path) -> None:
         command = jars.java_command(jars.KAFKA, "Tools", programs=("tools",), flags=LOGGING)
@@ -61,7 +61,7 @@ class Tools:
             self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True)
 
     def run(self, tool: str, *arguments: str, timeout_s: float = 60) -> Outcome:
-        """Runs a tool and says how it ended; what clients log meanwhile is left out, for it may be those of earlier tools."""
+        """Runs a tool; returns its result without the log lines of clients, because these may belong to earlier tools."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         words = [base64.b64encode(word.encode()).decode() for word in (tool, *arguments)]
@@ -79,19 +79,19 @@ class Tools:
         return Outcome(int(code), *told)
 
     def check(self, tool: str, *arguments: str, timeout_s: float = 60) -> Outcome:
-        """Runs a tool that has to succeed."""
+        """Runs a tool that must succeed."""
         outcome = self.run(tool, *arguments, timeout_s=timeout_s)
         assert outcome.code == 0, f"{tool} {' '.join(arguments)}: {outcome}"
         return outcome
 
     def close(self) -> None:
-        """Ends the JVM."""
+        """Stops the JVM."""
         self.process.kill()
         self.process.communicate()
 
 
 def run_alone(tool: str, *arguments: str, input_text: str | None = None, timeout_s: float = 60) -> Outcome:
-    """Runs a tool in a JVM of its own, as its start script does."""
+    """Runs a tool in a JVM of its own, as the tool's start script does."""
     command = jars.java_command(jars.KAFKA, tool, flags=LOGGING)
     done = subprocess.run(
         [*command, *arguments], input=input_text, capture_output=True, text=True, timeout=timeout_s, check=False

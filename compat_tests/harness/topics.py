@@ -1,4 +1,4 @@
-"""Topics for tests, made through confluent-kafka's admin client."""
+"""Creates topics for tests with confluent-kafka's admin client."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from compat_tests.harness.waiting import wait_until
 
 
 def create_topic(bootstrap: str, name: str, partition_count: int = 1, configs: Mapping[str, str] = {}) -> None:
-    """Creates a topic and waits until every partition has its leader."""
+    """Creates a topic and waits until every partition has a leader."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     request = NewTopic(name, num_partitions=partition_count, replication_factor=1, config=dict(configs))
     admin.create_topics([request])[name].result(30)

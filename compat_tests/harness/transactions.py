@@ -1,4 +1,4 @@
-"""A transactional producer of raw requests, sound or not, through kio's codecs: other people's reading of Kafka's messages.
+"""A transactional producer of raw requests, valid or invalid, with the codecs of kio, an independent codec of Kafka's messages.
 
 Requests are given as plain values: `ask(connection, "end_txn", 5, transactional_id=...)`. A field that the version does not have
 is left out, so that one call serves every version of an API.
@@ -29,10 +29,10 @@ TRANSIENT = {
     "NOT_COORDINATOR",
     "NOT_LEADER_OR_FOLLOWER",
 }
-"""What clients try again after; Apache Kafka names the leader of a new partition a moment before it leads."""
+"""Errors after which clients try again; Apache Kafka names the leader of a new partition shortly before it leads."""
 
 OLD, V2 = "old", "v2"
-"""The protocol before transactions v2, and that (KIP-890)."""
+"""The protocol before transactions v2, and transactions v2 (KIP-890)."""
 
 VERSIONS: dict[str, dict[str, int]] = {
     OLD: {"produce": 11, "init_producer_id": 4, "end_txn": 4, "txn_offset_commit": 4},
@@ -41,7 +41,7 @@ VERSIONS: dict[str, dict[str, int]] = {
 
 
 def ask(connection: RawConnection, api: str, version: int, **values: object) -> Any:
-    """Sends a request and reads the response; both as kio has them."""
+    """Sends a request; returns the response. Both are kio's entities."""
     module = importlib.import_module(f"kio.schema.{api}.v{version}.request")
     name = "".join(word.capitalize() for word in api.split("_"))
     request_type = getattr(module, f"{name}Request")
@@ -59,7 +59,7 @@ def ask(connection: RawConnection, api: str, version: int, **values: object) -> 
 
 
 def built(cls: Any, values: dict[str, Any]) -> Any:
-    """One of kio's entities from plain values; those that this version of it lacks are left out."""
+    """Builds one of kio's entities from plain values, without the fields that this version does not have."""
     hints = typing.get_type_hints(cls)
     given = {}
     for field in dataclasses.fields(cls):
@@ -70,7 +70,7 @@ def built(cls: Any, values: dict[str, Any]) -> Any:
 
 
 def converted(hint: Any, value: Any) -> Any:
-    """A plain value as a field of kio's wants it."""
+    """Converts a plain value to the type of the field in kio."""
     if typing.get_origin(hint) in (typing.Union, types.UnionType) and value is not None:
         hint = next(option for option in typing.get_args(hint) if option is not type(None))
     if typing.get_origin(hint) is tuple:
@@ -83,27 +83,27 @@ def converted(hint: Any, value: Any) -> Any:
 
 
 def topic_id_of(connection: RawConnection, topic: str) -> Any:
-    """The id of a topic."""
+    """Returns the id of a topic."""
     asked = [{"topic_id": None, "name": topic}]
     answer = ask(connection, "metadata", 12, topics=asked, allow_auto_topic_creation=False)
     return answer.topics[0].topic_id
 
 
 def served(connection: RawConnection) -> dict[int, int]:
-    """The newest version that the broker serves, by API key."""
+    """Returns the newest version that the broker serves, by API key."""
     return {each.api_key: each.max_version for each in ask(connection, "api_versions", 0).api_keys}
 
 
 def name_of(code: Any) -> str:
-    """An error code as Kafka spells it."""
+    """Returns Kafka's name of an error code."""
     return code.name.upper()
 
 
 class RawProducer:
-    """A transactional producer that does exactly what it is told. Its methods answer the name of the error code.
+    """A transactional producer that sends exactly the requests of the test. Its methods return the name of the error code.
 
     Attributes:
-        producer_id, epoch: as the broker gave them; a test may change them.
+        producer_id, epoch: from the broker; a test may change them.
         sequences: by partition, the sequence number of the next record.
     """
 
@@ -116,7 +116,7 @@ class RawProducer:
         self.sequences: dict[tuple[str, int], int] = {}
 
     def _ask(self, api: str, version: int, code_of: Callable[[Any], Any], values: dict[str, Any]) -> tuple[str, Any]:
-        """Asks again while the answer is one that passes; the name of its error code, and the answer."""
+        """Repeats a request while its error is retriable; returns the name of the error code, and the response."""
         own = {"transactional_id": self.transactional_id, "producer_id": self.producer_id, "producer_epoch": self.epoch}
         deadline = time.monotonic() + 20
         while True:
@@ -127,7 +127,7 @@ class RawProducer:
             time.sleep(POLL_S)
 
     def init(self, timeout_ms: int = 60_000, *, keeps_id: bool = False, **values: Any) -> str:
-        """InitProducerId; with `keeps_id` it names the id and epoch that the producer has (KIP-360)."""
+        """Sends InitProducerId; with `keeps_id` the request has the producer's id and epoch (KIP-360)."""
         own = {} if keeps_id else {"producer_id": -1, "producer_epoch": -1}
         values = {"transaction_timeout": timeout_ms, **own, **values}
         code, answer = self._ask("init_producer_id", 5, lambda answer: answer.error_code, values)
@@ -137,7 +137,7 @@ class RawProducer:
         return code
 
     def add(self, topic: str, partitions: Iterable[int] = (0,), **values: Any) -> str:
-        """AddPartitionsToTxn: the error of every partition, in their order, separated by spaces."""
+        """Sends AddPartitionsToTxn; returns the errors of the partitions in order, separated by spaces."""
         own = {"transactional_id": self.transactional_id, "producer_id": self.producer_id, "producer_epoch": self.epoch}
         values = {"topics": [{"name": topic, "partitions": list(partitions)}], **own, **values}
 
@@ -154,7 +154,7 @@ class RawProducer:
         return " ".join(name_of(result.partition_error_code) for result in ordered)
 
     def produce(self, topic: str, *words: str, partition: int = 0, timestamp_ms: int | None = None, **values: Any) -> str:
-        """Produce of one batch; what `build_batch` is told of the producer may be said otherwise than it is."""
+        """Sends Produce of one batch; the arguments of `build_batch` about the producer may be overridden."""
         place = (topic, partition)
         timestamp_ms = int(time.time() * 1000) if timestamp_ms is None else timestamp_ms
         records = [Record(value=word.encode(), timestamp=timestamp_ms) for word in words or ("word",)]
@@ -173,19 +173,19 @@ class RawProducer:
         return code
 
     def add_offsets(self, group: str, **values: Any) -> str:
-        """AddOffsetsToTxn."""
+        """Sends AddOffsetsToTxn."""
         return self._ask("add_offsets_to_txn", 3, lambda answer: answer.error_code, {"group_id": group, **values})[0]
 
     def commit_offsets(
         self, group: str, topic: str, offset: int, *, partition: int = 0, metadata: str = "", **values: Any
     ) -> str:
-        """TxnOffsetCommit of one offset."""
+        """Sends TxnOffsetCommit of one offset."""
         place = {"partition_index": partition, "committed_offset": offset, "committed_metadata": metadata}
         values = {"group_id": group, "topics": [{"name": topic, "partitions": [place]}], **values}
         return self._ask("txn_offset_commit", 5, lambda answer: answer.topics[0].partitions[0].error_code, values)[0]
 
     def end(self, *, is_commit: bool, **values: Any) -> str:
-        """EndTxn; in transactions v2 it brings the id and epoch that go on."""
+        """Sends EndTxn; in transactions v2 the response has the producer id and epoch for the next transaction."""
         code, answer = self._ask("end_txn", 5, lambda answer: answer.error_code, {"committed": is_commit, **values})
         if code == "NONE" and self.versions["end_txn"] >= 5:
             self.producer_id, self.epoch = answer.producer_id, answer.producer_epoch

@@ -1,4 +1,4 @@
-"""Waiting for what another process does: polled, and never without a deadline."""
+"""Waits for the effects of other processes: by polling, and always with a deadline."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ POLL_S = 0.02
 
 
 def wait_until(condition: Callable[[], T], *, timeout_s: float, what: str, poll_s: float = POLL_S) -> T:
-    """The first truthy value of `condition`.
+    """Returns the first truthy value of `condition`.
 
     Raises:
-        AssertionError: there was none in time; it names `what` and the last value.
+        AssertionError: no value was truthy in time; the message has `what` and the last value.
     """
     deadline = time.monotonic() + timeout_s
     while True:
@@ -27,10 +27,10 @@ def wait_until(condition: Callable[[], T], *, timeout_s: float, what: str, poll_
 
 
 def wait_while(condition: Callable[[], object], *, for_s: float, what: str, poll_s: float = POLL_S) -> None:
-    """Sees that `condition` holds for the whole time.
+    """Checks that `condition` holds for the whole time.
 
     Raises:
-        AssertionError: it did not.
+        AssertionError: the condition did not hold.
     """
     deadline = time.monotonic() + for_s
     while time.monotonic() < deadline:
