@@ -53,7 +53,7 @@ def read(spark: SparkSession, broker: Broker) -> Callable[..., DataFrame]:
 
 
 class Stream:
-    """A stream from Kafka into files, which runs until it has read all records or is stopped, and restarts from its checkpoint."""
+    """A stream from Kafka into files. It runs until it has read all records or is stopped, and restarts from its checkpoint."""
 
     def __init__(self, spark: SparkSession, bootstrap: str, directory: Path, **options: str) -> None:
         self.spark, self.bootstrap, self.directory = spark, bootstrap, directory

@@ -42,17 +42,17 @@ VERSIONS_OF_2019 = (
     "LeaveGroup:2,SyncGroup:3,DescribeGroups:3,ListGroups:2,ApiVersions:2,CreateTopics:3,DeleteTopics:3,InitProducerId:1,"
     "OffsetForLeaderEpoch:3,DescribeConfigs:2,DescribeTopicPartitions:none,DescribeCluster:none,OffsetDelete:none"
 )
-"""For wirekafka.api.versions.max: about what Apache Kafka 2.3 served."""
+"""For wirekafka.api.versions.max: about the versions that Apache Kafka 2.3 served."""
 
 RUNNING: list[Broker] = []
 """The brokers that run now; a failed test shows the ends of their logs."""
 
 
 STARTED: set[Broker] = set()
-"""The brokers that ran at some time in this test; the test ends with a look for faults in their logs."""
+"""The brokers that have run in this test; at the end of the test their logs are searched for faults."""
 
 FAULT = re.compile(r"^.*(?:Traceback \(most recent call last\)|A request failed|a timer failed).*$", re.IGNORECASE | re.MULTILINE)
-"""A line of wirekafka's log that tells of a fault of the broker's own."""
+"""A line of wirekafka's log about a fault in the broker itself."""
 
 
 class Broker:
@@ -60,8 +60,8 @@ class Broker:
 
     Attributes:
         bootstrap: HOST:PORT of its listener while it runs.
-        ready_line: what it printed when it was ready.
-        data_dir: where its partitions lie; kept when it is stopped, so that it can be started again.
+        ready_line: the line that it printed when it was ready.
+        data_dir: the directory of its partitions; it remains after a stop, so that the broker can be started again.
     """
 
     ready_timeout_s = 30.0
@@ -91,25 +91,25 @@ class Broker:
         return self.process.pid
 
     def command(self) -> list[str]:
-        """The command line that starts it."""
+        """Returns the command line that starts the broker."""
         raise NotImplementedError
 
     def start(self) -> None:
-        """Starts it and waits until it is ready."""
+        """Starts the broker and waits until it is ready."""
         raise NotImplementedError
 
     def is_running(self) -> bool:
-        """Whether the process is there."""
+        """Whether the process runs."""
         return self.process is not None and self.process.poll() is None
 
     def terminate(self, timeout_s: float = 30.0, *, number: signal.Signals = signal.SIGTERM) -> int:
-        """Sends SIGTERM, or another signal, and waits for the end; the exit code."""
+        """Sends SIGTERM, or another signal, and waits for the end; returns the exit code."""
         assert self.process is not None
         self.process.send_signal(number)
         return self._reap(timeout_s)
 
     def kill(self) -> None:
-        """Ends it as a crash does (kill -9)."""
+        """Kills the process (kill -9), to simulate a crash."""
         assert self.process is not None
         self.process.kill()
         self._reap(30.0)
@@ -128,11 +128,11 @@ class Broker:
                 RUNNING.remove(self)
 
     def log_text(self) -> str:
-        """Everything it logged so far, in all its lives."""
+        """Returns all log lines so far, those before restarts included."""
         return self.log_path.read_text(errors="replace") if self.log_path.exists() else ""
 
     def new_faults(self) -> list[str]:
-        """Returns the lines that tell of faults, among those logged since the last call."""
+        """Returns the lines about faults among those logged since the last call."""
         if not self.log_path.exists():
             return []
         with self.log_path.open("rb") as log:
