@@ -1,6 +1,6 @@
-"""What every unit test is held to, and the option that rewrites transcripts.
+"""Fixtures of all unit tests, and the option that rewrites transcripts.
 
-`pytest wirekafka/tests/coordinator --rewrite-transcripts` writes into the transcripts what the coordinators do now.
+`pytest wirekafka/tests/coordinator --rewrite-transcripts` writes the present behaviour of the coordinators into the transcripts.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture(autouse=True)
 def _forget_logged_faults() -> None:
-    """Each test is told of a failure in full, whatever failed in the tests before it."""
+    """Resets the rate limits of the log, so that each test sees all lines about a failure."""
     forget_logged()
 
 
 @pytest.fixture(autouse=True)
 def logged_faults() -> Iterator[list[str]]:
-    """The lines in which the broker logged a fault of its own: those with a traceback, and requests that failed.
+    """Fails a test that leaves a line about a fault of the broker in the log: a traceback, or a failed request.
 
-    A test fails that leaves one here: the broker survives such a fault, so the test itself may not notice it. A test that
-    provokes a fault takes the line out, or captures it with `structlog.testing.capture_logs`.
+    The broker survives such a fault, so the test itself may not notice it. A test that provokes a fault removes the line, or
+    captures it with `structlog.testing.capture_logs`.
     """
     faults: list[str] = []
 

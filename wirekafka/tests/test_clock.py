@@ -23,14 +23,14 @@ def run(play: Callable[[Clock], Awaitable[None]]) -> None:
 
 
 def stand_still(seconds: float) -> None:
-    """What a stopped process sees of the time."""
+    """The clocks as a stopped process sees them."""
     mock_clock = trio.lowlevel.current_clock()
     assert isinstance(mock_clock, trio.testing.MockClock)
     mock_clock.jump(seconds)
 
 
 class Fired(list[float]):
-    """When something fired, in seconds since the test began."""
+    """Records when timers fired, in seconds since the test began."""
 
     def __init__(self) -> None:
         self.start = trio.current_time()
@@ -198,7 +198,7 @@ def test_expiry_that_is_postponed_comes_once_at_its_last_time() -> None:
 
 @pytest.mark.parametrize(
     "stopped_s",
-    # For long; just past the end of the session; and until just before it, with what came meanwhile still to be read.
+    # For long; until just after the end of the session; and until just before it, with requests of the pause still unread.
     [600, 5.001, 4.999],
 )
 def test_who_is_heard_of_right_after_a_standstill_does_not_expire(stopped_s: float) -> None:

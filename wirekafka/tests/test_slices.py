@@ -1,4 +1,4 @@
-"""Work in slices: turns, results, failures, and clients that go away."""
+"""Work in slices: turns, results, failures, and clients that disconnect."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ STEPS_A_SLICE = 4
 
 
 def slow_clock() -> Callable[[], float]:
-    """Seconds by which a slice is over after `STEPS_A_SLICE` steps."""
+    """A clock by which a slice is over after `STEPS_A_SLICE` steps."""
     numbers = count()
     return lambda: next(numbers) * SLICE_SECONDS / STEPS_A_SLICE
 

@@ -1,4 +1,4 @@
-"""Workers run plain functions in a bounded number of threads, and give the results back on the loop."""
+"""Workers run plain functions in a bounded number of threads, and return the results on the loop."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def run(play: Callable[[Workers], Awaitable[None]], thread_count: int = 2) -> No
 
 
 class Results:
-    """The results that came, and a way to wait for so many."""
+    """Records the results, and waits for a number of them."""
 
     def __init__(self) -> None:
         self.found: list[Any] = []

@@ -1,4 +1,4 @@
-"""Waiting for a thread, for which trio has no event."""
+"""Waits for a thread, for which trio has no event."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ async def until(condition: Callable[[], object], *, poll_seconds: float = 0.001)
     The deadline is of real time: a thread takes real time, however fast a `MockClock` runs.
 
     Args:
-        condition: what a thread, or a task that a thread wakes, brings about.
-        poll_seconds: how long the trio clock advances between two looks.
+        condition: the effect of a thread, or of a task that a thread wakes.
+        poll_seconds: how far the trio clock advances between two checks.
 
     Raises:
         AssertionError: the condition did not hold in time.

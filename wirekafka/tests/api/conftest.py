@@ -1,4 +1,4 @@
-"""What the tests of APIs are held to."""
+"""Fixtures of all tests of APIs."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ TIME_LIMITS = {
     "wirekafka.api.list_offsets": "SECONDS_ON_LOOP",
     "wirekafka.api.produce.produce_pass": "SECONDS_ON_LOOP",
 }
-"""The constants after which a handler answers later, by module."""
+"""The constants, by module, that bound the time in which a handler answers at once."""
 
 
 @pytest.fixture(autouse=True)
 def _no_time_limits(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Handlers answer at once however slow the machine is, but in tests with the mark `time_limits`.
+    """Lets handlers answer at once however slow the machine is, except in tests with the mark `time_limits`.
 
-    A test that asks a small question expects its response at once. On a loaded machine, a handler may reach its time limit
-    before it has done anything.
+    A test with a small request expects its response at once. On a loaded machine, a handler may reach its time limit before it
+    has done anything.
     """
     if request.node.get_closest_marker("time_limits") is None:
         for module, name in TIME_LIMITS.items():

@@ -1,4 +1,4 @@
-"""What the tests of APIs share: a caller of a broker without sockets, batches to send and the values in what comes back."""
+"""Shared by the tests of APIs: a caller of a broker without sockets, record batches, and the values in a response."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ def run(body: Callable[..., Awaitable[None]], path: Path, **settings: str) -> No
 
 
 def batch(*values: bytes, timestamp: int = NOW_MS, **settings: Any) -> bytearray:
-    """A record batch with one record for each value, a millisecond apart."""
+    """Builds a record batch with one record for each value, a millisecond apart."""
     records = [Record(value=value, timestamp=timestamp + number) for number, value in enumerate(values)]
     return build_batch(records, **settings)
 
 
 def values_of(records: Any) -> list[bytes | None]:
-    """The values of all records in whole batches of format 2; a limit may have torn the last one."""
+    """Returns the values of all records in whole batches of format 2; a size limit may have cut the last batch."""
     found: list[bytes | None] = []
     view = memoryview(bytes(records))
     while len(view) >= HEADER_SIZE:

@@ -1,4 +1,4 @@
-"""What tests of Fetch ask and look at."""
+"""Requests and checks shared by the tests of Fetch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tests of the group APIs share: one client that joins, syncs and commits through the codec."""
+"""Shared by the tests of the group APIs: one client that joins, syncs and commits through the codec."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def run(body: Callable[[Caller], Awaitable[None]], path: Path, **settings: str) 
 def join(
     caller: Caller, version: int = 9, *, group: str = "g", member: str = "", instance: str | None = None, **fields: Any
 ) -> Any:
-    """The response to a JoinGroup, or a Pending of it."""
+    """Returns the response to a JoinGroup, or a Pending of it."""
     defaults: dict[str, Any] = {"session_timeout_ms": 10_000, "rebalance_timeout_ms": 20_000, "protocol_type": "consumer"}
     fields = defaults | fields
     fields.setdefault("protocols", [JoinGroupRequestProtocol(name="range", metadata=b"\0\0\0\0\0\1\0\7flights")])
@@ -37,12 +37,12 @@ def join(
 
 
 async def answered(response: Any) -> Any:
-    """The response, waited for if it is pending."""
+    """Returns the response; waits for it if it is pending."""
     return await wait_for(response) if isinstance(response, Pending) else response
 
 
 async def join_alone(caller: Caller, *, group: str = "g", instance: str | None = None, **fields: Any) -> str:
-    """The id of a member that leads a stable group of generation 1, with the assignment `mine`."""
+    """Makes a stable group of generation 1 with one member, whose assignment is `mine`; returns the member's id."""
     joined = await answered(join(caller, 5 if instance else 3, group=group, instance=instance, **fields))
     mine = SyncGroupRequestAssignment(member_id=joined.member_id, assignment=b"mine")
     request = SyncGroupRequest(
@@ -56,7 +56,7 @@ async def join_alone(caller: Caller, *, group: str = "g", instance: str | None =
 
 
 def commit(caller: Caller, version: int = 9, *, offset: int = 5, partition: int = 1, **fields: Any) -> int:
-    """The error of committing one offset of `flights`."""
+    """Commits one offset of `flights`; returns the error."""
     partition_fields = {name: fields.pop(name) for name in list(fields) if name.startswith("commit")}
     flights = caller.broker.topics.find("flights")
     assert flights is not None

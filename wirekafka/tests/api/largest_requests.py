@@ -1,4 +1,4 @@
-"""For each array of each API, a request with many elements in it, and the longest step of the loop that the request costs."""
+"""For each array of each API, a request with many elements in it, and the longest step of the loop that the request causes."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from wirekafka.tests.server.frames import client, request
 from wirekafka.wire.codec import Field, encode, fields_of
 
 MOST_SECONDS = 20
-"""How long a response may take before its request is abandoned."""
+"""The time in which a response must come; after it the request is abandoned."""
 
 
 def largest_requests(count: int) -> Iterator[tuple[str, bytes]]:
-    """Names and framed requests of the newest versions, one for each array of each API but Produce, whose work is in records.
+    """Returns names and framed requests of the newest versions, one for each array of each API except Produce, which has records.
 
     Args:
         count: the number of elements in the array.
@@ -34,7 +34,7 @@ def largest_requests(count: int) -> Iterator[tuple[str, bytes]]:
 
 
 def element(field: Field, number: int) -> Any:
-    """An element that differs from those with other numbers."""
+    """Makes an element that differs from elements with other numbers."""
     name = f"n{number:06}"
     if field.struct is None:
         assert field.wire is not None
@@ -48,7 +48,7 @@ def element(field: Field, number: int) -> Any:
 
 
 def frame_with(api: Api, array: Field, count: int) -> bytes:
-    """A framed request with so many elements in one of its arrays."""
+    """Frames a request with this many elements in one of its arrays."""
     assert array.element is not None
     version = api.versions[-1]
     is_flexible = api.is_flexible(version)
@@ -61,7 +61,7 @@ def frame_with(api: Api, array: Field, count: int) -> bytes:
 
 
 async def measure(dispatcher: Dispatcher, framed: bytes) -> tuple[float, str]:
-    """Returns the longest step of the loop until the response is there, in ms, and the outcome of the request."""
+    """Returns the longest step of the loop until the response comes, in ms, and the outcome of the request."""
     frame = memoryview(bytearray(framed))[4:]
     outcome = "answered at once"
     with measuring() as steps:

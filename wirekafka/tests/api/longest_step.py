@@ -1,6 +1,6 @@
-"""How long a broker's loop is held by one request: the longest step of any task, in CPU time of the loop's thread.
+"""Measures how long one request holds the broker's loop: the longest step of any task, in CPU time of the loop's thread.
 
-CPU time and not the wall clock, so that a busy machine changes nothing. What threads of workers do is not counted.
+CPU time is measured and not the wall clock, so that a busy machine changes nothing. Worker threads are not counted.
 """
 
 from __future__ import annotations
@@ -59,10 +59,10 @@ def measuring() -> Iterator[LongestStep]:
 def run_and_measure(
     path: Path, prepare: Callable[[Caller], Any], ask: Callable[[Caller], Any], **settings: str
 ) -> tuple[Any, float]:
-    """What a request is answered with, and the longest step of the loop meanwhile, in ms.
+    """Returns the response to a request, and the longest step of the loop meanwhile, in ms.
 
     Args:
-        prepare: called before, and not measured; what it returns may be a Pending too.
+        prepare: called before the measurement; it may return a Pending too.
     """
 
     async def main() -> tuple[Any, float]:
@@ -80,7 +80,7 @@ def run_and_measure(
 
 
 async def answer_of(response: Any) -> Any:
-    """The response, once it is there."""
+    """Waits for the response."""
     if not isinstance(response, Pending):
         return response
     done = trio.Event()

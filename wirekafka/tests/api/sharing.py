@@ -1,4 +1,4 @@
-"""What the tests of share groups have in common: members that join, fetch and acknowledge through the codec."""
+"""Shared by the tests of share groups: members that join, fetch and acknowledge through the codec."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ def topic_id(caller: Caller) -> bytes:
 
 
 def append(caller: Caller, *values: bytes, partition: int = 0, **settings: Any) -> None:
-    """One batch of these values."""
+    """Builds one batch of these values."""
     topic = caller.broker.topics.find("flights")
     assert topic is not None
     topic.partitions[partition].append(memoryview(batch(*values, **settings)), now_ms=caller.now_ms)
 
 
 class Member:
-    """A member of the share group `g` at a connection of its own."""
+    """A member of the share group `g` on a connection of its own."""
 
     def __init__(self, caller: Caller, member_id: str = "m", *, joins: bool = True) -> None:
         self.caller = caller
@@ -89,13 +89,13 @@ class Member:
         )
 
     async def fetch(self, *partitions: int, version: int = 2, **fields: Any) -> Any:
-        """The response to the next fetch of its session."""
+        """Returns the response to the next fetch of the member's session."""
         response = self.ask(self.fetch_request(*partitions, **fields), version)
         self.session_epoch += 1
         return await wait_for(response) if isinstance(response, Pending) else response
 
     def topic(self, *partitions: int, said: tuple[Said, ...] = ()) -> acknowledging.AcknowledgeTopic:
-        """The topic in a request, with partitions of which nothing is said, and others."""
+        """Returns the topic of a request, with partitions that have acknowledgements and partitions that have none."""
         by_partition: dict[int, list[acknowledging.AcknowledgementBatch]] = {index: [] for index in partitions}
         for index, first, last, types in said:
             ranges = acknowledging.AcknowledgementBatch(first_offset=first, last_offset=last, acknowledge_types=types)
@@ -107,7 +107,7 @@ class Member:
         return acknowledging.AcknowledgeTopic(topic_id=topic_id(self.caller), partitions=named)
 
     def acknowledge(self, *said: Said, beside: tuple[int, ...] = (), version: int = 2, **fields: Any) -> Any:
-        """The response to acknowledgements, the next of its session; `beside` them, these are named."""
+        """Returns the response to the session's next acknowledgements; the request also names the partitions in `beside`."""
         topic = self.topic(*beside, said=said)
         topic.topic_id = fields.pop("id", topic.topic_id)
         request = acknowledging.ShareAcknowledgeRequest(
@@ -126,12 +126,12 @@ class Member:
 
 
 def partitions_of(response: Any) -> dict[int, Any]:
-    """What a response says of the partitions of the one topic in it."""
+    """Returns the partitions of the only topic in a response."""
     return {data.partition_index: data for topic in response.responses for data in topic.partitions}
 
 
 def acquired(response: Any) -> dict[int, list[tuple[int, int, int]]]:
-    """The acquired records of each partition that has some: first and last offset, count of deliveries."""
+    """Returns, by partition, the acquired records: first and last offset, delivery count."""
     return {
         index: [(each.first_offset, each.last_offset, each.delivery_count) for each in data.acquired_records]
         for index, data in partitions_of(response).items()
@@ -140,5 +140,5 @@ def acquired(response: Any) -> dict[int, list[tuple[int, int, int]]]:
 
 
 def errors(response: Any) -> dict[int, int]:
-    """The error of each partition of an answer to ShareAcknowledge."""
+    """Returns the error of each partition in a response to ShareAcknowledge."""
     return {index: data.error_code for index, data in partitions_of(response).items()}

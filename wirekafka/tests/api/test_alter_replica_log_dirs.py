@@ -22,7 +22,7 @@ def alter(caller: Caller, version: int, *wishes: tuple[Path | str, str, list[int
 
 
 def described(caller: Caller) -> dict[str, list[tuple[int, bool, int]]]:
-    """By directory: partitions, whether they are future ones, and what these lack."""
+    """Returns, by directory: the partitions, whether they are future replicas, and their lag."""
     results: list[Any] = caller.ask(DescribeLogDirsRequest(topics=None), 4).results
     return {
         result.log_dir: [

@@ -16,7 +16,7 @@ from wirekafka.tests.server.frames import client
 
 
 def broker_that_hides(text: str = "", **levels: int) -> Any:
-    """A broker without data; the levels of features, with `_` for `.`, are as they were left."""
+    """Opens a broker without data; the levels of features, with `_` for `.`, are those that an earlier broker stored."""
     config = BrokerConfig.load(None, {"wirekafka.api.versions.max": text})
     store = MetadataStore("", Storage())
     store.feature_levels = {name.replace("_", "."): level for name, level in levels.items()}
@@ -56,7 +56,7 @@ def test_hiding_what_is_not_there_is_refused(text: str) -> None:
 
 
 def test_produce_is_reported_from_version_0() -> None:
-    """Or librdkafka stops compressing (KAFKA-18659)."""
+    """Without this entry, librdkafka does not compress (KAFKA-18659)."""
     response, _ = ask(0)
     assert response.api_keys[0].api_key == 0
     assert response.api_keys[0].min_version == 0
@@ -104,7 +104,7 @@ def test_features_that_need_hidden_versions_are_not_there(hidden: str) -> None:
 
 
 def test_supported_features_from_0_are_kept_from_clients_of_version_3() -> None:
-    """Those clients take a range that begins at 0 for a broken response (KIP-1022)."""
+    """These clients take a range that begins at 0 for a broken response (KIP-1022)."""
     response, _ = ask(3, "librdkafka", "2.16.0")
     assert [each.name for each in response.supported_features] == ["metadata.version"]
     assert [each.name for each in response.finalized_features if each.name == "transaction.version"]

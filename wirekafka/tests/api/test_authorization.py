@@ -1,4 +1,4 @@
-"""Every API of the registry asks for permission, with the operation and the type of resource that Kafka asks for."""
+"""Every API of the registry calls authorize with the operation and the resource type that Kafka uses."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ EXPECTED: dict[str, set[tuple[Op, Type]]] = {
     "UpdateFeatures": {(Op.ALTER, Type.CLUSTER)},
     "WriteTxnMarkers": {(Op.ALTER, Type.CLUSTER), (Op.CLUSTER_ACTION, Type.CLUSTER)},
 }
-"""What each API asks for at least. ApiVersions needs no permission; ListTransactions asks once for each transaction there is.
+"""The permissions that each API needs at least. ApiVersions needs none; ListTransactions needs one for each transaction.
 
 Source: kafka.server.KafkaApis, kafka.server.ControllerApis.
 """
@@ -89,13 +89,13 @@ DENIALS = {
     ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
 }
 TELL_NOTHING = {"ApiVersions", "DescribeCluster", "ListGroups", "ListTransactions"}
-"""APIs that leave out what the client may not see, and answer no error."""
+"""APIs that leave out the resources that the client may not see, and answer no error."""
 
 every_api = pytest.mark.parametrize("api", all_apis(), ids=lambda api: api.name)
 
 
 class Guarded(Client):
-    """A client that may do everything or nothing, and knows what it was asked for."""
+    """A client that may do everything or nothing; it records the operations and resources."""
 
     def __init__(self, *, may_do: bool) -> None:
         super().__init__("127.0.0.1", 50_000, "PLAINTEXT", "127.0.0.1", 9092)
@@ -108,7 +108,7 @@ class Guarded(Client):
 
 
 def request_of(api: Api, version: int, topic_id: bytes) -> Any:
-    """A request that names one topic, group or whatever the API is about in each of its lists."""
+    """Makes a request that names one topic, group or other resource in each of its lists."""
     request = _message(api.request, version, api.is_flexible(version), topic_id)
     if api.name == "Fetch":
         request.session_epoch, request.replica_id = -1, -1
@@ -166,7 +166,7 @@ def _value(field: Field, owner: type[Message], version: int, is_flexible: bool, 
 
 
 def answer(caller: Caller, api: Api, version: int, *, may_do: bool) -> tuple[set[tuple[Op, Type]], set[int]]:
-    """What the handler asked for, and the error codes in its answer."""
+    """Returns the permissions that the handler needed, and the error codes in its response."""
     client = Guarded(may_do=may_do)
     topic = caller.broker.topics.find(TOPIC)
     assert topic is not None

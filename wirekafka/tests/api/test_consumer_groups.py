@@ -18,7 +18,7 @@ from wirekafka.tests.api.group_client import commit, join_alone, run
 
 
 def beat(caller: Caller, epoch: int = 0, version: int = 1, *, member: str = "m", group: str = "g", **fields: Any) -> Any:
-    """The response to a heartbeat; one that joins subscribes to `flights`."""
+    """Returns the response to a heartbeat; a heartbeat that joins subscribes to `flights`."""
     if epoch == 0:
         fields = {"rebalance_timeout_ms": 20_000, "subscribed_topic_names": ["flights"], "topic_partitions": []} | fields
     request = ConsumerGroupHeartbeatRequest(group_id=group, member_id=member, member_epoch=epoch, **fields)

@@ -1,8 +1,8 @@
-"""The declarations against Kafka's own.
+"""The declarations of messages, compared with Kafka's own.
 
-Kafka's JSON files, which kafka-python carries, say what each version of a message looks like from the oldest that Kafka 4
-serves; kio's codecs, made from the same files by other people, have to understand the bytes. The versions before are checked
-with kafka-python's classes of that time.
+Kafka's JSON files, which kafka-python contains, define each version of each message from the oldest that Kafka 4 serves. kio's
+codecs, generated from the same files by an independent project, must decode the bytes. Older versions are compared with
+kafka-python's classes for them.
 """
 
 import importlib.util
@@ -33,17 +33,17 @@ OLD_MODULES = [
 ]
 
 WRONG_THERE = {"DescribeLogDirsRequest_v0"}
-"""kafka-python took the array of partitions for one partition."""
+"""kafka-python declares one partition where Kafka has an array of partitions."""
 
 
 def snake(name: str) -> str:
-    """Kafka's name as this code base writes it."""
+    """Converts Kafka's name of a field to the name in this code base."""
     name = re.sub(r"(.)([A-Z][a-z]+)", r"\1_\2", name)
     return re.sub(r"([a-z0-9])([A-Z])", r"\1_\2", name).lower()
 
 
 def within(versions: str | None, version: int) -> bool:
-    """Whether Kafka's `0+`, `3-9`, `2` or `none` takes the version in."""
+    """Returns whether Kafka's range `0+`, `3-9`, `2` or `none` contains the version."""
     if versions in (None, "none", ""):
         return False
     first, _, last = versions.replace("+", f"-{FOREVER}").partition("-")
@@ -52,13 +52,13 @@ def within(versions: str | None, version: int) -> bool:
 
 @cache
 def kafka_schema(name: str) -> Any:
-    """Kafka's own JSON; None for what kafka-python does not carry, because it does not speak it."""
+    """Returns Kafka's JSON of a message; None for messages that kafka-python does not have."""
     file = resources.files("kafka.protocol.schemas") / "resources" / f"{name}.json"
     return json.loads(re.sub(r"(?m)//.*$", "", file.read_text())) if file.is_file() else None
 
 
 def kafka_shape(fields: list[Any], structs: dict[str, Any], version: int) -> list[Any]:
-    """What the version has by Kafka: name, type, null, tag and what is inside; tagged fields last."""
+    """Returns the fields of a version by Kafka's JSON: name, type, nullability, tag and inner fields; tagged fields last."""
     shape = []
     for field in fields:
         if not within(field["versions"], version):
@@ -88,7 +88,7 @@ def our_shape(cls: type[Message], version: int, flexible: bool) -> list[Any]:
 
 
 def versions_where(is_known: Callable[[type[Message], int, bool], bool]) -> pytest.MarkDecorator:
-    """The versions of messages of which another party knows."""
+    """The versions of messages that another implementation has."""
     return pytest.mark.parametrize(
         ("cls", "version", "flexible"), [case for case in CASES if is_known(*cast("tuple[Any, ...]", case.values))]
     )
@@ -178,7 +178,7 @@ def test_kio_reads_and_writes_the_same_bytes(cls: type[Message], version: int, f
 
 
 def make_plausible(message: Any) -> None:
-    """Kio's types are narrower than the wire: error codes exist, times and durations are not negative."""
+    """The types of kio are narrower than the protocol: error codes must exist, times and durations must not be negative."""
     for name in message.field_defaults:
         value = getattr(message, name)
         for inner in value if isinstance(value, list) else [value]:
@@ -201,7 +201,7 @@ def is_in_old_kafka_python(cls: type[Message], version: int, flexible: bool) -> 
 def test_old_kafka_python_reads_and_writes_the_same_bytes(cls: type[Message], version: int, flexible: bool) -> None:
     message = full_message(cls, version, flexible)
     if cls.__name__ == "ApiVersionsResponse":
-        message.error_code = 0  # with an error they read it as version 0 (KIP-511)
+        message.error_code = 0  # with an error, the clients read it as version 0 (KIP-511)
     ours = encode(message, version, flexible)
     assert old_class(cls, version).decode(io.BytesIO(ours)).encode() == ours
 

@@ -16,7 +16,7 @@ from wirekafka.wire.control import EndMarker, read_end_marker
 
 
 def markers_in(partition: Partition) -> list[tuple[int, int, bool]]:
-    """Producer id, epoch and whether it commits, of each marker."""
+    """Returns the producer id and epoch of each marker, and whether it commits."""
     found = []
     for batch in partition.log.batches(0):
         header, marker = BatchHeader(batch), read_end_marker(batch)

@@ -1,4 +1,4 @@
-"""A data directory that fails takes its own partitions offline, and nothing else."""
+"""A data directory that fails takes its own partitions offline and no others."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ from wirekafka.tests.api.data_plane import Caller, batch, run, wait_for
 from wirekafka.tests.log.logs import NOW_MS
 
 OFFLINE, FINE = 1, 0
-"""Partitions: of two directories the first gets the first partition."""
+"""The partitions of a topic: with two directories, the first directory has the first partition."""
 
 
 @pytest.fixture
 def storage(monkeypatch: pytest.MonkeyPatch) -> LostDirectoryStorage:
-    """The file system of every broker that the test opens."""
+    """The file system of every broker in the test."""
     storage = LostDirectoryStorage()
     original = LogManager.open
 
@@ -101,7 +101,7 @@ def test_directory_that_fails_takes_its_partitions_offline(
         answer = await wait_for(waiting)
         assert answer.responses[0].partitions[0].error_code == ErrorCode.KAFKA_STORAGE_ERROR
         check_one_is_offline(caller)
-        # The broker does not try the directory again, and places no new partitions there.
+        # The broker does not use the directory again, and places no new partitions in it.
         storage.lost = None
         check_one_is_offline(caller)
         topic = caller.broker.topics.create("new", 2)
@@ -226,7 +226,7 @@ def test_broker_stops_once_all_directories_have_failed(
 
 @pytest.fixture
 def mounted(tmp_path: Path) -> Iterator[Path]:
-    """A small file system of its own; tests of it need the right to mount one."""
+    """Mounts a small file system; the test needs the right to mount one."""
     path = tmp_path / "mounted"
     path.mkdir()
     if os.geteuid() != 0 or shutil.which("mount") is None:
@@ -239,7 +239,7 @@ def mounted(tmp_path: Path) -> Iterator[Path]:
 
 
 def make_read_only(path: Path) -> None:
-    """Remounts; the kernel does that only while nothing is open for writing, so who tests lets go of all files before."""
+    """Remounts the file system; the kernel refuses while a file is open for writing, so the test closes all files first."""
     subprocess.run(["mount", "-o", "remount,ro", path], check=True)
 
 

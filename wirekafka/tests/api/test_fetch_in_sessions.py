@@ -15,7 +15,7 @@ from wirekafka.tests.api.fetching import MIB, append, at, partitions_of, request
 
 
 class Session:
-    """A consumer that keeps a session, at version 12 unless told otherwise."""
+    """A consumer with a fetch session, of version 12 by default."""
 
     def __init__(self, caller: Caller, *asked: FetchPartition, version: int = 12, topic: str = "flights") -> None:
         self.caller, self.version = caller, version
@@ -193,11 +193,11 @@ def test_session_is_told_of_a_new_log_start_offset(tmp_path: Path) -> None:
 
 
 class RandomReader:
-    """A consumer with a session over all partitions of `flights`, which changes at random what it asks for.
+    """A consumer with a session over all partitions of `flights`, which changes its partitions at random.
 
     Attributes:
-        offsets: the offset from which each partition is read next.
-        consumed: the values that were taken of each partition.
+        offsets: the offset of the next read of each partition.
+        consumed: the values read from each partition.
         forgotten: the partitions that are not in the session now.
         pending: the fetch that waits, if one does.
     """
@@ -215,7 +215,7 @@ class RandomReader:
         assert self._session.session_id
 
     def fetch(self) -> None:
-        """Sends the next fetch, and takes its response unless it waits."""
+        """Sends the next fetch, and takes its response unless the fetch waits."""
         random, changed = self.random, self._changed
         changed.update(random.sample(range(self.count), random.choice([0, 0, 1])))
         drop = {random.randrange(self.count)} if random.random() < 0.1 and len(self.forgotten) < self.count - 1 else set()
@@ -233,7 +233,7 @@ class RandomReader:
             self._take(response)
 
     async def take_late_response(self) -> None:
-        """Takes the response that was waited for, if it is there."""
+        """Takes the response of the waiting fetch, if it has come."""
         if self.pending is not None and self.pending.is_done:
             self._take(await wait_for(self.pending))
             self.pending = None

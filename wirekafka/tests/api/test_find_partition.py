@@ -1,4 +1,4 @@
-"""The one place in which a request finds a partition."""
+"""find_partition, which finds the partition of every request."""
 
 from pathlib import Path
 

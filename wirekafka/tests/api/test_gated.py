@@ -92,7 +92,7 @@ def commit_all(caller: Caller) -> None:
 
 
 def leave_uncommitted(caller: Caller) -> None:
-    """Something in each of the internal topics that is appended and not committed."""
+    """Appends a record that is not committed to each of the internal topics."""
     caller.broker.groups.commit_offsets(CommitRequest("other", [PartitionCommit("flights", 0, 1)]))
     caller.broker.transactions.init_producer_id(InitRequest("other", 1000))
 
@@ -181,7 +181,7 @@ OF_TRANSACTIONS = {22, 24, 25, 26, 28, 65}
 
 
 def errors_in(message: Any) -> Iterator[int]:
-    """Every error code in a response."""
+    """Returns every error code in a response."""
     for name in type(message).__annotations__:
         value = getattr(message, name)
         if name in ("error_code", "partition_error_code"):

@@ -47,7 +47,7 @@ def records_of(count: int, codec: Compression, value: Callable[[int], bytes] = l
 
 
 def whole_messages(records: Any) -> bytes:
-    """The messages without the one that a limit has torn."""
+    """Returns the messages without the one that a size limit has cut."""
     data = bytes(records)
     pos = 0
     while pos + 12 <= len(data) and (end := pos + 12 + struct.unpack_from(">i", data, pos + 8)[0]) <= len(data):

@@ -31,7 +31,7 @@ def heavy_batch(value: bytes = b"v", count: int = ON_LOOP.record_count + 1) -> b
 
 
 def bomb(count: int, codec: Compression = Compression.ZSTD) -> bytearray:
-    """A few kB that are `count` records, each of them with offset delta 0."""
+    """Builds a few kB that decode to `count` records, each of them with offset delta 0."""
     record = b"\x0e\0\0\0\2k\1\0"
     return seal_batch(record * count, record_count=count, base_timestamp=NOW_MS, max_timestamp=NOW_MS, compression=codec)
 
@@ -91,7 +91,7 @@ def test_produce_of_a_wrong_heavy_batch_without_acks_ends_the_connection(tmp_pat
 
 
 def raw(caller: Caller, request: ProduceRequest) -> Any:
-    """The handler's own reply, without the codec."""
+    """Returns the handler's own reply, without the codec."""
     from wirekafka.api.produce.handler import produce
     from wirekafka.api.registry import Call
 

@@ -388,7 +388,7 @@ LARGE_QUESTIONS: dict[str, tuple[Message, int]] = {
 
 
 def without_disk_space(response: Any) -> Any:
-    """The response without the free space on the disk, which other programs change."""
+    """Returns the response without the free space on the disk, which other programs change."""
     if isinstance(response, DescribeLogDirsResponse):
         for result in response.results:
             result.usable_bytes = 0

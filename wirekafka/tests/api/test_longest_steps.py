@@ -24,7 +24,7 @@ from wirekafka.wire.codec import MOST_ELEMENTS
 pytestmark = pytest.mark.time_limits
 
 LIMIT_MS = 2 * MOST_MS
-"""The same work takes up to twice the CPU time on a machine whose caches are shared with other work (2026-11)."""
+"""A tolerance: the same work takes up to twice the CPU time if other work shares the caches (2026-11)."""
 
 
 def test_request_with_the_most_elements_in_any_array_does_not_hold_the_loop(tmp_path: Path) -> None:
@@ -44,7 +44,7 @@ def test_request_with_the_most_elements_in_any_array_does_not_hold_the_loop(tmp_
 
 
 MEMBERS = 1000
-"""As many members as a group of `group.max.size` 1000 has."""
+"""The number of members in a group of `group.max.size` 1000."""
 
 
 def joining(instance: str) -> JoinGroupRequest:

@@ -1,4 +1,4 @@
-"""What holds for every version of every message that is served; nothing here names an API."""
+"""Properties of every version of every served message; nothing here names an API."""
 
 import struct
 import tracemalloc
@@ -27,7 +27,7 @@ every_flexible_version = pytest.mark.parametrize(("cls", "version", "flexible"),
 
 
 def full_message(cls: type[Message], version: int, flexible: bool) -> Any:
-    """A message with another value than the default in every field that the version has."""
+    """Makes a message whose fields all differ from their defaults."""
     return _message(cls, version, flexible, count(1))
 
 
@@ -62,7 +62,7 @@ def _value(field: Field, version: int, flexible: bool, numbers: Iterator[int]) -
 
 
 def null_message(cls: type[Message], version: int, flexible: bool) -> Any:
-    """A full message with null wherever the version can express it."""
+    """Makes a full message with null in every field that may be null."""
     message = full_message(cls, version, flexible)
     for field in fields_of(cls, version, flexible):
         if field.can_be_null:
@@ -100,7 +100,7 @@ def test_message_with_bytes_behind_it_is_refused(cls: type[Message], version: in
 
 
 def in_the_future(cls: type[Message]) -> type[Message]:
-    """The message as a later release declares it: a tagged field more in it, and in every structure inside it."""
+    """Returns the message as a later release might declare it: with one more tagged field, in every inner structure too."""
     hints = {
         name: _in_the_future(hint)
         for name, hint in typing.get_type_hints(cls, include_extras=True).items()
@@ -123,7 +123,7 @@ def _in_the_future(hint: Any) -> Any:
 
 
 def without_the_future(message: Any, cls: type[Message], version: int, flexible: bool) -> Any:
-    """What a reader of today makes of a message of tomorrow."""
+    """Returns the message that today's reader decodes from bytes of such a later release."""
     known = cls()
     for field in fields_of(cls, version, flexible):
         value = getattr(message, field.name)
@@ -145,7 +145,7 @@ def test_unknown_tagged_fields_are_skipped(cls: type[Message], version: int, fle
 
 @every_version
 def test_huge_lengths_are_refused_without_taking_memory(cls: type[Message], version: int, flexible: bool) -> None:
-    """Whatever field a huge number lands in, memory stays in proportion to the message."""
+    """If a field has a huge length, memory stays in proportion to the message."""
     whole = encode(full_message(cls, version, flexible), version, flexible)
     huge = b"\xff\xff\xff\xff\x07" if flexible else struct.pack(">i", 0x7FFFFFFF)
     tracemalloc.start()

@@ -23,7 +23,7 @@ def flights_id(caller: Caller) -> bytes:
 
 
 def fetch(caller: Caller, version: int, *indexes: int, group: str = "g") -> list[Any]:
-    """The partitions of `flights` in the response; all that there are if none is named."""
+    """Returns the partitions of `flights` in the response; all partitions if the request names none."""
     if version < 8:
         topics = [OffsetFetchRequestTopic(name="flights", partition_indexes=list(indexes))] if indexes else None
         response = caller.ask(OffsetFetchRequest(group_id=group, topics=topics), version)
@@ -101,7 +101,7 @@ def test_offset_fetch_of_an_unknown_topic_id_is_an_error(tmp_path: Path) -> None
 def test_offset_fetch_of_all_leaves_out_topics_without_an_id(tmp_path: Path) -> None:
     async def body(caller: Caller) -> None:
         commit(caller)
-        # A broker that had the topic has left it in the log.
+        # A broker that had the topic has left the offset in the log.
         left = CommitRequest("g", [PartitionCommit("gone", 0, 7, None, "", None)])
         assert caller.broker.groups.commit_offsets(left) == [ErrorCode.NONE]
         wanted = OffsetFetchRequestGroup(group_id="g", topics=None)

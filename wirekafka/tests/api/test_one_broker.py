@@ -1,4 +1,4 @@
-"""The requests that concern a cluster's replicas, as one broker answers them; and the list of what has settings."""
+"""The requests about a cluster's replicas, as one broker answers them; and ListConfigResources."""
 
 from __future__ import annotations
 

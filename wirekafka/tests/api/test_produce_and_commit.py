@@ -26,7 +26,7 @@ FOLLOWER = 99
 
 
 def replicated(caller: Caller, partition_count: int = 1, **settings: str) -> list[Partition]:
-    """A topic whose partitions have a follower in sync."""
+    """Creates a topic whose partitions have a follower in sync."""
     overrides = {name.replace("_", "."): value for name, value in settings.items()}
     partitions = caller.broker.topics.create("flights", partition_count, overrides).partitions
     for partition in partitions:

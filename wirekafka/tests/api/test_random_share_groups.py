@@ -1,4 +1,4 @@
-"""Random members of a share group against a broker: they fetch, wait, acknowledge, disconnect, and let locks run out.
+"""Random members of a share group against a broker: they fetch, wait, acknowledge, disconnect, and let locks expire.
 
 Invariants: no record has two owners, no accepted or rejected record is delivered again, no member waits while records are
 available for it, and at the end every record was accepted, rejected or delivered for the last time.
@@ -29,7 +29,7 @@ PARTITIONS = (0, 1)
 
 
 class Actor:
-    """A member, what it waits for, and what it has: offsets by partition, with when their lock runs out."""
+    """A member, its waiting fetch, and its acquired records: offsets by partition, with the expiry time of each lock."""
 
     def __init__(self, caller: Caller, number: int) -> None:
         self.member = Member(caller, f"m{number}")
@@ -47,7 +47,7 @@ class Play:
         self.actors = [self.new_actor() for _ in range(3)]
         self.written: set[tuple[int, int]] = set()
         self.done: set[tuple[int, int]] = set()
-        self.given_up: set[tuple[int, int]] = set()  # or about to be: it was their last delivery
+        self.given_up: set[tuple[int, int]] = set()  # or about to be archived: it was their last delivery
 
     def new_actor(self) -> Actor:
         self.members_ever += 1
@@ -111,7 +111,7 @@ class Play:
                     actor.has[record] = trio.current_time() + LOCK_S
 
     def words_for(self, actor: Actor) -> list[tuple[int, int, int, list[int]]]:
-        """Something for some of the records that it surely still has."""
+        """Acknowledges some of the records whose locks have not expired."""
         soon = trio.current_time() + 0.5
         has = sorted(record for record, deadline in actor.has.items() if deadline > soon)
         words = [ACCEPT, ACCEPT, ACCEPT, REJECT, RELEASE]

@@ -46,7 +46,7 @@ def test_flexible_versions_have_flexible_headers(ping: Api) -> None:
 
 
 def test_response_header_of_api_versions_is_never_flexible() -> None:
-    """The client does not know yet what the broker speaks (KIP-511)."""
+    """The client does not know the broker's versions yet (KIP-511)."""
     api = find_api(18)
     assert api is not None
     assert api.is_flexible(3)

@@ -26,7 +26,7 @@ from wirekafka.tests.api.sharing import (
 )
 
 NOTHING = {"max_wait_ms": 0, "min_bytes": 0, "max_bytes": 0, "max_records": 0}
-"""What a fetch that renews locks may ask for."""
+"""The limits of a fetch that renews locks."""
 
 
 @pytest.mark.parametrize("version", [1, 2])

@@ -124,7 +124,7 @@ def test_topic_of_the_state_that_is_deleted_makes_groups_begin_anew(tmp_path: Pa
 
 
 def initialized(caller: Caller) -> dict[str, list[int]]:
-    """The partitions of which the group says that there is state."""
+    """Returns the partitions for which the group has initialised state."""
     group = caller.broker.groups.coordinator.groups["g"]
     assert isinstance(group, ShareGroup)
     return {name: sorted(partitions) for name, partitions in group.initialized.values()}
@@ -155,7 +155,7 @@ def test_state_that_is_offline_is_not_taken_for_lost(tmp_path: Path) -> None:
         for index in range(2):
             partition_of(caller, index, SHARE_STATE_TOPIC).log.take_offline("lost")
         states: Any = caller.broker.share_groups.states
-        states._states.by_key.clear()  # as if it had been offline at the start
+        states._states.by_key.clear()  # as if the partition had been offline at the start
         caller.broker.topics.delete(other)
         assert initialized(caller) == {"flights": [0, 1]}
 
@@ -276,7 +276,7 @@ def test_fetch_of_partitions_that_all_fail_does_not_wait(tmp_path: Path) -> None
 
 
 class Writer:
-    """A transactional producer, as the log sees it."""
+    """A transactional producer that appends to the log directly."""
 
     def __init__(self, caller: Caller, producer_id: int) -> None:
         self.caller = caller

@@ -1,4 +1,4 @@
-"""A broker that stood still does not expire the state of clients that could not send requests meanwhile."""
+"""After a pause of its process, a broker does not expire the state of clients, because their requests could not be read."""
 
 from pathlib import Path
 
@@ -15,11 +15,11 @@ from wirekafka.tests.api.sharing import ACCEPT, Member, append, errors
 from wirekafka.tests.api.test_consumer_groups import beat
 
 NOTICES_MS = pytest.mark.parametrize("notices_ms", [1, 900])
-"""How long it takes until the request of a client is read."""
+"""The delay until the request of a client is read."""
 
 
 async def stand_still(notices_ms: int) -> None:
-    """Ten minutes in which nothing runs, and so long in which others do."""
+    """A pause of ten minutes in which no task of the broker runs."""
     mock_clock = trio.lowlevel.current_clock()
     assert isinstance(mock_clock, trio.testing.MockClock)
     mock_clock.jump(600)

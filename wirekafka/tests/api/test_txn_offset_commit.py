@@ -48,7 +48,7 @@ def txn_commit(
     transactional_id: str = "worker",
     **fields: Any,
 ) -> int:
-    """The error of committing one offset."""
+    """Commits one offset; returns the error."""
     asked = TxnOffsetCommitRequestPartition(
         partition_index=partition, committed_offset=offset, committed_leader_epoch=4, committed_metadata=metadata
     )
@@ -66,7 +66,7 @@ def txn_commit(
 
 
 def fetch(caller: Caller, version: int = 7, *, require_stable: bool, all_topics: bool = False) -> tuple[int, int]:
-    """Offset and error of partition 1, by one of the two shapes of the request."""
+    """Returns offset and error of partition 1, by one of the two shapes of the request."""
     if version < 8:
         named = None if all_topics else [OffsetFetchRequestTopic(name="flights", partition_indexes=[1])]
         request = OffsetFetchRequest(group_id="g", topics=named, require_stable=require_stable)
@@ -131,7 +131,7 @@ def test_txn_offset_commit_of_a_fenced_producer_is_refused(tmp_path: Path) -> No
         old = init(caller.broker)
         assert txn_commit(caller, old, 5) == ErrorCode.NONE
         with pytest.raises(KafkaError, match="CONCURRENT_TRANSACTIONS"):
-            init(caller.broker)  # It aborts first.
+            init(caller.broker)  # The first request aborts the transaction.
         new = init(caller.broker)
         assert new.producer_epoch > old.producer_epoch
         assert txn_commit(caller, old, 5) == ErrorCode.INVALID_PRODUCER_EPOCH

@@ -1,4 +1,4 @@
-"""UpdateFeatures: its versions, and that what it changes has effect."""
+"""UpdateFeatures: its versions, and the effects of its changes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ UNSUPPORTED_VERSION = ErrorCode.UNSUPPORTED_VERSION
 
 
 def update(caller: Caller, name: str, level: int, version: int = 2, *, validate_only: bool = False) -> Any:
-    """The response to an update of one feature, upwards or downwards as it takes."""
+    """Returns the response to an update of one feature to a level."""
     current = caller.broker.topics.features.level(name)
     type_ = UpgradeType.SAFE_DOWNGRADE if level < current else UpgradeType.UPGRADE
     key = FeatureUpdateKey(feature=name, max_version_level=level, upgrade_type=type_)
@@ -43,7 +43,7 @@ def set_level(caller: Caller, name: str, level: int) -> None:
 
 
 def told(caller: Caller) -> tuple[dict[str, int], int]:
-    """The finalized features and their epoch, as clients see them."""
+    """Returns the finalized features and their epoch from ApiVersions."""
     request = ApiVersionsRequest(client_software_name="a", client_software_version="1")
     response = caller.ask(request, 4)
     return {each.name: each.max_version_level for each in response.finalized_features}, response.finalized_features_epoch
@@ -140,7 +140,7 @@ def test_without_group_version_consumer_groups_are_refused(tmp_path: Path) -> No
 
 
 def refused(ask: Callable[[], Any]) -> ErrorCode | None:
-    """The error of a whole request, which dispatch answers; None if it is answered."""
+    """Returns the error of a whole request, which dispatch answers; None if the handler answers."""
     try:
         ask()
     except KafkaError as error:
@@ -200,7 +200,7 @@ def test_members_of_share_groups_lose_their_sessions_with_the_feature(tmp_path: 
 
 
 def state_versions(caller: Caller) -> list[int]:
-    """The version of each record of __transaction_state."""
+    """Returns the version of each record of __transaction_state."""
     topic = caller.broker.topics.find(TRANSACTION_STATE_TOPIC)
     assert topic is not None
     batches = topic.partitions[0].log.batches(0)

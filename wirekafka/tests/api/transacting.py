@@ -1,4 +1,4 @@
-"""A transactional producer for tests of the data plane: it asks as clients do, in both protocols of transactions."""
+"""A transactional producer for tests of Produce and Fetch: it sends a client's requests, in both transaction protocols."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from wirekafka.tests.api import data_plane
 from wirekafka.tests.api.data_plane import Caller, batch
 
 V1 = 11
-"""The last version of Produce whose partitions are added to the transaction before."""
+"""The last version of Produce before which the client adds partitions to the transaction."""
 V2 = 12
 
 
 def run(body: Callable[..., Awaitable[None]], path: Path, **settings: str) -> None:
-    """As `data_plane.run`, with fewer partitions to make."""
+    """Runs a test as `data_plane.run` does, with fewer partitions."""
     few = {"transaction_state_log_num_partitions": "1", "offsets_topic_num_partitions": "1"}
     data_plane.run(body, path, **{**few, **settings})
 
@@ -41,7 +41,7 @@ class Transactor:
         self.producer_id, self.epoch = answer.producer_id, answer.producer_epoch
 
     def add(self, *indexes: int) -> int:
-        """Adds partitions to the transaction, as producers of version 1 do; returns the error code of the last one."""
+        """Adds partitions to the transaction, as producers of transactions v1 do; returns the error code of the last one."""
         answer = self.caller.ask(
             AddPartitionsToTxnRequest(
                 v3_and_below_transactional_id=self.transactional_id,
@@ -58,7 +58,7 @@ class Transactor:
         return batch(*values, base_sequence=sequence, **settings)
 
     def send(self, *values: bytes, index: int = 0, sequence: int | None = None, **fields: Any) -> Any:
-        """Writes records to one partition; returns its part of the answer."""
+        """Writes records to one partition; returns the partition's response."""
         begins_with = self.sequences.get(index, 0) if sequence is None else sequence
         answer = self.ask({index: self.batch(*values, sequence=begins_with, **fields)})[index]
         if not answer.error_code:

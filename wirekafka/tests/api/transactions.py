@@ -12,7 +12,7 @@ from wirekafka.tests.api.data_plane import Caller
 
 
 def initialize(caller: Caller, transactional_id: str = "x", version: int = 5, **fields: Any) -> tuple[int, int, int]:
-    """Error, producer id and epoch."""
+    """Returns error, producer id and epoch."""
     fields = {"transaction_timeout_ms": 10_000, **fields}
     answer = caller.ask(InitProducerIdRequest(transactional_id=transactional_id, **fields), version)
     return answer.error_code, answer.producer_id, answer.producer_epoch
@@ -26,7 +26,7 @@ def add(
     transactional_id: str = "x",
     **fields: Any,
 ) -> dict[tuple[str, int], ErrorCode]:
-    """The error of each partition."""
+    """Returns the error of each partition."""
     topics: dict[str, list[int]] = {}
     for topic, index in partitions:
         topics.setdefault(topic, []).append(index)
@@ -49,7 +49,7 @@ def add(
 
 
 def errors_of(topics: Any) -> dict[tuple[str, int], ErrorCode]:
-    """The error of each partition in a response to AddPartitionsToTxn."""
+    """Returns the error of each partition in a response to AddPartitionsToTxn."""
     return {
         (topic.name, result.partition_index): ErrorCode(result.partition_error_code)
         for topic in topics
@@ -60,7 +60,7 @@ def errors_of(topics: Any) -> dict[tuple[str, int], ErrorCode]:
 def end(
     caller: Caller, producer: tuple[int, int], *, commit: bool = True, version: int = 4, transactional_id: str = "x"
 ) -> tuple[int, int, int]:
-    """Error, and from version 5 on producer id and epoch."""
+    """Returns the error, and from version 5 on producer id and epoch."""
     producer_id, epoch = producer
     request = EndTxnRequest(transactional_id=transactional_id, producer_id=producer_id, producer_epoch=epoch, committed=commit)
     answer = caller.ask(request, version)

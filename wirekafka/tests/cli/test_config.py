@@ -1,4 +1,4 @@
-"""`wirekafka config` as it is called."""
+"""`wirekafka config` from the command line."""
 
 from __future__ import annotations
 

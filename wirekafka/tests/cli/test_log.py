@@ -1,4 +1,4 @@
-"""`wirekafka log` as it is called: what it prints, and its exit codes."""
+"""`wirekafka log` from the command line: its output and its exit codes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tables against what Apache Kafka 4.3.1 itself says of its settings (`ConfigDef.configKeys`, dumped once)."""
+"""The tables of settings, compared with those of Apache Kafka 4.3.1 (`ConfigDef.configKeys`, dumped once)."""
 
 import csv
 import re

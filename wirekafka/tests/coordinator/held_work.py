@@ -1,4 +1,4 @@
-"""Workers that run when a test says so."""
+"""Workers that run when a test calls them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 class HeldWork:
     """Attributes:
-    waiting: what was submitted and has not run, with what to call with its result.
+    waiting: the submitted work that has not run, with the callback for its result.
     """
 
     def __init__(self) -> None:
@@ -18,7 +18,7 @@ class HeldWork:
         self.waiting.append((work, done))
 
     def run(self) -> None:
-        """Runs all work that waits, as `Workers` do: an exception is the result."""
+        """Runs all waiting work as `Workers` do: an exception becomes the result."""
         waiting, self.waiting = self.waiting, []
         for work, done in waiting:
             try:

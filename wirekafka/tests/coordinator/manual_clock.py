@@ -1,4 +1,4 @@
-"""A clock that a test moves by hand: the wall clock, and timers that fire when it passes them."""
+"""A clock that a test moves by hand: the wall clock, and timers that fire when the test passes their due times."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class ManualTimer:
 
 
 class ManualClock:
-    """Stands in for `wirekafka.clock.Clock` where a test has no event loop. Timers with the same due time fire in their order."""
+    """Replaces `wirekafka.clock.Clock` in a test without an event loop. Timers with the same due time fire in their order."""
 
     def __init__(self, now_ms: int) -> None:
         self.time_ms = now_ms
@@ -45,7 +45,7 @@ class ManualClock:
         return True
 
     def pass_time(self, ms: int) -> None:
-        """Fires what is due, each at its own time."""
+        """Fires the timers that are due, each at its own time."""
         end_ms = self.time_ms + ms
         while True:
             self._timers = [timer for timer in self._timers if timer.is_due_later]
@@ -59,5 +59,5 @@ class ManualClock:
         self.time_ms = end_ms
 
     def drop_timers(self) -> None:
-        """The process dies: nothing fires any more."""
+        """Cancels all timers, as the end of the process does."""
         self._timers = []

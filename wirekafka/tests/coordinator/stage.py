@@ -1,4 +1,4 @@
-"""A runtime of groups over a topic in memory, and a clock that jumps."""
+"""A runtime of groups over a topic in memory, with a clock that jumps."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ WALL_SECONDS = 1_700_000_000
 
 
 class Stage:
-    """A runtime over a topic in memory, whose wall clock goes with trio's."""
+    """Opens a runtime over a topic in memory, whose wall clock follows trio's."""
 
     def __init__(self, topics: MemoryTopics | None = None, **settings: Any) -> None:
         self.topics = topics or MemoryTopics()
@@ -41,7 +41,7 @@ class Stage:
         return self.runtime.join(request)
 
     async def join_alone(self, group: str = "g") -> JoinResult:
-        """A member that leads a stable group."""
+        """Adds a member that leads a stable group."""
         result = await wait_for(self.join(group))
         await wait_for(self.runtime.sync(SyncRequest(group, result.member_id, result.generation_id)))
         return result
@@ -62,7 +62,7 @@ class Stage:
 
 
 def run_work(work: Work[None]) -> None:
-    """Runs long work to its end."""
+    """Runs all submitted work."""
     for _ in work:
         pass
 

@@ -1,4 +1,4 @@
-"""The gate of coordinators' replies, for work in slices: what later slices note holds the reply too."""
+"""The gate of coordinators' replies, for work in slices: partitions that later slices note hold the reply too."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ STEPS_A_SLICE = 10
 
 
 class UncommittedPartitions:
-    """Partitions of coordinator state in which everything is uncommitted until a test says otherwise."""
+    """Partitions of coordinator state in which every record is uncommitted until the test commits it."""
 
     def __init__(self) -> None:
         self.callbacks: dict[int, Callable[[ErrorCode | None], object]] = {}

@@ -1,4 +1,4 @@
-"""The executor of coordinator state, with a state of words in the place of a coordinator's."""
+"""The executor of coordinator state, with a list of words as the coordinator's state."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""Transcripts: what a pure coordinator is told, what it asks for, and the state that it is in afterwards, as text files.
+"""Transcripts: text files with the inputs of a pure coordinator, their effects, and the state after each input.
 
-A line that starts with `>` is an input and one with `#` a comment; the rest is what came of it. Run with
-`--rewrite-transcripts`, they are written anew, and the diff is what to look at.
+A line that starts with `>` is an input and one with `#` a comment; the other lines are effects. With `--rewrite-transcripts`
+the tests write the files again, and the diff shows what has changed.
 
-An input is a verb, and words as a shell would split them; those with a `=` in them are named. The player has a method for each
-verb, `do_join` for `join`, which takes the words as arguments and tells the story of what happens.
+An input is a verb, and words that are split as a shell does; words with a `=` are named arguments. The player has a method for
+each verb, `do_join` for `join`, which takes the words as arguments and reports the effects.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ FOLDER = Path(__file__).parent / "transcripts"
 
 
 class Player:
-    """Plays inputs; its heirs have the verbs."""
+    """Plays inputs; its subclasses have the verbs."""
 
     def tell(self, event: str) -> None:
-        """Writes down something that happened, or was answered, because of the input."""
+        """Reports an effect of the input."""
         self.story().append(event)
 
     def story(self) -> list[str]:
-        """What has come of the input so far; emptied before the next."""
+        """The effects of the input so far; cleared before the next input."""
         raise NotImplementedError
 
     def states(self) -> list[str]:
-        """A line for each thing that the coordinator knows."""
+        """Returns the state of the coordinator, one line for each object."""
         raise NotImplementedError
 
     def is_named(self, verb: str, word: str) -> bool:
-        """Whether a word with a `=` in it is a named argument of the verb."""
+        """Returns whether a word with a `=` is a named argument of the verb."""
         return True
 
     def play(self, text: str) -> str:
-        """The transcript as it would be written now."""
+        """Returns the transcript with the present effects."""
         lines: list[str] = []
         for line in text.splitlines():
             if line.startswith("#") or not line and lines and lines[-1]:
@@ -67,7 +67,7 @@ def transcripts_in(folder: str) -> list[Path]:
 
 
 def check(path: Path, player: Player, request: pytest.FixtureRequest) -> None:
-    """Whether the coordinator does what the transcript says; with `--rewrite-transcripts`, the transcript says what it does."""
+    """Raises unless the effects are those in the transcript; with `--rewrite-transcripts`, writes the transcript instead."""
     text = path.read_text()
     replayed = player.play(text)
     if request.config.getoption("--rewrite-transcripts", default=False):

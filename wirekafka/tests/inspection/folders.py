@@ -1,4 +1,4 @@
-"""Folders of partitions to look into, and how to damage them."""
+"""Directories of partitions for tests of inspection, and functions that damage them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SEGMENTS = (0, 103)
 
 
 def make_data(root: Path) -> Path:
-    """A data directory with one partition of two segments, closed; returns the partition's folder.
+    """Makes a closed data directory with one partition of two segments; returns the partition's directory.
 
     120 batches of one record, of every codec, every third one idempotent, one timestamp each.
     """
@@ -49,19 +49,19 @@ def make_data(root: Path) -> Path:
 
 
 def segment_file(folder: Path, base_offset: int, suffix: str) -> Path:
-    """One of a segment's files."""
+    """Returns one of a segment's files."""
     return folder / file_name(base_offset, suffix)
 
 
 def overwrite(path: Path, position: int, data: bytes) -> None:
-    """Puts other bytes into a file."""
+    """Overwrites bytes of a file."""
     content = bytearray(path.read_bytes())
     content[position : position + len(data)] = data
     path.write_bytes(content)
 
 
 def headers_of(path: Path) -> list[tuple[int, BatchHeader]]:
-    """The positions and headers of a log's batches of format 2."""
+    """Returns the positions and headers of a log's batches of format 2."""
     content = path.read_bytes()
     found = []
     position = 0
@@ -73,25 +73,25 @@ def headers_of(path: Path) -> list[tuple[int, BatchHeader]]:
 
 
 def look(root: Path, *, reads_records: bool = False) -> tuple[Verification, list[DamageError]]:
-    """What `wirekafka log verify` finds."""
+    """Returns the findings of `wirekafka log verify`."""
     verification = verify(str(root), advance=lambda size: None, reads_records=reads_records)
     return verification, list(verification.damages())
 
 
 def only_damage(root: Path, *, reads_records: bool = False) -> DamageError:
-    """The damage, of which there is one."""
+    """Returns the only finding."""
     _, damages = look(root, reads_records=reads_records)
     assert len(damages) == 1, [str(damage) for damage in damages]
     return damages[0]
 
 
 def rows_of(path: Path, selection: Selection | None = None) -> list[Row]:
-    """What `wirekafka log dump` shows."""
+    """Returns the rows of `wirekafka log dump`."""
     return list(dump_file(str(path), selection or Selection(), lambda size: None))
 
 
 def write_log(root: Path, *batches: bytes | bytearray, base_offset: int = 0, topic: str = "other") -> Path:
-    """A partition's folder with one segment of these batches, and no index; returns its log."""
+    """Makes a partition's directory with one segment of these batches and no index; returns the log file."""
     path = segment_file(root / f"{topic}-0", base_offset, ".log")
     path.parent.mkdir(exist_ok=True)
     path.write_bytes(b"".join(bytes(batch) for batch in batches))
@@ -99,20 +99,20 @@ def write_log(root: Path, *batches: bytes | bytearray, base_offset: int = 0, top
 
 
 def batch_at(offset: int, count: int = 2, **fields: Any) -> bytearray:
-    """A batch of some records from that offset on."""
+    """Builds a batch of some records from this offset on."""
     records = [Record(b"k", b"v%d" % number, timestamp=NOW_MS) for number in range(count)]
     return build_batch(records, base_offset=offset, **fields)
 
 
 def sealed_again(data: bytearray) -> bytearray:
-    """The batch with the checksum of the bytes that it has now."""
+    """Returns the batch with the CRC of its present bytes."""
     struct.pack_into(">I", data, 17, crc32c(bytes(data[21:])))
     return data
 
 
 @contextmanager
 def held_by_a_broker(root: Path) -> Iterator[None]:
-    """While another process holds the data directory's lock, as a broker does."""
+    """Holds the data directory's lock in another process, as a broker does."""
     source = (
         "import sys; from wirekafka.log.directory import DataDirectory; from wirekafka.log.storage import Storage;"
         f"DataDirectory({str(root)!r}, Storage()).lock('a test'); print('held', flush=True); sys.stdin.read()"

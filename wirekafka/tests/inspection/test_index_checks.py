@@ -1,4 +1,4 @@
-"""Indexes that agree with their log, and each way in which they do not."""
+"""Indexes that agree with their log, and each way in which an index can disagree."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_verify_of_an_offset_index_that_names_the_last_of_several_batches_is_sou
 
 
 def two_segments(root: Path, offset_entries: bytes, time_entries: bytes) -> Path:
-    """A sealed segment of the batches 0-1, 2-3 and 4-5 with these indexes, and an active one after it; returns the sealed log."""
+    """Makes a sealed segment of the batches 0-1, 2-3 and 4-5 with these indexes, and an active one; returns the sealed log."""
     log = write_log(root, batch_at(0), batch_at(2), batch_at(4))
     log.with_suffix(".index").write_bytes(offset_entries)
     log.with_suffix(".timeindex").write_bytes(time_entries)
@@ -169,7 +169,7 @@ def test_verify_of_an_index_without_its_log_is_damage(folder: Path) -> None:
 
 
 def transactional_log(root: Path) -> tuple[Path, int]:
-    """A log with an aborted transaction, offsets 0 and 1, whose marker is at 2; and its index of aborted transactions."""
+    """Makes a log with an aborted transaction, offsets 0 and 1, whose marker is at 2; and its index of aborted transactions."""
     data = batch_at(0, producer_id=7, producer_epoch=0, base_sequence=0, is_transactional=True)
     marker = build_batch(
         [Record(struct.pack(">hh", 0, 0), struct.pack(">hi", 0, 3), timestamp=NOW_MS)],

@@ -1,4 +1,4 @@
-"""What the records of internal topics mean: every kind that Apache Kafka 4.3 knows, in its own bytes."""
+"""The decoders of the records of internal topics: every kind that Apache Kafka 4.3 writes, in Kafka's own bytes."""
 
 from __future__ import annotations
 

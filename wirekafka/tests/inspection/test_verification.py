@@ -1,4 +1,4 @@
-"""Each kind of damage, found where it is; and what is no damage."""
+"""Each kind of damage is reported at its position; sound files are not reported."""
 
 from __future__ import annotations
 

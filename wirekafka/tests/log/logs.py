@@ -1,4 +1,4 @@
-"""Logs without a broker: a folder, a clock that is set by hand, and batches to append."""
+"""Logs without a broker: a directory, a clock that the test sets, and batches to append."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ DEFAULTS = LogConfig.of(BrokerConfig(), {})
 
 
 def config_with(**changes: Any) -> LogConfig:
-    """Kafka's defaults but for these."""
+    """Kafka's defaults, with changes for the tests."""
     return replace(DEFAULTS, **changes)
 
 
 @dataclass
 class World:
-    """What a log lives in.
+    """The surroundings of a log.
 
     Attributes:
         now_ms: the time; a test sets it.
-        later: what is to be called, and after how long; `pass_delays` calls it.
-        flushes: the logs that asked to be flushed.
+        later: delayed calls, with their delays; `pass_delays` calls them.
+        flushes: the logs that asked for a flush.
     """
 
     storage: Storage = field(default_factory=Storage)
@@ -93,7 +93,7 @@ class World:
 
 
 def close(log: Log) -> None:
-    """Closes it as a broker does that stops in order."""
+    """Closes the log as a broker with a clean shutdown does."""
     log.end_appends()
     flush = log.write_for_restart()
     flush.run()
@@ -102,20 +102,20 @@ def close(log: Log) -> None:
 
 
 def batch(*values: bytes | None, timestamp: int = NOW_MS, timestamps: Sequence[int] | None = None, **fields: Any) -> memoryview:
-    """A batch as a producer sends it: one record of each value, key `k`."""
+    """Builds a producer's batch: one record of each value, key `k`."""
     times = timestamps if timestamps is not None else [timestamp] * len(values)
     records = [Record(key=b"k", value=value, timestamp=time) for value, time in zip(values, times, strict=True)]
     return memoryview(build_batch(records, **fields))
 
 
 def idempotent(sequence: int, count: int = 1, *, producer_id: int = 7, epoch: int = 0, timestamp: int = NOW_MS) -> memoryview:
-    """A batch of an idempotent producer."""
+    """Builds a batch of an idempotent producer."""
     values = [b"%d" % (sequence + number) for number in range(count)]
     return batch(*values, timestamp=timestamp, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence)
 
 
 def transactional(sequence: int, count: int = 1, *, producer_id: int = 7, epoch: int = 0, timestamp: int = NOW_MS) -> memoryview:
-    """A batch of a transaction."""
+    """Builds a batch of a transaction."""
     values = [b"%d" % (sequence + number) for number in range(count)]
     return batch(
         *values,
@@ -153,20 +153,20 @@ def append(log: Log, records: memoryview | bytes, *, leader_epoch: int = 0, now_
 
 
 def fill(log: Log, count: int, *, size: int = 100, timestamp: int = NOW_MS) -> None:
-    """Appends that many batches of one record each; timestamps ascend by one."""
+    """Appends this many batches of one record each; timestamps ascend by one."""
     for number in range(count):
         append(log, batch(b"%d " % number + bytes(size), timestamp=timestamp + number))
 
 
 def read(log: Log, offset: int, max_bytes: int = 1 << 20, *, end_offset: int | None = None, min_one_batch: bool = True) -> bytes:
-    """What a fetch from `offset` gets."""
+    """Returns the bytes that a fetch from `offset` gets."""
     end = log.log_end_offset if end_offset is None else end_offset
     found = log.read(offset, max_bytes=max_bytes, end_offset=end, min_one_batch=min_one_batch)
     return found.read() if isinstance(found, FileRegion) else found
 
 
 def records_of(data: bytes) -> list[Record]:
-    """The records of the whole batches in `data`."""
+    """Returns the records of the whole batches in `data`."""
     records: list[Record] = []
     position = 0
     while len(data) - position >= 61:
@@ -179,7 +179,7 @@ def records_of(data: bytes) -> list[Record]:
 
 
 def all_records(log: Log) -> list[Record]:
-    """Every record from the log start offset on, as a consumer sees them that fetches a little at a time."""
+    """Returns every record from the log start offset on, as a consumer with small fetches gets them."""
     records: list[Record] = []
     offset = log.log_start_offset
     while offset < log.log_end_offset:
@@ -191,7 +191,7 @@ def all_records(log: Log) -> list[Record]:
 
 
 def check_indexes(log: Log) -> None:
-    """Every index entry leads to a batch, as Kafka's DumpLogSegments verifies it."""
+    """Raises unless every index entry leads to a batch, as Kafka's DumpLogSegments verifies."""
     for segment in log.segments:
         places = {place.position: place for place in segment.places()}
         by_last_offset = {place.last_offset: place for place in places.values()}
@@ -217,7 +217,7 @@ def _entries(segment: Segment, name: str) -> list[tuple[int, int]]:
 
 
 def marker_refusal(log: Log, epoch: int, *, producer_id: int = 7, **fields: Any) -> ErrorCode:
-    """Why the end of a transaction is refused; the log is as it was."""
+    """Returns why the end of a transaction is refused; raises if the log has changed."""
     end_offset = log.log_end_offset
     with pytest.raises(KafkaError) as caught:
         end_transaction(log, producer_id, epoch, **fields)

@@ -1,4 +1,4 @@
-"""Aborted transactions of one log, through rolls, retention and starts."""
+"""Aborted transactions of one log, through rolls, retention and restarts."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def aborted(log: Log, from_offset: int = 0, to_offset: int | None = None) -> lis
 
 
 def abort_many(log: Log, count: int) -> list[AbortedTransaction]:
-    """Transactions of one record each, every second one aborted; returns those."""
+    """Appends transactions of one record each, every second one aborted; returns the aborted ones."""
     expected = []
     for number in range(count):
         first_offset = append(log, transactional(number)).base_offset
@@ -55,7 +55,7 @@ def index_files(path: Path) -> list[str]:
 
 
 def test_index_of_aborted_transactions_is_on_the_disk_once_a_segment_before_the_recovery_point_is_sealed(tmp_path: Path) -> None:
-    """No start reads such a segment again, so an index that a power failure took would stay lost."""
+    """No start reads such a segment again, so an index that a power failure has removed would stay lost."""
     storage = FaultyStorage()
     log = World(storage=storage).open_log(tmp_path)
     abort_many(log, 1)

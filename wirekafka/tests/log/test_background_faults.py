@@ -1,7 +1,7 @@
-"""An exception that nobody expected, at each step of each kind of background work, costs one partition at most.
+"""An unexpected exception at each step of each kind of background work costs at most one partition.
 
 Theory of operation: the storage raises a bare exception at the n-th call for the files of one partition (or for one checkpoint),
-for n = 1, 2, ... until the work gets by with fewer calls. Each time the other partition's work is done and the broker goes on.
+for n = 1, 2, ... until the work needs fewer calls. Each time the other partition's work is done and the broker continues.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ TOPIC_SETTINGS = {"internal.segment.bytes": "300", "index.interval.bytes": "100"
 
 
 class Unexpected(Exception):
-    """What nobody expects."""
+    """An unexpected exception."""
 
 
 class StorageWithDefect(Storage):
-    """The real file system, but for one call.
+    """The real file system, with one call that fails.
 
     Attributes:
-        victim: a part of the paths that are meant; None for none.
-        fail_at: the number of the call for such a path that raises.
-        calls: calls for such paths so far.
-        lasts: later calls raise too.
+        victim: a part of the paths whose calls count; None for none.
+        fail_at: the number of the call that raises.
+        calls: the calls for such paths so far.
+        lasts: whether later calls raise too.
     """
 
     __slots__ = ("calls", "fail_at", "lasts", "victim")
@@ -144,12 +144,12 @@ class Broker:
 
 
 def run(main: Callable[[], Awaitable[None]]) -> None:
-    # Not autojump: it takes a loop that waits for a thread for an idle one.
+    # Not autojump: the jumping clock takes a loop that waits for a thread for an idle one.
     trio.run(main, clock=trio.testing.MockClock(rate=50))
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    """Waits for the broker's tasks and threads, and fails if that lasts."""
+    """Waits for the broker's tasks and threads; raises if they take too long."""
     for _ in range(20_000):
         if condition():
             return

@@ -1,8 +1,8 @@
-"""A crash at every single write, sync and rename in the life of a data directory: what was acknowledged is there afterwards.
+"""A crash at every single write, sync and rename in the life of a data directory: acknowledged records survive it.
 
-A life is lived once, on a disk that remembers (`disk`): topics come and go, segments roll and are deleted, a log is compacted,
-checkpoints are written, the broker stops and starts again. Then every state is opened in which a crash at any point could
-leave the disk, by the end of the process or of the machine's power, and held against what had been acknowledged by then.
+One life is recorded on a disk that remembers every operation (`disk`): topics are created and deleted, segments roll and are
+deleted, a log is compacted, checkpoints are written, the broker stops and starts again. Then the test opens every state in which
+a crash of the process or a power failure could leave the disk, and compares it with what was acknowledged by then.
 """
 
 from __future__ import annotations
@@ -56,13 +56,13 @@ class Content(NamedTuple):
 
 @dataclass
 class Life:
-    """What was done to a data directory, and what the clients were told; numbers are of the disk's operations by then.
+    """The history of a data directory, and the answers to the clients; numbers count the disk's operations.
 
     Attributes:
         appended: all records.
-        acknowledged, flushed: when a record's append was answered; when it was known to be on the disk.
-        started: when each log start offset was asked for, and when it was written down.
-        created, deleted: when that was answered.
+        acknowledged, flushed: when a record's append was answered; when the record was known to be on the disk.
+        started: when each log start offset was requested, and when it was stored.
+        created, deleted: when the creation or deletion was answered.
     """
 
     storage: RememberingStorage
@@ -153,7 +153,7 @@ class Life:
 
 
 class Unsynced(Storage):
-    """The real file system, which need not wait for the disk: what is lost here is lost on purpose."""
+    """The real file system without syncs: the test simulates every loss itself."""
 
     __slots__ = ()
 
@@ -168,7 +168,7 @@ class Living:
     """A broker's logs and topics, from start to stop.
 
     Args:
-        is_killed: the stop is the process's end; otherwise a clean one.
+        is_killed: the broker is killed at the end; otherwise its shutdown is clean.
     """
 
     def __init__(self, config: BrokerConfig, storage: Storage, *, is_killed: bool = False) -> None:
@@ -233,7 +233,7 @@ def life(tmp_path_factory: pytest.TempPathFactory) -> Life:
 
 @pytest.fixture
 def place(tmp_path: Path) -> Iterator[Path]:
-    """Where folders come and go by the thousand: in memory, where there is such a place."""
+    """The place of the many directories: in memory if the machine has such a file system."""
     memory = Path("/dev/shm")
     with tempfile.TemporaryDirectory(dir=memory if os.access(memory, os.W_OK) else tmp_path) as folder:
         yield Path(folder) / "data"
@@ -241,11 +241,11 @@ def place(tmp_path: Path) -> Iterator[Path]:
 
 @dataclass
 class Crash:
-    """A life that ended after so many operations, opened again.
+    """A life that ended after this many operations, opened again.
 
     Attributes:
-        survivors: when a record came to be safe from this kind of crash.
-        has_lost_power: it was the machine that ended; what was not synced may be gone, with what is around it still there.
+        survivors: when a record became safe from this kind of crash.
+        has_lost_power: the crash was a power failure: bytes that were not synced may be lost, and later ones may survive.
     """
 
     life: Life
@@ -264,7 +264,7 @@ class Crash:
                 self._check_log(found.name, found.partitions[0])
 
     async def check_again(self, config: BrokerConfig) -> None:
-        """What was put right at the first start is right at the second."""
+        """A second start finds nothing more to repair."""
         async with Living(config, Unsynced()) as (_, topics):
             for topic in topics:
                 log = topic.partitions[0].log

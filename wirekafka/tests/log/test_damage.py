@@ -1,4 +1,4 @@
-"""Logs that are damaged: what a crash explains is cut, what it does not explain takes the partition offline."""
+"""Damaged logs: recovery truncates damage that a crash explains; other damage takes the partition offline."""
 
 from __future__ import annotations
 
@@ -232,7 +232,7 @@ def test_index_that_misleads_a_read_is_made_anew(tmp_path: Path) -> None:
     file = log_files(tmp_path)[0].with_suffix(".index")
     good = file.read_bytes()
     entries = [good[at : at + 8] for at in range(0, len(good), 8)]
-    # Each entry leads to the place of the one behind it.
+    # Each entry leads to the position of the next entry.
     file.write_bytes(b"".join(first[:4] + second[4:] for first, second in zip(entries, [*entries[1:], entries[-1]], strict=True)))
 
     log = World().open_log(tmp_path, SMALL_SEGMENTS, is_clean=True, recovery_point=60)
@@ -307,7 +307,7 @@ def run(main: Callable[[], Awaitable[Any]]) -> None:
 
 
 def kill(logs: LogManager) -> None:
-    """Lets go of the directories as the end of the process does."""
+    """Releases the directories, as the end of the process does."""
     for directory in logs.directories:
         announced = Path(f"{directory.path}/.lock").read_bytes()
         directory.unlock()
@@ -344,7 +344,7 @@ def test_damaged_partition_is_offline_and_the_others_run(tmp_path: Path) -> None
         assert logs.directories[0].offline_reason is None
         await logs.close()
 
-        # It stays so until the file is brought back, whoever has closed the directory meanwhile.
+        # The partition stays offline until the file is restored, even if the directory was closed meanwhile.
         logs = await setting.open()
         assert [log.topic_partition for log in logs] == [GOOD]
         await logs.close()

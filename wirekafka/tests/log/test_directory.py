@@ -16,7 +16,7 @@ NAME = TopicPartition("topic", 0)
 
 
 class SlowStorage(Storage):
-    """Holds back the first file that is written, until it is told to go on; notes how many are written at once."""
+    """Holds back the first file that is written until the test lets it continue; counts the concurrent writes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -44,7 +44,7 @@ def test_checkpoint_of_earlier_offsets_does_not_replace_one_of_later_offsets(tmp
 
 
 class JournalStorage(Storage):
-    """Keeps a journal of what was removed, and which folders were synced."""
+    """Records the removed files and the synced directories."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -66,7 +66,7 @@ def test_checkpoint_replaces_the_former_one_and_syncs_its_name(tmp_path: Path) -
 
 
 def test_clean_mark_is_removed_for_good_before_the_directory_is_used(tmp_path: Path) -> None:
-    """A mark that came back after a power failure would vouch for a broker that did not close its logs."""
+    """If the mark came back after a power failure, the broker would trust logs that were not closed."""
     first = DataDirectory(str(tmp_path), Storage())
     first.mark_clean(is_on_disk=True)
     storage = JournalStorage()

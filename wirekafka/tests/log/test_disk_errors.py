@@ -1,4 +1,4 @@
-"""What the log of the broker says when the file system refuses a write."""
+"""The log lines of the broker when the file system refuses a write."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a log says is on the disk is on the disk, whatever happens while a sync waits for it."""
+"""The recovery point never passes what was synced, whatever happens while a sync runs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ CONFIG = config_with(segment_bytes=300, index_interval_bytes=100)
 
 
 class BusyStorage(RememberingStorage):
-    """A disk that remembers every call; while a sync of a thread waits, the loop does what comes next in `meanwhile`."""
+    """A disk that remembers every call; while a thread syncs, the loop runs the next function in `meanwhile`."""
 
     __slots__ = ("is_thread", "meanwhile")
 
@@ -77,7 +77,7 @@ class Life:
         self.check()
 
     def flush_in_thread(self) -> None:
-        """A flush that ends after whatever comes while it waits, another flush perhaps."""
+        """Runs a flush, during which the test does other things, for example another flush."""
         flush = self.log.prepare_flush()
         self.append()
         self.storage.run_in_thread(flush.run)
@@ -90,7 +90,7 @@ class Life:
             del self.values[self.log.log_end_offset :]
 
     def check(self) -> None:
-        """Ends the power now: nothing but what was synced is there, and all before the recovery point is."""
+        """Simulates a power failure: only synced bytes remain; raises unless all records before the recovery point do."""
         recovery_point = self.log.recovery_point
         image = self.storage.lose_power(len(self.storage.operations), contents=Fate.LOST, names=Fate.LOST)
         with tempfile.TemporaryDirectory(dir="/dev/shm") as top:
@@ -125,7 +125,7 @@ def test_flush_during_another_flush_does_not_rely_on_it(tmp_path: Path) -> None:
     life.append()
     background = life.log.prepare_flush()
 
-    life.flush()  # Before the other one has synced anything.
+    life.flush()  # Before the other flush has synced anything.
     assert life.log.recovery_point == 1
 
     background.run()
@@ -141,7 +141,7 @@ def test_segment_made_while_the_folder_is_synced_is_synced_by_the_next_flush(tmp
         life.log.roll()
         life.append()
 
-    # The first sync is that of the segment, the second one that of the folder.
+    # The first sync is that of the segment, the second one that of the directory.
     life.storage.meanwhile = [lambda: None, roll_and_append]
     life.flush_in_thread()
     life.flush()
@@ -166,7 +166,7 @@ def test_flush_prepared_before_a_truncation_says_nothing_of_what_was_appended_af
 
 
 def test_roll_of_a_log_that_is_on_the_disk_brings_the_sealed_indexes_there(tmp_path: Path) -> None:
-    """The recovery point tells the next start that the sealed segment need not be read again."""
+    """Because of the recovery point, the next start does not read the sealed segment again."""
     life = Life(tmp_path)
     append(life.log, transactional(0))
     end_transaction(life.log, is_commit=False)
@@ -234,7 +234,7 @@ def test_folder_that_cannot_be_opened_to_be_synced_may_be_synced_later(tmp_path:
 
 
 def test_log_left_in_the_page_cache_is_brought_to_the_disk_with_its_names(tmp_path: Path) -> None:
-    """A broker that was stopped before the disk had confirmed; the machine went on, and a new broker opens the log."""
+    """A broker is stopped before the disk has synced; the machine keeps running, and a new broker opens the log."""
     life = Life(tmp_path)
     life.append()
     life.log.end_appends()

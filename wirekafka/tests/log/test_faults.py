@@ -1,4 +1,4 @@
-"""What a disk can do to a log: no record that was acknowledged is lost, and the log goes on."""
+"""Faults of a disk: no acknowledged record is lost, and the log continues."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ CONFIG = config_with(segment_bytes=700, index_interval_bytes=200, flush_messages
 
 
 class Story:
-    """A life of a log, and what was acknowledged in it."""
+    """A history of a log, and the records that it has acknowledged."""
 
     def __init__(self, storage: FaultyStorage, path: Path) -> None:
         self.world = World(storage=storage)
@@ -66,7 +66,7 @@ class Story:
 
 
 def crashes(tmp_path: Path, *, torn_bytes: int, step: int = 1) -> Iterator[tuple[Story, FaultyStorage]]:
-    """The same story, ended by a crash at each of its calls in turn."""
+    """The same history, ended by a crash at each of its calls in turn."""
     for crash_at in range(1, 1000, step):
         path = tmp_path / str(crash_at)
         storage = FaultyStorage(crash_at=crash_at, torn_bytes=torn_bytes)
@@ -86,7 +86,7 @@ def test_crash_at_any_call_loses_nothing_acknowledged(tmp_path: Path, torn_bytes
     for story, _ in crashes(tmp_path, torn_bytes=torn_bytes):
         log = World().open_log(story.path, CONFIG, log_start_offset=story.start_offset)
         check_indexes(log)
-        # A truncation that had begun may be done, and the last append may be there without its answer.
+        # A truncation that had begun may be complete, and the last append may be stored without its answer.
         assert min(story.end_offset, 15) <= log.log_end_offset <= story.end_offset + 1
         offsets = [record.offset for record in all_records(log)]
         assert offsets == list(range(log.log_start_offset, log.log_end_offset))

@@ -1,8 +1,7 @@
-"""Whatever a log accepts, everything that reads the log afterwards can read: batches of each format and codec are changed at
-random, with right checksums, and what was accepted is compacted, expired, searched by time, converted, recovered, dumped and
-verified.
+"""Every reader of the log can read what the log has accepted: batches of each format and codec are changed at random, with right
+checksums, and the accepted ones are compacted, expired, searched by time, converted, recovered, dumped and verified.
 
-`WIREKAFKA_FUZZ_EXAMPLES=20000 pytest wirekafka/tests/log/test_fuzzed_batches.py` looks further than a usual run.
+`WIREKAFKA_FUZZ_EXAMPLES=20000 pytest wirekafka/tests/log/test_fuzzed_batches.py` tries more examples than a usual run.
 """
 
 from __future__ import annotations
@@ -87,7 +86,7 @@ def changed(data: bytes, what: list[tuple[int, int, str]]) -> bytes:
 
 @st.composite
 def batches(draw: st.DrawFn) -> bytearray:
-    """A batch of format 2 with right lengths and checksum."""
+    """Builds a batch of format 2 with valid lengths and CRC."""
     codec = draw(st.sampled_from(Compression))
     plain = build_batch(draw(many_records))
     body = compress(codec, changed(bytes(plain[HEADER_SIZE:]), draw(changes)))
@@ -103,7 +102,7 @@ def batches(draw: st.DrawFn) -> bytearray:
 
 @st.composite
 def message_sets(draw: st.DrawFn) -> bytearray:
-    """Messages of format 0 or 1; the first has a right length and checksum."""
+    """Builds messages of format 0 or 1; the first has a valid length and CRC."""
     codec = draw(st.sampled_from([Compression.NONE, Compression.GZIP, Compression.SNAPPY, Compression.LZ4]))
     messages = down_convert(build_batch(draw(many_records), compression=codec), draw(st.integers(0, 1)), 0)
     size = 12 + struct.unpack_from(">i", messages, 8)[0]
@@ -113,7 +112,7 @@ def message_sets(draw: st.DrawFn) -> bytearray:
 
 
 def offer(log: Log, batch: bytearray) -> bool:
-    """Appends it as a Produce does, on the loop or by way of a thread; False if the log refuses it."""
+    """Appends the batch as a Produce does, on the loop or in a worker; returns False if the log refuses it."""
     try:
         found = validate_batch(memoryview(bytearray(batch)), config=log.config, now_ms=NOW_MS, effort=without_bounds())
         log.append(found, leader_epoch=0, now_ms=NOW_MS)
@@ -124,14 +123,14 @@ def offer(log: Log, batch: bytearray) -> bool:
 
 
 def read_all(log: Log, path: Path) -> None:
-    """Reads the log in each way that there is; what cannot be read is an error that is meant for it."""
+    """Reads the log in each way; raises if a reader raises another error than the one for corrupt data."""
     for timestamp in (None, -5, 0, NOW_MS - 50_000, NOW_MS, NOW_MS + 1, (1 << 63) - 1):
         found = log.offset_for_timestamp(timestamp)
         assert found is None or log.log_start_offset <= found.offset < log.log_end_offset
     offsets = []
     for data in log.batches():
         for magic in (0, 1):
-            with suppress(KafkaError):  # what stands behind a record's key is not looked at by an append
+            with suppress(KafkaError):  # an append does not look at the bytes after a record's key
                 down_convert(data, magic, 0)
         with suppress(KafkaError):
             offsets += [record.offset for record in iterate_records(data)]

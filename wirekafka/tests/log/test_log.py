@@ -23,7 +23,7 @@ from wirekafka.wire.batch import read_batch_header
 
 SMALL = config_with(segment_bytes=2000, index_interval_bytes=300)
 ONE = 69 + 1
-"""Bytes of a batch of one record with a one-byte key and a one-byte value."""
+"""The size of a batch of one record with a one-byte key and a one-byte value."""
 
 
 def test_append_first_batch_gets_offset_zero(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A log against a list: whatever is done to it, in whatever order, it holds what the list holds."""
+"""A log compared with a list: after any operations in any order, the log has the records of the list."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PRODUCER = 7
 
 
 class LogMachine(RuleBasedStateMachine):
-    """The model: the records as (offset, timestamp, value), and where each batch begins."""
+    """The model: the records as (offset, timestamp, value), and the base offset of each batch."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -108,7 +108,7 @@ class LogMachine(RuleBasedStateMachine):
         self.log.truncate(offset)
         if offset < self.end_offset:
             starts = [start for start in self.batch_starts if start <= offset]
-            # The log start offset stays, even if it is within the batch that was dropped.
+            # The log start offset stays, even if it is within the dropped batch.
             self._end_at(max(starts[-1], self.log.segments.items[0].base_offset, self.start_offset))
 
     def _end_at(self, offset: int) -> None:
@@ -129,7 +129,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule(garbage=st.binary(max_size=80))
     def be_killed(self, garbage: bytes) -> None:
-        """Kill -9, in the midst of an append that nobody got an answer to."""
+        """Kill -9 in the middle of an append that was not answered."""
         name = self.log.segments.active.log_name
         point = self.log.recovery_point
         self.log.close()
@@ -152,7 +152,7 @@ class LogMachine(RuleBasedStateMachine):
         self.log.close()
         self.log = self.world.open_log(self.path, self.config, recovery_point=point, log_start_offset=self.start_offset)
         if self.log.log_end_offset == self.end_offset + 1:
-            # Written whole, and the crash came before the answer.
+            # The batch was written completely; the crash came before the answer.
             found = records_of(read(self.log, self.end_offset))[-1]
             self._note(self.end_offset, [found.value or b""], [found.timestamp])
 

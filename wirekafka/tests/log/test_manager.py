@@ -296,7 +296,7 @@ def test_close_with_a_failing_disk_does_not_mark_the_directory_clean(tmp_path: P
 
 
 class FewDescriptors(Storage):
-    """The real file system for a process that may have few files open."""
+    """The real file system for a process with a low limit of open files."""
 
     __slots__ = ("_open",)
 
@@ -379,7 +379,7 @@ def test_close_that_the_disk_delays_is_clean_until_the_machine_starts_again(
 
 def test_close_writes_many_logs_in_a_few_threads(tmp_path: Path) -> None:
     class Watched(Storage):
-        """Notes in which threads files are created."""
+        """Records the threads in which files are created."""
 
         __slots__ = ("threads",)
 
@@ -549,7 +549,7 @@ def test_start_leaves_no_files_open(tmp_path: Path) -> None:
 
 def test_new_log_chooses_its_directory_without_counting_all_logs(tmp_path: Path) -> None:
     class Unread(dict[TopicPartition, Any]):
-        """Refuses to be gone through."""
+        """A mapping that must not be iterated."""
 
         def __iter__(self) -> Any:
             raise AssertionError("a new log costs more with each log that is there")

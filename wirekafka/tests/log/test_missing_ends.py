@@ -1,4 +1,4 @@
-"""What a start makes of a log whose end is missing, torn or doubled, and of files that are closed while it reads them."""
+"""A start with a log whose end is missing, torn or doubled, and files that are closed while a thread reads them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from wirekafka.tests.log.logs import World, all_records, append, batch, close, c
 
 
 def left(path: Path, count: int = 5) -> tuple[Log, Path]:
-    """A log of that many records in one segment, closed, and the file that they are in."""
+    """Makes a closed log of this many records in one segment; returns its file."""
     log = World().open_log(path)
     fill(log, count)
     close(log)
@@ -65,7 +65,7 @@ def test_start_of_an_emptied_folder_with_a_recovery_point_is_refused(tmp_path: P
 
 
 def torn_with_batch_inside(path: Path, *, offset_inside: int = 0) -> Log:
-    """A log whose last write was torn; the value of the record in it is a whole batch."""
+    """Makes a log whose last write was torn; the value of its record is a whole batch."""
     inner = batch(b"inner" * 10)
     inner[0:8] = offset_inside.to_bytes(8, "big")
     log = World().open_log(path)
@@ -86,7 +86,7 @@ def test_torn_write_that_holds_a_whole_batch_in_a_value_is_cut(tmp_path: Path, o
 
 
 def test_look_for_sound_batches_in_reserved_room_reads_no_more_than_it_must(tmp_path: Path) -> None:
-    """Reserved room is zeros, of which each looks like the first half of a header; the looking is a regular expression's."""
+    """The reserved space is zeros, each of which looks like the first half of a header; a regular expression searches it."""
     world = World()
     log = world.open_log(tmp_path, config_with(segment_bytes=1 << 20, preallocate=True))
     append(log, b"a")
@@ -97,7 +97,7 @@ def test_look_for_sound_batches_in_reserved_room_reads_no_more_than_it_must(tmp_
     calls: list[int] = []
 
     class Counted(bytes):
-        """Says how much of it is looked through."""
+        """Counts the bytes that are searched."""
 
         def rstrip(self, chars: bytes | None = None) -> bytes:  # type: ignore[override]
             found = super().rstrip(chars)

@@ -1,4 +1,4 @@
-"""Moves between data directories: while the log is used, through crashes, and when a disk does not want it."""
+"""Moves between data directories: while the log is used, through crashes, and when a disk refuses."""
 
 from __future__ import annotations
 
@@ -65,13 +65,13 @@ class Setting:
         return logs.create(name, TOPIC_ID, self.log_config)
 
     def folders(self) -> list[str]:
-        """Where partitions are, by the number of the directory."""
+        """Returns the partitions by the number of their directory."""
         found = [path for top in (self.first, self.second) for path in top.iterdir() if path.is_dir()]
         return sorted(f"{path.parent.name}/{path.name.partition('.')[0]}{path.name.rpartition('-')[2]}" for path in found)
 
 
 def run(main: Callable[[], Awaitable[Any]]) -> None:
-    # Not autojump: it takes a loop that waits for a thread for an idle one, and hurries through hours meanwhile.
+    # Not autojump: the jumping clock takes a loop that waits for a thread for an idle one, and hours pass meanwhile.
     trio.run(main, clock=trio.testing.MockClock(rate=50))
 
 
@@ -222,7 +222,7 @@ def test_move_keeps_up_with_a_log_that_grows_rolls_shrinks_and_is_replaced(
 
 
 def swap_a_segment(log: Log) -> None:
-    """What compaction does: another object, and another file, under the same name."""
+    """Replaces a segment as compaction does: another object and another file of the same name."""
     segment = log.segments.items[1]
     twin = segment.in_folder(log.folder)
     path = Path(log.folder.path_of(segment.log_name))
@@ -262,7 +262,7 @@ def test_rest_of_a_move_is_as_durable_as_it_was(tmp_path: Path, monkeypatch: pyt
 
 
 def crashes(tmp_path: Path) -> Iterator[tuple[Setting, bool]]:
-    """A move that is interrupted at one call after the other; whether it was done by then."""
+    """Interrupts a move at one call after the other; returns whether the move was complete by then."""
     for call in range(1, 1000):
         folder = tmp_path / str(call)
         storage = FaultyStorage()
@@ -305,7 +305,7 @@ def test_crash_at_any_call_of_a_move_leaves_one_whole_log(tmp_path: Path) -> Non
             assert log.log_end_offset in ((26,) if is_done else (25, 26))
             check(log, log.log_end_offset)
             places.add(Path(log.folder.path).parent.name)
-            # What was under way goes on.
+            # The interrupted move continues.
             async with trio.open_nursery() as nursery:
                 logs.start(nursery)
                 await until_moved(logs)

@@ -227,7 +227,7 @@ def test_expire_spares_open_transactions() -> None:
 
 
 def written(batch: BatchHeader) -> list[Producers]:
-    """A state after the batch, and one of a log that has it."""
+    """Returns the state after the batch, and the state of a log that has the batch."""
     live, replayed = Producers(0), Producers(0)
     write(live, batch)
     replayed.replay(batch)

@@ -172,7 +172,7 @@ def test_read_from_any_offset_reads_few_bytes_to_find_it(tmp_path: Path) -> None
 
 
 class CountingStorage(Storage):
-    """Counts what is read."""
+    """Counts the bytes read."""
 
     reads = 0
 
@@ -182,7 +182,7 @@ class CountingStorage(Storage):
 
 
 def walk(log: Log, max_bytes: int, offset: int = 0) -> list[int]:
-    """The offsets that a consumer gets which asks behind what it got, up to the end."""
+    """Returns the offsets of a consumer that always fetches from one past its last record, up to the end."""
     found = []
     while offset < log.log_end_offset:
         records = records_of(read(log, offset, max_bytes))

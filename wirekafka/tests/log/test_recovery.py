@@ -16,7 +16,7 @@ FIRST = "00000000000000000000"
 
 
 def lived(path: Path, count: int = 40, *, is_closed: bool = False) -> Log:
-    """A log of some segments with records of an idempotent producer, left as it is or closed."""
+    """Makes a log of some segments with records of an idempotent producer, closed or left open."""
     log = World().open_log(path, SMALL)
     for sequence in range(count):
         append(log, idempotent(sequence, timestamp=NOW_MS + sequence), leader_epoch=sequence // 15)

@@ -29,7 +29,7 @@ def world() -> World:
 
 @pytest.fixture
 def log(world: World, tmp_path: Path) -> Log:
-    """A log with more producers than a slice holds, one of them in a transaction."""
+    """Makes a log with more producers than a slice holds, one of them in a transaction."""
     log = world.open_log(tmp_path)
     for producer_id in range(1, COUNT):
         append(log, idempotent(0, producer_id=producer_id))
@@ -56,7 +56,7 @@ def states(log: Log) -> list[tuple[object, ...]]:
 
 
 def finish(world: World) -> int:
-    """Lets all timers fire; returns the number of turns."""
+    """Fires all timers; returns the number of turns."""
     turns = 0
     while world.later:
         world.pass_delays()

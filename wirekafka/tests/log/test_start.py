@@ -1,4 +1,4 @@
-"""What a start reads."""
+"""The bytes that a start reads."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from wirekafka.tests.log.logs import NOW_MS, World, all_records, fill
 
 SEGMENT_BYTES = 1 << 30
 _TAIL_READS_BYTES = 2 * 8192
-"""Where the log ends is found by headers, twice."""
+"""The end of the log is found by headers, twice."""
 PARTITIONS = 200
 _HEADER = Struct(">qiibIhiqqqhii")
 
 
 def sparse_partition(folder: Path) -> None:
-    """A segment of 1 GiB that takes 4 KiB: one batch whose records are a hole, and its indexes."""
+    """Makes a segment of 1 GiB that takes 4 KiB: one batch whose records are a hole, and its indexes."""
     folder.mkdir(parents=True)
     header = _HEADER.pack(0, SEGMENT_BYTES - 12, 0, 2, 0, 0, 999, NOW_MS, NOW_MS, -1, -1, -1, 1000)
     with (folder / f"{0:020d}.log").open("wb") as file:
@@ -45,7 +45,7 @@ def test_clean_start_reads_no_records(tmp_path: Path) -> None:
 
         assert {log.log_end_offset for log in logs} == {1000}
         assert sum(log.size_bytes for log in logs) == PARTITIONS * SEGMENT_BYTES
-        # The header of the last batch, and what is read along with it.
+        # The header of the last batch, and the bytes that are read with it.
         assert storage.log_bytes_read <= PARTITIONS * _TAIL_READS_BYTES
         await logs.close()
 

@@ -1,4 +1,4 @@
-"""A crash at every single write, sync and rename: the indexes of aborted transactions say what the batches say afterwards."""
+"""A crash at every single write, sync and rename: afterwards the indexes of aborted transactions agree with the batches."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ FLUSHED, UNFLUSHED = "flushed", "unflushed"
 SMALL = {"internal.segment.bytes": "700", "index.interval.bytes": "200"}
 SETTINGS = {FLUSHED: {"flush.messages": "1"}, UNFLUSHED: {}}
 LONG, SHORT = 1, 2
-"""One producer whose transactions go over several segments, and one whose take two batches."""
+"""One producer whose transactions span several segments, and one whose transactions have two batches."""
 
 
 class TransactionalLife(Life):
-    """What was done to a data directory."""
+    """The history of a data directory."""
 
     async def live_on(self) -> None:
         config = config_at(self.path)
@@ -89,7 +89,7 @@ def life(tmp_path_factory: pytest.TempPathFactory) -> TransactionalLife:
 
 
 def check_log(log: Log) -> None:
-    """What is open and what is aborted is what the batches come to."""
+    """Raises unless the open and aborted transactions are those of the batches."""
     begun: dict[int, int] = {}
     aborted = []
     for batch in log.batches():
@@ -104,13 +104,13 @@ def check_log(log: Log) -> None:
             aborted.append(AbortedTransaction(0, header.producer_id, first_offset, header.last_offset, stable_offset))
     assert log.producers.open_transactions == begun
     assert log.last_stable_offset == min(begun.values(), default=log.log_end_offset)
-    # With the power, the segment may be lost in which a transaction began, and not the one in which it was aborted.
+    # A power failure may remove the segment in which a transaction began, and not the one in which it was aborted.
     found = log.aborted_transactions(log.log_start_offset, log.log_end_offset)
     assert [each for each in found if each.first_offset >= log.log_start_offset] == aborted
 
 
 async def check_and_go_on(path: Path) -> None:
-    """What was put right at the first start is right at the second."""
+    """A second start finds nothing more to repair."""
     for _ in range(2):
         async with Living(config_at(path), Unsynced()) as (_, topics):
             for topic in topics:

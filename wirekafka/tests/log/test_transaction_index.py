@@ -13,7 +13,7 @@ NAME = "00000000000000001000.txnindex"
 
 
 def entry(number: int, *, first: int = 0, stable: int | None = None) -> AbortedTransaction:
-    """Ends at BASE + 10 * number; begins `first` before that, 5 if not given."""
+    """Makes a transaction that ends at BASE + 10 * number and begins `first` before, 5 by default."""
     last_offset = BASE + 10 * number
     return AbortedTransaction(0, number, last_offset - (first or 5), last_offset, last_offset + 1 if stable is None else stable)
 

@@ -1,8 +1,8 @@
-"""Transactions against a list: however they interleave, and wherever the broker stops, what is stable and aborted is the same.
+"""Transactions compared with a list: for any interleaving and any stop of the broker, stable and aborted records are the same.
 
-The model is the list of what was appended; which transactions are open, and which were aborted, is found by walking it. And a
-consumer that reads committed records, as clients do it, finds just those of the list. What is done is drawn at random, most
-often an append, so that there are many transactions between one start and the next.
+The model is the list of appended batches; the test walks the list to find the open and the aborted transactions. A consumer that
+reads committed records, as clients do, finds exactly those of the list. The steps are drawn at random, most often an append, so
+that there are many transactions between two starts.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from wirekafka.wire.control import end_marker_of
 
 PRODUCERS = (1, 2, 3)
 V2_PRODUCERS = {3}
-"""Those whose markers have the next epoch."""
+"""The producers whose markers have the next epoch."""
 
 
 class Appended(NamedTuple):
-    """One batch; `ends` is None for data, else whether it commits; producer 0 is none."""
+    """One batch; `ends` is None for data, otherwise whether the marker commits; producer 0 is none."""
 
     base_offset: int
     last_offset: int
@@ -37,7 +37,7 @@ class Appended(NamedTuple):
 
 
 class Walked:
-    """What a list of batches comes to.
+    """The transactions in a list of batches.
 
     Attributes:
         open: first offsets by producer.
@@ -72,7 +72,7 @@ class Walked:
 
 
 class World:
-    """A log, and the list of what is in it."""
+    """A log, and the list of its batches."""
 
     def __init__(self, path: Path, seed: int) -> None:
         self.random = random.Random(seed)
@@ -89,11 +89,11 @@ class World:
 
     @property
     def end_offset(self) -> int:
-        # A truncation keeps the log start offset, even if it is within the batch that is dropped.
+        # A truncation keeps the log start offset, even if it is within the dropped batch.
         return max(self.batches[-1].last_offset + 1 if self.batches else 0, self.start_offset)
 
     def step(self) -> None:
-        """Does one thing."""
+        """Does one random step."""
         [act] = self.random.choices(list(WEIGHTS), weights=list(WEIGHTS.values()))
         act(self)
 
@@ -130,7 +130,7 @@ class World:
     # What is taken away
 
     def delete_records(self) -> None:
-        # Not beyond the stable offset: what a start knows of a transaction whose records are gone depends on how it starts.
+        # Not beyond the stable offset: a start may or may not know transactions whose records were deleted.
         before = self.random.randint(self.start_offset, max(Walked(self.batches).stable_offset, self.start_offset))
         self.log.delete_records(before)
         self.start_offset = max(self.start_offset, before)
@@ -193,7 +193,7 @@ class World:
         self.log.close()
         self._open(recovery_point=point)
         if self.log.log_end_offset == self.end_offset + 1:
-            # Written whole, and the crash came before the answer.
+            # The batch was written completely; the crash came before the answer.
             self.batches.append(last)
             if last.ends is not None:
                 self.epochs[producer_id] = epoch
@@ -210,7 +210,7 @@ class World:
     # What must hold
 
     def check(self) -> None:
-        """The log says what the list comes to."""
+        """Raises unless the log and the list agree."""
         log, walked = self.log, Walked(self.batches)
         stable_offset = max(walked.stable_offset, self.start_offset)
         assert (log.log_end_offset, log.last_stable_offset) == (self.end_offset, stable_offset)
@@ -228,7 +228,7 @@ class World:
         assert read_committed(log, self.random.randint(60, 500)) == expected
 
     def _check_range(self, walked: Walked, start: int, end: int) -> None:
-        # Of a transaction that began before the log's start, a start of the broker knows what is left, which reads the same.
+        # Of a transaction that began before the log start offset, a start knows only the remaining part, which reads the same.
         found = [each for each in self.log.aborted_transactions(start, end) if each.first_offset >= self.start_offset]
         assert found == [
             each
@@ -261,7 +261,7 @@ def test_log_says_of_transactions_what_the_list_comes_to(tmp_path: Path, seed: i
 
 
 def read_committed(log: Log, max_bytes: int) -> list[int]:
-    """The offsets that a consumer shows that goes by the aborted transactions of each answer.
+    """Returns the offsets that a consumer shows by the aborted transactions of each answer.
 
     Source: org.apache.kafka.clients.consumer.internals.CompletedFetch.
     """

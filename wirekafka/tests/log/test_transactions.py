@@ -1,4 +1,4 @@
-"""Transactions in one log: what is stable, and who may write."""
+"""Transactions in one log: the last stable offset, and the producers that may write."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def test_read_up_to_the_stable_offset_leaves_the_open_transaction_out(tmp_path: 
     assert len(log.segments) > 1
 
 
-# Who may write
+# Which producers may write
 
 
 def test_batch_outside_of_the_open_transaction_is_refused(tmp_path: Path) -> None:

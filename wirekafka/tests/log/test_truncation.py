@@ -1,4 +1,4 @@
-"""Truncation as a follower does it, at every crash; and a follower's append."""
+"""Truncation as a follower does it, with a crash at every step; and a follower's append."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_truncation_within_the_batch_of_the_log_start_offset_keeps_that_offset(t
 
 
 def test_truncation_removes_the_snapshots_of_producers_behind_the_new_end(tmp_path: Path) -> None:
-    """A snapshot at the former end would count once the log has grown past it with other records."""
+    """Otherwise a snapshot at the former end would be used once the log has grown past it with other records."""
     log = World().open_log(tmp_path, CONFIG)
     grown(log)
     close(log)

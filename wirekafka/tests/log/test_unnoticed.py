@@ -1,4 +1,4 @@
-"""Steps of the log that could be left out without another test noticing."""
+"""Steps of the log whose omission no other test would notice."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_compaction_of_a_log_that_was_deleted_says_nothing_of_the_one_that_has_i
 
 
 def test_compaction_drops_the_emptied_marker_of_a_producers_older_epoch(tmp_path: Path) -> None:
-    """The last marker of a producer without records stays as an empty batch, for its epoch fences older ones."""
+    """The last marker of a producer without records stays as an empty batch, because its epoch fences older producers."""
     log = World().open_log(tmp_path, COMPACT)
     for epoch in (0, 1):
         end_transaction(log, epoch=epoch)

@@ -70,7 +70,7 @@ def refusal(batch: bytes | bytearray, config: LogConfig = PLAIN, origin: Origin 
 
 
 def changed(batch: bytearray, layout: str, pos: int, value: int) -> bytearray:
-    """The batch with one field of its header changed, and the checksum that belongs to it."""
+    """Returns the batch with one changed field of its header and the matching CRC."""
     struct.pack_into(layout, batch, pos, value)
     struct.pack_into(">I", batch, 17, crc32c(memoryview(batch)[21:]))
     return batch
@@ -80,7 +80,7 @@ def stored(assigned: Batch) -> bytes:
     return bytes(assigned.data)
 
 
-# What is taken
+# Accepted batches
 
 
 @every_codec
@@ -143,7 +143,7 @@ def test_message_set_of_kafka_python_is_stored() -> None:
     ]
 
 
-# What is refused
+# Refused batches
 
 
 @every_codec
@@ -328,7 +328,7 @@ def test_producer_must_not_claim_the_brokers_time() -> None:
 
 
 def test_claim_of_the_brokers_time_is_taken_away_where_the_producers_counts() -> None:
-    """As in Kafka, which lets such a batch pass if it has a timestamp."""
+    """As in Kafka, which accepts such a batch if it has a timestamp."""
     written = stored(append(build_batch(records_of(2), timestamp_type=TimestampType.LOG_APPEND_TIME)))
     header = BatchHeader(written)
     assert check_crc(written, 0, header)
@@ -463,7 +463,7 @@ def test_timestamp_that_does_not_fit_into_64_bits_is_refused(codec: Compression,
 
 
 def wide(value: int) -> bytes:
-    """A zigzag varint of more than 64 bits, if need be."""
+    """Encodes a zigzag varint, also of more than 64 bits."""
     value = value << 1 if value >= 0 else (-value << 1) - 1
     found = bytearray()
     while value > 0x7F:
@@ -505,7 +505,7 @@ def test_max_message_bytes_lifts_the_content_limit_to_a_bound() -> None:
 
 
 def heavy(batch: bytes | bytearray, config: LogConfig = PLAIN) -> None:
-    """Checks that the batch is too much for the loop, is left as it was, and is valid in a thread."""
+    """Checks that the loop refuses the batch as too large and leaves it unchanged, and that a thread accepts it."""
     records = bytearray(batch)
     with pytest.raises(HeavyBatchError):
         validate_batch(memoryview(records), config=config, now_ms=NOW_MS)

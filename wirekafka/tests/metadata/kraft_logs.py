@@ -1,4 +1,4 @@
-"""Writes a metadata log as KRaft has it, for tests of the takeover."""
+"""Writes a metadata log in KRaft's format, for tests of the takeover."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NODE_ID = 1
 
 
 def topic(name: str, topic_id: bytes, partitions: int = 1, replicas: Sequence[int] = (NODE_ID,), **settings: str) -> list[bytes]:
-    """The records that create a topic."""
+    """Returns the records that create a topic."""
     values = [encode_record(RecordType.TOPIC, TopicRecord(name=name, topic_id=topic_id))]
     for index in range(partitions):
         partition = PartitionRecord(partition_id=index, topic_id=topic_id, replicas=list(replicas), isr=list(replicas))
@@ -55,7 +55,7 @@ def reassignment(topic_id: bytes, partition: int, replicas: Sequence[int]) -> by
 
 
 def other(type_: RecordType) -> bytes:
-    """A record of a type that is counted and not decoded, or one that bounds a transaction."""
+    """Returns a record of a type that is counted and not decoded, or a record that begins or ends a transaction."""
     return bytes([1]) + unsigned_varint(type_) + b"\0\0"
 
 

@@ -1,4 +1,4 @@
-"""The levels of features: which can be had, which are had, and how they change."""
+"""The levels of features: the supported ones, the finalized ones, and their changes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def open_features(path: Path, hidden: str = "", storage: Storage | None = None) 
 
 
 def update(features: Features, *updates: tuple[str, int, int], validate_only: bool = False) -> str | None:
-    """The INVALID_UPDATE_VERSION of an update, None if there is none."""
+    """Returns the INVALID_UPDATE_VERSION of an update; None if the update is accepted."""
     try:
         features.update([FeatureUpdate(*each) for each in updates], validate_only=validate_only)
     except KafkaError as error:

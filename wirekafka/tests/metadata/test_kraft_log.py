@@ -1,4 +1,4 @@
-"""The metadata log of KRaft, read."""
+"""The reader of KRaft's metadata log."""
 
 from __future__ import annotations
 

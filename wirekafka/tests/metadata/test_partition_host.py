@@ -1,4 +1,4 @@
-"""The port of the topics to the room that hosts their partitions: the host is told of every change."""
+"""The port between the topics and the host of their partitions: the host is told of every change."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from wirekafka.tests.replication.memory_logs import MemoryLogs
 
 
 class NamesHost:
-    """A host whose partitions are their names; it notes what it is told."""
+    """A host whose partitions are their names; it records the changes."""
 
     def __init__(self) -> None:
         self.events: list[str] = []

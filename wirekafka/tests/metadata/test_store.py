@@ -10,7 +10,7 @@ from wirekafka.tests.replication.memory_logs import FullDisk
 
 
 class CountingDisk(Storage):
-    """A disk that does not wait for anything."""
+    """A disk without delays."""
 
     __slots__ = ("sync_count", "written_bytes")
 

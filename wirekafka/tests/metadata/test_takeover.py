@@ -1,4 +1,4 @@
-"""Topics of Apache Kafka whose folders were moved in: taken over with their settings, or refused."""
+"""Topics of Apache Kafka whose directories were moved in: they are taken over with their settings, or refused."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_takeover_keeps_the_settings_that_the_metadata_log_names(tmp_path: Path)
     found = topics.find("b")
     assert found is not None
     assert found.log_config.retention_ms == 77
-    # What was read once is in the journal: the log is not needed again.
+    # The settings are in the journal after the first start: the metadata log is not needed again.
     (tmp_path / "__cluster_metadata-0" / f"{0:020}.log").unlink()
     assert overrides(open_topics(tmp_path, logs), "a") == {"cleanup.policy": "compact"}
 

@@ -1,4 +1,4 @@
-"""A log manager in memory, for tests of the table of topics: it has folders, and forgets them on a crash if told so."""
+"""A log manager in memory, for tests of the table of topics: it has directories, and can forget them at a crash."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class MemoryLogs:
 
 
 class FullDisk(Storage):
-    """A disk that writes the first bytes of what it is given and then is full, once `room_bytes` is set."""
+    """A disk that is full after `room_bytes` bytes, once a test sets this limit."""
 
     __slots__ = ("room_bytes",)
 

@@ -223,7 +223,7 @@ def test_partition_whose_followers_fall_out_of_sync_commits_everything() -> None
 
 
 class Waiter:
-    """Notes what it is told, as (bytes, stable bytes)."""
+    """Records its calls as (bytes, stable bytes)."""
 
     def __init__(self) -> None:
         self.told: list[tuple[int, int]] = []

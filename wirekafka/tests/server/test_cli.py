@@ -36,28 +36,28 @@ class Process:
             self.popen = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=chosen, text=True, cwd=folder)
 
     def ready_line(self) -> str:
-        """Waits for it."""
+        """Waits for the text in the output."""
         assert self.popen.stdout is not None
         line = self.popen.stdout.readline()
         assert READY.fullmatch(line), (line, self.errors.read_text())
         return line
 
     def addresses(self) -> list[tuple[str, int]]:
-        """Where it listens."""
+        """Returns the address on which it listens."""
         match = READY.fullmatch(self.ready_line())
         assert match is not None
         pairs = [address.rpartition(":") for address in match[2].split(", ")]
         return [(host, int(port)) for host, _, port in pairs]
 
     def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
-        """Its exit code."""
+        """Returns its exit code."""
         self.popen.send_signal(number)
         return self.popen.wait(30)
 
 
 @contextmanager
 def default_action(number: signal.Signals) -> Iterator[None]:
-    """Processes that are started meanwhile do not ignore the signal, even if the tests were started by nohup."""
+    """Lets processes that are started in the block receive the signal, even if nohup has started the tests."""
     before = signal.signal(number, signal.SIG_DFL)
     try:
         yield
@@ -380,7 +380,7 @@ def provoke(address: tuple[str, int], count: int) -> None:
 
 @contextmanager
 def failing_stderr(kind: str) -> Iterator[int]:
-    """A descriptor: of a device that is full, of a pipe whose reader has gone, or of a small pipe that is not read."""
+    """Returns a descriptor of a device that is full, of a pipe without a reader, or of a small pipe that is not read."""
     if kind == "full":
         fds = [os.open("/dev/full", os.O_WRONLY)]
     else:

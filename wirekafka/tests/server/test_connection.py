@@ -27,7 +27,7 @@ from wirekafka.tests.server.frames import EchoDispatcher, client, frame, produce
 
 
 class Wire:
-    """A connection, and a driver of it that is told what arrives."""
+    """A connection, and its driver, which the test controls."""
 
     def __init__(self, max_request_bytes: int = 1 << 20) -> None:
         self.dispatcher = EchoDispatcher(max_request_bytes)
@@ -39,7 +39,7 @@ class Wire:
         self.progressed += 1
 
     def arrive(self, data: bytes) -> None:
-        """Hands over all of the data, as much at a time as there is space for."""
+        """Hands over all of the data, in pieces of the free space."""
         while data:
             space = self.connection.space()
             chunk, data = data[: len(space)], data[len(space) :]

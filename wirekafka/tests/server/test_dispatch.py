@@ -49,7 +49,7 @@ class ListResponse(Message):
 
 
 class Texts(list[str]):
-    """A list that says it is long, and makes its elements as they are asked for."""
+    """A list with a given length that makes its elements on demand."""
 
     def __init__(self, texts: Iterator[str]) -> None:
         self._texts = texts
@@ -72,7 +72,7 @@ class TakeResponse(Message):
 
 
 class Server:
-    """A dispatcher with one API more, whose handler the test replaces."""
+    """A dispatcher with one more API, whose handler the test replaces."""
 
     def __init__(self) -> None:
         self.calls: list[Call[Any]] = []
@@ -90,7 +90,7 @@ class Server:
         return self.handler(call)
 
     def ask(self, framed: bytes) -> Any:
-        """What the dispatcher answers to a frame."""
+        """Returns the dispatcher's answer to a frame."""
         return self.dispatcher.handle(memoryview(bytearray(framed))[4:], self.client, 1_700_000_000_500)
 
 
@@ -344,7 +344,7 @@ def in_slices(server: Server) -> None:
 
 
 def late_answer(server: Server, framed: bytes) -> Any:
-    """What a request is answered with, which must not be answered at once."""
+    """Returns the response to a request that must not be answered at once."""
 
     async def main() -> Any:
         async with trio.open_nursery() as nursery:
@@ -364,7 +364,7 @@ def many_texts(number: int) -> bytes:
 
 @pytest.fixture
 def list_server(server: Server) -> Server:
-    """A server whose API has an array in the request and in the response, and answers with as many elements as it gets."""
+    """A server whose API has an array in the request and in the response; the response has as many elements as the request."""
     APIS[KEY] = Api(KEY, "List", ListRequest, ListResponse, range(3), 2, server.handle, "")
     server.handler = lambda call: ListResponse(texts=call.request.texts)
     return server

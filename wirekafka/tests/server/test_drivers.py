@@ -562,7 +562,7 @@ def test_epoll_frames_of_a_connection_end_with_its_share_of_the_turn(monkeypatch
 
 
 async def begin_large_frames(bench: Bench, count: int, size: int, go_on: trio.Event) -> list[trio.abc.HalfCloseableStream]:
-    """Connections that send three quarters of a frame each, and the rest when they may go on; some have been parked."""
+    """Makes connections that send three quarters of a frame each, and the rest when they may; some have been parked."""
     streams = [await bench.connect() for _ in range(count)]
 
     async def send(stream: trio.abc.HalfCloseableStream) -> None:

@@ -46,7 +46,7 @@ class Sleeper:
         os.eventfd_write(self._fd, 1)
 
     async def sleep(self) -> None:
-        """Sleeps until told."""
+        """Sleeps until the test wakes it."""
         while not self.epoll.poll(0):
             await self.idle.sleep()
         os.eventfd_read(self._fd)
@@ -66,7 +66,7 @@ def sleeping() -> Iterator[Sleeper]:
 
 
 def run(test: Callable[[Sleeper, trio.Nursery], Awaitable[None]], **options: Any) -> None:
-    """Runs a test with a sleeper; one that sleeps for ever is woken, and the test fails."""
+    """Runs a test with a sleeper; the test fails if the sleeper does not wake by itself."""
     overslept = threading.Event()
     with sleeping() as it:
 
@@ -93,7 +93,7 @@ def run(test: Callable[[Sleeper, trio.Nursery], Awaitable[None]], **options: Any
 
 
 async def let_all_begin() -> None:
-    """Lets the tasks that were started get to where they wait."""
+    """Lets the started tasks reach their waits."""
     for _ in range(3):
         await trio.lowlevel.checkpoint()
 
@@ -147,7 +147,7 @@ def test_every_task_that_can_run_does() -> None:
             if not tasks:
                 it.tell()
 
-        for _ in range(50):  # trio runs the tasks of a pass forwards or backwards, as it likes
+        for _ in range(50):  # trio runs the tasks of a pass forwards or backwards, at random
             tasks = set(range(5))
             for left in tuple(tasks):
                 nursery.start_soon(work, left)
@@ -317,7 +317,7 @@ def test_loop_that_is_a_guest_is_not_kept_from_its_host() -> None:
     async def main() -> None:
         with sleeping() as it:
             await it.idle.begin()
-            todo.put(it.tell)  # only the host does it, between two turns of the loop
+            todo.put(it.tell)  # only the host does this, between two turns of the loop
             await it.sleep()
 
     def done(outcome: Any) -> None:

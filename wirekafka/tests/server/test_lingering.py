@@ -52,7 +52,7 @@ class Habits:
         return events
 
     async def ask_one_by_one(self, bench: Bench, count: int, payload: bytes = b"what is new") -> None:
-        """A client in a thread of its own, which asks when it has its answer and the driver has nothing to do."""
+        """A client in a thread of its own, which sends a request when it has its answer and the driver is idle."""
         stream = await bench.connect()
         assert isinstance(stream, trio.SocketStream)
         fd = stream.socket.fileno()
@@ -74,7 +74,7 @@ class Habits:
         await trio.to_thread.run_sync(ask)
 
     async def read_slowly(self, bench: Bench, size: int) -> None:
-        """A client that asks once, and takes some of the answer whenever the driver has nothing to do, or a moment has passed."""
+        """A client that sends one request, and reads part of the answer whenever the driver is idle, or after a moment."""
         stream = await bench.connect()
         assert isinstance(stream, trio.SocketStream)
         await stream.send_all(frame(b"what is new"))

@@ -18,7 +18,7 @@ from wirekafka.server.listener import Address, BoundListener, ConnectionQuotas, 
 
 
 class Collector:
-    """A driver that only keeps what it is given."""
+    """A driver that only records its connections."""
 
     def __init__(self) -> None:
         self.added: list[tuple[socket.socket, Client]] = []

@@ -45,7 +45,7 @@ def pipe() -> Iterator[Pipe]:
 
 
 class FailingWrites:
-    """`os.write` that fails as the list says, None for a write that works, and a number for one that takes so many bytes."""
+    """`os.write` with a list of results: an error, None for a whole write, or a number of bytes for a partial write."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, plan: list[OSError | int | None]) -> None:
         self.written = b""

@@ -149,7 +149,7 @@ class Limited:
         self.limit = RateLimit(lambda: self.now)
 
     def log(self, event: str = "Connection closed", level: str = "warning", **values: Any) -> dict[str, Any] | None:
-        """The line that is logged; None if it is suppressed."""
+        """Returns the logged line; None if it is suppressed."""
         try:
             return dict(self.limit(None, level, {"event": event, **values}))
         except structlog.DropEvent:

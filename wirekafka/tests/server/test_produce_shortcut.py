@@ -27,10 +27,10 @@ SHORT, ORDINARY = "flights-short", "flights-longs"
 
 
 class BothWays:
-    """Two clients: one whose requests may use a shortcut, and one that is new with each request and uses none.
+    """Two clients: one whose requests may use a shortcut, and one that connects again for each request and so uses none.
 
     Attributes:
-        handled: how many requests came to the handler.
+        handled: the number of requests that reached the handler.
     """
 
     def __init__(self, broker: Broker, version: int) -> None:
@@ -95,7 +95,7 @@ class BothWays:
         return response.responses[0].partition_responses[0]
 
     def check_logs_are_alike(self) -> None:
-        """Both topics hold the same bytes."""
+        """Raises unless both topics hold the same bytes."""
         partitions = [self.broker.topics.find(name).partitions for name in (SHORT, ORDINARY)]  # type: ignore[union-attr]
         for short, ordinary in zip(*partitions, strict=True):
             assert [bytes(found) for found in short.log.batches()] == [bytes(found) for found in ordinary.log.batches()]
@@ -403,7 +403,7 @@ def test_what_a_stranger_makes_up_is_not_kept(tmp_path: Path) -> None:
         ways._ask(by, ways._frame("no-such-topic", batch(b"a"), 0, 1))
         framed = ways._frame(SHORT, batch(b"a"), 0, 1)
         long_id = b"x" * dispatch.SHORTCUT_HEAD_BYTES
-        # Behind size, key, version and correlation id stands the client id, "test".
+        # After size, key, version and correlation id comes the client id, "test".
         lengthened = framed[:12] + struct.pack(">h", len(long_id)) + long_id + framed[18:]
         assert ways._ask(by, struct.pack(">i", len(lengthened) - 4) + lengthened[4:]) is not None
         assert not shortcut_heads(by)

@@ -1,4 +1,4 @@
-"""The clients that have connected through a container's published port."""
+"""Clients that connect through a container's published port."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ def config(folder: Path, **settings: str) -> BrokerConfig:
 
 
 class Caller:
-    """A client that speaks one version of each API."""
+    """A client that sends one version of each API."""
 
     def __init__(self, stream: trio.SocketStream) -> None:
         self.stream = stream
@@ -231,7 +231,7 @@ def test_failure_in_the_block_reaches_the_caller_as_it_is(tmp_path: Path) -> Non
 
 
 def test_cancelled_at_any_time_the_broker_lets_go_of_everything(tmp_path: Path) -> None:
-    """Cancelled after each number of scheduler passes that opening takes; the next broker opens the same directory."""
+    """Cancelled after each number of scheduler passes of the start; the next broker opens the same directory."""
 
     class Countdown(trio.abc.Instrument):
         def __init__(self, scope: trio.CancelScope, passes: int) -> None:

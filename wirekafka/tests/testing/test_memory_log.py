@@ -1,4 +1,4 @@
-"""The log in memory does what the real one does, with one record in each append."""
+"""The log in memory behaves as the real one, with one record in each append."""
 
 from __future__ import annotations
 

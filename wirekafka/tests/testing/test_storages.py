@@ -1,4 +1,4 @@
-"""Each faulty disk does what the real one does, as long as no fault is due."""
+"""Each faulty disk behaves as the real one, as long as no fault is due."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ codecs = st.sampled_from(list(Compression))
 
 
 def theirs(batch: bytes | bytearray) -> tuple[Any, list[Record]]:
-    """The batch as kafka-python reads it."""
+    """Decodes the batch with kafka-python."""
     read = MemoryRecords(bytes(batch)).next_batch()
     assert read.validate_crc()
     records = []
@@ -119,7 +119,7 @@ def test_built_batch_is_read_by_kafka_python(records: list[Record], codec: Compr
 @given(records=records_of_any_kind, codec=codecs)
 def test_batch_of_kafka_python_is_read(records: list[Record], codec: Compression) -> None:
     for record in records:
-        record.timestamp = max(0, record.timestamp)  # kafka-python writes the time of now where there is none
+        record.timestamp = max(0, record.timestamp)  # kafka-python writes the present time if there is none
     builder = MemoryRecordsBuilder(magic=2, compression_type=codec, batch_size=1 << 22)
     for record in records:
         builder.append(record.timestamp, record.key, record.value, [(name.decode(), value) for name, value in record.headers])
@@ -262,9 +262,9 @@ def test_garbage_for_records_is_refused(body: bytes, count: int) -> None:
     [
         "0000000101ff7f",  # more headers than bytes
         "000000010103",  # a negative count of headers
-        "0000007e00",  # a key of 63 bytes, where one is left
+        "0000007e00",  # a key of 63 bytes, with one byte left
         "00000001010201",  # a header whose name is null
-        "000000010100" + "00",  # a byte behind the headers
+        "000000010100" + "00",  # one byte after the headers
     ],
 )
 def test_record_that_is_broken_inside_is_refused(body: str) -> None:

@@ -321,7 +321,7 @@ class Tree(Message):
 
 
 def count(message: Message, flexible: bool, budget: ElementBudget) -> Message:
-    """The message as the counting reader reads it."""
+    """Decodes the message with the counting reader."""
     data = encode(message, 0, flexible)
     found, pos = counting_reader(type(message), 0, flexible)(memoryview(data), 0, len(data), budget)
     assert pos == len(data)
@@ -351,7 +351,7 @@ def test_counting_reader_reads_what_the_plain_one_reads(message: Everything, fle
 
 
 def read_in_steps(message: Message, flexible: bool, budget: ElementBudget) -> tuple[Message, int]:
-    """The message as the step reader reads it, and how often the reader has yielded."""
+    """Decodes the message with the step reader; returns it and the number of yields."""
     data = encode(message, 0, flexible)
     steps = step_reader(type(message), 0, flexible)(memoryview(data), 0, len(data), budget)
     for number in range(1 << 20):
@@ -365,14 +365,14 @@ def read_in_steps(message: Message, flexible: bool, budget: ElementBudget) -> tu
 
 
 def written(message: Message, flexible: bool, budget: ElementBudget) -> bytes:
-    """The message as the counting writer writes it."""
+    """Encodes the message with the counting writer."""
     pieces: list[bytes] = []
     counting_writer(type(message), 0, flexible)(pieces.append, message, budget)
     return b"".join(pieces)
 
 
 def written_in_steps(message: Message, flexible: bool) -> tuple[bytes, int]:
-    """The message as the step writer writes it, and how often the writer has yielded."""
+    """Encodes the message with the step writer; returns it and the number of yields."""
     pieces: list[bytes] = []
     yields = sum(1 for _ in step_writer(type(message), 0, flexible)(pieces.append, message))
     return b"".join(pieces), yields
@@ -387,7 +387,7 @@ def test_step_reader_and_other_writers_do_what_the_plain_ones_do(message: Everyt
 
 
 def large_tree(size: int) -> Tree:
-    """A tree with so many branches, as many leaves in one of them, and as many tagged leaves."""
+    """Makes a tree with this many branches, leaves in one of them, and tagged leaves."""
     branches = [Branch(name="a", leaves=[Leaf() for _ in range(size)], tagged=[Leaf() for _ in range(size)])]
     return Tree(branches=branches + [Branch(name="b")] * (size - 1), names=["x"])
 

@@ -28,7 +28,7 @@ codecs = st.sampled_from(OLD_CODECS)
 def message(
     magic: int, value: bytes | None, *, key: bytes | None = None, attributes: int = 0, timestamp: int = -1, offset: int = 0
 ) -> bytes:
-    """One message, written from the documentation of the format."""
+    """Builds one message by the documentation of the format."""
     body = struct.pack(">bb", magic, attributes) + (struct.pack(">q", timestamp) if magic == 1 else b"")
     for field in (key, value):
         body += struct.pack(">i", -1) if field is None else struct.pack(">i", len(field)) + field
@@ -62,7 +62,7 @@ def read_by_kafka_python(message_set: bytes) -> list[Record]:
 
 
 def expected_of(records: list[Record], magic: int, base_offset: int = 0) -> list[Record]:
-    """Returns the records as the format keeps them: without headers, and in format 0 without timestamps."""
+    """Returns the records as the format stores them: without headers, and in format 0 without timestamps."""
     return [
         Record(record.key, record.value, (), record.timestamp if magic else -1, base_offset + number)
         for number, record in enumerate(records)

@@ -34,7 +34,7 @@ runs_of_sizes = st.lists(
 
 
 def body_of(runs: list[tuple[int, int]]) -> tuple[bytes, int]:
-    """Records in runs of (size of the value, how many), and their count."""
+    """Builds records in runs of (size of the value, count); returns them and their count."""
     records = [Record(key=b"k", value=bytes(size), timestamp=1_000) for size, times in runs for _ in range(times)]
     return bytes(build_batch(records)[HEADER_SIZE:]), len(records)
 
@@ -112,14 +112,14 @@ def test_torn_records_are_refused(runs: list[tuple[int, int]], cut: int) -> None
     "body",
     [
         b"\x01" + bytes(20),  # a negative length
-        b"\x81\x01" + bytes(20),  # another, of two bytes
+        b"\x81\x01" + bytes(20),  # a length with a redundant byte
         b"\x0a" + bytes(5),  # five bytes are no record
-        b"\x8a\x00" + bytes(5),  # nor are five that are said in two bytes
+        b"\x8a\x00" + bytes(5),  # nor are five with a length of two bytes
         b"\x80\x80\x00" + bytes(5),
         b"\x80",  # a length that does not end
         b"\xff" * 30,
         varint(1_000) + bytes(999),  # one byte is missing
-        varint(6) + bytes(7),  # one is too many
+        varint(6) + bytes(7),  # one byte is surplus
         varint(1 << 40) + bytes(7),
     ],
 )
@@ -202,7 +202,7 @@ def test_inspection_notices_a_wrong_offset_wherever_it_is(count: int, at: int, o
 
 
 def read_heads(body: bytes) -> tuple[list[int], list[bool], bool]:
-    """The timestamp deltas, which keys are null, and whether an offset is wrong: one record after the other."""
+    """Returns the timestamp deltas, which keys are null, and whether an offset is wrong, by one record after the other."""
     times: list[int] = []
     is_without_key: list[bool] = []
     has_wrong_offset, pos = False, 0
@@ -221,7 +221,7 @@ def read_heads(body: bytes) -> tuple[list[int], list[bool], bool]:
 
 
 def varied_records(random: Random) -> Iterator[bytes]:
-    """Records whose sizes, timestamps and keys differ as those of producers do, and some that no producer sends."""
+    """Makes records whose sizes, timestamps and keys differ as those of producers do, and some that no producer sends."""
     count, first = random.randrange(1, 400), random.choice([0, 0, 8_100])
     least, most = random.choice([(0, 40), (40, 200), (0, 9_000)])
     step = random.choice([0, 1, 70, 9_000, 3_000_000])

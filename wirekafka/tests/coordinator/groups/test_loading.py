@@ -1,4 +1,4 @@
-"""How groups and offsets come back from their topic."""
+"""The loading of groups and offsets from their topic."""
 
 from __future__ import annotations
 

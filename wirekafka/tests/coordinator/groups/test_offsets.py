@@ -69,7 +69,7 @@ def test_commit_of_a_member_renews_its_session() -> None:
 
 
 def test_offsets_of_topics_that_a_stable_group_reads_do_not_expire() -> None:
-    """The members' metadata says `m`, which is no subscription: what they read is not known, so nothing expires."""
+    """The members' metadata `m` is not a subscription: the topics that they read are unknown, so no offset expires."""
     world = world_with_members()
     commit(world, CommitRequest("g", [PartitionCommit("t", 0, 5, commit_timestamp_ms=0)], "client-1", 1))
     world.now_ms += 10**12

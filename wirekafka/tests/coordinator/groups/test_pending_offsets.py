@@ -64,7 +64,7 @@ def test_pending_offsets_are_those_of_the_model(story: list[Step]) -> None:
 
 
 def check(pending: PendingOffsets, held: set[Place]) -> None:
-    """Whether just these offsets are pending."""
+    """Raises unless exactly these offsets are pending."""
     assert bool(pending) == bool(held)
     assert [pending.has(place) for place in PLACES] == [place in held for place in PLACES]
     for group_id in "gh":
@@ -73,7 +73,7 @@ def check(pending: PendingOffsets, held: set[Place]) -> None:
 
 
 class CountedId(str):
-    """A group's id that counts how often it is compared."""
+    """A group id that counts its comparisons."""
 
     comparisons = 0
 

@@ -337,13 +337,13 @@ def test_offsets_whose_partition_was_offline_at_the_start_are_not_available() ->
 
 
 def partition_of(stage: Stage) -> Partition:
-    """The partition that holds the group `g`."""
+    """Returns the partition that holds the group `g`."""
     assert stage.topics.topic is not None
     return cast(Partition, stage.topics.topic.partitions[stage.runtime.partition_of("g")])
 
 
 async def sync_in_replicated_partition(stage: Stage) -> Pending[SyncResult]:
-    """The SyncGroup of the only member of a group, whose partition has a follower in sync."""
+    """Sends the SyncGroup of the only member of a group, whose partition has a follower in sync."""
     joined = await wait_for(stage.join())
     partition = partition_of(stage)
     partition.set_replicas((partition.leader, 99), (partition.leader, 99))

@@ -1,4 +1,4 @@
-"""The settings that coordinators read from the broker configuration, each by its name."""
+"""The names of the settings that coordinators read from the broker configuration."""
 
 from typing import Any
 

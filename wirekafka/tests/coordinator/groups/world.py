@@ -1,6 +1,6 @@
-"""A world for groups: the real runtime and executor, over a topic in memory, under a clock that the test moves.
+"""A world for groups: the real runtime and executor, over a topic in memory, with a clock that the test moves.
 
-It writes down the timers, records and replies that come of each step.
+The world records the timers, records and replies of each step.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ START_MS = 1_000_000
 
 
 class StoryTimers(GroupTimers):
-    """Timers that write down what is asked of them."""
+    """Timers that are recorded."""
 
     def __init__(self, clock: ManualClock, on_timer: Callable[[TimerEvent], object], story: list[str]) -> None:
         super().__init__(cast(Clock, clock), on_timer)
@@ -56,12 +56,12 @@ class StoryTimers(GroupTimers):
         super()._fire(key, event)
 
     def items(self) -> dict[TimerKey, tuple[int, TimerEvent]]:
-        """When each timer is due, and what happens then."""
+        """The due time and the action of each timer."""
         return {key: (int(cast(Any, armed.timer).due_ms), armed.event) for key, armed in self._armed.items()}
 
 
 class StoryRuntime(GroupRuntime):
-    """A runtime that writes down what it appends."""
+    """A runtime whose appends are recorded."""
 
     def __init__(self, world: World) -> None:
         gate = ReplyGate(Purgatory(cast(Clock, world.clock)))
@@ -86,8 +86,8 @@ class StoryRuntime(GroupRuntime):
 
 class World:
     """Attributes:
-    topics: where groups are kept, in one partition; a test may make its disk fail, or its partitions replicated.
-    work: what the runtime does off the loop; it runs when a test says so.
+    topics: the internal topic of groups, with one partition; a test may make its disk fail, or its partitions replicated.
+    work: the runtime's work off the loop; it runs when the test calls it.
     """
 
     def __init__(self, settings: GroupSettings | None = None, topics: MemoryTopics | None = None) -> None:
@@ -163,7 +163,7 @@ class World:
         return result.members
 
     def pass_time(self, ms: int) -> None:
-        """Fires what is due, each at its own time."""
+        """Fires the timers that are due, each at its own time."""
         self.clock.pass_time(ms)
 
     def expire(self) -> None:
@@ -171,7 +171,7 @@ class World:
             self.run(effects)
 
     def reload(self) -> None:
-        """The broker dies and comes back: state that is not in the log is lost, and parked requests are never answered."""
+        """Restarts the broker after a crash: state that is not in the log is lost, and waiting requests are never answered."""
         self.clock.drop_timers()
         self._start()
         self.runtime.state.load_all()
@@ -191,13 +191,13 @@ class World:
         return classic_group(self.coordinator.groups, group_id)
 
     def existing_group(self, group_id: str) -> ClassicGroup:
-        """Returns the group, which is a classic one."""
+        """Returns the group; it must be a classic one."""
         group = self.group(group_id)
         assert group is not None
         return group
 
     def group_state(self, group_id: str) -> object:
-        """The state of a group that must survive a restart of the broker."""
+        """Returns the state of a group that must survive a restart of the broker."""
         group = self.group(group_id)
         if group is None:
             return None
@@ -262,7 +262,7 @@ def describe_join(result: JoinResult) -> str:
 
 
 def _text(metadata: bytes) -> str:
-    """What stands for metadata or an assignment in most tests is a word; those of real consumers are not shown."""
+    """Formats metadata or an assignment: most tests use a word; the bytes of real consumers are left out."""
     return metadata.decode() if metadata.isascii() and metadata.decode().isprintable() else "..."
 
 

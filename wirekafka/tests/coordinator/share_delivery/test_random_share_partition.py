@@ -1,8 +1,8 @@
-"""Random consumers, locks that run out, restarts and a log that loses its beginning, against one share partition.
+"""Random consumers, expired locks, restarts and a growing log start offset, against one share partition.
 
-What must hold whatever happens: each record in one state, none held by two consumers, none delivered more often than it may
-be, what was accepted or rejected never delivered again, nothing lost, and what was written down the same as what is known,
-but for what is acquired.
+Invariants: each record has one state; no record is acquired by two consumers or delivered more often than the limit; accepted
+and rejected records are never delivered again; no record is lost; and the stored state equals the state in memory, apart from
+acquired records.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The state of share partitions in the log of a real broker, under a wall clock that goes with trio's."""
+"""The state of share partitions in the log of a real broker, with a wall clock that follows trio's."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PRUNE_SECONDS, COLD_SECONDS = 300, 300
 
 
 class Stage:
-    """A broker with a topic of three partitions, `flights`, all of whose share partitions share one of the state's topic."""
+    """A broker with a topic `flights` of three partitions; the state of all its share partitions is in one partition."""
 
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
@@ -42,7 +42,7 @@ class Stage:
 
     @property
     def known(self) -> dict[int, tuple[int | None, list[StateBatch]]]:
-        """The stored state of each share partition."""
+        """Returns the stored state of each share partition."""
         found = {key.partition: self.states.get(key) for key in self.keys}
         return {index: (state.start_offset, state.batches) for index, state in found.items() if state is not None}
 

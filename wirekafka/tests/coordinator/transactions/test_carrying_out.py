@@ -1,4 +1,4 @@
-"""The ends of decided transactions: markers, and markers that cannot be written at first."""
+"""The endings of decided transactions: markers, and markers that cannot be written at first."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ STUCK = "A transaction is decided, but cannot be ended yet; it is tried again"
 
 
 def topic_of(broker: Broker) -> list[Partition]:
-    """The partitions of a topic that is there, or comes to be."""
+    """Returns the partitions of a topic, which is created if needed."""
     return (broker.topics.find("t") or broker.topics.create("t", 2)).partitions
 
 
 @contextmanager
 def first_partition_fails(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Partition]]:
-    """The first partition of topics takes no markers; gives what was tried."""
+    """Makes the first partition of topics refuse markers; returns the list of attempts."""
     tried: list[Partition] = []
     write_marker = Partition.write_marker
 
@@ -46,7 +46,7 @@ def first_partition_fails(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Part
 
 
 def commit(broker: Broker, transactional_id: str = "x", index: int = 0) -> None:
-    """Commits a transaction that has t-`index` and the partition behind it."""
+    """Commits a transaction that has t-`index` and the next partition."""
     count = len(topic_of(broker))
     producer = broker.transactions.init_producer_id(InitRequest(transactional_id, 60_000))
     partitions = [TopicPartition("t", each) for each in range(index, count)]
@@ -279,7 +279,7 @@ def test_unexpected_exception_of_the_completion_is_tried_again(tmp_path: Path, m
 
 
 def replicated(broker: Broker) -> Partition:
-    """The one partition of __transaction_state, with a follower in sync."""
+    """Returns the only partition of __transaction_state, with a follower in sync."""
     topic = broker.topics.find(TRANSACTION_STATE_TOPIC) or broker.topics.create_internal(TRANSACTION_STATE_TOPIC)
     [partition] = topic.partitions
     partition.set_replicas((partition.leader, 99), (partition.leader, 99))

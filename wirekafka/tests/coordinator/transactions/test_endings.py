@@ -1,4 +1,4 @@
-"""How the endings of transactions share the turns of the loop; each marker takes a millisecond."""
+"""The endings of transactions share the turns of the loop; each marker takes a millisecond."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from wirekafka.tests.coordinator.manual_clock import ManualClock
 class World:
     """Attributes:
     missing: the markers that each transaction still needs.
-    completed: the transactions that are completed, in order.
+    completed: the completed transactions, in order.
     on_marker: called in the middle of the writing of each marker.
     """
 

@@ -15,7 +15,7 @@ from wirekafka.tests.coordinator.transactions.test_runtime import T0, run, state
 
 
 def begin(broker: Broker, level: int, timeout_ms: int = 60_000) -> ProducerIdentity:
-    """A producer of the older kind with an open transaction in t-0."""
+    """Makes a producer of transactions v1 with an open transaction in t-0."""
     update = FeatureUpdate(TRANSACTION_VERSION, level, UpgradeType.SAFE_DOWNGRADE)
     broker.topics.features.update([update], validate_only=False)
     broker.topics.create("t", 1)

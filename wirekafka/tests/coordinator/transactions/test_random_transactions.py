@@ -1,8 +1,8 @@
-"""Random producers, crashes at every step, delays and failing disks against the coordinator, and what must hold in any case.
+"""Random producers, crashes at every step, delays and failing disks against the coordinator, and the invariants in any case.
 
-Each producer is an honest client of transactions v1 or v2: it does what the protocol tells it, but when it likes, or never; an
-answer that a crash has swallowed it asks for again. What it wrote is committed if it was told so, not committed if it was told
-that, and otherwise all of it or nothing. A request of transactions v2 may arrive again at any later time.
+Each producer is an honest client of transactions v1 or v2: it follows the protocol, but takes each step at a random time, or
+never; it repeats a request whose answer a crash has lost. Its records are committed if it was told so, not committed if it was
+told so, and otherwise all of them or none. A request of transactions v2 may arrive again at any later time.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ RETRIABLE = {ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.COORDINATOR_NOT_AVAILA
 
 
 class Crash(Exception):
-    """The broker dies here."""
+    """The broker crashes at this point."""
 
 
 class FencedByLog(Exception):
-    """The partition knows a higher epoch of this producer."""
+    """The partition has seen a higher epoch of this producer."""
 
 
 @dataclass
 class PartitionLog:
-    """A partition's log, as far as transactions go."""
+    """The transactional state of a partition's log."""
 
     epochs: dict[int, int] = field(default_factory=dict)
     open: dict[int, list[int]] = field(default_factory=dict)
@@ -62,7 +62,7 @@ class PartitionLog:
 
 
 class FragileWorld(World):
-    """Crashes after so many effects, if told so; the disk is full for so many appends, partitions are for so many markers."""
+    """Crashes after this many effects, if given; the disk is full for some appends, partitions refuse some markers."""
 
     def __init__(self) -> None:
         super().__init__(TransactionSettings(transactional_id_expiration_ms=10**12))
@@ -99,7 +99,7 @@ class FragileWorld(World):
 
 @dataclass
 class Writing:
-    """One transaction of a producer: what it wrote, and how that ended as far as the producer knows."""
+    """One transaction of a producer: its records, and its outcome as the producer knows it."""
 
     values: list[int] = field(default_factory=list)
     is_committed: bool | None = None
@@ -145,7 +145,7 @@ class Transactions(RuleBasedStateMachine):
         return None
 
     def alive(self, transactional_id: str) -> Producer | None:
-        """The producer that has the id; None if there is none, but then it is tried to start one."""
+        """Returns the producer that has the id; starts one and returns None if there is none."""
         producer = self.producers.get(transactional_id)
         if producer is None or producer.is_dead:
             self.start(transactional_id, 2 if len(self.writings) % 3 else 0)
@@ -175,7 +175,7 @@ class Transactions(RuleBasedStateMachine):
         elif error in (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_ID_MAPPING):
             producer.is_dead = True
         elif error in RETRIABLE or error is ErrorCode.UNKNOWN_SERVER_ERROR:
-            # Its transaction may have been aborted; it does not write to it any more.
+            # Its transaction may have been aborted; the producer does not write to it any more.
             self.give_up(producer)
 
     @rule(transactional_id=ids, partitions=partitions_of_t)
@@ -199,7 +199,7 @@ class Transactions(RuleBasedStateMachine):
             producer.is_dead = True
 
     def produce(self, producer: Producer, identity: ProducerIdentity, partition: TopicPartition, value: int) -> None:
-        """AddPartitionsToTxn, if the client is one of v1, and Produce, as far as transactions go."""
+        """Sends AddPartitionsToTxn if the client uses transactions v1, and Produce without records."""
         world, log, transactional_id = self.world, self.world.partitions[partition], producer.transactional_id
         if not producer.version and partition not in producer.added:
             self.add(transactional_id, identity, partition, 0)
@@ -215,7 +215,7 @@ class Transactions(RuleBasedStateMachine):
                 assert not errors
         log.check_epoch(identity.producer_id, identity.producer_epoch)
         values = log.open.setdefault(identity.producer_id, [])
-        # The log knows a batch that comes again by its sequence number.
+        # The log recognises a repeated batch by its sequence number.
         if value not in values:
             values.append(value)
 
@@ -245,7 +245,7 @@ class Transactions(RuleBasedStateMachine):
             producer.is_ending = None
             self.give_up(producer)
         elif error is ErrorCode.INVALID_TXN_STATE:
-            # Nothing was open, or the coordinator has aborted it.
+            # No transaction was open, or the coordinator has aborted it.
             producer.is_ending = None
             self.give_up(producer)
             if producer.version:
@@ -307,7 +307,7 @@ class Transactions(RuleBasedStateMachine):
         world = self.world
         known = world.coordinator.transactions[zombie.transactional_id]
         if known.state is not TransactionState.ONGOING:
-            # Of an open transaction only the id is looked at, and it is aborted: as in Apache Kafka.
+            # An open transaction is identified by its transactional id only, and aborted, as in Apache Kafka.
             assert self.attempt(lambda: world.run(world.coordinator.init_producer_id(request, world.now_ms))) is not None
 
     def new_writing(self) -> Writing:
@@ -361,14 +361,14 @@ TestRandomTransactions = Transactions.TestCase
 
 
 class ChangingLevels(Transactions):
-    """The same while transaction.version changes, which clients learn late or never."""
+    """The same test while transaction.version changes; clients learn of a change late or never."""
 
     @rule(level=st.sampled_from([0, 1, 2]))
     def set_level(self, level: int) -> None:
         self.world.level = level
 
     def as_written(self, transactions: dict[str, Transaction]) -> dict[str, Transaction]:
-        """Without what records of version 0 have no place for."""
+        """Removes the fields that records of version 0 do not have."""
         return {
             name: replace(known, last_producer_epoch=None, previous_producer_id=None, next_producer_id=None, client_version=0)
             for name, known in transactions.items()

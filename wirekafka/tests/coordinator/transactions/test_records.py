@@ -1,4 +1,4 @@
-"""The records of __transaction_state; the bytes are what the TransactionLog of Apache Kafka 4.3.1 itself wrote."""
+"""The records of __transaction_state; the expected bytes were written by the TransactionLog of Apache Kafka 4.3.1."""
 
 from __future__ import annotations
 

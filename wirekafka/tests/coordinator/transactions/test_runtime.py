@@ -1,4 +1,4 @@
-"""The runtime of transactions in a whole broker, without sockets: its log, its timers, and what it brings back from the log."""
+"""The runtime of transactions in a whole broker without sockets: its log, its timers, and the state after a restart."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def run(path: Path, *bodies: Callable[[Broker], Awaitable[None]], **settings: st
 
 
 def begin(broker: Broker, transactional_id: str = "x", timeout_ms: int = 60_000) -> ProducerIdentity:
-    """A producer with an open transaction in t-0."""
+    """Makes a producer with an open transaction in t-0."""
     if broker.topics.find("t") is None:
         broker.topics.create("t", 1)
     producer = broker.transactions.init_producer_id(InitRequest(transactional_id, timeout_ms))
@@ -346,7 +346,7 @@ def test_a_partition_that_turns_out_to_be_damaged_keeps_no_broker_from_starting(
 
 
 def test_producer_ids_of_transactions_are_not_given_again_where_the_note_of_them_is_lost(tmp_path: Path) -> None:
-    """So it is with data directories that come from Apache Kafka, which keeps that note elsewhere."""
+    """Data directories of Apache Kafka have no such note, because Kafka keeps it elsewhere."""
 
     async def first(broker: Broker) -> None:
         broker.transactions.init_producer_id(InitRequest("x", 1000))

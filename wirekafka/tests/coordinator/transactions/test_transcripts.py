@@ -4,8 +4,8 @@ Inputs, with their defaults; a producer is ID/EPOCH, times are milliseconds from
 expiration=100000 two_phase=no` (first line only), `init timeout=10000 expected=PRODUCER two_phase=no keep=no`,
 `add PRODUCER PARTITION.. version=2`, `verify PRODUCER PARTITION..`, `commit PRODUCER version=2`, `abort PRODUCER version=2`,
 `describe`, `list states=A,B producers=1,2 longer=MS pattern=REGEX`, `pass MS`, `abort-timed-out`, `expire`, `epoch NUMBER`,
-`disk full`, `disk free`, `break PARTITION..`, `mend PARTITION..`, `retry`, `reload`. Those about one transactional id
-take `id=x`.
+`disk full`, `disk free`, `break PARTITION..`, `mend PARTITION..`, `retry`, `reload`. Inputs about one transactional id have the
+argument `id=x`.
 """
 
 from __future__ import annotations

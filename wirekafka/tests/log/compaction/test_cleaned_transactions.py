@@ -1,4 +1,4 @@
-"""What compaction makes of transactions, batch by batch."""
+"""The compaction of transactions, batch by batch."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ COMPACT = config_with(cleanup_policy=frozenset({"compact"}))
 
 
 def rolled(path: Path, count: int, **changes: Any) -> Log:
-    """A log of that many sealed segments of the same size; record `n` has the timestamp NOW_MS + n."""
+    """Makes a log of this many sealed segments of the same size; record `n` has the timestamp NOW_MS + n."""
     log = World().open_log(path, config_with(cleanup_policy=frozenset({"compact"}), **changes))
     for number in range(count):
         put(log, (f"{number}", "v"), timestamp=NOW_MS + number)
@@ -249,10 +249,10 @@ def test_cleaner_on_a_full_disk_tries_again(tmp_path: Path) -> None:
 
 
 class HoldingStorage(FaultyStorage):
-    """Holds the cleaner's thread where it makes the first file of a new segment, until `go_on` is set.
+    """Holds the cleaner's thread at the creation of the first file of a new segment, until `go_on` is set.
 
     Attributes:
-        error: what the call that was held ends with; None if it succeeds.
+        error: the error that the held call raises; None if it succeeds.
     """
 
     __slots__ = ("error", "go_on", "is_held")
@@ -362,7 +362,7 @@ def test_cleaner_leaves_alone_what_is_sound_and_cannot_be_read(tmp_path: Path) -
             put(log, ("k", "1"))
             log.roll()
             put(log, ("k", "2"))
-            # A record that says that it is longer than its batch, with the right checksum.
+            # A record whose length is greater than its batch, with a valid CRC.
             file = setting.path / str(NAME) / log.segments.items[0].log_name
             batch = bytearray(file.read_bytes())
             batch[HEADER_SIZE] += 2

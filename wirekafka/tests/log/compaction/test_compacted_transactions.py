@@ -1,4 +1,4 @@
-"""Compaction of transactions: what is aborted goes, markers follow, and readers of committed records see the same as before."""
+"""Compaction of transactions: aborted records are dropped, later their markers, and read_committed readers see no change."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DAY_MS = 86_400_000
 
 
 class Writer:
-    """A transactional producer; it keeps its sequence numbers itself."""
+    """A transactional producer; it counts its sequence numbers itself."""
 
     def __init__(self, log: Log, producer_id: int) -> None:
         self.log = log
@@ -43,7 +43,7 @@ class Writer:
 
 
 def shape(log: Log) -> list[tuple[int, int, str]]:
-    """Of each batch: base and last offset, and what it is."""
+    """Returns base offset, last offset and kind of each batch."""
     return [(header.base_offset, header.last_offset, _kind(header, data)) for data, header in _batches(log)]
 
 
@@ -62,7 +62,7 @@ def _kind(header: BatchHeader, data: memoryview) -> str:
 
 
 def committed(log: Log) -> dict[str, tuple[int, str]]:
-    """What a reader of committed records has of each key at the end, as clients find it out."""
+    """Returns the last value of each key that a read_committed consumer finds."""
     waiting = sorted(log.aborted_transactions(0, log.log_end_offset), key=lambda entry: entry.first_offset)
     aborted: set[int] = set()
     found: dict[str, tuple[int, str]] = {}
@@ -354,7 +354,7 @@ def test_readers_of_committed_records_see_the_same_before_and_after(tmp_path: Pa
 
 
 def _compact_stable(log: Log, dirty_offset: int, now_ms: int, most_keys: int) -> int:
-    """Compacts what is stable, as the cleaner does, and checks that readers are not told anything else."""
+    """Compacts the stable part as the cleaner does, and checks that readers get the same records as before."""
     before = committed(log)
     bases = [segment.base_offset for segment in log.segments if segment.base_offset <= log.last_stable_offset]
     if bases[-1] <= dirty_offset:

@@ -34,7 +34,7 @@ def put(log: Log, *pairs: tuple[str, str | None], timestamp: int = NOW_MS, **fie
 
 @dataclass
 class Compacted:
-    """What a compaction did; the log is clean up to `clean_offset`."""
+    """The result of a compaction; the log is clean up to `clean_offset`."""
 
     clean_offset: int
     totals: Totals
@@ -43,7 +43,7 @@ class Compacted:
 def compact(
     log: Log, *, dirty_offset: int = 0, end_offset: int | None = None, now_ms: int = NOW_MS, most_keys: int = 1000
 ) -> Compacted:
-    """Compacts the sealed segments, up to `end_offset` if that is given, as the cleaner does."""
+    """Compacts the sealed segments, up to `end_offset` if given, as the cleaner does."""
     end = log.segments.active.base_offset if end_offset is None else end_offset
     work = Compaction(
         folder=log.folder,
@@ -68,7 +68,7 @@ def compact(
 
 
 def content(log: Log) -> list[tuple[int, str, str | None]]:
-    """What is left: offset, key, value."""
+    """Returns the remaining records: offset, key, value."""
     return [
         (record.offset, (record.key or b"").decode(), None if record.value is None else record.value.decode())
         for data in log.batches()

@@ -10,7 +10,7 @@ from wirekafka.log.compaction.offset_map import DROPPED, STAYS, STAYS_AS_TOMBSTO
 
 
 def filled(first_offset: int, keys: list[bytes], tombstones: Sequence[int] = ()) -> OffsetMap:
-    """A map that knows records with these keys at the offsets from `first_offset` on."""
+    """Returns a map that has records with these keys at the offsets from `first_offset` on."""
     offsets = OffsetMap(1000, first_offset)
     assert offsets.put(keys, range(first_offset, first_offset + len(keys)), tombstones) == len(keys)
     offsets.end_offset = first_offset + len(keys)

@@ -28,12 +28,12 @@ RECORDS = st.lists(
     min_size=1,
     max_size=200,
 )
-"""Of all sizes."""
+"""Values of all sizes."""
 
 
 @st.composite
 def runs(draw: st.DrawFn) -> list[Record]:
-    """Runs of records that are mostly alike, so that what is unlike stands in the midst of a run."""
+    """Runs of similar records, with different records inside a run."""
     records: list[Record] = []
     timestamp = draw(st.integers(0, 2**45))
     for _ in range(draw(st.integers(1, 4))):

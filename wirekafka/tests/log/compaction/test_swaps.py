@@ -1,4 +1,4 @@
-"""The swap of compacted segments, when renames fail: it goes forward, and live records are never removed."""
+"""The swap of compacted segments when renames fail: the next start completes it, and live records are never removed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ COMPACT = config_with(cleanup_policy=frozenset({"compact"}), file_delete_delay_m
 
 
 class FullFolderStorage(FaultyStorage):
-    """A disk that has no room for another name, from the n-th rename on.
+    """A disk that refuses new names from the n-th rename on.
 
     Attributes:
         renames_left: None for no limit.
@@ -39,7 +39,7 @@ class FullFolderStorage(FaultyStorage):
 
 
 def filled(world: World, path: Path) -> Log:
-    """A log with a sealed segment of superseded records, one that is left of each key, and an active one."""
+    """Makes a log with a sealed segment of superseded records, a sealed segment of live ones, and an active segment."""
     log = world.open_log(path, COMPACT)
     for value in ("1", "2"):
         put(log, ("a", value), ("b", value))
@@ -87,7 +87,7 @@ def test_swap_with_a_failed_rename_is_finished_by_the_next_one(tmp_path: Path, r
 
 
 def test_segments_of_an_unfinished_swap_are_not_deleted_by_retention(tmp_path: Path) -> None:
-    """The files of the replaced segment would come back with the next start."""
+    """Otherwise the files of the replaced segment would be used again after the next start."""
     storage = FullFolderStorage()
     log = filled(World(storage=storage), tmp_path)
     storage.renames_left = 4

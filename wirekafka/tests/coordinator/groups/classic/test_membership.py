@@ -31,7 +31,7 @@ def answer(pending: Pending[Any]) -> Any:
 
 
 def world_with_members(count: int = 1) -> World:
-    """A stable group g of generation 1, with members client-1, client-2, .. of which the first leads."""
+    """Makes a stable group g of generation 1 with members client-1, client-2, ..; the first one leads."""
     world = World(GroupSettings(initial_rebalance_delay_ms=0))
     for _ in range(count):
         world.join(make_join())

@@ -1,6 +1,6 @@
-"""Random members, crashes, delays and full disks against the coordinator, with what must hold whatever happens.
+"""Random members, crashes, delays and full disks against the coordinator, and the invariants that must hold in any case.
 
-Each client here is an honest consumer: it does what the protocol tells it, but when it likes, or never.
+Each client here is an honest consumer: it follows the protocol, but takes each step at a random time, or never.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ class Groups(RuleBasedStateMachine):
 
     @rule(who=st.sets(CLIENTS, min_size=1, max_size=3), rounds=st.integers(1, 5), ms=st.sampled_from([0, 3000]))
     def go_on(self, who: set[int], rounds: int, ms: int) -> None:
-        """Some do what is next for them, for a while: so groups come to be stable."""
+        """Lets some clients take their next steps for a while, so that groups become stable."""
         for _ in range(rounds):
             for number in sorted(who):
                 client = self.clients[number]
@@ -268,7 +268,7 @@ class Groups(RuleBasedStateMachine):
         assert len(owned) == len(set(owned))
 
     def is_current(self, group: ClassicGroup, client: Client) -> bool:
-        """Whether the coordinator takes the client for a member of the generation that stands."""
+        """Returns whether the coordinator has the client as a member of the present generation."""
         try:
             group.check_member(client.member_id, client.instance)
         except KafkaError:
@@ -295,8 +295,8 @@ class Groups(RuleBasedStateMachine):
         if live is None or self.has_lost_an_append or live.state not in (GroupState.STABLE, GroupState.EMPTY):
             return
         if live.protocol_type is None and not self.committed and not self.pending and replayed is None:
-            # It came to be by offsets that were deleted, or by a transaction that was aborted: it has nothing left, and goes
-            # with the next expiry.
+            # The group was created by offsets that were deleted, or by a transaction that was aborted: it is empty, and the next
+            # expiry deletes it.
             return
         assert replayed == self.world.group_state(GROUP)
 

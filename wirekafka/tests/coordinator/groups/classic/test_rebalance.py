@@ -21,7 +21,7 @@ from wirekafka.tests.coordinator.groups.test_offsets import commit
 from wirekafka.tests.coordinator.groups.world import START_MS, World
 
 SUBSCRIPTION = b"\0\0\0\0\0\1\0\1t"
-"""Of a consumer that reads the topic `t`."""
+"""The metadata of a consumer that subscribes to the topic `t`."""
 
 
 def group_of(world: World) -> ClassicGroup:
@@ -35,14 +35,14 @@ def static(instance: str, **changes: Any) -> JoinRequest:
 
 
 def renew_session(world: World, member_id: str) -> None:
-    """The effects of a heartbeat."""
+    """Returns the effects of a heartbeat."""
     group, effects = group_of(world), Effects()
     world.coordinator.rebalancer.renew_session(group, group.members[member_id], effects)
     world.run(effects)
 
 
 def world_with_static_follower() -> tuple[World, Pending[JoinResult]]:
-    """A group whose leader, client-1, is to bring the assignment, and whose follower, one-2, is static."""
+    """Makes a group that waits for the assignment of its leader, client-1; its follower, one-2, is static."""
     world = World(GroupSettings(initial_rebalance_delay_ms=0))
     world.join(make_join())
     joined = world.join(static("one"))

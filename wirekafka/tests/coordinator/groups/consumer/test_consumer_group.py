@@ -1,4 +1,4 @@
-"""A consumer group alone: the check of commits, and the replay of its members' records in any order."""
+"""A consumer group without a coordinator: the check of commits, and the replay of its members' records in any order."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CLASSIC = ClassicMembership(10_000, [("range", b"")])
 
 
 def group_of(*members: ConsumerMember) -> ConsumerGroup:
-    """A group with a topic `a`, whose members have what they say."""
+    """Makes a group with a topic `a` and members with these assignments."""
     image = MemoryImage()
     image.put("a", 4)
     group = ConsumerGroup("g", 0, image)

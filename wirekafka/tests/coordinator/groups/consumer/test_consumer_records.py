@@ -57,7 +57,7 @@ def test_record_that_is_read_is_what_was_written(record: ConsumerRecord) -> None
 
 
 def test_member_is_written_as_apache_kafka_writes_it() -> None:
-    # As Apache Kafka 4.3.1 wrote it for librdkafka; the last five bytes are the null of a structure that is tagged.
+    # As Apache Kafka 4.3.1 wrote it for librdkafka; the last five bytes are the null of a tagged structure.
     value = b"\0\0\2i\0\x08rdkafka\x0b/127.0.0.1\2\5both\1\0\4\x93\xe0\0\1\0\1\0"
     said = ConsumerMember(
         "m",

@@ -72,7 +72,7 @@ def test_member_that_changes_its_mind_about_the_assignor_is_counted_once() -> No
         stage.heartbeat(stage.joins(member_id, "a", assignor="uniform"))
     stage.heartbeat(stage.joins("m", "a", "b", assignor="uniform"))
     assert stage.assignor() == "uniform"
-    # By ranges the first of five has a partition of `a` and all of `b`, and the last has nothing.
+    # By ranges the first of five members has a partition of `a` and all of `b`, and the last has nothing.
     group = stage.consumer_group("g")
     assert group is not None
     assert sorted(sum(map(len, target.values())) for target in group.targets.values()) == [1, 1, 1, 1, 2]

@@ -1,4 +1,4 @@
-"""Classic groups whose members say strange things to each other, of which a broker without consumer groups would know nothing."""
+"""Classic groups with unusual metadata, which only a broker with consumer groups reads."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Protocols = list[tuple[str, bytes]]
 
 
 class Stage(ConsumerWorld):
-    """A topic `a` of four partitions, and classic members that are given whatever is asked for."""
+    """A topic `a` of four partitions, and classic members with any metadata."""
 
     def __init__(self, settings: ConsumerSettings | None = None) -> None:
         super().__init__(GroupSettings(initial_rebalance_delay_ms=0), settings, GroupTimes(assignment_interval_ms=0))
@@ -45,7 +45,7 @@ class Stage(ConsumerWorld):
         self.join(request, (joined if joined is not None else []).append)
 
     def classic_group(self, *protocols: Protocols) -> list[str]:
-        """A group of as many members; returns their ids, in order, the leader's first."""
+        """Makes a group of this many members; returns their ids in order, the leader's first."""
         joined: list[JoinResult] = []
         for each in protocols:
             self.classic("", each, joined)
@@ -60,7 +60,7 @@ class Stage(ConsumerWorld):
             self.sync(SyncRequest(GROUP, member_id, group.generation_id, assignments=dict(assignments)), lambda result: None)
 
     def beat(self, epoch: int = 0, topics: tuple[str, ...] = ("a",)) -> ConsumerHeartbeatResult:
-        """A member of the consumer protocol joins, or leaves."""
+        """Makes a member of the consumer protocol join or leave."""
         request = ConsumerHeartbeat(GROUP, "m", epoch, rebalance_timeout_ms=20_000, subscribed_topic_names=list(topics), owned={})
         return self.heartbeat(request)
 
@@ -145,11 +145,11 @@ def test_classic_members_are_converted_with_all_that_they_have_said() -> None:
 
 
 UNREADABLE_FIRST: Protocols = [("mine", b""), ("range", SUBSCRIPTION)]
-"""What a member says for the protocol that it likes best is nothing that anybody could read."""
+"""The metadata of a member's preferred protocol is invalid."""
 
 
 def unreadable_group(stage: Stage) -> str:
-    """A converted group that a member of the consumer protocol has joined which reads nothing; returns the classic member."""
+    """Makes a converted group with a classic member and a consumer member without subscription; returns the classic member."""
     other, member = stage.classic_group([("range", SUBSCRIPTION)], UNREADABLE_FIRST)
     stage.give([other, member], {other: stage.assignment(0), member: stage.assignment(1)})
     stage.beat(topics=())
@@ -216,7 +216,7 @@ def test_group_without_members_in_its_first_rebalance_becomes_a_consumer_group()
 
 
 def classic_heartbeat(stage: Stage, member_id: str) -> ErrorCode:
-    """The answer to a Heartbeat of a classic member in its own generation."""
+    """Returns the answer to a Heartbeat of a classic member in its own generation."""
     request = HeartbeatRequest(GROUP, member_id, stage.consumer_members()[member_id].member_epoch)
     error, effects = stage.coordinator.membership.heartbeat(request, stage.now_ms)
     stage.run(effects)

@@ -1,7 +1,7 @@
 """Random members of both protocols, crashes, lost answers, delays, full disks and topics that change, against consumer groups.
 
-Each client here is an honest consumer: it reads what it was told to and nothing else, says what it has, and gives up what it is
-to give up before it says so; but it does all that when it likes, or never.
+Each client here is an honest consumer: it reads only its assigned partitions, reports the partitions that it owns, and revokes
+partitions before it reports the revocation; but it takes each step at a random time, or never.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ def places(partitions: Partitions) -> set[Place]:
 @dataclass(eq=False)
 class Client:
     """Attributes:
-    owned: what it reads.
-    told: what it is to read; None if it has done all it was told to.
+    owned: the partitions that the client reads.
+    told: the assignment that the client has not applied yet; None if it has applied all.
     """
 
     name: str
@@ -83,7 +83,7 @@ class ConsumerGroups(RuleBasedStateMachine):
         self.last_epochs = (0, 0)
 
     def new_client(self, number: int) -> Client:
-        """0 to 3 speak the consumer protocol, 4 and 5 the classic one; 3 and 5 are static, under the same name."""
+        """Clients 0 to 3 use the consumer protocol, 4 and 5 the classic one; 3 and 5 are static, with the same instance id."""
         self.lives += 1
         client = Client(f"c{number}", "i" if number in (3, 5) else None, number >= 4)
         if not client.is_classic:
@@ -96,7 +96,7 @@ class ConsumerGroups(RuleBasedStateMachine):
 
     @rule(number=st.integers(0, 3), said=st.sampled_from(SUBSCRIPTIONS), is_heard=st.booleans())
     def beat(self, number: int, said: tuple[str, str] = SUBSCRIPTIONS[2], is_heard: bool = True) -> None:
-        """A consumer member joins or sends a heartbeat; it may not hear the answer."""
+        """A consumer member joins or sends a heartbeat; the answer may be lost."""
         client = self.clients[number]
         names, regex = said
         is_joining = client.epoch == 0
@@ -121,14 +121,14 @@ class ConsumerGroups(RuleBasedStateMachine):
 
     @rule(number=st.integers(0, 3))
     def obey(self, number: int) -> None:
-        """A consumer member gives up and takes what it was told to."""
+        """A consumer member revokes and takes partitions by its last assignment."""
         client = self.clients[number]
         if client.told is not None:
             client.owned, client.told = client.told, None
 
     @rule(number=st.integers(4, 5))
     def join(self, number: int) -> None:
-        """A classic member, an eager one: it gives up everything before it joins."""
+        """A classic member with an eager assignor: it revokes everything before it joins."""
         client = self.clients[number]
         if client.waits_for is not None:
             return
@@ -214,7 +214,7 @@ class ConsumerGroups(RuleBasedStateMachine):
         ms=st.sampled_from([0, 400, 1000, 5000]),
     )
     def go_on(self, who: set[int], slow: set[int], rounds: int, ms: int) -> None:
-        """Some do what is next for them, for a while: so groups come to rest. The slow ones are busy with what they have."""
+        """Lets some clients take their next steps for a while, so that groups become stable. Slow clients process records."""
         for _ in range(rounds):
             for number in sorted(who):
                 self.step(number, is_slow=number in slow)
@@ -267,7 +267,7 @@ class ConsumerGroups(RuleBasedStateMachine):
         self.world.expire()
 
     def is_known(self, client: Client) -> bool:
-        """Whether the coordinator takes the client for a member, where it says it is or one step before."""
+        """Returns whether the coordinator has the client as a member, at the client's epoch or the one before."""
         group = self.world.coordinator.groups.get(GROUP)
         if isinstance(group, ClassicGroup):
             member_ids = group.members.keys()
@@ -362,7 +362,7 @@ def held_by(member: ConsumerMember) -> set[Place]:
 
 
 def state_of(group: ConsumerGroup | None) -> object:
-    """Everything of a group that must outlive the broker, and what follows from it."""
+    """Returns the state of a group that must survive a restart of the broker."""
     if group is None:
         return None
     skipped = {"image", "refreshed", "partition", "subscriptions", "_known_hash", "_regex_revision"}

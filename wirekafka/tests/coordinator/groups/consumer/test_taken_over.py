@@ -1,4 +1,4 @@
-"""Groups as another broker leaves them in the log: what is half done there is brought to its end here."""
+"""Groups that another broker has left in the log: unfinished steps are completed here."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from wirekafka.wire.batch import Record, build_batch
 
 
 def taken_over(*records: CoordinatorRecord) -> ConsumerWorld:
-    """A broker that finds these records in the log, with a topic `a`."""
+    """Opens a broker with these records in its log and a topic `a`."""
     world = ConsumerWorld(times=GroupTimes(assignment_interval_ms=0))
     world.image.put("a", 2)
     world.run(Effects(records=list(records), is_replayed=False))

@@ -2,10 +2,10 @@
 
 Inputs, with their defaults, beside those of the classic groups' transcripts: `settings max_size= policy=bidirectional
 interval=1000 assignors=uniform,range delay=3000` (first line only), `topic NAME PARTITIONS` (creates or grows), `delete-topic
-NAME`, `beat MEMBER EPOCH topics=a,b regex= instance= rack= rebalance= assignor= owned=a-0,a-1 group=g version=1` (what is not
-named is not said; `owned=-` says nothing is owned), `classic CLIENT topics=a,b owned= member= instance= session=10000
+NAME`, `beat MEMBER EPOCH topics=a,b regex= instance= rack= rebalance= assignor= owned=a-0,a-1 group=g version=1` (a field that
+is not given is null; `owned=-` is an empty list), `classic CLIENT topics=a,b owned= member= instance= session=10000
 rebalance=20000 protocol=range` (JoinGroup of a classic consumer), `classic-sync MEMBER GENERATION`, `describe-group`,
-`fetch MEMBER EPOCH` (may it fetch offsets?). `commit` takes the `version` of OffsetCommit, 9 unless said otherwise.
+`fetch MEMBER EPOCH` (whether the member may fetch offsets). `commit` has the `version` of OffsetCommit, 9 by default.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ class MemoryTopic:
 
 
 class MemoryImage:
-    """Topics in a dict; the id of each is its number and its name."""
+    """Topics in a dict; the id of each is made of its number and its name."""
 
     def __init__(self) -> None:
         self.topics: dict[str, MemoryTopic] = {}
@@ -60,7 +60,7 @@ class MemoryImage:
         return iter(self.topics.values())
 
     def put(self, name: str, partition_count: int) -> None:
-        """Creates a topic, or gives it more partitions."""
+        """Creates a topic, or adds partitions to it."""
         known = self.topics.get(name)
         topic_id = f"{next(self._numbers):03}-{name}".encode().ljust(16)[:16] if known is None else known.topic_id
         self.topics[name] = MemoryTopic(name, topic_id, range(partition_count))
@@ -168,7 +168,7 @@ class ConsumerWorld(World):
         return f"classic group {group_id}, {protocol}, members {'; '.join(members) or 'none'}"
 
     def owned(self, owned: OwnedPartitions) -> str:
-        """Partitions with their epochs: a-0@2."""
+        """Formats partitions with their epochs: a-0@2."""
         names = (f"{self.name_of(topic)}-{index}@{epoch}" for topic, epochs in owned.items() for index, epoch in epochs.items())
         return " ".join(sorted(names)) or "nothing"
 
@@ -180,7 +180,7 @@ class ConsumerWorld(World):
         return topic_id[4:].decode().strip()
 
     def owned_of(self, words: Collection[str]) -> dict[bytes, list[int]]:
-        """The other way round, of topics that exist or did."""
+        """Parses partitions, of topics that exist or existed."""
         found: dict[bytes, list[int]] = {}
         for word in words:
             name, _, index = word.rpartition("-")
@@ -189,7 +189,7 @@ class ConsumerWorld(World):
 
 
 def subscription(topics: Collection[str], owned: Collection[str] = (), version: int = 1) -> bytes:
-    """A classic member's metadata."""
+    """Builds a classic member's metadata."""
     by_topic: dict[str, list[int]] = {}
     for word in owned:
         name, _, index = word.rpartition("-")

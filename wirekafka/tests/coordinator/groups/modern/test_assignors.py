@@ -20,7 +20,7 @@ def shares(assigned: dict[str, Partitions], topic: bytes = A) -> dict[str, list[
 
 
 def check(assigned: dict[str, Partitions], given_: Sequence[AssignedMember], counts: Mapping[bytes, int]) -> None:
-    """Every partition of a topic with subscribers has one owner, which subscribes to the topic."""
+    """Raises unless every partition of a topic with subscribers has one owner, which subscribes to the topic."""
     owners: dict[tuple[bytes, int], str] = {}
     for member in given_:
         for topic_id, partitions in assigned[member.member_id].items():

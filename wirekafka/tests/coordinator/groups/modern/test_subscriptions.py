@@ -1,4 +1,4 @@
-"""How many members subscribe to what, and what that costs."""
+"""The counts of subscribers by topic, and their cost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Assignments that are too large for the loop: what members see, and what becomes of a group, until they are computed."""
+"""Assignments that are too large for the loop: the answers to members, and the state of the group, until they are computed."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Stage(ConsumerWorld):
         return self.heartbeat(ConsumerHeartbeat("g", member_id, epoch))
 
     def put_members(self, count: int) -> None:
-        """Members of the topic `a` that have come without heartbeats."""
+        """Adds members of the topic `a` without heartbeats."""
         names = frozenset("a")
         self.run(
             Effects(

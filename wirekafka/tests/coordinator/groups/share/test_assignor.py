@@ -82,7 +82,7 @@ def test_every_partition_has_subscribers_and_members_of_one_subscription_have_as
 
 
 class CountedTarget(dict[bytes, frozenset[int]]):
-    """A target that counts how many of its topics are read."""
+    """A target assignment that counts how many of its topics are read."""
 
     def __init__(self, target: Partitions) -> None:
         super().__init__(target)

@@ -1,7 +1,7 @@
 """The transcripts of share groups, in `transcripts/share_groups`.
 
 Inputs, with their defaults: `settings SETTING=VALUE..` (first line only), `topic NAME PARTITIONS` (creates or grows),
-`delete-topic NAME`, `beat MEMBER EPOCH topics=a,b rack= group=g` (what is not named is not said), `pass MS`, `expire`,
+`delete-topic NAME`, `beat MEMBER EPOCH topics=a,b rack= group=g` (a field that is not given is null), `pass MS`, `expire`,
 `disk full`, `disk free`, `reload`, `list`, `delete-group`, `join CLIENT` (of a classic member), `commit`.
 """
 

@@ -53,7 +53,7 @@ class ShareWorld(World):
         return coordinator
 
     def heartbeat(self, request: ShareHeartbeat) -> ShareHeartbeatResult:
-        """A heartbeat, as the runtime carries it out; the state of share partitions is not written anywhere."""
+        """Sends a heartbeat as the runtime does; the state of share partitions is not written."""
         missing = self.shares.uninitialized(request)
         result, effects = self.shares.heartbeat(request, missing, self.now_ms)
         error = self.run(effects)
@@ -62,7 +62,7 @@ class ShareWorld(World):
         return result
 
     def names(self, partitions: Partitions) -> str:
-        """Partitions as `topic-0,1`."""
+        """Formats partitions as `topic-0,1`."""
         by_id = {topic_id: name for name, topic_id in self.image.last_ids.items()}
         shown = [
             f"{by_id.get(topic_id, 'former')}-{','.join(map(str, sorted(indexes)))}" for topic_id, indexes in partitions.items()
