@@ -1,7 +1,7 @@
-"""The arguments of `wirekafka serve` as a configuration.
+"""Turns the arguments of `wirekafka serve` into a configuration.
 
-An option goes before `--set`, and `--set` before server.properties. An option that replaces the value of a setting is logged. One
-that would replace an encrypted listener is refused.
+An option overrides `--set`, and `--set` overrides server.properties. An option that replaces the value of a setting is logged. An
+option that would replace an encrypted listener is refused.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ DEFAULT_DATA_DIR = "data"
 
 
 class ArgumentError(Exception):
-    """An argument that is malformed, or that contradicts another; the text names it and what is accepted."""
+    """An argument is malformed, or contradicts another. The text names the argument and what is accepted."""
 
 
 class Arguments(NamedTuple):
-    """What was given on the command line."""
+    """The arguments of the command line."""
 
     properties: Path | None
     listen: tuple[str, ...] = ()
@@ -33,7 +33,7 @@ class Arguments(NamedTuple):
 
 
 def config_of(arguments: Arguments) -> BrokerConfig:
-    """The configuration.
+    """Returns the configuration.
 
     Raises:
         ArgumentError: an argument or a setting is malformed or contradicts another; each error is a line of the text.
@@ -43,7 +43,7 @@ def config_of(arguments: Arguments) -> BrokerConfig:
     from wirekafka.config.properties import parse_properties
 
     properties = arguments.properties
-    # log.dir, not log.dirs: log.dir holds unless either is set.
+    # log.dir and not log.dirs, so that a --set of either one takes precedence.
     overrides = {} if properties else {"listeners": DEFAULT_LISTENER, "log.dir": DEFAULT_DATA_DIR}
     settings = _parse_settings(arguments.settings)
     overrides |= settings
@@ -64,7 +64,7 @@ def config_of(arguments: Arguments) -> BrokerConfig:
 
 
 def published_address(address: str | None) -> Address | None:
-    """The address of `--published`; None without one.
+    """Returns the address of `--published`; None without one.
 
     Raises:
         ArgumentError: no client can connect to it.
@@ -93,7 +93,7 @@ def _parse_settings(settings: tuple[str, ...]) -> dict[str, str]:
 
 
 def _options(arguments: Arguments) -> dict[str, str]:
-    """The settings that `--listen` and `--data-dir` stand for."""
+    """Returns the settings that `--listen` and `--data-dir` stand for."""
     options = {}
     if arguments.data_dir is not None:
         options["log.dirs"] = arguments.data_dir
@@ -103,7 +103,7 @@ def _options(arguments: Arguments) -> dict[str, str]:
 
 
 def _listeners(addresses: tuple[str, ...]) -> dict[str, str]:
-    """The addresses as Kafka's listeners, whose names must differ: PLAINTEXT, PLAINTEXT_2, ..."""
+    """Returns the addresses as Kafka's listeners, whose names must differ: PLAINTEXT, PLAINTEXT_2, ..."""
     for index, address in enumerate(addresses):
         _check_address("--listen", address)
         if address in addresses[:index] and not address.endswith(":0"):
@@ -122,7 +122,7 @@ def _check_address(option: str, address: str) -> None:
 
 
 def _advertised(address: str, listeners: str) -> str:
-    """The address for every listener, as Kafka's advertised.listeners."""
+    """Returns Kafka's advertised.listeners with this address for every listener."""
     _check_address("--advertise", address)
     return ",".join(f"{listener.partition('://')[0].strip()}://{address}" for listener in listeners.split(","))
 
@@ -163,18 +163,18 @@ def _check_no_encryption_is_lost(settings: Mapping[str, str]) -> None:
 
 
 def _note_what_is_advertised(config: BrokerConfig) -> None:
-    """Logs that server.properties still tells clients the former address, if `--listen` has moved the broker."""
+    """Logs a warning if server.properties still advertises another address than `--listen` gives."""
     import structlog
 
     ports = {listener.port for listener in config.listeners}
     elsewhere = [str(each) for each in config.advertised_listeners.values() if each.port and each.port not in ports]
     if elsewhere:
         log = structlog.get_logger(__name__)
-        log.warning("Clients are told advertised.listeners, not what --listen says; see --advertise", advertised=elsewhere)
+        log.warning("Clients are told advertised.listeners, not the address of --listen; see --advertise", advertised=elsewhere)
 
 
 def _all_errors(properties: Path | None, overrides: dict[str, str]) -> list[str]:
-    """Every error of server.properties and of the command line that can be found without the other."""
+    """Returns every error of server.properties, and every error of the command line, each checked without the other."""
     from wirekafka.cli.config import argument_errors, file_report
 
     errors = file_report(properties, replaced=overrides)[0] if properties is not None else []

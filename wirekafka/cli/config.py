@@ -1,4 +1,4 @@
-"""`wirekafka config`: checks a server.properties, and lists the settings that there are.
+"""`wirekafka config`: checks a server.properties file, and lists the settings.
 
 Exit codes: 0 no error, 1 the file has errors, 2 wrong arguments.
 """
@@ -45,10 +45,10 @@ def check(file: Path) -> None:
 
 
 def file_report(file: Path, *, replaced: Container[str] = ()) -> tuple[list[str], list[str]]:
-    """The errors of a server.properties and its settings without effect; each line names the file and the line.
+    """Returns the errors of a server.properties, and its settings without effect; each line names the file and the line.
 
     Args:
-        replaced: settings that are given elsewhere, so that those of the file do not count.
+        replaced: settings that the command line sets, so the file's values do not count.
     """
     from wirekafka.config import BrokerConfig, ConfigError
     from wirekafka.config.properties import parse_entries
@@ -76,7 +76,7 @@ def _with_places(file: Path, messages: Iterable[tuple[int, str]]) -> list[str]:
 
 
 def argument_errors(settings: dict[str, str]) -> list[str]:
-    """The errors of settings that were given on the command line."""
+    """Returns the errors of settings from the command line."""
     from wirekafka.config import BrokerConfig
 
     errors: list[ConfigError] = BrokerConfig.problems(settings)[0]
@@ -137,5 +137,5 @@ def _list_unsupported(pattern: str) -> bool:
 
 
 def _matches(name: str, pattern: str) -> bool:
-    """Whether a name, which may be a pattern of names itself, is meant by the pattern that was asked for."""
+    """Whether the user's pattern matches a name, which may be a pattern itself."""
     return fnmatchcase(name, pattern) or ("*" in name and fnmatchcase(pattern, name))

@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 DAMAGED = 1
 LONG_WORK_BYTES = 64 << 20
-"""Work on less ends before a progress bar would be useful."""
+"""Work on fewer bytes ends before a progress bar would be useful."""
 
 
 @click.group()
 def log() -> None:
     """Shows and checks data directories.
 
-    They may be those of wirekafka or of Apache Kafka, and a broker may be running on them. Nothing is written.
+    The directory may be one of wirekafka or of Apache Kafka, and a broker may be running on it. Nothing is written.
     """
 
 
@@ -158,7 +158,7 @@ def _summary(checked: Checked) -> str:
 
 @contextmanager
 def _reading() -> Iterator[None]:
-    """Ends the command with one line if a file cannot be read. An error without a file is one of stdout, see `output`."""
+    """Ends the command with one line if a file cannot be read. An OSError without a file name concerns stdout, see `output`."""
     try:
         yield
     except OSError as error:

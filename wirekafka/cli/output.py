@@ -1,6 +1,6 @@
 """A command whose output cannot be written ends with one line on stderr and exit code 1, without a traceback.
 
-Python writes the last part of stdout when the process ends, after every handler of errors. So stdout is flushed before that.
+Python writes the last part of stdout when the process ends, after all error handlers. So stdout is flushed before that.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class SafeOutputGroup(click.Group):
 
 
 def _fail(error: OSError) -> NoReturn:
-    # Otherwise Python would try again when it ends, and print a traceback.
+    # Python would write the rest again when it ends, and print a traceback.
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     if not isinstance(error, BrokenPipeError):
         click.echo(f"wirekafka: cannot write the output: {error.strerror}", err=True)

@@ -30,11 +30,11 @@ class RowWriter(Protocol):
     """Prints rows."""
 
     def write(self, path: str, row: Row) -> None:
-        """Takes a row of a file. The row may be printed later."""
+        """Takes a row of a file. The writer may print it later."""
         ...
 
     def flush(self) -> None:
-        """Prints the rows that were taken."""
+        """Prints the rows that are not printed yet."""
         ...
 
 
@@ -65,7 +65,7 @@ class TableWriter:
         self._widths: dict[str, int] = {}
 
     def write(self, path: str, row: Row) -> None:
-        """Adds the row to the page. Prints the page first if it is full, or if the row begins another page."""
+        """Adds the row to the page. The page is printed first if it is full, or if the row belongs to another page."""
         first = self._rows[0] if self._rows else row
         if len(self._rows) >= PAGE_ROWS or path != self._path or row.type != first.type:
             self.flush()
@@ -102,7 +102,7 @@ class TableWriter:
 
 
 def _short_batch(fields: dict[str, Any]) -> dict[str, Any]:
-    """The fields of a batch in fewer columns."""
+    """Returns the fields of a batch in fewer columns."""
     flags = {
         "append-time": fields["timestamp_type"] == "log_append_time",
         "transactional": fields.get("is_transactional"),
@@ -159,7 +159,7 @@ def _time(milliseconds: int) -> str:
 
 
 def _cut(text: str) -> str:
-    """At most so much of it as a cell takes; nothing that a terminal would obey."""
+    """Cuts a text to the width of a cell, and escapes what a terminal would interpret."""
     shown = _printable(text[: MOST_CELL_CHARACTERS + 1])
     return shown if len(shown) <= MOST_CELL_CHARACTERS else shown[: MOST_CELL_CHARACTERS - 1] + "…"
 

@@ -1,7 +1,7 @@
 """`wirekafka serve`: runs a broker until a signal stops it.
 
-Rules of this file: the modules of the broker are imported after the arguments are read, so that `--help` and a wrong argument are
-answered at once. Exit codes: 0 the broker was stopped by a signal, 1 it could not run, 2 wrong arguments or settings.
+Rules of this file: the modules of the broker are imported after the arguments are checked, so that `--help` and a wrong argument
+are answered at once. Exit codes: 0 the broker was stopped by a signal, 1 it could not run, 2 wrong arguments or settings.
 """
 
 from __future__ import annotations
@@ -35,11 +35,12 @@ COULD_NOT_RUN = 1
 ASKED_WRONG = 2
 
 COLLECT_AFTER_OBJECTS = 50_000
-"""So many new objects are made before Python looks for cycles among them. Reference counts free the objects of a request.
-Python's default of 700 would look through a large request again and again while it is read."""
+"""Python looks for reference cycles after so many new objects. Reference counts free the objects of a request. Python's default
+of 700 would scan a large request again and again while it is decoded."""
 
 UNUSED_MODULES = ("asyncio", "ssl")
-"""Imported by structlog and trio for what is not used here: 20 ms of 200 at the start, 2.8 MiB of 38 at rest (2026-11)."""
+"""structlog and trio import these modules, and the broker does not use them: 20 ms of 200 at start, 2.8 MiB of 38 at rest
+(2026-11)."""
 
 
 class _Later(ModuleType):
@@ -64,14 +65,14 @@ class _Later(ModuleType):
 @click.option(
     "--advertise",
     metavar="HOST:PORT",
-    help="Tell clients to connect here. Without it each is told the address on which it reached the broker.",
+    help="Tell clients to connect here. Without it, each client is told the address at which it reached the broker.",
 )
 @click.option(
     "--published",
     metavar="HOST:PORT",
     envvar="WIREKAFKA_PUBLISHED",
     show_envvar=True,
-    help="In a container: tell clients that come in through a published port to connect here.",
+    help="In a container: the address that clients of a published port are told.",
 )
 @click.option("--data-dir", metavar="DIR", help="Keep topics and their records here; overrides log.dirs.")
 @click.option(
@@ -115,9 +116,9 @@ def serve(
     if not hasattr(select, "epoll"):
         _fail("a broker runs on Linux; on another system run it in a container, see docs/docker.md", COULD_NOT_RUN)
     stop = _Stop()
-    # The objects that imports make are never freed. To look through them for cycles would be a tenth of the time to start.
+    # The objects that imports create are never freed. A search for cycles among them would take a tenth of the time to start.
     gc.disable()
-    # Where rich is installed, structlog imports it for coloured tracebacks: a quarter of the time to start, and 6 MiB.
+    # If rich is installed, structlog imports it for coloured tracebacks: a quarter of the time to start, and 6 MiB.
     sys.modules.setdefault("rich", None)  # type: ignore[arg-type]
     for name in UNUSED_MODULES:
         sys.modules.setdefault(name, _Later(name))
@@ -141,7 +142,7 @@ class _Stop:
     """Handles signals: the first one stops the broker cleanly, the second one ends the process at once.
 
     The handlers are installed before anything else, because process 1 of a container ignores SIGTERM without a handler. A closed
-    terminal sends SIGHUP; it stays ignored if it was ignored, as `nohup` does it.
+    terminal sends SIGHUP. If SIGHUP was ignored at start, as under `nohup`, it stays ignored.
     """
 
     def __init__(self) -> None:
@@ -167,7 +168,7 @@ class _Stop:
 
 
 def _fail(message: str, status: int) -> NoReturn:
-    """Ends the process; each line of the message is one on stderr."""
+    """Ends the process. Each line of the message is printed as one line on stderr."""
     _flush_log()
     for line in message.splitlines():
         click.echo(f"wirekafka: {line}", err=True)
@@ -175,7 +176,7 @@ def _fail(message: str, status: int) -> NoReturn:
 
 
 def _flush_log() -> None:
-    """Lets the lines of the log come before what is written to stderr next."""
+    """Writes the waiting log lines before other output goes to stderr."""
     logging = sys.modules.get("wirekafka.server.logging")
     if logging is not None:
         logging.flush_log()
@@ -222,7 +223,7 @@ def _run(config: BrokerConfig, stop: _Stop, published: Address | None) -> int:
 
 
 def _message_of(cause: Exception) -> str:
-    """Why a broker cannot run, and what the operator can do."""
+    """Returns why the broker cannot run, and what the operator can do."""
     from wirekafka.errors import KafkaError
     from wirekafka.log.directory import DirectoryLockedError
     from wirekafka.server.listener import ListenError
@@ -269,7 +270,7 @@ def _ready_line(addresses: list[Address], folders: list[str]) -> str:
 
 
 def _seconds_up() -> float:
-    """The seconds since this process was started, Python's own start included."""
+    """Returns the seconds since this process started; they include the start of Python."""
     fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
     started = int(fields[19]) / os.sysconf("SC_CLK_TCK")
     return time.clock_gettime(time.CLOCK_BOOTTIME) - started

@@ -110,9 +110,9 @@ class BrokerConfig:
 
     @classmethod
     def problems(cls, given: Mapping[str, str]) -> tuple[list[ConfigError], dict[str, str]]:
-        """Every error of these settings, and those without effect with the reason.
+        """Returns every error of these settings, and the settings without effect, each with its reason.
 
-        Settings that are wrong by themselves are left out when the others are checked against each other.
+        A setting that is wrong by itself takes no part when settings are checked against each other.
         """
         errors: list[ConfigError] = []
         honoured: dict[str, str] = {}
@@ -173,12 +173,12 @@ class BrokerConfig:
 
     @property
     def rack(self) -> str | None:
-        """The rack that consumers are told; None if there is none."""
+        """The rack that Metadata reports to consumers; None if the broker has none."""
         return None if self._values["broker.rack"] is None else self.text("broker.rack")
 
     @property
     def log_dirs(self) -> list[str]:
-        """The directories of the data. The first one also has the list of topics."""
+        """The data directories. The first one also holds the list of topics."""
         return self.items("log.dirs") or self.items("log.dir")
 
     @property
@@ -188,12 +188,12 @@ class BrokerConfig:
 
     @property
     def advertised_listeners(self) -> dict[str, Listener]:
-        """The addresses that clients are told, by listener name. A listener may have none."""
+        """The addresses that Metadata tells clients, by listener name. A listener may have no entry."""
         return {listener.name: listener for listener in self._without_controllers("advertised.listeners", self._values)}
 
     @property
     def max_connections_per_ip_overrides(self) -> dict[str, int]:
-        """The most connections of each address that has a limit of its own, instead of `max.connections.per.ip`."""
+        """The limit of connections of each address that has a limit of its own, in place of `max.connections.per.ip`."""
         setting = "max.connections.per.ip.overrides"
         return parse_connection_overrides(setting, self.text(setting))
 
@@ -243,7 +243,7 @@ class BrokerConfig:
             raise contradiction
 
     def _contradictions(self, values: dict[str, Value]) -> Iterator[ConfigError]:
-        """Every rule that binds several settings, or more than their bounds can say, and does not hold."""
+        """Yields the violated rules between settings, and the violated rules that bounds cannot express."""
         listeners: list[Listener] = []
 
         def check_listeners() -> None:
@@ -274,18 +274,18 @@ class BrokerConfig:
 
 
 def check_other(name: str, text: str) -> str | None:
-    """Judges a setting that is not honoured.
+    """Checks a setting that wirekafka does not honour.
 
     Returns:
-        Why it has no effect; None if it says no more than Kafka's default.
+        Why the setting has no effect; None if its value means the same as leaving the setting out.
 
     Raises:
-        ConfigError: it is unknown, replaced by another setting, or not supported yet. A value is named only if the setting is
-            known not to be a secret.
+        ConfigError: the setting is unknown, replaced by another setting, or not supported yet. The error shows the value only
+            if the setting is known not to be a secret.
     """
     replacement = REPLACED.get(name)
     if replacement is not None:
-        raise ConfigError(name, None, replacement, "Apache Kafka 3 has dropped this setting")
+        raise ConfigError(name, None, replacement, "Apache Kafka 3 dropped this setting")
     accepted = accepted_of_refused(name)
     if accepted is not None:
         if text.strip() in accepted:
@@ -388,4 +388,4 @@ _CHECKS: tuple[Callable[[Mapping[str, Value]], None], ...] = (
     _check_connections_per_ip,
     _check_queued_bytes,
 )
-"""The rules that bind several settings, or more than bounds can say."""
+"""The rules between settings, and the rules that bounds cannot express."""

@@ -1,8 +1,8 @@
-"""Every setting of a broker that wirekafka honours. The table parses them, answers DescribeConfigs, and makes the docs.
+"""Every setting of a broker that wirekafka honours: the table for the parser, for DescribeConfigs and for the docs.
 
 Rules of this file: names, types, defaults and bounds are those of Apache Kafka 4.3; where a default differs, the
-documentation says so. `is_dynamic` marks what takes effect while the broker runs. A setting stands here only if code reads
-it (a test looks).
+documentation says so. `is_dynamic` marks a setting that can be changed while the broker runs. A setting is listed only if code
+reads it; a test checks that.
 
 Source: org.apache.kafka.server.config.AbstractKafkaConfig.CONFIG_DEF; DynamicBrokerConfig for what is dynamic and for fallbacks.
 """
@@ -44,7 +44,7 @@ _SERVER = (
         "broker.rack",
         Type.STRING,
         None,
-        "The rack of the broker. Consumers are told it, so that they can fetch from a nearby replica.",
+        "The rack of the broker. Metadata reports it to consumers, so that they can fetch from a nearby replica.",
     ),
     Setting(
         "listeners",
@@ -78,7 +78,7 @@ _SERVER = (
         "socket.send.buffer.bytes",
         Type.INT,
         204800,
-        "SO_SNDBUF of each connection; -1 leaves it to the operating system. Kafka's default is 102400. With that a "
+        "SO_SNDBUF of each connection; -1 is the operating system's default. Kafka's default is 102400. With that a "
         "response of 1 MB is sent in twice as many parts and takes a sixth more CPU.",
         at_least(-1),
     ),
@@ -86,7 +86,7 @@ _SERVER = (
         "socket.receive.buffer.bytes",
         Type.INT,
         -1,
-        "SO_RCVBUF of each connection; -1 leaves it to the operating system. Kafka's default is 102400. With that a batch "
+        "SO_RCVBUF of each connection; -1 is the operating system's default. Kafka's default is 102400. With that a batch "
         "of 1 MB takes eight receives instead of two, and the broker waits for the client before each.",
         at_least(-1),
     ),
@@ -94,7 +94,7 @@ _SERVER = (
         "socket.request.max.bytes",
         Type.INT,
         104857600,
-        "The largest request that is read. A larger one closes its connection.",
+        "The largest request in bytes. The broker closes a connection that sends a larger one.",
         at_least(1),
     ),
     Setting(
@@ -133,7 +133,7 @@ _TAKEOVER = (
         "metadata.log.dir",
         Type.STRING,
         None,
-        "Where Apache Kafka kept its metadata log, if not in log.dirs. It is read when Apache Kafka's topics are taken over.",
+        "The directory of Apache Kafka's metadata log, if it is not in log.dirs. A takeover of Apache Kafka's topics reads it.",
     ),
     Setting(
         "wirekafka.takeover.settings",

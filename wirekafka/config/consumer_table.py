@@ -31,7 +31,7 @@ def _are_assignors(value: Value) -> bool:
 
 
 def assignor_names(items: Iterable[str]) -> tuple[str, ...]:
-    """The names of assignors that are given by their names or by Apache Kafka's classes."""
+    """Returns the names of assignors; an assignor may be given by its name or by Apache Kafka's class."""
     return tuple(ASSIGNOR_CLASSES.get(item, item) for item in items)
 
 
@@ -146,4 +146,4 @@ CONSUMER_ORDER = tuple(
         (f"group.consumer.{subject}", f"group.consumer.max.{subject}"),
     )
 )
-"""Pairs of which the first is at most the second."""
+"""Pairs of settings: the first must be at most the second."""

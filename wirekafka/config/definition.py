@@ -1,7 +1,7 @@
 """What a setting is: its name, type, default, accepted values and documentation.
 
 Rules of this file: a table holds `Setting`s. The same entry parses a line of server.properties, answers DescribeConfigs and
-writes a line of docs/configuration.md. A value is checked when it is parsed, and never again. Absence is None.
+becomes a line of docs/configuration.md. A value is checked when it is parsed, and never again. Absence is None.
 
 Source: org.apache.kafka.common.config.ConfigDef (types, trimming, the text form of a value).
 """
@@ -27,7 +27,7 @@ class ConfigError(Exception):
     Attributes:
         name: the setting's name as it was given.
         value: the text that was given, `[hidden]` for a secret, None if the error is about the name or no value was given.
-        accepted: what would have been accepted, as a phrase; empty if nothing would.
+        accepted: a phrase for the accepted values; empty if no value is accepted.
         reason: what is wrong, if there is more to say than that the value is not accepted.
     """
 
@@ -76,46 +76,46 @@ _PHRASES = {
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """What a value must satisfy beyond its type; `accepted` is the phrase that says it."""
+    """What a value must satisfy beyond its type; `accepted` is the phrase for it in errors and docs."""
 
     accepted: str
     holds: Callable[[Value], bool]
 
 
 def at_least(least: int) -> Check:
-    """A number that is not less than `least`."""
+    """Accepts a number that is not less than `least`."""
     return Check(f"at least {least}", lambda value: isinstance(value, (int, float)) and value >= least)
 
 
 def between(least: int, most: int) -> Check:
-    """A number from `least` to `most`."""
+    """Accepts a number from `least` to `most`."""
     return Check(f"from {least} to {most}", lambda value: isinstance(value, (int, float)) and least <= value <= most)
 
 
 def between_or(least: int, most: int, other: int) -> Check:
-    """A number from `least` to `most`, or `other`."""
+    """Accepts a number from `least` to `most`, or `other`."""
     bounds = between(least, most)
     return Check(f"{bounds.accepted}, or {other}", lambda value: value == other or bounds.holds(value))
 
 
 def one_of(*choices: str) -> Check:
-    """One of the texts, in exactly this case."""
+    """Accepts one of the texts; case matters."""
     return Check("one of " + ", ".join(choices), lambda value: value in choices)
 
 
 def items_of(*choices: str) -> Check:
-    """A list of some of the texts, possibly empty."""
+    """Accepts a list of some of the texts; it may be empty."""
     return Check("of " + ", ".join(choices), lambda value: isinstance(value, list) and set(value) <= set(choices))
 
 
 def items_like(pattern: str, accepted: str) -> Check:
-    """A list whose items all match the pattern, possibly empty."""
+    """Accepts a list whose items all match the pattern; it may be empty."""
     return Check(accepted, lambda value: isinstance(value, list) and all(re.fullmatch(pattern, item) for item in value))
 
 
 def nonempty_list() -> Check:
-    """A list with at least one item, none of them empty or twice (KIP-1161)."""
-    accepted = "with at least one item, none of them empty or twice"
+    """Accepts a list with at least one item, without empty items and duplicates (KIP-1161)."""
+    accepted = "with at least one item, no empty item and no duplicate"
     return Check(accepted, lambda value: isinstance(value, list) and 0 < len(value) == len(set(value)) and "" not in value)
 
 
@@ -172,7 +172,7 @@ class Setting:
         return value
 
     def refusal(self, text: str, reason: str | None = None) -> ConfigError:
-        """The error that says that `text` is not accepted."""
+        """Returns the error for a text that is not accepted."""
         return ConfigError(self.name, "[hidden]" if self.is_sensitive else text, self.accepted, reason)
 
     def show(self, value: Value) -> str | None:
@@ -214,7 +214,7 @@ def _parse_integer(text: str, most: int) -> int:
 
 
 def _parse_number(text: str) -> float:
-    """A finite number: Java also reads NaN and Infinity, which make no sense as a setting."""
+    """Returns a finite number. Java also reads NaN and Infinity, which make no sense as a setting."""
     if not re.fullmatch(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?[fFdD]?", text, re.ASCII):
         raise ValueError(text)
     value = float(text.rstrip("fFdD"))

@@ -39,29 +39,29 @@ set counts.
 _GROUP = """\
 ## Settings of a group
 
-A group gets these by its name, whether it exists or not (`kafka-configs --entity-type groups --alter`). A group that does not
-set a setting has the value of the broker's setting in the last column. Settings of the broker with `.min.` and `.max.` in
-their names bound the value.
+These settings belong to the group's name; the group need not exist (`kafka-configs --entity-type groups --alter`). A group that
+does not set a setting has the value of the broker's setting in the last column. Settings of the broker with `.min.` and `.max.`
+in their names bound the value.
 """
 
 _WITHOUT_EFFECT = """\
 ## Accepted without effect
 
-wirekafka does not have what these settings are about. They are accepted with any value, so that a server.properties of Apache
+wirekafka lacks the features that these settings control. They are accepted with any value, so that a server.properties of Apache
 Kafka works, and are named in one warning at start. `*` stands for any characters.
 """
 
 _REPLACED = """\
 ## Replaced
 
-Apache Kafka 3.0 has dropped these settings (KAFKA-12945). They are refused with the setting to use instead.
+Apache Kafka 3.0 dropped these settings (KAFKA-12945). They are refused with the setting to use instead.
 """
 
 _REFUSED = """\
 ## Refused
 
-To ignore these settings would change what is safe or what clients see. They are errors, because wirekafka does not support
-them yet. Only the values in the second column are accepted: they have the same meaning as leaving the setting out.
+Ignoring these settings would change what is safe or what clients see. They are errors, because wirekafka does not support
+them yet. Only the values in the second column are accepted; each means the same as leaving the setting out.
 """
 
 

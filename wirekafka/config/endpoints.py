@@ -101,7 +101,7 @@ def check_advertised(advertised: Iterable[Listener], listeners: Iterable[Listene
     """Raises unless every advertised address belongs to a listener, and clients can connect to it.
 
     Raises:
-        ConfigError: an address does not.
+        ConfigError: an address belongs to no listener, or clients cannot connect to it.
     """
     names = [listener.name for listener in listeners]
     for listener in advertised:

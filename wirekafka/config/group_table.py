@@ -1,7 +1,7 @@
-"""The settings that a group may have of its own, and the broker's settings that it has otherwise.
+"""The settings of a group, and the broker's settings that apply where a group sets none.
 
-Rules of this file: a group's setting replaces one of the broker's, and is within bounds that the broker sets. A value out of
-bounds is refused. If the bounds change later, the value is clipped to them.
+Rules of this file: a group's setting replaces one of the broker's settings, and is within bounds that the broker sets. A value
+out of bounds is refused. If the bounds change later, the value is clipped to them.
 
 Source: org.apache.kafka.coordinator.group.GroupConfig, ShareGroupAutoOffsetResetStrategy of Apache Kafka 4.3.
 """
@@ -29,7 +29,7 @@ _DURATION = re.compile(
 
 
 def duration_ms(text: str) -> int | None:
-    """The milliseconds of a duration in the form of ISO 8601 that java.time.Duration reads; None if it is none, or negative."""
+    """Returns the ms of a duration in the ISO 8601 form of java.time.Duration; None if it is malformed or negative."""
     found = _DURATION.fullmatch(text)
     if found is None or found["time"] == "T" or found["time"] == "t":
         return None
@@ -53,8 +53,8 @@ class GroupBounds(NamedTuple):
     """The broker's settings that belong to a setting of a group.
 
     Attributes:
-        synonym: the setting that groups have which do not set their own.
-        least, most: the settings that bound it.
+        synonym: the setting of the broker that applies to groups without a setting of their own.
+        least, most: the settings of the broker that bound the group's setting.
     """
 
     synonym: str
@@ -81,7 +81,7 @@ GROUP_BOUNDS: dict[str, GroupBounds] = {
     }.items()
     for subject in subjects
 }
-"""The settings that stand in for one of the broker's, by name."""
+"""The bounds of each setting of a group that replaces a setting of the broker, by name."""
 
 GROUP_SETTINGS: dict[str, Setting] = table_of(
     *(

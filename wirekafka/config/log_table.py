@@ -305,16 +305,16 @@ LOG_SETTINGS = (
         "log.cleaner.max.compaction.lag.ms",
         Type.LONG,
         LONG_MAX,
-        "The age at which a record is compacted whatever the ratio.",
+        "The age at which a record is compacted, even if min.cleanable.dirty.ratio is not reached.",
         at_least(1),
         is_dynamic=True,
     ),
-    # Producers that a log remembers
+    # Producer ids
     Setting(
         "producer.id.expiration.ms",
         Type.INT,
         86400000,
-        "How long after its last record a partition forgets a producer id.",
+        "How long after a producer's last record its producer id expires in a partition.",
         at_least(1),
         is_dynamic=True,
     ),
@@ -322,7 +322,7 @@ LOG_SETTINGS = (
         "producer.id.expiration.check.interval.ms",
         Type.INT,
         600000,
-        "How often the broker looks for expired producer ids, and forgets them.",
+        "How often the broker looks for expired producer ids, and removes them.",
         at_least(1),
         is_internal=True,
     ),

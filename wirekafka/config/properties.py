@@ -38,7 +38,7 @@ def parse_properties(data: bytes) -> dict[str, str]:
 
 
 def parse_entries(data: bytes) -> list[Entry]:
-    """The settings of the file in its order, also those that a later line replaces.
+    """Returns the settings in the order of the file, including those that a later line replaces.
 
     Raises:
         ConfigError: as `parse_properties`.

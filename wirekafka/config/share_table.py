@@ -141,7 +141,7 @@ SHARE_SETTINGS = (
         "group.share.assignors",
         Type.LIST,
         ["simple"],
-        "The assignor of share groups. There is one.",
+        "The assignor of share groups. Only simple exists.",
         Check("just simple", lambda value: value == ["simple"]),
     ),
     Setting(
@@ -191,7 +191,7 @@ SHARE_SETTINGS = (
         "share.coordinator.cold.partition.snapshot.interval.ms",
         Type.INT,
         300000,
-        "After how long a snapshot is written of an unused share partition's state, so that older records can be deleted.",
+        "How long a share partition's state may be unused before its snapshot is written, so that older records can be deleted.",
         at_least(1),
         is_internal=True,
     ),

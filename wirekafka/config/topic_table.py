@@ -1,7 +1,7 @@
 """Every setting of a topic, and which setting of the broker gives its default.
 
-Rules of this file: names, types, defaults and bounds are those of Apache Kafka 4.3. What wirekafka does not do yet is listed
-all the same, and takes no value but the default, so that what DescribeConfigs shows is true.
+Rules of this file: names, types, defaults and bounds are those of Apache Kafka 4.3. Settings of features that wirekafka lacks are
+listed too, and accept only the default, so that DescribeConfigs shows true values.
 
 Source: org.apache.kafka.storage.internals.log.LogConfig; ServerTopicConfigSynonyms for the broker's names.
 """
@@ -31,15 +31,15 @@ HOUR_MS = 3600 * 1000
 
 @dataclass(frozen=True, slots=True)
 class Synonym:
-    """A setting of the broker that gives a topic its default, once multiplied by `factor`."""
+    """A setting of the broker that gives a topic its default, multiplied by `factor`."""
 
     name: str
     factor: int = 1
 
 
 def only(value: Value, shown: str) -> Check:
-    """The default and nothing else: what it would switch on is not there yet."""
-    return Check(f"only {shown}, for the rest is not supported yet", lambda given: given == value)
+    """Accepts only the default, because wirekafka lacks the feature that other values switch on."""
+    return Check(f"only {shown}; other values are not supported yet", lambda given: given == value)
 
 
 _HONOURED = (
@@ -80,7 +80,7 @@ _HONOURED = (
         "max.compaction.lag.ms",
         Type.LONG,
         LONG_MAX,
-        "The age at which a record is compacted whatever the ratio.",
+        "The age at which a record is compacted, even if min.cleanable.dirty.ratio is not reached.",
         at_least(1),
     ),
     Setting("max.message.bytes", Type.INT, 1048588, "The largest record batch that is accepted.", at_least(0)),

@@ -1,4 +1,4 @@
-"""Kafka's settings that wirekafka does not honour: those without effect here, and those that are refused.
+"""Kafka's settings that wirekafka does not honour: those without effect, and those that are refused.
 
 Rules of this file:
     A setting has no effect if its subject does not exist in one Python process that is a whole cluster. Such a setting is
@@ -78,7 +78,7 @@ WITHOUT_EFFECT: dict[str, str] = {
     "metadata.max.*": _CONTROLLER,
     "internal.metadata.*": _CONTROLLER,
     "zookeeper.*": _CONTROLLER,
-    "password.encoder.*": "it encodes passwords in ZooKeeper, and there is none",
+    "password.encoder.*": "it encodes passwords in ZooKeeper, which wirekafka does not use",
     "eligible.leader.replicas.enable": _ONE_BROKER,
     "group.share.enable": "share groups are switched on by the feature share.version",
     "group.share.max.groups": "the number of share groups has no limit of its own, as in Apache Kafka since 4.1",
@@ -188,7 +188,7 @@ REFUSED_UNLESS: dict[str, tuple[str, ...]] = {
     "unstable.api.versions.enable": ("false",),
     "unstable.feature.versions.enable": ("false",),
 }
-"""The values that a refused setting may hold all the same, by its name or a pattern of names."""
+"""The values that a refused setting may have, by its name or a pattern of names."""
 
 REPLACED = {
     "host.name": "listeners=PLAINTEXT://HOST:PORT",
@@ -196,23 +196,23 @@ REPLACED = {
     "advertised.host.name": "advertised.listeners=PLAINTEXT://HOST:PORT",
     "advertised.port": "advertised.listeners=PLAINTEXT://HOST:PORT",
 }
-"""Settings that Apache Kafka 3.0 has dropped, and what to write instead (KAFKA-12945)."""
+"""Settings that Apache Kafka 3.0 dropped, and what to write instead (KAFKA-12945)."""
 
 _SECRETS = ("*password*", "*secret*", "*jaas*", "*.key", "*passphrase*")
 
 
 def reason_without_effect(name: str) -> str | None:
-    """Why the setting has no effect here; None if it is not of that kind."""
+    """Returns why the setting has no effect; None if the setting is not listed in `WITHOUT_EFFECT`."""
     return _look_up(WITHOUT_EFFECT, name)
 
 
 def accepted_of_refused(name: str) -> tuple[str, ...] | None:
-    """The values that a refused setting may hold; None if it is not of that kind."""
+    """Returns the values that a refused setting may have; None if the setting is not listed in `REFUSED_UNLESS`."""
     return _look_up(REFUSED_UNLESS, name)
 
 
 def is_secret(name: str) -> bool:
-    """Whether the value of a refused setting must not be repeated in an error; a name that is not known may be a mistyped one."""
+    """Whether errors must hide the setting's value: those of secrets, and of unknown names, which may be mistyped secrets."""
     return name not in REFUSED_UNLESS or any(fnmatchcase(name, pattern) for pattern in _SECRETS)
 
 

@@ -1,1 +1,1 @@
-"""Looking into data directories from outside: every file that Apache Kafka and wirekafka keep, shown and checked."""
+"""Reads data directories offline: shows and checks every file that Apache Kafka and wirekafka keep there."""

@@ -117,10 +117,10 @@ class StoredBatch:
 def scan(
     file: DataFile, base_offset: int, *, advance: Advance, from_offset: int = 0, has_writer: bool = False
 ) -> Iterator[StoredBatch]:
-    """The batches of a file in order.
+    """Yields the batches of a file in order.
 
     Args:
-        base_offset: of the segment, for damage before the first batch.
+        base_offset: the segment's base offset, which an error names if no batch precedes the damage.
         advance: called with the number of bytes that were passed.
         from_offset: batches that end before this offset are skipped.
         has_writer: a broker may be appending, so a batch that was incomplete when the file was opened may be complete now.
@@ -192,12 +192,12 @@ def _check_in_pieces(file: DataFile, place: BatchPosition) -> None:
 
 
 def _wrong_crc(expected: int) -> str:
-    return f"the checksum is wrong, {expected:#010x} is not that of the bytes"
+    return f"the checksum is wrong: {expected:#010x} in the header is not the checksum of the bytes"
 
 
 @dataclass(slots=True)
 class Content:
-    """The number of records in a batch, and the offset of the first one, as far as the batch says."""
+    """The number of records in a batch, and the offset of the first record; the base offset where offsets were not read."""
 
     record_count: int
     first_offset: int
@@ -253,7 +253,7 @@ def _count(header: BatchHeader, data: memoryview) -> Content:
         )
     count = found.count
     if count != header.record_count:
-        _refuse(f"the header says {header.record_count} records, there are {count}")
+        _refuse(f"the header counts {header.record_count} records, but the batch has {count}")
     if count > header.last_offset_delta + 1:
         _refuse(f"{count} records do not fit between the offsets {header.base_offset} and {header.last_offset}")
     return Content(count, header.base_offset)
@@ -283,8 +283,8 @@ class Control:
     """The content of a control record.
 
     Attributes:
-        name: of its type.
-        coordinator_epoch: of the transaction coordinator; None for types that no transaction has.
+        name: the name of the record's type.
+        coordinator_epoch: the epoch of the transaction coordinator; None if the type is not a transaction marker.
     """
 
     name: str

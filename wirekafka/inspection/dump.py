@@ -64,7 +64,7 @@ class Selection:
 
     Attributes:
         has_batches, has_records: whether batches, and records, are rows.
-        from_offset, until_offset: show batches with offsets from the first up to the second, excluded; and of records, those.
+        from_offset, until_offset: show only batches and records with offsets from the first up to the second, excluded.
         bytes_style: how keys, values and headers are shown.
         has_meanings: whether records of `__consumer_offsets`, `__transaction_state` and `__share_group_state` are decoded.
     """
@@ -78,7 +78,7 @@ class Selection:
 
 
 def files_to_dump(path: str) -> list[str]:
-    """The path itself if it is a file; else the files of the partition's folder, or of the data directory and its partitions."""
+    """Returns the path itself if it is a file; else the files of the partition, or of the data directory and its partitions."""
     if not os.path.isdir(path):
         return [path]
     files = [os.path.join(path, name) for name in files_in(path)]

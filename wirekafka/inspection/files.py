@@ -1,6 +1,6 @@
-"""What lies in a data directory: files by kind, the folders of partitions, and a file that is read in pieces.
+"""The files of a data directory: their kinds, the folders of partitions, and reads in chunks.
 
-Rules of this file: nothing is ever opened for writing. Whatever is read is bounded, but for one batch.
+Rules of this file: no file is opened for writing. The size of each read is bounded, except for a single batch.
 """
 
 from __future__ import annotations
@@ -64,9 +64,9 @@ class DamageError(Exception):
     """A file is damaged.
 
     Attributes:
-        position: in the file; None if the whole file is meant.
-        offset: of the first record that is affected; None if no record is.
-        is_torn: the file only ends too early, or in zeros, as an unfinished write leaves it.
+        position: the byte in the file; None if the damage concerns the whole file.
+        offset: the offset of the first affected record; None if no record is affected.
+        is_torn: the only damage is that the file ends too early, or in zeros, as after an unfinished write.
     """
 
     def __init__(
@@ -124,7 +124,7 @@ def holds_partition(folder: str) -> bool:
 
 
 def holds_data(root: str) -> bool:
-    """Whether a folder is a data directory or a partition's folder. A file of a broker shows that, and not the folder's name."""
+    """Whether a folder is a data directory or a partition's folder. Its files show that; its name does not count."""
     return bool(files_in(root)) or any(files_in(folder) for folder in partition_folders(root))
 
 

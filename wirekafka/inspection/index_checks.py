@@ -103,7 +103,8 @@ class OffsetIndexCheck(IndexCheck):
         relative_offset, position = fields
         offset = self._base_offset + relative_offset
         if offset <= self._last[0] or position <= self._last[1]:
-            self._refuse(f"offset {offset} at byte {position} of the log after offset {self._last[0]} at {self._last[1]}", offset)
+            reason = f"its entries do not ascend: offset {offset} at byte {position} follows {self._last[0]} at {self._last[1]}"
+            self._refuse(reason, offset)
         self._last = (offset, position)
         return self._last
 
@@ -131,7 +132,7 @@ class OffsetIndexCheck(IndexCheck):
             self._refuse(f"no batch ends with offset {self._awaited}", self._awaited)
         if self._entry is not None and not self._is_active:
             offset, position = self._entry
-            self._refuse(f"it leads to byte {position} of a log of {end_position}", offset)
+            self._refuse(f"it leads to byte {position}, but the log has {end_position} bytes", offset)
 
 
 class TimeIndexCheck(IndexCheck):
@@ -157,7 +158,8 @@ class TimeIndexCheck(IndexCheck):
         timestamp, relative_offset = fields
         offset = self._base_offset + relative_offset
         if timestamp <= self._last[0] or offset <= self._last[1]:
-            self._refuse(f"timestamp {timestamp} at offset {offset} after {self._last[0]} at {self._last[1]}", offset)
+            reason = f"its entries do not ascend: {timestamp} at offset {offset} follows {self._last[0]} at {self._last[1]}"
+            self._refuse(reason, offset)
         self._last = (timestamp, offset)
         return self._last
 
@@ -169,7 +171,7 @@ class TimeIndexCheck(IndexCheck):
         while self._entry is not None and self._entry[1] <= batch.place.last_offset:
             timestamp, offset = self._entry
             if timestamp not in (self._max_timestamp, self._max_with_empty):
-                self._refuse(f"timestamp {timestamp}, where the greatest up to there is {self._max_timestamp}", offset)
+                self._refuse(f"it has timestamp {timestamp}, but the greatest up to this offset is {self._max_timestamp}", offset)
             self._entry = self._advance()
 
     def finish(self, end_position: int, end_offset: int) -> None:
@@ -177,9 +179,9 @@ class TimeIndexCheck(IndexCheck):
         if self._is_active:
             return
         if self._entry is not None:
-            self._refuse(f"offset {self._entry[1]} of a log that ends before {end_offset}", self._entry[1])
+            self._refuse(f"it has an entry for offset {self._entry[1]}, but the log ends before {end_offset}", self._entry[1])
         if self._max_timestamp > self._last[0]:
-            self._refuse(f"it ends with timestamp {self._last[0]}, the greatest of the log is {self._max_timestamp}", None)
+            self._refuse(f"its last timestamp is {self._last[0]}, but the greatest of the log is {self._max_timestamp}", None)
 
 
 class TransactionIndexCheck(IndexCheck):
@@ -205,9 +207,9 @@ class TransactionIndexCheck(IndexCheck):
         if entry.version != VERSION:
             self._refuse(f"version {entry.version} is not known", None)
         if entry.last_offset <= self._last_offset:
-            self._refuse(f"last offset {entry.last_offset} after {self._last_offset}", entry.last_offset)
+            self._refuse(f"its entries do not ascend: {entry.last_offset} follows {self._last_offset}", entry.last_offset)
         if entry.first_offset > entry.last_offset:
-            self._refuse(f"a transaction from {entry.first_offset} to {entry.last_offset}", entry.last_offset)
+            self._refuse(f"offset {entry.first_offset} is after last offset {entry.last_offset}", entry.last_offset)
         self._last_offset = entry.last_offset
         return entry
 
@@ -218,7 +220,7 @@ class TransactionIndexCheck(IndexCheck):
         is_told = False
         while self._entry is not None and self._entry.last_offset <= place.last_offset:
             producer_id, last_offset = self._entry.producer_id, self._entry.last_offset
-            # The cleaner may have taken the marker; then the offset lies between two batches.
+            # Compaction may have removed the marker. The offset is then in a gap between two batches.
             if last_offset >= place.base_offset:
                 is_told = True
                 if header is None or header.producer_id != producer_id or marker is None or marker.is_commit:
@@ -237,4 +239,5 @@ class TransactionIndexCheck(IndexCheck):
     def finish(self, end_position: int, end_offset: int) -> None:
         """See `IndexCheck`."""
         if self._entry is not None and not self._is_active:
-            self._refuse(f"last offset {self._entry.last_offset} in a log that ends before {end_offset}", self._entry.last_offset)
+            last_offset = self._entry.last_offset
+            self._refuse(f"it has an entry for offset {last_offset}, but the log ends before {end_offset}", last_offset)

@@ -10,9 +10,9 @@ from wirekafka.metadata.store import FILE_NAME
 
 
 def topics_in_journal(root: str) -> set[str] | None:
-    """The topics that the journal of a data directory knows; None without a journal, or if a line of it cannot be read.
+    """Returns the topics in the journal of a data directory; None without a journal, or if one of its lines cannot be read.
 
-    A start of the broker names such a line. Only the first of several data directories has a journal.
+    The broker names such a line when it starts. Only the first of several data directories has a journal.
     """
     try:
         lines = read_whole(os.path.join(root, FILE_NAME)).split(b"\n")[:-1]

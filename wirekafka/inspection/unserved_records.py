@@ -1,4 +1,4 @@
-"""Records of `__consumer_offsets` that only Apache Kafka writes: those of streams groups (KIP-1071), and one of before 4.1.
+"""Records of `__consumer_offsets` that only Apache Kafka writes: those of streams groups (KIP-1071), and a type from before 4.1.
 
 A data directory that was taken over from Apache Kafka may hold such records. The coordinators skip them.
 

@@ -3,13 +3,12 @@
 How it works: each segment is read once from its first byte to its last, together with its indexes. A broker may be running.
 It holds the lock of the data directory; the lock is queried and not taken. While it is held:
 
-- The last batch of the active segment may be half written. If it is still half written when it is read again, that is a note
-and no
-  damage.
+- The last batch of the active segment may be half written. If it is still half written when it is read again, that is a note and
+  not damage.
 - Indexes of the active segment may be ahead of the batches that were read.
 - Segments may be replaced or deleted. If that happened, findings are dropped and the partition is checked again.
 
-Without a broker a torn tail is damage, although the next start cuts it.
+If no broker is running, a torn tail is damage, although the next start truncates it.
 
 Rules of this file: nothing is written, nothing is locked, and only small files are read as a whole.
 """
@@ -142,7 +141,7 @@ class Verification:
                     yield DamageError(path, str(error))
 
     def _missing_partitions(self) -> Iterator[DamageError]:
-        """The partitions that a checkpoint promises records of, and that have no folder.
+        """Yields an error for each partition that has records according to a checkpoint, and that has no folder.
 
         Folders of a deleted topic are removed before the checkpoints are rewritten. So a missing folder is no damage while a
         broker is running, or if the journal of topics does not know the topic. A directory without a journal is not the first
@@ -168,7 +167,7 @@ class Verification:
         return any(os.path.exists(os.path.join(self.root, name)) for name in (JOURNAL, CLEAN_SHUTDOWN))
 
     def check_checkpoints(self, folder: str, end_offset: int) -> None:
-        """Raises unless the log of a partition has all the records that the checkpoints promise.
+        """Raises unless the log of a partition reaches the offsets that the checkpoints have for it.
 
         Args:
             end_offset: of the log; 0 if it has no segment.
@@ -279,7 +278,7 @@ class _PartitionCheck:
         return os.path.join(self._folder, name)
 
     def _check_segment(self, base_offset: int, *, is_active: bool, needs_indexes: bool) -> None:
-        # The indexes are opened first: the batches that they lead to were in the log before.
+        # The indexes are opened before the log, so the log has all batches that their entries lead to.
         indexes = self._open_indexes(base_offset, is_active=is_active)
         file = DataFile(self._path(file_name(base_offset, LOG_SUFFIX)))
         self._checked.segments += 1
@@ -323,7 +322,7 @@ class _PartitionCheck:
         content = check(file, batch, reads_records=self._verification.reads_records)
         place = batch.place
         if content.first_offset < self._end_offset:
-            reason = f"a batch from offset {content.first_offset} on, where {self._end_offset} comes next"
+            reason = f"a batch begins at offset {content.first_offset}, but the next offset is {self._end_offset}"
             raise DamageError(file.path, reason, position=place.position, offset=content.first_offset)
         if place.last_offset - base_offset > MOST_RELATIVE_OFFSET:
             reason = f"offset {place.last_offset} is too far from the segment's base"
@@ -358,10 +357,10 @@ class _PartitionCheck:
         for change in self._epoch_changes:
             known = epochs.at(change.offset)
             if known is not None and known != change.epoch:
-                reason = f"a batch of leader epoch {change.epoch}, where {EPOCHS_FILE} has {known}"
+                reason = f"a batch has leader epoch {change.epoch}, but {EPOCHS_FILE} has {known}"
                 raise DamageError(change.path, reason, position=change.position, offset=change.offset)
             if change.epoch < latest:
-                reason = f"a batch of leader epoch {change.epoch} after one of {latest}"
+                reason = f"a batch of leader epoch {change.epoch} follows a batch of leader epoch {latest}"
                 raise DamageError(change.path, reason, position=change.position, offset=change.offset)
             latest = change.epoch
 
@@ -383,7 +382,7 @@ class _PartitionCheck:
             raise DamageError(path, f"the log ends before {self._end_offset}", offset=offset)
         for producer in producers:
             if producer.last_offset is not None and producer.last_offset >= offset:
-                reason = f"producer {producer.producer_id} has written {producer.last_offset}, which comes later"
+                reason = f"producer {producer.producer_id} has last offset {producer.last_offset}, which is after the snapshot"
                 raise DamageError(path, reason, offset=producer.last_offset)
 
     def _check_metadata(self) -> None:

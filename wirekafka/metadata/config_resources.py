@@ -1,8 +1,8 @@
-"""What has settings that clients can change while the broker runs: a topic, this broker, all brokers, or a group.
+"""The resources whose settings clients can change while the broker runs: topics, this broker, all brokers, and groups.
 
-Theory of operation: a resource has settings of its own, as text. The new ones are computed by a list of operations, from none
-at all for AlterConfigs, from the old ones for IncrementalAlterConfigs. Then `check` judges the outcome as a whole, and `replace`
-writes it down and makes it hold.
+How it works: a resource has settings of its own, as text. A list of operations computes the new settings, from an empty set for
+AlterConfigs, from the current ones for IncrementalAlterConfigs. Then `check` validates the result as a whole, and `replace`
+stores it in the journal and applies it.
 
 Source: kafka.server.ConfigAdminManager, org.apache.kafka.controller.ConfigurationControlManager (rules and their errors).
 """
@@ -35,7 +35,7 @@ class ResourceType(IntEnum):
 
 
 class AlterConfigOp(IntEnum):
-    """What IncrementalAlterConfigs does to one setting.
+    """The operation of IncrementalAlterConfigs on one setting.
 
     Source: org.apache.kafka.clients.admin.AlterConfigOp.OpType (KIP-339).
     """
@@ -69,28 +69,28 @@ class Change(NamedTuple):
 
 
 class ConfigResource(Protocol):
-    """Something with settings of its own."""
+    """A topic, a broker or a group, as a holder of settings."""
 
     @property
     def settings(self) -> Mapping[str, Setting]:
-        """Every setting that it knows."""
+        """Every setting that a resource of this type can have."""
 
     @property
     def own(self) -> dict[str, str]:
-        """The settings that it has itself."""
+        """The settings that the resource sets itself, as text."""
 
     def check(self, configs: Mapping[str, str]) -> None:
-        """Raises unless these can be its own settings.
+        """Raises unless the resource may set these settings itself.
 
         Raises:
             KafkaError: INVALID_CONFIG for a topic or a group, INVALID_REQUEST for a broker.
         """
 
     def replace(self, configs: Mapping[str, str]) -> None:
-        """Makes these its own settings.
+        """Replaces the settings that the resource sets itself.
 
         Raises:
-            KafkaError: as `check`; KAFKA_STORAGE_ERROR, if they cannot be written down.
+            KafkaError: as `check`; KAFKA_STORAGE_ERROR if the journal cannot be written.
 
         Durability: on disk when it returns.
         """
@@ -112,7 +112,7 @@ class TopicResource:
 
     @property
     def own(self) -> dict[str, str]:
-        """What this topic sets itself."""
+        """The settings that this topic sets itself, as text."""
         return dict(self._topic.overrides)
 
     def check(self, configs: Mapping[str, str]) -> None:
@@ -140,13 +140,13 @@ class BrokerResource:
 
     @property
     def own(self) -> dict[str, str]:
-        """What was set while the broker ran."""
+        """The dynamic settings of this broker or of all brokers, as text."""
         return self._topics.broker_configs(self._name)
 
     def check(self, configs: Mapping[str, str]) -> None:
         """See `ConfigResource.check`.
 
-        A broker's settings that cannot be are INVALID_REQUEST in Kafka (KAFKA-13609).
+        Kafka answers INVALID_REQUEST for a setting of a broker that is invalid (KAFKA-13609).
         """
         fixed = [name for name in configs if name not in BROKER_SETTINGS or not BROKER_SETTINGS[name].is_dynamic]
         if fixed:
@@ -163,7 +163,7 @@ class BrokerResource:
 
 
 class GroupResource:
-    """A group's settings; they are kept whether there is such a group or not."""
+    """A group's settings; the group need not exist."""
 
     __slots__ = ("_group_id", "_topics")
 
@@ -178,7 +178,7 @@ class GroupResource:
 
     @property
     def own(self) -> dict[str, str]:
-        """What this group sets itself."""
+        """The settings that this group sets itself, as text."""
         return self._topics.group_configs.own(self._group_id)
 
     def check(self, configs: Mapping[str, str]) -> None:
@@ -191,10 +191,10 @@ class GroupResource:
 
 
 def find_resource(topics: Topics[Any], node_id: int, type_: int, name: str) -> ConfigResource:
-    """The resource of this type and name.
+    """Returns the resource with this type and name.
 
     Raises:
-        KafkaError: INVALID_REQUEST for a type that has no settings here, a topic or group without a name, or another broker;
+        KafkaError: INVALID_REQUEST for a type without settings, for a topic or group without a name, or for another broker;
             INVALID_TOPIC_EXCEPTION; UNKNOWN_TOPIC_OR_PARTITION.
     """
     if type_ == ResourceType.TOPIC:
@@ -212,7 +212,7 @@ def find_resource(topics: Topics[Any], node_id: int, type_: int, name: str) -> C
 
 
 def find_topic(topics: Topics[Any], name: str) -> Topic[Any]:
-    """The topic of this name.
+    """Returns the topic with this name.
 
     Raises:
         KafkaError: INVALID_TOPIC_EXCEPTION, UNKNOWN_TOPIC_OR_PARTITION.
@@ -225,7 +225,7 @@ def find_topic(topics: Topics[Any], name: str) -> Topic[Any]:
 
 
 def check_broker_name(name: str, node_id: int) -> None:
-    """Whether the name is "" for all brokers, or this broker's id.
+    """Raises unless the name is "", which stands for all brokers, or this broker's id.
 
     Raises:
         KafkaError: INVALID_REQUEST.
@@ -239,10 +239,10 @@ def check_broker_name(name: str, node_id: int) -> None:
 
 
 def check_changes(changes: Iterable[Change]) -> None:
-    """The rules that hold whatever the resource is.
+    """Raises unless the changes follow the rules that all types of resources share.
 
     Raises:
-        KafkaError: INVALID_REQUEST for a setting named twice, or without a value where one is needed.
+        KafkaError: INVALID_REQUEST for a setting that is named twice, or that lacks the value that its operation needs.
     """
     names: set[str] = set()
     nulls: list[str] = []
@@ -257,13 +257,14 @@ def check_changes(changes: Iterable[Change]) -> None:
 
 
 def apply_changes(resource: ConfigResource, changes: Iterable[Change], *, keeps_others: bool) -> dict[str, str]:
-    """The settings that the resource would have itself after the changes.
+    """Returns the settings that the resource sets itself after the changes.
 
     Args:
-        keeps_others: it would still have those that are not named.
+        keeps_others: settings that no change names keep their values; otherwise they are removed.
 
     Raises:
-        KafkaError: INVALID_CONFIG for APPEND or SUBTRACT on what is no list; INVALID_REQUEST for an unknown operation.
+        KafkaError: INVALID_CONFIG for APPEND or SUBTRACT on a setting that is not a list; INVALID_REQUEST for an unknown
+            operation.
     """
     configs = resource.own if keeps_others else {}
     for name, operation, value in changes:

@@ -1,4 +1,4 @@
-"""Settings as clients are shown them: the value that holds, where it comes from, and what it would be otherwise.
+"""Settings as DescribeConfigs shows them: the effective value, the source of the value, and the values that it hides.
 
 Source: kafka.server.ConfigHelper (createTopicConfigEntry, createBrokerConfigEntry, configSynonyms).
 """
@@ -16,15 +16,15 @@ from wirekafka.config.group_table import GROUP_BOUNDS, GROUP_SETTINGS
 from wirekafka.config.log import topic_values
 from wirekafka.config.topic_table import TOPIC_SETTINGS, TOPIC_SYNONYMS
 
-# Clients look it up before they create topics of their own, and fail when they are not told: Debezium, kafkajs. What a
-# server.properties says of it is without effect, so the truth is shown instead.
+# Debezium and kafkajs look this setting up before they create topics, and fail without an answer. A value in server.properties
+# has no effect, so the true number is shown.
 _REPLICATION = Setting(
-    "default.replication.factor", Type.INT, 1, "How many replicas a new topic gets: always one, for there is one broker."
+    "default.replication.factor", Type.INT, 1, "The number of replicas of a new topic: always 1, because there is one broker."
 )
 
 
 class ShownSynonym(NamedTuple):
-    """The value that one source gives, None for a secret."""
+    """The value that one source gives; None for a secret."""
 
     name: str
     value: str | None
@@ -32,12 +32,12 @@ class ShownSynonym(NamedTuple):
 
 
 class DescribedSetting(NamedTuple):
-    """One setting of one topic or broker.
+    """One setting of one topic, group or broker.
 
     Attributes:
-        value: its text, None for no value and for a secret.
+        value: the effective value as text; None for no value and for a secret.
         source: where the value comes from.
-        synonyms: what every source says, the one that holds first.
+        synonyms: the value of every source; the effective one comes first.
     """
 
     setting: Setting
@@ -48,7 +48,7 @@ class DescribedSetting(NamedTuple):
 
 
 def describe_topic_settings(config: BrokerConfig, overrides: Mapping[str, str]) -> list[DescribedSetting]:
-    """Every setting of a topic with these overrides, by name."""
+    """Returns every setting of a topic with these overrides, by name."""
     values = topic_values(config, overrides)
     described = []
     for name, setting in TOPIC_SETTINGS.items():
@@ -63,7 +63,7 @@ def describe_topic_settings(config: BrokerConfig, overrides: Mapping[str, str]) 
 
 
 def describe_group_settings(config: BrokerConfig, overrides: Mapping[str, str]) -> list[DescribedSetting]:
-    """Every setting of a group with these of its own, by name."""
+    """Returns every setting of a group with these overrides, by name."""
     described = []
     for name, setting in GROUP_SETTINGS.items():
         bounds = GROUP_BOUNDS.get(name)
@@ -79,7 +79,7 @@ def describe_group_settings(config: BrokerConfig, overrides: Mapping[str, str]) 
 
 
 def describe_broker_settings(config: BrokerConfig) -> list[DescribedSetting]:
-    """Every setting of the broker, and the replication factor that holds whatever is set."""
+    """Returns every setting of the broker, and the true replication factor, by name."""
     honoured = [
         _describe(setting, setting.show(config.get(name)), _synonyms(config, name))
         for name, setting in BROKER_SETTINGS.items()
@@ -91,7 +91,7 @@ def describe_broker_settings(config: BrokerConfig) -> list[DescribedSetting]:
 
 
 def describe_default_settings(config: BrokerConfig) -> list[DescribedSetting]:
-    """The settings that were set dynamically for all brokers, by name."""
+    """Returns the settings that were set dynamically for all brokers, by name."""
     described = []
     for name, setting in BROKER_SETTINGS.items():
         synonyms = _synonyms(config, name)
@@ -111,9 +111,9 @@ def _source(synonyms: list[ShownSynonym]) -> ConfigSource:
 
 
 def _synonyms(config: BrokerConfig, name: str) -> list[ShownSynonym]:
-    """What every source says of the setting, from the first that gives it under its own name on.
+    """Returns the value of every source, beginning with the first source that sets the setting under its own name.
 
-    A stand-in that goes before is not told, which hides log.retention.hours while log.retention.ms is unset: so does Kafka.
+    Fallbacks before that source are left out, as in Kafka: log.retention.hours is not shown while log.retention.ms is unset.
     """
     shown = []
     for origin in dropwhile(lambda origin: origin.name != name, config.origins(name)):

@@ -1,13 +1,13 @@
 """Features: the levels of protocols that span several APIs, which a cluster switches on as a whole.
 
-Theory of operation: a level is supported once everything that it promises is served, and one level of each feature is finalized:
-it holds now. Clients decide by it how they go about transactions and groups (KIP-584, KIP-890, KIP-848, KIP-932), and so does
-the callers of `level`. A feature that was never changed is at the newest level that is supported, a changed one where it was
-left. This broker is the whole cluster, so no other broker is asked.
+How it works: a level is supported if the broker serves everything that the level promises. One supported level of each feature is
+finalized, which means that it is in effect. Clients choose by it how they use transactions and groups (KIP-584, KIP-890, KIP-848,
+KIP-932), and so do the callers of `level`. A feature that was never changed has its newest supported level. This broker is the
+whole cluster, so no other broker is asked.
 
 Rules of this file:
-    A change is on disk before `update` returns, and before anybody is told of it.
-    Invariant: a finalized level is one of those that are supported; 0 is to be without the feature.
+    A change is on disk before `update` returns, and before a client or `on_change` sees it.
+    Invariant: a finalized level is a supported level; level 0 means that the feature is off.
 
 Source: org.apache.kafka.controller.{FeatureControlManager, QuorumFeatures}; org.apache.kafka.server.common.{Feature,
 TransactionVersion, GroupVersion, ShareVersion, MetadataVersion} of Apache Kafka 4.3.
@@ -35,22 +35,23 @@ TRANSACTION_VERSION = "transaction.version"
 _NEEDS: dict[str, dict[int, dict[str, int]]] = {
     # 1: consumer groups (KIP-848).
     GROUP_VERSION: {0: {}, 1: {"ConsumerGroupHeartbeat": 0}},
-    # 30: 4.3-IV0, the release that came with that API. Older ones are formats of a metadata log that is not there; to go back to
-    # one is refused by Apache Kafka, too.
+    # 30: 4.3-IV0, the release that came with that API. Older levels are formats of KRaft's metadata log, which wirekafka does not
+    # have; Apache Kafka refuses a downgrade to them, too.
     METADATA_VERSION: {30: {"DescribeLogDirs": 5}},
     # 1: share groups (KIP-932).
     SHARE_VERSION: {0: {}, 1: {"ShareGroupHeartbeat": 1}},
     # 1: the coordinator writes flexible records. 2: transactions v2, an epoch for each transaction (KIP-890).
     TRANSACTION_VERSION: {0: {}, 1: {}, 2: {"Produce": 12, "EndTxn": 5, "TxnOffsetCommit": 5}},
 }
-"""What each level of a feature asks of the APIs, in the order of the levels: a version that must be served.
+"""The APIs that each level of a feature needs, each with the version that must be served, in the order of the levels.
 
-Invariant: what a level asks, those above it ask too.
+Invariant: a level needs everything that the levels below it need.
 """
 
 
 class UpgradeType(IntEnum):
-    """Which way a level may be changed. Nothing is lost by going down here, so that both ways down are the same.
+    """The direction in which a level may be changed. A downgrade loses nothing in wirekafka, so both kinds of downgrade are the
+    same.
 
     Source: org.apache.kafka.clients.admin.FeatureUpdate.UpgradeType.
     """
@@ -61,7 +62,7 @@ class UpgradeType(IntEnum):
 
 
 class FeatureUpdate(NamedTuple):
-    """A level that somebody wants a feature to have; `upgrade_type` is the number that they gave."""
+    """The level that a client requests for a feature; `upgrade_type` is the number from the request."""
 
     name: str
     level: int
@@ -69,7 +70,7 @@ class FeatureUpdate(NamedTuple):
 
 
 class Levels(NamedTuple):
-    """The levels of a feature that can be had; a `least` of 0 says that one can be without it."""
+    """The supported levels of a feature, from `least` to `most`; a `least` of 0 means that the feature can be off."""
 
     least: int
     most: int
@@ -94,23 +95,23 @@ class Features:
 
     @property
     def epoch(self) -> int:
-        """Grows with each change of a finalized level, so that clients know the newer of two responses."""
+        """The number of changes of finalized levels, by which clients know the newer of two responses."""
         return self._store.features_epoch
 
     @property
     def finalized(self) -> dict[str, int]:
-        """The level of each feature that is not switched off, by name."""
+        """The level of each feature that is on, by name."""
         return {name: level for name in self.supported if (level := self.level(name))}
 
     def level(self, name: str) -> int:
-        """The finalized level of a feature, 0 without it."""
+        """Returns the finalized level of a feature; 0 if the feature is off."""
         levels = self.supported.get(name)
         if levels is None:
             return 0
         return min(self._store.feature_levels.get(name, levels.most), levels.most)
 
     def require(self, name: str) -> None:
-        """Raises unless a feature is switched on.
+        """Raises unless a feature is on.
 
         Raises:
             KafkaError: UNSUPPORTED_VERSION.
@@ -119,12 +120,12 @@ class Features:
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
 
     def update(self, updates: Iterable[FeatureUpdate], *, validate_only: bool) -> None:
-        """Changes levels, all of them or none; of several for one feature the last counts.
+        """Changes all levels or none. If several updates name one feature, the last one counts.
 
         Durability: on disk when it returns.
 
         Raises:
-            KafkaError: INVALID_UPDATE_VERSION, for the first that cannot be; KAFKA_STORAGE_ERROR. Nothing has changed then.
+            KafkaError: INVALID_UPDATE_VERSION for the first invalid update; KAFKA_STORAGE_ERROR. No level has changed then.
         """
         wanted = {update.name: update for update in updates}
         for update in wanted.values():
@@ -141,7 +142,7 @@ class Features:
             callback()
 
     def _refusal(self, update: FeatureUpdate) -> str | None:
-        """Why a feature cannot have this level; None if it can.
+        """Returns why a feature cannot have this level; None if it can have the level.
 
         Source: FeatureControlManager.updateFeature, QuorumFeatures.reasonNotLocallySupported, Feature.featureFromName.
         """
@@ -168,7 +169,8 @@ class Features:
 def supported_features(config: BrokerConfig) -> Mapping[str, Levels]:
     """Returns all supported features.
 
-    A broker that hides versions of its APIs is without the levels that need them, or clients would look for what is hidden.
+    If the configuration hides versions of APIs, levels that need those versions are not supported, so clients do not rely on
+    them.
     """
     hidden = dict(item.split(":") for item in config.items("wirekafka.api.versions.max"))
     features = {}
@@ -184,5 +186,5 @@ def supported_features(config: BrokerConfig) -> Mapping[str, Levels]:
 
 
 def _is_hidden(limit: str | None, version: int) -> bool:
-    """Whether an API is not served in a version; None if nothing of it is hidden."""
+    """Whether the configured limit hides this version of an API; a limit of None hides no version."""
     return limit is not None and (limit == "none" or int(limit) < version)

@@ -1,4 +1,4 @@
-"""The settings that groups have of their own: kept beside the topics, resolved against the broker's.
+"""The settings that groups set themselves: stored in the journal of the topics, and resolved with the broker's settings.
 
 Source: org.apache.kafka.coordinator.group.GroupConfigManager.
 """
@@ -19,7 +19,7 @@ log = structlog.get_logger(__name__)
 
 
 class GroupConfigs:
-    """The own settings of groups; a group with settings need not exist."""
+    """The settings that groups set themselves; a group with settings need not exist."""
 
     def __init__(self, config: BrokerConfig, store: MetadataStore) -> None:
         self._config = config
@@ -37,7 +37,7 @@ class GroupConfigs:
         return dict(self._store.group_configs.get(group_id, {}))
 
     def resolve(self, group_id: str) -> GroupConfig:
-        """All settings of a group."""
+        """Returns all settings of a group."""
         config = self._resolved.get(group_id)
         if config is None:
             overrides = self._store.group_configs.get(group_id)
@@ -61,7 +61,7 @@ class GroupConfigs:
         """Replaces the own settings of a group.
 
         Raises:
-            KafkaError: INVALID_CONFIG; KAFKA_STORAGE_ERROR, if they cannot be written down. They are as they were then.
+            KafkaError: INVALID_CONFIG; KAFKA_STORAGE_ERROR if the journal cannot be written. The settings are unchanged then.
         """
         self.check(configs)
         self._store.put_group_configs(group_id, dict(configs))

@@ -1,4 +1,4 @@
-"""The topics in which coordinators keep their state: how many partitions they have, and with which settings.
+"""The topics in which coordinators keep their state: their partition counts and settings.
 
 Source: GroupCoordinatorService.groupMetadataTopicConfigs, TransactionStateManager.transactionTopicConfigs,
 ShareCoordinatorService.shareGroupStateTopicConfigs.
@@ -15,7 +15,7 @@ _LEAST_SEGMENT_BYTES = 1024**2
 
 
 class InternalTopic(NamedTuple):
-    """A topic of coordinators: the broker's settings that shape it, and the topic settings that it has in any case."""
+    """A topic of coordinators: the names of the broker's settings for it, and the topic settings that are fixed."""
 
     partition_count: str
     segment_bytes: str
@@ -23,7 +23,7 @@ class InternalTopic(NamedTuple):
     min_in_sync_replicas: str | None = None
 
     def topic_settings(self, config: BrokerConfig) -> dict[str, str]:
-        """What the topic is created with."""
+        """Returns the settings with which the topic is created."""
         segment_bytes = config.integer(self.segment_bytes)
         setting = "segment.bytes" if segment_bytes >= _LEAST_SEGMENT_BYTES else "internal.segment.bytes"
         settings = {**self.overrides, setting: str(segment_bytes)}
@@ -44,7 +44,7 @@ INTERNAL = {
         {"cleanup.policy": "compact", "compression.type": "uncompressed", "unclean.leader.election.enable": "false"},
         "transaction.state.log.min.isr",
     ),
-    # What is out of date is cut off its front by the coordinator.
+    # The coordinator deletes the records before the oldest snapshot that it needs.
     SHARE_STATE_TOPIC: InternalTopic(
         "share.coordinator.state.topic.num.partitions",
         "share.coordinator.state.topic.segment.bytes",

@@ -1,4 +1,4 @@
-"""What KRaft's metadata log says of a cluster: its topics, settings, features and producer ids.
+"""Reads the state of a cluster from KRaft's metadata log: its topics, settings, features and producer ids.
 
 How it works: the newest snapshot in `__cluster_metadata-0` is replayed, then the records of the log from the end of that
 snapshot on. Both are files of record batches. Records between BeginTransactionRecord and EndTransactionRecord are applied
@@ -43,12 +43,12 @@ FOLDER = f"{CLUSTER_METADATA_TOPIC}-0"
 TOPIC_RESOURCE = 2
 BROKER_RESOURCE = 4
 GROUP_RESOURCE = 32
-"""ConfigResource.Type."""
+"""The number of a group in ConfigResource.Type."""
 
 MOST_TORN_BYTES = 16 << 20
-"""A tail of more bytes than the largest batch of metadata (8 MiB) was not left by one write."""
+"""A torn tail of more bytes cannot come from one write, because the largest batch of metadata has 8 MiB."""
 MAGIC_OFFSET = 16
-"""Of the byte in a batch that says its format."""
+"""The position of the magic byte in a batch."""
 
 _SNAPSHOT = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
 _SEGMENT = re.compile(rf"(\d{{20}}){re.escape(LOG_SUFFIX)}")
@@ -77,7 +77,7 @@ class KraftImage:
         feature_levels: the finalized levels by the name of the feature.
         next_producer_id: the first producer id that no broker has taken.
         end_offset: one past the last record that was read.
-        others: how many records of each type were read that have no place here; a record that removes something is counted too.
+        others: the number of records of each type that this class does not apply; records that remove something count too.
     """
 
     topics: dict[bytes, KraftTopic] = field(default_factory=dict)
@@ -118,7 +118,7 @@ class KraftImage:
 
 
 def read_kraft_log(folder: str, storage: Storage) -> KraftImage:
-    """The state of the cluster whose metadata log is in `folder`.
+    """Returns the state of the cluster whose metadata log is in `folder`.
 
     Raises:
         KafkaError: KAFKA_STORAGE_ERROR, if a file cannot be read or records are missing.
@@ -143,7 +143,7 @@ def read_kraft_log(folder: str, storage: Storage) -> KraftImage:
 
 
 class _Loader:
-    """Replays batches, and holds the records of an open metadata transaction back."""
+    """Replays batches. The records of an open metadata transaction are held back until it ends."""
 
     def __init__(self, image: KraftImage) -> None:
         self._image = image
@@ -185,7 +185,7 @@ class _Loader:
 
 
 def _batches(storage: Storage, path: str, *, may_be_torn: bool) -> Iterator[memoryview]:
-    """The batches of a file; of a file that may be torn, those before a last one that is not whole.
+    """Yields the batches of a file. If the file may be torn, a last batch that is incomplete is left out.
 
     Raises:
         BadBatchError: a batch is damaged.
@@ -207,7 +207,7 @@ def _batches(storage: Storage, path: str, *, may_be_torn: bool) -> Iterator[memo
 
 
 def _has_batch(data: bytes) -> bool:
-    """Whether a sound batch begins after the first byte: the bytes before it were damaged, not torn."""
+    """Whether a valid batch begins after the first byte. If so, the bytes before it are damaged and not torn."""
     view = memoryview(data)
     magic_at = data.find(2, MAGIC_OFFSET + 1)
     while magic_at != -1:

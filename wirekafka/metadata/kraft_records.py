@@ -1,7 +1,7 @@
 """The records of KRaft's metadata log that a takeover reads.
 
-A value is framed: the version of the frame, the type of the record and its version, each an unsigned varint, then the record
-as a flexible message. Records of other types are named by their type and not decoded.
+A value consists of the version of the frame, the type of the record and the version of the record, each an unsigned varint, and
+the record as a flexible message. Records of other types are not decoded.
 
 Source: AbstractApiMessageSerde; metadata/src/main/resources/common/metadata/*.json of Apache Kafka 4.3 (KIP-500, KIP-631).
 """
@@ -18,11 +18,11 @@ from wirekafka.wire.codec import Buffer
 from wirekafka.wire.types import Int8, Int16, Int32, Int64, Message, NullableString, String, Uuid, nullable, since, tag
 
 FRAME_VERSIONS = (0, 1)
-"""1 since Apache Kafka 3.0; the previews before that wrote 0, in the same layout."""
+"""The frame is 1 since Apache Kafka 3.0; the previews before that wrote 0, in the same layout."""
 
 
 class RecordType(IntEnum):
-    """The types of records that are told apart; MetadataRecordType has more."""
+    """The types of records that a takeover distinguishes; MetadataRecordType has more."""
 
     TOPIC = 2
     PARTITION = 3
@@ -44,7 +44,7 @@ class RecordType(IntEnum):
 
 
 class TopicRecord(Message):
-    """A topic is created."""
+    """Creates a topic."""
 
     name: String = ""
     topic_id: Uuid = ZERO_TOPIC_ID
@@ -67,7 +67,7 @@ class PartitionRecord(Message):
 
 
 class PartitionChangeRecord(Message):
-    """A change of a partition; `replicas` is None if they stay the same."""
+    """Changes a partition; `replicas` is None if the replicas stay the same."""
 
     partition_id: Int32 = -1
     topic_id: Uuid = ZERO_TOPIC_ID
@@ -75,7 +75,7 @@ class PartitionChangeRecord(Message):
 
 
 class ConfigRecord(Message):
-    """A setting of a resource; a value of None removes it."""
+    """Sets a setting of a resource; a value of None removes the setting."""
 
     resource_type: Int8 = 0
     resource_name: String = ""
@@ -84,20 +84,20 @@ class ConfigRecord(Message):
 
 
 class RemoveTopicRecord(Message):
-    """A topic and its partitions are deleted."""
+    """Deletes a topic and its partitions."""
 
     topic_id: Uuid = ZERO_TOPIC_ID
 
 
 class FeatureLevelRecord(Message):
-    """The finalized level of a feature."""
+    """Finalizes the level of a feature."""
 
     name: String = ""
     feature_level: Int16 = 0
 
 
 class ProducerIdsRecord(Message):
-    """A broker has taken a block of producer ids; the next block begins at `next_producer_id`."""
+    """Reserves a block of producer ids for a broker; the next block begins at `next_producer_id`."""
 
     broker_id: Int32 = 0
     broker_epoch: Int64 = -1
@@ -113,14 +113,14 @@ MESSAGES: dict[int, tuple[type[Message], int]] = {
     RecordType.FEATURE_LEVEL: (FeatureLevelRecord, 0),
     RecordType.PRODUCER_IDS: (ProducerIdsRecord, 0),
 }
-"""The message of each decoded type, and the newest version that is known."""
+"""The message of each decoded type, and its newest known version."""
 
 
 def decode_record(value: Buffer) -> tuple[int, Message | None]:
-    """The type of a record, and its message if that type is in `MESSAGES`.
+    """Returns the type of a record, and its message if the type is in `MESSAGES`, otherwise None.
 
     Raises:
-        ProtocolError: the value is no metadata record, or its version is not known.
+        ProtocolError: the value is not a metadata record, or its version is not known.
     """
     frame_version, pos = codec.read_unsigned_varint(value, 0, len(value))
     type_, pos = codec.read_unsigned_varint(value, pos, len(value))
@@ -136,7 +136,7 @@ def decode_record(value: Buffer) -> tuple[int, Message | None]:
 
 
 def encode_record(type_: RecordType, message: Message) -> bytes:
-    """The value of a record, in the newest version that is known."""
+    """Returns the value of a record, in the newest known version."""
     newest = MESSAGES[type_][1]
     head = b"".join(map(codec.unsigned_varint, (FRAME_VERSIONS[-1], type_, newest)))
     return head + codec.encode(message, newest, True)

@@ -1,4 +1,4 @@
-"""Operations and the resources that they need permission for, and the bits in which clients are told what they may do.
+"""Operations, the resources that they need permission for, and the bits that tell clients their permitted operations.
 
 Rule of this file: without an authorizer every client may do everything. Kafka says so by setting the bit of every operation
 that the type of resource supports.
@@ -16,11 +16,11 @@ from typing import NamedTuple
 from wirekafka.errors import ErrorCode
 
 NOT_ASKED = -(2**31)
-"""What stands in a response whose request did not ask for the operations."""
+"""The value in a response whose request did not ask for the permitted operations."""
 
 
 CACHED_RESOURCES = 512
-"""How many topics, and how many groups, are kept as resources; a client may send names of 32 KiB."""
+"""The number of topics, and of groups, that are cached as resources; a client may send names of 32 KiB."""
 
 
 class ProtectedType(IntEnum):
@@ -50,7 +50,7 @@ class Resource(NamedTuple):
     @staticmethod
     @lru_cache(CACHED_RESOURCES)
     def group(group_id: str) -> Resource:
-        """Returns the group with this id, of whatever type of group."""
+        """Returns the group with this id, whatever its type."""
         return Resource(ProtectedType.GROUP, group_id)
 
     @classmethod
@@ -68,7 +68,7 @@ DENIALS = {
     ProtectedType.CLUSTER: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
     ProtectedType.TRANSACTIONAL_ID: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
 }
-"""The error that a client gets for a resource that it has no permission for."""
+"""The error that a client gets if it has no permission for a resource of this type."""
 
 
 class Operation(IntEnum):

@@ -1,8 +1,8 @@
-"""Producer ids: each given once, also across restarts and crashes.
+"""Producer ids: each is given to one producer only, also across restarts and crashes.
 
-Theory of operation: ids are taken from a block of a thousand. A block is noted on disk before its first id is given, and a
-broker that starts begins a new one, so a crash loses only ids that no producer has. The file's content is what Apache
-Kafka kept in ZooKeeper's /latest_producer_id_block.
+How it works: ids are taken from a block of 1,000. A block is written to disk before its first id is given. A broker takes a new
+block when it starts, so a crash loses only ids that no producer has. The content of the file is the one that Apache Kafka kept in
+ZooKeeper's /latest_producer_id_block.
 
 Source: org.apache.kafka.coordinator.transaction.ProducerIdManager, org.apache.kafka.server.common.ProducerIdsBlock; KIP-98.
 """
@@ -21,7 +21,7 @@ log = structlog.get_logger(__name__)
 
 FILE_NAME = "latest-producer-id-block"
 VERSION = 1
-"""Of the file. Apache Kafka's in ZooKeeper was never another."""
+"""The version of the file's content; Apache Kafka never wrote another version to ZooKeeper."""
 BLOCK_SIZE = 1000
 """ProducerIdsBlock.PRODUCER_ID_BLOCK_SIZE."""
 MAX_PRODUCER_ID = 0x7FFF_FFFF_FFFF_FFFF
@@ -32,10 +32,10 @@ class ProducerIds:
 
     Args:
         path: the file that holds the last block.
-        storage: where the file is.
-        node_id: the id of the broker that takes the blocks; noted in the file.
-        greatest_known: the greatest id that the logs remember, -1 if none; asked only where there is no file, which is so
-            for logs that come from another broker.
+        storage: the storage of the file.
+        node_id: the id of the broker that takes the blocks; it is stored in the file.
+        greatest_known: returns the greatest producer id in the logs, -1 if none. It is called only if the file does not exist or
+            is damaged, for example because the logs come from another broker.
     """
 
     def __init__(self, path: str, storage: Storage, *, node_id: int, greatest_known: Callable[[], int]) -> None:
@@ -47,12 +47,12 @@ class ProducerIds:
         self._block_end = -1
 
     def take(self) -> int:
-        """Returns a producer id that no producer has.
+        """Returns a producer id that no other producer has.
 
         Raises:
-            KafkaError: KAFKA_STORAGE_ERROR, if a new block cannot be noted.
+            KafkaError: KAFKA_STORAGE_ERROR if a new block cannot be written.
 
-        Durability: the block that it is from is on disk.
+        Durability: the block of the id is on disk.
         """
         if self._next_id > self._block_end:
             self._take_block()
@@ -67,15 +67,15 @@ class ProducerIds:
             assert end <= MAX_PRODUCER_ID, "all producer ids are taken"
             self._storage.write_file(self._path, _block(self._node_id, start, end), sync=True)
         except OSError as error:
-            log.error("Cannot take a block of producer ids", path=self._path, error=str(error))
+            log.error("Cannot write a block of producer ids; check the disk", path=self._path, error=str(error))
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "no block of producer ids can be taken") from error
         self._next_id, self._block_end = start, end
 
     def _first_free_id(self) -> int:
-        """Returns one past the last block on disk; without a block that can be read, one past the ids that the logs remember.
+        """Returns one past the last block on disk; if no block can be read, one past the greatest producer id in the logs.
 
         Raises:
-            KafkaError: KAFKA_STORAGE_ERROR, if a newer version of wirekafka has written the block.
+            KafkaError: KAFKA_STORAGE_ERROR if a newer version of wirekafka wrote the block.
         """
         try:
             block = json.loads(self._storage.read_file(self._path))
@@ -84,19 +84,21 @@ class ProducerIds:
         except FileNotFoundError:
             return self._greatest_known() + 1
         except (ValueError, KeyError, TypeError) as error:
-            log.warning("The block of producer ids is damaged, begins after those in the logs", path=self._path, error=str(error))
+            log.warning(
+                "The block of producer ids is damaged; continuing after the ids in the logs", path=self._path, error=str(error)
+            )
             return self._greatest_known() + 1
         if version > VERSION:
             message = (
                 f"{self._path} has format {version}, written by a newer version of wirekafka; this version reads format {VERSION}"
             )
-            log.error("No producer id can be given", path=self._path, error=message)
+            log.error("Cannot give producer ids", path=self._path, error=message)
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, message)
         return first_free
 
 
 def write_block(storage: Storage, path: str, *, node_id: int, next_id: int) -> None:
-    """Notes that all producer ids below `next_id` are taken.
+    """Records on disk that all producer ids below `next_id` are taken.
 
     Durability: on disk when it returns.
 

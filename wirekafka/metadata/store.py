@@ -1,14 +1,15 @@
-"""What the broker must know before it opens a partition, on disk: topics, the settings of topics, brokers and groups, features.
+"""The metadata on disk that the broker needs before it opens a partition: topics, features, settings of brokers and groups.
 
-Theory of operation: a journal of JSON lines in the first data directory, each line the whole new state of one topic, of one
-broker's or group's settings, or of the features. A change is one appended line, so a thousand topics cost a thousand lines; the
-file is rewritten when most of its lines are out of date.
+How it works: the metadata is a journal of JSON lines in the first data directory. Each line is the whole new state of one topic,
+of the settings of one broker or group, or of the features. A change appends one line. The file is rewritten when most of its
+lines are out of date.
 
 Rules of this file:
-    A change is on disk before the call that made it returns, and before anybody hears of it.
-    A last line without its end was never acknowledged, and is cut off at the next start. Any other line that cannot be read
-    stops the start: guessing would lose topics.
-    A deleted topic's id stays until its folders are known to be gone, or a crash in between would bring the topic back.
+    A change is on disk before the call that makes it returns, and before any other code sees it.
+    A last line without its end was never acknowledged, and is truncated at the next start. Any other line that cannot be read
+    prevents the start, because skipping it could lose topics.
+    A deleted topic's id stays in the journal until its folders are known to be deleted. Otherwise a crash could restore the
+    topic.
 """
 
 from __future__ import annotations
@@ -29,18 +30,19 @@ from wirekafka.names import format_topic_id, parse_topic_id
 log = structlog.get_logger(__name__)
 
 FILE_NAME = "wirekafka.metadata"
-"""A plain file: Apache Kafka takes every folder in a data directory for a partition, and leaves files alone."""
+"""The name of a plain file: Apache Kafka takes every folder in a data directory for a partition, and ignores files."""
 
 FORMAT_VERSION = 1
-"""The format of the journal, told by its first line. A journal without such a line is older than the line, and has format 1."""
+"""The format of the journal, which is in its first line. A journal without such a line is older than the line, and has format
+1."""
 
 _SPARE_LINES = 1000
-"""How many lines may be out of date before the file is rewritten, whatever their share."""
+"""The number of lines that may be out of date before the file is rewritten, whatever their share."""
 
 
 @dataclass(slots=True)
 class StoredTopic:
-    """One topic as the journal has it."""
+    """One topic in the journal."""
 
     topic_id: bytes
     partition_count: int
@@ -48,16 +50,16 @@ class StoredTopic:
 
 
 class MetadataStore:
-    """The journal and what it says.
+    """The journal and its content.
 
     Attributes:
         topics: by name.
-        deleted: the names of deleted topics whose folders may still be there, by topic id; "" where it is not known.
-        broker_configs: dynamic settings by broker id, those of all brokers under "".
-        group_configs: the settings of groups that have any, by group id.
+        deleted: the names of deleted topics whose folders may still exist, by topic id; "" if the name is not known.
+        broker_configs: dynamic settings by broker id; "" stands for all brokers.
+        group_configs: the settings of groups that set any, by group id.
         feature_levels: the levels of features that were ever changed, by name.
-        features_epoch: how often levels of features have been changed.
-        is_sync_put_off: inside `together`.
+        features_epoch: the number of changes of levels.
+        is_sync_put_off: a `together` block is open.
     """
 
     def __init__(self, folder: str, storage: Storage) -> None:
@@ -77,11 +79,11 @@ class MetadataStore:
 
     @classmethod
     def open(cls, folder: str, storage: Storage) -> MetadataStore:
-        """Reads the journal, or begins one.
+        """Reads the journal, or creates an empty one.
 
         Raises:
-            KafkaError: KAFKA_STORAGE_ERROR, if a line cannot be read.
-            OSError: the file cannot be read or made.
+            KafkaError: KAFKA_STORAGE_ERROR if a line cannot be read.
+            OSError: the file cannot be read or created.
         """
         store = cls(folder, storage)
         try:
@@ -93,7 +95,7 @@ class MetadataStore:
         for number, line in enumerate(whole.split(b"\n") if whole else (), 1):
             store._read(line, number)
         if torn:
-            log.warning("Cut an unfinished change off the list of topics", path=store._path, size_bytes=len(torn))
+            log.warning("Truncated an unfinished change of the topic journal", path=store._path, size_bytes=len(torn))
             store._rewrite()
         else:
             store._fd = storage.open(store._path)
@@ -101,13 +103,13 @@ class MetadataStore:
         return store
 
     def close(self) -> None:
-        """Lets go of the file."""
+        """Closes the file."""
         if self._fd >= 0:
             self._storage.close(self._fd)
             self._fd = -1
 
     def put_topic(self, name: str, topic_id: bytes, partition_count: int, overrides: dict[str, str]) -> None:
-        """Makes this the topic's state.
+        """Stores the state of a topic.
 
         Durability: on disk when it returns.
 
@@ -120,7 +122,7 @@ class MetadataStore:
         self._rewrite_if_due()
 
     def delete_topic(self, name: str) -> None:
-        """Forgets the topic, and remembers that its id is dead.
+        """Removes the topic, and stores its id as deleted.
 
         Durability, Raises: as `put_topic`.
         """
@@ -131,7 +133,7 @@ class MetadataStore:
         self._rewrite_if_due()
 
     def put_broker_configs(self, broker: str, configs: dict[str, str]) -> None:
-        """Makes these the dynamic settings of a broker, "" for all.
+        """Stores the dynamic settings of a broker; "" stands for all brokers.
 
         Durability, Raises: as `put_topic`.
         """
@@ -140,7 +142,7 @@ class MetadataStore:
         self._rewrite_if_due()
 
     def put_group_configs(self, group_id: str, configs: dict[str, str]) -> None:
-        """Makes these the settings of a group.
+        """Stores the settings of a group.
 
         Durability, Raises: as `put_topic`.
         """
@@ -149,7 +151,7 @@ class MetadataStore:
         self._rewrite_if_due()
 
     def put_features(self, levels: Mapping[str, int], epoch: int) -> None:
-        """Makes these the levels of features, all at once.
+        """Stores the levels of all features.
 
         Durability, Raises: as `put_topic`.
         """
@@ -159,12 +161,13 @@ class MetadataStore:
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """Waits for the disk once, at the end, for all changes made inside.
+        """Syncs all changes that are made inside the block to the disk at its end, in one wait.
 
-        Durability: what was changed inside is on disk when the block ends, and not before.
+        Durability: the changes are on disk when the block ends, and not before.
 
         Raises:
-            KafkaError: KAFKA_STORAGE_ERROR at the end of the block; the changes hold, but may not outlive the machine.
+            KafkaError: KAFKA_STORAGE_ERROR at the end of the block; the changes are in effect, but a crash of the machine may
+                lose them.
         """
         self.is_sync_put_off = True
         try:
@@ -180,17 +183,17 @@ class MetadataStore:
             raise self._failure(error) from error
 
     def forget_deleted_topic(self, topic_id: bytes) -> None:
-        """Forgets the id of a deleted topic whose folders have lost their names on disk.
+        """Removes the id of a deleted topic whose folders no longer have a partition's name on disk.
 
-        The journal loses its line with the next rewrite; a start that reads the line finds no folder and forgets the id again.
+        The next rewrite removes the line from the journal. A start that reads the line finds no folder and removes the id again.
         """
         self.deleted.pop(topic_id, None)
 
     def forget_deleted(self) -> None:
-        """The folders of all deleted topics are gone: their ids need not be kept.
+        """Removes the ids of all deleted topics, whose folders no longer exist.
 
         Raises:
-            OSError: the file cannot be written; it is as it was then.
+            OSError: the file cannot be written; it is unchanged then.
         """
         if self.deleted:
             self.deleted.clear()
@@ -260,7 +263,7 @@ class MetadataStore:
         self._line_count += 1
 
     def _failure(self, error: OSError) -> KafkaError:
-        log.error("The list of topics cannot be written", path=self._path, error=str(error))
+        log.error("Cannot write the topic journal; check the disk", path=self._path, error=str(error))
         return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"the list of topics cannot be written: {error}")
 
     def _rewrite_if_due(self) -> None:

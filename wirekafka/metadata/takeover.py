@@ -1,13 +1,13 @@
-"""Taking over the topics of Apache Kafka whose folders were moved into a data directory.
+"""Takes over topics of Apache Kafka whose folders were moved into a data directory.
 
-A folder holds a topic's records and its id. The settings are elsewhere: in KRaft mode in the metadata log beside the folders,
-in ZooKeeper mode in ZooKeeper. A topic with the wrong settings loses records, for example a compacted topic to retention. So a
-takeover reads the metadata log, or a file with the settings, and refuses to begin while something would be lost, unless
-`wirekafka.takeover.without` names that kind of loss.
+The folder of a partition has the records and the topic's id, but not the topic's settings. In KRaft mode the settings are in the
+metadata log beside the folders, in ZooKeeper mode they are in ZooKeeper. A topic with wrong settings loses records: retention
+deletes records of a compacted topic, for example. So a takeover reads the metadata log, or a file with the settings. It refuses
+to begin if something would be lost, unless `wirekafka.takeover.without` names that kind of loss.
 
-How it works: what the metadata log says is written to the journal of `store`, the block of producer ids last. The file with that
-block says that the takeover is complete: from then on the journal alone counts, and the metadata log, which is out of date after
-the first change, is never read again. A crash in between repeats the takeover.
+How it works: the content of the metadata log is written to the journal of `store`, and the block of producer ids is written last.
+The file with that block marks the takeover as complete. After that the metadata log is never read again, because it is out of
+date after the first change. A crash before that repeats the takeover.
 
 Source: org.apache.kafka.image.MetadataImage (what a cluster's metadata holds); kafka.admin.ConfigCommand (the file of settings).
 """
@@ -46,18 +46,18 @@ from wirekafka.names import TopicPartition, format_topic_id, new_topic_id
 log = structlog.get_logger(__name__)
 
 Folders = Mapping[int, bytes | None]
-"""The folders of a topic: the topic id that each names, None if it names none, by partition."""
+"""The folders of a topic, by partition: the topic id that each folder names, None if it names none."""
 
 SETTINGS, PARTITIONS, ACLS, USERS, QUOTAS = "settings", "partitions", "acls", "users", "quotas"
 KEPT_FOR_INTERNAL = ("cleanup.policy", "retention.ms")
-"""The settings that an internal topic needs in any case."""
+"""The settings that an internal topic keeps in any case."""
 _MOST_NAMED = 10
 
 _OTHER_LOSSES = {
-    RecordType.ACCESS_CONTROL_ENTRY: (ACLS, "access control entries, for wirekafka has no authorizer"),
-    RecordType.USER_SCRAM_CREDENTIAL: (USERS, "SCRAM credentials, for wirekafka has no SASL"),
-    RecordType.DELEGATION_TOKEN: (USERS, "delegation tokens, for wirekafka has no SASL"),
-    RecordType.CLIENT_QUOTA: (QUOTAS, "client quotas, for wirekafka has no quotas"),
+    RecordType.ACCESS_CONTROL_ENTRY: (ACLS, "access control entries, because wirekafka has no authorizer"),
+    RecordType.USER_SCRAM_CREDENTIAL: (USERS, "SCRAM credentials, because wirekafka has no SASL"),
+    RecordType.DELEGATION_TOKEN: (USERS, "delegation tokens, because wirekafka has no SASL"),
+    RecordType.CLIENT_QUOTA: (QUOTAS, "client quotas, because wirekafka has no quotas"),
 }
 _REMOVALS = {
     RecordType.ACCESS_CONTROL_ENTRY: RecordType.REMOVE_ACCESS_CONTROL_ENTRY,
@@ -68,7 +68,7 @@ _REMOVALS = {
 
 @dataclass(slots=True)
 class NewTopic:
-    """A topic as it is written to the journal."""
+    """A topic that the takeover writes to the journal."""
 
     topic_id: bytes
     partition_count: int
@@ -77,10 +77,10 @@ class NewTopic:
 
 @dataclass(slots=True)
 class Takeover:
-    """What a takeover writes, and what it loses.
+    """The metadata that a takeover writes, and what it loses.
 
     Attributes:
-        losses: what is lost, by its kind, each with a reason.
+        losses: descriptions of what is lost, by kind of loss.
     """
 
     topics: dict[str, NewTopic] = field(default_factory=dict)
@@ -89,7 +89,7 @@ class Takeover:
     losses: defaultdict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
 
     def refusal(self, accepted: Sequence[str]) -> str | None:
-        """Why the takeover may not begin; None if only losses of the kinds in `accepted` would occur."""
+        """Returns why the takeover may not begin; None if all losses are of the kinds in `accepted`."""
         kinds = [kind for kind in self.losses if kind not in accepted]
         if not kinds:
             return None
@@ -105,16 +105,16 @@ class Takeover:
 
 
 def take_over(folders: Mapping[str, Folders], config: BrokerConfig, storage: Storage, store: MetadataStore) -> None:
-    """Adds the topics of these folders, and what else the metadata log says, to the journal.
+    """Writes the topics of these folders, and the other content of the metadata log, to the journal.
 
     Args:
-        folders: by the name of the topic; the journal knows none of them.
+        folders: by the name of the topic; none of the topics is in the journal.
 
     Durability: on disk when it returns.
 
     Raises:
-        KafkaError: INVALID_CONFIG, if something would be lost; INCONSISTENT_TOPIC_ID, if folders of one topic name different
-            topic ids; KAFKA_STORAGE_ERROR, if the metadata log cannot be read or the journal cannot be written.
+        KafkaError: INVALID_CONFIG if something would be lost; INCONSISTENT_TOPIC_ID if folders of one topic name different
+            topic ids; KAFKA_STORAGE_ERROR if the metadata log cannot be read or the journal cannot be written.
     """
     block_path = os.path.join(config.log_dirs[0], producer_ids.FILE_NAME)
     folder = None if os.path.exists(block_path) else find_kraft_log(config)
@@ -146,7 +146,7 @@ def take_over(folders: Mapping[str, Folders], config: BrokerConfig, storage: Sto
 
 
 def find_kraft_log(config: BrokerConfig) -> str | None:
-    """The folder of KRaft's metadata log, in `metadata.log.dir` or one of `log.dirs`; None if there is none."""
+    """Returns the folder of KRaft's metadata log, in `metadata.log.dir` or one of `log.dirs`; None if it does not exist."""
     metadata_dir = config.get("metadata.log.dir")
     for directory in [*([str(metadata_dir)] if metadata_dir else []), *config.log_dirs]:
         folder = os.path.join(directory, FOLDER)
@@ -163,15 +163,15 @@ def plan_takeover(
     *,
     known: Collection[str] = (),
 ) -> Takeover:
-    """What to write for these folders, and what is lost.
+    """Returns the metadata to write for these folders, and what is lost.
 
     Args:
-        image: what the metadata log says; None if there is none.
-        settings: the settings of topics from the file that the operator gave, used for topics that the metadata log lacks.
-        known: the topics that the journal has already, from a takeover that did not end.
+        image: the content of the metadata log; None without a metadata log.
+        settings: the settings of topics from the operator's file, for topics that are not in the metadata log.
+        known: the topics that are in the journal already, from a takeover that did not complete.
 
     Raises:
-        KafkaError: INCONSISTENT_TOPIC_ID, if folders of one topic name different topic ids.
+        KafkaError: INCONSISTENT_TOPIC_ID if folders of one topic name different topic ids.
     """
     takeover = Takeover()
     named = {topic.name: topic for topic in image.topics.values()} if image is not None else {}
@@ -201,7 +201,7 @@ def _topic_id(name: str, folders: Folders, named: KraftTopic | None) -> bytes:
 
 
 def topic_id_mismatch(name: TopicPartition, found: bytes, expected: bytes) -> KafkaError:
-    """The error for a folder that belongs to another topic of the same name."""
+    """Returns the error for a folder that belongs to another topic of the same name."""
     message = (
         f"the folder {name} belongs to topic id {format_topic_id(found)}, but topic {name.topic} has {format_topic_id(expected)}"
     )
@@ -209,11 +209,11 @@ def topic_id_mismatch(name: TopicPartition, found: bytes, expected: bytes) -> Ka
 
 
 def _topic_overrides(name: str, given: Mapping[str, str] | None, config: BrokerConfig, takeover: Takeover) -> dict[str, str]:
-    """The settings of a topic that wirekafka honours; `given` is None if nothing says which settings the topic has."""
+    """Returns the settings of a topic that wirekafka honours; `given` is None if the topic's settings are not known."""
     internal = INTERNAL.get(name)
     if given is None:
         if internal is None:
-            takeover.losses[SETTINGS].append(f"the settings of {name}, which neither a metadata log nor a file names")
+            takeover.losses[SETTINGS].append(f"the settings of {name}, which are neither in a metadata log nor in a file")
             return {}
         return {key: internal.overrides[key] for key in KEPT_FOR_INTERNAL if key in internal.overrides}
     overrides = {}
@@ -254,12 +254,14 @@ def _broker_configs(broker: str, settings: Mapping[str, str], takeover: Takeover
             setting.parse(value)
             kept[name] = value
         except ConfigError:
-            takeover.losses[SETTINGS].append(f"{name} of broker {broker or '<default>'}, which cannot be changed here")
+            takeover.losses[SETTINGS].append(
+                f"{name} of broker {broker or '<default>'}, which is not a dynamic setting in wirekafka"
+            )
     return kept
 
 
 def _note_partitions(folders: Mapping[str, Folders], named: Mapping[str, KraftTopic], node_id: int, takeover: Takeover) -> None:
-    """Notes the partitions whose records are not here: on other brokers, or nowhere."""
+    """Adds the partitions whose records are not on this broker to the losses."""
     for name, found in folders.items():
         missing = [index for index in range(takeover.topics[name].partition_count) if index not in found]
         if missing:
@@ -270,7 +272,7 @@ def _note_partitions(folders: Mapping[str, Folders], named: Mapping[str, KraftTo
 
 
 def _feature_levels(image: KraftImage, config: BrokerConfig) -> dict[str, int]:
-    """The levels that the cluster has finalized, as far as wirekafka supports them; a feature without a record is at level 0."""
+    """Returns the cluster's finalized levels, at most the newest that wirekafka supports; 0 for a feature without a record."""
     levels = {}
     for name, supported in supported_features(config).items():
         if name != METADATA_VERSION:
@@ -283,12 +285,12 @@ _SETTING = re.compile(r"\s+([a-z0-9._-]+)=(.*) sensitive=(?:true|false) synonyms
 
 
 def read_settings_file(config: BrokerConfig, storage: Storage) -> dict[str, dict[str, str]]:
-    """The settings of topics in `wirekafka.takeover.settings`, by topic; empty if no file is named.
+    """Returns the settings of topics in `wirekafka.takeover.settings`, by topic; empty if the setting is unset.
 
-    The file is what `kafka-configs.sh --describe --entity-type topics` prints.
+    The file is the output of `kafka-configs.sh --describe --entity-type topics`.
 
     Raises:
-        KafkaError: INVALID_CONFIG, if the file cannot be read or names no topic.
+        KafkaError: INVALID_CONFIG if the file cannot be read or names no topic.
     """
     path = config.get("wirekafka.takeover.settings")
     if not path:

@@ -1,4 +1,4 @@
-"""Which names a topic may have.
+"""Validates the names of topics.
 
 Source: org.apache.kafka.common.internals.Topic.
 """
@@ -10,13 +10,13 @@ import re
 from wirekafka.errors import ErrorCode, KafkaError
 
 MAX_NAME_LENGTH = 249
-"""A partition's folder adds a dash and digits, a deleted one a suffix; file systems stop at 255."""
+"""The folder of a partition adds a dash and digits, a deleted folder adds a suffix; file systems allow 255 bytes."""
 
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+", re.ASCII)
 
 
 def check_topic_name(name: str) -> None:
-    """Checks a topic's name.
+    """Raises unless a topic may have this name.
 
     Raises:
         KafkaError: INVALID_TOPIC_EXCEPTION.
@@ -44,5 +44,5 @@ def _fault_of(name: str) -> str | None:
 
 
 def collision_key(name: str) -> str | None:
-    """What two names must not share, for metrics spell `.` as `_`; None for a name with neither."""
+    """Returns a key that two topics may not share, because metrics replace `.` by `_`; None for a name without either."""
     return name.replace(".", "_") if "." in name or "_" in name else None

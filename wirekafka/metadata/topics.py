@@ -5,8 +5,8 @@ written to the journal first and to the folders afterwards. After a crash in bet
 partitions, and a deleted topic does not exist. A topic that has folders and is not in the journal was moved in from Apache Kafka:
 `takeover` takes it over or refuses it.
 
-This room knows the number of a topic's partitions and nothing of what a partition does. `PartitionHost` is its port to the room
-that hosts the partitions (`replication`), which opens, configures and deletes them when the topics change.
+This room knows how many partitions a topic has, and nothing about the work of a partition. `PartitionHost` is its port to the
+room that hosts the partitions (`replication`), which opens, configures and deletes partitions when topics change.
 
 Rules of this file:
     Invariant: all partitions of a topic in the table are open, and numbered from 0.
@@ -43,14 +43,14 @@ log = structlog.get_logger(__name__)
 
 T = TypeVar("T")
 P = TypeVar("P")
-"""A partition, as the room that hosts the partitions has it."""
+"""The type of a partition in the room that hosts the partitions."""
 
 MAX_RECORDS_AT_ONCE = 10_000
-"""How many metadata records a request may make in Apache Kafka: one for each topic, partition and setting
+"""The most metadata records that one request may make in Apache Kafka: one for each topic, partition and setting
 (QuorumController.MAX_RECORDS_PER_USER_OP)."""
 
 MAX_PARTITIONS_AT_ONCE = MAX_RECORDS_AT_ONCE - 1
-"""How many partitions a topic may get at once: one more record is the topic's own."""
+"""The most partitions that a topic may get at once: the topic itself takes one more record."""
 
 
 UNKNOWN_TOPIC_OR_PARTITION_MESSAGE = "This server does not host this topic-partition."
@@ -99,7 +99,7 @@ class PartitionHost(Protocol[P]):
         """Applies the settings of the topic to a partition."""
 
     def notify_offline(self, partitions: Iterable[P], logs: Collection[Log]) -> None:
-        """Ends the waits for those of the partitions whose logs have gone offline."""
+        """Ends the waits for those partitions whose logs are among the given ones, which have gone offline."""
 
     def close(self, partition: P) -> None:
         """Closes a partition, which ends the requests that wait for it."""
@@ -141,7 +141,7 @@ class Topics(Generic[P]):
         self._renamed_topic_ids: list[bytes] = []
         self.group_configs = GroupConfigs(config, store)
         self.features = Features(config, store)
-        # Most topics have no settings of their own: they share one, which is also 80 us less for each of them at start.
+        # Topics without settings of their own share one configuration, which saves 80 us for each topic at start.
         self._default_config: LogConfig | None = None
 
     @classmethod
@@ -212,7 +212,7 @@ class Topics(Generic[P]):
         Raises:
             KafkaError: UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID.
         """
-        # The tables are asked here and not by `get`: each call costs the hot path 0.05 us.
+        # This method reads the tables itself: a call of `get` would cost the hot path 0.05 us.
         found = self._by_name.get(topic) if isinstance(topic, str) else self._by_id.get(topic)
         if found is None:
             found = self.get(topic)
@@ -295,8 +295,8 @@ class Topics(Generic[P]):
     ) -> Work[Topic[P]]:
         """Creates a topic as `create` does, in steps of one partition each.
 
-        The name is taken from the first step on. The topic can be found after the last. Work that is closed before that leaves
-        no topic behind.
+        The name is reserved from the first step on. The topic can be found after the last step. If the work is closed before
+        that, no topic is left.
 
         Raises:
             KafkaError: as `create`.
@@ -368,12 +368,12 @@ class Topics(Generic[P]):
         return (yield from self.creation(name, self._config.integer(internal.partition_count), overrides))
 
     def automatic_size(self, name: str) -> int:
-        """How many partitions a topic gets that is created automatically."""
+        """Returns the number of partitions that an automatically created topic gets."""
         internal = INTERNAL.get(name)
         return self._config.integer("num.partitions" if internal is None else internal.partition_count)
 
     def delete(self, topic: Topic[P]) -> None:
-        """Deletes a topic; its name is free at once, its files go later.
+        """Deletes a topic. Its name is free at once; its files are deleted later.
 
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR if the journal cannot be written; the topic still exists then.
@@ -383,8 +383,8 @@ class Topics(Generic[P]):
     def deletion(self, topic: Topic[P]) -> Work[None]:
         """Deletes a topic as `delete` does, in steps of one partition each.
 
-        The topic cannot be found after the first step; its name is free after the last. Work that is closed before that deletes
-        the other partitions at once.
+        The topic cannot be found after the first step. Its name is free after the last step. If the work is closed before that,
+        the remaining partitions are deleted at once.
 
         Raises:
             KafkaError: as `delete`.
@@ -411,7 +411,7 @@ class Topics(Generic[P]):
             callback(topic)
 
     def check_growth(self, topic: Topic[P], partition_count: int) -> None:
-        """Raises unless the topic can have so many partitions.
+        """Raises unless the topic can grow to this number of partitions.
 
         Raises:
             KafkaError: INVALID_PARTITIONS if the topic has as many or more; POLICY_VIOLATION if a request adds too many;
@@ -431,7 +431,7 @@ class Topics(Generic[P]):
         _check_size(partition_count - current_count)
 
     def add_partitions(self, topic: Topic[P], partition_count: int) -> None:
-        """Adds partitions until there are `partition_count`.
+        """Adds partitions until the topic has `partition_count`.
 
         Raises:
             KafkaError: as `check_growth`; KAFKA_STORAGE_ERROR if the disk fails; the topic is unchanged then.
@@ -439,7 +439,7 @@ class Topics(Generic[P]):
         finish(self.growth(topic, partition_count))
 
     def growth(self, topic: Topic[P], partition_count: int) -> Work[None]:
-        """Adds partitions as `add_partitions` does, in steps of one partition each; they can be found after the last.
+        """Adds partitions as `add_partitions` does, in steps of one partition each. They can be found after the last step.
 
         Raises:
             KafkaError: as `add_partitions`; REASSIGNMENT_IN_PROGRESS if the topic is growing already.
@@ -474,7 +474,7 @@ class Topics(Generic[P]):
         """Replaces the own settings of the topic.
 
         Raises:
-            KafkaError: INVALID_CONFIG; KAFKA_STORAGE_ERROR, if they cannot be written down. They are as they were then.
+            KafkaError: INVALID_CONFIG; KAFKA_STORAGE_ERROR if the journal cannot be written. The settings are unchanged then.
         """
         log_config = self.resolve(overrides)
         self._store.put_topic(topic.name, topic.topic_id, len(topic.partitions), dict(overrides))
@@ -515,7 +515,7 @@ class Topics(Generic[P]):
         """Replaces the dynamic settings of this broker, or with "" of all brokers.
 
         Raises:
-            KafkaError: INVALID_CONFIG; KAFKA_STORAGE_ERROR, if they cannot be written down. They are as they were then.
+            KafkaError: INVALID_CONFIG; KAFKA_STORAGE_ERROR if the journal cannot be written. The settings are unchanged then.
         """
         self.check_broker_configs(broker, configs)
         self._store.put_broker_configs(broker, dict(configs))
@@ -597,7 +597,7 @@ class Topics(Generic[P]):
         return are_renamed
 
     def _adopt(self, found: Iterable[tuple[TopicPartition, bytes | None]]) -> None:
-        """Makes the journal and the folders agree.
+        """Brings the journal and the folders into agreement.
 
         Folders of a deleted topic are deleted now. Topics that the journal does not know are taken over.
 
@@ -627,14 +627,14 @@ class Topics(Generic[P]):
     def _is_of_deleted_topic(self, topic: str, topic_id: bytes | None) -> bool:
         """Whether a folder belongs to a topic that was deleted.
 
-        A power loss may take the topic id from a folder that was never synced; its name tells then.
+        If a power loss removed the topic id from a folder that was never synced, the topic's name decides.
         """
         if topic_id is not None:
             return topic_id in self._store.deleted
         return topic not in self._store.topics and topic in self._store.deleted.values()
 
     def _delete_folder(self, name: TopicPartition) -> bool:
-        """Deletes the folder of a partition of a deleted topic; returns whether the disk let it go."""
+        """Deletes the folder of a partition of a deleted topic; returns whether that succeeded."""
         try:
             self._logs.delete(name)
         except KafkaError:

@@ -66,9 +66,9 @@ def test_load_overrides_go_before_the_file(tmp_path: Path) -> None:
         ("authorizer.class.name", "org.example.Authorizer", "not supported yet"),
         ("remote.log.storage.system.enable", "true", "not supported yet"),
         ("listeners", "", "at least one item"),
-        ("log.dirs", ",", "none of them empty or twice"),
-        ("log.dirs", "a,,b", "none of them empty or twice"),
-        ("log.dirs", "a,b,a", "none of them empty or twice"),
+        ("log.dirs", ",", "no empty item and no duplicate"),
+        ("log.dirs", "a,,b", "no empty item and no duplicate"),
+        ("log.dirs", "a,b,a", "no empty item and no duplicate"),
         ("listeners", "127.0.0.1:9092", "NAME://HOST:PORT"),
         ("listeners", "PLAINTEXT://:99999", "NAME://HOST:PORT"),
         ("listeners", "SSL://:9092", "SSL is not supported yet"),
@@ -116,7 +116,7 @@ def test_load_of_an_unknown_setting_names_the_nearest_one_and_not_the_value() ->
     ("name", "instead"), [("host.name", "listeners=PLAINTEXT://HOST:PORT"), ("advertised.port", "advertised")]
 )
 def test_load_of_a_setting_that_kafka_has_dropped_names_its_replacement(name: str, instead: str) -> None:
-    with pytest.raises(ConfigError, match=f"{name}: Apache Kafka 3 has dropped this setting; accepted: {instead}"):
+    with pytest.raises(ConfigError, match=f"{name}: Apache Kafka 3 dropped this setting; accepted: {instead}"):
         BrokerConfig.load(None, {name: "9092"})
 
 

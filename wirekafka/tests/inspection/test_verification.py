@@ -201,7 +201,7 @@ def test_verify_of_a_wrong_count_of_records_names_the_batch(tmp_path: Path, comp
     log = write_log(tmp_path, first, sealed_again(second))
     damage = only_damage(tmp_path)
     assert (damage.path, damage.position, damage.offset) == (str(log), len(first), 3)
-    assert damage.reason == "the header says 4 records, there are 3"
+    assert damage.reason == "the header counts 4 records, but the batch has 3"
 
 
 @pytest.mark.parametrize("compression", list(Compression)[1:])

@@ -139,7 +139,7 @@ def test_takeover_refused_changes_nothing(tmp_path: Path) -> None:
 
 def test_takeover_without_any_metadata_is_refused(tmp_path: Path) -> None:
     message = refusal(tmp_path, logs_of(a=(None, 1)))
-    assert "the settings of a, which neither a metadata log nor a file names" in message
+    assert "the settings of a, which are neither in a metadata log nor in a file" in message
 
 
 def test_lost_journal_beside_topics_is_refused_although_an_old_metadata_log_is_there(tmp_path: Path) -> None:

@@ -206,7 +206,7 @@ def test_address_in_use_is_one_line(tmp_path: Path) -> None:
         (["--published", "localhost:0"], ["--published", "localhost:0", "clients can connect to"]),
         (["--published", "localhost:65536"], ["--published", "localhost:65536", "clients can connect to"]),
         (["--data-dir", ""], ["log.dirs", "at least one item"]),
-        (["--data-dir", "twice,twice"], ["log.dirs", "none of them empty or twice"]),
+        (["--data-dir", "twice,twice"], ["log.dirs", "no empty item and no duplicate"]),
         (["--set", "listeners=SSL://:9093"], ["listeners", "SSL", "PLAINTEXT"]),
         (["absent.properties"], ["absent.properties", "does not exist"]),
         (["--nonsense"], ["--nonsense"]),
