@@ -1,4 +1,4 @@
-"""The CPU time and the memory that a measured process has used."""
+"""The CPU time and the memory of a measured process."""
 
 from __future__ import annotations
 

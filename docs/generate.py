@@ -1,9 +1,9 @@
-"""Writes the pages that are made from code: `python docs/generate.py`.
+"""Writes the pages that are generated from code: `python docs/generate.py`.
 
-The table in README.md, between its two markers; docs/differences.md, which collects the section "Differs from Apache Kafka" of
-every API's docstring, and of those modules that have one; docs/configuration.md, every setting; wirekafka/api/index.py, which
-says what ApiVersions has to before the APIs' modules are imported.
-With `--check` nothing is written; the exit code is 1 when a page is out of date.
+The pages are the table in README.md, between its two markers; docs/differences.md, with the section "Differs from Apache Kafka"
+of each API's docstring and of other modules that have one; docs/configuration.md, with every setting; and wirekafka/api/index.py,
+from which ApiVersions answers before the APIs' modules are imported.
+With `--check` nothing is written; the exit code is 1 if a page is out of date.
 """
 
 from __future__ import annotations
@@ -53,17 +53,17 @@ MODULES = {
     "Timeouts": clock,
     "Sizes of requests and responses": codec,
 }
-"""What is no API and differs, by the heading of its section."""
+"""The modules with differences that are not APIs, by the heading of their section."""
 
 
 def api_table() -> str:
-    """The README's table: key, API, versions served, a row an API."""
+    """Returns the README's table with a row for each API: key, API, served versions."""
     rows = [f"| {api.key} | {api.name} | {api.versions[0]}-{api.versions[-1]} |" for api in all_apis()]
     return "\n".join(["| key | API | versions |", "|---|---|---|", *rows])
 
 
 def differences_of(name: str, doc: str) -> str | None:
-    """The text under "Differs from Apache Kafka" in a docstring; None where it says there is nothing."""
+    """Returns the text under "Differs from Apache Kafka" in a docstring; None if the section says that nothing differs."""
     found = re.search(rf"^{HEADING}:?[ \t]*\n?(.*?)(?=^[A-Z][\w ()]*:|\Z)", doc, re.DOTALL | re.MULTILINE)
     if found is None:
         raise click.ClickException(f"the docstring of {name} has no section {HEADING!r}")
@@ -72,7 +72,7 @@ def differences_of(name: str, doc: str) -> str | None:
 
 
 def differences_page() -> str:
-    """docs/differences.md."""
+    """Returns the text of docs/differences.md."""
     introduction = (
         "# Where wirekafka differs from Apache Kafka\n\n"
         "This page is written by `python docs/generate.py` from the docstrings of `wirekafka/api/` and of a few other modules.\n"
@@ -85,13 +85,13 @@ def differences_page() -> str:
 
 
 def readme_page() -> str:
-    """README.md with the table as the registry has it."""
+    """Returns README.md with the table of the present registry."""
     text = (ROOT / "README.md").read_text()
     return re.sub(rf"{BEGIN}.*?{END}", lambda _: f"{BEGIN}\n{api_table()}\n{END}", text, flags=re.DOTALL)
 
 
 def index_page() -> str:
-    """wirekafka/api/index.py."""
+    """Returns the text of wirekafka/api/index.py."""
     rows = []
     for api in all_apis():
         module = api.handler.__module__.removeprefix("wirekafka.api.")

@@ -43,7 +43,7 @@ def partitions_of(member: Consumer) -> list[int]:
 
 
 def is_shared(members: dict[str, Consumer]) -> bool:
-    """Whether every member has at least one partition, and every partition is assigned."""
+    """Returns whether every member has at least one partition, and every partition is assigned."""
     counts = [len(partitions_of(member)) for member in members.values()]
     return min(counts) > 0 and sum(counts) == PARTITIONS
 
@@ -61,7 +61,7 @@ def read(members: dict[str, Consumer], seen: set[bytes], count: int) -> None:
 
 
 def main(bootstrap: str) -> None:
-    """Two rounds: with three members, then with two."""
+    """Runs two rounds: with three members, then with two."""
     topic, group = f"work-{uuid.uuid4().hex[:8]}", f"workers-{uuid.uuid4().hex[:8]}"
     seen: set[bytes] = set()
     create_topic(bootstrap, topic)

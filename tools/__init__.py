@@ -1,1 +1,1 @@
-"""Programs for those who work on wirekafka; none of them is part of the package."""
+"""Programs for developers of wirekafka; none of them is part of the package."""

@@ -1,7 +1,7 @@
-"""Two contracts for import-linter: pure rooms, and no circles.
+"""Two contracts for import-linter: pure rooms, and no circular imports.
 
-Both build the graph of imports that they need, whatever `exclude_type_checking_imports` says for the other contracts: an import
-for annotations alone makes no module impure, but it can be part of a circle.
+Both build their own graph of imports, whatever `exclude_type_checking_imports` says for the other contracts: an import for
+annotations alone makes no module impure, but it can be part of a circle.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from importlinter import Contract, ContractCheck, fields, output
 
 
 class PureRoomsContract(Contract):
-    """Whole packages are pure, but for the modules that are listed.
+    """Whole packages are pure, except for the listed modules.
 
-    A pure module imports no forbidden module, and no module of ours that does: it has no I/O, no time, no threads and no chance,
-    so a test can call it without a loop and always gets the same result. A listed module that has become pure breaks the
-    contract too, so that the list stays true.
+    A pure module imports no forbidden module and no module of ours that does: it has no I/O, clock, threads or random numbers, so
+    a test can call it without a loop and always gets the same result. A listed module that has become pure breaks the contract
+    too, so that the list stays true.
 
-    Options: `packages` that are pure; `impure`, those of their modules that are not; `neutral`, modules that every module may
-    import; `forbidden`.
+    Options: `packages` that are pure; `impure`, their modules that are not; `neutral`, modules that every module may import;
+    `forbidden`.
     """
 
     packages = fields.SetField(subfield=fields.StringField())
@@ -29,7 +29,7 @@ class PureRoomsContract(Contract):
     forbidden = fields.SetField(subfield=fields.StringField())
 
     def check(self, graph: grimp.ImportGraph, verbose: bool) -> ContractCheck:
-        """Looks for a chain of imports from each module of the packages to a forbidden one."""
+        """Searches a chain of imports from each module of the packages to a forbidden module."""
         packages, impure, neutral, forbidden = map(_strings, (self.packages, self.impure, self.neutral, self.forbidden))
         runtime = grimp.build_graph(
             "wirekafka", cache_dir=None, include_external_packages=True, exclude_type_checking_imports=True
@@ -54,14 +54,14 @@ class PureRoomsContract(Contract):
 
 
 class AcyclicModulesContract(Contract):
-    """No module imports itself by way of others, imports for annotations included.
+    """No module imports itself through other modules, imports for annotations included.
 
-    import-linter's own `acyclic_siblings` takes a package for one module, and so calls it a circle if two packages use each other
-    by different modules. The top package is left out: every module imports it, and it names what it offers.
+    import-linter's own `acyclic_siblings` takes a package for one module, so it reports a circle if two packages import different
+    modules of each other. The top package is left out: every module imports it, and it imports the modules of its public names.
     """
 
     def check(self, graph: grimp.ImportGraph, verbose: bool) -> ContractCheck:
-        """Removes modules that import nothing that is left, until there are none: what stays leads into a circle."""
+        """Removes modules without remaining imports until no such module is left; the rest leads into a circle."""
         whole = grimp.build_graph("wirekafka", cache_dir=None, exclude_type_checking_imports=False)
         imported = {module: whole.find_modules_directly_imported_by(module) - {"wirekafka"} for module in whole.modules}
         while leaves := {module for module, others in imported.items() if not others}:
@@ -76,7 +76,7 @@ class AcyclicModulesContract(Contract):
 
 
 def _circle_in(imported: dict[str, set[str]]) -> tuple[str, ...]:
-    """Follows imports until a module comes again; each module has some."""
+    """Follows imports until a module comes again; each module has at least one import."""
     path: list[str] = [min(imported)]
     while True:
         following = min(imported[path[-1]])

@@ -1,9 +1,9 @@
-"""The requests that hold the loop longest: `python -m tools.longest_requests [COUNT]`.
+"""Measures the requests that hold the loop longest: `python -m tools.longest_requests [COUNT]`.
 
-For each array of the newest version of each API, a request with so many elements in it (the most that a request may have, unless
-COUNT says otherwise) goes through the dispatcher, and the longest step of the loop until its response is there is printed in ms
-of CPU time, the longest first. A request that waits for other members of its group is abandoned. Topics, groups and other things
-that the elements name do not exist. Produce is left out: its work is in the records.
+For each array of the newest version of each API, a request with COUNT elements in the array (by default, as many as a request
+may have) goes through the dispatcher. The program prints the longest step of the loop until the response, in ms of CPU time, the
+longest first. A request that waits for other members of its group is abandoned. The topics, groups and other names in the
+elements do not exist. Produce is left out: its work is in the records.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Mutation testing: `python -m tools.mutate [WORD ...]` breaks one line at a time and reports the breaks that no test notices.
+"""Mutation testing: `python -m tools.mutate [WORD ...]` changes one line at a time and reports the changes that no test notices.
 
-The mutations are in `tools/mutations.toml`. Each names a file, a fragment of it, what replaces the fragment, and the tests that
-should fail then. Words select the mutations whose file or fragment contains one of them.
+The mutations are in `tools/mutations.toml`. Each has a file, a fragment of it, the replacement of the fragment, and the tests
+that should then fail. Words select the mutations whose file or fragment contains one of them.
 
-Each worker has a copy of the tree, so several run at once and the tree itself is never changed. Before the mutations the
-named tests run once on an unchanged copy: if they fail, nothing can be said of the mutations.
+Each worker has a copy of the tree, so several run at once and the tree itself is never changed. Before the mutations, the
+named tests run once on an unchanged copy: if they fail, the mutations are not tried.
 
 The exit code is 0 if all mutations were noticed, 1 if some survived, 2 if a fragment is not in its file exactly once or the tests
 fail without a mutation.
@@ -31,7 +31,7 @@ ROOT = Path(__file__).resolve().parent.parent
 LIST = Path(__file__).with_name("mutations.toml")
 LEFT_OUT = shutil.ignore_patterns(".git", ".venv", "__pycache__", ".*_cache", ".cache", ".hypothesis", "compat_tests", "docker")
 MOST_SECONDS = 900
-"""Tests that run longer have noticed the mutation: it made something wait for ever."""
+"""Tests that run longer have noticed the mutation: it has caused an endless wait."""
 
 TESTS_FAILED = 1
 """pytest's exit code when it ran and a test failed."""
@@ -39,13 +39,13 @@ TESTS_FAILED = 1
 
 @dataclass(frozen=True, slots=True)
 class Mutation:
-    """One broken line.
+    """One changed line.
 
     Attributes:
         path: the file, from the top of the tree.
         old: a fragment that is in the file exactly once.
-        new: what replaces the fragment.
-        tests: the test files and folders that should notice.
+        new: the replacement.
+        tests: the test files and directories that should notice.
     """
 
     path: str
@@ -57,7 +57,7 @@ class Mutation:
         return f"{self.path}: {' '.join(self.old.split())}  ->  {' '.join(self.new.split()) or '(nothing)'}"
 
     def is_stale(self, tree: Path) -> bool:
-        """Whether the fragment is not in the file exactly once."""
+        """Returns whether the fragment is missing from the file or is there more than once."""
         path = tree / self.path
         return not path.exists() or path.read_text().count(self.old) != 1
 
@@ -91,10 +91,10 @@ def run_tests(tree: Path, tests: tuple[str, ...]) -> tuple[int | None, str]:
 
 
 def is_noticed(tree: Path, mutation: Mutation) -> bool:
-    """Breaks the line in a copy, runs the tests there, and mends the line.
+    """Changes the line in a copy, runs the tests in the copy, and restores the line.
 
     Raises:
-        SyntaxError: the broken file is no Python.
+        SyntaxError: the changed file is not valid Python.
         RuntimeError: pytest could not run the tests.
     """
     path = tree / mutation.path
@@ -141,7 +141,7 @@ def try_all(mutations: list[Mutation], trees: list[Path]) -> list[Mutation]:
 @click.option("--jobs", default=2, show_default=True, help="How many mutations are tried at a time.")
 @click.option("--check", is_flag=True, help="Only look whether each fragment is in its file.")
 def main(words: tuple[str, ...], jobs: int, check: bool) -> None:
-    """Breaks one line at a time and reports the breaks that no test notices."""
+    """Changes one line at a time and reports the changes that no test notices."""
     mutations = [each for each in read_mutations(LIST) if not words or any(word in f"{each.path} {each.old}" for word in words)]
     stale = [each for each in mutations if each.is_stale(ROOT)]
     for each in stale:
