@@ -28,6 +28,7 @@ from wirekafka.log.context import HasPartition
 from wirekafka.log.directory import DataDirectory
 from wirekafka.log.flush import Flush
 from wirekafka.log.log import Log
+from wirekafka.log.storage import Folder
 from wirekafka.names import TopicPartition
 
 log = structlog.get_logger(__name__)
@@ -101,8 +102,12 @@ class LogMaintenance:
             with isolate(_FLUSH_FAILED, partition=str(flushed.topic_partition)):
                 if failure is None:
                     flushed.complete_flush(flush)
-                elif isinstance(failure, OSError) and flush.folder is flushed.folder:
+                elif isinstance(failure, OSError) and self._is_in(flush.folder, flushed):
                     flushed.note_disk_error("flush", failure)
+
+    def _is_in(self, folder: Folder, flushed: Log) -> bool:
+        """Whether the log still uses the folder: its topic was not deleted during the flush, and the log was not moved."""
+        return self._logs.is_current(flushed) and flushed.folder is folder
 
     # Checkpoints
 

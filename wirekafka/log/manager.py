@@ -334,14 +334,21 @@ class LogManager:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"cannot rename {gone.folder.path}: {error.strerror}") from error
         self._clock.call_later(gone.config.file_delete_delay_ms, gone.folder.delete)
 
-    def sync_directories(self) -> None:
-        """Syncs the names of all folders, so that deleted logs stay deleted after a power loss."""
+    def sync_directories(self) -> bool:
+        """Syncs the names of all folders, so that deleted logs stay deleted after a power loss.
+
+        Returns:
+            Whether the names in all directories that work are on the disk.
+        """
+        are_synced = True
         for directory in self.catalog.online_directories():
             try:
                 self.storage.sync_folder(directory.path)
             except OSError as error:
                 log.error("Could not sync a data directory", path=directory.path, error=str(error))
                 self.catalog.note_disk_error(directory, error)
+                are_synced = False
+        return are_synced
 
     # Running and closing
 

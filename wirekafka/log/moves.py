@@ -51,6 +51,9 @@ _LAST_BYTES = 256 << 10
 _MOST_FAILED_PASSES = 10
 """Passes that find a segment's file gone; it goes when retention or compaction take the segment, but not again and again."""
 _LONGEST_NAME = 255
+_GAVE_UP = "Gave up moving a partition to another data directory"
+_FAILED = "The move of a partition to another data directory failed; the partition stays in its present directory"
+_FAILED_REMEDY = "Check the disks of both directories, then request the move again"
 _SNAPSHOT = re.compile(rf"[0-9]{{20}}{re.escape(SNAPSHOT_SUFFIX)}")
 
 
@@ -304,7 +307,12 @@ class Mover:
         try:
             for name, path in directory.future_folders():
                 if self._logs.get(name) is None:
-                    log.warning("A folder is of a partition that is not here", path=path)
+                    log.warning(
+                        "Ignored an unfinished copy of a partition that this broker does not have",
+                        path=path,
+                        partition=str(name),
+                        remedy="Delete the folder, unless you need the records in it",
+                    )
                     continue
                 Folder(path, directory.storage).delete()
                 with suppress(KafkaError):
@@ -337,7 +345,7 @@ class Mover:
     async def _run(self) -> None:
         async for move in self._receive:
             name = move.log.topic_partition
-            with isolate("Could not move a partition; it stays where it is", partition=str(name), path=move.target.path) as fault:
+            with isolate(_FAILED, partition=str(name), path=move.target.path) as fault:
                 await self._make(move)
             if fault.error is not None and self.moves.get(name) is move:
                 self.give_up(name)
@@ -360,10 +368,14 @@ class Mover:
                     log.info("Moved a partition", partition=name, path=move.target.path, bytes=move.copied_bytes, seconds=seconds)
                     await self._forget_former_place(move)
                     return
-            log.info("Gave up moving a partition", partition=name, path=move.target.path)
+            log.info(_GAVE_UP, partition=name, path=move.target.path)
         except OSError as error:
-            log.error("Could not move a partition; it stays where it is", partition=name, path=move.target.path, error=str(error))
-            self._logs.note_disk_error(move.suspect, error)
+            if move.is_given_up:
+                # The topic was deleted, or the move cancelled: files of either folder may be missing.
+                log.info(_GAVE_UP, partition=name, path=move.target.path)
+            else:
+                log.error(_FAILED, partition=name, path=move.target.path, error=str(error), remedy=_FAILED_REMEDY)
+                self._logs.note_disk_error(move.suspect, error)
         if self.moves.get(move.log.topic_partition) is move:
             self.give_up(move.log.topic_partition)
         move.folder.delete()

@@ -249,9 +249,13 @@ class Topics(Generic[P]):
             self._sync_names()
 
     def _sync_names(self) -> None:
-        """Syncs the names of folders to the disk; after that, a crash cannot bring deleted topics back."""
-        self._has_new_names = False
-        self._logs.sync_directories()
+        """Syncs the names of folders to the disk; after that, a crash cannot bring deleted topics back.
+
+        If the sync fails, the ids of deleted topics are kept, and the next change of topics syncs again.
+        """
+        self._has_new_names = not self._logs.sync_directories()
+        if self._has_new_names:
+            return
         if self._logs.is_complete:
             for topic_id in self._renamed_topic_ids:
                 self._store.forget_deleted_topic(topic_id)
@@ -617,8 +621,7 @@ class Topics(Generic[P]):
                 raise topic_id_mismatch(name, topic_id, stored.topic_id)
             elif name.partition >= stored.partition_count:
                 self._store.put_topic(name.topic, stored.topic_id, name.partition + 1, stored.overrides)
-        if are_gone and self._store.deleted:
-            self._logs.sync_directories()
+        if are_gone and self._store.deleted and self._logs.sync_directories():
             self._store.forget_deleted()
         if unknown:
             take_over(unknown, self._config, self._logs.storage, self._store)

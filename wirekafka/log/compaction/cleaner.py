@@ -170,7 +170,7 @@ class Cleaner:
 
         Cancellation: the thread stops at its next step; segments that were swapped in stay.
         """
-        name = chosen.topic_partition
+        name, folder = chosen.topic_partition, chosen.folder
         self._in_progress.add(name)
         started = trio.current_time()
         try:
@@ -181,7 +181,8 @@ class Cleaner:
                 chosen.note_damage(error)
             return False
         except OSError as error:
-            if self._logs.is_current(chosen):
+            # The files of a log that was deleted or moved meanwhile are missing, and no disk has failed.
+            if self._logs.is_current(chosen) and chosen.folder is folder:
                 log.error("Could not compact a log", partition=str(name), error=str(error))
                 self._logs.note_disk_error(self._logs.home_of(chosen), error)
             return False

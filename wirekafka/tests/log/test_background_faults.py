@@ -7,6 +7,7 @@ for n = 1, 2, ... until the work needs fewer calls. Each time the other partitio
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -324,7 +325,8 @@ def test_log_whose_compaction_met_a_defect_is_compacted_again_only_after_a_resta
             bad, good = broker.create(logs)
             fill(bad, 4)
             bad.roll()
-            broker.storage.arm("/bad-0", 1)
+            # A file that only the cleaner opens: a flush may run too.
+            broker.storage.arm("/bad-0/00000000000000000000.log.cleaned", 1)
             await until(lambda: broker.storage.has_failed)
             broker.storage.victim = None
             for clean_offset in (4, 8):
@@ -338,3 +340,96 @@ def test_log_whose_compaction_met_a_defect_is_compacted_again_only_after_a_resta
 
     with capture_logs():
         run(main)
+
+
+class StorageWithDeletion(StorageWithDefect):
+    """The real file system; a partition is deleted on the loop just before one call that a thread makes for its files."""
+
+    __slots__ = ("delete",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.delete: Callable[[], object] = lambda: None
+
+    def _step(self, path: str | int) -> None:
+        victim = self.victim
+        if victim is None or threading.current_thread() is threading.main_thread():
+            return
+        name = os.readlink(f"/proc/self/fd/{path}") if isinstance(path, int) else path
+        if victim in name:
+            self.calls += 1
+            if self.calls == self.fail_at:
+                trio.from_thread.run_sync(self.delete)
+
+    def sync_folder(self, path: str) -> None:
+        self._step(path)
+        os.stat(path)
+
+
+@asynccontextmanager
+async def deleting(broker: Broker, victim: str, step: int) -> AsyncIterator[tuple[LogManager, Log, Log]]:
+    """Two partitions with records, the bad one of which is deleted before this call of a thread for its files."""
+    storage = broker.storage = StorageWithDeletion()
+    async with broker.running() as logs:
+        bad, good = broker.create(logs)
+        for log in (bad, good):
+            fill(log, 4)
+            log.roll()
+        await until(lambda: good.recovery_point == bad.recovery_point == 4)
+        storage.delete = lambda: logs.delete(BAD)
+        storage.arm(victim, step)
+        yield logs, bad, good
+        storage.victim = None
+        assert all(directory.offline_reason is None for directory in logs.directories)
+
+
+async def flush_beside_a_deletion(path: Path, step: int) -> bool:
+    broker = Broker(path)
+    async with deleting(broker, "/bad-0", step) as (_, bad, good):
+        for log in (bad, good):
+            fill(log, 8)
+            log.services.request_flush(log)
+        await until(lambda: good.recovery_point == good.log_end_offset)
+        return broker.storage.has_failed
+
+
+async def compaction_beside_a_deletion(path: Path, step: int) -> bool:
+    broker = Broker(path, log_cleanup_policy="compact", log_cleaner_backoff_ms="10")
+    async with deleting(broker, "/bad-0", step) as (logs, bad, good):
+        await until(lambda: logs.catalog.cleaner_offsets.get(GOOD, 0) == 4)
+        await until(lambda: not logs.catalog.is_current(bad) or logs.catalog.cleaner_offsets.get(BAD, 0) == 4)
+        assert len(all_records(good)) == 1
+        return broker.storage.has_failed
+
+
+async def move_beside_a_deletion(path: Path, step: int) -> bool:
+    broker = Broker(path, directories=2)
+    async with deleting(broker, "bad-0", step) as (logs, bad, good):
+        for log in (bad, good):
+            target = next(each for each in logs.directories if each is not logs.home_of(log))
+            logs.mover.begin(log.topic_partition, target.path)
+        await until(lambda: not logs.mover.moves)
+        append(good, b"goes on")
+        return broker.storage.has_failed
+
+
+@pytest.mark.parametrize(
+    "work",
+    [flush_beside_a_deletion, compaction_beside_a_deletion, move_beside_a_deletion],
+    ids=["flush", "compaction", "move"],
+)
+def test_deletion_of_a_partition_at_any_step_of_background_work_is_no_error(tmp_path: Path, work: Any) -> None:
+    steps = 0
+    for step in range(1, ENOUGH_STEPS):
+        has_failed: list[bool] = []
+
+        async def main(step: int = step, has_failed: list[bool] = has_failed) -> None:
+            has_failed.append(await work(tmp_path / str(step), step))
+
+        with capture_logs() as lines:
+            run(main)
+        assert not [line for line in lines if line["log_level"] in ("error", "critical")], step
+        if not has_failed[0]:
+            break
+        steps += 1
+    assert 2 < steps < ENOUGH_STEPS - 1

@@ -325,11 +325,43 @@ def test_topics_of_which_a_folder_could_not_be_renamed_keep_their_id(tmp_path: P
 
 def test_topics_block_without_changes_waits_for_no_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     topics = open_topics(tmp_path)
-    synced: list[None] = []
-    monkeypatch.setattr(topics._logs, "sync_directories", lambda: synced.append(None))
+    syncs: list[bool] = []
+
+    def sync() -> bool:
+        syncs.append(True)
+        return True
+
+    monkeypatch.setattr(topics._logs, "sync_directories", sync)
     with topics.together():
         pass
-    assert not synced
+    assert not syncs
     with topics.together():
         topics.create("flights", 1)
-    assert len(synced) == 1
+    assert len(syncs) == 1
+
+
+@pytest.mark.parametrize("is_together", [True, False])
+def test_topics_whose_names_cannot_be_synced_keep_deleted_ids_until_the_next_change(tmp_path: Path, is_together: bool) -> None:
+    logs = MemoryLogs()
+    topics = open_topics(tmp_path, logs)
+    topic = topics.create("flights", 2)
+    logs.can_sync = False
+    with topics.together() if is_together else nullcontext():
+        topics.delete(topic)
+    assert topics._store.deleted == {topic.topic_id: "flights"}
+    logs.can_sync = True
+    topics.create("trains", 1)
+    with topics.together():
+        pass
+    assert topics._store.deleted == {}
+
+
+def test_topics_whose_names_cannot_be_synced_at_the_start_keep_deleted_ids(tmp_path: Path) -> None:
+    topics = open_topics(tmp_path)
+    topic = topics.create("flights", 1)
+    topics._store.delete_topic("flights")
+    topics.close()
+    logs = MemoryLogs()
+    logs.logs[TopicPartition("flights", 0)] = FakeLog(topic.topic_id)
+    logs.can_sync = False
+    assert open_topics(tmp_path, logs)._store.deleted == {topic.topic_id: "flights"}

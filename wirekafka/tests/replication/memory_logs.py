@@ -31,6 +31,7 @@ class MemoryLogs:
         self.logs: dict[TopicPartition, FakeLog] = {}
         self.left: int | None = None
         self.is_complete = True
+        self.can_sync = True
         self.on_offline: list[Any] = []
 
     def discover(self) -> list[tuple[TopicPartition, bytes | None]]:
@@ -51,8 +52,8 @@ class MemoryLogs:
     def delete(self, name: TopicPartition) -> None:
         del self.logs[name]
 
-    def sync_directories(self) -> None:
-        pass
+    def sync_directories(self) -> bool:
+        return self.can_sync
 
 
 class FullDisk(Storage):
