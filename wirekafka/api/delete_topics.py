@@ -11,6 +11,9 @@ Versions:
 Differs from Apache Kafka:
     __consumer_offsets is refused with INVALID_REQUEST: committed offsets would be lost with it.
     Answers come in the order of the request; Kafka shuffles them.
+    A start of the broker deletes the committed offsets of topics that do not exist, because a crash may come between the deletion
+    of a topic and that of its offsets. Apache Kafka keeps these offsets until they expire, and a new topic of the same name
+    inherits them.
 """
 
 from __future__ import annotations

@@ -166,6 +166,10 @@ class Offsets:
             if partition not in committed.get(topic, {}):
                 yield OffsetRecord(group_id, topic, partition, None)
 
+    def topics(self) -> set[str]:
+        """The topics with committed or pending offsets of any group."""
+        return {*self._groups_by_topic, *self.pending.topics()}
+
     def groups_of_topic(self, topic: str) -> list[str]:
         """The ids of the groups that have committed or pending offsets in a topic."""
         return [*{*self._groups_by_topic.get(topic, ()), *self.pending.groups_of_topic(topic)}]

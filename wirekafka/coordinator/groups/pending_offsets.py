@@ -78,6 +78,10 @@ class PendingOffsets:
         """Whether an open transaction may change offsets of the group."""
         return group_id in self._holders
 
+    def topics(self) -> Iterator[str]:
+        """The topics with pending offsets, each once."""
+        return iter(self._counts_by_topic)
+
     def groups_of_topic(self, topic: str) -> Iterator[str]:
         """The ids of the groups with pending offsets in a topic, each once."""
         return iter(self._counts_by_topic.get(topic, ()))

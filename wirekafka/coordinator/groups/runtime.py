@@ -16,6 +16,7 @@ import uuid
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import structlog
@@ -100,6 +101,9 @@ class GroupRuntime:
     def load(self) -> None:
         """Loads all groups and offsets from the log. The broker calls it once, on the loop, before it listens.
 
+        All topics are known before. Offsets of a topic that does not exist are deleted: a crash came between the deletion of the
+        topic and that of its offsets, and a new topic of the same name must not inherit them.
+
         Raises:
             KafkaError: The log cannot be read.
         """
@@ -107,6 +111,7 @@ class GroupRuntime:
         groups = self.coordinator.groups.values()
         if groups:
             log.info("Loaded groups", groups=len(groups), committed_offsets=self.coordinator.offsets.count())
+        self._forget_unknown_topics()
         self._topics.on_delete.append(self._on_topic_deleted)
         self._expire_later()
 
@@ -445,8 +450,18 @@ class GroupRuntime:
             self._unforgotten.clear()
             self.state.forget_topic()
             return
-        pieces = self._noting_failures(self.coordinator.forget_topic(topic.name))
-        self._run_in_slices(pieces, "Deleted offsets of a deleted topic")
+        self._forget_topics([topic.name])
+
+    def _forget_unknown_topics(self) -> None:
+        unknown = [name for name in self.coordinator.offsets.topics() if self._topics.find(name) is None]
+        if unknown:
+            log.info("Offsets of topics that do not exist are deleted", topics=len(unknown), first=min(unknown))
+            self._forget_topics(unknown)
+
+    def _forget_topics(self, names: list[str]) -> None:
+        # `forget_topic` decides now what is deleted, so that offsets for a new topic of the same name stay.
+        pieces = chain.from_iterable([self.coordinator.forget_topic(name) for name in names])
+        self._run_in_slices(self._noting_failures(pieces), "Deleted offsets of a deleted topic")
 
     def _noting_failures(self, pieces: Iterator[Piece]) -> Iterator[Piece]:
         """Yields the pieces of a deletion of offsets. Notes the offsets of pieces that fail, to delete them later."""

@@ -135,3 +135,25 @@ def test_offset_fetch_answers_a_group_once_however_often_it_is_named(tmp_path: P
         assert answered == [[[1]], [[]], [[0], []]]
 
     run(body, tmp_path)
+
+
+def test_offsets_of_a_topic_whose_deletion_a_crash_interrupted_are_not_those_of_a_new_topic(tmp_path: Path) -> None:
+    async def delete_and_crash(caller: Caller) -> None:
+        caller.broker.topics.create("trains", 1)
+        commit(caller)
+        flights = caller.broker.topics.find("flights")
+        assert flights is not None
+        # The broker ends before it deletes the offsets.
+        caller.broker.topics.on_delete.clear()
+        caller.broker.topics.delete(flights)
+        commits = [PartitionCommit("trains", 0, 7)]
+        caller.broker.groups.commit_offsets(CommitRequest("g", commits))
+
+    async def create_again(caller: Caller) -> None:
+        (found,) = fetch(caller, 9, 1)
+        assert found.committed_offset == -1
+        assert caller.broker.groups.fetch_offsets("g").keys() == {"trains"}
+
+    run(delete_and_crash, tmp_path)
+    run(create_again, tmp_path)
+    run(create_again, tmp_path)

@@ -18,7 +18,7 @@ from wirekafka.pending import Pending, Work
 from wirekafka.replication.purgatory import Purgatory
 from wirekafka.replication.replica_manager import HostedTopics
 from wirekafka.tests.coordinator.held_work import HeldWork
-from wirekafka.tests.coordinator.memory_topics import MemoryTopics
+from wirekafka.tests.coordinator.memory_topics import MemoryTopic, MemoryTopics
 
 WALL_SECONDS = 1_700_000_000
 
@@ -27,7 +27,7 @@ class Stage:
     """Opens a runtime over a topic in memory, whose wall clock follows trio's."""
 
     def __init__(self, topics: MemoryTopics | None = None, **settings: Any) -> None:
-        self.topics = topics or MemoryTopics()
+        self.topics = topics or with_topic_of_clients()
         self.work = HeldWork()
         self.clock = Clock(wall=lambda: WALL_SECONDS + trio.current_time())
         overrides = {"group.initial.rebalance.delay.ms": "0", **settings}
@@ -59,6 +59,13 @@ class Stage:
 
     def restarted(self) -> Stage:
         return Stage(self.topics)
+
+
+def with_topic_of_clients() -> MemoryTopics:
+    """Topics in memory, one of which is `t`, to which the tests commit offsets."""
+    topics = MemoryTopics()
+    topics.topics["t"] = MemoryTopic(topics.disk, "t", 1)
+    return topics
 
 
 def run_work(work: Work[None]) -> None:
