@@ -1,7 +1,7 @@
-"""What DescribeAcls, CreateAcls and DeleteAcls answer on a broker without an authorizer.
+"""The answers of DescribeAcls, CreateAcls and DeleteAcls on a broker without an authorizer.
 
-Source: kafka.server.AclApis (the case without an authorizer); ClientCompatibilityTest, kafka-acls.sh and several other tools ask
-for ACLs, and take SECURITY_DISABLED for "there are none".
+Source: kafka.server.AclApis (the case without an authorizer). ClientCompatibilityTest, kafka-acls.sh and several other tools send
+these requests, and understand SECURITY_DISABLED as "no ACLs exist".
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.metadata.operations import CLUSTER, Operation
 
 LITERAL_PATTERN = 3
-"""The type of pattern of versions that have no other (org.apache.kafka.common.resource.PatternType)."""
+"""PatternType.LITERAL, for versions whose messages have no pattern type (org.apache.kafka.common.resource.PatternType)."""
 
 
 def refusal(call: Call[Any], operation: Operation) -> KafkaError:
-    """The error of a request about ACLs: SECURITY_DISABLED; CLUSTER_AUTHORIZATION_FAILED without permission for `operation`."""
+    """Returns the error of a request about ACLs: SECURITY_DISABLED, or CLUSTER_AUTHORIZATION_FAILED without permission."""
     try:
         call.authorize(operation, CLUSTER)
     except KafkaError as error:

@@ -1,12 +1,13 @@
-"""AddOffsetsToTxn: says that a transaction is going to commit offsets of a group.
+"""AddOffsetsToTxn: announces that a transaction will commit offsets of a group.
 
 Behaviour:
-    The partition of __consumer_offsets that holds the group is added to the transaction, which this may open. Whether there is
-    such a group is not looked at.
+    The partition of __consumer_offsets that stores the group's offsets is added to the transaction, which opens the transaction
+    if necessary. The group need not exist.
 
 Versions:
-    0: as it is (KIP-98). 1: as 0 (KIP-219). 2: PRODUCER_FENCED (KIP-588); before, it is INVALID_PRODUCER_EPOCH. 3: flexible.
-    4: TRANSACTION_ABORTABLE (KIP-890), which is never answered. Clients of transactions v2 leave this request out.
+    0: as described (KIP-98). 1: as 0 (KIP-219). 2: PRODUCER_FENCED (KIP-588); earlier versions have INVALID_PRODUCER_EPOCH
+        instead.
+    3: flexible. 4: TRANSACTION_ABORTABLE (KIP-890), which is never answered. Clients of transactions v2 do not send this request.
 
 Differs from Apache Kafka:
     Nothing.
@@ -45,7 +46,7 @@ class AddOffsetsToTxnResponse(Message):
 
 @serves(25, AddOffsetsToTxnRequest, AddOffsetsToTxnResponse, versions=range(5), flexible_since=3)
 def add_offsets_to_txn(broker: Broker, call: Call[AddOffsetsToTxnRequest]) -> AddOffsetsToTxnResponse:
-    """Adds the group's partition, or says why not."""
+    """Adds the group's partition to the transaction."""
     request = call.request
     call.authorize(Operation.WRITE, Resource.transactional_id(request.transactional_id))
     call.authorize(Operation.READ, Resource.group(request.group_id))

@@ -1,14 +1,14 @@
-"""AddPartitionsToTxn: says which partitions a transaction is going to write to.
+"""AddPartitionsToTxn: announces the partitions that a transaction will write to.
 
 Behaviour:
-    The first partitions open the transaction, others widen it. If one of them does not exist, none is added: that one gets
-    UNKNOWN_TOPIC_OR_PARTITION and the others OPERATION_NOT_ATTEMPTED. Otherwise all get the same answer.
+    The first partitions open the transaction, later partitions extend it. If one partition does not exist, none is added: that
+    partition gets UNKNOWN_TOPIC_OR_PARTITION and the others get OPERATION_NOT_ATTEMPTED. Otherwise all get the same answer.
     With `verify_only` nothing is added: a partition that is not in the transaction gets TRANSACTION_ABORTABLE.
 
 Versions:
-    0: one transaction (KIP-98). 1: as 0 (KIP-219). 2: PRODUCER_FENCED (KIP-588); before, it is INVALID_PRODUCER_EPOCH.
-    3: flexible. 4: several transactions, and `verify_only`; brokers ask it of each other (KIP-890), and what it adds belongs to
-    transactions v2. 5: TRANSACTION_ABORTABLE may be answered (KIP-890).
+    0: one transaction (KIP-98). 1: as 0 (KIP-219). 2: PRODUCER_FENCED (KIP-588); earlier versions have INVALID_PRODUCER_EPOCH
+    instead. 3: flexible. 4: several transactions, and `verify_only`. Brokers send it to each other (KIP-890), and the partitions
+    that it adds belong to transactions v2. 5: TRANSACTION_ABORTABLE may be answered (KIP-890).
 
 Differs from Apache Kafka:
     Nothing.
@@ -132,10 +132,10 @@ def _results(
 def _ask_coordinator(
     broker: Broker, version: int, transaction: AddPartitionsToTxnTransaction, partitions: list[TopicPartition]
 ) -> Mapping[TopicPartition, ErrorCode]:
-    """The partitions for which there is an error.
+    """Returns the errors of the partitions, by partition.
 
     Raises:
-        KafkaError: for all of them.
+        KafkaError: an error that concerns all partitions.
     """
     producer = ProducerIdentity(transaction.producer_id, transaction.producer_epoch)
     if transaction.verify_only:
@@ -158,7 +158,7 @@ def _authorize(call: Call[AddPartitionsToTxnRequest], transaction: AddPartitions
 
 
 def _refusal(broker: Broker, call: Call[AddPartitionsToTxnRequest], partition: TopicPartition) -> ErrorCode | None:
-    """Why the partition cannot be added; None if it can."""
+    """Returns why the partition cannot be added; None if it can be added."""
     try:
         if call.version < FIRST_VERSION_WITH_BROKER_REQUESTS:
             call.authorize(Operation.WRITE, Resource.topic(partition.topic))

@@ -1,17 +1,18 @@
-"""AlterConfigs: replaces all settings that a topic or a broker has itself.
+"""AlterConfigs: replaces all settings that a topic, a broker or a group sets itself.
 
 Behaviour:
-    What the request does not name goes back to its default. Each resource succeeds or fails by itself and as a whole; the new
-    settings are on disk and hold when the answer is sent. `validate_only` checks everything and changes nothing. A broker is
-    named by its id, all brokers by "". A resource, or a setting of one, that occurs twice is refused.
+    A setting that the request does not name returns to its default. Each resource succeeds or fails as a whole, independently of
+    the others. The new settings are on disk and in effect when the response is sent. `validate_only` checks everything and
+    changes nothing. A broker is named by its id; "" names all brokers. A resource that is named twice is refused, and so is a
+    setting.
 
 Versions:
     0: as described (KIP-133). 1: as 0. 2: flexible. Kafka advises IncrementalAlterConfigs instead.
 
 Differs from Apache Kafka:
-    A broker's settings that no code reads are refused instead of kept, and so are those of its listeners, max.connections,
-    max.connections.per.ip and its overrides, log.cleaner.threads and num.recovery.threads.per.data.dir, which are fixed here
-    while it runs. CLIENT_METRICS is refused with INVALID_REQUEST.
+    Settings of a broker that wirekafka does not read are refused; Apache Kafka stores them. Also refused are settings of
+    listeners, max.connections, max.connections.per.ip and its overrides, log.cleaner.threads and
+    num.recovery.threads.per.data.dir, which are fixed while wirekafka runs. CLIENT_METRICS is refused with INVALID_REQUEST.
 """
 
 from __future__ import annotations
@@ -86,7 +87,7 @@ def _alteration(broker: Broker, call: Call[AlterConfigsRequest]) -> Work[AlterCo
 
 
 class WantedChanges(NamedTuple):
-    """What a request wants of the settings of one resource."""
+    """The changes that a request makes to the settings of one resource."""
 
     resource_type: int
     resource_name: str

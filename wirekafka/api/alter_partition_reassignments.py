@@ -1,17 +1,18 @@
-"""AlterPartitionReassignments: gives partitions other replicas.
+"""AlterPartitionReassignments: assigns other replicas to partitions.
 
 Behaviour:
-    The only assignment that one broker can carry out is the one that is: it is done at once. Another broker, one named twice or
-    none at all is INVALID_REPLICA_ASSIGNMENT. There is nothing under way that null replicas could cancel:
-    NO_REASSIGNMENT_IN_PROGRESS. UNKNOWN_TOPIC_OR_PARTITION is a partition that does not exist. Partitions move between the
-    directories of a broker by AlterReplicaLogDirs, which kafka-reassign-partitions.sh sends behind this request.
+    The only possible assignment is this broker alone, which every partition already has, so it succeeds at once. An assignment
+    that names another broker, names a broker twice, or is empty gets INVALID_REPLICA_ASSIGNMENT. Null replicas cancel a
+    reassignment; none is in progress, so they get NO_REASSIGNMENT_IN_PROGRESS. A partition that does not exist gets
+    UNKNOWN_TOPIC_OR_PARTITION. AlterReplicaLogDirs, which kafka-reassign-partitions.sh sends after this request, moves partitions
+    between the directories of a broker.
 
 Versions:
-    0: as described (KIP-455). 1: `allow_replication_factor_change` (KIP-860), which an assignment to this broker alone never
-    needs.
+    0: as described (KIP-455). 1: `allow_replication_factor_change` (KIP-860), which has no effect on an assignment to this broker
+    alone.
 
 Differs from Apache Kafka:
-    Nothing but that there is one broker.
+    Nothing, except that the cluster has one broker.
 
 Source: ReplicationControlManager.alterPartitionReassignments, validateManualPartitionAssignment.
 """
@@ -70,7 +71,7 @@ class AlterPartitionReassignmentsResponse(Message):
 def alter_partition_reassignments(
     broker: Broker, call: Call[AlterPartitionReassignmentsRequest]
 ) -> AlterPartitionReassignmentsResponse | Pending[Any]:
-    """Answers for each partition whether it has the replicas that the request names."""
+    """Answers for each partition whether it can have the replicas that the request names."""
     call.authorize(Operation.ALTER, CLUSTER)
     return broker.slices.run(_reassignment(broker, call))
 

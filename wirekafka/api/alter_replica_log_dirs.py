@@ -1,18 +1,18 @@
-"""AlterReplicaLogDirs: moves partitions to other data directories of the broker, while they are used.
+"""AlterReplicaLogDirs: moves partitions to other data directories of the broker, while clients use the partitions.
 
 Behaviour:
-    The answer says that a move has begun; DescribeLogDirs says how far it is. A move to where the partition is ends one that is
-    under way to elsewhere. A move outlives a restart: it begins anew then.
-    LOG_DIR_NOT_FOUND is a path that `log.dirs` does not name, KAFKA_STORAGE_ERROR one that is offline, or a partition that is;
-    UNKNOWN_TOPIC_OR_PARTITION a partition that does not exist.
+    The response means that the move has begun; DescribeLogDirs shows its progress. A request for the directory that the partition
+    is in cancels a move to another directory. A move that a restart interrupts begins again from the start.
+    A path that is not in `log.dirs` gets LOG_DIR_NOT_FOUND. A path or a partition that is offline gets KAFKA_STORAGE_ERROR. A
+    partition that does not exist gets UNKNOWN_TOPIC_OR_PARTITION.
 
 Versions:
     0: as described (KIP-113). 1: as 0 (KIP-219). 2: flexible.
 
 Differs from Apache Kafka:
-    A directory that is named for a partition that does not exist is not remembered for its creation.
-    Moves have no quota: as many run at once as there are directories.
-    A path may end in a slash, or hold `..`, and still be found.
+    The directory of a partition that does not exist yet is not stored for the partition's creation.
+    Moves have no quota. At most one move runs for each directory at a time.
+    A path may end in a slash, or contain `..`.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class AlterReplicaLogDirsResponse(Message):
 
 @serves(34, AlterReplicaLogDirsRequest, AlterReplicaLogDirsResponse, versions=range(3), flexible_since=2)
 def alter_replica_log_dirs(broker: Broker, call: Call[AlterReplicaLogDirsRequest]) -> AlterReplicaLogDirsResponse:
-    """Begins moves; of two for one partition, the later one in the request counts."""
+    """Begins moves. If the request names a partition twice, the later entry counts."""
     paths: dict[tuple[str, int], str] = {}
     for directory in call.request.dirs:
         for topic in directory.topics:

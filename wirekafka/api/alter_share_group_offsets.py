@@ -1,16 +1,16 @@
-"""AlterShareGroupOffsets: makes a share group without members go on elsewhere.
+"""AlterShareGroupOffsets: sets the start offsets of a share group without members.
 
 Behaviour:
-    What the group has done with records of these partitions is forgotten, and it begins at the given offset. A group that does
-    not exist comes to be. NON_EMPTY_GROUP while it has members, GROUP_ID_NOT_FOUND for a group of another type, INVALID_GROUP_ID
-    without a name; a partition that does not exist is UNKNOWN_TOPIC_OR_PARTITION for itself.
+    The state of these partitions in the group is reset, and the group continues at the given offset. A group that does not exist
+    is created. The errors are NON_EMPTY_GROUP while the group has members, GROUP_ID_NOT_FOUND for a group of another type, and
+    INVALID_GROUP_ID for an empty id. A partition that does not exist gets UNKNOWN_TOPIC_OR_PARTITION, and the others are altered.
 
 Versions:
     0: as described (KIP-932).
 
 Differs from Apache Kafka:
-    A negative partition index is an unknown partition; in Apache Kafka it is UNKNOWN_SERVER_ERROR. A request in which no
-    partition exists creates no group; Apache Kafka creates the group if one of the topics exists.
+    A negative partition index gets UNKNOWN_TOPIC_OR_PARTITION; Apache Kafka answers UNKNOWN_SERVER_ERROR. If none of the
+    partitions exists, no group is created; Apache Kafka creates the group if one of the topics exists.
 
 Source: GroupCoordinatorService.alterShareGroupOffsets, GroupMetadataManager.alterShareGroupOffsets.
 """

@@ -1,24 +1,24 @@
-"""ApiVersions: which APIs this broker serves, in which versions.
+"""ApiVersions: the APIs that this broker serves, and their versions.
 
 Behaviour:
-    Lists every API of the registry with the versions that are served, in the order of their keys; it can be asked at any time.
-    Versions that wirekafka.api.versions.max hides are not listed, and not served either; nor are features that need them.
-    A request of version 3 or later names the client's software and its version, which the broker keeps for its log and its
-    consoles; names that break Kafka's pattern are answered with INVALID_REQUEST. A request of a version that is not served is
-    answered in version 0 with UNSUPPORTED_VERSION and the range of ApiVersions itself, whatever its body.
+    The response lists every served API with its versions, in the order of the API keys. Clients may send the request at any time.
+    Versions that wirekafka.api.versions.max hides are not listed and not served, and features that need them are not listed.
+    A request of version 3 or later names the client's software and its version, which the broker uses in its log. Names that do
+    not match Kafka's pattern get INVALID_REQUEST. A request in a version that is not served, whatever its body, gets a response
+    in version 0 with UNSUPPORTED_VERSION and the versions of ApiVersions.
 
 Versions:
     0. The list, with one error code.
     1. `throttle_time_ms`.
     2. As 1 (KIP-219: clients throttle themselves).
     3. Flexible; the client's software and its version (KIP-511); supported and finalized features (KIP-584). The response keeps
-       header 0, for the client does not know yet what the broker speaks.
-    4. Supported features whose range begins at 0 are listed too (KIP-1022); before, they are left out.
+       header 0, because the client does not know the broker's versions yet.
+    4. Supported features whose range begins at 0 are listed too (KIP-1022); earlier versions leave them out.
 
 Differs from Apache Kafka:
-    There is no kraft.version, for there are no controllers, no eligible.leader.replicas.version, for no partition has followers,
-    and no streams.version. The one metadata.version that is supported is 30, that of 4.3.
-    Produce is served from version 0, so that librdkafka goes on compressing (KAFKA-18659).
+    The features kraft.version, eligible.leader.replicas.version and streams.version are not listed, because wirekafka has no
+    controllers, no followers and no streams groups. The only supported metadata.version is 30, that of Apache Kafka 4.3.
+    Produce is served from version 0, so that librdkafka keeps compressing (KAFKA-18659).
 
 Source: kafka.server.ApiVersionManager; org.apache.kafka.common.requests.ApiVersionsRequest.
 """
@@ -77,7 +77,7 @@ _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?", re.ASCII)
 
 @serves(API_VERSIONS_KEY, ApiVersionsRequest, ApiVersionsResponse, versions=range(5), flexible_since=3)
 def api_versions(broker: Broker, call: Call[ApiVersionsRequest]) -> ApiVersionsResponse:
-    """Lists what is served, and remembers what the client calls itself."""
+    """Lists the served APIs, and stores the name and version of the client's software."""
     request = call.request
     if call.version >= FIRST_VERSION_WITH_CLIENT_NAMES:
         name, version = request.client_software_name, request.client_software_version
@@ -101,7 +101,7 @@ def api_versions(broker: Broker, call: Call[ApiVersionsRequest]) -> ApiVersionsR
 
 
 def unsupported_version(served: range) -> ApiVersionsResponse:
-    """The answer, in version 0, to a version of ApiVersions that is not among those served.
+    """Returns the response of version 0 for a version of ApiVersions that is not served.
 
     Source: KIP-511.
     """

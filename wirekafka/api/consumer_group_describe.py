@@ -1,14 +1,14 @@
 """ConsumerGroupDescribe: the state of consumer groups and their members (KIP-848).
 
 Behaviour:
-    A group is described with its epochs, and each member with its current and its target assignment. Partitions of deleted
-    topics are left out. A group that does not exist, or is of another type, is GROUP_ID_NOT_FOUND; an empty id
-    is INVALID_GROUP_ID. UNSUPPORTED_VERSION if `group.coordinator.rebalance.protocols` is without `consumer`, or the feature
-    group.version is switched off.
+    The response has each group with its epochs, and each member with its current and its target assignment. Partitions of deleted
+    topics are left out. A group that does not exist or has another type gets GROUP_ID_NOT_FOUND, and an empty id gets
+    INVALID_GROUP_ID. The error is UNSUPPORTED_VERSION if `group.coordinator.rebalance.protocols` lacks `consumer`, or the feature
+    group.version is off.
 
 Versions:
-    0. The description, and what the client may do to the group, if it asks: everything, as in Apache Kafka without an authorizer.
-    1. Which protocol a member speaks (KIP-1099).
+    0. The description, and the operations that the client may do on the group, if the request asks for them.
+    1. The type of each member's protocol (KIP-1099).
 
 Differs from Apache Kafka:
     A group that is named twice is described once.

@@ -1,32 +1,34 @@
-"""ConsumerGroupHeartbeat: a member of a consumer group joins, stays or leaves, and learns what it may read (KIP-848).
+"""ConsumerGroupHeartbeat: a member of a consumer group joins, stays or leaves, and gets its assignment (KIP-848).
 
 Behaviour:
-    With epoch 0 a client joins, with -1 it leaves; a static member leaves with -2 for a while, and finds its partitions when it
-    is back. In between it says what is new, most often nothing. The answer has the member's epoch, and its assignment where
-    that has changed: the member gives up what is not in it, says so by what it has then, and gets what others have given up.
-    The broker assigns: by the assignor that most members ask for of `group.consumer.assignors`, a second after the last time at
-    the earliest (`group.consumer.assignment.interval.ms`). A member that is silent for `group.consumer.session.timeout.ms`, or
-    does not give up its partitions within its rebalance timeout, is removed.
+    A client joins with epoch 0 and leaves with epoch -1. A static member that leaves with epoch -2 keeps its assignment for the
+    session timeout. Other heartbeats contain only what has changed, which is mostly nothing. The response has the member's epoch,
+    and its assignment if that has changed. The member revokes the partitions that are not in the assignment, and reports the
+    partitions that it still owns. It then gets the partitions that other members have revoked.
+    The broker computes the assignment with the assignor from `group.consumer.assignors` that most members ask for. Two
+    assignments of a group are at least `group.consumer.assignment.interval.ms` apart. A member is removed if it sends no
+    heartbeat for `group.consumer.session.timeout.ms`, or does not revoke its partitions within its rebalance timeout.
     A classic group with members becomes a consumer group when a member joins by this API (`group.consumer.migration.policy`).
-    Errors: INVALID_REQUEST, UNSUPPORTED_ASSIGNOR, INVALID_REGULAR_EXPRESSION; GROUP_ID_NOT_FOUND, also for a classic group that
-    cannot become a consumer group; GROUP_MAX_SIZE_REACHED (`group.consumer.max.size`); UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH;
-    of static members UNRELEASED_INSTANCE_ID, whose name another has, and FENCED_INSTANCE_ID, from whom another has taken it;
-    COORDINATOR_NOT_AVAILABLE when the disk is full. UNSUPPORTED_VERSION if `group.coordinator.rebalance.protocols` is without
-    `consumer`, or the feature group.version is switched off.
+    The errors are INVALID_REQUEST, UNSUPPORTED_ASSIGNOR, INVALID_REGULAR_EXPRESSION; GROUP_ID_NOT_FOUND, also for a classic group
+    that cannot become a consumer group; GROUP_MAX_SIZE_REACHED (`group.consumer.max.size`); UNKNOWN_MEMBER_ID,
+    FENCED_MEMBER_EPOCH; UNRELEASED_INSTANCE_ID if another member has the instance id; FENCED_INSTANCE_ID if another member has
+    taken the instance id over; COORDINATOR_NOT_AVAILABLE if the disk is full. The error is UNSUPPORTED_VERSION if
+    `group.coordinator.rebalance.protocols` lacks `consumer`, or the feature group.version is off.
 
 Versions:
-    0. Members are named by the broker, unless they name themselves.
-    1. Members name themselves (KIP-1082), and may subscribe by a regular expression, which the broker evaluates with RE2.
+    0. The broker generates a member id for a member that joins without one.
+    1. Members generate their ids (KIP-1082), and may subscribe by a regular expression, which the broker evaluates with RE2.
 
 Differs from Apache Kafka:
-    A new regular expression is looked up at once, and the member has its partitions with the first answer; in Apache Kafka it is
-    looked up in the background, and they come with the second. RE2 is Google's own; Apache Kafka has its port to Java.
-    `group.consumer.assignors` names no classes of users: there are the two assignors that Apache Kafka brings along.
-    A classic group that cannot be converted is GROUP_ID_NOT_FOUND for whatever reason; there it is UNKNOWN_SERVER_ERROR if the
-    length of something in an assignment is wrong, or two members have the same partition. One whose members are changing their
-    assignor is converted; there it is UNKNOWN_SERVER_ERROR until the rebalance is over.
-    A group whose members' metadata cannot be read becomes a classic one again nonetheless; there the member that is the last
-    to use the consumer protocol can then neither leave nor expire.
+    A new regular expression is evaluated at once, and the first response has the member's partitions. Apache Kafka evaluates it
+    in the background, and the second response has the partitions. RE2 is Google's own library; Apache Kafka has its port to Java.
+    `group.consumer.assignors` accepts the two assignors of Apache Kafka, and no classes of users.
+    A classic group that cannot be converted gets GROUP_ID_NOT_FOUND in every case. Apache Kafka answers UNKNOWN_SERVER_ERROR if a
+    length in an assignment is wrong, or two members have the same partition.
+    A classic group whose members are changing their assignor is converted. Apache Kafka answers UNKNOWN_SERVER_ERROR until the
+    rebalance is over.
+    A consumer group becomes a classic group again even if its members' metadata cannot be read. In Apache Kafka the last member
+    that uses the consumer protocol can then neither leave nor expire.
 
 Source: GroupCoordinatorService.consumerGroupHeartbeat, KafkaApis.handleConsumerGroupHeartbeat.
 """
@@ -83,7 +85,7 @@ class ConsumerGroupHeartbeatResponse(Message):
 
 @serves(68, ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse, versions=range(2), flexible_since=0)
 def consumer_group_heartbeat(broker: Broker, call: Call[ConsumerGroupHeartbeatRequest]) -> ConsumerGroupHeartbeatResponse:
-    """Takes a member's heartbeat to its group."""
+    """Handles the heartbeat of one member."""
     try:
         call.authorize(Operation.READ, Resource.group(call.request.group_id))
         for topic in call.request.subscribed_topic_names or ():

@@ -1,13 +1,13 @@
 """CreateAcls: adds access control entries.
 
 Behaviour:
-    SECURITY_DISABLED for each of them, for there is no authorizer.
+    Each entry gets SECURITY_DISABLED, because wirekafka has no authorizer.
 
 Versions:
     0: names are literal. 1: the type of the pattern (KIP-290). 2: flexible. 3: user principals of delegation tokens (KIP-373).
 
 Differs from Apache Kafka:
-    Version 0, which Kafka 4 has dropped, is served.
+    Version 0, which Apache Kafka 4 dropped, is served.
 
 Source: kafka.server.AclApis.handleCreateAcls; CreateAclsRequest.getErrorResponse.
 """
@@ -51,7 +51,7 @@ class CreateAclsResponse(Message):
 
 @serves(30, CreateAclsRequest, CreateAclsResponse, versions=range(4), flexible_since=2)
 def create_acls(broker: Broker, call: Call[CreateAclsRequest]) -> CreateAclsResponse:
-    """Answers for each entry that there is no authorizer."""
+    """Answers SECURITY_DISABLED for each entry."""
     error = refusal(call, Operation.ALTER)
     result = AclCreationResult(error_code=error.code, error_message=error.message)
     return CreateAclsResponse(results=[result] * len(call.request.creations))

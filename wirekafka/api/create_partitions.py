@@ -1,16 +1,17 @@
-"""CreatePartitions: gives topics more partitions.
+"""CreatePartitions: adds partitions to topics.
 
 Behaviour:
-    `count` is the number of partitions that the topic shall have; it can only grow. Each topic succeeds or fails by itself. The
-    partitions can be used when the answer is sent, so the timeout never passes. `validate_only` checks everything and changes
-    nothing. A topic that occurs twice in a request is refused.
+    `count` is the new number of partitions of a topic, which must be greater than the current number. Each topic succeeds or
+    fails by itself. The new partitions can be used when the response is sent, so `timeout_ms` has no effect. `validate_only`
+    checks everything and changes nothing. A topic that is named twice is refused.
 
 Versions:
     0: as described (KIP-195). 1: as 0. 2: flexible. 3: may be throttled (KIP-599).
 
 Differs from Apache Kafka:
-    There are no quotas.
-    Internal topics cannot grow: INVALID_REQUEST. Kafka lets them, and groups and transactions are looked for elsewhere then.
+    The broker has no quotas.
+    Internal topics cannot grow: INVALID_REQUEST. Apache Kafka allows it, and then looks for groups and transactions in other
+    partitions.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ class CreatePartitionsResponse(Message):
 
 @serves(37, CreatePartitionsRequest, CreatePartitionsResponse, versions=range(4), flexible_since=2)
 def create_partitions(broker: Broker, call: Call[CreatePartitionsRequest]) -> CreatePartitionsResponse | Pending[Any]:
-    """Answers one CreatePartitions request; the partitions of one slice are brought to the disk together."""
+    """Answers one CreatePartitions request; the partitions of one slice are synced to the disk together."""
     return broker.slices.run(_growth(broker, call), around=broker.topics.together)
 
 
@@ -79,16 +80,16 @@ def _growth(broker: Broker, call: Call[CreatePartitionsRequest]) -> Work[CreateP
 
 
 class Allowance:
-    """How many partitions the rest of a request may add."""
+    """The number of partitions that the rest of a request may add."""
 
     def __init__(self, partition_count: int) -> None:
         self._left_count = partition_count
 
     def take(self, partition_count: int) -> None:
-        """Takes partitions off the allowance.
+        """Subtracts partitions from the allowance.
 
         Raises:
-            KafkaError: POLICY_VIOLATION if they are more than what is left.
+            KafkaError: POLICY_VIOLATION if the allowance is smaller.
 
         Source: QuorumController.MAX_RECORDS_PER_USER_OP.
         """

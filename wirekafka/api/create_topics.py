@@ -12,8 +12,8 @@ Versions:
     6: may be throttled (KIP-599). 7: topic ids in the answer (KIP-516).
 
 Differs from Apache Kafka:
-    Of two names in one request that differ in `.` and `_` only, the second is refused; Kafka creates both.
-    `default.replication.factor` has no effect, and there are no policies and no quotas.
+    If two names in one request differ in `.` and `_` only, the second topic is refused; Apache Kafka creates both.
+    `default.replication.factor` has no effect, and the broker has no policies and no quotas.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class CreateTopicsResponse(Message):
 
 @serves(19, CreateTopicsRequest, CreateTopicsResponse, versions=range(8), flexible_since=5)
 def create_topics(broker: Broker, call: Call[CreateTopicsRequest]) -> CreateTopicsResponse | Pending[Any]:
-    """Answers one CreateTopics request; the topics of one slice are brought to the disk together."""
+    """Answers one CreateTopics request; the topics of one slice are synced to the disk together."""
     return broker.slices.run(_creation(broker, call), around=broker.topics.together)
 
 
@@ -128,14 +128,14 @@ def _check_request_size(config: BrokerConfig, request: CreateTopicsRequest) -> N
 
 
 class DescribedSettings:
-    """The settings of new topics as one response lists them; topics with the same settings of their own share one list."""
+    """The settings of new topics as one response lists them; topics with the same overrides share one list."""
 
     def __init__(self, config: BrokerConfig) -> None:
         self._config = config
         self._known: dict[frozenset[tuple[str, str]], list[CreatableTopicConfigs]] = {}
 
     def of(self, overrides: dict[str, str]) -> list[CreatableTopicConfigs]:
-        """Returns all settings of a topic that has these itself."""
+        """Returns all settings of a topic with these overrides."""
         key = frozenset(overrides.items())
         found = self._known.get(key)
         if found is None:
@@ -165,7 +165,7 @@ def _result(
 
 
 def _authorize_description(call: Call[CreateTopicsRequest], result: CreatableTopicResult) -> None:
-    """Clears the settings and counts if the client may create the topic and not describe its settings (KIP-525)."""
+    """Clears the settings and counts unless the client may describe the topic's settings (KIP-525)."""
     if not call.is_authorized(Operation.DESCRIBE_CONFIGS, Resource.topic(result.name)):
         result.topic_config_error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         result.num_partitions, result.replication_factor, result.configs = -1, -1, []

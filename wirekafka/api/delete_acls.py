@@ -1,13 +1,13 @@
 """DeleteAcls: removes the access control entries that match filters.
 
 Behaviour:
-    SECURITY_DISABLED for each filter, for there is no authorizer.
+    Each filter gets SECURITY_DISABLED, because wirekafka has no authorizer.
 
 Versions:
     0: names are literal. 1: the type of the pattern (KIP-290). 2: flexible. 3: user principals of delegation tokens (KIP-373).
 
 Differs from Apache Kafka:
-    Version 0, which Kafka 4 has dropped, is served.
+    Version 0, which Apache Kafka 4 dropped, is served.
 
 Source: kafka.server.AclApis.handleDeleteAcls; DeleteAclsRequest.getErrorResponse.
 """
@@ -64,7 +64,7 @@ class DeleteAclsResponse(Message):
 
 @serves(31, DeleteAclsRequest, DeleteAclsResponse, versions=range(4), flexible_since=2)
 def delete_acls(broker: Broker, call: Call[DeleteAclsRequest]) -> DeleteAclsResponse:
-    """Answers for each filter that there is no authorizer."""
+    """Answers SECURITY_DISABLED for each filter."""
     error = refusal(call, Operation.ALTER)
     result = DeleteAclsFilterResult(error_code=error.code, error_message=error.message)
     return DeleteAclsResponse(filter_results=[result] * len(call.request.filters))

@@ -1,11 +1,11 @@
-"""DeleteGroups: deletes groups without members, and their offsets or what share groups know of records.
+"""DeleteGroups: deletes groups without members, and their committed offsets or their state of share partitions.
 
 Behaviour:
-    Each group is answered for itself: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP while it has members, COORDINATOR_NOT_AVAILABLE when
-    the disk is full. One that is named twice is deleted, and answered, once.
+    Each group succeeds or fails by itself. The errors are GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP while the group has members, and
+    COORDINATOR_NOT_AVAILABLE if the disk is full. A group that is named twice is deleted and answered once.
 
 Versions:
-    0: as it is (KIP-229). 1: as 0 (KIP-219). 2: flexible (KIP-482).
+    0: as described (KIP-229). 1: as 0 (KIP-219). 2: flexible (KIP-482).
 
 Differs from Apache Kafka:
     Nothing.

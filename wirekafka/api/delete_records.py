@@ -1,16 +1,16 @@
-"""DeleteRecords: makes partitions start later than they do.
+"""DeleteRecords: moves the log start offset of partitions forward.
 
 Behaviour:
-    Records before the offset, -1 for the high watermark, are gone for every reader when the answer is sent; their segments go
-    with the next retention. An offset behind the high watermark gives OFFSET_OUT_OF_RANGE, one that is deleted already
-    changes nothing. A topic that is only compacted gives POLICY_VIOLATION, an internal one INVALID_TOPIC_EXCEPTION.
-    The low watermark is the log start offset of all replicas, so of this one.
+    No client can read the records before the offset after the response is sent; retention deletes their segments later. Offset -1
+    stands for the high watermark. An offset after the high watermark gets OFFSET_OUT_OF_RANGE; an offset before the log start
+    offset changes nothing. A topic with the cleanup policy `compact` alone gets POLICY_VIOLATION, an internal topic
+    INVALID_TOPIC_EXCEPTION. The low watermark in the response is the log start offset.
 
 Versions:
-    0: as it is (KIP-107). 1: as 0 (KIP-219). 2: flexible.
+    0: as described (KIP-107). 1: as 0 (KIP-219). 2: flexible.
 
 Differs from Apache Kafka:
-    Nothing. `timeout_ms` has no effect, because no follower is waited for.
+    Nothing. `timeout_ms` has no effect, because the partition has no followers.
 
 Source: KafkaApis.handleDeleteRecordsRequest, ReplicaManager.deleteRecordsOnLocalLog.
 """

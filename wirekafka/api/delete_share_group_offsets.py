@@ -1,9 +1,9 @@
-"""DeleteShareGroupOffsets: makes a share group without members forget where it is in topics.
+"""DeleteShareGroupOffsets: deletes the state of topics in a share group without members.
 
 Behaviour:
-    The next time the group comes to the topic, it begins as share.auto.offset.reset says. NON_EMPTY_GROUP while it has members,
-    GROUP_ID_NOT_FOUND if there is no such share group, INVALID_GROUP_ID without a name; UNKNOWN_TOPIC_OR_PARTITION for a topic
-    that does not exist, or of which the group knows nothing.
+    When the group subscribes to the topic again, it begins at share.auto.offset.reset. The errors are NON_EMPTY_GROUP while the
+    group has members, GROUP_ID_NOT_FOUND if no share group has this id, and INVALID_GROUP_ID for an empty id. A topic that does
+    not exist, or of which the group has no state, gets UNKNOWN_TOPIC_OR_PARTITION.
 
 Versions:
     0: as described (KIP-932).
@@ -54,7 +54,7 @@ class DeleteShareGroupOffsetsResponse(Message):
 
 @serves(92, DeleteShareGroupOffsetsRequest, DeleteShareGroupOffsetsResponse, versions=range(1), flexible_since=0)
 def delete_share_group_offsets(broker: Broker, call: Call[DeleteShareGroupOffsetsRequest]) -> DeleteShareGroupOffsetsResponse:
-    """Deletes what one group knows of each of the topics."""
+    """Deletes one group's state of each topic."""
     broker.topics.features.require(SHARE_VERSION)
     request = call.request
     call.authorize(Operation.DELETE, Resource.group(request.group_id))

@@ -2,15 +2,16 @@
 
 Behaviour:
     Each topic succeeds or fails by itself. The name of a deleted topic is free when the response is sent; its files are
-    deleted after `file.delete.delay.ms`. A name or id that occurs twice is refused, and so is a name whose topic id is there too.
+    deleted after `file.delete.delay.ms`. A name or id that is named twice is refused, and so is a name whose topic id is named
+    too.
 
 Versions:
-    0: names. 1: throttle time. 2: as 1. 3: TOPIC_DELETION_DISABLED, which was INVALID_REQUEST before. 4: flexible.
+    0: names. 1: throttle time. 2: as 1. 3: TOPIC_DELETION_DISABLED, where earlier versions have INVALID_REQUEST. 4: flexible.
     5: error messages, may be throttled (KIP-599). 6: topics by id (KIP-516).
 
 Differs from Apache Kafka:
-    __consumer_offsets is refused with INVALID_REQUEST: committed offsets would be lost with it.
-    Answers come in the order of the request; Kafka shuffles them.
+    __consumer_offsets is refused with INVALID_REQUEST, because committed offsets would be lost.
+    The response keeps the order of the request; Apache Kafka shuffles it.
     A start of the broker deletes the committed offsets of topics that do not exist, because a crash may come between the deletion
     of a topic and that of its offsets. Apache Kafka keeps these offsets until they expire, and a new topic of the same name
     inherits them.
@@ -60,7 +61,7 @@ class DeleteTopicsResponse(Message):
 
 @serves(20, DeleteTopicsRequest, DeleteTopicsResponse, versions=range(7), flexible_since=4)
 def delete_topics(broker: Broker, call: Call[DeleteTopicsRequest]) -> DeleteTopicsResponse | Pending[Any]:
-    """Answers one DeleteTopics request; the deletions of one slice are brought to the disk together."""
+    """Answers one DeleteTopics request; the deletions of one slice are synced to the disk together."""
     states = call.request.topics + [DeleteTopicState(name=name) for name in call.request.topic_names]
     if not broker.config.boolean("delete.topic.enable"):
         has_code = call.version >= FIRST_VERSION_WITH_DELETION_DISABLED

@@ -1,13 +1,13 @@
 """DescribeAcls: lists access control entries.
 
 Behaviour:
-    SECURITY_DISABLED, for there is no authorizer.
+    The answer is SECURITY_DISABLED, because wirekafka has no authorizer.
 
 Versions:
     0: names are literal. 1: the type of the pattern (KIP-290). 2: flexible. 3: user principals of delegation tokens (KIP-373).
 
 Differs from Apache Kafka:
-    Version 0, which Kafka 4 has dropped, is served.
+    Version 0, which Apache Kafka 4 dropped, is served.
 
 Source: kafka.server.AclApis.handleDescribeAcls.
 """
@@ -58,6 +58,6 @@ class DescribeAclsResponse(Message):
 
 @serves(29, DescribeAclsRequest, DescribeAclsResponse, versions=range(4), flexible_since=2)
 def describe_acls(broker: Broker, call: Call[DescribeAclsRequest]) -> DescribeAclsResponse:
-    """Answers that there is no authorizer."""
+    """Answers SECURITY_DISABLED."""
     error = refusal(call, Operation.DESCRIBE)
     return DescribeAclsResponse(error_code=error.code, error_message=error.message)

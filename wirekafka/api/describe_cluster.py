@@ -1,12 +1,12 @@
-"""DescribeCluster: tells who the brokers are, and which cluster they form.
+"""DescribeCluster: the brokers and the id of the cluster.
 
 Behaviour:
-    The one broker is told, with the address that this client should use, as in Metadata.
+    The response has this broker alone, with the same address as in Metadata.
 
 Versions:
     0: as described (KIP-700).
-    1: `endpoint_type`; only brokers can be asked for, controllers are MISMATCHED_ENDPOINT_TYPE (KIP-919).
-    2: `include_fenced_brokers`; the one broker never is (KIP-1073).
+    1: `endpoint_type`; only brokers can be requested, controllers get MISMATCHED_ENDPOINT_TYPE (KIP-919).
+    2: `include_fenced_brokers`; this broker is never fenced (KIP-1073).
 
 Differs from Apache Kafka:
     Nothing.

@@ -1,16 +1,16 @@
 """DescribeGroups: the state of groups and their members.
 
 Behaviour:
-    A stable group is described with its protocol, and its members with metadata and assignment for it; in a rebalance
-    there is no protocol and no metadata. A group that does not exist, or is not a classic group, has the state Dead.
+    A stable group has its protocol in the response, and its members have their metadata and assignment. During a rebalance the
+    protocol and the metadata are empty. A group that does not exist, or is not a classic group, has the state Dead.
     A group that the request names twice is described once, so that a small request cannot ask for a response of any size.
 
 Versions:
     0. The description. 1: `throttle_time_ms`. 2: as 1 (KIP-219).
-    3. What the client may do to the group, if it asks (KIP-430): everything, as in Apache Kafka without an authorizer.
+    3. The operations that the client may do on the group, if the request asks for them (KIP-430).
     4. The instance ids of static members (KIP-345).
     5. Flexible.
-    6. A group that does not exist is GROUP_ID_NOT_FOUND, with a message (KIP-1043); until then it is Dead without an error.
+    6. A group that does not exist gets GROUP_ID_NOT_FOUND, with a message (KIP-1043); in earlier versions it has no error.
 
 Differs from Apache Kafka:
     A group that is named twice is described once.

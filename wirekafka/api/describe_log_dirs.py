@@ -1,13 +1,13 @@
-"""DescribeLogDirs: tells the data directories, what is in them and how much room there is.
+"""DescribeLogDirs: the data directories, their partitions, and their free space.
 
 Behaviour:
-    Null topics ask for all partitions; otherwise those named are told, and those not there are left out. The size of a
-    partition is that of its records, without indexes. A partition that is on its way to another directory (AlterReplicaLogDirs)
-    is told there too, as a future one, with the records that are missing yet. A directory that has failed or cannot be read is
+    Null topics ask for all partitions; otherwise the response has the named partitions that exist. The size of a partition is the
+    size of its records, without indexes. A partition that AlterReplicaLogDirs moves is also listed in the new directory, as a
+    future partition, with the number of records that are still to be copied. A directory that has failed or cannot be read gets
     KAFKA_STORAGE_ERROR.
 
 Versions:
-    0: as described (KIP-113). 1: as 0. 2: flexible. 3: an error code for the whole answer. 4: total and usable bytes (KIP-827).
+    0: as described (KIP-113). 1: as 0. 2: flexible. 3: an error code for the whole response. 4: total and usable bytes (KIP-827).
     5: `is_cordoned` (KIP-1066).
 
 Differs from Apache Kafka:

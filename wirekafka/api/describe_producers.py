@@ -1,14 +1,14 @@
-"""DescribeProducers: who has written to a partition, and whose transactions are open there (KIP-664).
+"""DescribeProducers: the producers that have written to a partition, and their open transactions (KIP-664).
 
 Behaviour:
-    Every idempotent or transactional producer that the partition remembers: its epoch, its last sequence number, the greatest
-    timestamp of its last batch, the epoch of the coordinator that last ended a transaction of it, -1 if none has, and where
-    its open transaction begins, -1 if it has none. A producer is forgotten `producer.id.expiration.ms` after its last batch,
-    unless its transaction is open. A topic or partition that does not exist gives UNKNOWN_TOPIC_OR_PARTITION, a name that no
-    topic can have INVALID_TOPIC_EXCEPTION, a partition whose directory has failed KAFKA_STORAGE_ERROR.
+    The response has every idempotent or transactional producer in the partition's producer state: its epoch, its last sequence
+    number, the greatest timestamp of its last batch, the epoch of the coordinator that last ended one of its transactions (-1 if
+    none), and the first offset of its open transaction (-1 if none). A producer expires `producer.id.expiration.ms` after its
+    last batch, unless its transaction is open. A topic or partition that does not exist gets UNKNOWN_TOPIC_OR_PARTITION, an
+    invalid topic name INVALID_TOPIC_EXCEPTION, and a partition whose directory has failed KAFKA_STORAGE_ERROR.
 
 Versions:
-    0: as it is.
+    0: as described.
 
 Differs from Apache Kafka:
     A topic or partition that is named twice is described once.
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from wirekafka.log.producer import Producer
 
 PRODUCERS_AT_ONCE = 200
-"""How many producers are described between two yields."""
+"""The number of producers that are described between two yields."""
 
 NO_OFFSET = -1
 

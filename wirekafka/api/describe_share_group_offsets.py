@@ -1,18 +1,18 @@
-"""DescribeShareGroupOffsets: tells where share groups are in partitions.
+"""DescribeShareGroupOffsets: the start offsets and lags of share groups.
 
 Behaviour:
-    The start offset is that of the first record that the group is not done with; the lag is how many records there are from there
-    on, but for those that it is done with. Both are -1 for a partition that the group never came to, or that does not exist, and
-    for a group that does not exist. A partition that is offline is LEADER_NOT_AVAILABLE. Without topics (null), all partitions
-    are told that the group was ever assigned.
+    The start offset is the offset of the first record that the group has not finished. The lag is the number of records from
+    there on that the group has not finished. Both are -1 if the group never fetched from the partition, or if the partition or
+    the group does not exist. A partition that is offline gets LEADER_NOT_AVAILABLE. Null topics ask for all partitions that the
+    group was ever assigned.
 
 Versions:
     0: as described (KIP-932). 1: the lag (KIP-1226).
 
 Differs from Apache Kafka:
-    The start offset is what it is now; there it is what was written down last, some acknowledgements ago.
-    A partition that does not exist is told like one that is not known; Kafka 4.3.1 looks for it until the client gives up.
-    A group that is named twice is described once, as the first entry asks for it.
+    The start offset is the current one. Apache Kafka answers with the last one that it stored, some acknowledgements ago.
+    A partition that does not exist has offset -1. Apache Kafka 4.3.1 looks for the partition until the client gives up.
+    A group that is named twice is described once, for the first entry.
 
 Source: KafkaApis.handleDescribeShareGroupOffsetsRequest, GroupCoordinatorService.describeShareGroupOffsets.
 """

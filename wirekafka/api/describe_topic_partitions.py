@@ -9,7 +9,7 @@ Versions:
     0: as described (KIP-966).
 
 Differs from Apache Kafka:
-    There are no eligible leader replicas: each partition has one replica, which is in sync.
+    The lists of eligible leader replicas are empty: each partition has one replica, which is in sync.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""DescribeTransactions: what state transactional ids are in.
+"""DescribeTransactions: the states of transactional ids.
 
 Behaviour:
-    Each id is answered for itself: its state, its producer, and while a transaction is open or being ended, the partitions that
-    have no marker yet. One that is not known is TRANSACTIONAL_ID_NOT_FOUND, an empty one INVALID_REQUEST.
+    The response has for each id its state, its producer and, while its transaction is open or ending, the partitions that have no
+    marker yet. An unknown id gets TRANSACTIONAL_ID_NOT_FOUND, an empty id INVALID_REQUEST.
 
 Versions:
-    0: as it is (KIP-664).
+    0: as described (KIP-664).
 
 Differs from Apache Kafka:
     An id that is named twice is described once.

@@ -1,13 +1,13 @@
-"""ElectLeaders: makes the preferred replica of partitions their leader again, or any replica at all.
+"""ElectLeaders: elects the preferred replica of partitions as leader, or any replica.
 
 Behaviour:
-    One broker leads every partition already: ELECTION_NOT_NEEDED. A partition whose log is offline has nobody to lead it:
-    PREFERRED_LEADER_NOT_AVAILABLE, or ELIGIBLE_LEADERS_NOT_AVAILABLE of an unclean election. UNKNOWN_TOPIC_OR_PARTITION is one
-    that does not exist. Asked for all partitions, the answer leaves out those that need no election. An election of no known
-    type is INVALID_REQUEST, from version 1 on.
+    This broker already leads every partition: ELECTION_NOT_NEEDED. A partition whose log is offline cannot have a leader: it gets
+    PREFERRED_LEADER_NOT_AVAILABLE, or ELIGIBLE_LEADERS_NOT_AVAILABLE in an unclean election. A partition that does not exist gets
+    UNKNOWN_TOPIC_OR_PARTITION. If the request asks for all partitions, the response leaves out those that need no election. From
+    version 1 on, an unknown type of election gets INVALID_REQUEST.
 
 Versions:
-    0: preferred leaders (KIP-183). 1: `election_type`, the error of the whole (KIP-460). 2: flexible.
+    0: preferred leaders (KIP-183). 1: `election_type`, an error code for the whole response (KIP-460). 2: flexible.
 
 Differs from Apache Kafka:
     Nothing.
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class ElectionType(IntEnum):
-    """Who may become leader, by Kafka's numbers."""
+    """The replicas that may become leader, by Kafka's numbers."""
 
     PREFERRED = 0
     UNCLEAN = 1

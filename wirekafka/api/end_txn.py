@@ -1,17 +1,18 @@
 """EndTxn: commits or aborts the open transaction of a transactional id.
 
 Behaviour:
-    The decision is written, then a marker to each partition of the transaction; offsets that it commits count from then on. A
-    client that asks again gets the same answer, and INVALID_TXN_STATE for the opposite of what was decided. While markers are
-    not written, because there are many or a disk is full, the transaction is decided all the same, and the next request of its
-    transactional id gets CONCURRENT_TRANSACTIONS.
-    To commit where no transaction is open is an INVALID_TXN_STATE; so is to abort, but with version 5, for there the request that
-    should have opened it may be the one that failed.
+    The decision is written first, then a marker to each partition of the transaction. With the marker, the transaction's offsets
+    become the committed offsets. A client that repeats the request gets the same answer; a request for the opposite decision gets
+    INVALID_TXN_STATE. While markers are not written, because they are many or a disk is full, the decision holds, and the next
+    request of the transactional id gets CONCURRENT_TRANSACTIONS.
+    A commit without an open transaction gets INVALID_TXN_STATE. An abort without one gets it too, except in version 5, where the
+    request that should have opened the transaction may have failed.
 
 Versions:
-    0: as it is (KIP-98). 1: as 0 (KIP-219). 2: PRODUCER_FENCED (KIP-588); before, it is INVALID_PRODUCER_EPOCH. 3: flexible.
-    4: TRANSACTION_ABORTABLE (KIP-890), which is never answered. 5: transactions v2: the epoch goes up, and the producer is told
-    its id and epoch for the next transaction (KIP-890).
+    0: as described (KIP-98). 1: as 0 (KIP-219). 2: PRODUCER_FENCED (KIP-588); earlier versions have INVALID_PRODUCER_EPOCH
+        instead.
+    3: flexible. 4: TRANSACTION_ABORTABLE (KIP-890), which is never answered. 5: transactions v2: the epoch increases, and the
+    response has the producer id and epoch for the next transaction (KIP-890).
 
 Differs from Apache Kafka:
     The response is sent when the first markers are written, at most 250 and for at most about 5 ms. Apache Kafka sends it when
@@ -57,12 +58,12 @@ class EndTxnResponse(Message):
 
 @serves(26, EndTxnRequest, EndTxnResponse, versions=range(6), flexible_since=3)
 def end_txn(broker: Broker, call: Call[EndTxnRequest]) -> EndTxnResponse:
-    """Ends the transaction, or says why not."""
+    """Ends the transaction."""
     request = call.request
     call.authorize(Operation.WRITE, Resource.transactional_id(request.transactional_id))
     producer = ProducerIdentity(request.producer_id, request.producer_epoch)
     client_version = TRANSACTIONS_V2 if call.version >= FIRST_VERSION_WITH_TRANSACTIONS_V2 else 0
-    # Who waits for several of its partitions gets them in one answer.
+    # A fetch that waits for several of these partitions gets them in one response.
     broker.purgatory.hold()
     try:
         after = broker.transactions.end(

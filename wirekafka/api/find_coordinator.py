@@ -3,15 +3,15 @@
 Behaviour:
     This broker coordinates every group (key type 0), transactional id (1) and share partition (2, group:topic id:partition). The
     response has the same address as Metadata. If the partition with the coordinator's state is offline, the error is
-    COORDINATOR_NOT_AVAILABLE. Any other key type, and a key of type 2 that names no share
-    partition or comes before version 6, is an INVALID_REQUEST, with a message that says why.
+    COORDINATOR_NOT_AVAILABLE. Any other key type gets INVALID_REQUEST with a message, and so does a key of type 2 that is
+    malformed or comes before version 6.
 
 Versions:
     0: a group id. 1: the key's type, and a message with an error. 2: as 1 (KIP-219). 3: flexible. 4: several keys at once
     (KIP-699). 5: TRANSACTION_ABORTABLE, which is never answered (KIP-890). 6: share partitions (KIP-932).
 
 Differs from Apache Kafka:
-    __consumer_offsets, __transaction_state and __share_group_state are created by the first state that is to be stored, not by
+    __consumer_offsets, __transaction_state and __share_group_state are created when the first state is stored, and not by
     the first FindCoordinator.
 
 Source: KafkaApis.getCoordinator.
@@ -65,7 +65,7 @@ class FindCoordinatorResponse(Message):
 def find_coordinator(
     broker: Broker, call: Call[FindCoordinatorRequest]
 ) -> FindCoordinatorResponse | Pending[FindCoordinatorResponse]:
-    """Names this broker for a group; until version 3 there is one key, whose answer is the response."""
+    """Answers with this broker as the coordinator of each key; until version 3 a request has one key."""
     request = call.request
     if call.version >= FIRST_VERSION_WITH_SEVERAL_KEYS:
         return broker.slices.run(_coordinators(broker, call))
@@ -107,7 +107,7 @@ def _coordinator(broker: Broker, call: Call[FindCoordinatorRequest], key: str) -
 
 
 def _needed(key_type: int, key: str) -> tuple[Operation, Resource]:
-    """The permission that a client needs to find the coordinator of a key.
+    """Returns the permission that a client needs to find the coordinator of a key.
 
     Source: KafkaApis.getCoordinator.
     """

@@ -1,13 +1,13 @@
 """Heartbeat: keeps the session of a member alive, and tells the member to join again in a rebalance.
 
 Behaviour:
-    Starts the member's session timeout anew. REBALANCE_IN_PROGRESS tells the member to send JoinGroup. While the members wait
-    for their assignments, the response has no error. An empty group id is INVALID_GROUP_ID, a group or member that is not
-    there UNKNOWN_MEMBER_ID, a generation that is not the current one ILLEGAL_GENERATION, and a static member whose name
-    another client has taken over FENCED_INSTANCE_ID.
+    The heartbeat restarts the member's session timeout. REBALANCE_IN_PROGRESS tells the member to send JoinGroup. While the
+    members wait for their assignments, the response has no error. The errors are INVALID_GROUP_ID for an empty group id,
+    UNKNOWN_MEMBER_ID for a group or member that does not exist, ILLEGAL_GENERATION for a generation that is not the current one,
+    and FENCED_INSTANCE_ID if another member has taken the instance id over.
 
 Versions:
-    0: as it is. 1: `throttle_time_ms`. 2: as 1 (KIP-219). 3: static members (KIP-345). 4: flexible (KIP-482).
+    0: as described. 1: `throttle_time_ms`. 2: as 1 (KIP-219). 3: static members (KIP-345). 4: flexible (KIP-482).
 
 Differs from Apache Kafka:
     Nothing.

@@ -1,18 +1,19 @@
 """IncrementalAlterConfigs: changes single settings of topics, brokers and groups.
 
 Behaviour:
-    Each change sets a setting, takes it back to its default, or adds to or takes from a list. Each resource succeeds or fails by
-    itself and as a whole; the new settings are on disk and hold when the answer is sent. `validate_only` checks everything and
-    changes nothing. A broker is named by its id, all brokers by "". A resource, or a setting of one, that occurs twice is
-    refused.
+    Each change sets a setting, returns it to its default, or adds to or removes from a list. Each resource succeeds or fails as a
+    whole, independently of the others. The new settings are on disk and in effect when the response is sent. `validate_only`
+    checks everything and changes nothing. A broker is named by its id; "" names all brokers. A resource that is named twice is
+    refused, and so is a setting.
 
 Versions:
     0: as described (KIP-339). 1: flexible.
 
 Differs from Apache Kafka:
-    A broker's settings that no code reads are refused instead of kept, and so are those of its listeners, max.connections,
-    max.connections.per.ip and its overrides, log.cleaner.threads and num.recovery.threads.per.data.dir, which are fixed here
-    while it runs. BROKER_LOGGER and CLIENT_METRICS are refused with INVALID_REQUEST.
+    Settings of a broker that wirekafka does not read are refused; Apache Kafka stores them. Also refused are settings of
+    listeners, max.connections, max.connections.per.ip and its overrides, log.cleaner.threads and
+    num.recovery.threads.per.data.dir, which are fixed while wirekafka runs. BROKER_LOGGER and CLIENT_METRICS are refused with
+    INVALID_REQUEST.
 """
 
 from __future__ import annotations

@@ -1,24 +1,25 @@
-"""InitProducerId: gives a producer the id under which its batches are numbered, and a transactional id to one producer at a time.
+"""InitProducerId: gives a producer its producer id and epoch, and gives a transactional id to one producer at a time.
 
 Behaviour:
-    Without a transactional id each call gives an id that nobody has, with epoch 0, whatever id and epoch the producer had before:
-    an idempotent producer raises its epoch itself (KIP-360). An id without an epoch, or an epoch without an id, is an
-    INVALID_REQUEST, as is an empty transactional id.
-    With one, the epoch goes up, so that whoever had the transactional id before is fenced; where epochs are used up, there is a
-    new id. An open transaction is aborted first: the answer is CONCURRENT_TRANSACTIONS, and the client asks again. A producer
-    that names its id and epoch goes on after an error, and gets the same answer if it asks twice; if somebody else has the
-    transactional id by now, it gets PRODUCER_FENCED. A timeout above transaction.max.timeout.ms is an
+    Without a transactional id, each request gets a new producer id with epoch 0, whatever id and epoch the producer had before:
+    an idempotent producer increments its epoch itself (KIP-360). An id without an epoch, an epoch without an id, and an empty
+    transactional id get INVALID_REQUEST.
+    With a transactional id, the epoch increases, which fences the former producer. When the epochs are used up, the producer gets
+    a new id. An open transaction is aborted first: the answer is CONCURRENT_TRANSACTIONS, and the client retries. A producer that
+    names its id and epoch continues after an error, and gets the same answer if it repeats the request. If another producer has
+    taken the transactional id over, it gets PRODUCER_FENCED. A timeout above transaction.max.timeout.ms gets
     INVALID_TRANSACTION_TIMEOUT.
 
 Versions:
-    0, 1: as they are (KIP-98). 2: flexible. 3: the producer's id and epoch so far (KIP-360). 4: PRODUCER_FENCED (KIP-588);
-    before, it is INVALID_PRODUCER_EPOCH. 5: TRANSACTION_ABORTABLE (KIP-890), which is never answered. 6: two-phase commit
-    (KIP-939): with `enable2_pc` the transaction has no timeout, if transaction.two.phase.commit.enable allows that, else the
-    answer is TRANSACTIONAL_ID_AUTHORIZATION_FAILED; `keep_prepared_txn` is an UNSUPPORTED_VERSION, as it is in Apache Kafka 4.3.
+    0, 1: as described (KIP-98). 2: flexible. 3: the producer's current id and epoch (KIP-360). 4: PRODUCER_FENCED (KIP-588);
+    earlier versions have INVALID_PRODUCER_EPOCH instead. 5: TRANSACTION_ABORTABLE (KIP-890), which is never answered. 6:
+    two-phase commit (KIP-939). With `enable2_pc` the transaction has no timeout if transaction.two.phase.commit.enable is true;
+    otherwise the answer is TRANSACTIONAL_ID_AUTHORIZATION_FAILED. `keep_prepared_txn` gets UNSUPPORTED_VERSION, as in Apache
+    Kafka 4.3.
 
 Differs from Apache Kafka:
-    A producer that repeats its request in the last epoch of its id gets the same answer, in Apache Kafka UNKNOWN_SERVER_ERROR.
-    Version 6, which Apache Kafka counts as unstable, is advertised.
+    A producer that repeats its request in the last epoch of its id gets the same answer. Apache Kafka answers
+    UNKNOWN_SERVER_ERROR. Version 6, which Apache Kafka marks as unstable, is advertised.
 
 Source: KafkaApis.handleInitProducerIdRequest, TransactionCoordinator.handleInitProducerId.
 """
@@ -64,7 +65,7 @@ class InitProducerIdResponse(Message):
 
 @serves(22, InitProducerIdRequest, InitProducerIdResponse, versions=range(7), flexible_since=2)
 def init_producer_id(broker: Broker, call: Call[InitProducerIdRequest]) -> InitProducerIdResponse:
-    """Gives an id and an epoch, or says why there is none."""
+    """Gives the producer an id and an epoch."""
     try:
         _authorize(broker, call)
         producer = _initialize(broker, call.request)
@@ -108,7 +109,7 @@ def _log_fencing(call: Call[InitProducerIdRequest], producer: ProducerIdentity) 
 
 
 def _initialize(broker: Broker, request: InitProducerIdRequest) -> ProducerIdentity:
-    """Who the producer is from now on.
+    """Returns the producer's id and epoch.
 
     Raises:
         KafkaError: INVALID_REQUEST, and as `TransactionRuntime.init_producer_id`.

@@ -1,34 +1,35 @@
 """JoinGroup: a client becomes a member of the group's next generation.
 
 Behaviour:
-    The answer is parked until all members have joined or the longest of their rebalance timeouts is over; a new group waits
-    `group.initial.rebalance.delay.ms` for its first members, and as long again for each round in which more come. Then each
-    learns the generation, the protocol that most of them prefer, and the leader, and the leader learns all members. Members
-    that have not joined in time are removed, static ones excepted.
-    A follower of a stable group that comes with nothing new is told what stands; a leader that comes starts a rebalance.
-    A static member without its id takes the place of the one that has its name, which is fenced (FENCED_INSTANCE_ID), and
-    without a rebalance if the group is stable and its protocol stays.
+    The response waits until all members have joined, or the longest of their rebalance timeouts is over. A new group waits
+    `group.initial.rebalance.delay.ms` for its first members, and as long again after each round in which members joined. Then
+    each member gets the generation, the protocol that most members prefer, and the leader. The leader also gets all members.
+    Members that have not joined in time are removed, except static members.
+    A follower that sends JoinGroup to a stable group without changes gets the current generation. A JoinGroup of the leader
+    starts a rebalance.
+    A static member that joins without a member id replaces the member with its instance id, which is fenced (FENCED_INSTANCE_ID).
+    If the group is stable and its protocol does not change, this starts no rebalance.
     The errors are INVALID_GROUP_ID, INVALID_SESSION_TIMEOUT (outside `group.min.session.timeout.ms` and
     `group.max.session.timeout.ms`), MEMBER_ID_REQUIRED, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, INCONSISTENT_GROUP_PROTOCOL
-    (nothing in common with the members), GROUP_MAX_SIZE_REACHED, and COORDINATOR_NOT_AVAILABLE when the disk is full.
+    (no protocol in common with the members), GROUP_MAX_SIZE_REACHED, and COORDINATOR_NOT_AVAILABLE if the disk is full.
 
 Versions:
-    0. The session timeout is the rebalance timeout too.
+    0. The session timeout is also the rebalance timeout.
     1. `rebalance_timeout_ms` (KIP-62).
     2. `throttle_time_ms`. 3: as 2 (KIP-219).
-    4. A dynamic member is given its id by MEMBER_ID_REQUIRED, and comes again with it (KIP-394).
+    4. A dynamic member gets its member id with MEMBER_ID_REQUIRED, and joins again with the id (KIP-394).
     5. Static members (KIP-345).
     6. Flexible.
-    7. The protocol's type in the answer (KIP-559); no protocol is null instead of empty.
-    8. The client's reason, which goes to the log (KIP-800).
-    9. A static leader that is back in a stable group is told that it leads, and to skip the assignment (KIP-814).
+    7. The protocol type in the response (KIP-559); an absent protocol is null instead of empty.
+    8. The client's reason for joining, which is logged (KIP-800).
+    9. A static leader that joins a stable group again is told that it leads, and that it must skip the assignment (KIP-814).
 
 Differs from Apache Kafka:
-    A JoinGroup that the same member sends while one of its own is parked answers the parked one with REBALANCE_IN_PROGRESS;
-    Apache Kafka never answers it.
-    A group is not created for a JoinGroup without protocols.
-    A client that uses a group.instance.id and a member id that it got with MEMBER_ID_REQUIRED gets INVALID_REQUEST, in Apache
-    Kafka UNKNOWN_SERVER_ERROR.
+    If a member sends JoinGroup while its earlier JoinGroup waits, the earlier one gets REBALANCE_IN_PROGRESS. Apache Kafka never
+    answers the earlier one.
+    A JoinGroup without protocols does not create a group.
+    A client that joins with a group.instance.id and a member id from MEMBER_ID_REQUIRED gets INVALID_REQUEST. Apache Kafka
+    answers UNKNOWN_SERVER_ERROR.
     On a full disk the error is COORDINATOR_NOT_AVAILABLE, because this broker stays the coordinator. Apache Kafka takes the
     directory offline and answers NOT_COORDINATOR. After either error clients look the coordinator up and try again.
 
@@ -90,7 +91,7 @@ class JoinGroupResponse(Message):
 
 @serves(11, JoinGroupRequest, JoinGroupResponse, versions=range(10), flexible_since=6)
 def join_group(broker: Broker, call: Call[JoinGroupRequest]) -> Pending[JoinGroupResponse]:
-    """Asks for membership; the versions differ in what a client can understand."""
+    """Adds the client to its group; the versions differ in what clients understand."""
     request = call.request
     call.authorize(Operation.READ, Resource.group(request.group_id))
     has_rebalance_timeout = call.version >= FIRST_VERSION_WITH_REBALANCE_TIMEOUT

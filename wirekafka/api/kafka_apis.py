@@ -1,4 +1,4 @@
-"""The names of Apache Kafka's APIs, those that this broker serves and those that it does not.
+"""The names of Apache Kafka's APIs: those that this broker serves, and those that it does not serve.
 
 Source: org.apache.kafka.common.protocol.ApiKeys of Apache Kafka 4.3.
 """
@@ -104,5 +104,5 @@ API_NAMES = {
 
 
 def api_name(key: int) -> str:
-    """An API as log lines name it, such as `SaslHandshake (API 17)`."""
+    """Returns the name of an API for log lines, such as `SaslHandshake (API 17)`."""
     return f"{API_NAMES[key]} (API {key})" if key in API_NAMES else f"API {key}"

@@ -1,14 +1,14 @@
 """LeaveGroup: members leave, or an administrator removes members.
 
 Behaviour:
-    Removes members at once, and the group rebalances without them. A static member can be named by its instance id alone. A
-    client that has its id from MEMBER_ID_REQUIRED and has not joined yet can leave too. Waiting requests of a removed member
-    are answered with UNKNOWN_MEMBER_ID. The errors are INVALID_GROUP_ID for all, and UNKNOWN_MEMBER_ID or FENCED_INSTANCE_ID
-    for each; a group that does not exist has no members.
+    Members are removed at once, and the group rebalances without them. A request may name a static member by its instance id
+    alone. A client that got its member id with MEMBER_ID_REQUIRED and has not joined yet can leave too. Waiting requests of a
+    removed member get UNKNOWN_MEMBER_ID. The errors are INVALID_GROUP_ID for the whole request, and UNKNOWN_MEMBER_ID or
+    FENCED_INSTANCE_ID for each member. A group that does not exist has no members.
 
 Versions:
     0: one member, by its id. 1: `throttle_time_ms`. 2: as 1 (KIP-219). 3: several members, by id or instance id, each with its
-    own error (KIP-345). 4: flexible. 5: the reason, which goes to the log (KIP-800).
+    own error (KIP-345). 4: flexible. 5: the reason for leaving, which is logged (KIP-800).
 
 Differs from Apache Kafka:
     Nothing.
@@ -57,7 +57,7 @@ class LeaveGroupResponse(Message):
 
 @serves(13, LeaveGroupRequest, LeaveGroupResponse, versions=range(6), flexible_since=4)
 def leave_group(broker: Broker, call: Call[LeaveGroupRequest]) -> LeaveGroupResponse:
-    """Removes members; until version 2 there is one, whose error is the response's."""
+    """Removes members; until version 2 a request names one member, whose error is the error of the response."""
     request = call.request
     call.authorize(Operation.READ, Resource.group(request.group_id))
     if call.version < FIRST_VERSION_WITH_SEVERAL_MEMBERS:

@@ -1,15 +1,15 @@
-"""ListConfigResources: the names of what has settings.
+"""ListConfigResources: the names of the resources that have settings.
 
 Behaviour:
-    Topics, this broker, and the groups that have settings of their own; of the types that are asked for, of all of them if
-    none is. A type that is not known is UNSUPPORTED_VERSION.
+    The response has the topics, this broker, and the groups that have settings of their own: the types that the request names, or
+    all types if it names none. An unknown type gets UNSUPPORTED_VERSION.
 
 Versions:
-    0: client metrics subscriptions alone, then named ListClientMetricsResources (KIP-714); there are none. 1: the other types
+    0: client metrics subscriptions alone, as ListClientMetricsResources (KIP-714); wirekafka has none. 1: the other types
     (KIP-1142).
 
 Differs from Apache Kafka:
-    The broker is not listed a second time for its loggers: their levels are not settings here (UNSUPPORTED_VERSION).
+    The type for the broker's loggers gets UNSUPPORTED_VERSION, because the levels of loggers are not settings in wirekafka.
 
 Source: KafkaApis.handleListConfigResources.
 """
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from wirekafka.broker import Broker
 
 CLIENT_METRICS = 16
-"""ConfigResource.Type of a subscription to clients' metrics."""
+"""The number of a client metrics subscription in ConfigResource.Type."""
 
 
 class ListConfigResourcesRequest(Message):
@@ -51,10 +51,10 @@ FIRST_VERSION_WITH_TYPES = 1
 
 @serves(74, ListConfigResourcesRequest, ListConfigResourcesResponse, versions=range(2), flexible_since=0)
 def list_config_resources(broker: Broker, call: Call[ListConfigResourcesRequest]) -> ListConfigResourcesResponse:
-    """Lists the resources of the types that are asked for.
+    """Lists the resources of the requested types.
 
     Raises:
-        KafkaError: UNSUPPORTED_VERSION, there is no such type.
+        KafkaError: UNSUPPORTED_VERSION if a type is unknown.
     """
     call.authorize(Operation.DESCRIBE_CONFIGS, CLUSTER)
     if call.version < FIRST_VERSION_WITH_TYPES:

@@ -9,7 +9,7 @@ Versions:
     5: each group's type, and a filter by it (KIP-848).
 
 Differs from Apache Kafka:
-    There are no streams groups.
+    Streams groups are not served, so none is listed.
 
 Source: GroupMetadataManager.listGroups.
 """

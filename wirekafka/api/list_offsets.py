@@ -1,22 +1,23 @@
 """ListOffsets: the first and last offsets of partitions, and the offsets of timestamps.
 
 Behaviour:
-    A timestamp of 0 or more finds the first record that is not older. If there is no such record, or it cannot be fetched yet,
-    offset and timestamp are -1. Negative timestamps have meanings: -2 the log start offset, -1 the high watermark, -3 the
-    record with the largest timestamp, -4 the earliest offset on this broker's own disk, -5 the last offset in tiered storage,
-    -6 the first one that waits to go there. With `isolation_level` 1 (read_committed), records can be fetched up to the last
-    stable offset, which is also the result for -1. A negative timestamp that the version does not have gives
-    UNSUPPORTED_VERSION, a partition that occurs twice INVALID_REQUEST.
+    A timestamp of 0 or more finds the first record with this timestamp or a later one. If no such record exists, or it cannot be
+    fetched yet, offset and timestamp are -1. Negative timestamps have special meanings: -2 the log start offset, -1 the high
+    watermark, -3 the record with the largest timestamp, -4 the earliest offset on the broker's own disk, -5 the last offset in
+    tiered storage, -6 the first offset that is not in tiered storage yet. With `isolation_level` 1 (read_committed), records can
+    be fetched up to the last stable offset, which is also the result for -1. A negative timestamp that the version lacks gets
+    UNSUPPORTED_VERSION, a partition that is named twice gets INVALID_REQUEST.
 
 Versions:
-    0: up to `max_num_offsets` offsets, newest first, of which segments begin before the time, by when their files were
-       written; the log's end counts as one more. 1: one offset and its timestamp (KIP-79). 2: `isolation_level` (KIP-98).
+    0: up to `max_num_offsets` base offsets of segments whose files were last written before the timestamp, newest first; the log
+       end offset counts as one more. 1: one offset and its timestamp (KIP-79). 2: `isolation_level` (KIP-98).
     3: as 2. 4: leader epochs (KIP-320). 5: OFFSET_NOT_AVAILABLE (KIP-207). 6: flexible. 7: -3 (KIP-734). 8: -4 (KIP-405).
     9: -5 (KIP-1005). 10: `timeout_ms` for tiered storage (KIP-1075). 11: -6 (KIP-1023).
 
 Differs from Apache Kafka:
-    No tiered storage: -4 is -2, -5 and -6 give offset -1, as there without it, and `timeout_ms` has nothing to limit.
-    Version 0, which Kafka 4 has dropped, is served.
+    Tiered storage does not exist: -4 is the same as -2, -5 and -6 give offset -1, and `timeout_ms` has no effect. Apache Kafka
+    answers the same if tiered storage is disabled.
+    Version 0, which Apache Kafka 4 dropped, is served.
 
 Source: KafkaApis.handleListOffsetRequest, Partition.fetchOffsetForTimestamp, UnifiedLog.fetchOffsetByTimestamp,
 UnifiedLog.legacyFetchOffsetsBefore.
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
     from wirekafka.replication.partition import Partition
 
 SECONDS_ON_LOOP = 0.01
-"""How long one request looks into records before its further searches go to the workers."""
+"""The seconds that one request may search records on the loop. Workers do its further searches."""
 
 READ_COMMITTED = 1
 
@@ -58,7 +59,7 @@ LATEST_TIERED = -5
 EARLIEST_PENDING_UPLOAD = -6
 
 FIRST_VERSIONS = {EARLIEST: 0, LATEST: 0, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
-"""Since which version a negative timestamp has a meaning (ReplicaManager.isListOffsetsTimestampUnsupported)."""
+"""The first version in which each negative timestamp has a meaning (ReplicaManager.isListOffsetsTimestampUnsupported)."""
 
 
 class ListOffsetsPartition(Message):
@@ -101,7 +102,7 @@ class ListOffsetsResponse(Message):
 
 @serves(2, ListOffsetsRequest, ListOffsetsResponse, versions=range(12), flexible_since=6)
 def list_offsets(broker: Broker, call: Call[ListOffsetsRequest]) -> ListOffsetsResponse | Pending[Any]:
-    """Answers for each partition by itself; searches that need much CPU are finished in threads first."""
+    """Answers for each partition by itself, after searches that need much CPU have ended in threads."""
     searches = TimestampSearches(broker)
     response = broker.slices.run(_lookup(broker, call, searches))
     return searches.answer_late(response) if isinstance(response, Pending) else searches.answer(response)
@@ -160,7 +161,7 @@ def _find_offset(
     answer: ListOffsetsPartitionResponse,
     searches: TimestampSearches,
 ) -> None:
-    """Finds the offset that a timestamp asks for, and puts it into the answer, now or later.
+    """Finds the offset of a timestamp, and puts it into the answer, now or later.
 
     Raises:
         KafkaError: KAFKA_STORAGE_ERROR.
@@ -181,11 +182,11 @@ def _find_offset(
 
 @dataclass(slots=True)
 class TimestampSearch:
-    """The search for one partition.
+    """The search in one partition.
 
     Attributes:
-        scans: the scans that are left; None is a pause.
-        end_offset: a record from here on cannot be fetched, so the answer does not name it.
+        scans: the remaining scans; None stands for a pause.
+        end_offset: one past the last record that can be fetched; later records are not in the answer.
         answer: takes the result.
         next_scan: the scan that a thread runs next; None before the first scan, and in a pause.
     """
@@ -196,7 +197,7 @@ class TimestampSearch:
     next_scan: RecordScan | None = None
 
     def advance(self) -> bool:
-        """Goes to the next scan or pause; False if there is none."""
+        """Goes to the next scan or pause; returns False if none is left."""
         for scan in self.scans:
             self.next_scan = scan
             return True
@@ -207,7 +208,7 @@ class TimestampSearch:
         return None if self.next_scan is None else self.next_scan.run(rest)
 
     def take(self, found: TimestampAndOffset | None) -> bool:
-        """Takes the result of a scan; False if the search goes on."""
+        """Takes the result of a scan; returns False if the search continues."""
         if found is None:
             return False
         if found.offset < self.end_offset:
@@ -219,7 +220,7 @@ class TimestampSearch:
 class TimestampSearches:
     """The searches of one request: light searches run at once, the others run in threads, one after the other.
 
-    After a pause, a search goes on at once for as long as the request may use the loop, and else after a job that does nothing.
+    After a pause, a search continues at once if the request may still use the loop, otherwise after an empty job of a worker.
     """
 
     def __init__(self, broker: Broker) -> None:
@@ -229,7 +230,7 @@ class TimestampSearches:
         self._job: Job | None = None
 
     def run(self, search: TimestampSearch) -> None:
-        """Searches at once, as far as that costs little.
+        """Searches on the loop, as far as that costs little.
 
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR.
@@ -243,7 +244,7 @@ class TimestampSearches:
                 return
 
     def answer(self, response: ListOffsetsResponse) -> ListOffsetsResponse | Pending[ListOffsetsResponse]:
-        """The response, once all searches are done."""
+        """Returns the response, or a Pending of it until all searches are done."""
         if not self._waiting:
             return response
         pending: Pending[ListOffsetsResponse] = Pending(on_abandon=self._abandon)
@@ -286,7 +287,7 @@ class TimestampSearches:
         response: ListOffsetsResponse,
         found: TimestampAndOffset | BaseException | None,
     ) -> None:
-        """Takes the result of a scan or a pause, and starts the next."""
+        """Takes the result of a scan or a pause, and starts the next one."""
         search = self._waiting[0]
         is_finished = True
         try:
@@ -304,7 +305,7 @@ class TimestampSearches:
 
 
 def _segment_offsets(partition: Partition, asked: ListOffsetsPartition, call: Call[ListOffsetsRequest]) -> list[int]:
-    """Version 0: where segments begin that were last written before the time, the newest first.
+    """Returns the base offsets of segments that were last written before the timestamp, newest first (version 0).
 
     Source: UnifiedLog.legacyFetchOffsetsBefore, Partition.legacyFetchOffsetsForTimestamp.
     """

@@ -1,13 +1,13 @@
-"""ListPartitionReassignments: the partitions that are getting other replicas.
+"""ListPartitionReassignments: the partitions whose replicas are being reassigned.
 
 Behaviour:
-    There are none: a broker of its own gives partitions no other replicas. Topics that do not exist are left out, too.
+    The list is always empty, because the cluster has one broker. Topics that do not exist have no error.
 
 Versions:
     0: as described (KIP-455).
 
 Differs from Apache Kafka:
-    Nothing but that there is one broker.
+    Nothing, except that the cluster has one broker.
 
 Source: ReplicationControlManager.listPartitionReassignments.
 """
@@ -57,6 +57,6 @@ class ListPartitionReassignmentsResponse(Message):
 def list_partition_reassignments(
     broker: Broker, call: Call[ListPartitionReassignmentsRequest]
 ) -> ListPartitionReassignmentsResponse:
-    """Lists nothing."""
+    """Answers with an empty list."""
     call.authorize(Operation.DESCRIBE, CLUSTER)
     return ListPartitionReassignmentsResponse(error_message=None)

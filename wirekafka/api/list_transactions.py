@@ -1,13 +1,12 @@
-"""ListTransactions: the transactional ids that this broker looks after.
+"""ListTransactions: the transactional ids that this broker coordinates.
 
 Behaviour:
-    All, or those in one of some states, of some producer ids, with a transaction that was opened longer ago than a duration
-    (whether or not it has ended), and with an id that a regular expression of RE2 matches as a whole. Names of states that there
-    are not are sent back, and match nothing.
+    Filters select ids by states, by producer ids, by the time since the current or last transaction was opened, and by a regular
+    expression of RE2 that must match the whole id. The response names the unknown states of the filter, which match nothing.
 
 Versions:
-    0: states and producer ids (KIP-664). 1: `duration_filter` (KIP-994). 2: `transactional_id_pattern` (KIP-1152);
-    INVALID_REGULAR_EXPRESSION for one that does not compile.
+    0: states and producer ids (KIP-664). 1: `duration_filter` (KIP-994). 2: `transactional_id_pattern` (KIP-1152); a pattern that
+    does not compile gets INVALID_REGULAR_EXPRESSION.
 
 Differs from Apache Kafka:
     Nothing.

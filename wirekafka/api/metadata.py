@@ -15,8 +15,8 @@ Versions:
 
 Differs from Apache Kafka:
     The response describes a topic that the request has created; Apache Kafka answers UNKNOWN_TOPIC_OR_PARTITION at first.
-    A partition is offline, with no leader, if its directory has failed or its log is damaged; one whose disk is full keeps its
-    leader. Its leader epoch stays as it is, for no other broker takes over.
+    A partition whose directory has failed or whose log is damaged is offline and has no leader; a partition on a full disk keeps
+    its leader. Its leader epoch does not change, because no other broker takes over.
     A request creates topics only up to 10,000 metadata records; its other unknown topics get UNKNOWN_TOPIC_OR_PARTITION, and are
     created by the client's next request. A topic that another request is creating gets LEADER_NOT_AVAILABLE.
 """
@@ -90,12 +90,12 @@ class MetadataResponse(Message):
 
 @serves(3, MetadataRequest, MetadataResponse, versions=range(14), flexible_since=9)
 def metadata(broker: Broker, call: Call[MetadataRequest]) -> MetadataResponse | Pending[Any]:
-    """Answers one Metadata request; the topics that one slice creates are brought to the disk together."""
+    """Answers one Metadata request; the topics that one slice creates are synced to the disk together."""
     request = call.request
     if call.version in (10, 11) and request.topics is not None and _asks_for_ids(request.topics):
         return _refused(request.topics)
     if request.topics is not None and len(request.topics) == 1:
-        # The usual request of a client that looks for one topic costs no generator.
+        # The usual request, for one topic, is answered without a generator.
         [asked] = request.topics
         if asked.name is not None and asked.topic_id == ZERO_TOPIC_ID:
             topic = broker.topics.find(asked.name)
@@ -131,7 +131,7 @@ def _asks_for_ids(topics: list[MetadataRequestTopic]) -> bool:
 
 
 def _refused(topics: list[MetadataRequestTopic]) -> MetadataResponse:
-    """Versions 10 and 11 have the fields for ids, and no meaning for them."""
+    """Refuses topic ids in versions 10 and 11, whose messages have the fields but whose brokers do not support them."""
     return MetadataResponse(
         topics=[
             MetadataResponseTopic(error_code=ErrorCode.INVALID_REQUEST, name=topic.name or "", topic_id=topic.topic_id)
@@ -191,7 +191,7 @@ def _describe_by_name(call: Call[MetadataRequest], topic: HostedTopic) -> Metada
 
 
 def _create(broker: Broker, call: Call[MetadataRequest], name: str, *, may_create: bool) -> Work[MetadataResponseTopic]:
-    """Creates a topic that does not exist, or says why it is not created."""
+    """Creates a topic that does not exist, or answers why it is not created."""
     if not _may_describe(call, name):
         return _unavailable(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     if not may_create:
@@ -202,7 +202,7 @@ def _create(broker: Broker, call: Call[MetadataRequest], name: str, *, may_creat
             call.authorize(Operation.CREATE, Resource.topic(name))
         return _describe((yield from broker.topics.automatic_creation(name)))
     except KafkaError as error:
-        # Another request creates the topic at the moment: the client is to ask again.
+        # Another request is creating the topic, so the client must retry.
         is_being_created = error.code is ErrorCode.TOPIC_ALREADY_EXISTS
         return _unavailable(name, ErrorCode.LEADER_NOT_AVAILABLE if is_being_created else error.code)
 
@@ -212,11 +212,11 @@ def _unavailable(name: str, code: ErrorCode) -> MetadataResponseTopic:
 
 
 PARTITIONS_AT_ONCE = 200
-"""How many partitions are described between two yields."""
+"""The number of partitions that are described between two yields."""
 
 
 def _describing(topic: HostedTopic) -> Work[None]:
-    """Describes the partitions of a large topic in steps, unless they are described already."""
+    """Describes the partitions of a large topic in steps, unless they have been described before."""
     if topic.described is None and len(topic.partitions) > PARTITIONS_AT_ONCE:
         partitions, described = topic.partitions, []
         for first in range(0, len(partitions), PARTITIONS_AT_ONCE):
@@ -227,7 +227,7 @@ def _describing(topic: HostedTopic) -> Work[None]:
 
 
 def _describe(topic: HostedTopic) -> MetadataResponseTopic:
-    # Clients ask often, and of topics with many partitions: 500 of them take a millisecond to describe.
+    # The description is kept, because clients send Metadata often: 500 partitions take a millisecond to describe.
     if topic.described is None:
         topic.described = [_describe_partition(partition) for partition in topic.partitions]
     return MetadataResponseTopic(
@@ -239,7 +239,7 @@ def _describe(topic: HostedTopic) -> MetadataResponseTopic:
 
 
 def _describe_partition(partition: Partition) -> MetadataResponsePartition:
-    """One partition; LEADER_NOT_AVAILABLE while it is offline.
+    """Describes one partition; LEADER_NOT_AVAILABLE while it is offline.
 
     Source: KRaftMetadataCache.getPartitionMetadata.
     """

@@ -1,24 +1,24 @@
 """OffsetCommit: stores the committed offsets of a group.
 
 Behaviour:
-    A member commits with its id and generation, and its session timeout starts anew. A client that uses the group only to store
+    A member commits with its id and generation, which restarts its session timeout. A client that uses the group only to store
     offsets commits without an id and generation, while the group has no members. Each partition has its own error:
     UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID, OFFSET_METADATA_TOO_LARGE (`offset.metadata.max.bytes`). Errors of the group
     are in every partition: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS (after JoinGroup
-    and before SyncGroup), COORDINATOR_NOT_AVAILABLE when the disk is full. An answer without an error means that the offset is
-    in the log. A member of a group of the consumer protocol commits with its member epoch, or an older one if it has had the
-    partitions since then (KIP-1251); else STALE_MEMBER_EPOCH. UNSUPPORTED_VERSION, if it does so before version 9.
+    and before SyncGroup), COORDINATOR_NOT_AVAILABLE if the disk is full. If the error is NONE, the offset is in the log. In a
+    consumer group, a member commits with its member epoch, or with an older one if it has owned the partitions since then
+    (KIP-1251); otherwise it gets STALE_MEMBER_EPOCH. Before version 9 it gets UNSUPPORTED_VERSION.
 
 Versions:
     0. Offsets without a member.
     1. The member and its generation; each offset's commit time.
-    2. A retention time, after which the offsets are forgotten, instead of the commit times.
+    2. A retention time, after which the offsets expire, instead of the commit times.
     3. `throttle_time_ms`. 4: as 3 (KIP-219).
-    5. No retention time: that is the broker's alone (KIP-211).
-    6. The leader epoch of the last record read (KIP-320).
+    5. No retention time: only the broker's setting counts (KIP-211).
+    6. The leader epoch of the last consumed record (KIP-320).
     7. Static members (KIP-345).
     8. Flexible.
-    9. A generation of a group that does not exist is GROUP_ID_NOT_FOUND; until then ILLEGAL_GENERATION (KIP-848).
+    9. A generation of a group that does not exist gets GROUP_ID_NOT_FOUND; earlier versions have ILLEGAL_GENERATION (KIP-848).
     10. Topics by their ids (KIP-848).
 
 Differs from Apache Kafka:
@@ -48,10 +48,10 @@ FIRST_VERSION_WITH_CONSUMER_PROTOCOL = 9
 FIRST_VERSION_WITH_TOPIC_IDS = 10
 
 AT_ONCE = 100
-"""A request of so many topics and partitions together is handled without slices, in less than 2 ms."""
+"""A request with at most so many topics and partitions together is handled without slices, in less than 2 ms."""
 
 COMMITS_AT_ONCE = 500
-"""How many offsets are appended in one step: some 5 ms of work."""
+"""The number of offsets that are appended in one step, which takes about 5 ms."""
 
 
 class OffsetCommitRequestPartition(Message):
@@ -102,7 +102,7 @@ def offset_commit(broker: Broker, call: Call[OffsetCommitRequest]) -> OffsetComm
 
 
 def _is_small(request: OffsetCommitRequest) -> bool:
-    """Whether the offsets can be committed at once. Slices cost a commit of one offset a quarter of its time (2026-11)."""
+    """Whether the offsets can be committed at once. Slices add a quarter to the time of a commit of one offset (2026-11)."""
     left = AT_ONCE
     for topic in request.topics:
         left -= 1 + len(topic.partitions)
@@ -145,7 +145,7 @@ def _commit_request(broker: Broker, call: Call[OffsetCommitRequest]) -> Work[Off
 
 
 def _refusal(call: Call[OffsetCommitRequest]) -> KafkaError | None:
-    """Why the client must not commit for the group; None if it may."""
+    """Returns why the client must not commit for the group; None if it may commit."""
     try:
         call.authorize(Operation.READ, Resource.group(call.request.group_id))
     except KafkaError as error:

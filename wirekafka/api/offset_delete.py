@@ -1,13 +1,13 @@
-"""OffsetDelete: forgets what a group has committed for topics that it reads no more.
+"""OffsetDelete: deletes the committed offsets of a group for topics to which it is no longer subscribed.
 
 Behaviour:
-    A partition whose topic a member is subscribed to is GROUP_SUBSCRIBED_TO_TOPIC; of a group with members that are not
-    consumers nothing can be known, and all of the request is NON_EMPTY_GROUP. Other errors for the whole are INVALID_GROUP_ID,
-    GROUP_ID_NOT_FOUND, and COORDINATOR_NOT_AVAILABLE when the disk is full. A partition that does not exist is
-    UNKNOWN_TOPIC_OR_PARTITION; one without an offset is no error.
+    A partition of a topic to which a member is subscribed gets GROUP_SUBSCRIBED_TO_TOPIC. The broker does not know the
+    subscriptions of members that are not consumers; if the group has such members, the whole request gets NON_EMPTY_GROUP. Other
+    errors of the whole request are INVALID_GROUP_ID, GROUP_ID_NOT_FOUND, and COORDINATOR_NOT_AVAILABLE if the disk is full. A
+    partition that does not exist gets UNKNOWN_TOPIC_OR_PARTITION; a partition without an offset gets no error.
 
 Versions:
-    0: as it is (KIP-496).
+    0: as described (KIP-496).
 
 Differs from Apache Kafka:
     Nothing.
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from wirekafka.broker import Broker
 
 DELETIONS_AT_ONCE = 500
-"""How many offsets are deleted in one step: some 5 ms of work."""
+"""The number of offsets that are deleted in one step, which takes about 5 ms."""
 
 
 class OffsetDeleteRequestPartition(Message):
@@ -90,7 +90,7 @@ def _deletion(broker: Broker, call: Call[OffsetDeleteRequest]) -> Work[OffsetDel
                 answers.append(answer)
             yield
         yield
-    # A group that cannot be deleted from is found even if the request names no partition that exists.
+    # At least one step, so that the group is checked even if no partition of the request exists.
     for first in range(0, max(1, len(partitions)), DELETIONS_AT_ONCE):
         try:
             errors = broker.groups.delete_offsets(request.group_id, partitions[first : first + DELETIONS_AT_ONCE])

@@ -10,7 +10,7 @@ Behaviour:
     A partition that the request names twice is answered once, because its metadata can be a thousand times as long as its name.
 
 Versions:
-    0. A partition without an offset is UNKNOWN_TOPIC_OR_PARTITION.
+    0. A partition without an offset gets UNKNOWN_TOPIC_OR_PARTITION.
     1. A partition without an offset has offset -1 and no error.
     2. Null topics ask for all partitions; an error code for the whole response.
     3. `throttle_time_ms`. 4: as 3 (KIP-219).
@@ -18,12 +18,12 @@ Versions:
     6. Flexible.
     7. `require_stable`: the client waits for offsets that open transactions change (KIP-447).
     8. Several groups at once (KIP-709).
-    9. The member and its epoch, which do not matter to a group of the classic protocol (KIP-848).
-    10. Topics by their ids; one that is not known is UNKNOWN_TOPIC_ID (KIP-848).
+    9. The member and its epoch, which are ignored in a group of the classic protocol (KIP-848).
+    10. Topics by their ids; an unknown id gets UNKNOWN_TOPIC_ID (KIP-848).
 
 Differs from Apache Kafka:
     Version 0 reads the offsets that the other versions read. Apache Kafka read them from ZooKeeper.
-    A member epoch without a member id gets UNKNOWN_MEMBER_ID, in Apache Kafka UNKNOWN_SERVER_ERROR.
+    A member epoch without a member id gets UNKNOWN_MEMBER_ID. Apache Kafka answers UNKNOWN_SERVER_ERROR.
     A partition that is named twice is answered once.
 
 Source: OffsetMetadataManager.fetchOffsets and fetchAllOffsets, KafkaApis.handleOffsetFetchRequest, OffsetFetchResponse.
@@ -160,11 +160,11 @@ def _failed_topic(topic: OffsetFetchRequestTopic, code: ErrorCode) -> OffsetFetc
 
 
 Told = set[tuple[str | bytes, int]]
-"""The partitions of a group that the response has said something about."""
+"""The partitions of a group that the response already has."""
 
 
 def _each_once(asked: Iterable[tuple[NameOrId, list[int]]], told: Told) -> Iterator[tuple[NameOrId, list[int]]]:
-    """The topics of a request with their partitions, without partitions that the request has named before."""
+    """Yields the topics of a request with their partitions, without partitions that the request has named before."""
     for topic, indexes in asked:
         new = [index for index in dict.fromkeys(indexes) if (topic, index) not in told]
         told.update((topic, index) for index in new)
@@ -197,7 +197,7 @@ def _topics_by_name(group: OffsetFetchRequestGroup, offsets: _Offsets, told: Tol
 def _asked(
     topics: list[OffsetFetchRequestTopic] | list[OffsetFetchRequestTopics] | None, offsets: _Offsets
 ) -> Iterable[tuple[str, list[int]]]:
-    """The partitions that the request names; if its topics are null, all partitions that have offsets."""
+    """Returns the partitions that the request names; if its topics are null, all partitions that have offsets."""
     if topics is None:
         return ((name, list(offsets.committed.get(name, ()))) for name in offsets.visible_topics())
     return ((topic.name, topic.partition_indexes) for topic in topics)
@@ -226,7 +226,7 @@ def _topics_by_id(
 
 
 class _Offsets(NamedTuple):
-    """A group's offsets, as one request is to see them."""
+    """The offsets of a group that one request may see."""
 
     broker: Broker
     call: Call[OffsetFetchRequest]
@@ -239,7 +239,7 @@ class _Offsets(NamedTuple):
         return [name for name in self.committed if self.call.is_authorized(Operation.DESCRIBE, Resource.topic(name))]
 
     def fields(self, topic: str, index: int, missing: ErrorCode = ErrorCode.NONE) -> dict[str, Any]:
-        """What the response says of a partition, in any of its versions."""
+        """Returns the fields of a partition in the response, for any version."""
         if not self.call.is_authorized(Operation.DESCRIBE, Resource.topic(topic)):
             return _missing(index, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         if self.require_stable and self.broker.groups.is_unstable(self.group_id, topic, index):

@@ -1,15 +1,15 @@
-"""OffsetForLeaderEpoch: where a leader epoch ended, so that a consumer sees whether the log it read was cut.
+"""OffsetForLeaderEpoch: the end offset of a leader epoch, by which a consumer detects that its log was truncated.
 
 Behaviour:
-    Gives the greatest epoch up to the one that is asked for, and one past its last record; for the current epoch that is the
-    log's end. An epoch that is newer than all, or older than what is remembered, gives -1 and -1.
+    The response has the greatest known epoch up to the requested epoch, and one past its last record; for the current epoch that
+    is the log end offset. A requested epoch that is newer than all, or older than the stored ones, gives epoch -1 and offset -1.
 
 Versions:
     0: the end offset (KIP-101). 1: `leader_epoch` (KIP-279). 2: `current_leader_epoch` (KIP-320). 3: `replica_id` (KIP-392).
     4: flexible.
 
 Differs from Apache Kafka:
-    Nothing. Every leader epoch is 0 unless the log came from a cluster.
+    Nothing. Every leader epoch is 0, unless the log came from a cluster.
 
 Source: ReplicaManager.lastOffsetForLeaderEpoch, Partition.lastOffsetForLeaderEpoch.
 """

@@ -1,10 +1,10 @@
-"""What an API is: its messages, its versions and its handler, in one entry of one table.
+"""The registry of APIs: the messages, the versions and the handler of each.
 
-Theory of operation: the table is filled by `serves` as the modules of `wirekafka.api` are imported, each when its API is first
-asked for. What ApiVersions has to say before that stands in `index`, which is written from this table.
+How it works: `serves` fills the table as the modules of `wirekafka.api` are imported. Each module is imported when a client first
+uses its API. ApiVersions needs the versions before that; it reads them from `index`, which is generated from this table.
 
-Rules of this file: `serves` is the one place where an API says what it is. Dispatch, the README's table and the tests over all
-versions read the table, so that what is advertised is what is served.
+Rules of this file: an API is described by `serves` and nowhere else. Dispatch, the README's table and the tests over all versions
+read the table, so the advertised versions are the served versions.
 """
 
 from __future__ import annotations
@@ -51,15 +51,15 @@ API_VERSIONS_KEY = 18
 
 @dataclass(slots=True, eq=False)
 class Client:
-    """The other end of a connection, and what is known of it.
+    """The client of a connection.
 
     Attributes:
-        host, port: the address it calls from.
+        host, port: the client's address.
         listener: the name of the listener that it reached.
-        local_host, local_port: the address on which it reached the broker.
-        software_name, software_version: what it called itself in ApiVersions, once it did.
+        local_host, local_port: the address at which the client reached the broker.
+        software_name, software_version: the client's software according to its ApiVersions request; empty before it.
         principal: the authenticated principal; `User:ANONYMOUS` without authentication.
-        on_close: what is to be done when the connection ends, by what it is for; None while there is nothing.
+        on_close: the callbacks for the end of the connection, by their owners; None if there are none.
         shortcuts: the connection's shortcuts; the dispatcher fills and reads them.
     """
 
@@ -75,9 +75,9 @@ class Client:
     shortcuts: Shortcuts | None = None
 
     def is_authorized(self, operation: Operation, resource: Resource) -> bool:
-        """Whether the client's principal may do the operation. Without an authorizer, every principal may do everything.
+        """Whether the client's principal may do the operation. Without an authorizer, every principal may do every operation.
 
-        This is the only place where permission is decided, for handlers and shortcuts alike.
+        Handlers and shortcuts check permissions here and nowhere else.
         """
         return True
 
@@ -91,23 +91,23 @@ class Client:
             raise KafkaError(DENIALS[resource.type])
 
     def closed(self) -> None:
-        """The connection has ended."""
+        """Runs the callbacks after the connection has ended."""
         callbacks, self.on_close = self.on_close, None
         for callback in tuple((callbacks or {}).values()):
-            with isolate("The end of a connection could not be handled", client=self.host):
+            with isolate("A callback for the end of a connection failed", client=self.host):
                 callback()
 
 
 @dataclass(slots=True)
 class Call(Generic[R]):
-    """One request on its way through a handler.
+    """One request and its context.
 
     Attributes:
         request: the decoded message; its `records` are valid until the handler returns.
-        version: the API version it came in.
-        client_id: the id in the request's header; None if it named none.
-        client: the connection it came on.
-        now_ms: when it was read.
+        version: the API version of the request.
+        client_id: the id in the request's header; None if it has none.
+        client: the client of the connection.
+        now_ms: the time when the request was read.
     """
 
     request: R
@@ -122,7 +122,7 @@ class Call(Generic[R]):
 
     def authorize(self, operation: Operation, resource: Resource) -> None:
         """Raises unless the client may do the operation; see `Client.authorize`."""
-        # Not by `Client.authorize`: each call costs the hot path 0.05 us.
+        # `Client.authorize` is not called: each call costs the hot path 0.05 us.
         if not self.client.is_authorized(operation, resource):
             raise KafkaError(DENIALS[resource.type])
 
@@ -133,33 +133,33 @@ class Call(Generic[R]):
 
 
 Response = Message | Pending[Any] | None
-"""What a handler returns: the response, what it waits for, or None where the client wants no answer (acks=0)."""
+"""The result of a handler: the response, a Pending of it, or None if the client wants no response (acks=0)."""
 
 Handler = Callable[["Broker", Call[Any]], Response]
 
 
 Encode = Callable[[int, Message], bytes | list[Piece]]
-"""Frames a response of a version, with a correlation id before it."""
+"""Frames a response of a version with a correlation id."""
 
 
 class Shortcut(Protocol):
-    """Answers requests of one connection that begin with the same bytes as an earlier one, correlation id left out.
+    """Answers requests of one connection that begin with the same bytes as an earlier request, except for the correlation id.
 
-    A shortcut asks for permission and finds its partition as the handler does.
+    A shortcut checks permissions and finds its partition as the handler does.
     """
 
     def answer(
         self, client: Client, frame: memoryview, correlation_id: int, now_ms: int
     ) -> bytes | list[Piece] | Pending[Any] | None:
-        """Returns the framed response, or a Pending of it; None, and nothing has happened, if the handler must answer."""
+        """Returns the framed response, or a Pending of it. None means that the handler must answer; nothing has changed then."""
 
 
 Shortcuts = dict[object, dict[int, dict[bytes, Shortcut]]]
 """Shortcuts by the route of their requests, by the size of their heads, and by their heads."""
 
 MakeShortcut = Callable[["Broker", Call[Any], memoryview, Encode], "tuple[int, Shortcut] | None"]
-"""From a request and its frame: the size of its head, the bytes that other requests must share with it, and their shortcut;
-None if such requests have none."""
+"""Returns, for a request and its frame, the size of the head that other requests must share, and their shortcut; None if such
+requests have no shortcut."""
 
 
 @dataclass(slots=True)
@@ -169,9 +169,9 @@ class Api:
     Attributes:
         key: Kafka's API key.
         name: Kafka's name, such as `OffsetForLeaderEpoch`.
-        versions: the versions served, oldest to newest without a gap.
+        versions: the served versions, oldest to newest without a gap.
         flexible_since: the first version with compact lengths and tagged fields (KIP-482); None if there is none.
-        make_shortcut: makes shortcuts for requests that come again and again; None if it has none.
+        make_shortcut: makes shortcuts for repeated requests; None if the API has no shortcut.
     """
 
     key: int
@@ -193,38 +193,38 @@ class Api:
     def has_flexible_response_header(self, version: int) -> bool:
         """Whether the response to `version` has header 1.
 
-        ApiVersions always has header 0, for the client does not know yet what the broker speaks (KIP-511).
+        ApiVersions always has header 0, because the client does not know the broker's versions yet (KIP-511).
         """
         return self.is_flexible(version) and self.key != API_VERSIONS_KEY
 
     def request_reader(self, version: int) -> Reader:
-        """The function that reads the request's body."""
+        """Returns the function that reads the request's body."""
         found = self._readers.get(version)
         if found is None:
             found = self._readers[version] = reader(self.request, version, self.is_flexible(version))
         return found
 
     def large_request_reader(self, version: int) -> CountingReader:
-        """The function that reads the body of a request whose elements must be counted."""
+        """Returns the function that reads the body of a request whose elements must be counted."""
         return counting_reader(self.request, version, self.is_flexible(version))
 
     def request_step_reader(self, version: int) -> StepReader:
-        """The generator that reads the request's body in steps."""
+        """Returns the generator that reads the request's body in steps."""
         return step_reader(self.request, version, self.is_flexible(version))
 
     def response_writer(self, version: int) -> Writer:
-        """The function that writes the response's body."""
+        """Returns the function that writes the response's body."""
         found = self._writers.get(version)
         if found is None:
             found = self._writers[version] = writer(self.response, version, self.is_flexible(version))
         return found
 
     def response_counting_writer(self, version: int) -> CountingWriter:
-        """The function that writes the response's body, and takes its elements from a budget."""
+        """Returns the function that writes the response's body, and takes its elements from a budget."""
         return counting_writer(self.response, version, self.is_flexible(version))
 
     def response_step_writer(self, version: int) -> StepWriter:
-        """The generator that writes the response's body in steps."""
+        """Returns the generator that writes the response's body in steps."""
         return step_writer(self.response, version, self.is_flexible(version))
 
 
@@ -233,14 +233,14 @@ APIS: dict[int, Api] = {}
 
 
 def find_api(key: int) -> Api | None:
-    """The API with this key, whose module is imported if it is not yet; None if it is not served."""
+    """Returns the API with this key, importing its module if necessary; None if the API is not served."""
     if key not in APIS and key in INDEX:
         import_module(f"wirekafka.api.{INDEX[key].module}")
     return APIS.get(key)
 
 
 def all_apis() -> list[Api]:
-    """Every API that is served, by key, from the modules themselves."""
+    """Returns every served API, by key, from the modules themselves."""
     package = import_module("wirekafka.api")
     for module in walk_packages(package.__path__, "wirekafka.api."):
         import_module(module.name)
@@ -261,7 +261,7 @@ def serves(
     Args:
         key: Kafka's API key; a second handler for it is a bug.
         versions: oldest to newest, `range(first, last + 1)`.
-        flexible_since: the first flexible version, None if none is.
+        flexible_since: the first flexible version; None if no version is flexible.
         shortcut: makes shortcuts past the handler; see `Shortcut`.
     """
 
@@ -277,10 +277,10 @@ def serves(
 
 
 def served_versions(config: BrokerConfig) -> dict[int, range]:
-    """The versions of each API, by key, that this broker serves: all, but for those that `wirekafka.api.versions.max` hides.
+    """Returns the versions of each API, by key, that this broker serves, without those that `wirekafka.api.versions.max` hides.
 
     Raises:
-        ConfigError: the setting names an API that there is not, or hides all versions of one without saying none.
+        ConfigError: the setting names an unknown API, or hides all versions of an API without saying none.
     """
     name = "wirekafka.api.versions.max"
     limits = dict(item.split(":") for item in config.items(name))

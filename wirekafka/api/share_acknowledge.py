@@ -1,20 +1,22 @@
-"""ShareAcknowledge: a member of a share group says what became of records that it has.
+"""ShareAcknowledge: a member of a share group acknowledges records that it has acquired.
 
 Behaviour:
-    A record is accepted (1), released for another try (2), rejected (3) or said not to exist (0); one type for a range of
-    offsets, or one for each. With `is_renew_ack` a member may also ask for more time (4). Each partition is taken as a whole or
-    not at all: INVALID_RECORD_STATE if the member does not have one of the records any more, INVALID_REQUEST for ranges that are
-    not in order, types that there are not, or records that nobody ever had. What is taken is written before it is answered.
-    The session's epoch must be the next one: SHARE_SESSION_NOT_FOUND, INVALID_SHARE_SESSION_EPOCH. Epoch -1 ends the session,
-    and what the member still has goes back.
+    A record is accepted (1), released for another delivery (2), rejected (3), or marked as a gap (0). A batch has one type for a
+    range of offsets, or one type for each offset. With `is_renew_ack` a member may also renew its acquisition locks (4). The
+    acknowledgements of a partition are applied together or not at all: INVALID_RECORD_STATE if the member no longer has one of
+    the records; INVALID_REQUEST for ranges out of order, for unknown types, and for records that were never acquired. The
+    response is sent after the new state is written.
+    The session's epoch must be the next one: SHARE_SESSION_NOT_FOUND, INVALID_SHARE_SESSION_EPOCH. Epoch -1 ends the session, and
+    releases the records that the member still has.
 
 Versions:
     1: as described (KIP-932). 2: renewal, and the lock's duration in the answer (KIP-1222).
 
 Differs from Apache Kafka:
-    With an error, `current_leader` is -1 (no leader). Kafka leaves it at broker 0, and some clients then look for broker 0.
-    Version 0, of an early preview that Kafka 4 does not serve, is not served.
-    The group's start offset moves, and is written, with the acknowledgement that lets it, and not with the next one.
+    With an error, `current_leader` is -1 (no leader). Apache Kafka leaves it at 0, and some clients then look for broker 0.
+    Version 0, of an early preview that Apache Kafka 4 does not serve, is not served.
+    The group's start offset moves, and is written, with the acknowledgement that allows it. Apache Kafka moves it with the next
+    one.
 
 Source: KafkaApis.handleShareAcknowledgeRequest, validateAcknowledgementBatches.
 """
@@ -40,7 +42,7 @@ LONGEST_MEMBER_ID = 36
 
 
 class AcknowledgementBatch(Message):
-    """What is said of a range of records. This and the two that follow are those of ShareFetch, too."""
+    """The acknowledgement of a range of records. ShareFetch also uses this message and the next two."""
 
     first_offset: Int64 = 0
     last_offset: Int64 = 0
@@ -100,7 +102,7 @@ class ShareAcknowledgeResponse(Message):
 
 @serves(79, ShareAcknowledgeRequest, ShareAcknowledgeResponse, versions=range(1, 3), flexible_since=0)
 def share_acknowledge(broker: Broker, call: Call[ShareAcknowledgeRequest]) -> ShareAcknowledgeResponse:
-    """Takes the member's word, partition by partition."""
+    """Applies the member's acknowledgements, partition by partition."""
     broker.topics.features.require(SHARE_VERSION)
     request = call.request
     call.authorize(Operation.READ, Resource.group(request.group_id or ""))
@@ -124,7 +126,7 @@ def share_acknowledge(broker: Broker, call: Call[ShareAcknowledgeRequest]) -> Sh
 
 
 def session_key(group_id: str | None, member_id: str | None) -> SessionKey:
-    """Whose session a request belongs to.
+    """Returns the key of the session to which a request belongs.
 
     Raises:
         KafkaError: INVALID_REQUEST.
@@ -135,7 +137,7 @@ def session_key(group_id: str | None, member_id: str | None) -> SessionKey:
 
 
 def _check_epoch(broker: Broker, key: SessionKey, epoch: int) -> None:
-    """Moves the session on.
+    """Advances the session by one epoch, or ends it.
 
     Raises:
         KafkaError: SHARE_SESSION_NOT_FOUND, INVALID_SHARE_SESSION_EPOCH.
@@ -154,13 +156,13 @@ def _check_epoch(broker: Broker, key: SessionKey, epoch: int) -> None:
 def acknowledge_all(
     broker: Broker, call: Call[Any], key: SessionKey, topics: Iterable[AcknowledgeTopic], *, is_renewal: bool
 ) -> dict[PartitionKey, KafkaError | None]:
-    """Takes acknowledgements; for each partition that is named, what is wrong with them, None if nothing is.
+    """Applies acknowledgements; returns for each named partition its error, or None.
 
-    Of a partition that is named twice, the last that is said counts. Those of which nothing is said are told of only beside
-    others that could be carried out, as Kafka does.
+    If a partition is named twice, the last acknowledgements count. A partition without acknowledgements is in the result only
+    beside partitions whose acknowledgements were applied, as in Kafka.
 
     Args:
-        is_renewal: records may be asked for longer.
+        is_renewal: the acknowledgements may renew acquisition locks.
 
     Source: KafkaApis.handleAcknowledgements.
     """
@@ -182,7 +184,7 @@ def acknowledge_all(
 def _refusal(
     broker: Broker, call: Call[Any], name: PartitionKey, said: list[Acknowledgement], *, is_renewal: bool
 ) -> KafkaError | None:
-    """What is wrong with acknowledgements, whoever has the records."""
+    """Returns the error of acknowledgements that does not depend on the member; None if they are valid."""
     topic_id, index = name
     try:
         call.authorize(Operation.READ, Resource.topic(broker.topics.get(topic_id).name))
@@ -190,12 +192,12 @@ def _refusal(
             raise KafkaError(ErrorCode.INVALID_REQUEST)
         broker.topics.find_partition(topic_id, index)
     except KafkaError as error:
-        return KafkaError(error.code)  # Kafka gives no message here
+        return KafkaError(error.code)  # Kafka gives no message in this case
     return None
 
 
 def _are_sound(said: list[Acknowledgement], *, is_renewal: bool) -> bool:
-    """Whether the ranges are in order and have types as they should.
+    """Whether the ranges are in order and have valid types.
 
     Source: KafkaApis.validateAcknowledgementBatches.
     """

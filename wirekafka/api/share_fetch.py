@@ -1,33 +1,34 @@
-"""ShareFetch: gives a member of a share group records that nobody else has, or waits until there are some.
+"""ShareFetch: gives a member of a share group records that no other member has acquired, or waits until there are some.
 
 Behaviour:
-    A session remembers the partitions: epoch 0 opens one with those that the request names, any other continues it and names
-    what is new and what is forgotten, -1 ends it. A session ends with its connection as well; then, and at epoch -1, what the
-    member has goes back; one that is opened anew leaves the member what it has.
-    `group.share.max.share.sessions` limits how many there are: beyond it the answer is SHARE_SESSION_LIMIT_REACHED, after
-    `max_wait_ms`.
-    Acknowledgements in the request are taken first, as by ShareAcknowledge; their errors are in the answer beside the records.
-    Records come in whole batches as they were stored, sent from the file; `acquired_records` says which of them the member has
-    now, and for the how-manieth time they are delivered. It has them for `acquisition_lock_timeout_ms`. In the order of the
-    session, begun with another partition each time, at most `max_records` are acquired (in mode 0 more, lest a batch is torn)
-    out of at most `max_bytes`. With fewer than `min_bytes` the fetch waits, for `max_wait_ms` at most.
-    A record that was delivered half as often as it may be comes in ever smaller company, the last time alone. After
-    `share.delivery.count.limit` deliveries it is not delivered any more.
-    With share.isolation.level=read_committed, records of aborted transactions are passed over, and those of open ones wait.
-    A partition that the group was never assigned is UNKNOWN_SERVER_ERROR.
+    A session stores the partitions. Epoch 0 opens a session with the partitions of the request. Any other epoch continues it, and
+    the request names partitions to add and to remove. Epoch -1 ends it, and so does the end of the connection; both release the
+    records that the member has. A session that is opened again leaves the member its records. The broker keeps at most
+    `group.share.max.share.sessions` sessions; beyond that the answer is SHARE_SESSION_LIMIT_REACHED, after `max_wait_ms`.
+    Acknowledgements in the request are applied first, as by ShareAcknowledge; their errors are in the response beside the
+    records. Records are sent in whole batches as they were stored, from the file. `acquired_records` has the offsets that the
+    member has acquired, and their delivery counts. Their locks last for `acquisition_lock_timeout_ms`. A fetch goes through the
+    partitions of the session, beginning with another partition each time. It acquires at most `max_records` records (in mode 0
+    more, so that batches stay whole), out of at most `max_bytes`. With fewer than `min_bytes` the fetch waits, for at most
+    `max_wait_ms`. A record whose deliveries have reached half the limit is delivered together with fewer and fewer records, and
+    the last time alone. After `share.delivery.count.limit` deliveries it is archived.
+    With share.isolation.level=read_committed, records of aborted transactions are skipped, and records of open ones wait.
+    A partition that the group was never assigned gets UNKNOWN_SERVER_ERROR.
 
 Versions:
     1: as described (KIP-932). 2: `share_acquire_mode` (KIP-1206), `is_renew_ack` (KIP-1222).
 
 Differs from Apache Kafka:
-    With an error, `current_leader` is -1 (no leader). Kafka leaves it at broker 0, and some clients then look for broker 0.
-    Version 0, of an early preview that Kafka 4 does not serve, is not served.
-    Where a new group begins is written down when it first fetches from the partition, not with its first acknowledgement; so a
-    restart in between does not make a group that begins at the latest record miss any.
-    A share.auto.offset.reset by_duration after which there are no records begins at the end; Kafka answers OFFSET_NOT_AVAILABLE
-    until there are some.
-    If __share_group_state is deleted, groups begin anew; there what they were assigned is UNKNOWN_SERVER_ERROR from then on.
-    A topic that is not known is UNKNOWN_TOPIC_ID for itself; Kafka 4.3.1 then answers the whole request UNKNOWN_SERVER_ERROR.
+    With an error, `current_leader` is -1 (no leader). Apache Kafka leaves it at 0, and some clients then look for broker 0.
+    Version 0, of an early preview that Apache Kafka 4 does not serve, is not served.
+    The start offset of a new group is written when the group first fetches from the partition. Apache Kafka writes it with the
+    first acknowledgement. So a group that begins at the latest record misses no records if the broker restarts in between.
+    If no records follow the time of a share.auto.offset.reset by_duration, the group begins at the end. Apache Kafka answers
+    OFFSET_NOT_AVAILABLE until such records exist.
+    If __share_group_state is deleted, groups begin again by share.auto.offset.reset. Apache Kafka answers UNKNOWN_SERVER_ERROR
+    for the partitions of the groups from then on.
+    An unknown topic gets UNKNOWN_TOPIC_ID, and the others are fetched. Apache Kafka 4.3.1 answers the whole request with
+    UNKNOWN_SERVER_ERROR.
 
 Source: KafkaApis.handleShareFetchRequest, SharePartitionManager.newContext, ShareSessionContext.
 """
@@ -124,16 +125,16 @@ class ShareFetchResponse(Message):
 
 @serves(78, ShareFetchRequest, ShareFetchResponse, versions=range(1, 3), flexible_since=0)
 def share_fetch(broker: Broker, call: Call[ShareFetchRequest]) -> ShareFetchResponse | Pending[Any]:
-    """Takes what the member says of records that it has, and gives it more."""
+    """Applies the member's acknowledgements, and gives the member further records."""
     broker.topics.features.require(SHARE_VERSION)
     request = call.request
     call.authorize(Operation.READ, Resource.group(request.group_id or ""))
     key = session_key(request.group_id, request.member_id)
     if request.share_acquire_mode not in AcquireMode.__members__.values():
-        # Kafka's answer to it: it stumbles over the number.
+        # Apache Kafka fails on the number, and answers with this error.
         raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
     if request.is_renew_ack and (request.max_wait_ms or request.min_bytes or request.max_bytes or request.max_records):
-        # Who renews locks fetches nothing.
+        # A request that renews locks must not fetch.
         raise KafkaError(ErrorCode.INVALID_REQUEST)
     try:
         session = _session(broker, call, key)
@@ -179,11 +180,11 @@ def share_fetch(broker: Broker, call: Call[ShareFetchRequest]) -> ShareFetchResp
 
 
 def _session(broker: Broker, call: Call[ShareFetchRequest], key: SessionKey) -> ShareSession | None:
-    """The member's session, moved on; None for one that is to end.
+    """Returns the member's session, advanced by one epoch; None if the request ends the session.
 
     Raises:
         KafkaError: SHARE_SESSION_NOT_FOUND, INVALID_SHARE_SESSION_EPOCH, SHARE_SESSION_LIMIT_REACHED; INVALID_REQUEST for
-            acknowledgements where there is no session yet.
+            acknowledgements in a request that opens a session.
     """
     request, sessions = call.request, broker.share_groups.sessions
     named = [(topic.topic_id, partition.partition_index) for topic in request.topics for partition in topic.partitions]
@@ -208,7 +209,7 @@ def _says_something(request: ShareFetchRequest) -> bool:
 
 
 def _answered_later(broker: Broker, delay_ms: int, error: KafkaError) -> Pending[Any]:
-    """An error that a client is told only after a while, lest it asks again at once."""
+    """Answers with an error after a delay, so that the client does not retry at once."""
     pending: Pending[Any] = Pending(on_abandon=lambda: timer.cancel())
     response = ShareFetchResponse(error_code=error.code, error_message=error.message)
     timer = broker.clock.call_later(max(0, delay_ms), lambda: pending.complete(response))
@@ -218,7 +219,7 @@ def _answered_later(broker: Broker, delay_ms: int, error: KafkaError) -> Pending
 def _sorted_out(
     broker: Broker, call: Call[ShareFetchRequest], session: ShareSession, epoch: int
 ) -> tuple[dict[PartitionKey, Fetched], list[PartitionKey]]:
-    """The partitions of a session that there are not, with what is to be said of them; and those that there are."""
+    """Returns the session's unknown partitions with their errors, and its existing partitions."""
     unknown: dict[PartitionKey, Fetched] = {}
     known = []
     for topic_id, index in session.rotated(epoch):
@@ -226,7 +227,7 @@ def _sorted_out(
             partition = broker.topics.find_partition(topic_id, index)
             call.authorize(Operation.READ, Resource.topic(partition.topic))
         except KafkaError as error:
-            unknown[topic_id, index] = Fetched(KafkaError(error.code))  # Kafka gives no message here
+            unknown[topic_id, index] = Fetched(KafkaError(error.code))  # Kafka gives no message in this case
         else:
             known.append((topic_id, index))
     return unknown, known
@@ -238,7 +239,7 @@ def _response(
     told: dict[PartitionKey, Fetched],
     errors: dict[PartitionKey, KafkaError | None],
 ) -> ShareFetchResponse:
-    """The answer: what was fetched, and what became of the acknowledgements."""
+    """Returns the response with the fetched records and the errors of the acknowledgements."""
     by_topic: dict[bytes, ShareFetchableTopicResponse] = {}
     for partition in {**told, **errors}:
         topic_id, index = partition

@@ -1,14 +1,14 @@
-"""ShareGroupDescribe: tells of share groups who is in them and who fetches from what.
+"""ShareGroupDescribe: the states of share groups, their members and their assignments.
 
 Behaviour:
-    Each group is answered for itself: GROUP_ID_NOT_FOUND with a message for one that does not exist or is of another type,
-    INVALID_GROUP_ID for one without a name. Partitions of topics that are no more are left out.
+    Each group succeeds or fails by itself. A group that does not exist or has another type gets GROUP_ID_NOT_FOUND with a
+    message, an empty id gets INVALID_GROUP_ID. Partitions of deleted topics are left out.
 
 Versions:
     1: as described (KIP-932).
 
 Differs from Apache Kafka:
-    Version 0, of an early preview that Kafka 4 does not serve, is not served.
+    Version 0, of an early preview that Apache Kafka 4 does not serve, is not served.
     A group that is named twice is described once.
 
 Source: GroupCoordinatorService.shareGroupDescribe, ShareGroup.asDescribedGroup.

@@ -1,20 +1,21 @@
-"""ShareGroupHeartbeat: a member of a share group joins, stays or leaves, and is told which partitions to fetch from.
+"""ShareGroupHeartbeat: a member of a share group joins, stays or leaves, and gets the partitions to fetch from.
 
 Behaviour:
-    A member chooses its id, joins with epoch 0 and the topics to which it subscribes, stays with the epoch that it was told, and
-    leaves with -1. It says only what is new, and is told its assignment only where that has changed, or if it has named its
-    topics. Partitions may be assigned to several members. A member that is not heard of for share.session.timeout.ms is removed.
-    UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH: the member has to join again. GROUP_ID_NOT_FOUND: there is no such group, or it is
-    not a share group. GROUP_MAX_SIZE_REACHED beyond group.share.max.size. INVALID_REQUEST for what cannot be.
-    While the feature share.version is switched off, this and all other APIs of share groups answer UNSUPPORTED_VERSION.
+    A member generates its id, joins with epoch 0 and its subscribed topics, stays with the epoch from the last response, and
+    leaves with epoch -1. A heartbeat contains only what has changed. The response has the assignment only if it has changed, or
+    if the heartbeat names the topics. A partition may be assigned to several members. A member that sends no heartbeat for
+    share.session.timeout.ms is removed.
+    After UNKNOWN_MEMBER_ID and FENCED_MEMBER_EPOCH the member has to join again. The other errors are GROUP_ID_NOT_FOUND for a
+    group that does not exist or has another type, GROUP_MAX_SIZE_REACHED (group.share.max.size), and INVALID_REQUEST for
+    malformed heartbeats. While the feature share.version is off, all APIs of share groups answer UNSUPPORTED_VERSION.
 
 Versions:
     1: as described (KIP-932).
 
 Differs from Apache Kafka:
-    Version 0, of an early preview that Kafka 4 does not serve, is not served.
-    The state of share partitions is written in the step that needs it, so that the first heartbeat of a new group is answered
-    with an assignment; there with the second one.
+    Version 0, of an early preview that Apache Kafka 4 does not serve, is not served.
+    The state of share partitions is written at once, so the first heartbeat of a new group gets an assignment. In Apache Kafka
+    the second heartbeat gets it.
 
 Source: KafkaApis.handleShareGroupHeartbeat, GroupCoordinatorService.throwIfShareGroupHeartbeatRequestIsInvalid.
 """
@@ -65,7 +66,7 @@ class ShareGroupHeartbeatResponse(Message):
 
 @serves(76, ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse, versions=range(1, 2), flexible_since=0)
 def share_group_heartbeat(broker: Broker, call: Call[ShareGroupHeartbeatRequest]) -> ShareGroupHeartbeatResponse:
-    """Takes one member's heartbeat."""
+    """Handles the heartbeat of one member."""
     broker.topics.features.require(SHARE_VERSION)
     request = call.request
     _check(request)
@@ -100,7 +101,7 @@ def share_group_heartbeat(broker: Broker, call: Call[ShareGroupHeartbeatRequest]
 
 
 def _check(request: ShareGroupHeartbeatRequest) -> None:
-    """Whether a heartbeat is one.
+    """Raises unless the heartbeat is well-formed.
 
     Raises:
         KafkaError: INVALID_REQUEST.

@@ -1,4 +1,4 @@
-"""SyncGroup: a member asks for its assignment, and the leader sends the assignments of all members.
+"""SyncGroup: members request their assignments, and the leader sends the assignments of all members.
 
 Behaviour:
     The response waits until the leader's assignments are in the log. Then each member gets its assignment with exactly the
@@ -8,14 +8,14 @@ Behaviour:
     INCONSISTENT_GROUP_PROTOCOL, and COORDINATOR_NOT_AVAILABLE when the disk is full, which also starts a rebalance.
 
 Versions:
-    0: as it is. 1: `throttle_time_ms`. 2: as 1 (KIP-219). 3: static members (KIP-345). 4: flexible (KIP-482).
+    0: as described. 1: `throttle_time_ms`. 2: as 1 (KIP-219). 3: static members (KIP-345). 4: flexible (KIP-482).
     5: the protocol's type and name, which must be the group's (KIP-559).
 
 Differs from Apache Kafka:
-    A SyncGroup that the same member sends while one of its own is parked answers the parked one with REBALANCE_IN_PROGRESS;
-    one that is parked when its member is removed is answered with UNKNOWN_MEMBER_ID. Apache Kafka never answers either.
-    A static member that is replaced before it has sent SyncGroup is not waited for any more. Apache Kafka goes on waiting for
-    its former id, and rebalances the group when the rebalance timeout is over.
+    If a member sends SyncGroup while its earlier SyncGroup waits, the earlier one gets REBALANCE_IN_PROGRESS. The waiting
+    SyncGroup of a member that is removed gets UNKNOWN_MEMBER_ID. Apache Kafka never answers either.
+    If a static member is replaced before it has sent SyncGroup, the group no longer waits for it. Apache Kafka waits for the
+    former member id, and rebalances the group when the rebalance timeout is over.
     On a full disk the error is COORDINATOR_NOT_AVAILABLE, because this broker stays the coordinator. Apache Kafka takes the
     directory offline and answers NOT_COORDINATOR. After either error clients look the coordinator up and try again.
 
@@ -64,7 +64,7 @@ class SyncGroupResponse(Message):
 
 @serves(14, SyncGroupRequest, SyncGroupResponse, versions=range(6), flexible_since=4)
 def sync_group(broker: Broker, call: Call[SyncGroupRequest]) -> SyncGroupResponse | Pending[SyncGroupResponse]:
-    """Asks for the member's assignment; a client of version 5 has to say which protocol it means."""
+    """Answers with the member's assignment; a client of version 5 must name the group's protocol."""
     request = call.request
     call.authorize(Operation.READ, Resource.group(request.group_id))
     if call.version >= FIRST_VERSION_WITH_PROTOCOL_NAMES and (request.protocol_type is None or request.protocol_name is None):

@@ -1,20 +1,20 @@
-"""TxnOffsetCommit: a group's place in partitions becomes part of a producer's transaction.
+"""TxnOffsetCommit: commits offsets of a group as part of a producer's transaction.
 
 Behaviour:
-    The offsets count once the transaction has committed; until then OffsetFetch shows the former ones, or says that they are
-    unstable to who asks for stable ones. The transaction must hold the group's partition of __consumer_offsets: producers of
-    old add it by AddOffsetsToTxn, those of version 5 by this very request.
-    A producer that names its consumer's generation, member and instance is held to them, so that a consumer that has lost its
-    partitions cannot commit for them (KIP-447). Each partition has its own error: UNKNOWN_TOPIC_OR_PARTITION,
-    OFFSET_METADATA_TOO_LARGE. What concerns all of them stands in each: INVALID_GROUP_ID, UNKNOWN_MEMBER_ID,
+    The offsets become the committed offsets when the transaction commits. Until then OffsetFetch answers with the former offsets,
+    or with UNSTABLE_OFFSET_COMMIT if the request has `require_stable`. The group's partition of __consumer_offsets must be in the
+    transaction: until version 4 AddOffsetsToTxn adds it, from version 5 on this request does.
+    If the producer names its consumer's generation, member id and instance id, they must be current, so that a consumer that has
+    lost its partitions cannot commit for them (KIP-447). Each partition has its own error: UNKNOWN_TOPIC_OR_PARTITION,
+    OFFSET_METADATA_TOO_LARGE. Errors of the whole request are in every partition: INVALID_GROUP_ID, UNKNOWN_MEMBER_ID,
     FENCED_INSTANCE_ID, ILLEGAL_GENERATION, INVALID_PRODUCER_EPOCH, INVALID_PRODUCER_ID_MAPPING, INVALID_TXN_STATE,
-    TRANSACTION_ABORTABLE, CONCURRENT_TRANSACTIONS, COORDINATOR_NOT_AVAILABLE when the disk is full.
+    TRANSACTION_ABORTABLE, CONCURRENT_TRANSACTIONS, COORDINATOR_NOT_AVAILABLE if the disk is full.
 
 Versions:
     0. Offsets of a transaction (KIP-98). 1: as 0 (KIP-219).
-    2. The leader epoch of the last record read (KIP-320).
+    2. The leader epoch of the last consumed record (KIP-320).
     3. Flexible; the consumer's generation, member and instance (KIP-447).
-    4. TRANSACTION_ABORTABLE instead of INVALID_TXN_STATE where the transaction has not begun (KIP-890).
+    4. TRANSACTION_ABORTABLE instead of INVALID_TXN_STATE if the transaction has not begun (KIP-890).
     5. Adds the group's partition to the transaction; no AddOffsetsToTxn is needed (KIP-890, transactions v2).
 
 Differs from Apache Kafka:
@@ -85,7 +85,7 @@ class TxnOffsetCommitResponse(Message):
 
 @serves(28, TxnOffsetCommitRequest, TxnOffsetCommitResponse, versions=range(6), flexible_since=3)
 def txn_offset_commit(broker: Broker, call: Call[TxnOffsetCommitRequest]) -> TxnOffsetCommitResponse | Pending[Any]:
-    """Commits in the transaction for the partitions that exist, once the transaction knows of the group's offsets."""
+    """Commits the offsets of the partitions that exist, once the group's partition is in the transaction."""
     commits: list[PartitionCommit] = []
     answers: list[TxnOffsetCommitResponsePartition] = []
     response = TxnOffsetCommitResponse()
@@ -152,16 +152,16 @@ def _commit_all(broker: Broker, call: Call[TxnOffsetCommitRequest], commits: lis
 
 
 def _check_transaction(broker: Broker, call: Call[TxnOffsetCommitRequest]) -> bool:
-    """Raises unless the producer's transaction holds the group's offsets, or has them added now.
+    """Raises unless the group's partition is in the producer's transaction, or can be added now.
 
-    What is open in the log was checked when it was opened. From version 4 on a client knows TRANSACTION_ABORTABLE, from 5 on this
-    request adds them.
+    The partition's log knows transactions that are open in it, which were checked when they began. Clients know
+    TRANSACTION_ABORTABLE from version 4 on. From version 5 on, this request adds the partition.
 
     Returns:
-        Whether the transaction coordinator was asked.
+        Whether the transaction coordinator was called.
 
     Raises:
-        KafkaError: INVALID_GROUP_ID, and what the transaction coordinator says.
+        KafkaError: INVALID_GROUP_ID, and the errors of the transaction coordinator.
 
     Source: CoordinatorPartitionWriter.maybeStartTransactionVerification.
     """

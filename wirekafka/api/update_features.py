@@ -1,22 +1,21 @@
 """UpdateFeatures: changes the levels of features, such as transaction.version, for the whole cluster.
 
 Behaviour:
-    All levels are changed or none: what is wrong with one is the error of the whole request. 0 switches a feature off. To go
-    down, the request must say so; both ways down, safe and unsafe, are the same here, for no level loses anything. The new
-    levels are on disk and hold when the answer is sent, and clients see them in ApiVersions, under an epoch that has grown.
-    They have effect:
-    transaction.version below 2 makes clients use the older transactions, which take AddPartitionsToTxn; what the coordinator
-    itself aborts goes by it, and with 0 its records are of the version that Kafka wrote before 4.0.
-    group.version 0 refuses ConsumerGroupHeartbeat and ConsumerGroupDescribe with UNSUPPORTED_VERSION, share.version 0 what share
-    groups ask for, whose members lose their sessions with it.
+    All levels change or none: an error of one feature is the error of the whole request. Level 0 turns a feature off. A request
+    that lowers a level must say so; safe and unsafe downgrades are the same, because no level loses data. The new levels are on
+    disk and in effect when the response is sent, and ApiVersions reports them with a greater epoch.
+    With transaction.version below 2, clients use transactions v1, which need AddPartitionsToTxn, and so does the coordinator for
+    transactions that it aborts itself. With level 0, its records have the version that Apache Kafka wrote before 4.0.
+    With group.version 0, ConsumerGroupHeartbeat and ConsumerGroupDescribe answer UNSUPPORTED_VERSION. With share.version 0, so do
+    the APIs of share groups, and members lose their share sessions.
 
 Versions:
-    0. `allow_downgrade` is of no effect, as in Kafka since it has no ZooKeeper: levels can only be raised.
+    0. `allow_downgrade` has no effect, as in Apache Kafka without ZooKeeper: levels can only be raised.
     1. `upgrade_type` and `validate_only` (KIP-778).
-    2. The answer names no features, for all fare alike (KIP-1022).
+    2. The response does not name the features, because all succeed or fail together (KIP-1022).
 
 Differs from Apache Kafka:
-    If several features cannot be changed, the error names the first one of the request, in Apache Kafka any of them.
+    If several features cannot be changed, the error names the first one of the request; Apache Kafka names any of them.
     The only metadata.version is 30. Apache Kafka supports lower ones, but cannot be downgraded from 30 to any of them.
     Features that ApiVersions does not report are refused. `kafka-features.sh upgrade --release-version` asks for all features of
     Apache Kafka, and is therefore refused.

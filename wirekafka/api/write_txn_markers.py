@@ -1,22 +1,21 @@
 """WriteTxnMarkers: ends transactions in the partitions that they wrote to.
 
 Behaviour:
-    Coordinators of other brokers would use it; here it is for who ends a transaction that no coordinator knows of any more
-    (KIP-664: `kafka-transactions.sh abort`). A marker is written to each partition by itself, to a producer without an open
-    transaction too; the partitions of `__consumer_offsets` get it by way of the group coordinator, which takes the offsets
-    over or drops them. An epoch below the producer's gives INVALID_PRODUCER_EPOCH, a coordinator epoch below that of the last
-    marker TRANSACTION_COORDINATOR_FENCED, a partition that does not exist UNKNOWN_TOPIC_OR_PARTITION. The answer comes once all
+    Brokers use this request in a cluster. Here tools use it to end a transaction that no coordinator knows (KIP-664:
+    `kafka-transactions.sh abort`). A marker is written to each partition by itself, even if the producer has no open transaction
+    there. The group coordinator writes the markers of `__consumer_offsets`, and commits or drops the pending offsets. An epoch
+    below the producer's gets INVALID_PRODUCER_EPOCH, a coordinator epoch below that of the last marker gets
+    TRANSACTION_COORDINATOR_FENCED, a partition that does not exist gets UNKNOWN_TOPIC_OR_PARTITION. The response is sent when all
     markers are committed.
-    A marker without a producer id or an epoch, which nobody has, is an UNKNOWN_SERVER_ERROR. Markers of one producer are
-    answered together.
+    A marker with producer id -1 or epoch -1 gets UNKNOWN_SERVER_ERROR. Markers of one producer are answered together.
 
 Versions:
-    0: as it is (KIP-98). 1: flexible. 2: `transaction_version`: with 2 the marker's epoch is above that of the transaction's
-    records (KIP-890).
+    0: as described (KIP-98). 1: flexible. 2: `transaction_version`; with transaction version 2 the marker's epoch is above the
+    epoch of the transaction's records (KIP-890).
 
 Differs from Apache Kafka:
-    Version 0, which Kafka 4 has dropped, is served.
-    A partition whose directory has failed is a KAFKA_STORAGE_ERROR; there it is UNKNOWN_TOPIC_OR_PARTITION.
+    Version 0, which Apache Kafka 4 dropped, is served.
+    A partition whose directory has failed gets KAFKA_STORAGE_ERROR; Apache Kafka answers UNKNOWN_TOPIC_OR_PARTITION.
 
 Source: KafkaApis.handleWriteTxnMarkersRequest, WriteTxnMarkersResponse.
 """
@@ -91,7 +90,7 @@ def write_txn_markers(broker: Broker, call: Call[WriteTxnMarkersRequest]) -> Wri
 
 
 class _Writing:
-    """One request: its markers are written some at a time, and it is answered once all of them are committed or have failed."""
+    """One request. Its markers are written a few at a time, and it is answered when all are committed or have failed."""
 
     def __init__(self, broker: Broker, call: Call[WriteTxnMarkersRequest]) -> None:
         self._broker = broker

@@ -407,7 +407,7 @@ def test_callback_that_fails_when_a_connection_ends_costs_nobody_else(kind: str)
             await bench.until(lambda: bench.closed)
         assert told == ["good"]
         assert [line["event"] for line in lines if line["log_level"] == "error"] == [
-            "The end of a connection could not be handled"
+            "A callback for the end of a connection failed"
         ]
         await other.send_all(frame(b"still alive?"))
         assert await receive(other, 16) == frame(b"STILL ALIVE?")
