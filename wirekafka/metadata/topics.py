@@ -26,6 +26,7 @@ import structlog
 
 from wirekafka.config import BrokerConfig, ConfigError, LogConfig
 from wirekafka.errors import ErrorCode, KafkaError
+from wirekafka.faults import isolate
 from wirekafka.metadata.features import Features
 from wirekafka.metadata.group_configs import GroupConfigs
 from wirekafka.metadata.internal_topics import INTERNAL
@@ -313,7 +314,7 @@ class Topics(Generic[P]):
         self._reserve(name)
         try:
             yield from self._opening(topic, partition_count)
-        except (KafkaError, GeneratorExit):
+        except (Exception, GeneratorExit):
             self._drop_partitions(topic, 0)
             self._store.delete_topic(name)
             raise
@@ -406,13 +407,22 @@ class Topics(Generic[P]):
         finally:
             are_renamed &= self._delete_partitions(partitions)
             self._release(topic.name)
+            self._announce_deletion(topic, are_renamed=are_renamed)
+
+    def _announce_deletion(self, topic: Topic[P], *, are_renamed: bool) -> None:
+        """Brings the deletion of a topic to the disk, and tells the listeners of it.
+
+        Args:
+            are_renamed: the folders of all partitions were renamed.
+        """
         if are_renamed:
             self._renamed_topic_ids.append(topic.topic_id)
         if not self._store.is_sync_put_off:
             self._sync_names()
         log.info("Deleted a topic", topic=topic.name, topic_id=format_topic_id(topic.topic_id))
         for callback in self.on_delete:
-            callback(topic)
+            with isolate("The deletion of a topic could not be handled", topic=topic.name):
+                callback(topic)
 
     def check_growth(self, topic: Topic[P], partition_count: int) -> None:
         """Raises unless the topic can grow to this number of partitions.
@@ -461,7 +471,7 @@ class Topics(Generic[P]):
                 yield from self._opening(grown, partition_count)
                 if self._by_name.get(topic.name) is not topic:
                     raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_OR_PARTITION_MESSAGE)
-            except (KafkaError, GeneratorExit):
+            except (Exception, GeneratorExit):
                 self._drop_partitions(grown, former_count)
                 if self._by_name.get(topic.name) is topic:
                     self._store.put_topic(topic.name, topic.topic_id, former_count, topic.overrides)

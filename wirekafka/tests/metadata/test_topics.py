@@ -365,3 +365,44 @@ def test_topics_whose_names_cannot_be_synced_at_the_start_keep_deleted_ids(tmp_p
     logs.logs[TopicPartition("flights", 0)] = FakeLog(topic.topic_id)
     logs.can_sync = False
     assert open_topics(tmp_path, logs)._store.deleted == {topic.topic_id: "flights"}
+
+
+def test_topics_deletion_that_is_cut_short_is_still_announced(tmp_path: Path) -> None:
+    topics = open_topics(tmp_path)
+    topic = topics.create("flights", 3)
+    announced: list[str] = []
+    topics.on_delete.append(lambda deleted: announced.append(deleted.name))
+    work = topics.deletion(topic)
+    next(work)
+    work.close()
+    assert announced == ["flights"]
+    assert all(partition.is_gone for partition in topic.partitions)
+
+
+def test_topics_deletion_is_announced_to_all_though_one_listener_fails(tmp_path: Path) -> None:
+    topics = open_topics(tmp_path)
+    topic = topics.create("flights", 1)
+    announced: list[str] = []
+
+    def fail(deleted: HostedTopic) -> None:
+        raise ZeroDivisionError
+
+    topics.on_delete += [fail, lambda deleted: announced.append(deleted.name)]
+    with structlog.testing.capture_logs() as lines:
+        topics.delete(topic)
+    assert announced == ["flights"]
+    assert len([line for line in lines if line["log_level"] == "error"]) == 1
+
+
+def test_topics_creation_that_fails_unexpectedly_leaves_no_topic(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    logs = MemoryLogs()
+    topics = open_topics(tmp_path, logs)
+
+    def fail(*arguments: object, **settings: object) -> None:
+        raise ZeroDivisionError
+
+    with monkeypatch.context() as patch, pytest.raises(ZeroDivisionError):
+        patch.setattr(topics._logs, "create", fail)
+        topics.create("flights", 1)
+    topics.close()
+    assert len(open_topics(tmp_path, logs)) == 0
