@@ -238,8 +238,7 @@ class StateTopic(Generic[R]):
     def load_all(self) -> None:
         """Loads every partition; for the start of the broker, before it listens.
 
-        Raises:
-            KafkaError: a partition that is online cannot be read.
+        A partition that cannot be loaded is not available, and does not keep the others from being loaded.
         """
         topic = self._topics.find(self.name)
         if topic is None:
@@ -247,9 +246,8 @@ class StateTopic(Generic[R]):
         self.partition_count = len(topic.partitions)
         for partition in topic.partitions:
             shard = self._begin_loading(partition)
-            if shard.loading is not None:
-                for _ in shard.loading:
-                    pass
+            while shard.loading is not None:
+                self._load_next(partition.index, shard)
 
     def elect(self, index: int, epoch: int) -> None:
         """This broker has become the leader of a partition: loads it in slices. Ignored unless the epoch is a later one."""
@@ -285,10 +283,12 @@ class StateTopic(Generic[R]):
         """The topic was deleted, and everything in it."""
         indexes = range(self.partition_count)
         self._found.clear()
-        self._shards.clear()
-        self.partition_count = self._configured_partition_count
+        # A request that comes meanwhile must find neither the old state nor a new topic.
+        self._shards = {index: Shard(-1, ShardState.RESIGNED) for index in indexes}
         for index in indexes:
             self._machine.unload(index)
+        self._shards.clear()
+        self.partition_count = self._configured_partition_count
 
     def _drop(self, index: int) -> None:
         if self._shards.pop(index, None) is not None:
@@ -303,34 +303,41 @@ class StateTopic(Generic[R]):
 
     def _load_slice(self, index: int, shard: Shard) -> None:
         """Goes on loading a partition, unless it was resigned, or elected again, meanwhile."""
-        if self._shards.get(index) is not shard or shard.loading is None:
+        if self._shards.get(index) is not shard:
             return
-        try:
-            is_done = next(shard.loading, True)
-        except Exception as error:  # noqa: BLE001 - the partition is not available then, and everything else goes on
-            log_once(error, "The state of a partition cannot be loaded", subject=self._subject, partition=f"{self.name}-{index}")
-            shard.state, shard.loading = ShardState.OFFLINE, None
-            return
-        if not is_done:
+        self._load_next(index, shard)
+        if shard.loading is not None:
             self._clock.call_later(1, partial(self._load_slice, index, shard))
+
+    def _load_next(self, index: int, shard: Shard) -> None:
+        """Loads the next slice of a partition. If that fails, the partition is not available, and its state is forgotten.
+
+        Source: CoordinatorRuntime.CoordinatorContext.transitionTo (FAILED).
+        """
+        assert shard.loading is not None
+        try:
+            next(shard.loading, None)
+        except Exception as error:  # noqa: BLE001 - the partition is not available then, and everything else goes on
+            name = f"{self.name}-{index}"
+            event = "State is not available: its partition cannot be loaded"
+            if isinstance(error, (KafkaError, OSError)):
+                remedy = "Start the broker again once the partition can be read"
+                log.error(event, subject=self._subject, partition=name, error=str(error), remedy=remedy)
+            else:
+                log_once(error, event, subject=self._subject, partition=name)
+            shard.state, shard.loading = ShardState.OFFLINE, None
+            self._machine.unload(index)
 
     def _load(self, partition: Partition, shard: Shard) -> Iterator[None]:
         """Loads a partition; yields after each slice.
 
         Raises:
-            KafkaError: it is online, and cannot be read.
+            KafkaError: it is offline, or cannot be read.
         """
         name = str(partition.topic_partition)
         reader = StateReader(is_keyed=self._is_keyed)
-        try:
-            partition.check_online()
-            yield from reader.read(partition.log, RECORDS_IN_SLICE)
-        except KafkaError as error:
-            if not partition.is_offline:
-                raise
-            log.error("State is not available: its partition is offline", subject=self._subject, partition=name, error=str(error))
-            shard.state, shard.loading = ShardState.OFFLINE, None
-            return
+        partition.check_online()
+        yield from reader.read(partition.log, RECORDS_IN_SLICE)
         skipped_count = 0
         entries = reader.entries()
         while found := list(islice(entries, RECORDS_IN_SLICE)):

@@ -103,9 +103,6 @@ class GroupRuntime:
 
         All topics are known before. Offsets of a topic that does not exist are deleted: a crash came between the deletion of the
         topic and that of its offsets, and a new topic of the same name must not inherit them.
-
-        Raises:
-            KafkaError: The log cannot be read.
         """
         self.state.load_all()
         groups = self.coordinator.groups.values()

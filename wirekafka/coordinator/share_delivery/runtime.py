@@ -94,11 +94,7 @@ class ShareGroupRuntime:
         topics.features.on_change.append(self._on_features_changed)
 
     def load(self) -> None:
-        """Loads the state of share partitions. The broker calls it once, on the loop, before it listens.
-
-        Raises:
-            KafkaError: The log cannot be read.
-        """
+        """Loads the state of share partitions. The broker calls it once, on the loop, before it listens."""
         self.states.load()
         self._topics.on_delete.append(self._on_topic_deleted)
         for group in self._share_groups.all():

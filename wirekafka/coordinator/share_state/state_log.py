@@ -68,11 +68,7 @@ class ShareStateLog:
         )
 
     def load(self) -> None:
-        """Loads all states. The broker calls it once, on the loop, before it listens.
-
-        Raises:
-            KafkaError: The log cannot be read.
-        """
+        """Loads all states. The broker calls it once, on the loop, before it listens."""
         self.state.load_all()
         if self._states.by_key:
             log.info("Loaded the state of share groups", share_partitions=len(self._states.by_key))

@@ -102,9 +102,6 @@ class TransactionRuntime:
         """Loads all transactions from the log, and ends the prepared ones.
 
         The broker calls it once, on the loop, after the groups are loaded and before it listens.
-
-        Raises:
-            KafkaError: The log cannot be read.
         """
         self.state.load_all()
         if self._coordinator.transactions:

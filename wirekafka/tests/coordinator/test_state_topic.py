@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import islice, pairwise
 from typing import Any, cast
 
@@ -264,3 +265,119 @@ def test_gate_calls_the_handler_again_once_the_partition_is_lost() -> None:
     told: list[object] = []
     pending.then(told.append)
     assert told == ["NOT_COORDINATOR"]
+
+
+def test_partition_whose_state_cannot_be_taken_up_is_not_available_and_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = Stage()
+    first.append("a")
+    stage = Stage(first.topics)
+
+    def fail(index: int) -> None:
+        raise ZeroDivisionError
+
+    with monkeypatch.context() as patch, capture_logs() as lines:
+        patch.setattr(stage.words, "on_loaded", fail)
+        stage.state.elect(0, 1)
+        stage.clock.pass_time(10)
+    assert [line["log_level"] for line in lines] == ["error"]
+    assert stage.refusal() is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert not stage.state.is_available(0)
+    assert stage.words.by_partition == {}
+    stage.state.elect(0, 2)
+    stage.clock.pass_time(10)
+    assert stage.refusal() is None
+    assert stage.words.by_partition == {0: ["a"]}
+
+
+@pytest.mark.parametrize("slices_before", [0, 1, 4])
+@pytest.mark.parametrize("failure", [KafkaError(ErrorCode.KAFKA_STORAGE_ERROR), OSError(24, "too many open files"), ValueError()])
+def test_partition_whose_log_cannot_be_read_is_not_available_and_forgotten(
+    failure: Exception, slices_before: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = Stage()
+    for number in range(slices_before * RECORDS_IN_SLICE + 1):
+        first.append(str(number))
+    stage = Stage(first.topics)
+    batches = stage.partition().log.batches
+
+    def fail(offset: int) -> Iterator[memoryview]:
+        yield from batches(offset)
+        raise failure
+
+    with monkeypatch.context() as patch, capture_logs() as lines:
+        patch.setattr(stage.partition().log, "batches", fail)
+        stage.state.elect(0, 1)
+        stage.clock.pass_time(100)
+    assert [line["log_level"] for line in lines] == ["error"]
+    assert stage.refusal() is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert stage.append("b") is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert stage.words.by_partition == {}
+
+
+def test_start_of_a_broker_goes_on_though_one_partition_of_state_cannot_be_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = Stage()
+    first.append("a")
+    first.append("b", index=1)
+    stage = Stage(first.topics)
+
+    def fail(offset: int) -> Iterator[memoryview]:
+        raise ValueError
+        yield
+
+    with capture_logs() as lines:
+        monkeypatch.setattr(stage.partition(0).log, "batches", fail)
+        stage.state.load_all()
+    assert [line["log_level"] for line in lines] == ["error"]
+    assert (stage.refusal(0), stage.refusal(1)) == (ErrorCode.COORDINATOR_NOT_AVAILABLE, None)
+    assert stage.words.by_partition == {1: ["b"]}
+
+
+def test_partition_that_is_elected_again_while_it_is_loaded_is_loaded_once() -> None:
+    first = Stage()
+    words = [str(number) for number in range(3 * RECORDS_IN_SLICE)]
+    for word in words:
+        first.append(word)
+    stage = Stage(first.topics)
+    stage.state.elect(0, 1)
+    stage.clock.pass_time(4)
+    assert stage.words.by_partition
+    stage.state.elect(0, 2)
+    assert stage.words.by_partition == {}
+    stage.clock.pass_time(100)
+    assert stage.words.by_partition == {0: words}
+    assert stage.words.events == ["unloaded 0", "loaded 0"]
+
+
+def test_forgotten_topic_is_unloaded_under_the_number_of_partitions_that_it_had() -> None:
+    stage = Stage(MemoryTopics(5))
+    stage.append("a", index=4)
+    stage.state.load_all()
+    counts: list[int] = []
+    unload = stage.words.unload
+
+    def note(index: int) -> None:
+        counts.append(stage.state.partition_count)
+        unload(index)
+
+    stage.words.unload = note  # type: ignore[method-assign]
+    stage.state.forget_topic()
+    assert counts == [5] * 5
+    assert stage.state.partition_count == 2
+
+
+def test_request_that_comes_while_a_topic_is_forgotten_is_told_to_look_elsewhere() -> None:
+    stage = Stage()
+    stage.append("a", index=1)
+    stage.state.load_all()
+    refusals: list[ErrorCode | None] = []
+    unload = stage.words.unload
+
+    def ask(index: int) -> None:
+        refusals.append(stage.refusal(1))
+        unload(index)
+
+    stage.words.unload = ask  # type: ignore[method-assign]
+    stage.topics.topics.clear()
+    stage.state.forget_topic()
+    assert refusals == [ErrorCode.NOT_COORDINATOR] * 2
+    assert stage.refusal(1) is None
