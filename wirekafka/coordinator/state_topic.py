@@ -13,7 +13,8 @@ in one go.
 
 Rules of this file:
     Nothing else in `coordinator` appends to an internal topic, but the markers of transactions.
-    Invariant: a partition that is not in `_shards` holds no record: the topic was made after the broker had started.
+    Invariant: all records of a partition that is not in `_shards` are in its state: the topic was made after the broker had
+        started.
     Invariant: `Shard.epoch` never goes back; a load or an unload of an older epoch is ignored.
     Invariant: each partition in `_found` is ACTIVE, or not in `_shards`.
 
@@ -255,9 +256,10 @@ class StateTopic(Generic[R]):
         known = self._shards.get(index)
         if topic is None or (known is not None and epoch <= known.epoch):
             return
-        self._drop(index)
-        self.partition_count = len(topic.partitions)
         shard = self._begin_loading(topic.partitions[index], epoch)
+        # There may be state without an earlier shard too: that of a topic that was created while the broker ran.
+        self._machine.unload(index)
+        self.partition_count = len(topic.partitions)
         self._load_slice(index, shard)
 
     def resign(self, index: int, epoch: int | None = None) -> None:
@@ -289,10 +291,6 @@ class StateTopic(Generic[R]):
             self._machine.unload(index)
         self._shards.clear()
         self.partition_count = self._configured_partition_count
-
-    def _drop(self, index: int) -> None:
-        if self._shards.pop(index, None) is not None:
-            self._machine.unload(index)
 
     def _begin_loading(self, partition: Partition, epoch: int | None = None) -> Shard:
         index = partition.index

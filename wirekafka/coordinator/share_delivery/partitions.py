@@ -14,7 +14,7 @@ Source: kafka.server.share.SharePartitionManager, SharePartitionCache, SharePart
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 import structlog
@@ -84,6 +84,7 @@ class SharePartitionManager:
         self._topics = topics
         self._states = states
         self._by_group: defaultdict[str, dict[ShareKey, LoadedPartition]] = defaultdict(dict)
+        states.on_unload.append(self._unload_keys)
 
     def limits(self, group_id: str) -> Limits:
         """Returns the limits of a group, from its settings."""
@@ -204,6 +205,13 @@ class SharePartitionManager:
         """Unloads the share partitions of a deleted topic."""
         for loaded in [each for of_group in self._by_group.values() for each in of_group.values()]:
             if loaded.key.topic_id == topic_id:
+                self.unload(loaded)
+
+    def _unload_keys(self, keys: Iterable[ShareKey]) -> None:
+        """Unloads share partitions whose state is lost: changes that were not committed must be forgotten with the state."""
+        for key in keys:
+            loaded = self.find(key)
+            if loaded is not None:
                 self.unload(loaded)
 
     def unload(self, loaded: LoadedPartition) -> None:

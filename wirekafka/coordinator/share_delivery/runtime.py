@@ -309,7 +309,7 @@ class ShareGroupRuntime:
         """Whether a share partition has state. A state that cannot be read at present counts as existing."""
         if self._topics.find_by_id(key.topic_id) is None:
             return False
-        return self.states.get(key) is not None or not self.states.is_available(key)
+        return self.states.get(key) is not None or not (self.states.is_active(key) and self.states.is_available(key))
 
     def _run(self, group_id: str, effects: Effects) -> None:
         error = self._groups.run(group_id, effects)

@@ -14,7 +14,7 @@ Source: ShareCoordinatorService, ShareCoordinatorOffsetsManager, SharePartitionK
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -25,7 +25,7 @@ from wirekafka.coordinator.share_state.batches import StateChange
 from wirekafka.coordinator.share_state.records import ShareKey, ShareSnapshotValue, ShareStateRecord, decode, encode
 from wirekafka.coordinator.share_state.state import ShareState, ShareStates
 from wirekafka.coordinator.state_topic import StateTopic
-from wirekafka.errors import KafkaError
+from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.faults import isolate
 from wirekafka.names import SHARE_STATE_TOPIC
 from wirekafka.wire.compression import Compression
@@ -45,9 +45,11 @@ class ShareStateLog:
 
     Attributes:
         state: the partitions of __share_group_state.
+        on_unload: called with the share partitions whose state this broker no longer has.
     """
 
     def __init__(self, config: BrokerConfig, clock: Clock, topics: HostedTopics, gate: ReplyGate) -> None:
+        self.on_unload: list[Callable[[list[ShareKey]], object]] = []
         self._clock = clock
         self._topics = topics
         self._gate = gate
@@ -101,9 +103,12 @@ class ShareStateLog:
 
     def unload(self, index: int) -> None:
         """See `StateMachine.unload`."""
-        for key in [key for key in self._states.by_key if self.partition_of(key) == index]:
+        lost = [key for key in self._states.by_key if self.partition_of(key) == index]
+        for key in lost:
             del self._states.by_key[key]
         self._snapshot_offsets.pop(index, None)
+        for callback in self.on_unload:
+            callback(lost)
 
     def enter(self, key: ShareKey) -> None:
         """Raises unless this broker is the coordinator of a share partition and has loaded its state.
@@ -125,6 +130,10 @@ class ShareStateLog:
         """Returns the partition of __share_group_state that holds a share partition."""
         return self.state.partition_of(str(key))
 
+    def is_active(self, key: ShareKey) -> bool:
+        """Whether the state of a share partition is loaded, so that a state that `get` does not return does not exist."""
+        return self.state.is_active(self.partition_of(key))
+
     def is_available(self, key: ShareKey) -> bool:
         """Whether FindCoordinator should name this broker as the coordinator of a share partition."""
         return self.state.is_available(self.partition_of(key))
@@ -144,8 +153,12 @@ class ShareStateLog:
         """Stores a change of an initialized share partition.
 
         Raises:
-            KafkaError: The error of the append; nothing is stored then.
+            KafkaError: The errors of `enter`; UNKNOWN_SERVER_ERROR if the share partition is not initialized; the error of the
+                append. Nothing is stored then.
         """
+        if key not in self._states.by_key:
+            self.enter(key)
+            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{key} is not initialized")
         self._append([self._states.write(key, change, leader_epoch, self._clock.now_ms())])
 
     def delete(self, keys: Iterable[ShareKey]) -> None:

@@ -4,10 +4,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trio
 
+from wirekafka.coordinator.share_state.records import ShareKey
 from wirekafka.errors import ErrorCode, KafkaError
+from wirekafka.replication.partition import Partition
 from wirekafka.tests.api.data_plane import Caller, wait_for
-from wirekafka.tests.api.sharing import ACCEPT, RELEASE, RENEW, Member, Said, acquired, append, errors, run
+from wirekafka.tests.api.sharing import ACCEPT, RELEASE, RENEW, Member, Said, acquired, append, errors, run, topic_id
 
 
 @pytest.mark.parametrize("version", [1, 2])
@@ -155,5 +158,65 @@ def test_acknowledgement_is_answered_once_it_is_committed(tmp_path: Path) -> Non
             partition.advance_high_watermark(partition.log.log_end_offset)
         assert errors(await wait_for(by_acknowledge)) == {0: 0}
         assert by_fetch.is_done
+
+    run(body, tmp_path)
+
+
+def state_partitions(caller: Caller) -> list[Partition]:
+    topic = caller.broker.topics.find("__share_group_state")
+    assert topic is not None
+    return topic.partitions
+
+
+def lose_state(caller: Caller) -> None:
+    """The broker does not lead the partitions of the state any more, and nothing that was not committed is committed."""
+    for partition in state_partitions(caller):
+        partition.wake_watchers()
+        caller.broker.share_groups.states.state.resign(partition.index)
+
+
+def test_acknowledgement_whose_state_is_lost_before_the_commit_is_refused_and_forgotten(tmp_path: Path) -> None:
+    async def body(caller: Caller) -> None:
+        append(caller, b"a")
+        member = Member(caller)
+        await member.fetch(0)
+        for partition in state_partitions(caller):
+            partition.set_replicas((partition.leader, 99), (partition.leader, 99))
+        answer = member.acknowledge((0, 0, 0, [ACCEPT]))
+        assert not answer.is_done
+        lose_state(caller)
+        answered = await wait_for(answer)
+        assert isinstance(answered, KafkaError) or errors(answered)[0]
+        assert caller.broker.share_groups.partitions.find(ShareKey("g", topic_id(caller), 0)) is None
+
+    run(body, tmp_path)
+
+
+def test_records_whose_state_is_lost_are_neither_acknowledged_nor_released_by_their_lock(tmp_path: Path) -> None:
+    async def body(caller: Caller) -> None:
+        append(caller, b"a")
+        member = Member(caller)
+        await member.fetch(0)
+        lose_state(caller)
+        ends = [partition.log.log_end_offset for partition in state_partitions(caller)]
+        assert errors(member.acknowledge((0, 0, 0, [ACCEPT])))[0]
+        await trio.sleep(60)
+        member.disconnect()
+        assert [partition.log.log_end_offset for partition in state_partitions(caller)] == ends
+
+    run(body, tmp_path)
+
+
+def test_records_are_delivered_again_once_their_state_is_loaded_again(tmp_path: Path) -> None:
+    async def body(caller: Caller) -> None:
+        append(caller, b"a")
+        member = Member(caller)
+        assert acquired(await member.fetch(0)) == {0: [(0, 0, 1)]}
+        lose_state(caller)
+        for partition in state_partitions(caller):
+            caller.broker.share_groups.states.state.elect(partition.index, 7)
+        await trio.sleep(1)
+        assert acquired(await member.fetch()) == {0: [(0, 0, 1)]}
+        assert errors(member.acknowledge((0, 0, 0, [ACCEPT]))) == {0: 0}
 
     run(body, tmp_path)

@@ -162,6 +162,22 @@ def test_state_that_is_offline_is_not_taken_for_lost(tmp_path: Path) -> None:
     run(body, tmp_path)
 
 
+def test_state_that_is_being_loaded_is_not_taken_for_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("wirekafka.coordinator.state_topic.RECORDS_IN_SLICE", 1)
+
+    async def body(caller: Caller) -> None:
+        other = caller.broker.topics.create("other", 1)
+        Member(caller).heartbeat(subscribed_topic_names=["flights", "other"])
+        for index in range(2):
+            caller.broker.share_groups.states.state.elect(index, 7)
+        caller.broker.topics.delete(other)
+        assert initialized(caller) == {"flights": [0, 1]}
+        await trio.sleep(1)
+        assert initialized(caller) == {"flights": [0, 1]}
+
+    run(body, tmp_path)
+
+
 def test_fetch_that_waits_goes_on_with_the_offset_that_is_set_meanwhile(tmp_path: Path) -> None:
     async def body(caller: Caller) -> None:
         append(caller, b"a", b"b")

@@ -147,6 +147,7 @@ def test_partition_is_loaded_in_slices_and_says_so_meanwhile() -> None:
         first.append(word)
     stage = Stage(first.topics)
     stage.state.elect(0, 5)
+    stage.words.events.clear()
     loaded_counts = []
     while stage.refusal() is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
         assert stage.words.events == []
@@ -197,7 +198,7 @@ def test_loading_that_is_overtaken_by_a_resignation_stops() -> None:
     stage.state.resign(0, 2)
     stage.clock.pass_time(100)
     assert stage.refusal() is ErrorCode.NOT_COORDINATOR
-    assert stage.words.events == ["unloaded 0"]
+    assert stage.words.events == ["unloaded 0"] * 2
 
 
 def test_partition_that_was_offline_at_the_start_is_not_available() -> None:
@@ -345,7 +346,7 @@ def test_partition_that_is_elected_again_while_it_is_loaded_is_loaded_once() -> 
     assert stage.words.by_partition == {}
     stage.clock.pass_time(100)
     assert stage.words.by_partition == {0: words}
-    assert stage.words.events == ["unloaded 0", "loaded 0"]
+    assert stage.words.events == ["unloaded 0", "unloaded 0", "loaded 0"]
 
 
 def test_forgotten_topic_is_unloaded_under_the_number_of_partitions_that_it_had() -> None:
@@ -381,3 +382,12 @@ def test_request_that_comes_while_a_topic_is_forgotten_is_told_to_look_elsewhere
     stage.state.forget_topic()
     assert refusals == [ErrorCode.NOT_COORDINATOR] * 2
     assert stage.refusal(1) is None
+
+
+def test_state_of_a_topic_that_is_newer_than_the_broker_is_forgotten_before_it_is_loaded() -> None:
+    stage = Stage()
+    stage.append("a")
+    assert stage.words.by_partition == {0: ["a"]}
+    stage.state.elect(0, 1)
+    stage.clock.pass_time(10)
+    assert stage.words.by_partition == {0: ["a"]}
