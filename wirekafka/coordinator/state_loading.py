@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from wirekafka.wire.batch import BatchHeader, Record, iterate_records
 
 if TYPE_CHECKING:
-    from wirekafka.log.log import Log
+    from wirekafka.log.readable_log import ReadableLog
 
 COMMIT_MARKER = b"\0\0\0\1"
 """The key of a control record that commits: version 0, type 1 (ControlRecordType)."""
@@ -53,7 +53,7 @@ class StateReader:
         self._latest: Entries = {}
         self._open_transactions: dict[int, Entries] = {}
 
-    def read(self, partition_log: Log, slice_size: int) -> Iterator[None]:
+    def read(self, partition_log: ReadableLog, slice_size: int) -> Iterator[None]:
         """Reads a log from its start to its end; yields after so many records.
 
         Raises:

@@ -33,9 +33,9 @@ from wirekafka.names import TopicPartition
 log = structlog.get_logger(__name__)
 
 OFFSETS_OF: dict[str, Callable[[Log], int]] = {
-    RECOVERY_POINTS: lambda each: each.recovery_point,
-    LOG_START_OFFSETS: lambda each: each.log_start_offset,
-    HIGH_WATERMARKS: lambda each: each.high_watermark,
+    RECOVERY_POINTS: lambda each: each.flusher.recovery_point,
+    LOG_START_OFFSETS: lambda each: each.reader.log_start_offset,
+    HIGH_WATERMARKS: lambda each: each.reader.high_watermark,
 }
 
 
@@ -65,7 +65,7 @@ class LogCatalog:
 
     def __iter__(self) -> Iterator[Log]:
         """Iterates over the online logs; the caller may add and remove logs meanwhile."""
-        return iter([each for each in self._logs.values() if each.offline_reason is None])
+        return iter([each for each in self._logs.values() if each.reader.offline_reason is None])
 
     def __len__(self) -> int:
         return len(self._logs)
@@ -82,7 +82,7 @@ class LogCatalog:
         """Whether the log has not been deleted or replaced."""
         return self._logs.get(found.topic_partition) is found
 
-    def home_of(self, found: Log) -> DataDirectory:
+    def home_of(self, found: HasPartition) -> DataDirectory:
         """Returns the data directory of a log."""
         return self._home[found.topic_partition]
 
@@ -206,7 +206,7 @@ class LogCatalog:
     def note_log_error(self, failed: HasPartition, error: OSError) -> None:
         """Handles an error of the file system in a log; the error may take the whole directory offline."""
         found = self._logs.get(failed.topic_partition)
-        if found is None or found is not failed:
+        if found is None or found.reader is not failed:
             return
         self.note_disk_error(self._home[found.topic_partition], error)
         if isinstance(error, BadBatchError):
@@ -226,7 +226,7 @@ class LogCatalog:
             error=str(error),
         )
         for each in lost:
-            each.take_offline(directory.offline_reason)
+            each.reader.take_offline(directory.offline_reason)
         self._announce_offline(lost)
         if not self.online_directories():
             paths = [each.path for each in self.directories]

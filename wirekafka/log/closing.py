@@ -95,16 +95,16 @@ async def close_logs(logs: Iterable[Log]) -> Closed:
     Cancellation: the logs that are not written yet are recovered by the next start.
     """
     found = list(logs)
-    closings = [_Closing(each) for each in found if each.offline_reason is None]
+    closings = [_Closing(each) for each in found if each.reader.offline_reason is None]
     for closing in closings:
         closing.log.end_appends()
     await _run_in_threads(_Closing.write, closings, deadline=math.inf)
     for closing in closings:
         if isinstance(closing.error, OSError):
-            closing.log.note_disk_error("close", closing.error)
+            closing.log.reader.note_disk_error("close", closing.error)
     written = [closing for closing in closings if closing.flush is not None]
     await _flush(written)
-    is_on_disk = all(closing.log.recovery_point == closing.log.log_end_offset for closing in written)
+    is_on_disk = all(closing.log.flusher.recovery_point == closing.log.reader.log_end_offset for closing in written)
     return Closed(len(written) == len(found), is_on_disk)
 
 
@@ -112,9 +112,9 @@ async def _flush(written: list[_Closing]) -> None:
     await _run_in_threads(_Closing.sync, written, deadline=time.monotonic() + FLUSH_SECONDS)
     for closing in written:
         if closing.is_flushed and closing.flush is not None:
-            closing.log.complete_flush(closing.flush)
+            closing.log.flusher.complete(closing.flush)
         elif isinstance(closing.error, OSError):
-            closing.log.note_disk_error("flush", closing.error)
+            closing.log.reader.note_disk_error("flush", closing.error)
 
 
 async def _run_in_threads(work: Callable[[_Closing], None], closings: list[_Closing], deadline: float) -> None:

@@ -1,11 +1,12 @@
-"""One flush of one log: prepared on the loop, and run in any thread.
+"""The flushes of one log: each is prepared and completed on the loop, and runs in any thread.
 
 Rules of this file:
+    Invariant: recovery_point <= log_end_offset; the records before the recovery point survive a crash of the machine.
     A `Flush` holds the generations that it syncs, so it does not depend on other flushes.
     A `Flush` opens at most one file at a time, and holds only the files of segments that were open when it was prepared: a
     broker has more logs than a process may have descriptors.
     A missing file was removed or renamed with its segment, and this flush need not sync it: retention has deleted the records,
-    compaction has synced the segment that replaces the file, and `Log.complete_flush` ignores a flush of a log that was
+    compaction has synced the segment that replaces the file, and `Flusher.complete` ignores a flush of a log that was
     truncated or moved since.
 """
 
@@ -14,13 +15,18 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from wirekafka.config import LogConfig
+from wirekafka.log.context import LogContext
 from wirekafka.log.durability import Generations
+from wirekafka.log.readable_log import ReadableLog
 from wirekafka.log.segment import Segment
 from wirekafka.log.segment_files import CLEANED_SUFFIX, DELETED_SUFFIX
 from wirekafka.log.storage import FileHandle, Folder
 
 _NEEDLESS = (DELETED_SUFFIX, CLEANED_SUFFIX)
 """Files that the next start removes."""
+_NEVER = 1 << 62
+"""Greater values of `flush.ms` and `flush.messages` mean never; Kafka's default is the largest long."""
 
 
 class _Part(NamedTuple):
@@ -86,3 +92,86 @@ class Flush:
                 return
         fd = file.fd
         self.folder.ledger.sync(part.generations, part.written, lambda: self.folder.storage.sync(fd))
+
+
+def is_flushed_after_appends(config: LogConfig) -> bool:
+    """Whether `Flusher.on_append` has anything to do with these settings of a topic."""
+    return config.flush_messages < _NEVER or config.flush_ms < _NEVER
+
+
+class Flusher:
+    """Brings one log to the disk.
+
+    Attributes:
+        recovery_point: all records before this offset are on the disk.
+    """
+
+    __slots__ = ("_is_requested", "_log", "_services", "_truncation_count", "recovery_point")
+
+    def __init__(self, reader: ReadableLog, services: LogContext, recovery_point: int) -> None:
+        self.recovery_point = recovery_point
+        self._log = reader
+        self._services = services
+        self._is_requested = False
+        self._truncation_count = 0
+
+    def flush(self) -> None:
+        """Waits until all appended records are on the disk.
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR.
+
+        Durability: everything before `log_end_offset`, safe from a crash of the machine.
+        """
+        with self._log.on_disk("flush"):
+            flush = self.prepare()
+            flush.run()
+        self.complete(flush)
+
+    def prepare(self) -> Flush:
+        """Returns a flush of all that is appended now; it may run in a thread while appends go on."""
+        log = self._log
+        return Flush(log.folder, log.segments, log.log_end_offset, self._truncation_count)
+
+    def complete(self, flush: Flush) -> None:
+        """Advances the recovery point after a flush has run.
+
+        The flush is ignored if the log was moved or truncated after `prepare`, or if a sync of its folder has failed.
+        """
+        log = self._log
+        is_current = flush.folder is log.folder and flush.truncation_count == self._truncation_count
+        if is_current and not log.folder.ledger.has_failed:
+            self.recovery_point = max(self.recovery_point, min(flush.end_offset, log.log_end_offset))
+
+    def on_append(self) -> None:
+        """Flushes, or arranges a flush, as `flush.messages` and `flush.ms` ask for it; see `is_flushed_after_appends`.
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR; the records are in the log, and a crash may lose them.
+        """
+        log = self._log
+        config = log.config
+        if log.log_end_offset - self.recovery_point >= config.flush_messages:
+            self.flush()
+        elif config.flush_ms < _NEVER and not self._is_requested:
+            self._is_requested = True
+            self._services.call_later(config.flush_ms, self._request)
+
+    def _request(self) -> None:
+        """Requests a flush; called `flush.ms` after the first append since the last request."""
+        self._is_requested = False
+        if not self._log.is_closed and self.recovery_point < self._log.log_end_offset:
+            self._services.request_flush(self._log)
+
+    def retreat(self, offset: int) -> None:
+        """Moves the recovery point back to `offset` and stores it, before the records from there on are removed.
+
+        Raises:
+            OSError: the recovery point is not stored.
+
+        Durability: on disk.
+        """
+        self._truncation_count += 1
+        if self.recovery_point > offset:
+            self.recovery_point = offset
+            self._services.store_recovery_points(self._log)

@@ -93,21 +93,21 @@ class LogMaintenance:
         flushes = []
         for name in due:
             found = self._logs.get(name)
-            if found is None or found.offline_reason is not None:
+            if found is None or found.reader.offline_reason is not None:
                 continue
             with isolate(_FLUSH_FAILED, partition=str(name)):
-                flushes.append((found, found.prepare_flush()))
+                flushes.append((found, found.flusher.prepare()))
         failures = await trio.to_thread.run_sync(_run_all, flushes)
         for (flushed, flush), failure in zip(flushes, failures, strict=True):
             with isolate(_FLUSH_FAILED, partition=str(flushed.topic_partition)):
                 if failure is None:
-                    flushed.complete_flush(flush)
+                    flushed.flusher.complete(flush)
                 elif isinstance(failure, OSError) and self._is_in(flush.folder, flushed):
-                    flushed.note_disk_error("flush", failure)
+                    flushed.reader.note_disk_error("flush", failure)
 
     def _is_in(self, folder: Folder, flushed: Log) -> bool:
         """Whether the log still uses the folder: its topic was not deleted during the flush, and the log was not moved."""
-        return self._logs.is_current(flushed) and flushed.folder is folder
+        return self._logs.is_current(flushed) and flushed.reader.folder is folder
 
     # Checkpoints
 
@@ -144,12 +144,14 @@ class LogMaintenance:
     # Work on all logs
 
     async def _delete_old_segments(self) -> None:
-        await self._for_each("Retention of a partition failed", lambda each: each.delete_old_segments(self._clock.now_ms()))
+        await self._for_each(
+            "Retention of a partition failed", lambda each: each.retention.delete_old_segments(self._clock.now_ms())
+        )
 
     async def _expire_producers(self) -> None:
         expiration_ms = self._config.integer("producer.id.expiration.ms")
         await self._for_each(
-            "Expiry of producers failed", lambda each: each.expire_producers(self._clock.now_ms(), expiration_ms)
+            "Expiry of producers failed", lambda each: each.reader.producers.expire(self._clock.now_ms(), expiration_ms)
         )
 
     async def _for_each(self, failure: str, work: Callable[[Log], object]) -> None:

@@ -36,7 +36,7 @@ from wirekafka.log.checkpoint import (
 )
 from wirekafka.log.closing import close_logs
 from wirekafka.log.compaction.cleaner import Cleaner
-from wirekafka.log.context import LogContext
+from wirekafka.log.context import HasPartition, LogContext
 from wirekafka.log.directory import DataDirectory, check_paths_differ
 from wirekafka.log.epochs import LeaderEpochs
 from wirekafka.log.log import Log
@@ -118,13 +118,13 @@ class LogManager:
         """The log of this partition; None if there is none."""
         return self.catalog.get(topic_partition)
 
-    def home_of(self, found: Log) -> DataDirectory:
+    def home_of(self, found: HasPartition) -> DataDirectory:
         """The data directory that a log is in."""
         return self.catalog.home_of(found)
 
     def discover(self) -> list[tuple[TopicPartition, bytes | None]]:
         """Returns all partitions with the topic ids that their folders name, in order."""
-        return sorted((name, found.topic_id) for name, found in self.catalog.items())
+        return sorted((name, found.reader.topic_id) for name, found in self.catalog.items())
 
     # Opening
 
@@ -326,13 +326,14 @@ class LogManager:
         """
         gone, directory = self.catalog.remove(topic_partition)
         self.mover.give_up(topic_partition)
-        gone.close()
+        gone.reader.close()
+        folder = gone.reader.folder
         try:
-            gone.folder.move(directory.path_of_deleted(topic_partition))
+            folder.move(directory.path_of_deleted(topic_partition))
         except OSError as error:
             log.error("Could not delete a log", partition=str(topic_partition), error=str(error))
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"cannot rename {gone.folder.path}: {error.strerror}") from error
-        self._clock.call_later(gone.config.file_delete_delay_ms, gone.folder.delete)
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"cannot rename {folder.path}: {error.strerror}") from error
+        self._clock.call_later(gone.reader.config.file_delete_delay_ms, folder.delete)
 
     def sync_directories(self) -> bool:
         """Syncs the names of all folders, so that deleted logs stay deleted after a power loss.
@@ -373,7 +374,7 @@ class LogManager:
         finally:
             for each in self:
                 with isolate("Could not close a log", remedy=_RECOVERS, partition=str(each.topic_partition)):
-                    each.close()
+                    each.reader.close()
             self._unlock()
 
     async def _close_directory(self, directory: DataDirectory) -> None:

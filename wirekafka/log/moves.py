@@ -80,7 +80,7 @@ class Move:
         self.source = source
         self.target = target
         self.copied_bytes = 0
-        self.copied_end_offset = moved.log_start_offset
+        self.copied_end_offset = moved.reader.log_start_offset
         self.suspect = target
         self.is_given_up = False
         self.folder = Folder(f"{target.path}/{future_name(str(moved.topic_partition))}", target.storage)
@@ -96,10 +96,10 @@ class Move:
         Raises:
             OSError: files of compacted segments cannot get their final names.
         """
-        self.log.segments.finish_swap()
-        active = self.log.segments.active
-        parts = [_Part(segment, segment.size, segment is not active) for segment in self.log.segments]
-        return parts, self.log.log_end_offset
+        self.log.reader.segments.finish_swap()
+        active = self.log.reader.segments.active
+        parts = [_Part(segment, segment.size, segment is not active) for segment in self.log.reader.segments]
+        return parts, self.log.reader.log_end_offset
 
     def copy(self, parts: list[_Part], end_offset: int) -> None:
         """Copies what is missing, and syncs it. Runs in a thread.
@@ -128,7 +128,7 @@ class Move:
             return
         self._failed_passes += 1
         if self._failed_passes > _MOST_FAILED_PASSES:
-            raise OSError(f"files of {self.log.folder.path} are missing")
+            raise OSError(f"files of {self.log.reader.folder.path} are missing")
 
     def _copy_segment(self, part: _Part) -> None:
         segment = part.segment
@@ -145,7 +145,7 @@ class Move:
 
     def _copy_bytes(self, name: str, start: int, end: int, *, is_synced: bool) -> None:
         storage = self._storage
-        source = self._from_source(lambda: FileHandle(storage.open(self.log.folder.path_of(name)), storage.close))
+        source = self._from_source(lambda: FileHandle(storage.open(self.log.reader.folder.path_of(name)), storage.close))
         target = self.folder.open(name, create=True)
         storage.truncate(target.fd, start)
         position = start
@@ -154,7 +154,7 @@ class Move:
             data = storage.read(source.fd, min(_CHUNK, end - position), position)
             self.suspect = self.target
             if not data:
-                raise OSError(f"{self.log.folder.path_of(name)} is shorter than it was")
+                raise OSError(f"{self.log.reader.folder.path_of(name)} is shorter than it was")
             self.folder.ledger.note_written(name)
             storage.write(target.fd, data, position)
             position += len(data)
@@ -166,7 +166,7 @@ class Move:
 
     def _copy_file(self, name: str) -> None:
         """Copies a small file; one that is not there is not there in the copy either."""
-        data = self._from_source(lambda: self.log.folder.read_file(name))
+        data = self._from_source(lambda: self.log.reader.folder.read_file(name))
         if data is not None:
             self.folder.write_file(name, data, sync=True)
         else:
@@ -175,7 +175,7 @@ class Move:
 
     def _wanted_files(self) -> set[str]:
         """The files beside the segments that are copied as they are."""
-        names = self._from_source(lambda: self._storage.files(self.log.folder.path))
+        names = self._from_source(lambda: self._storage.files(self.log.reader.folder.path))
         return {name for name in names if name == PARTITION_METADATA or _SNAPSHOT.fullmatch(name)}
 
     def _from_source(self, read: Callable[[], _T]) -> _T:
@@ -193,8 +193,8 @@ class Move:
             OSError: the folder cannot be read.
         """
         missing = 0
-        active = self.log.segments.active
-        for segment in self.log.segments:
+        active = self.log.reader.segments.active
+        for segment in self.log.reader.segments:
             copied = self._copied.get(segment)
             if copied is None or copied > segment.size or (segment is not active and segment not in self._indexed):
                 return False
@@ -210,19 +210,19 @@ class Move:
         Durability: of what was on the disk before, nothing less is.
         """
         moved, folder = self.log, self.folder
-        moved.segments.finish_swap()
-        active = moved.segments.active
+        moved.reader.segments.finish_swap()
+        active = moved.reader.segments.active
         synced_offset = self.copied_end_offset
-        for segment in moved.segments:
+        for segment in moved.reader.segments:
             copied = self._copied[segment]
             if copied < segment.size:
                 self._copy_bytes(segment.log_name, copied, segment.size, is_synced=False)
         self._copy_file(active.transaction_index.name)
-        if moved.epochs.entries:
-            folder.write_file(EPOCHS_FILE, moved.epochs.write(), sync=True)
-        if moved.recovery_point > synced_offset:
+        if moved.reader.epochs.entries:
+            folder.write_file(EPOCHS_FILE, moved.reader.epochs.write(), sync=True)
+        if moved.flusher.recovery_point > synced_offset:
             folder.sync_file(active.log_name, folder.open(active.log_name))
-            synced_offset = moved.log_end_offset
+            synced_offset = moved.reader.log_end_offset
         self._remove_others()
         folder.sync()
         folder.move(f"{self.target.path}/{moved.topic_partition}")
@@ -237,8 +237,8 @@ class Move:
     def _remove_others(self) -> None:
         """Removes copies of what has gone meanwhile."""
         kept = self._wanted_files() | {EPOCHS_FILE}
-        kept.update(file_name(segment.base_offset, suffix) for segment in self.log.segments for suffix in SEGMENT_SUFFIXES)
-        active = self.log.segments.active
+        kept.update(file_name(segment.base_offset, suffix) for segment in self.log.reader.segments for suffix in SEGMENT_SUFFIXES)
+        active = self.log.reader.segments.active
         kept.difference_update(file_name(active.base_offset, suffix) for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX))
         for name in self._storage.files(self.folder.path):
             if name not in kept:
@@ -284,7 +284,7 @@ class Mover:
         moved = logs.get(topic_partition)
         if moved is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        reason = target.offline_reason or moved.offline_reason
+        reason = target.offline_reason or moved.reader.offline_reason
         if reason:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, reason)
         current = self.moves.get(topic_partition)
@@ -300,7 +300,7 @@ class Mover:
         move = self.moves[topic_partition] = Move(moved, source, target)
         logs.expect(topic_partition, target)
         self._send.send_nowait(move)
-        log.info("Moving a partition", partition=str(topic_partition), path=path, bytes=moved.size_bytes)
+        log.info("Moving a partition", partition=str(topic_partition), path=path, bytes=moved.reader.size_bytes)
 
     def begin_anew(self, directory: DataDirectory) -> None:
         """Begins the moves to a directory again that the last broker has not come to the end of."""
@@ -340,7 +340,7 @@ class Mover:
             log.error("Could not delete the former folder of a partition", path=former.path, error=str(error))
             self._logs.note_disk_error(source, error)
             return
-        self._clock.call_later(move.log.config.file_delete_delay_ms, former.delete)
+        self._clock.call_later(move.log.reader.config.file_delete_delay_ms, former.delete)
 
     async def _run(self) -> None:
         async for move in self._receive:
@@ -381,7 +381,7 @@ class Mover:
         move.folder.delete()
 
     def _is_wanted(self, move: Move) -> bool:
-        return not move.is_given_up and move.log.offline_reason is None and move.target.offline_reason is None
+        return not move.is_given_up and move.log.reader.offline_reason is None and move.target.offline_reason is None
 
     async def _forget_former_place(self, move: Move) -> None:
         """Takes the partition out of the checkpoints of the directory that it was in, which promise its folder there."""

@@ -1,12 +1,14 @@
-"""The readable part of one partition's log: its offsets, its segments, and the state of its disk.
+"""What one partition's log holds, to be read: its offsets, segments, leader epochs and producers, and the state of its disk.
 
-Theory of operation: a read returns a region of a file, which the connection passes to sendfile. A read_committed consumer reads
-up to the last stable offset, and gets a list of the aborted transactions in the region.
+Theory of operation: a log is composed. `Log` appends, truncates and rolls, `Retention` deletes, `Flusher` and `ProducerSnapshots`
+write to the disk. All of them change this object, and a reader needs nothing else. A read returns a region of a file, which the
+connection passes to sendfile. A read_committed consumer reads up to the last stable offset, and gets a list of the aborted
+transactions in the region.
 
 Rules of this file:
     Invariant: log_start_offset <= last_stable_offset <= high_watermark <= log_end_offset.
     The file system's errors become KAFKA_STORAGE_ERROR here.
-    This module changes no file; `wirekafka.log.log` does.
+    This module changes no file.
 
 Source: kafka.log.{UnifiedLog, LocalLog}.
 """
@@ -26,11 +28,10 @@ from wirekafka.log.epochs import EpochEnd
 from wirekafka.log.positions import BadBatchError
 from wirekafka.log.recovery import Loaded
 from wirekafka.log.segments import Segments
-from wirekafka.log.snapshot_writer import SnapshotWriter
 from wirekafka.log.storage import FileRegion, Folder
 from wirekafka.log.timestamps import Search, TimestampAndOffset, search_max_timestamp, search_timestamp
 from wirekafka.log.transaction_index import AbortedTransaction
-from wirekafka.names import NO_PRODUCER_ID, TopicPartition
+from wirekafka.names import TopicPartition
 
 log = structlog.get_logger(__name__)
 
@@ -40,31 +41,26 @@ class ReadableLog:
 
     Attributes:
         topic_partition, topic_id: the log's partition and topic; the id is None if the folder names none.
-        config: the topic's settings.
+        config: the topic's settings; `Log.update_config` replaces them.
         log_start_offset: the first offset that can be read.
         log_end_offset: the offset of the next record.
         high_watermark: one past the last committed record; the partition's leader moves it.
-        recovery_point: all records before this offset are on the disk.
         has_failed: the disk has failed, and no append has succeeded since.
+        is_closed: appends are refused.
         offline_reason: why the log cannot be used until the broker starts again; None for a log that works.
     """
 
     __slots__ = (
-        "_is_closed",
-        "_is_flush_arranged",
-        "_segment_ms",
-        "_snapshot_writer",
-        "_truncation_count",
         "config",
         "epochs",
         "folder",
         "has_failed",
         "high_watermark",
+        "is_closed",
         "log_end_offset",
         "log_start_offset",
         "offline_reason",
         "producers",
-        "recovery_point",
         "segments",
         "services",
         "topic_id",
@@ -78,7 +74,6 @@ class ReadableLog:
         self.topic_id = loaded.topic_id
         self.folder = folder
         self.config = config
-        self._segment_ms = config.longest_segment_ms
         self.services = services
         self.segments = Segments(folder, loaded.segments)
         self.epochs = loaded.epochs
@@ -86,13 +81,9 @@ class ReadableLog:
         self.log_start_offset = loaded.log_start_offset
         self.log_end_offset = loaded.log_end_offset
         self.high_watermark = loaded.log_end_offset
-        self.recovery_point = loaded.recovery_point
         self.has_failed = False
+        self.is_closed = False
         self.offline_reason: str | None = None
-        self._truncation_count = 0
-        self._is_flush_arranged = False
-        self._is_closed = False
-        self._snapshot_writer: SnapshotWriter | None = None
 
     def __repr__(self) -> str:
         return f"<Log {self.topic_partition} [{self.log_start_offset}, {self.log_end_offset})>"
@@ -124,16 +115,6 @@ class ReadableLog:
         """The bytes of all batches."""
         return self.segments.size_bytes
 
-    @property
-    def latest_epoch(self) -> int | None:
-        """The leader epoch of the last batches."""
-        return self.epochs.latest
-
-    @property
-    def greatest_producer_id(self) -> int:
-        """The greatest known producer id; -1 if no producer is known."""
-        return max((producer.producer_id for producer in self.producers), default=NO_PRODUCER_ID)
-
     # Reading
 
     def read(self, offset: int, *, max_bytes: int, end_offset: int, min_one_batch: bool) -> FileRegion | bytes:
@@ -148,7 +129,7 @@ class ReadableLog:
             KafkaError: OFFSET_OUT_OF_RANGE; KAFKA_STORAGE_ERROR.
         """
         if self.offline_reason is not None:
-            self._check_online()
+            self.check_online()
         log_end_offset = self.log_end_offset
         if not self.log_start_offset <= offset <= log_end_offset:
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"{offset} is not within [{self.log_start_offset}, {log_end_offset}]")
@@ -166,7 +147,7 @@ class ReadableLog:
                 min_one_batch=min_one_batch,
             )
         except OSError as error:
-            raise self._failed("read", error) from error
+            raise self.note_disk_error("read", error) from error
 
     def aborted_transactions(self, from_offset: int, to_offset: int) -> list[AbortedTransaction]:
         """Returns the aborted transactions that may overlap [from_offset, to_offset), in the order of their ends.
@@ -174,7 +155,7 @@ class ReadableLog:
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR.
         """
-        with self._on_disk("read"):
+        with self.on_disk("read"):
             return self.segments.aborted_transactions(from_offset, to_offset)
 
     def size_between(self, offset: int, end_offset: int) -> int:
@@ -182,7 +163,7 @@ class ReadableLog:
         try:
             return self.segments.bytes_between(offset, end_offset, self.log_end_offset)
         except OSError as error:
-            self._failed("read", error)
+            self.note_disk_error("read", error)
             return 0
 
     def aborted_in_read(self, offset: int, size_bytes: int, end_offset: int) -> list[AbortedTransaction]:
@@ -196,7 +177,7 @@ class ReadableLog:
         """
         if not self.segments.has_aborted_transactions(offset):
             return []
-        with self._on_disk("read"):
+        with self.on_disk("read"):
             to_offset = self.segments.offset_behind(offset, size_bytes, end_offset)
             return self.segments.aborted_transactions(offset, to_offset)
 
@@ -206,7 +187,7 @@ class ReadableLog:
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR.
         """
-        with self._on_disk("read"):
+        with self.on_disk("read"):
             yield from self.segments.batches(self.log_start_offset if from_offset is None else from_offset)
 
     def search_timestamp(self, timestamp: int | None) -> Search:
@@ -220,7 +201,7 @@ class ReadableLog:
             KafkaError: KAFKA_STORAGE_ERROR, while scans are taken.
         """
         segments, start_offset = self.segments.items, self.log_start_offset
-        with self._on_disk("read"):
+        with self.on_disk("read"):
             if timestamp is None:
                 yield from search_max_timestamp(segments, start_offset)
             else:
@@ -243,7 +224,7 @@ class ReadableLog:
 
     def close(self) -> None:
         """Closes all files and refuses appends. A region that a connection is sending stays readable."""
-        self._is_closed = True
+        self.is_closed = True
         for segment in self.segments:
             segment.close()
 
@@ -253,27 +234,39 @@ class ReadableLog:
             self.offline_reason = reason
             self.close()
 
-    def _check_online(self) -> None:
+    def check_online(self) -> None:
+        """Raises unless the log can be used.
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR.
+        """
         if self.offline_reason is not None:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.topic_partition} is offline: {self.offline_reason}")
 
-    # The rest
-
-    def update_config(self, config: LogConfig) -> None:
-        """Replaces the topic's settings."""
-        self.config = config
-        self._segment_ms = config.longest_segment_ms
+    # Errors of the disk
 
     @contextmanager
-    def _on_disk(self, action: str) -> Iterator[None]:
-        self._check_online()
+    def on_disk(self, action: str) -> Iterator[None]:
+        """Does `action` on the files of the log.
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR, the log is offline or the file system has refused the action.
+        """
+        self.check_online()
         try:
             yield
         except OSError as error:
-            raise self._failed(action, error) from error
+            raise self.note_disk_error(action, error) from error
 
-    def _failed(self, action: str, error: OSError) -> KafkaError:
-        """Logs the first of several failures in a row, and returns the error for the client. A damaged log goes offline."""
+    def note_disk_error(self, action: str, error: OSError) -> KafkaError:
+        """Logs the first of several errors in a row, and lets the data directory know. A damaged log goes offline.
+
+        Args:
+            action: what the error has ended, such as "flush".
+
+        Returns:
+            The error for the client.
+        """
         if isinstance(error, BadBatchError):
             if self.offline_reason is None:
                 log.error("A partition is offline: it is damaged", partition=str(self.topic_partition), error=str(error))
@@ -288,3 +281,8 @@ class ReadableLog:
         return KafkaError(
             ErrorCode.KAFKA_STORAGE_ERROR, f"{action} of {self.topic_partition} failed: {reason} ({error.strerror or error})"
         )
+
+    def note_recovery(self) -> None:
+        """Logs that a write has succeeded after errors of the disk."""
+        self.has_failed = False
+        log.info("The disk takes writes again", partition=str(self.topic_partition))

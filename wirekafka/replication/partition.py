@@ -89,7 +89,8 @@ class Partition:
 
     Attributes:
         topic, topic_id, index: The name of the partition.
-        log: The log with the records.
+        log: What others may read of the log; only this partition changes the log.
+        writable_log: The log, for appends and deletions.
         leader: The node id of the leader.
         leader_epoch: The number of leader changes, which is written into each batch.
         replicas: The node ids of all replicas.
@@ -114,16 +115,18 @@ class Partition:
         "topic",
         "topic_id",
         "watchers",
+        "writable_log",
     )
 
     def __init__(self, topic: str, topic_id: bytes, index: int, log: Log, *, leader: int, leader_epoch: int = 0) -> None:
         self.topic = topic
         self.topic_id = topic_id
         self.index = index
-        self.log = log
+        self.writable_log = log
+        self.log = log.reader
         self.leader = leader
         # The log may come from a cluster and have higher leader epochs. Leader epochs never decrease.
-        self.leader_epoch = max(leader_epoch, log.epochs.latest or 0)
+        self.leader_epoch = max(leader_epoch, self.log.epochs.latest or 0)
         self.replicas: tuple[int, ...] = (leader,)
         self.in_sync_replicas: tuple[int, ...] = (leader,)
         self.is_sole_replica = True
@@ -131,7 +134,7 @@ class Partition:
         self.replica_watchers: dict[ReplicaWatcher, None] = {}
         self.is_gone = False
         self._commit_waits: deque[CommitWait] = deque()
-        log.advance_high_watermark(log.log_end_offset)
+        self.log.advance_high_watermark(self.log.log_end_offset)
 
     @classmethod
     def open(
@@ -212,7 +215,7 @@ class Partition:
         Durability: as `Log.append` says.
         """
         log = self.log
-        info = log.append(records, leader_epoch=self.leader_epoch, now_ms=now_ms, origin=origin)
+        info = self.writable_log.append(records, leader_epoch=self.leader_epoch, now_ms=now_ms, origin=origin)
         if not self.is_sole_replica:
             self._tell_replicas(len(records))
         elif log.high_watermark != log.log_end_offset:
@@ -246,11 +249,10 @@ class Partition:
 
         Durability: as `Log.append` says.
         """
-        log = self.log
         ending = Ending(EndMarker(is_commit, coordinator_epoch), transaction_version)
-        info = log.append_marker(producer_id, producer_epoch, ending, leader_epoch=self.leader_epoch, now_ms=now_ms)
+        info = self.writable_log.append_marker(producer_id, producer_epoch, ending, leader_epoch=self.leader_epoch, now_ms=now_ms)
         if self.is_sole_replica:
-            self.advance_high_watermark(log.log_end_offset)
+            self.advance_high_watermark(self.log.log_end_offset)
         else:
             self._tell_replicas(END_MARKER_BYTES)
         return info
@@ -422,7 +424,7 @@ class Partition:
         if not 0 <= before_offset <= log.high_watermark:
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
         if before_offset > log.log_start_offset:
-            log.delete_records(before_offset)
+            self.writable_log.retention.delete_records(before_offset)
             self._tell_watchers(0, 0)
         return log.log_start_offset
 

@@ -41,12 +41,12 @@ class ReplicaManager:
 
     def configure(self, partition: Partition, config: LogConfig) -> None:
         """Applies the settings of the topic to the log of a partition."""
-        partition.log.update_config(config)
+        partition.writable_log.update_config(config)
 
     def notify_offline(self, partitions: Iterable[Partition], logs: Collection[Log]) -> None:
         """Wakes the fetches that wait for a partition whose log has gone offline."""
         for partition in partitions:
-            if partition.log in logs:
+            if partition.writable_log in logs:
                 partition.wake_watchers()
 
     def close(self, partition: Partition) -> None:

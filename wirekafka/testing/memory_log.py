@@ -17,7 +17,7 @@ from wirekafka.log.producer_state import Producers
 
 
 class MemoryLog:
-    """The part of `Log` that a partition uses.
+    """The part of `Log` that a partition uses. It is its own `reader` and `retention`.
 
     Attributes:
         records: what was appended; the index is the offset.
@@ -34,6 +34,7 @@ class MemoryLog:
         self.appends_again = False
         self.offline_reason: str | None = None
         self.producers = Producers(0)
+        self.reader = self.retention = self
 
     @property
     def log_end_offset(self) -> int:

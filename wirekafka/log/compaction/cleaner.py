@@ -34,6 +34,7 @@ from wirekafka.log.compaction.offset_map import ENTRY_BYTES
 from wirekafka.log.compaction.passes import Compaction, LastRecord, RecordFilter, Totals
 from wirekafka.log.log import Log
 from wirekafka.log.positions import BadBatchError
+from wirekafka.log.readable_log import ReadableLog
 from wirekafka.log.segment import Segment
 from wirekafka.log.segment_files import SWAP_SUFFIX
 from wirekafka.log.transaction_index import AbortedTransaction
@@ -64,7 +65,7 @@ class Dirt:
     is_overdue: bool
 
 
-def measure_dirt(candidate: Log, clean_offset: int | None, now_ms: int) -> Dirt | None:
+def measure_dirt(candidate: ReadableLog, clean_offset: int | None, now_ms: int) -> Dirt | None:
     """Returns the dirty part of a log; None if no part of the log may be compacted.
 
     Args:
@@ -98,7 +99,7 @@ def measure_dirt(candidate: Log, clean_offset: int | None, now_ms: int) -> Dirt 
     return Dirt(dirty_offset, end_offset, dirty_bytes / total_bytes, is_overdue)
 
 
-def _end_of(candidate: Log, number: int) -> int:
+def _end_of(candidate: ReadableLog, number: int) -> int:
     return candidate.segments.items[number + 1].base_offset
 
 
@@ -136,10 +137,10 @@ class Cleaner:
         self._uncleanable = {each for each in self._uncleanable if self._logs.is_current(each)}
         best: tuple[Log, Dirt] | None = None
         for each in self._logs:
-            if not each.config.is_compacted or each.topic_partition in self._in_progress or each in self._uncleanable:
+            if not each.reader.config.is_compacted or each.topic_partition in self._in_progress or each in self._uncleanable:
                 continue
             dirt = self._measure(each, now_ms)
-            is_due = dirt is not None and (dirt.is_overdue or dirt.ratio > each.config.min_cleanable_dirty_ratio)
+            is_due = dirt is not None and (dirt.is_overdue or dirt.ratio > each.reader.config.min_cleanable_dirty_ratio)
             if dirt is not None and is_due and (best is None or dirt.ratio > best[1].ratio):
                 best = each, dirt
         return best
@@ -149,9 +150,9 @@ class Cleaner:
         name = candidate.topic_partition
         with isolate(_NOT_COMPACTED, remedy=_REMEDY, partition=str(name)) as fault:
             try:
-                return measure_dirt(candidate, self._logs.cleaner_offsets.get(name), now_ms)
+                return measure_dirt(candidate.reader, self._logs.cleaner_offsets.get(name), now_ms)
             except BadBatchError as error:
-                candidate.note_damage(error)
+                candidate.reader.note_disk_error("read", error)
             except OSError as error:
                 log.error("Could not look for compaction", partition=str(name), error=str(error))
         if fault.error is not None:
@@ -170,19 +171,19 @@ class Cleaner:
 
         Cancellation: the thread stops at its next step; segments that were swapped in stay.
         """
-        name, folder = chosen.topic_partition, chosen.folder
+        name, folder = chosen.topic_partition, chosen.reader.folder
         self._in_progress.add(name)
         started = trio.current_time()
         try:
             work = self._plan(chosen, dirt)
-            clean_offset = await trio.to_thread.run_sync(self._work, chosen, chosen.segments.items[:-1], work)
+            clean_offset = await trio.to_thread.run_sync(self._work, chosen, chosen.reader.segments.items[:-1], work)
         except BadBatchError as error:
             if self._logs.is_current(chosen):
-                chosen.note_damage(error)
+                chosen.reader.note_disk_error("read", error)
             return False
         except OSError as error:
             # The files of a log that was deleted or moved meanwhile are missing, and no disk has failed.
-            if self._logs.is_current(chosen) and chosen.folder is folder:
+            if self._logs.is_current(chosen) and chosen.reader.folder is folder:
                 log.error("Could not compact a log", partition=str(name), error=str(error))
                 self._logs.note_disk_error(self._logs.home_of(chosen), error)
             return False
@@ -207,16 +208,16 @@ class Cleaner:
         Raises:
             OSError: the swap of an earlier compaction cannot be finished. Its files have the names that new files would get.
         """
-        chosen.segments.finish_swap()
+        chosen.reader.segments.finish_swap()
         rate = self._config.number("log.cleaner.io.max.bytes.per.second")
         return Compaction(
-            folder=chosen.folder,
-            config=chosen.config,
-            segments=[segment for segment in chosen.segments.items[:-1] if segment.base_offset < dirt.end_offset],
+            folder=chosen.reader.folder,
+            config=chosen.reader.config,
+            segments=[segment for segment in chosen.reader.segments.items[:-1] if segment.base_offset < dirt.end_offset],
             dirty_offset=dirt.dirty_offset,
             end_offset=dirt.end_offset,
-            last_records=last_records_of(chosen),
-            aborted=[entry for entry in chosen.segments.active.transaction_index if entry.first_offset < dirt.end_offset],
+            last_records=last_records_of(chosen.reader),
+            aborted=[entry for entry in chosen.reader.segments.active.transaction_index if entry.first_offset < dirt.end_offset],
             now_ms=self._clock.now_ms(),
             most_keys=self._most_keys(),
             pace=ThreadPace(rate),
@@ -239,7 +240,7 @@ class Cleaner:
         return offsets.end_offset
 
     def _rewrite(self, chosen: Log, work: Compaction, group: list[Segment], record_filter: RecordFilter) -> bool:
-        new = work.rewrite(group, record_filter, chosen.services.pool)
+        new = work.rewrite(group, record_filter, chosen.reader.services.pool)
         work.totals.bytes_before += sum(segment.size for segment in group)
         work.totals.bytes_after += new.size
         is_swapped = False
@@ -320,7 +321,7 @@ def aborted_in(segments: Iterable[Segment], end_offset: int) -> Iterator[Aborted
                 return
 
 
-def last_records_of(chosen: Log) -> dict[int, LastRecord]:
+def last_records_of(chosen: ReadableLog) -> dict[int, LastRecord]:
     """Returns, by producer id, the last record of each producer in the log's producer state; compaction keeps its batch.
 
     Source: ProducerStateManager.lastRecord.

@@ -115,7 +115,7 @@ def test_produce_of_a_heavy_batch_whose_topic_changes_meanwhile_keeps_to_the_new
         [partition] = topic.partitions
         from dataclasses import replace
 
-        partition.log.update_config(replace(partition.log.config, max_message_bytes=1_000))
+        partition.writable_log.update_config(replace(partition.log.config, max_message_bytes=1_000))
         assert answers_of(await wait_for(pending)) == [(ErrorCode.MESSAGE_TOO_LARGE, -1)]
 
     run(body, tmp_path)

@@ -113,7 +113,7 @@ def test_list_offsets_of_a_partition_named_twice_is_invalid_for_that_one(tmp_pat
 def test_list_offsets_version_0_gives_where_segments_begin(tmp_path: Path) -> None:
     async def body(caller: Caller) -> None:
         fill(caller, batch(b"a"))
-        log = caller.broker.topics.find("flights").partitions[0].log  # type: ignore[union-attr]
+        log = caller.broker.topics.find("flights").partitions[0].writable_log  # type: ignore[union-attr]
         for _ in range(2):
             log.roll()
             caller.broker.topics.find("flights").partitions[0].append(memoryview(batch(b"b")), now_ms=NOW_MS)  # type: ignore[union-attr]

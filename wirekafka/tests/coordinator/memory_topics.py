@@ -30,7 +30,7 @@ class Disk:
 
 
 class MemoryLog:
-    """A log that checks nothing but the size of a batch."""
+    """A log that checks nothing but the size of a batch. It is its own `reader` and `retention`."""
 
     def __init__(self, index: int = 0, disk: Disk | None = None, topic: str = GROUP_METADATA_TOPIC) -> None:
         self.topic_partition = TopicPartition(topic, index)
@@ -42,6 +42,7 @@ class MemoryLog:
         self.epochs = LeaderEpochs()
         self.producers = Producers(0)
         self.appended: list[bytes] = []
+        self.reader = self.retention = self
 
     @property
     def config(self) -> Any:

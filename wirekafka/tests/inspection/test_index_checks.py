@@ -235,7 +235,7 @@ def test_verify_of_what_a_log_wrote_misses_nothing(tmp_path: Path) -> None:
         append(log, transactional(number))
         end_transaction(log, is_commit=bool(number % 3))
         end_transaction(log, is_commit=False)
-    assert len(log.segments) > 3
+    assert len(log.reader.segments) > 3
     close(log)
     verification, damages = look(tmp_path, reads_records=True)
     assert not damages

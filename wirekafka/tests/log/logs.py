@@ -97,8 +97,8 @@ def close(log: Log) -> None:
     log.end_appends()
     flush = log.write_for_restart()
     flush.run()
-    log.complete_flush(flush)
-    log.close()
+    log.flusher.complete(flush)
+    log.reader.close()
 
 
 def batch(*values: bytes | None, timestamp: int = NOW_MS, timestamps: Sequence[int] | None = None, **fields: Any) -> memoryview:
@@ -140,7 +140,7 @@ def end_transaction(
     """Writes a marker and commits it."""
     ending = Ending(EndMarker(is_commit, coordinator_epoch), transaction_version)
     info = log.append_marker(producer_id, epoch, ending, leader_epoch=0, now_ms=now_ms)
-    log.advance_high_watermark(log.log_end_offset)
+    log.reader.advance_high_watermark(log.reader.log_end_offset)
     return info
 
 
@@ -148,7 +148,7 @@ def append(log: Log, records: memoryview | bytes, *, leader_epoch: int = 0, now_
     """Appends and commits."""
     data = records if isinstance(records, memoryview) else batch(records)
     info = log.append(data, leader_epoch=leader_epoch, now_ms=now_ms)
-    log.advance_high_watermark(log.log_end_offset)
+    log.reader.advance_high_watermark(log.reader.log_end_offset)
     return info
 
 
@@ -160,8 +160,8 @@ def fill(log: Log, count: int, *, size: int = 100, timestamp: int = NOW_MS) -> N
 
 def read(log: Log, offset: int, max_bytes: int = 1 << 20, *, end_offset: int | None = None, min_one_batch: bool = True) -> bytes:
     """Returns the bytes that a fetch from `offset` gets."""
-    end = log.log_end_offset if end_offset is None else end_offset
-    found = log.read(offset, max_bytes=max_bytes, end_offset=end, min_one_batch=min_one_batch)
+    end = log.reader.log_end_offset if end_offset is None else end_offset
+    found = log.reader.read(offset, max_bytes=max_bytes, end_offset=end, min_one_batch=min_one_batch)
     return found.read() if isinstance(found, FileRegion) else found
 
 
@@ -181,8 +181,8 @@ def records_of(data: bytes) -> list[Record]:
 def all_records(log: Log) -> list[Record]:
     """Returns every record from the log start offset on, as a consumer with small fetches gets them."""
     records: list[Record] = []
-    offset = log.log_start_offset
-    while offset < log.log_end_offset:
+    offset = log.reader.log_start_offset
+    while offset < log.reader.log_end_offset:
         found = [record for record in records_of(read(log, offset, 300)) if record.offset >= offset]
         assert found, f"nothing to read at {offset} of {log}"
         records += found
@@ -192,7 +192,7 @@ def all_records(log: Log) -> list[Record]:
 
 def check_indexes(log: Log) -> None:
     """Raises unless every index entry leads to a batch, as Kafka's DumpLogSegments verifies."""
-    for segment in log.segments:
+    for segment in log.reader.segments:
         places = {place.position: place for place in segment.places()}
         by_last_offset = {place.last_offset: place for place in places.values()}
         entries = list(_entries(segment, "offset_index"))
@@ -203,7 +203,7 @@ def check_indexes(log: Log) -> None:
         assert times == sorted(set(times))
         for timestamp, relative_offset in times:
             assert by_last_offset[segment.base_offset + relative_offset].max_timestamp == timestamp
-        is_sealed = segment is not log.segments.active
+        is_sealed = segment is not log.reader.segments.active
         if is_sealed and segment.size:
             assert times[-1][0] == max(place.max_timestamp for place in places.values())
 
@@ -218,8 +218,8 @@ def _entries(segment: Segment, name: str) -> list[tuple[int, int]]:
 
 def marker_refusal(log: Log, epoch: int, *, producer_id: int = 7, **fields: Any) -> ErrorCode:
     """Returns why the end of a transaction is refused; raises if the log has changed."""
-    end_offset = log.log_end_offset
+    end_offset = log.reader.log_end_offset
     with pytest.raises(KafkaError) as caught:
         end_transaction(log, producer_id, epoch, **fields)
-    assert log.log_end_offset == end_offset
+    assert log.reader.log_end_offset == end_offset
     return caught.value.code

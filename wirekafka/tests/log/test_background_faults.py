@@ -171,13 +171,13 @@ async def flush(path: Path, step: int) -> bool:
             fill(log, 8)
         broker.storage.arm("/bad-0", step)
         for log in (bad, good):
-            log.services.request_flush(log)
-        await until(lambda: good.recovery_point == good.log_end_offset)
+            log.reader.services.request_flush(log)
+        await until(lambda: good.flusher.recovery_point == good.reader.log_end_offset)
         has_failed = broker.storage.has_failed
         broker.storage.victim = None
         append(bad, b"goes on")
-        bad.services.request_flush(bad)
-        await until(lambda: bad.recovery_point == bad.log_end_offset)
+        bad.reader.services.request_flush(bad)
+        await until(lambda: bad.flusher.recovery_point == bad.reader.log_end_offset)
     return has_failed
 
 
@@ -188,11 +188,11 @@ async def retention(path: Path, step: int) -> bool:
         for log in (bad, good):
             fill(log, 8)
         broker.storage.arm("/bad-0", step)
-        await until(lambda: good.log_start_offset == 8)
+        await until(lambda: good.reader.log_start_offset == 8)
         await trio.sleep(2)
         has_failed = broker.storage.has_failed
         fill(good, 8)
-        await until(lambda: good.log_start_offset == 16 and bad.log_start_offset == 8)
+        await until(lambda: good.reader.log_start_offset == 16 and bad.reader.log_start_offset == 8)
     return has_failed
 
 
@@ -240,7 +240,7 @@ async def move(path: Path, step: int) -> bool:
         for name, count in ((BAD, 5), (GOOD, 4)):
             found = logs.get(name)
             assert found is not None
-            assert found.log_end_offset == count
+            assert found.reader.log_end_offset == count
     return has_failed
 
 
@@ -253,8 +253,8 @@ async def checkpoints(path: Path, step: int) -> bool:
         file = Path(broker.paths[0]) / "recovery-point-offset-checkpoint"
         await until(lambda: file.exists() and "good 0 " in file.read_text())
         has_failed = broker.storage.has_failed
-        await until(lambda: good.recovery_point > 0)
-        point = good.recovery_point
+        await until(lambda: good.flusher.recovery_point > 0)
+        point = good.flusher.recovery_point
         await until(lambda: f"good 0 {point}" in file.read_text())
     return has_failed
 
@@ -375,7 +375,7 @@ async def deleting(broker: Broker, victim: str, step: int) -> AsyncIterator[tupl
         for log in (bad, good):
             fill(log, 4)
             log.roll()
-        await until(lambda: good.recovery_point == bad.recovery_point == 4)
+        await until(lambda: good.flusher.recovery_point == bad.flusher.recovery_point == 4)
         storage.delete = lambda: logs.delete(BAD)
         storage.arm(victim, step)
         yield logs, bad, good
@@ -388,8 +388,8 @@ async def flush_beside_a_deletion(path: Path, step: int) -> bool:
     async with deleting(broker, "/bad-0", step) as (_, bad, good):
         for log in (bad, good):
             fill(log, 8)
-            log.services.request_flush(log)
-        await until(lambda: good.recovery_point == good.log_end_offset)
+            log.reader.services.request_flush(log)
+        await until(lambda: good.flusher.recovery_point == good.reader.log_end_offset)
         return broker.storage.has_failed
 
 

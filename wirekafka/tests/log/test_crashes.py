@@ -105,7 +105,7 @@ class Life:
                 self._append(topics, COMPACTED, 2)
                 self._append(topics, COMPACTED, 1, value=None)
             await trio.sleep(70)
-            partition_of(topics, SYNCED).log.roll()
+            partition_of(topics, SYNCED).writable_log.roll()
         async with Living(config, self.storage) as (logs, topics):
             self._append(topics, SYNCED, 3)
             self._append(topics, COMPACTED, 3)
@@ -128,14 +128,14 @@ class Life:
                 self.flushed[Place(topic, first + number)] = self.now
 
     def _flush(self, topics: HostedTopics, topic: str) -> None:
-        partition_of(topics, topic).log.flush()
+        partition_of(topics, topic).writable_log.flusher.flush()
         for place in self.acknowledged:
             if place.topic == topic:
                 self.flushed.setdefault(place, self.now)
 
     def _delete_records(self, logs: LogManager, topics: HostedTopics, topic: str, offset: int) -> None:
         self.started.append((Place(topic, offset), self.now))
-        partition_of(topics, topic).log.delete_records(offset)
+        partition_of(topics, topic).writable_log.retention.delete_records(offset)
         self._write_checkpoints(logs)
         self.start_written.append((Place(topic, offset), self.now))
 
@@ -147,9 +147,9 @@ class Life:
     async def _compact(self, logs: LogManager) -> None:
         chosen = logs._cleaner._choose()
         assert chosen is not None
-        before = chosen[0].size_bytes
+        before = chosen[0].reader.size_bytes
         assert await logs._cleaner._clean(*chosen)
-        assert chosen[0].size_bytes < before
+        assert chosen[0].reader.size_bytes < before
 
 
 class Unsynced(Storage):
@@ -215,10 +215,10 @@ def batch_of(sequence: int, contents: list[Content]) -> memoryview:
 
 def records_in(log: Log) -> dict[int, Content]:
     found: dict[int, Content] = {}
-    for batch in log.batches():
+    for batch in log.reader.batches():
         for record in iterate_records(batch):
             assert record.offset > max(found, default=-1)
-            if record.offset >= log.log_start_offset:
+            if record.offset >= log.reader.log_start_offset:
                 found[record.offset] = Content(record.key, record.value)
     return found
 
@@ -267,35 +267,35 @@ class Crash:
         """A second start finds nothing more to repair."""
         async with Living(config, Unsynced()) as (_, topics):
             for topic in topics:
-                log = topic.partitions[0].log
+                log = topic.partitions[0].writable_log
                 check_indexes(log)
-                assert records_in(log)[log.log_end_offset - 1] == GOES_ON
+                assert records_in(log)[log.reader.log_end_offset - 1] == GOES_ON
 
     def _check_log(self, topic: str, partition: Partition) -> None:
-        log = partition.log
+        log = partition.writable_log
         check_indexes(log)
         found = records_in(log)
         for offset, content in found.items():
             assert self.life.appended[Place(topic, offset)] == content
         safe = {place.offset for place, when in self.survivors.items() if place.topic == topic and when <= self.calls}
-        assert log.log_end_offset > max(safe, default=-1)
+        assert log.reader.log_end_offset > max(safe, default=-1)
         is_whole = not self.has_lost_power or "flush.messages" in SETTINGS[topic]
         self._check_start(topic, log, is_whole)
         if topic == COMPACTED:
             self._check_keys(found, safe)
         elif is_whole:
-            assert list(found) == list(range(log.log_start_offset, log.log_end_offset))
-        assert topic == COMPACTED or {offset for offset in safe if offset >= log.log_start_offset} <= found.keys()
-        last = log.log_end_offset - 1
+            assert list(found) == list(range(log.reader.log_start_offset, log.reader.log_end_offset))
+        assert topic == COMPACTED or {offset for offset in safe if offset >= log.reader.log_start_offset} <= found.keys()
+        last = log.reader.log_end_offset - 1
         if last in found:
             self._check_producer(partition, last, found[last])
-        partition.append(batch_of(log.log_end_offset, [GOES_ON]), now_ms=NOW_MS)
+        partition.append(batch_of(log.reader.log_end_offset, [GOES_ON]), now_ms=NOW_MS)
 
     def _check_start(self, topic: str, log: Log, is_whole: bool) -> None:
         asked = [place.offset for place, when in self.life.started if place.topic == topic and when <= self.calls]
         written = [place.offset for place, when in self.life.start_written if place.topic == topic and when <= self.calls]
-        assert max(written, default=0) <= log.log_start_offset
-        assert log.log_start_offset <= max(asked, default=0) or not is_whole
+        assert max(written, default=0) <= log.reader.log_start_offset
+        assert log.reader.log_start_offset <= max(asked, default=0) or not is_whole
 
     def _check_keys(self, found: dict[int, Content], safe: set[int]) -> None:
         last_offsets = {self.life.appended[Place(COMPACTED, offset)].key: offset for offset in sorted(safe)}

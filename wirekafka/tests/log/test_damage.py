@@ -50,7 +50,7 @@ def log_files(path: Path) -> list[Path]:
 
 
 def positions(log: Log, number: int = 0) -> list[int]:
-    return [place.position for place in log.segments.items[number].places()]
+    return [place.position for place in log.reader.segments.items[number].places()]
 
 
 # One log
@@ -60,7 +60,7 @@ def test_batch_damaged_before_sound_ones_is_refused_with_its_place(tmp_path: Pat
     log = World().open_log(tmp_path)
     fill(log, 10)
     at = positions(log)[4]
-    log.close()
+    log.reader.close()
     [file] = log_files(tmp_path)
     damage(file, at + 80)
     before = file.read_bytes()
@@ -77,7 +77,7 @@ def test_batch_whose_length_is_damaged_is_refused_for_those_behind_it(tmp_path: 
     log = World().open_log(tmp_path)
     fill(log, 10)
     at = positions(log)[4]
-    log.close()
+    log.reader.close()
     damage(log_files(tmp_path)[0], at + 8)
 
     with pytest.raises(BadBatchError, match=f"byte {at}"):
@@ -88,7 +88,7 @@ def test_damage_with_sound_batches_in_the_next_segment_only_is_refused(tmp_path:
     log = World().open_log(tmp_path, SMALL_SEGMENTS)
     fill(log, 30)
     at = positions(log)[-1]
-    log.close()
+    log.reader.close()
     damage(log_files(tmp_path)[0], at + 80)
 
     with pytest.raises(BadBatchError):
@@ -99,7 +99,7 @@ def test_damage_is_cut_if_the_operator_says_so(tmp_path: Path) -> None:
     log = World().open_log(tmp_path, SMALL_SEGMENTS)
     fill(log, 30)
     at = positions(log)[4]
-    log.close()
+    log.reader.close()
     damage(log_files(tmp_path)[0], at + 80)
 
     log = World().open_log(tmp_path, SMALL_SEGMENTS, truncates_damage=True)
@@ -113,20 +113,20 @@ def test_damage_behind_which_nothing_is_sound_is_cut_as_a_torn_write(tmp_path: P
     log = World().open_log(tmp_path)
     fill(log, 10)
     at = positions(log)[-1]
-    log.close()
+    log.reader.close()
     damage(log_files(tmp_path)[0], at + 80)
 
-    assert World().open_log(tmp_path).log_end_offset == 9
+    assert World().open_log(tmp_path).reader.log_end_offset == 9
 
 
 def test_writes_lost_in_the_midst_are_cut_after_the_machine_has_ended(tmp_path: Path) -> None:
     log = World().open_log(tmp_path)
     fill(log, 10)
     at = positions(log)[4]
-    log.close()
+    log.reader.close()
     damage(log_files(tmp_path)[0], at, bytes(100))
 
-    assert World().open_log(tmp_path, has_lost_power=True).log_end_offset == 4
+    assert World().open_log(tmp_path, has_lost_power=True).reader.log_end_offset == 4
 
 
 @pytest.mark.parametrize("is_clean", [True, False])
@@ -134,7 +134,7 @@ def test_damage_of_what_was_synced_is_not_the_work_of_the_machines_end(tmp_path:
     log = World().open_log(tmp_path)
     fill(log, 10)
     at = positions(log)[4]
-    end_offset = log.log_end_offset
+    end_offset = log.reader.log_end_offset
     close(log)
     file = log_files(tmp_path)[0]
     damage(file, at + 8)
@@ -151,7 +151,7 @@ def test_damage_before_the_recovery_point_is_found_when_an_index_is_made_anew(tm
     log = World().open_log(tmp_path, SMALL_SEGMENTS)
     fill(log, 30)
     at = positions(log)[4]
-    end_offset = log.log_end_offset
+    end_offset = log.reader.log_end_offset
     close(log)
     first = log_files(tmp_path)[0]
     damage(first, at + 80)
@@ -160,7 +160,7 @@ def test_damage_before_the_recovery_point_is_found_when_an_index_is_made_anew(tm
     with pytest.raises(BadBatchError, match=f"{first} is damaged at byte {at}"):
         World().open_log(tmp_path, SMALL_SEGMENTS, recovery_point=end_offset, is_clean=is_clean, has_lost_power=True)
     log = World().open_log(tmp_path, SMALL_SEGMENTS, recovery_point=end_offset, is_clean=is_clean, truncates_damage=True)
-    assert (log.log_end_offset, len(log_files(tmp_path))) == (4, 1)
+    assert (log.reader.log_end_offset, len(log_files(tmp_path))) == (4, 1)
     append(log, b"goes on")
     check_indexes(log)
 
@@ -175,15 +175,15 @@ def test_damaged_framing_that_a_read_meets_takes_the_log_offline(tmp_path: Path)
         read(log, 4)
 
     assert caught.value.code == ErrorCode.KAFKA_STORAGE_ERROR
-    assert log.offline_reason is not None
-    assert str(log_files(tmp_path)[0]) in log.offline_reason
+    assert log.reader.offline_reason is not None
+    assert str(log_files(tmp_path)[0]) in log.reader.offline_reason
     for use in (
         lambda: append(log, b"more"),
         lambda: read(log, 20),
-        lambda: log.offset_for_timestamp(NOW_MS),
-        lambda: log.delete_records(3),
-        lambda: log.delete_old_segments(NOW_MS),
-        log.flush,
+        lambda: log.reader.offset_for_timestamp(NOW_MS),
+        lambda: log.retention.delete_records(3),
+        lambda: log.retention.delete_old_segments(NOW_MS),
+        log.flusher.flush,
     ):
         with pytest.raises(KafkaError) as caught:
             use()
@@ -201,10 +201,10 @@ def test_damaged_framing_that_a_read_meets_takes_the_log_offline(tmp_path: Path)
 def test_indexes_before_the_recovery_point_are_rebuilt_after_a_crash(tmp_path: Path, suffix: str, harm: str) -> None:
     log = World().open_log(tmp_path, SMALL_SEGMENTS)
     fill(log, 60)
-    log.flush()
-    point = log.recovery_point
+    log.flusher.flush()
+    point = log.flusher.recovery_point
     expected = [file.read_bytes() for file in sorted(tmp_path.glob(f"*{suffix}"))][0]
-    log.close()
+    log.reader.close()
     file = log_files(tmp_path)[0].with_suffix(suffix)
     match harm:
         case "missing":
@@ -237,9 +237,9 @@ def test_index_that_misleads_a_read_is_made_anew(tmp_path: Path) -> None:
 
     log = World().open_log(tmp_path, SMALL_SEGMENTS, is_clean=True, recovery_point=60)
     expected = [(offset, offset) for offset in range(60)]
-    found = [(offset, log.segments.find(offset)) for offset in range(60)]
+    found = [(offset, log.reader.segments.find(offset)) for offset in range(60)]
     assert [(offset, place[1].base_offset) for offset, place in found if place is not None] == expected
-    assert log.offline_reason is None
+    assert log.reader.offline_reason is None
 
 
 def test_index_that_was_cut_while_in_use_is_made_anew(tmp_path: Path) -> None:
@@ -248,11 +248,11 @@ def test_index_that_was_cut_while_in_use_is_made_anew(tmp_path: Path) -> None:
     file = log_files(tmp_path)[0].with_suffix(".index")
     file.write_bytes(b"")
 
-    assert log.segments.find(7) is not None
-    assert log.segments.items[0].offset_index.size_bytes == file.stat().st_size
+    assert log.reader.segments.find(7) is not None
+    assert log.reader.segments.items[0].offset_index.size_bytes == file.stat().st_size
     log_files(tmp_path)[1].with_suffix(".index").unlink()
-    assert log.segments.find(log.segments.items[1].base_offset + 7) is not None
-    assert log.offline_reason is None
+    assert log.reader.segments.find(log.reader.segments.items[1].base_offset + 7) is not None
+    assert log.reader.offline_reason is None
 
 
 @pytest.mark.parametrize("harm", ["garbage", "empty", "future", "other batch", "middle"])
@@ -281,11 +281,11 @@ def test_damaged_time_index_is_made_anew_after_a_clean_stop(tmp_path: Path, harm
 
     log = World().open_log(tmp_path, SMALL_SEGMENTS, is_clean=True, recovery_point=66)
 
-    assert [log.offset_for_timestamp(NOW_MS + offset) for offset in range(66)] == [
+    assert [log.reader.offset_for_timestamp(NOW_MS + offset) for offset in range(66)] == [
         (offset, NOW_MS + offset, 0) for offset in range(66)
     ]
-    assert log.offset_for_timestamp(None) == (66 - 1, NOW_MS + 66 - 1, 0)
-    assert log.segments.items[number].max_timestamp == timestamp
+    assert log.reader.offset_for_timestamp(None) == (66 - 1, NOW_MS + 66 - 1, 0)
+    assert log.reader.segments.items[number].max_timestamp == timestamp
     check_indexes(log)
 
 
@@ -322,7 +322,7 @@ async def killed_with_damage(setting: Setting) -> Path:
     assert log is not None
     at = positions(log)[4]
     kill(logs)
-    file = setting.path / "bad-0" / log.segments.active.log_name
+    file = setting.path / "bad-0" / log.reader.segments.active.log_name
     shutil.copy(file, setting.path.parent / "copy")
     damage(file, at + 80)
     return file
@@ -337,8 +337,8 @@ def test_damaged_partition_is_offline_and_the_others_run(tmp_path: Path) -> None
 
         bad, good = logs.get(BAD), logs.get(GOOD)
         assert bad is not None and good is not None
-        assert bad.offline_reason is not None and str(file) in bad.offline_reason
-        assert bad.topic_id == bytes(range(16))
+        assert bad.reader.offline_reason is not None and str(file) in bad.reader.offline_reason
+        assert bad.reader.topic_id == bytes(range(16))
         assert len(all_records(good)) == 10
         assert list(logs) == [good]
         assert logs.directories[0].offline_reason is None
@@ -360,7 +360,7 @@ def test_damaged_partition_is_cut_where_the_setting_asks_for_it(tmp_path: Path) 
     async def main() -> None:
         await killed_with_damage(Setting(tmp_path / "data"))
         logs = await Setting(tmp_path / "data", wirekafka_log_recovery_truncate_corrupt="true").open()
-        assert {log.topic_partition: log.log_end_offset for log in logs} == {BAD: 4, GOOD: 10}
+        assert {log.topic_partition: log.reader.log_end_offset for log in logs} == {BAD: 4, GOOD: 10}
         await logs.close()
 
     run(main)
@@ -372,7 +372,7 @@ def test_damage_is_cut_if_the_machine_was_started_since(tmp_path: Path, monkeypa
         await killed_with_damage(setting)
         monkeypatch.setattr("wirekafka.log.directory.read_boot_id", lambda: "another run")
         logs = await setting.open()
-        assert {log.topic_partition: log.log_end_offset for log in logs} == {BAD: 4, GOOD: 10}
+        assert {log.topic_partition: log.reader.log_end_offset for log in logs} == {BAD: 4, GOOD: 10}
         await logs.close()
 
     run(main)
@@ -418,7 +418,7 @@ def test_batch_that_is_damaged_where_a_reader_goes_on_takes_the_log_offline(tmp_
         read(log, 4, 10)
 
     assert caught.value.code == ErrorCode.KAFKA_STORAGE_ERROR
-    assert log.offline_reason is not None
+    assert log.reader.offline_reason is not None
 
 
 def test_batch_of_other_offsets_where_a_reader_goes_on_is_not_given(tmp_path: Path) -> None:
@@ -438,4 +438,4 @@ def test_file_that_ends_where_a_reader_goes_on_takes_the_log_offline(tmp_path: P
 
     with pytest.raises(KafkaError):
         read(log, 9, 10)
-    assert log.offline_reason is not None
+    assert log.reader.offline_reason is not None

@@ -60,7 +60,7 @@ class Life:
         self.world = World(storage=self.storage)
         self.path = root / "topic-0"
         self.log: Log = self.world.open_log(self.path, CONFIG)
-        self.log.folder.ledger.place.written += 1
+        self.log.reader.folder.ledger.place.written += 1
         self.values: list[bytes] = []
         self.number = itertools.count()
 
@@ -73,30 +73,30 @@ class Life:
         self.log.roll()
 
     def flush(self) -> None:
-        self.log.flush()
+        self.log.flusher.flush()
         self.check()
 
     def flush_in_thread(self) -> None:
         """Runs a flush, during which the test does other things, for example another flush."""
-        flush = self.log.prepare_flush()
+        flush = self.log.flusher.prepare()
         self.append()
         self.storage.run_in_thread(flush.run)
-        self.log.complete_flush(flush)
+        self.log.flusher.complete(flush)
         self.check()
 
     def truncate(self) -> None:
-        if self.log.log_end_offset > 1:
-            self.log.truncate(self.log.log_end_offset - 1)
-            del self.values[self.log.log_end_offset :]
+        if self.log.reader.log_end_offset > 1:
+            self.log.truncate(self.log.reader.log_end_offset - 1)
+            del self.values[self.log.reader.log_end_offset :]
 
     def check(self) -> None:
         """Simulates a power failure: only synced bytes remain; raises unless all records before the recovery point do."""
-        recovery_point = self.log.recovery_point
+        recovery_point = self.log.flusher.recovery_point
         image = self.storage.lose_power(len(self.storage.operations), contents=Fate.LOST, names=Fate.LOST)
         with tempfile.TemporaryDirectory(dir="/dev/shm") as top:
             image.put(Path(top) / "disk")
             log = World().open_log(Path(top) / "disk" / "topic-0", CONFIG, recovery_point=recovery_point, has_lost_power=True)
-            assert log.log_end_offset >= recovery_point
+            assert log.reader.log_end_offset >= recovery_point
             found = [(record.value or b"").rstrip(b"\0") for record in all_records(log)]
             assert found[:recovery_point] == self.values[:recovery_point]
 
@@ -123,13 +123,13 @@ def test_recovery_point_never_passes_what_was_synced(actions: list[str], meanwhi
 def test_flush_during_another_flush_does_not_rely_on_it(tmp_path: Path) -> None:
     life = Life(tmp_path)
     life.append()
-    background = life.log.prepare_flush()
+    background = life.log.flusher.prepare()
 
     life.flush()  # Before the other flush has synced anything.
-    assert life.log.recovery_point == 1
+    assert life.log.flusher.recovery_point == 1
 
     background.run()
-    life.log.complete_flush(background)
+    life.log.flusher.complete(background)
     life.check()
 
 
@@ -146,7 +146,7 @@ def test_segment_made_while_the_folder_is_synced_is_synced_by_the_next_flush(tmp
     life.flush_in_thread()
     life.flush()
 
-    assert life.log.recovery_point == 3
+    assert life.log.flusher.recovery_point == 3
     life.check()
 
 
@@ -154,14 +154,14 @@ def test_flush_prepared_before_a_truncation_says_nothing_of_what_was_appended_af
     life = Life(tmp_path)
     life.append()
     life.append()
-    flush = life.log.prepare_flush()
+    flush = life.log.flusher.prepare()
     life.truncate()
     life.append()
 
     flush.run()
-    life.log.complete_flush(flush)
+    life.log.flusher.complete(flush)
 
-    assert life.log.recovery_point <= 1
+    assert life.log.flusher.recovery_point <= 1
     life.check()
 
 
@@ -170,8 +170,8 @@ def test_roll_of_a_log_that_is_on_the_disk_brings_the_sealed_indexes_there(tmp_p
     life = Life(tmp_path)
     append(life.log, transactional(0))
     end_transaction(life.log, is_commit=False)
-    life.log.flush()
-    assert life.log.recovery_point == 2
+    life.log.flusher.flush()
+    assert life.log.flusher.recovery_point == 2
 
     life.log.roll()
 
@@ -179,7 +179,7 @@ def test_roll_of_a_log_that_is_on_the_disk_brings_the_sealed_indexes_there(tmp_p
     image.put(tmp_path / "disk")
     with capture_logs() as lines:
         log = World().open_log(tmp_path / "disk" / "topic-0", CONFIG, recovery_point=2, has_lost_power=True)
-    assert [entry.producer_id for entry in log.aborted_transactions(0, 2)] == [7]
+    assert [entry.producer_id for entry in log.reader.aborted_transactions(0, 2)] == [7]
     assert not [line for line in lines if line["event"].startswith("Rebuilding")]
 
 
@@ -192,14 +192,14 @@ def test_failed_sync_means_that_the_directory_is_lost(tmp_path: Path, number: in
     world = World(storage=Refusing())
     errors: list[OSError] = []
     log = world.open_log(tmp_path)
-    log.services.note_disk_error = lambda failed, error: errors.append(error)
+    log.reader.services.note_disk_error = lambda failed, error: errors.append(error)
     append(log, b"a")
 
     with pytest.raises(KafkaError):
-        log.flush()
+        log.flusher.flush()
 
     assert [is_lost(str(tmp_path), error) for error in errors] == [True]
-    assert log.recovery_point == 0
+    assert log.flusher.recovery_point == 0
 
 
 def test_sync_that_succeeds_while_another_fails_does_not_count(tmp_path: Path) -> None:
@@ -239,12 +239,12 @@ def test_log_left_in_the_page_cache_is_brought_to_the_disk_with_its_names(tmp_pa
     life.append()
     life.log.end_appends()
     life.log.write_for_restart()
-    life.log.close()
+    life.log.reader.close()
 
     life.log = life.world.open_log(life.path, CONFIG, is_clean=True, is_on_disk=False)
-    life.log.flush()
+    life.log.flusher.flush()
 
-    assert life.log.recovery_point == 1
+    assert life.log.flusher.recovery_point == 1
     life.check()
 
 

@@ -45,13 +45,13 @@ class Story:
     def live(self) -> None:
         self.log = log = self.world.open_log(self.path, CONFIG)
         self._append(log, 11)
-        log.delete_records(5)
-        self.start_offset = log.log_start_offset
+        log.retention.delete_records(5)
+        self.start_offset = log.reader.log_start_offset
         self._append(log, 4)
         log.roll()
         self._append(log, 2, leader_epoch=1)
         log.truncate(15)
-        self.end_offset = log.log_end_offset
+        self.end_offset = log.reader.log_end_offset
         self.sequence = 15
         self._append(log, 3, leader_epoch=2)
         self.world.pass_delays()
@@ -61,8 +61,8 @@ class Story:
         for _ in range(count):
             append(log, idempotent(self.sequence), leader_epoch=leader_epoch)
             self.sequence += 1
-            self.end_offset = log.log_end_offset
-            self.flushed_offset = log.recovery_point
+            self.end_offset = log.reader.log_end_offset
+            self.flushed_offset = log.flusher.recovery_point
 
 
 def crashes(tmp_path: Path, *, torn_bytes: int, step: int = 1) -> Iterator[tuple[Story, FaultyStorage]]:
@@ -87,17 +87,17 @@ def test_crash_at_any_call_loses_nothing_acknowledged(tmp_path: Path, torn_bytes
         log = World().open_log(story.path, CONFIG, log_start_offset=story.start_offset)
         check_indexes(log)
         # A truncation that had begun may be complete, and the last append may be stored without its answer.
-        assert min(story.end_offset, 15) <= log.log_end_offset <= story.end_offset + 1
+        assert min(story.end_offset, 15) <= log.reader.log_end_offset <= story.end_offset + 1
         offsets = [record.offset for record in all_records(log)]
-        assert offsets == list(range(log.log_start_offset, log.log_end_offset))
+        assert offsets == list(range(log.reader.log_start_offset, log.reader.log_end_offset))
         assert [record.value for record in all_records(log)] == [b"%d" % offset for offset in offsets]
-        last = log.log_end_offset - 1
-        if last >= log.log_start_offset:
+        last = log.reader.log_end_offset - 1
+        if last >= log.reader.log_start_offset:
             assert append(log, idempotent(last)).is_duplicate
         assert append(log, idempotent(last + 1)).base_offset == last + 1
         close(log)
         again = World().open_log(story.path, CONFIG, is_clean=True, log_start_offset=story.start_offset)
-        assert again.log_end_offset == last + 2
+        assert again.reader.log_end_offset == last + 2
         check_indexes(again)
 
 
@@ -108,9 +108,9 @@ def test_lost_power_at_any_call_loses_nothing_that_was_flushed(tmp_path: Path) -
         storage.lose_power(str(story.path))
         point = min(story.flushed_offset, 15)
         log = World().open_log(story.path, CONFIG, recovery_point=point, log_start_offset=min(story.start_offset, point))
-        assert log.log_end_offset >= point
+        assert log.reader.log_end_offset >= point
         assert [record.value for record in all_records(log)] == [
-            b"%d" % offset for offset in range(log.log_start_offset, log.log_end_offset)
+            b"%d" % offset for offset in range(log.reader.log_start_offset, log.reader.log_end_offset)
         ]
         check_indexes(log)
         append(log, b"goes on")
@@ -120,14 +120,14 @@ def test_full_disk_refuses_the_append_and_keeps_nothing_of_it(tmp_path: Path) ->
     storage = FaultyStorage()
     log = World(storage=storage).open_log(tmp_path)
     fill(log, 3)
-    size = log.size_bytes
+    size = log.reader.size_bytes
     storage.room_bytes = 50
 
     with pytest.raises(KafkaError) as caught:
         append(log, b"refused")
 
     assert caught.value.code == ErrorCode.KAFKA_STORAGE_ERROR
-    assert log.log_end_offset == 3
+    assert log.reader.log_end_offset == 3
     assert (tmp_path / "00000000000000000000.log").stat().st_size == size
     assert [record.offset for record in all_records(log)] == [0, 1, 2]
 
@@ -142,7 +142,7 @@ def test_full_disk_with_room_again_takes_appends_where_it_stopped(tmp_path: Path
     storage.room_bytes = None
 
     assert append(log, idempotent(1)).base_offset == 1
-    assert not log.has_failed
+    assert not log.reader.has_failed
     assert len(all_records(World().open_log(tmp_path))) == 2
 
 
@@ -156,7 +156,7 @@ def test_full_disk_at_a_roll_leaves_the_active_segment_as_it_was(tmp_path: Path)
             append(log, bytes(100))
         except KafkaError:
             break
-    assert len(log.segments) == 1
+    assert len(log.reader.segments) == 1
     storage.room_bytes = None
 
     fill(log, 10)
@@ -182,7 +182,7 @@ def test_torn_write_that_cannot_be_cut_back_is_cut_before_the_next_append(tmp_pa
             append(log, b"b")
     finally:
         FaultyStorage.write = original  # type: ignore[method-assign]
-    assert (tmp_path / "00000000000000000000.log").stat().st_size == log.size_bytes + 30
+    assert (tmp_path / "00000000000000000000.log").stat().st_size == log.reader.size_bytes + 30
     with pytest.raises(KafkaError):
         append(log, b"c")
     storage.is_failing = False
@@ -190,7 +190,7 @@ def test_torn_write_that_cannot_be_cut_back_is_cut_before_the_next_append(tmp_pa
     append(log, b"d")
 
     assert [record.value for record in all_records(log)] == [b"a", b"d"]
-    assert (tmp_path / "00000000000000000000.log").stat().st_size == log.size_bytes
+    assert (tmp_path / "00000000000000000000.log").stat().st_size == log.reader.size_bytes
 
 
 def test_failing_disk_can_still_be_read(tmp_path: Path) -> None:
@@ -213,8 +213,8 @@ def test_failed_flush_does_not_move_the_recovery_point(tmp_path: Path) -> None:
     storage.is_failing = True
 
     with pytest.raises(KafkaError):
-        log.flush()
-    assert log.recovery_point == 0
+        log.flusher.flush()
+    assert log.flusher.recovery_point == 0
 
 
 def test_flush_after_a_failed_flush_is_refused_for_the_kernel_may_have_dropped_what_was_written(tmp_path: Path) -> None:
@@ -223,13 +223,13 @@ def test_flush_after_a_failed_flush_is_refused_for_the_kernel_may_have_dropped_w
     append(log, b"a")
     storage.is_failing = True
     with pytest.raises(KafkaError):
-        log.flush()
+        log.flusher.flush()
     storage.is_failing = False
 
     with pytest.raises(KafkaError):
-        log.flush()
+        log.flusher.flush()
 
-    assert log.recovery_point == 0
+    assert log.flusher.recovery_point == 0
 
 
 def test_refused_append_leaves_producer_and_epoch_as_they_were(tmp_path: Path) -> None:
@@ -243,4 +243,4 @@ def test_refused_append_leaves_producer_and_epoch_as_they_were(tmp_path: Path) -
 
     assert append(log, batch(b"x", timestamp=NOW_MS)).base_offset == 1
     assert append(log, idempotent(1), leader_epoch=5).base_offset == 2
-    assert log.end_offset_for_epoch(5) == (5, 3)
+    assert log.reader.end_offset_for_epoch(5) == (5, 3)

@@ -114,21 +114,21 @@ def message_sets(draw: st.DrawFn) -> bytearray:
 def offer(log: Log, batch: bytearray) -> bool:
     """Appends the batch as a Produce does, on the loop or in a worker; returns False if the log refuses it."""
     try:
-        found = validate_batch(memoryview(bytearray(batch)), config=log.config, now_ms=NOW_MS, effort=without_bounds())
+        found = validate_batch(memoryview(bytearray(batch)), config=log.reader.config, now_ms=NOW_MS, effort=without_bounds())
         log.append(found, leader_epoch=0, now_ms=NOW_MS)
     except KafkaError:
         return False
-    log.advance_high_watermark(log.log_end_offset)
+    log.reader.advance_high_watermark(log.reader.log_end_offset)
     return True
 
 
 def read_all(log: Log, path: Path) -> None:
     """Reads the log in each way; raises if a reader raises another error than the one for corrupt data."""
     for timestamp in (None, -5, 0, NOW_MS - 50_000, NOW_MS, NOW_MS + 1, (1 << 63) - 1):
-        found = log.offset_for_timestamp(timestamp)
-        assert found is None or log.log_start_offset <= found.offset < log.log_end_offset
+        found = log.reader.offset_for_timestamp(timestamp)
+        assert found is None or log.reader.log_start_offset <= found.offset < log.reader.log_end_offset
     offsets = []
-    for data in log.batches():
+    for data in log.reader.batches():
         for magic in (0, 1):
             with suppress(KafkaError):  # an append does not look at the bytes after a record's key
                 down_convert(data, magic, 0)
@@ -152,9 +152,9 @@ def test_whatever_a_log_accepts_can_be_read_by_everything(offered: list[bytearra
         path = Path(folder, "topic-0")
         log = World().open_log(path, config)
         if not sum(offer(log, batch) for batch in offered):
-            log.close()
+            log.reader.close()
             return
-        end_offset = log.log_end_offset
+        end_offset = log.reader.log_end_offset
         read_all(log, path)
         log.roll()
         dirty_offset = 0
@@ -162,10 +162,10 @@ def test_whatever_a_log_accepts_can_be_read_by_everything(offered: list[bytearra
             dirty_offset = compact(log, dirty_offset=dirty_offset, most_keys=most_keys).clean_offset
         compact(log, now_ms=NOW_MS + 10, dirty_offset=dirty_offset)
         read_all(log, path)
-        log.close()
+        log.reader.close()
 
         log = World().open_log(path, replace(config, retention_ms=1000, cleanup_policy=frozenset({"delete"})))
-        assert log.log_end_offset == end_offset
+        assert log.reader.log_end_offset == end_offset
         read_all(log, path)
-        log.delete_old_segments(NOW_MS + 5_000)
+        log.retention.delete_old_segments(NOW_MS + 5_000)
         close(log)

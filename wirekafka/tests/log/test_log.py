@@ -33,7 +33,7 @@ def test_append_first_batch_gets_offset_zero(tmp_path: Path) -> None:
 
     assert (info.base_offset, info.last_offset, info.log_start_offset, info.is_duplicate) == (0, 1, 0, False)
     assert info.log_append_time_ms is None
-    assert log.log_end_offset == 2
+    assert log.reader.log_end_offset == 2
 
 
 def test_append_writes_offset_and_leader_epoch_into_the_batch(tmp_path: Path) -> None:
@@ -53,7 +53,7 @@ def test_append_larger_than_a_segment_is_refused(tmp_path: Path) -> None:
         append(log, bytes(600))
 
     assert caught.value.code == ErrorCode.RECORD_LIST_TOO_LARGE
-    assert log.log_end_offset == 0
+    assert log.reader.log_end_offset == 0
 
 
 def test_append_with_log_append_time_says_which(tmp_path: Path) -> None:
@@ -69,7 +69,7 @@ def test_append_with_log_append_time_says_which(tmp_path: Path) -> None:
 
 def test_append_to_a_closed_log_is_refused(tmp_path: Path) -> None:
     log = World().open_log(tmp_path)
-    log.close()
+    log.reader.close()
 
     with pytest.raises(KafkaError) as caught:
         append(log, b"a")
@@ -85,8 +85,8 @@ def test_roll_by_size_keeps_every_segment_within_it(tmp_path: Path) -> None:
 
     fill(log, 100)
 
-    assert len(log.segments) > 5
-    assert all(segment.size <= 2000 for segment in log.segments)
+    assert len(log.reader.segments) > 5
+    assert all(segment.size <= 2000 for segment in log.reader.segments)
     assert [record.offset for record in all_records(log)] == list(range(100))
     check_indexes(log)
 
@@ -96,10 +96,10 @@ def test_roll_by_time_goes_by_record_timestamps(tmp_path: Path) -> None:
     append(log, batch(b"a", timestamp=NOW_MS))
     append(log, batch(b"b", timestamp=NOW_MS + 1000))
 
-    assert len(log.segments) == 1
+    assert len(log.reader.segments) == 1
     append(log, batch(b"c", timestamp=NOW_MS + 1001))
 
-    assert [segment.base_offset for segment in log.segments] == [0, 2]
+    assert [segment.base_offset for segment in log.reader.segments] == [0, 2]
 
 
 def test_roll_by_time_comes_earlier_by_the_jitter(tmp_path: Path) -> None:
@@ -108,7 +108,7 @@ def test_roll_by_time_comes_earlier_by_the_jitter(tmp_path: Path) -> None:
 
     append(log, batch(b"b", timestamp=NOW_MS + 701))
 
-    assert len(log.segments) == 2
+    assert len(log.reader.segments) == 2
 
 
 def test_roll_by_time_without_timestamps_goes_by_the_segments_age(tmp_path: Path) -> None:
@@ -119,7 +119,7 @@ def test_roll_by_time_without_timestamps_goes_by_the_segments_age(tmp_path: Path
     append(log, batch(b"b", timestamp=-1), now_ms=NOW_MS + 1000)
     append(log, batch(b"c", timestamp=-1), now_ms=NOW_MS + 1001)
 
-    assert [segment.base_offset for segment in log.segments] == [0, 2]
+    assert [segment.base_offset for segment in log.reader.segments] == [0, 2]
 
 
 def test_roll_when_the_offset_index_is_full(tmp_path: Path) -> None:
@@ -127,7 +127,7 @@ def test_roll_when_the_offset_index_is_full(tmp_path: Path) -> None:
 
     fill(log, 20)
 
-    assert len(log.segments) > 3
+    assert len(log.reader.segments) > 3
     check_indexes(log)
 
 
@@ -137,18 +137,18 @@ def test_roll_comes_with_the_entry_that_does_not_fit_into_the_offset_index(tmp_p
     for _ in range(20):
         append(log, batch(b"a"))
 
-    assert log.segments.items[0].offset_index.count == 5, "of 8 bytes each"
+    assert log.reader.segments.items[0].offset_index.count == 5, "of 8 bytes each"
 
 
 def test_roll_when_relative_offsets_would_not_fit_in_31_bits(tmp_path: Path) -> None:
     log = World().open_log(tmp_path)
     append(log, b"a")
-    log.log_end_offset = 0x7FFF_FFFF
+    log.reader.log_end_offset = 0x7FFF_FFFF
 
     append(log, b"b")
     append(log, b"c")
 
-    assert [segment.base_offset for segment in log.segments] == [0, 0x8000_0000]
+    assert [segment.base_offset for segment in log.reader.segments] == [0, 0x8000_0000]
 
 
 def test_roll_of_an_empty_segment_does_nothing(tmp_path: Path) -> None:
@@ -156,7 +156,7 @@ def test_roll_of_an_empty_segment_does_nothing(tmp_path: Path) -> None:
 
     log.roll()
 
-    assert len(log.segments) == 1
+    assert len(log.reader.segments) == 1
 
 
 def test_roll_asks_for_a_flush_that_moves_the_recovery_point(tmp_path: Path) -> None:
@@ -165,14 +165,14 @@ def test_roll_asks_for_a_flush_that_moves_the_recovery_point(tmp_path: Path) -> 
     append(log, b"a")
 
     log.roll()
-    assert world.flushes == [log]
-    flush = log.prepare_flush()
+    assert world.flushes == [log.reader]
+    flush = log.flusher.prepare()
     append(log, b"b")
     flush.run()
-    log.complete_flush(flush)
+    log.flusher.complete(flush)
 
-    assert log.recovery_point == 1
-    assert not log.segments.active.contents.is_synced
+    assert log.flusher.recovery_point == 1
+    assert not log.reader.segments.active.contents.is_synced
 
 
 def test_roll_preallocated_segment_is_cut_to_its_size(tmp_path: Path) -> None:
@@ -197,11 +197,11 @@ def test_end_offset_for_epoch_is_where_the_next_one_begins(tmp_path: Path) -> No
     append(log, b"b", leader_epoch=1)
     append(log, b"c", leader_epoch=4)
 
-    assert log.end_offset_for_epoch(0) == (0, 0)
-    assert log.end_offset_for_epoch(1) == (1, 2)
-    assert log.end_offset_for_epoch(3) == (1, 2)
-    assert log.end_offset_for_epoch(4) == (4, 3)
-    assert log.end_offset_for_epoch(5) is None
+    assert log.reader.end_offset_for_epoch(0) == (0, 0)
+    assert log.reader.end_offset_for_epoch(1) == (1, 2)
+    assert log.reader.end_offset_for_epoch(3) == (1, 2)
+    assert log.reader.end_offset_for_epoch(4) == (4, 3)
+    assert log.reader.end_offset_for_epoch(5) is None
 
 
 # Getting smaller
@@ -212,11 +212,11 @@ def test_delete_records_moves_the_start_and_drops_whole_segments(tmp_path: Path)
     log = world.open_log(tmp_path, SMALL)
     fill(log, 50)
 
-    log.delete_records(40)
+    log.retention.delete_records(40)
     world.pass_delays()
 
-    assert log.log_start_offset == 40
-    assert log.segments.items[0].base_offset <= 40 < log.segments.items[1].base_offset
+    assert log.reader.log_start_offset == 40
+    assert log.reader.segments.items[0].base_offset <= 40 < log.reader.segments.items[1].base_offset
     assert [record.offset for record in all_records(log)] == list(range(40, 50))
     assert not (tmp_path / "00000000000000000000.log").exists()
 
@@ -224,10 +224,10 @@ def test_delete_records_moves_the_start_and_drops_whole_segments(tmp_path: Path)
 def test_delete_records_beyond_the_high_watermark_is_refused(tmp_path: Path) -> None:
     log = World().open_log(tmp_path)
     fill(log, 3)
-    log.high_watermark = 2
+    log.reader.high_watermark = 2
 
     with pytest.raises(KafkaError) as caught:
-        log.delete_records(3)
+        log.retention.delete_records(3)
 
     assert caught.value.code == ErrorCode.OFFSET_OUT_OF_RANGE
 
@@ -236,9 +236,9 @@ def test_delete_records_up_to_the_end_leaves_nothing_to_read(tmp_path: Path) -> 
     log = World().open_log(tmp_path)
     fill(log, 3)
 
-    log.delete_records(3)
+    log.retention.delete_records(3)
 
-    assert (log.log_start_offset, log.log_end_offset) == (3, 3)
+    assert (log.reader.log_start_offset, log.reader.log_end_offset) == (3, 3)
     assert read(log, 3) == b""
     append(log, b"next")
     assert [record.offset for record in all_records(log)] == [3]
@@ -248,44 +248,44 @@ def test_delete_old_segments_by_time_goes_by_record_timestamps(tmp_path: Path) -
     world = World()
     log = world.open_log(tmp_path, config_with(segment_bytes=2000, retention_ms=1000))
     fill(log, 50)
-    first = log.segments.items[0]
+    first = log.reader.segments.items[0]
 
-    assert log.delete_old_segments(first.max_timestamp + 1000) == 0
-    assert log.delete_old_segments(first.max_timestamp + 1001) == 1
-    assert log.log_start_offset == log.segments.items[0].base_offset > 0
+    assert log.retention.delete_old_segments(first.max_timestamp + 1000) == 0
+    assert log.retention.delete_old_segments(first.max_timestamp + 1001) == 1
+    assert log.reader.log_start_offset == log.reader.segments.items[0].base_offset > 0
 
 
 def test_delete_old_segments_takes_the_active_one_too_once_it_is_old(tmp_path: Path) -> None:
     log = World().open_log(tmp_path, config_with(retention_ms=1000))
     fill(log, 5)
 
-    assert log.delete_old_segments(NOW_MS + 5000) == 1
+    assert log.retention.delete_old_segments(NOW_MS + 5000) == 1
 
-    assert (log.log_start_offset, log.log_end_offset, log.size_bytes) == (5, 5, 0)
+    assert (log.reader.log_start_offset, log.reader.log_end_offset, log.reader.size_bytes) == (5, 5, 0)
 
 
 def test_delete_old_segments_by_size_keeps_at_least_that_much(tmp_path: Path) -> None:
     log = World().open_log(tmp_path, config_with(segment_bytes=2000, retention_bytes=5000))
     fill(log, 50)
 
-    log.delete_old_segments(NOW_MS)
+    log.retention.delete_old_segments(NOW_MS)
 
-    assert 5000 <= log.size_bytes < 7000
+    assert 5000 <= log.reader.size_bytes < 7000
 
 
 def test_delete_old_segments_never_takes_uncommitted_records(tmp_path: Path) -> None:
     log = World().open_log(tmp_path, config_with(segment_bytes=2000, retention_ms=0))
     fill(log, 50)
-    log.high_watermark = 3
+    log.reader.high_watermark = 3
 
-    assert log.delete_old_segments(NOW_MS + 5000) == 0
+    assert log.retention.delete_old_segments(NOW_MS + 5000) == 0
 
 
 def test_delete_old_segments_of_a_compacted_topic_keeps_all(tmp_path: Path) -> None:
     log = World().open_log(tmp_path, config_with(segment_bytes=2000, retention_ms=0, cleanup_policy=frozenset({"compact"})))
     fill(log, 50)
 
-    assert log.delete_old_segments(NOW_MS + 5000) == 0
+    assert log.retention.delete_old_segments(NOW_MS + 5000) == 0
 
 
 def test_truncate_drops_the_batch_that_holds_the_offset(tmp_path: Path) -> None:
@@ -295,7 +295,7 @@ def test_truncate_drops_the_batch_that_holds_the_offset(tmp_path: Path) -> None:
 
     log.truncate(31)
 
-    assert log.log_end_offset == 30
+    assert log.reader.log_end_offset == 30
     assert [record.offset for record in all_records(log)] == list(range(30))
     check_indexes(log)
 
@@ -319,7 +319,7 @@ def test_truncate_forgets_epochs_and_producers_of_what_is_gone(tmp_path: Path) -
 
     log.truncate(1)
 
-    assert log.latest_epoch == 0
+    assert log.reader.epochs.latest == 0
     assert not append(log, idempotent(1)).is_duplicate
     assert append(log, idempotent(0)).is_duplicate
 
@@ -336,7 +336,7 @@ def test_duplicate_is_answered_with_its_first_offset(tmp_path: Path) -> None:
     again = append(log, idempotent(0, 3))
 
     assert (again.base_offset, again.last_offset, again.is_duplicate) == (first.base_offset, 3, True)
-    assert log.log_end_offset == 5
+    assert log.reader.log_end_offset == 5
 
 
 def test_duplicate_window_holds_five_batches(tmp_path: Path) -> None:
@@ -390,8 +390,8 @@ def test_expire_producers_lets_them_begin_anywhere(tmp_path: Path) -> None:
     log = World().open_log(tmp_path)
     append(log, idempotent(0))
 
-    assert log.expire_producers(NOW_MS + 999, 1000) == 0
-    assert log.expire_producers(NOW_MS + 1000, 1000) == 1
+    assert log.reader.producers.expire(NOW_MS + 999, 1000) == 0
+    assert log.reader.producers.expire(NOW_MS + 1000, 1000) == 1
     assert append(log, idempotent(50)).base_offset == 1
 
 
@@ -404,7 +404,7 @@ def test_flush_messages_flushes_as_often_as_asked(tmp_path: Path) -> None:
     points = []
     for _ in range(7):
         append(log, b"a")
-        points.append(log.recovery_point)
+        points.append(log.flusher.recovery_point)
 
     assert points == [0, 0, 3, 3, 3, 6, 6]
 
@@ -418,7 +418,7 @@ def test_flush_ms_asks_for_a_flush_in_time(tmp_path: Path) -> None:
     assert [delay for delay, _ in world.later] == [500]
     world.pass_delays()
 
-    assert world.flushes == [log]
+    assert world.flushes == [log.reader]
 
 
 def test_files_open_are_bounded_by_the_pool(tmp_path: Path) -> None:
@@ -429,4 +429,4 @@ def test_files_open_are_bounded_by_the_pool(tmp_path: Path) -> None:
 
     assert len(all_records(log)) == 100
     assert len(world.pool) <= 3
-    assert sum(segment.handle is not None for segment in log.segments) <= 3
+    assert sum(segment.handle is not None for segment in log.reader.segments) <= 3

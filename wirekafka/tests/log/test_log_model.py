@@ -55,7 +55,7 @@ class LogMachine(RuleBasedStateMachine):
         self.log: Log = self.world.open_log(self.path, self.config)
 
     def teardown(self) -> None:
-        self.log.close()
+        self.log.reader.close()
         shutil.rmtree(self.path)
 
     def _note(self, base_offset: int, values: list[bytes], times: list[int]) -> None:
@@ -72,7 +72,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule(count=st.integers(1, 3))
     def append_idempotent(self, count: int) -> None:
-        known = self.log.producers.find(PRODUCER)
+        known = self.log.reader.producers.find(PRODUCER)
         sequence = known.last_sequence + 1 if known else 0
         now = self.world.now_ms
         info = append(self.log, idempotent(sequence, count, timestamp=now), now_ms=now)
@@ -89,16 +89,16 @@ class LogMachine(RuleBasedStateMachine):
     @rule(share=st.floats(0, 1))
     def delete_records(self, share: float) -> None:
         before = self.start_offset + int(share * (self.end_offset - self.start_offset))
-        self.log.delete_records(before)
+        self.log.retention.delete_records(before)
         self.start_offset = max(self.start_offset, before)
 
     @rule(passed_ms=st.integers(1, 400))
     def retain(self, passed_ms: int) -> None:
         self.world.now_ms += passed_ms
-        self.log.delete_old_segments(self.world.now_ms)
-        gone = [record for record in self.records if self.start_offset <= record[0] < self.log.log_start_offset]
+        self.log.retention.delete_old_segments(self.world.now_ms)
+        gone = [record for record in self.records if self.start_offset <= record[0] < self.log.reader.log_start_offset]
         assert all(time < self.world.now_ms - 500 for _, time, _ in gone)
-        self.start_offset = self.log.log_start_offset
+        self.start_offset = self.log.reader.log_start_offset
         self.world.pass_delays()
 
     @precondition(lambda self: self.end_offset > self.start_offset)
@@ -109,7 +109,7 @@ class LogMachine(RuleBasedStateMachine):
         if offset < self.end_offset:
             starts = [start for start in self.batch_starts if start <= offset]
             # The log start offset stays, even if it is within the dropped batch.
-            self._end_at(max(starts[-1], self.log.segments.items[0].base_offset, self.start_offset))
+            self._end_at(max(starts[-1], self.log.reader.segments.items[0].base_offset, self.start_offset))
 
     def _end_at(self, offset: int) -> None:
         self.end_offset = offset
@@ -120,19 +120,19 @@ class LogMachine(RuleBasedStateMachine):
     def restart(self) -> None:
         close(self.log)
         self.log = self.world.open_log(self.path, self.config, is_clean=True, log_start_offset=self.start_offset)
-        self.log.high_watermark = self.end_offset
+        self.log.reader.high_watermark = self.end_offset
 
     @rule()
     def flush(self) -> None:
-        self.log.flush()
-        assert self.log.recovery_point == self.end_offset
+        self.log.flusher.flush()
+        assert self.log.flusher.recovery_point == self.end_offset
 
     @rule(garbage=st.binary(max_size=80))
     def be_killed(self, garbage: bytes) -> None:
         """Kill -9 in the middle of an append that was not answered."""
-        name = self.log.segments.active.log_name
-        point = self.log.recovery_point
-        self.log.close()
+        name = self.log.reader.segments.active.log_name
+        point = self.log.flusher.recovery_point
+        self.log.reader.close()
         with (self.path / name).open("ab") as file:
             file.write(garbage)
         self.log = self.world.open_log(self.path, self.config, recovery_point=point, log_start_offset=self.start_offset)
@@ -141,17 +141,17 @@ class LogMachine(RuleBasedStateMachine):
     def crash_while_appending(self, calls: int, torn_bytes: int) -> None:
         self.storage.crash_at = self.storage.calls + calls
         self.storage.torn_bytes = torn_bytes
-        point = self.log.recovery_point
+        point = self.log.flusher.recovery_point
         try:
             while True:
                 self.append_batch([b"c" * 20], 1)
-                point = self.log.recovery_point
+                point = self.log.flusher.recovery_point
         except Crash:
             pass
         self.storage.crash_at = None
-        self.log.close()
+        self.log.reader.close()
         self.log = self.world.open_log(self.path, self.config, recovery_point=point, log_start_offset=self.start_offset)
-        if self.log.log_end_offset == self.end_offset + 1:
+        if self.log.reader.log_end_offset == self.end_offset + 1:
             # The batch was written completely; the crash came before the answer.
             found = records_of(read(self.log, self.end_offset))[-1]
             self._note(self.end_offset, [found.value or b""], [found.timestamp])
@@ -161,7 +161,7 @@ class LogMachine(RuleBasedStateMachine):
         if not hasattr(self, "log"):
             return
         log = self.log
-        assert (log.log_start_offset, log.log_end_offset) == (self.start_offset, self.end_offset)
+        assert (log.reader.log_start_offset, log.reader.log_end_offset) == (self.start_offset, self.end_offset)
         expected = [record for record in self.records if record[0] >= self.start_offset]
         assert [(record.offset, record.timestamp, record.value) for record in all_records(log)] == expected
         check_indexes(log)
@@ -172,10 +172,10 @@ class LogMachine(RuleBasedStateMachine):
         readable = [record for record in self.records if record[0] >= self.start_offset]
         target = data.draw(st.integers(NOW_MS - 5, self.world.now_ms + 110))
         expected = next(((offset, time) for offset, time, _ in readable if time >= target), None)
-        found = self.log.offset_for_timestamp(target)
+        found = self.log.reader.offset_for_timestamp(target)
         assert (found[:2] if found else None) == expected
         latest = max(readable, key=lambda record: record[1], default=None)
-        found = self.log.offset_for_timestamp(None)
+        found = self.log.reader.offset_for_timestamp(None)
         assert (found[:2] if found else None) == (latest[:2] if latest else None)
 
     @precondition(lambda self: self.end_offset > self.start_offset)

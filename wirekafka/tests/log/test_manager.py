@@ -75,7 +75,7 @@ def test_log_comes_back_after_a_clean_restart_without_recovery(tmp_path: Path) -
         assert not (setting.path / ".kafka_cleanshutdown").exists()
         assert logs.discover() == [(NAME, TOPIC_ID)]
         log = found(logs)
-        assert (log.log_end_offset, log.recovery_point) == (3, 3)
+        assert (log.reader.log_end_offset, log.flusher.recovery_point) == (3, 3)
         assert append(log, idempotent(0, 3)).is_duplicate
         await logs.close()
 
@@ -219,11 +219,11 @@ def test_delete_frees_the_name_at_once_and_the_files_later(tmp_path: Path) -> No
             nursery.start_soon(setting.clock.run)
             log = setting.create(logs, file_delete_delay_ms="5000")
             fill(log, 3)
-            region = log.read(0, max_bytes=100, end_offset=3, min_one_batch=True)
+            region = log.reader.read(0, max_bytes=100, end_offset=3, min_one_batch=True)
 
             logs.delete(NAME)
             again = setting.create(logs)
-            assert again.log_end_offset == 0
+            assert again.reader.log_end_offset == 0
             [deleted] = setting.path.glob("*-delete")
             await trio.sleep(4.9)
             assert deleted.exists()
@@ -261,17 +261,17 @@ def test_recreated_log_does_not_inherit_the_checkpoints_of_the_deleted_one(tmp_p
         logs = await setting.open()
         log = setting.create(logs)
         fill(log, 10)
-        log.delete_records(8)
+        log.retention.delete_records(8)
         await logs.close()
         logs = await setting.open()
-        assert found(logs).log_start_offset == 8
+        assert found(logs).reader.log_start_offset == 8
 
         logs.delete(NAME)
         fill(setting.create(logs), 3)
         logs._unlock()
 
         logs = await setting.open()
-        assert (found(logs).log_start_offset, found(logs).log_end_offset) == (0, 3)
+        assert (found(logs).reader.log_start_offset, found(logs).reader.log_end_offset) == (0, 3)
         await logs.close()
 
     run(main)
@@ -289,7 +289,7 @@ def test_close_with_a_failing_disk_does_not_mark_the_directory_clean(tmp_path: P
         logs = await setting.open()
 
         assert not logs.directories[0].is_clean
-        assert found(logs).log_end_offset == 1
+        assert found(logs).reader.log_end_offset == 1
         await logs.close()
 
     run(main)
@@ -335,7 +335,7 @@ def test_close_of_more_logs_than_descriptors_is_clean(few_descriptors: Setting) 
 
         logs = await few_descriptors.open()
         assert logs.directories[0].is_clean
-        assert [each.log_end_offset for each in logs] == [1] * 100
+        assert [each.reader.log_end_offset for each in logs] == [1] * 100
         await logs.close()
 
     run(main)
@@ -350,7 +350,7 @@ def test_flush_of_more_logs_than_descriptors_reaches_the_disk(few_descriptors: S
                 log = few_descriptors.create(logs, TopicPartition("t", partition))
                 append(log, b"a")
                 log.roll()
-            await until(lambda: all(each.recovery_point == 1 for each in logs))
+            await until(lambda: all(each.flusher.recovery_point == 1 for each in logs))
             nursery.cancel_scope.cancel()
         await logs.close()
 
@@ -414,7 +414,7 @@ def test_log_start_is_written_down_soon_after_delete_records(tmp_path: Path) -> 
             logs.start(nursery)
             log = setting.create(logs)
             fill(log, 5)
-            log.delete_records(4)
+            log.retention.delete_records(4)
             path = setting.path / "log-start-offset-checkpoint"
             await until(lambda: path.exists() and path.read_text() == f"0\n1\n{NAME.topic} 3 4\n")
             nursery.cancel_scope.cancel()
@@ -422,7 +422,7 @@ def test_log_start_is_written_down_soon_after_delete_records(tmp_path: Path) -> 
 
         logs = await setting.open()
 
-        assert found(logs).log_start_offset == 4
+        assert found(logs).reader.log_start_offset == 4
         await logs.close()
 
     run(main)
@@ -456,8 +456,8 @@ def test_upkeep_flushes_within_flush_ms(tmp_path: Path) -> None:
             log = setting.create(logs, flush_ms="300")
             append(log, b"a")
             await trio.sleep(0.29)
-            assert log.recovery_point == 0
-            await until(lambda: log.recovery_point == 1)
+            assert log.flusher.recovery_point == 0
+            await until(lambda: log.flusher.recovery_point == 1)
             nursery.cancel_scope.cancel()
         await logs.close()
 
@@ -474,9 +474,9 @@ def test_upkeep_deletes_what_is_past_its_retention(tmp_path: Path) -> None:
             log = setting.create(logs, retention_ms="60000")
             fill(log, 5)
             await trio.sleep(59)
-            assert log.log_start_offset == 0
+            assert log.reader.log_start_offset == 0
             await trio.sleep(3)
-            assert log.log_start_offset == log.log_end_offset == 5
+            assert log.reader.log_start_offset == log.reader.log_end_offset == 5
             nursery.cancel_scope.cancel()
         await logs.close()
 
@@ -492,9 +492,9 @@ def test_upkeep_forgets_producers_that_do_not_write_any_more(tmp_path: Path) -> 
             log = setting.create(logs)
             append(log, idempotent(0))
             await trio.sleep(59)
-            assert log.greatest_producer_id == 7
+            assert [producer.producer_id for producer in log.reader.producers] == [7]
             await trio.sleep(3)
-            assert log.greatest_producer_id == -1
+            assert not len(log.reader.producers)
             nursery.cancel_scope.cancel()
         await logs.close()
 
@@ -511,7 +511,7 @@ def test_upkeep_forgets_producers_after_the_time_that_was_set_meanwhile(tmp_path
             append(log, idempotent(0))
             setting.config.set_dynamic({}, {"producer.id.expiration.ms": "5000"})
             await trio.sleep(32)
-            assert log.greatest_producer_id == -1
+            assert not len(log.reader.producers)
             nursery.cancel_scope.cancel()
         await logs.close()
 
@@ -589,7 +589,7 @@ def test_new_log_inherits_nothing_from_checkpoints_that_an_earlier_broker_left(t
 
         logs = await setting.open()
 
-        assert found(logs).offline_reason is None
+        assert found(logs).reader.offline_reason is None
         assert [record.offset for record in all_records(found(logs))] == [0, 1, 2]
         await logs.close()
 

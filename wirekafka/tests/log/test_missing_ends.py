@@ -26,7 +26,7 @@ def left(path: Path, count: int = 5) -> tuple[Log, Path]:
     log = World().open_log(path)
     fill(log, count)
     close(log)
-    return log, path / log.segments.active.log_name
+    return log, path / log.reader.segments.active.log_name
 
 
 def shorten(file: Path, size_bytes: int) -> None:
@@ -34,7 +34,7 @@ def shorten(file: Path, size_bytes: int) -> None:
 
 
 def last_batch_bytes(log: Log) -> int:
-    places = list(log.segments.active.places())
+    places = list(log.reader.segments.active.places())
     return places[-1].size_bytes
 
 
@@ -51,7 +51,7 @@ def test_start_without_records_before_the_recovery_point_is_refused(
         World().open_log(tmp_path, is_clean=is_clean, recovery_point=5, has_lost_power=has_lost_power)
 
     again = World().open_log(tmp_path, is_clean=is_clean, recovery_point=5, truncates_damage=True)
-    assert (again.log_end_offset, again.recovery_point) == (4, 4)
+    assert (again.reader.log_end_offset, again.flusher.recovery_point) == (4, 4)
 
 
 def test_start_of_an_emptied_folder_with_a_recovery_point_is_refused(tmp_path: Path) -> None:
@@ -71,8 +71,8 @@ def torn_with_batch_inside(path: Path, *, offset_inside: int = 0) -> Log:
     log = World().open_log(path)
     append(log, b"before")
     append(log, batch(bytes(inner) + bytes(100)))
-    log.close()
-    shorten(path / log.segments.active.log_name, 50)
+    log.reader.close()
+    shorten(path / log.reader.segments.active.log_name, 50)
     return log
 
 
@@ -91,9 +91,9 @@ def test_look_for_sound_batches_in_reserved_room_reads_no_more_than_it_must(tmp_
     log = world.open_log(tmp_path, config_with(segment_bytes=1 << 20, preallocate=True))
     append(log, b"a")
     log.roll()
-    file = tmp_path / log.segments.active.log_name
+    file = tmp_path / log.reader.segments.active.log_name
     assert file.stat().st_size == 1 << 20
-    segment = log.segments.active
+    segment = log.reader.segments.active
     calls: list[int] = []
 
     class Counted(bytes):
@@ -120,11 +120,11 @@ def test_recovery_goes_on_reading_when_the_pool_takes_the_file(tmp_path: Path, m
     other = world.open_log(tmp_path / "b")
     fill(log, 2)
     append(other, b"x")
-    segment = log.segments.items[0]
+    segment = log.reader.segments.items[0]
     found = sound_batches(segment, segment.size)
     assert next(found)[0].base_offset == 0
     segment.close()
-    opened = [other.segments.active.file() for _ in range(3)]
+    opened = [other.reader.segments.active.file() for _ in range(3)]
 
     assert [place.base_offset for place, _ in found] == [1]
     assert len(world.pool) == 1
@@ -139,7 +139,7 @@ def test_start_after_lost_power_removes_a_segment_that_came_back_into_a_compacte
     fill(log, 2)
     log.roll()
     close(log)
-    first, second = (tmp_path / segment.log_name for segment in log.segments.items[:2])
+    first, second = (tmp_path / segment.log_name for segment in log.reader.segments.items[:2])
     first.write_bytes(first.read_bytes() + second.read_bytes())
     for name in (f"{0:020d}.index", f"{0:020d}.timeindex"):
         os.remove(tmp_path / name)
@@ -147,7 +147,7 @@ def test_start_after_lost_power_removes_a_segment_that_came_back_into_a_compacte
     with capture_logs() as lines:
         again = World().open_log(tmp_path, recovery_point=4, has_lost_power=True)
 
-    assert [segment.base_offset for segment in again.segments] == [0, 4]
+    assert [segment.base_offset for segment in again.reader.segments] == [0, 4]
     assert [record.offset for record in all_records(again)] == [0, 1, 2, 3]
     assert "Removed a segment that was compacted" in [line["event"] for line in lines]
 
@@ -158,7 +158,7 @@ def test_start_refuses_segments_that_overlap_in_part(tmp_path: Path) -> None:
     log.roll()
     fill(log, 2)
     close(log)
-    first, second = (tmp_path / segment.log_name for segment in log.segments.items)
+    first, second = (tmp_path / segment.log_name for segment in log.reader.segments.items)
     first.write_bytes(first.read_bytes() + second.read_bytes()[: second.stat().st_size // 2])
     for name in (f"{0:020d}.index", f"{0:020d}.timeindex"):
         os.remove(tmp_path / name)
@@ -171,7 +171,7 @@ def test_indexes_made_anew_from_headers_take_no_memory_for_each_batch(tmp_path: 
     log = World().open_log(tmp_path)
     fill(log, 2000, size=1)
     log.roll()
-    segment = log.segments.items[0]
+    segment = log.reader.segments.items[0]
     (tmp_path / segment.offset_index.name).write_bytes(b"\xff" * segment.offset_index.size_bytes)
     tracemalloc.start()
     try:
@@ -186,7 +186,7 @@ def test_indexes_made_anew_from_headers_take_no_memory_for_each_batch(tmp_path: 
 def test_indexes_of_a_damaged_segment_stay_as_they_were(tmp_path: Path) -> None:
     log = World().open_log(tmp_path, config_with(index_interval_bytes=100))
     fill(log, 10)
-    segment = log.segments.active
+    segment = log.reader.segments.active
     file = tmp_path / segment.log_name
     data = bytearray(file.read_bytes())
     place = list(segment.places())[5]
@@ -207,12 +207,12 @@ def test_leader_epoch_that_cannot_be_written_down_is_not_taken_for_known(tmp_pat
     storage.is_failing = True
     with pytest.raises(KafkaError):
         append(log, b"b", leader_epoch=2)
-    assert log.latest_epoch == 1
+    assert log.reader.epochs.latest == 1
     storage.is_failing = False
 
     append(log, b"b", leader_epoch=2)
     close(log)
 
     again = World().open_log(tmp_path, is_clean=True, recovery_point=2)
-    assert [tuple(entry) for entry in again.epochs.entries] == [(1, 0), (2, 1)]
+    assert [tuple(entry) for entry in again.reader.epochs.entries] == [(1, 0), (2, 1)]
     shutil.rmtree(tmp_path)

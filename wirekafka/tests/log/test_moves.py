@@ -86,7 +86,7 @@ def found(logs: LogManager) -> Log:
 
 
 def check(log: Log, count: int) -> None:
-    assert [record.offset for record in all_records(log)] == list(range(log.log_start_offset, count))
+    assert [record.offset for record in all_records(log)] == list(range(log.reader.log_start_offset, count))
     check_indexes(log)
 
 
@@ -97,15 +97,15 @@ def test_move_brings_a_log_to_another_directory(tmp_path: Path) -> None:
         log = setting.create(logs)
         fill(log, 50)
         append(log, idempotent(0, 3))
-        log.delete_records(5)
-        log.flush()
+        log.retention.delete_records(5)
+        log.flusher.flush()
         async with trio.open_nursery() as nursery:
             logs.start(nursery)
-            region = log.read(20, max_bytes=1000, end_offset=log.log_end_offset, min_one_batch=True)
+            region = log.reader.read(20, max_bytes=1000, end_offset=log.reader.log_end_offset, min_one_batch=True)
             logs.mover.begin(NAME, str(setting.second))
             await until_moved(logs)
             assert logs.home_of(log).path == str(setting.second)
-            assert log.folder.path == str(setting.second / "topic-0")
+            assert log.reader.folder.path == str(setting.second / "topic-0")
             check(log, 53)
             assert records_of(region.read())[0].offset == 20  # type: ignore[union-attr]
             assert append(log, idempotent(0, 3)).is_duplicate
@@ -117,7 +117,7 @@ def test_move_brings_a_log_to_another_directory(tmp_path: Path) -> None:
 
         logs = await setting.open()
         log = found(logs)
-        assert (log.log_start_offset, log.topic_id) == (5, TOPIC_ID)
+        assert (log.reader.log_start_offset, log.reader.topic_id) == (5, TOPIC_ID)
         check(log, 83)
         assert setting.folders() == ["2/topic-00"]
         await logs.close()
@@ -131,7 +131,7 @@ def test_move_takes_the_partition_out_of_the_checkpoints_of_the_former_directory
         logs = await setting.open()
         log = setting.create(logs)
         fill(log, 5)
-        log.flush()
+        log.flusher.flush()
         former = logs.home_of(log)
         former.write_checkpoint(RECOVERY_POINTS, {NAME: 5})
         async with trio.open_nursery() as nursery:
@@ -155,15 +155,15 @@ def test_move_takes_transactions_along(tmp_path: Path) -> None:
             append(log, transactional(number))
             end_transaction(log, is_commit=bool(number % 3))
         append(log, transactional(0, producer_id=8))
-        aborted = log.aborted_transactions(0, log.log_end_offset)
+        aborted = log.reader.aborted_transactions(0, log.reader.log_end_offset)
         assert len(aborted) == 14
-        assert log.segments.items[0].transaction_index.count
-        assert log.segments.active.transaction_index.count
+        assert log.reader.segments.items[0].transaction_index.count
+        assert log.reader.segments.active.transaction_index.count
         async with trio.open_nursery() as nursery:
             logs.start(nursery)
             logs.mover.begin(NAME, str(setting.second))
             await until_moved(logs)
-            assert log.aborted_transactions(0, log.log_end_offset) == aborted
+            assert log.reader.aborted_transactions(0, log.reader.log_end_offset) == aborted
             append(log, transactional(40))
             end_transaction(log, is_commit=False)
             nursery.cancel_scope.cancel()
@@ -171,8 +171,8 @@ def test_move_takes_transactions_along(tmp_path: Path) -> None:
 
         logs = await setting.open()
         log = found(logs)
-        assert log.aborted_transactions(0, log.log_end_offset)[:-1] == aborted
-        assert log.last_stable_offset == 80
+        assert log.reader.aborted_transactions(0, log.reader.log_end_offset)[:-1] == aborted
+        assert log.reader.last_stable_offset == 80
         await logs.close()
 
     run(main)
@@ -195,7 +195,7 @@ def test_move_keeps_up_with_a_log_that_grows_rolls_shrinks_and_is_replaced(
             nonlocal passes
             passes += 1
             if passes == 2:
-                trio.from_thread.run_sync(log.delete_records, 15)
+                trio.from_thread.run_sync(log.retention.delete_records, 15)
             original(self, parts, end_offset)
             if passes == 3:
                 trio.from_thread.run_sync(swap_a_segment, log)
@@ -210,9 +210,9 @@ def test_move_keeps_up_with_a_log_that_grows_rolls_shrinks_and_is_replaced(
             nursery.cancel_scope.cancel()
         assert passes >= 6
         check(log, 90)
-        assert log.log_start_offset == 15
+        assert log.reader.log_start_offset == 15
         names = {path.name for path in (setting.second / "topic-0").glob("*.log")}
-        assert names == {segment.log_name for segment in log.segments}
+        assert names == {segment.log_name for segment in log.reader.segments}
         await logs.close()
         logs = await setting.open()
         check(found(logs), 90)
@@ -223,13 +223,13 @@ def test_move_keeps_up_with_a_log_that_grows_rolls_shrinks_and_is_replaced(
 
 def swap_a_segment(log: Log) -> None:
     """Replaces a segment as compaction does: another object and another file of the same name."""
-    segment = log.segments.items[1]
-    twin = segment.in_folder(log.folder)
-    path = Path(log.folder.path_of(segment.log_name))
+    segment = log.reader.segments.items[1]
+    twin = segment.in_folder(log.reader.folder)
+    path = Path(log.reader.folder.path_of(segment.log_name))
     data = path.read_bytes()
     path.unlink()
     path.write_bytes(data)
-    log.segments.items[1] = twin
+    log.reader.segments.items[1] = twin
 
 
 def test_rest_of_a_move_is_as_durable_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -244,7 +244,7 @@ def test_rest_of_a_move_is_as_durable_as_it_was(tmp_path: Path, monkeypatch: pyt
         def copy(self: Move, parts: Any, end_offset: int) -> None:
             original(self, parts, end_offset)
             trio.from_thread.run_sync(fill, log, 1)
-            trio.from_thread.run_sync(log.flush)
+            trio.from_thread.run_sync(log.flusher.flush)
 
         monkeypatch.setattr(Move, "copy", copy)
         async with trio.open_nursery() as nursery:
@@ -252,10 +252,10 @@ def test_rest_of_a_move_is_as_durable_as_it_was(tmp_path: Path, monkeypatch: pyt
             logs.mover.begin(NAME, str(setting.second))
             await until_moved(logs)
             nursery.cancel_scope.cancel()
-        assert log.recovery_point == log.log_end_offset == 41
-        storage.lose_power(log.folder.path)
-        sizes = {name: info.st_size for name, info in Storage().files(log.folder.path).items()}
-        assert all(sizes[segment.log_name] == segment.size for segment in log.segments)
+        assert log.flusher.recovery_point == log.reader.log_end_offset == 41
+        storage.lose_power(log.reader.folder.path)
+        sizes = {name: info.st_size for name, info in Storage().files(log.reader.folder.path).items()}
+        assert all(sizes[segment.log_name] == segment.size for segment in log.reader.segments)
         logs._unlock()
 
     run(main)
@@ -274,7 +274,7 @@ def crashes(tmp_path: Path) -> Iterator[tuple[Setting, bool]]:
             logs = await setting.open()
             log = setting.create(logs)
             fill(log, 25)
-            log.flush()
+            log.flusher.flush()
             logs.mover.begin(NAME, str(setting.second))
             move = logs.mover.moves[NAME]
             storage.crash_at = storage.calls + call
@@ -302,16 +302,16 @@ def test_crash_at_any_call_of_a_move_leaves_one_whole_log(tmp_path: Path) -> Non
         async def main(setting: Setting = setting, is_done: bool = is_done) -> None:
             logs = await setting.open()
             log = found(logs)
-            assert log.log_end_offset in ((26,) if is_done else (25, 26))
-            check(log, log.log_end_offset)
-            places.add(Path(log.folder.path).parent.name)
+            assert log.reader.log_end_offset in ((26,) if is_done else (25, 26))
+            check(log, log.reader.log_end_offset)
+            places.add(Path(log.reader.folder.path).parent.name)
             # The interrupted move continues.
             async with trio.open_nursery() as nursery:
                 logs.start(nursery)
                 await until_moved(logs)
                 nursery.cancel_scope.cancel()
             fill(log, 5)
-            check(log, log.log_end_offset)
+            check(log, log.reader.log_end_offset)
             await logs.close()
             assert [name for name in setting.folders() if "future" in name] == []
 
@@ -380,7 +380,7 @@ def test_move_is_given_up_for_another_and_for_a_deletion(tmp_path: Path) -> None
             logs.delete(NAME)
             again = setting.create(logs)
             await trio.testing.wait_all_tasks_blocked(0.05)
-            assert again.log_end_offset == 0
+            assert again.reader.log_end_offset == 0
             nursery.cancel_scope.cancel()
         await logs.close()
 

@@ -54,7 +54,7 @@ def test_read_at_the_end_is_empty(tmp_path: Path) -> None:
 def test_read_out_of_range_is_refused(tmp_path: Path, offset: int) -> None:
     log = World().open_log(tmp_path)
     fill(log, 4)
-    log.delete_records(2)
+    log.retention.delete_records(2)
 
     with pytest.raises(KafkaError) as caught:
         read(log, offset)
@@ -66,11 +66,11 @@ def test_read_is_a_region_that_outlives_its_segment(tmp_path: Path) -> None:
     world = World()
     log = world.open_log(tmp_path, SMALL)
     fill(log, 30)
-    region = log.read(0, max_bytes=1000, end_offset=30, min_one_batch=True)
+    region = log.reader.read(0, max_bytes=1000, end_offset=30, min_one_batch=True)
     assert isinstance(region, FileRegion)
     before = region.read()
 
-    log.delete_records(30)
+    log.retention.delete_records(30)
     world.pass_delays()
 
     assert not (tmp_path / "00000000000000000000.log").exists()
@@ -110,7 +110,7 @@ def test_read_gives_no_batch_that_reaches_the_end_offset(tmp_path: Path, end_off
 def test_read_end_offset_in_a_later_segment_bounds_nothing(tmp_path: Path) -> None:
     log = World().open_log(tmp_path, SMALL)
     fill(log, 40)
-    second = log.segments.items[1].base_offset
+    second = log.reader.segments.items[1].base_offset
 
     records = records_of(read(log, 0, end_offset=second + 1))
 
@@ -122,7 +122,7 @@ def test_read_after_the_end_of_what_was_read_looks_nothing_up(tmp_path: Path, mo
     fill(log, 10)
     read(log, 0)
     append(log, b"new")
-    monkeypatch.setattr(type(log.segments), "find", None)
+    monkeypatch.setattr(type(log.reader.segments), "find", None)
 
     assert [record.offset for record in records_of(read(log, 10))] == [10]
 
@@ -132,7 +132,7 @@ def test_read_of_a_reader_that_waits_at_the_end_looks_nothing_up(tmp_path: Path,
     fill(log, 10)
     read(log, 10)
     append(log, b"new")
-    monkeypatch.setattr(type(log.segments), "find", None)
+    monkeypatch.setattr(type(log.reader.segments), "find", None)
 
     assert [record.offset for record in records_of(read(log, 10))] == [10]
 
@@ -165,7 +165,7 @@ def test_read_from_any_offset_reads_few_bytes_to_find_it(tmp_path: Path) -> None
     try:
         for offset in range(0, 2000, 37):
             world.bytes_read = 0
-            log.read(offset, max_bytes=1 << 20, end_offset=2000, min_one_batch=True)
+            log.reader.read(offset, max_bytes=1 << 20, end_offset=2000, min_one_batch=True)
             assert world.bytes_read < 9000
     finally:
         type(world.storage).read = original  # type: ignore[method-assign]
@@ -184,7 +184,7 @@ class CountingStorage(Storage):
 def walk(log: Log, max_bytes: int, offset: int = 0) -> list[int]:
     """Returns the offsets of a consumer that always fetches from one past its last record, up to the end."""
     found = []
-    while offset < log.log_end_offset:
+    while offset < log.reader.log_end_offset:
         records = records_of(read(log, offset, max_bytes))
         found += [record.offset for record in records if record.offset >= offset]
         assert found[-1] >= offset, "records are passed over, or given again"
@@ -205,7 +205,7 @@ def test_read_of_batches_of_which_many_fit_remembers_none(tmp_path: Path) -> Non
     log = World().open_log(tmp_path)
     fill(log, 20)
     read(log, 0, 500)
-    assert not log.segments._hints
+    assert not log.reader.segments._hints
 
 
 def test_read_goes_on_in_the_next_segment(tmp_path: Path) -> None:
@@ -246,14 +246,14 @@ def test_positions_that_are_remembered_are_few_and_the_last(tmp_path: Path) -> N
     walk(log, 10)
     walk(log, 10, 190)
 
-    assert list(log.segments._hints) == list(range(137, 201))
+    assert list(log.reader.segments._hints) == list(range(137, 201))
 
 
 def test_batches_are_whole_and_begin_where_asked(tmp_path: Path) -> None:
     log = World().open_log(tmp_path, SMALL)
     fill(log, 30)
 
-    found = [read_batch_header(data).base_offset for data in log.batches(17)]
+    found = [read_batch_header(data).base_offset for data in log.reader.batches(17)]
 
     assert found == list(range(17, 30))
 
@@ -266,28 +266,28 @@ def test_offset_for_timestamp_is_right_to_the_record(tmp_path: Path) -> None:
     append(log, batch(b"a", b"b", b"c", timestamps=[10, 30, 20]))
     append(log, batch(b"d", b"e", timestamps=[25, 40]), leader_epoch=2)
 
-    assert log.offset_for_timestamp(0) == (0, 10, 0)
-    assert log.offset_for_timestamp(11) == (1, 30, 0)
-    assert log.offset_for_timestamp(30) == (1, 30, 0)
-    assert log.offset_for_timestamp(31) == (4, 40, 2)
-    assert log.offset_for_timestamp(41) is None
+    assert log.reader.offset_for_timestamp(0) == (0, 10, 0)
+    assert log.reader.offset_for_timestamp(11) == (1, 30, 0)
+    assert log.reader.offset_for_timestamp(30) == (1, 30, 0)
+    assert log.reader.offset_for_timestamp(31) == (4, 40, 2)
+    assert log.reader.offset_for_timestamp(41) is None
 
 
 def test_offset_for_timestamp_looks_into_compressed_batches(tmp_path: Path) -> None:
     log = World().open_log(tmp_path)
     append(log, batch(b"a", b"b", timestamps=[10, 20], compression=Compression.GZIP))
 
-    assert log.offset_for_timestamp(15) == (1, 20, 0)
+    assert log.reader.offset_for_timestamp(15) == (1, 20, 0)
 
 
 def test_offset_for_timestamp_skips_what_is_before_the_log_start(tmp_path: Path) -> None:
     log = World().open_log(tmp_path)
     append(log, batch(b"a", b"b", b"c", timestamps=[30, 20, 10]))
     append(log, batch(b"d", timestamp=35))
-    log.delete_records(1)
+    log.retention.delete_records(1)
 
-    assert log.offset_for_timestamp(25) == (3, 35, 0)
-    assert log.offset_for_timestamp(15) == (1, 20, 0)
+    assert log.reader.offset_for_timestamp(25) == (3, 35, 0)
+    assert log.reader.offset_for_timestamp(15) == (1, 20, 0)
 
 
 def test_offset_for_timestamp_agrees_with_a_scan_over_many_segments(tmp_path: Path) -> None:
@@ -298,7 +298,7 @@ def test_offset_for_timestamp_agrees_with_a_scan_over_many_segments(tmp_path: Pa
 
     for target in range(0, 230, 3):
         expected = next((offset for offset, time in enumerate(times) if time >= target), None)
-        found = log.offset_for_timestamp(target)
+        found = log.reader.offset_for_timestamp(target)
         assert (found.offset if found else None) == expected
 
 
@@ -309,23 +309,23 @@ def test_offset_of_max_timestamp_is_the_first_record_that_has_it(tmp_path: Path)
     fill(log, 20)
     append(log, batch(b"d", timestamp=NOW_MS + 500))
 
-    assert log.offset_for_timestamp(None) == (21, NOW_MS + 500, 0)
+    assert log.reader.offset_for_timestamp(None) == (21, NOW_MS + 500, 0)
 
 
 def test_offset_of_max_timestamp_before_the_log_start_is_not_found(tmp_path: Path) -> None:
     log = World().open_log(tmp_path)
     append(log, batch(b"a", b"b", b"c", timestamps=[90, 20, 10]))
     append(log, batch(b"d", timestamp=15))
-    log.delete_records(1)
+    log.retention.delete_records(1)
 
-    assert log.offset_for_timestamp(None) == (1, 20, 0)
+    assert log.reader.offset_for_timestamp(None) == (1, 20, 0)
 
 
 def test_offset_of_max_timestamp_without_timestamps_is_none(tmp_path: Path) -> None:
     log = World().open_log(tmp_path)
     append(log, batch(b"a", timestamp=-1))
 
-    assert log.offset_for_timestamp(None) is None
+    assert log.reader.offset_for_timestamp(None) is None
 
 
 def test_offset_of_max_timestamp_behind_a_batch_that_lost_its_latest_record_is_found(tmp_path: Path) -> None:
@@ -333,9 +333,9 @@ def test_offset_of_max_timestamp_behind_a_batch_that_lost_its_latest_record_is_f
     append(log, batch(b"a", b"b", b"c", timestamps=[90, 20, 10]))
     append(log, batch(b"d", timestamp=50))
     append(log, batch(b"e", timestamp=40))
-    log.delete_records(1)
+    log.retention.delete_records(1)
 
-    assert log.offset_for_timestamp(None) == (3, 50, 0)
+    assert log.reader.offset_for_timestamp(None) == (3, 50, 0)
 
 
 def test_offset_of_max_timestamp_in_a_later_segment_than_the_log_start_is_found(tmp_path: Path) -> None:
@@ -343,10 +343,10 @@ def test_offset_of_max_timestamp_in_a_later_segment_than_the_log_start_is_found(
     append(log, batch(b"a", b"b", timestamps=[900, 20]))
     for timestamp in range(100, 140):
         append(log, batch(bytes(100), timestamp=timestamp))
-    assert len(log.segments) > 2
-    log.delete_records(1)
+    assert len(log.reader.segments) > 2
+    log.retention.delete_records(1)
 
-    assert log.offset_for_timestamp(None) == (41, 139, 0)
+    assert log.reader.offset_for_timestamp(None) == (41, 139, 0)
 
 
 @given(
@@ -363,13 +363,15 @@ def test_offset_for_timestamp_agrees_with_a_scan_from_any_log_start(
         log = World().open_log(Path(path), SMALL)
         for batch_times in times:
             append(log, batch(*[bytes(40)] * len(batch_times), timestamps=batch_times))
-        log.delete_records(int(start * log.log_end_offset))
-        readable = [(record.offset, record.timestamp) for record in all_records(log) if record.offset >= log.log_start_offset]
+        log.retention.delete_records(int(start * log.reader.log_end_offset))
+        readable = [
+            (record.offset, record.timestamp) for record in all_records(log) if record.offset >= log.reader.log_start_offset
+        ]
         for target in range(8):
-            found = log.offset_for_timestamp(target)
+            found = log.reader.offset_for_timestamp(target)
             assert (found[:2] if found else None) == next((each for each in readable if each[1] >= target), None)
         latest = max((each for each in readable if each[1] >= 0), key=lambda each: each[1], default=None)
-        found = log.offset_for_timestamp(None)
+        found = log.reader.offset_for_timestamp(None)
         assert (found[:2] if found else None) == latest
         close(log)
 
@@ -382,10 +384,10 @@ def test_search_for_a_timestamp_over_many_batches_pauses(tmp_path: Path, timesta
     for _ in range(count):
         append(log, batch(b"", timestamp=NOW_MS))
     if timestamp is None:
-        log.delete_records(1)
+        log.retention.delete_records(1)
     append(log, batch(b"latest", timestamp=NOW_MS + 2))
 
-    steps = list(log.search_timestamp(timestamp))
+    steps = list(log.reader.search_timestamp(timestamp))
 
     assert steps.count(None) >= 2
     assert [scan.run() for scan in steps if scan is not None] == [(count + 1, NOW_MS + 2, 0)]
@@ -399,12 +401,12 @@ def test_search_for_a_timestamp_leaves_a_segment_that_is_deleted_in_a_pause(
     append(log, batch(b"latest", timestamp=NOW_MS))
     for _ in range(30):
         append(log, batch(bytes(100), timestamp=NOW_MS - 1))
-    log.delete_records(1)
-    search = log.search_timestamp(None)
+    log.retention.delete_records(1)
+    search = log.reader.search_timestamp(None)
     assert next(search) is None
 
-    log.delete_records(log.log_end_offset)
-    log.delete_old_segments(NOW_MS)
+    log.retention.delete_records(log.reader.log_end_offset)
+    log.retention.delete_old_segments(NOW_MS)
 
     found = next(found for scan in search if scan is not None and (found := scan.run()) is not None)
-    assert found.offset >= log.segments.active.base_offset
+    assert found.offset >= log.reader.segments.active.base_offset

@@ -31,14 +31,14 @@ def test_torn_tail_is_cut_at_the_last_whole_batch_and_the_log_says_how_much(tmp_
     log = World().open_log(tmp_path)
     append(log, b"a")
     append(log, b"b")
-    log.close()
+    log.reader.close()
     file = tmp_path / f"{FIRST}.log"
     file.write_bytes(file.read_bytes()[:-3])
 
     with structlog.testing.capture_logs() as lines:
         log = World().open_log(tmp_path)
 
-    assert log.log_end_offset == 1
+    assert log.reader.log_end_offset == 1
     cut = next(line for line in lines if line["event"] == "Cut a torn tail")
     assert (cut["bytes"], cut["records"], cut["log_end_offset"]) == (67, 1, 1)
     assert len(read(log, 0)) == file.stat().st_size
@@ -48,9 +48,9 @@ def test_torn_tail_is_cut_at_the_last_whole_batch_and_the_log_says_how_much(tmp_
 def test_damaged_batch_at_the_end_is_cut(tmp_path: Path, place: int) -> None:
     log = World().open_log(tmp_path)
     append(log, b"a")
-    size = log.size_bytes
+    size = log.reader.size_bytes
     append(log, b"b")
-    log.close()
+    log.reader.close()
     file = tmp_path / f"{FIRST}.log"
     data = bytearray(file.read_bytes())
     data[size + place] ^= 1
@@ -64,12 +64,12 @@ def test_reserved_room_of_a_killed_broker_is_cut(tmp_path: Path) -> None:
     append(log, b"a")
     log.roll()
     append(log, b"b")
-    log.close()
+    log.reader.close()
 
     log = World().open_log(tmp_path)
 
-    assert log.log_end_offset == 2
-    assert (tmp_path / "00000000000000000001.log").stat().st_size == log.segments.active.size
+    assert log.reader.log_end_offset == 2
+    assert (tmp_path / "00000000000000000001.log").stat().st_size == log.reader.segments.active.size
 
 
 def test_clean_start_reads_headers_behind_the_last_index_entry_only(tmp_path: Path) -> None:
@@ -88,26 +88,26 @@ def test_clean_start_reads_headers_behind_the_last_index_entry_only(tmp_path: Pa
 
     log = World(storage=storage).open_log(tmp_path, config, is_clean=True)
 
-    assert log.log_end_offset == 3000
-    assert log.size_bytes > 400_000
+    assert log.reader.log_end_offset == 3000
+    assert log.reader.size_bytes > 400_000
     assert storage.bytes_read < 20_000
 
 
 def test_everything_comes_back_after_a_crash(tmp_path: Path) -> None:
     before = lived(tmp_path)
-    before.close()
+    before.reader.close()
 
     log = World().open_log(tmp_path, SMALL)
 
     assert [record.offset for record in all_records(log)] == list(range(40))
-    assert log.epochs.entries == ((0, 0), (1, 15), (2, 30))
+    assert log.reader.epochs.entries == ((0, 0), (1, 15), (2, 30))
     assert append(log, idempotent(39)).is_duplicate
-    assert log.offset_for_timestamp(None) == (39, NOW_MS + 39, 2)
+    assert log.reader.offset_for_timestamp(None) == (39, NOW_MS + 39, 2)
     check_indexes(log)
 
 
 def test_what_is_before_the_recovery_point_is_not_read_again(tmp_path: Path) -> None:
-    lived(tmp_path).close()
+    lived(tmp_path).reader.close()
     file = tmp_path / f"{FIRST}.log"
     damaged = bytearray(file.read_bytes())
     damaged[70] ^= 1
@@ -115,7 +115,7 @@ def test_what_is_before_the_recovery_point_is_not_read_again(tmp_path: Path) -> 
 
     log = World().open_log(tmp_path, SMALL, recovery_point=25)
 
-    assert log.log_end_offset == 40
+    assert log.reader.log_end_offset == 40
 
 
 @pytest.mark.parametrize("is_clean", [False, True])
@@ -154,8 +154,8 @@ def test_active_indexes_of_apache_kafka_that_end_in_zeros_are_made_anew(tmp_path
 
     log = World().open_log(tmp_path, config_with(index_interval_bytes=300), is_clean=True)
 
-    assert log.log_end_offset == 30
-    assert log.segments.active.offset_index.count < 30
+    assert log.reader.log_end_offset == 30
+    assert log.reader.segments.active.offset_index.count < 30
     check_indexes(log)
 
 
@@ -190,12 +190,12 @@ def test_log_that_ends_before_its_start_begins_anew_there(tmp_path: Path) -> Non
 
     log = World().open_log(tmp_path, SMALL, log_start_offset=100)
 
-    assert (log.log_start_offset, log.log_end_offset) == (100, 100)
+    assert (log.reader.log_start_offset, log.reader.log_end_offset) == (100, 100)
     assert append(log, b"a").base_offset == 100
 
 
 def test_damaged_snapshot_is_done_without(tmp_path: Path) -> None:
-    lived(tmp_path).close()
+    lived(tmp_path).reader.close()
     snapshot = tmp_path / "00000000000000000040.snapshot"
     data = bytearray(snapshot.read_bytes())
     data[20] ^= 1
@@ -217,12 +217,12 @@ def test_snapshots_of_no_segment_are_removed_but_for_the_last(tmp_path: Path) ->
 
 
 def test_damaged_epochs_come_back_from_the_batches(tmp_path: Path) -> None:
-    lived(tmp_path).close()
+    lived(tmp_path).reader.close()
     (tmp_path / "leader-epoch-checkpoint").write_bytes(b"")
 
     log = World().open_log(tmp_path, SMALL)
 
-    assert log.epochs.entries == ((0, 0), (1, 15), (2, 30))
+    assert log.reader.epochs.entries == ((0, 0), (1, 15), (2, 30))
 
 
 def test_message_sets_of_old_brokers_are_kept_and_found(tmp_path: Path) -> None:
@@ -238,9 +238,9 @@ def test_message_sets_of_old_brokers_are_kept_and_found(tmp_path: Path) -> None:
     log = World().open_log(tmp_path, SMALL)
     append(log, b"new")
 
-    assert log.log_end_offset == 7
+    assert log.reader.log_end_offset == 7
     assert read(log, 0, end_offset=6) == old
     assert read(log, 4, end_offset=5) == message(4, 0, b"v" * 4)
-    found = log.offset_for_timestamp(NOW_MS + 4)
+    found = log.reader.offset_for_timestamp(NOW_MS + 4)
     assert found is not None
     assert found.offset == 5

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from wirekafka.log import log as log_module
 from wirekafka.log import snapshot_writer
 from wirekafka.log.log import Log
 from wirekafka.log.producer import Producer
@@ -19,7 +18,7 @@ COUNT = 35
 @pytest.fixture(autouse=True)
 def small_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(snapshot_writer, "SLICE_PRODUCERS", SLICE)
-    monkeypatch.setattr(log_module, "SLICE_PRODUCERS", SLICE)
+    monkeypatch.setattr("wirekafka.log.snapshots.SLICE_PRODUCERS", SLICE)
 
 
 @pytest.fixture
@@ -52,7 +51,7 @@ def states(log: Log) -> list[tuple[object, ...]]:
             producer.transaction_first_offset,
         )
 
-    return sorted(map(state, log.producers))
+    return sorted(map(state, log.reader.producers))
 
 
 def finish(world: World) -> int:
@@ -65,7 +64,7 @@ def finish(world: World) -> int:
 
 
 def test_roll_with_many_producers_writes_their_state_at_the_roll_in_slices(log: Log, world: World, tmp_path: Path) -> None:
-    expected = log.producers.write_snapshot()
+    expected = log.reader.producers.write_snapshot()
 
     log.roll()
     assert snapshots(tmp_path) == []
@@ -104,7 +103,7 @@ def test_snapshot_in_slices_counts_after_a_crash(log: Log, world: World, tmp_pat
 
     again = World().open_log(tmp_path, recovery_point=COUNT)
 
-    assert again.producers.snapshot_offset == COUNT
+    assert again.reader.producers.snapshot_offset == COUNT
     assert states(again) == expected
 
 
@@ -143,7 +142,7 @@ def test_truncation_abandons_the_snapshot_that_is_being_written(log: Log, world:
     finish(world)
 
     assert snapshots(tmp_path) == []
-    assert [producer.producer_id for producer in log.producers] == list(range(1, 21))
+    assert [producer.producer_id for producer in log.reader.producers] == list(range(1, 21))
 
 
 def test_failing_disk_abandons_the_snapshot_and_not_the_log(tmp_path: Path) -> None:

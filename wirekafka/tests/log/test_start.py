@@ -43,8 +43,8 @@ def test_clean_start_reads_no_records(tmp_path: Path) -> None:
 
         logs = await LogManager.open(config, Clock(), storage=storage)
 
-        assert {log.log_end_offset for log in logs} == {1000}
-        assert sum(log.size_bytes for log in logs) == PARTITIONS * SEGMENT_BYTES
+        assert {log.reader.log_end_offset for log in logs} == {1000}
+        assert sum(log.reader.size_bytes for log in logs) == PARTITIONS * SEGMENT_BYTES
         # The header of the last batch, and the bytes that are read with it.
         assert storage.log_bytes_read <= PARTITIONS * _TAIL_READS_BYTES
         await logs.close()
@@ -59,11 +59,11 @@ def test_start_after_a_crash_reads_what_is_past_the_recovery_point(tmp_path: Pat
     for _ in range(10):
         fill(log, 10, size=10_000)
         log.roll()
-    log.flush()
-    point = log.recovery_point
+    log.flusher.flush()
+    point = log.flusher.recovery_point
     fill(log, 3, size=10_000)
-    unflushed = log.segments.active.size
-    for segment in log.segments:
+    unflushed = log.reader.segments.active.size
+    for segment in log.reader.segments:
         segment.close()
     storage.log_bytes_read = 0
 

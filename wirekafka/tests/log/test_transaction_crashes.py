@@ -51,7 +51,7 @@ class TransactionalLife(Life):
             self._transact(logs, topics, 4)
         async with Living(config, self.storage) as (logs, topics):
             self._transact(logs, topics, 5)
-            partition_of(topics, UNFLUSHED).log.flush()
+            partition_of(topics, UNFLUSHED).writable_log.flusher.flush()
             self._write_checkpoints(logs)
             self._transact(logs, topics, 2)
         async with Living(config, self.storage) as (logs, topics):
@@ -92,7 +92,7 @@ def check_log(log: Log) -> None:
     """Raises unless the open and aborted transactions are those of the batches."""
     begun: dict[int, int] = {}
     aborted = []
-    for batch in log.batches():
+    for batch in log.reader.batches():
         header = BatchHeader(batch)
         marker = read_end_marker(batch) if header.is_control else None
         if marker is None:
@@ -102,11 +102,11 @@ def check_log(log: Log) -> None:
         if first_offset is not None and not marker.is_commit:
             stable_offset = min(begun.values(), default=header.next_offset)
             aborted.append(AbortedTransaction(0, header.producer_id, first_offset, header.last_offset, stable_offset))
-    assert log.producers.open_transactions == begun
-    assert log.last_stable_offset == min(begun.values(), default=log.log_end_offset)
+    assert log.reader.producers.open_transactions == begun
+    assert log.reader.last_stable_offset == min(begun.values(), default=log.reader.log_end_offset)
     # A power failure may remove the segment in which a transaction began, and not the one in which it was aborted.
-    found = log.aborted_transactions(log.log_start_offset, log.log_end_offset)
-    assert [each for each in found if each.first_offset >= log.log_start_offset] == aborted
+    found = log.reader.aborted_transactions(log.reader.log_start_offset, log.reader.log_end_offset)
+    assert [each for each in found if each.first_offset >= log.reader.log_start_offset] == aborted
 
 
 async def check_and_go_on(path: Path) -> None:
@@ -115,11 +115,11 @@ async def check_and_go_on(path: Path) -> None:
         async with Living(config_at(path), Unsynced()) as (_, topics):
             for topic in topics:
                 partition = topic.partitions[0]
-                check_log(partition.log)
+                check_log(partition.writable_log)
                 write(partition, SHORT)
                 end(partition, LONG, is_commit=False)
                 end(partition, SHORT, is_commit=False)
-                check_log(partition.log)
+                check_log(partition.writable_log)
 
 
 def test_life_has_indexes_of_aborted_transactions(life: TransactionalLife) -> None:

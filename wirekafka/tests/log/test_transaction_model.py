@@ -105,7 +105,7 @@ class World:
 
     def append_transactional(self, producer_id: int | None = None, count: int | None = None) -> None:
         producer_id = producer_id or self.random.choice(PRODUCERS)
-        known, epoch = self.log.producers.find(producer_id), self.epochs[producer_id]
+        known, epoch = self.log.reader.producers.find(producer_id), self.epochs[producer_id]
         sequence = known.last_sequence + 1 if known is not None and known.epoch == epoch else 0
         records = transactional(sequence, count or self.random.randint(1, 3), producer_id=producer_id, epoch=epoch)
         info = append(self.log, records)
@@ -125,14 +125,14 @@ class World:
         self.log.roll()
 
     def flush(self) -> None:
-        self.log.flush()
+        self.log.flusher.flush()
 
     # What is taken away
 
     def delete_records(self) -> None:
         # Not beyond the stable offset: a start may or may not know transactions whose records were deleted.
         before = self.random.randint(self.start_offset, max(Walked(self.batches).stable_offset, self.start_offset))
-        self.log.delete_records(before)
+        self.log.retention.delete_records(before)
         self.start_offset = max(self.start_offset, before)
         self.world.pass_delays()
 
@@ -140,7 +140,7 @@ class World:
         offset = self.random.randint(self.start_offset, self.end_offset)
         self.log.truncate(offset)
         self.batches = [each for each in self.batches if each.last_offset < offset]
-        self.log.advance_high_watermark(self.log.log_end_offset)
+        self.log.reader.advance_high_watermark(self.log.reader.log_end_offset)
         self.world.pass_delays()
         # A start forgets transactions without records, so that they are not open for ever.
         for producer_id in Walked(self.batches).open:
@@ -169,8 +169,8 @@ class World:
         self._open(is_clean=is_clean)
 
     def be_killed(self) -> None:
-        name, point = self.log.segments.active.log_name, self.log.recovery_point
-        self.log.close()
+        name, point = self.log.reader.segments.active.log_name, self.log.flusher.recovery_point
+        self.log.reader.close()
         with (self.path / name).open("ab") as file:
             file.write(self.random.randbytes(self.random.randint(0, 80)))
         self._open(recovery_point=point)
@@ -179,7 +179,7 @@ class World:
         self.storage.crash_at = self.storage.calls + self.random.randint(1, 6)
         self.storage.torn_bytes = self.random.randint(0, 100)
         producer_id, is_commit = self.random.choice(PRODUCERS), self.random.random() < 0.3
-        point, epoch, last = self.log.recovery_point, self.epochs[producer_id], Appended(0, 0)
+        point, epoch, last = self.log.flusher.recovery_point, self.epochs[producer_id], Appended(0, 0)
         try:
             while True:
                 last = Appended(self.end_offset, self.end_offset, producer_id)
@@ -190,9 +190,9 @@ class World:
         except Crash:
             pass
         self.storage.crash_at = None
-        self.log.close()
+        self.log.reader.close()
         self._open(recovery_point=point)
-        if self.log.log_end_offset == self.end_offset + 1:
+        if self.log.reader.log_end_offset == self.end_offset + 1:
             # The batch was written completely; the crash came before the answer.
             self.batches.append(last)
             if last.ends is not None:
@@ -213,15 +213,15 @@ class World:
         """Raises unless the log and the list agree."""
         log, walked = self.log, Walked(self.batches)
         stable_offset = max(walked.stable_offset, self.start_offset)
-        assert (log.log_end_offset, log.last_stable_offset) == (self.end_offset, stable_offset)
+        assert (log.reader.log_end_offset, log.reader.last_stable_offset) == (self.end_offset, stable_offset)
         for producer_id in PRODUCERS:
-            producer = log.producers.find(producer_id)
+            producer = log.reader.producers.find(producer_id)
             first_offset = producer.transaction_first_offset if producer is not None else None
             assert first_offset == walked.open.get(producer_id)
         self._check_range(walked, self.start_offset, self.end_offset)
         start = self.random.randint(self.start_offset, self.end_offset)
         self._check_range(walked, start, self.random.randint(start, self.end_offset))
-        for segment in log.segments:
+        for segment in log.reader.segments:
             file = self.path / segment.transaction_index.name
             assert (file.stat().st_size if file.exists() else 0) == segment.transaction_index.size_bytes
         expected = sorted(offset for offset in walked.committed if self.start_offset <= offset < stable_offset)
@@ -229,7 +229,7 @@ class World:
 
     def _check_range(self, walked: Walked, start: int, end: int) -> None:
         # Of a transaction that began before the log start offset, a start knows only the remaining part, which reads the same.
-        found = [each for each in self.log.aborted_transactions(start, end) if each.first_offset >= self.start_offset]
+        found = [each for each in self.log.reader.aborted_transactions(start, end) if each.first_offset >= self.start_offset]
         assert found == [
             each
             for each in walked.aborted
@@ -266,10 +266,10 @@ def read_committed(log: Log, max_bytes: int) -> list[int]:
     Source: org.apache.kafka.clients.consumer.internals.CompletedFetch.
     """
     shown = []
-    offset, end_offset = log.log_start_offset, log.last_stable_offset
+    offset, end_offset = log.reader.log_start_offset, log.reader.last_stable_offset
     while offset < end_offset:
         data = read(log, offset, max_bytes, end_offset=end_offset)
-        aborted = sorted(log.aborted_in_read(offset, len(data), end_offset), key=lambda each: each.first_offset)
+        aborted = sorted(log.reader.aborted_in_read(offset, len(data), end_offset), key=lambda each: each.first_offset)
         skipped: set[int] = set()
         position = 0
         while len(data) - position >= 61:

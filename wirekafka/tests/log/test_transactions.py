@@ -31,16 +31,16 @@ def open_log(path: Path) -> Log:
 
 
 def refusal(log: Log, records: memoryview) -> ErrorCode:
-    end_offset = log.log_end_offset
+    end_offset = log.reader.log_end_offset
     with pytest.raises(KafkaError) as caught:
         append(log, records)
-    assert log.log_end_offset == end_offset
+    assert log.reader.log_end_offset == end_offset
     return caught.value.code
 
 
 def aborted(log: Log, from_offset: int = 0, to_offset: int | None = None) -> list[tuple[int, int, int, int]]:
-    end = log.log_end_offset if to_offset is None else to_offset
-    return [tuple(found)[1:] for found in log.aborted_transactions(from_offset, end)]
+    end = log.reader.log_end_offset if to_offset is None else to_offset
+    return [tuple(found)[1:] for found in log.reader.aborted_transactions(from_offset, end)]
 
 
 # The last stable offset
@@ -51,7 +51,7 @@ def test_log_without_transactions_is_stable_to_its_end(tmp_path: Path) -> None:
     append(log, b"a")
     append(log, idempotent(0))
 
-    assert log.last_stable_offset == log.high_watermark == 2
+    assert log.reader.last_stable_offset == log.reader.high_watermark == 2
 
 
 def test_open_transaction_keeps_the_stable_offset_where_it_begins(tmp_path: Path) -> None:
@@ -60,10 +60,10 @@ def test_open_transaction_keeps_the_stable_offset_where_it_begins(tmp_path: Path
     append(log, transactional(0, 2))
     append(log, b"b")
 
-    assert (log.last_stable_offset, log.high_watermark) == (1, 4)
-    assert log.has_open_transaction(7, 0)
-    assert not log.has_open_transaction(7, 1)
-    assert not log.has_open_transaction(8, 0)
+    assert (log.reader.last_stable_offset, log.reader.high_watermark) == (1, 4)
+    assert log.reader.has_open_transaction(7, 0)
+    assert not log.reader.has_open_transaction(7, 1)
+    assert not log.reader.has_open_transaction(8, 0)
 
 
 @pytest.mark.parametrize("is_commit", [True, False])
@@ -73,8 +73,8 @@ def test_marker_ends_the_transaction(tmp_path: Path, is_commit: bool) -> None:
 
     info = end_transaction(log, is_commit=is_commit)
 
-    assert (info.base_offset, info.last_offset, log.last_stable_offset) == (2, 2, 3)
-    assert not log.has_open_transaction(7, 0)
+    assert (info.base_offset, info.last_offset, log.reader.last_stable_offset) == (2, 2, 3)
+    assert not log.reader.has_open_transaction(7, 0)
     assert aborted(log) == ([] if is_commit else [(7, 0, 2, 3)])
 
 
@@ -85,11 +85,11 @@ def test_stable_offset_moves_to_the_next_open_transaction(tmp_path: Path) -> Non
     append(log, transactional(0, producer_id=3))
 
     end_transaction(log, 2)
-    assert log.last_stable_offset == 0
+    assert log.reader.last_stable_offset == 0
     end_transaction(log, 1, is_commit=False)
-    assert log.last_stable_offset == 2
+    assert log.reader.last_stable_offset == 2
     end_transaction(log, 3)
-    assert log.last_stable_offset == log.high_watermark == 6
+    assert log.reader.last_stable_offset == log.reader.high_watermark == 6
     assert aborted(log) == [(1, 0, 4, 2)]
 
 
@@ -98,18 +98,18 @@ def test_stable_offset_is_never_before_the_log_start(tmp_path: Path) -> None:
     append(log, transactional(0))
     append(log, batch(b"a", b"b", b"c"))
 
-    log.delete_records(2)
+    log.retention.delete_records(2)
 
-    assert (log.log_start_offset, log.last_stable_offset, log.high_watermark) == (2, 2, 4)
+    assert (log.reader.log_start_offset, log.reader.last_stable_offset, log.reader.high_watermark) == (2, 2, 4)
 
 
 def test_stable_offset_is_never_behind_the_high_watermark(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     append(log, batch(b"a", b"b"))
     append(log, transactional(0))
-    log.high_watermark = 1
+    log.reader.high_watermark = 1
 
-    assert log.last_stable_offset == 1
+    assert log.reader.last_stable_offset == 1
 
 
 def test_second_batch_of_a_transaction_does_not_begin_another(tmp_path: Path) -> None:
@@ -129,11 +129,11 @@ def test_read_up_to_the_stable_offset_leaves_the_open_transaction_out(tmp_path: 
     for _ in range(20):
         append(log, b"b")
 
-    found = records_of(read(log, 0, end_offset=log.last_stable_offset))
+    found = records_of(read(log, 0, end_offset=log.reader.last_stable_offset))
 
     assert [record.offset for record in found] == [0]
-    assert read(log, 1, end_offset=log.last_stable_offset) == b""
-    assert len(log.segments) > 1
+    assert read(log, 1, end_offset=log.reader.last_stable_offset) == b""
+    assert len(log.reader.segments) > 1
 
 
 # Which producers may write
@@ -155,7 +155,7 @@ def test_duplicate_within_a_transaction_is_answered_with_its_offset(tmp_path: Pa
 
     info = append(log, transactional(0, 2))
 
-    assert (info.is_duplicate, info.base_offset, log.log_end_offset) == (True, 0, 3)
+    assert (info.is_duplicate, info.base_offset, log.reader.log_end_offset) == (True, 0, 3)
 
 
 def test_sequence_goes_on_behind_a_marker_of_the_same_epoch(tmp_path: Path) -> None:
@@ -183,7 +183,7 @@ def test_marker_of_an_older_epoch_is_refused(tmp_path: Path) -> None:
 
     assert marker_refusal(log, 4) is ErrorCode.INVALID_PRODUCER_EPOCH
     assert marker_refusal(log, 4, transaction_version=2) is ErrorCode.INVALID_PRODUCER_EPOCH
-    assert log.has_open_transaction(7, 5)
+    assert log.reader.has_open_transaction(7, 5)
 
 
 def test_marker_of_transactions_v2_has_an_epoch_of_its_own(tmp_path: Path) -> None:
@@ -192,7 +192,7 @@ def test_marker_of_transactions_v2_has_an_epoch_of_its_own(tmp_path: Path) -> No
 
     assert marker_refusal(log, 5, transaction_version=2) is ErrorCode.INVALID_PRODUCER_EPOCH
     end_transaction(log, epoch=6, transaction_version=2)
-    assert not log.has_open_transaction(7, 5)
+    assert not log.reader.has_open_transaction(7, 5)
 
 
 def test_marker_of_transactions_v2_may_be_written_again(tmp_path: Path) -> None:
@@ -202,7 +202,7 @@ def test_marker_of_transactions_v2_may_be_written_again(tmp_path: Path) -> None:
 
     end_transaction(log, epoch=6, transaction_version=2, is_commit=False)
 
-    assert (log.log_end_offset, log.last_stable_offset) == (3, 3)
+    assert (log.reader.log_end_offset, log.reader.last_stable_offset) == (3, 3)
     assert aborted(log) == [(7, 0, 1, 2)]
 
 
@@ -212,7 +212,7 @@ def test_marker_of_the_last_epoch_has_no_next_one(tmp_path: Path) -> None:
 
     end_transaction(log, epoch=0x7FFF, transaction_version=2)
 
-    assert log.last_stable_offset == 2
+    assert log.reader.last_stable_offset == 2
 
 
 def test_marker_of_an_older_coordinator_is_refused(tmp_path: Path) -> None:
@@ -230,7 +230,7 @@ def test_marker_for_an_unknown_producer_is_appended_and_fences(tmp_path: Path) -
 
     end_transaction(log, 7, 4, is_commit=False)
 
-    assert (log.log_end_offset, log.last_stable_offset, aborted(log)) == (1, 1, [])
+    assert (log.reader.log_end_offset, log.reader.last_stable_offset, aborted(log)) == (1, 1, [])
     assert refusal(log, transactional(0, epoch=3)) is ErrorCode.INVALID_PRODUCER_EPOCH
     append(log, transactional(0, epoch=4))
 
@@ -246,7 +246,7 @@ def test_marker_on_a_topic_with_log_append_time_has_it(tmp_path: Path) -> None:
 
 def begin(log: Log, sequence: int, *, epoch: int = 0, must_be_zero: bool = False) -> bool:
     header = BatchHeader(transactional(sequence, epoch=epoch))
-    return log.producers.begin_transaction(header, must_be_zero=must_be_zero, now_ms=NOW_MS)
+    return log.reader.producers.begin_transaction(header, must_be_zero=must_be_zero, now_ms=NOW_MS)
 
 
 def test_first_batch_of_a_transaction_asks_and_the_next_does_not(tmp_path: Path) -> None:
@@ -298,7 +298,7 @@ def test_what_a_transaction_may_begin_with_is_forgotten_in_time(tmp_path: Path) 
     log = open_log(tmp_path)
     begin(log, 0)
 
-    log.expire_producers(NOW_MS + 1000, 1000)
+    log.reader.producers.expire(NOW_MS + 1000, 1000)
 
     append(log, transactional(5))
 
@@ -307,6 +307,6 @@ def test_open_transaction_does_not_expire(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     append(log, transactional(0))
 
-    assert log.expire_producers(NOW_MS + 5000, 1000) == 0
+    assert log.reader.producers.expire(NOW_MS + 5000, 1000) == 0
     end_transaction(log)
-    assert log.expire_producers(NOW_MS + 5000, 1000) == 1
+    assert log.reader.producers.expire(NOW_MS + 5000, 1000) == 1

@@ -37,11 +37,11 @@ def grown(log: Log, count: int = 12) -> None:
 def test_truncation_within_the_batch_of_the_log_start_offset_keeps_that_offset(tmp_path: Path) -> None:
     log = World().open_log(tmp_path)
     append(log, batch(b"a", b"b", b"c"))
-    log.delete_records(2)
+    log.retention.delete_records(2)
 
     log.truncate(2)
 
-    assert (log.log_start_offset, log.high_watermark, log.log_end_offset) == (2, 2, 2)
+    assert (log.reader.log_start_offset, log.reader.high_watermark, log.reader.log_end_offset) == (2, 2, 2)
     assert append(log, b"d").base_offset == 2
 
 
@@ -61,10 +61,10 @@ def test_truncation_removes_the_snapshots_of_producers_behind_the_new_end(tmp_pa
 def test_truncation_stores_the_recovery_point_before_it_cuts(tmp_path: Path) -> None:
     log = World().open_log(tmp_path, CONFIG)
     grown(log)
-    log.flush()
+    log.flusher.flush()
     seen: list[tuple[int, int]] = []
-    log.services.store_recovery_points = lambda stored: seen.append((log.recovery_point, len(log.segments)))
-    count = len(log.segments)
+    log.reader.services.store_recovery_points = lambda stored: seen.append((log.flusher.recovery_point, len(log.reader.segments)))
+    count = len(log.reader.segments)
 
     log.truncate(5)
 
@@ -74,12 +74,12 @@ def test_truncation_stores_the_recovery_point_before_it_cuts(tmp_path: Path) -> 
 def test_truncation_that_cannot_store_the_recovery_point_changes_nothing(tmp_path: Path) -> None:
     log = World().open_log(tmp_path, CONFIG)
     grown(log)
-    log.flush()
+    log.flusher.flush()
 
     def fail(stored: object) -> None:
         raise OSError(28, "No space left on device")
 
-    log.services.store_recovery_points = fail
+    log.reader.services.store_recovery_points = fail
     with pytest.raises(KafkaError):
         log.truncate(5)
 
@@ -102,12 +102,12 @@ def test_truncation_that_the_disk_refuses_at_any_call_leaves_a_log_that_goes_on(
         try:
             log.truncate(5)
         except KafkaError:
-            assert 5 <= log.log_end_offset <= 12
+            assert 5 <= log.reader.log_end_offset <= 12
             log.truncate(5)
-        assert log.log_end_offset == 5
+        assert log.reader.log_end_offset == 5
         if storage.calls < refused:
             break
-        if log.folder.ledger.has_failed:
+        if log.reader.folder.ledger.has_failed:
             continue
         append(log, idempotent(5), leader_epoch=9)
         assert [record.offset for record in all_records(log)] == list(range(6))
@@ -119,11 +119,11 @@ def test_truncation_that_the_disk_refuses_at_any_call_leaves_a_log_that_goes_on(
 def test_crash_at_any_call_of_a_truncation_leaves_the_beginning_of_the_log(tmp_path: Path, contents: Fate, names: Fate) -> None:
     storage = RememberingStorage(tmp_path)
     log = World(storage=storage).open_log(tmp_path / "topic-0", CONFIG)
-    log.folder.ledger.place.written += 1
+    log.reader.folder.ledger.place.written += 1
     grown(log)
-    log.flush()
+    log.flusher.flush()
     stored = [(0, 12)]
-    log.services.store_recovery_points = lambda each: stored.append((len(storage.operations), log.recovery_point))
+    log.reader.services.store_recovery_points = lambda each: stored.append((len(storage.operations), log.flusher.recovery_point))
     began_at = len(storage.operations)
 
     log.truncate(5)
@@ -136,9 +136,9 @@ def test_crash_at_any_call_of_a_truncation_leaves_the_beginning_of_the_log(tmp_p
             again = World().open_log(
                 Path(top) / "disk" / "topic-0", CONFIG, recovery_point=recovery_point, has_lost_power=contents is Fate.LOST
             )
-            assert 5 <= again.log_end_offset <= 12
-            assert [record.offset for record in all_records(again)] == list(range(again.log_end_offset))
-            assert again.epochs.entries[-1].start_offset < again.log_end_offset
+            assert 5 <= again.reader.log_end_offset <= 12
+            assert [record.offset for record in all_records(again)] == list(range(again.reader.log_end_offset))
+            assert again.reader.epochs.entries[-1].start_offset < again.reader.log_end_offset
 
 
 # A follower's append
@@ -155,10 +155,10 @@ def test_follower_gets_the_leaders_bytes_offsets_and_epochs(tmp_path: Path) -> N
 
     assert follower.append_as_follower(replicated(leader)) == 12
 
-    assert b"".join(follower.batches()) == b"".join(leader.batches())
-    assert follower.epochs.entries == leader.epochs.entries
-    assert follower.high_watermark == 0
-    assert len(follower.segments) > 1
+    assert b"".join(follower.reader.batches()) == b"".join(leader.reader.batches())
+    assert follower.reader.epochs.entries == leader.reader.epochs.entries
+    assert follower.reader.high_watermark == 0
+    assert len(follower.reader.segments) > 1
     check_indexes(follower)
     leader.roll()
     assert append(follower, idempotent(11)).is_duplicate
@@ -181,7 +181,7 @@ def test_follower_refuses_damage_and_appends_nothing(tmp_path: Path) -> None:
         follower.append_as_follower(memoryview(data))
 
     assert caught.value.code == ErrorCode.CORRUPT_MESSAGE
-    assert follower.log_end_offset == 0
+    assert follower.reader.log_end_offset == 0
 
 
 def test_follower_refuses_offsets_that_it_has(tmp_path: Path) -> None:
@@ -193,7 +193,7 @@ def test_follower_refuses_offsets_that_it_has(tmp_path: Path) -> None:
         follower.append_as_follower(replicated(leader, 2))
 
     assert caught.value.code == ErrorCode.OFFSET_OUT_OF_RANGE
-    assert follower.log_end_offset == 3
+    assert follower.reader.log_end_offset == 3
 
 
 def test_follower_keeps_a_gap_that_compaction_has_made_in_the_leaders_log(tmp_path: Path) -> None:
@@ -214,9 +214,9 @@ def test_follower_has_an_aborted_transaction_stable_once_the_high_watermark_pass
 
     follower.append_as_follower(replicated(leader))
 
-    assert follower.last_stable_offset == 0
-    follower.advance_high_watermark(1)
-    assert follower.last_stable_offset == 0
-    follower.advance_high_watermark(2)
-    assert follower.last_stable_offset == 2
-    assert follower.aborted_transactions(0, 2) == leader.aborted_transactions(0, 2)
+    assert follower.reader.last_stable_offset == 0
+    follower.reader.advance_high_watermark(1)
+    assert follower.reader.last_stable_offset == 0
+    follower.reader.advance_high_watermark(2)
+    assert follower.reader.last_stable_offset == 2
+    assert follower.reader.aborted_transactions(0, 2) == leader.reader.aborted_transactions(0, 2)

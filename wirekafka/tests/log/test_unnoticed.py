@@ -84,5 +84,5 @@ def test_compaction_drops_the_emptied_marker_of_a_producers_older_epoch(tmp_path
     for passed_ms in (0, 2000, 4000):
         compact(log, now_ms=NOW_MS + passed_ms)
 
-    headers = [BatchHeader(data) for data in log.batches()]
+    headers = [BatchHeader(data) for data in log.reader.batches()]
     assert [(header.producer_epoch, header.record_count) for header in headers if header.is_control] == [(1, 0)]

@@ -280,7 +280,7 @@ def test_partition_tells_what_became_stable_across_segments(tmp_path: Path) -> N
     size = len(transactional(0))
     for sequence in range(5):
         partition.append(transactional(sequence), now_ms=NOW_MS)
-        partition.log.roll()
+        partition.writable_log.roll()
 
     end(partition)
 

@@ -47,10 +47,14 @@ class Stage:
         return {index: (state.start_offset, state.batches) for index, state in found.items() if state is not None}
 
     @property
-    def log(self) -> Any:
+    def partition(self) -> Any:
         topic = self.broker.topics.find(SHARE_STATE_TOPIC)
         assert topic is not None
-        return topic.partitions[0].log
+        return topic.partitions[0]
+
+    @property
+    def log(self) -> Any:
+        return self.partition.log
 
 
 def run(body: Callable[[Stage], Awaitable[None]], path: Path, **settings: str) -> None:
@@ -238,9 +242,9 @@ def test_markers_among_the_states_mean_nothing(tmp_path: Path) -> None:
 def test_a_log_that_turns_out_to_be_damaged_keeps_no_broker_from_starting(tmp_path: Path) -> None:
     async def before(stage: Stage) -> None:
         stage.states.initialize({stage.keys[0]: 5}, state_epoch=1)
-        stage.log.roll()
+        stage.partition.writable_log.roll()
         stage.write(0, 7)
-        stage.log.roll()
+        stage.partition.writable_log.roll()
 
     async def after(stage: Stage) -> None:
         assert stage.known == {}

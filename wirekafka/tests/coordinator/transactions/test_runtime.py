@@ -331,7 +331,7 @@ def test_a_partition_that_turns_out_to_be_damaged_keeps_no_broker_from_starting(
         begin(broker, "y")
         topic = broker.topics.find(TRANSACTION_STATE_TOPIC)
         assert topic is not None
-        topic.partitions[broker.transactions.partition_of("x")].log.roll()
+        topic.partitions[broker.transactions.partition_of("x")].writable_log.roll()
 
     async def second(broker: Broker) -> None:
         assert not broker.transactions.is_available("x")

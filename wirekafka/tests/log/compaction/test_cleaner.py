@@ -42,30 +42,30 @@ def rolled(path: Path, count: int, **changes: Any) -> Log:
 def test_dirt_is_the_share_that_was_not_compacted(tmp_path: Path) -> None:
     log = rolled(tmp_path, 4)
 
-    assert measure_dirt(log, None, NOW_MS) == Dirt(0, 4, 1.0, is_overdue=False)
-    assert measure_dirt(log, 3, NOW_MS) == Dirt(3, 4, 0.25, is_overdue=False)
-    assert measure_dirt(log, 4, NOW_MS) is None
+    assert measure_dirt(log.reader, None, NOW_MS) == Dirt(0, 4, 1.0, is_overdue=False)
+    assert measure_dirt(log.reader, 3, NOW_MS) == Dirt(3, 4, 0.25, is_overdue=False)
+    assert measure_dirt(log.reader, 4, NOW_MS) is None
 
 
 @pytest.mark.parametrize("clean_offset", [-5, 99])
 def test_dirt_with_an_impossible_checkpoint_is_the_whole_log(tmp_path: Path, clean_offset: int) -> None:
     log = rolled(tmp_path, 2)
 
-    assert measure_dirt(log, clean_offset, NOW_MS) == Dirt(0, 2, 1.0, is_overdue=False)
+    assert measure_dirt(log.reader, clean_offset, NOW_MS) == Dirt(0, 2, 1.0, is_overdue=False)
 
 
 def test_dirt_leaves_out_the_active_segment(tmp_path: Path) -> None:
     log = World().open_log(tmp_path, COMPACT)
     append(log, b"a")
 
-    assert measure_dirt(log, None, NOW_MS) is None
+    assert measure_dirt(log.reader, None, NOW_MS) is None
 
 
 def test_dirt_leaves_out_what_is_not_committed(tmp_path: Path) -> None:
     log = rolled(tmp_path, 4)
-    log.high_watermark = 2
+    log.reader.high_watermark = 2
 
-    assert measure_dirt(log, None, NOW_MS) == Dirt(0, 2, 1.0, is_overdue=False)
+    assert measure_dirt(log.reader, None, NOW_MS) == Dirt(0, 2, 1.0, is_overdue=False)
 
 
 def test_dirt_leaves_out_what_is_behind_the_beginning_of_an_open_transaction(tmp_path: Path) -> None:
@@ -75,9 +75,9 @@ def test_dirt_leaves_out_what_is_behind_the_beginning_of_an_open_transaction(tmp
     put(log, ("a", "1"))
     log.roll()
 
-    assert measure_dirt(log, None, NOW_MS) == Dirt(0, 2, 1.0, is_overdue=False)
+    assert measure_dirt(log.reader, None, NOW_MS) == Dirt(0, 2, 1.0, is_overdue=False)
     end_transaction(log)
-    dirt = measure_dirt(log, None, NOW_MS)
+    dirt = measure_dirt(log.reader, None, NOW_MS)
     assert dirt is not None
     assert dirt.end_offset == 4
 
@@ -85,7 +85,7 @@ def test_dirt_leaves_out_what_is_behind_the_beginning_of_an_open_transaction(tmp
 def test_dirt_leaves_out_what_is_younger_than_the_min_compaction_lag(tmp_path: Path) -> None:
     log = rolled(tmp_path, 4, min_compaction_lag_ms=1000)
 
-    dirt = measure_dirt(log, None, NOW_MS + 1001)
+    dirt = measure_dirt(log.reader, None, NOW_MS + 1001)
     assert dirt is not None
     assert (dirt.dirty_offset, dirt.end_offset) == (0, 2)
 
@@ -93,7 +93,7 @@ def test_dirt_leaves_out_what_is_younger_than_the_min_compaction_lag(tmp_path: P
 def test_dirt_is_overdue_once_it_is_older_than_the_max_compaction_lag(tmp_path: Path) -> None:
     log = rolled(tmp_path, 2, max_compaction_lag_ms=1000)
 
-    dirt = [measure_dirt(log, None, NOW_MS + passed) for passed in (1000, 1001)]
+    dirt = [measure_dirt(log.reader, None, NOW_MS + passed) for passed in (1000, 1001)]
     assert [each is not None and each.is_overdue for each in dirt] == [False, True]
 
 
@@ -103,7 +103,7 @@ def test_active_segment_of_a_compacted_topic_is_rolled_by_the_max_compaction_lag
 
     put(log, ("a", "2"), timestamp=NOW_MS + 1001)
 
-    assert len(log.segments) == 2
+    assert len(log.reader.segments) == 2
 
 
 def test_pace_keeps_to_so_many_bytes_a_second() -> None:
@@ -332,22 +332,22 @@ def test_cleaner_that_meets_damage_takes_the_partition_offline(tmp_path: Path, p
             for each in (log, other):
                 for number in range(10):
                     put(each, ("k", f"{number}"))
-            file = setting.path / str(NAME) / log.segments.items[0].log_name
+            file = setting.path / str(NAME) / log.reader.segments.items[0].log_name
             with file.open("r+b") as opened:
-                assert log.segments.items[0].size == 10 * 70
+                assert log.reader.segments.items[0].size == 10 * 70
                 opened.seek(place)
                 opened.write(b"\xff\xff\xff")
             with structlog.testing.capture_logs() as lines:
                 log.roll()
                 other.roll()
                 with trio.fail_after(100):
-                    await until(lambda: log.offline_reason is not None)
+                    await until(lambda: log.reader.offline_reason is not None)
                 await until(lambda: len(content(other)) == 1)
             (line,) = [line for line in lines if line["event"] == "A partition is offline: it is damaged"]
             assert line["partition"] == str(NAME)
             assert str(file) in line["error"]
             with pytest.raises(KafkaError) as caught:
-                log.read(0, max_bytes=100, end_offset=10, min_one_batch=True)
+                log.reader.read(0, max_bytes=100, end_offset=10, min_one_batch=True)
             assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
             assert not list(file.parent.glob("*.cleaned"))
 
@@ -363,7 +363,7 @@ def test_cleaner_leaves_alone_what_is_sound_and_cannot_be_read(tmp_path: Path) -
             log.roll()
             put(log, ("k", "2"))
             # A record whose length is greater than its batch, with a valid CRC.
-            file = setting.path / str(NAME) / log.segments.items[0].log_name
+            file = setting.path / str(NAME) / log.reader.segments.items[0].log_name
             batch = bytearray(file.read_bytes())
             batch[HEADER_SIZE] += 2
             header = BatchHeader(batch)
@@ -373,7 +373,7 @@ def test_cleaner_leaves_alone_what_is_sound_and_cannot_be_read(tmp_path: Path) -
                 await until(lambda: GIVEN_UP in events(lines))
                 await trio.sleep(100)
             assert events(lines).count(GIVEN_UP) == 1
-            assert log.offline_reason is None
+            assert log.reader.offline_reason is None
 
     run(main)
 
@@ -387,7 +387,7 @@ def test_cleaner_finds_aborted_transactions_wherever_they_end(tmp_path: Path) ->
             for producer_id, keys in ((5, "a"), (6, "b")):
                 fields = {"is_transactional": True, "producer_id": producer_id, "producer_epoch": 0, "base_sequence": 0}
                 put(log, (keys, "aborted"), **fields)
-            log.high_watermark = 2
+            log.reader.high_watermark = 2
             log.roll()
             end_transaction(log, 5, is_commit=False)
             log.roll()

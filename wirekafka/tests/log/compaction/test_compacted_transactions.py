@@ -48,7 +48,7 @@ def shape(log: Log) -> list[tuple[int, int, str]]:
 
 
 def _batches(log: Log) -> list[tuple[memoryview, BatchHeader]]:
-    return [(data, BatchHeader(data)) for data in log.batches()]
+    return [(data, BatchHeader(data)) for data in log.reader.batches()]
 
 
 def _kind(header: BatchHeader, data: memoryview) -> str:
@@ -63,7 +63,7 @@ def _kind(header: BatchHeader, data: memoryview) -> str:
 
 def committed(log: Log) -> dict[str, tuple[int, str]]:
     """Returns the last value of each key that a read_committed consumer finds."""
-    waiting = sorted(log.aborted_transactions(0, log.log_end_offset), key=lambda entry: entry.first_offset)
+    waiting = sorted(log.reader.aborted_transactions(0, log.reader.log_end_offset), key=lambda entry: entry.first_offset)
     aborted: set[int] = set()
     found: dict[str, tuple[int, str]] = {}
     for data, header in _batches(log):
@@ -127,11 +127,11 @@ def test_marker_of_an_aborted_transaction_gets_a_date_once_its_records_are_gone_
 
     compact(log)
     assert [kind for _, _, kind in shape(log)] == ["abort", "z", "commit", "y"]
-    assert [tuple(entry) for entry in log.aborted_transactions(0, 9)] == [(0, 5, 0, 1, 2)]
+    assert [tuple(entry) for entry in log.reader.aborted_transactions(0, 9)] == [(0, 5, 0, 1, 2)]
 
     compact(log, now_ms=NOW_MS + 1)
     assert [kind for _, _, kind in shape(log)] == ["abort dated", "z", "commit", "y"]
-    assert not log.aborted_transactions(0, 9)
+    assert not log.reader.aborted_transactions(0, 9)
     assert _batches(log)[0][1].delete_horizon_ms == NOW_MS + 1 + 1000
 
     compact(log, now_ms=NOW_MS + 1000)
@@ -165,12 +165,12 @@ def test_marker_with_a_date_says_the_same(tmp_path: Path) -> None:
     writer.end(is_commit=True)
     writer.put(("a", "2"))
     log.roll()
-    before = next(data for data in log.batches() if BatchHeader(data).is_control)
+    before = next(data for data in log.reader.batches() if BatchHeader(data).is_control)
 
     for _ in range(2):
         compact(log, end_offset=2)
 
-    after = next(data for data in log.batches() if BatchHeader(data).is_control)
+    after = next(data for data in log.reader.batches() if BatchHeader(data).is_control)
     header = BatchHeader(after)
     assert header.delete_horizon_ms == NOW_MS + 1000
     assert (header.is_transactional, header.producer_id, header.last_offset) == (True, 5, 1)
@@ -196,10 +196,10 @@ def test_last_batch_of_a_producer_stays_empty_though_it_was_aborted(tmp_path: Pa
     header = _batches(log)[0][1]
     assert (header.is_transactional, header.base_sequence, header.producer_epoch, header.size_bytes) == (True, 1, 0, 61)
     again = world.open_log(tmp_path, COMPACT)
-    found = again.producers.find(5)
+    found = again.reader.producers.find(5)
     assert found is not None
     assert (found.epoch, found.last_sequence, found.transaction_first_offset) == (0, 1, None)
-    assert again.aborted_transactions(0, 9) == log.aborted_transactions(0, 9)
+    assert again.reader.aborted_transactions(0, 9) == log.reader.aborted_transactions(0, 9)
 
 
 def test_marker_stays_that_alone_has_its_producers_epoch(tmp_path: Path) -> None:
@@ -240,12 +240,12 @@ def test_marker_of_an_unknown_kind_stays(tmp_path: Path) -> None:
     log.append(memoryview(batch), leader_epoch=0, now_ms=NOW_MS, origin=Origin.COORDINATOR)
     put(log, ("a", "1"))
     log.roll()
-    before = bytes(b"".join(log.batches()))
+    before = bytes(b"".join(log.reader.batches()))
 
     compact(log)
     compact(log, now_ms=NOW_MS + DAY_MS)
 
-    assert b"".join(log.batches()) == before
+    assert b"".join(log.reader.batches()) == before
 
 
 def test_transaction_that_is_aborted_behind_the_compacted_part_is_known(tmp_path: Path) -> None:
@@ -268,7 +268,7 @@ def test_second_compaction_knows_transactions_that_begin_before_its_dirty_part(t
     writer = Writer(log, 5)
     writer.put(("x", "1"))
     log.roll()
-    dirty_offset = log.log_end_offset
+    dirty_offset = log.reader.log_end_offset
     writer.put(("a", "2"))
     writer.end(is_commit=False)
     put(log, ("b", "2"))
@@ -290,21 +290,21 @@ def test_index_of_a_compacted_segment_has_what_is_left(tmp_path: Path) -> None:
         log.roll()
     put(log, ("b", "1"))
     log.roll()
-    before = log.aborted_transactions(0, 9)
+    before = log.reader.aborted_transactions(0, 9)
     assert len(before) == 2
 
     compact(log)
-    assert log.aborted_transactions(0, 9) == before
+    assert log.reader.aborted_transactions(0, 9) == before
     assert [path.name for path in sorted(tmp_path.glob(f"*{SUFFIX}"))] == ["00000000000000000000" + SUFFIX]
     close(log)
-    assert world.open_log(tmp_path, COMPACT, is_clean=True).aborted_transactions(0, 9) == before
+    assert world.open_log(tmp_path, COMPACT, is_clean=True).reader.aborted_transactions(0, 9) == before
 
     again = world.open_log(tmp_path, COMPACT)
-    again.expire_producers(NOW_MS + DAY_MS, 1)
+    again.reader.producers.expire(NOW_MS + DAY_MS, 1)
     compact(again)
     compact(again)
     world.pass_delays()
-    assert not again.aborted_transactions(0, 9)
+    assert not again.reader.aborted_transactions(0, 9)
     assert not list(tmp_path.glob(f"*{SUFFIX}*"))
 
 
@@ -347,7 +347,7 @@ def test_readers_of_committed_records_see_the_same_before_and_after(tmp_path: Pa
     again = World().open_log(tmp_path, COMPACT)
     assert committed(again) == expected
     for writer in writers:
-        found = again.producers.find(writer.producer_id)
+        found = again.reader.producers.find(writer.producer_id)
         assert found is not None
         assert found.epoch == writer.epoch
         assert found.last_sequence == (writer.sequence - 1 if writer.sequence else -1)
@@ -356,7 +356,7 @@ def test_readers_of_committed_records_see_the_same_before_and_after(tmp_path: Pa
 def _compact_stable(log: Log, dirty_offset: int, now_ms: int, most_keys: int) -> int:
     """Compacts the stable part as the cleaner does, and checks that readers get the same records as before."""
     before = committed(log)
-    bases = [segment.base_offset for segment in log.segments if segment.base_offset <= log.last_stable_offset]
+    bases = [segment.base_offset for segment in log.reader.segments if segment.base_offset <= log.reader.last_stable_offset]
     if bases[-1] <= dirty_offset:
         return dirty_offset
     work = compact(log, dirty_offset=dirty_offset, end_offset=bases[-1], now_ms=now_ms, most_keys=most_keys)
@@ -375,8 +375,8 @@ def test_crash_at_any_call_leaves_readers_of_committed_records_with_the_same(tmp
             writer.end(is_commit=number % 2 == 0)
             log.roll()
         expected = committed(log)
-        log.flush()
-        end_offset = log.log_end_offset
+        log.flusher.flush()
+        end_offset = log.reader.log_end_offset
         storage.crash_at = storage.calls + crash_at
         try:
             compact(log)
@@ -384,7 +384,7 @@ def test_crash_at_any_call_leaves_readers_of_committed_records_with_the_same(tmp
             is_over = True
         except Crash:
             is_over = False
-        log.close()
+        log.reader.close()
         again = World().open_log(path, COMPACT, recovery_point=end_offset)
         assert committed(again) == expected
         assert not [name for name in path.iterdir() if name.name.endswith((CLEANED_SUFFIX, ".swap", ".deleted"))]

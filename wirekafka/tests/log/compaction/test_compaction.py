@@ -44,24 +44,24 @@ def compact(
     log: Log, *, dirty_offset: int = 0, end_offset: int | None = None, now_ms: int = NOW_MS, most_keys: int = 1000
 ) -> Compacted:
     """Compacts the sealed segments, up to `end_offset` if given, as the cleaner does."""
-    end = log.segments.active.base_offset if end_offset is None else end_offset
+    end = log.reader.segments.active.base_offset if end_offset is None else end_offset
     work = Compaction(
-        folder=log.folder,
-        config=log.config,
-        segments=[segment for segment in log.segments.items[:-1] if segment.base_offset < end],
+        folder=log.reader.folder,
+        config=log.reader.config,
+        segments=[segment for segment in log.reader.segments.items[:-1] if segment.base_offset < end],
         dirty_offset=dirty_offset,
         end_offset=end,
-        last_records=last_records_of(log),
-        aborted=log.aborted_transactions(0, end),
+        last_records=last_records_of(log.reader),
+        aborted=log.reader.aborted_transactions(0, end),
         now_ms=now_ms,
         most_keys=most_keys,
         pace=Unhurried(),
     )
-    log.segments.finish_swap()
+    log.reader.segments.finish_swap()
     offsets = work.build_map()
     record_filter = RecordFilter(work, offsets)
     for group in list(work.groups(offsets)):
-        new = work.rewrite(group, record_filter, log.services.pool)
+        new = work.rewrite(group, record_filter, log.reader.services.pool)
         new.rename_files(SWAP_SUFFIX)
         assert log.replace_segments(group, new)
     return Compacted(offsets.end_offset, work.totals)
@@ -71,7 +71,7 @@ def content(log: Log) -> list[tuple[int, str, str | None]]:
     """Returns the remaining records: offset, key, value."""
     return [
         (record.offset, (record.key or b"").decode(), None if record.value is None else record.value.decode())
-        for data in log.batches()
+        for data in log.reader.batches()
         for record in iterate_records(data)
     ]
 
@@ -87,7 +87,7 @@ def test_compaction_keeps_the_last_record_of_each_key(tmp_path: Path) -> None:
     compact(log)
 
     assert content(log) == [(2, "a", "2"), (3, "c", "1"), (4, "b", "2")]
-    assert (log.log_start_offset, log.log_end_offset) == (0, 5)
+    assert (log.reader.log_start_offset, log.reader.log_end_offset) == (0, 5)
     check_indexes(log)
 
 
@@ -173,7 +173,7 @@ def test_last_batch_of_a_producer_stays_though_it_is_empty(tmp_path: Path) -> No
 
     compact(log)
 
-    headers = [read_batch_header(data) for data in log.batches()]
+    headers = [read_batch_header(data) for data in log.reader.batches()]
     assert [(header.base_offset, header.record_count, header.base_sequence) for header in headers] == [(1, 0, 1), (2, 2, -1)]
     assert headers[0].max_timestamp == NOW_MS
     again = world.open_log(tmp_path, COMPACT)
@@ -192,7 +192,7 @@ def test_last_batch_of_a_round_stays_though_it_is_empty(tmp_path: Path) -> None:
     compact(log, now_ms=NOW_MS + 1000)
 
     assert content(log) == []
-    assert [read_batch_header(data).last_offset for data in log.batches()] == [1]
+    assert [read_batch_header(data).last_offset for data in log.reader.batches()] == [1]
 
 
 def test_records_behind_a_full_map_stay(tmp_path: Path) -> None:
@@ -227,13 +227,13 @@ def test_neighbours_become_one_segment_within_its_limits(tmp_path: Path) -> None
     for number in range(40):
         put(log, (f"key {number % 10}", "v" * 50))
     log.roll()
-    before = len(log.segments)
+    before = len(log.reader.segments)
 
     compact(log)
     compact(log, dirty_offset=0)
 
-    assert len(log.segments) < before
-    assert all(segment.size <= 1000 for segment in log.segments)
+    assert len(log.reader.segments) < before
+    assert all(segment.size <= 1000 for segment in log.reader.segments)
     assert [offset for offset, _, _ in content(log)] == list(range(30, 40))
     check_indexes(log)
 
@@ -258,9 +258,9 @@ def test_compacted_log_finds_timestamps(tmp_path: Path) -> None:
 
     compact(log)
 
-    assert log.offset_for_timestamp(NOW_MS) == (15, NOW_MS + 15, 0)
-    assert log.offset_for_timestamp(NOW_MS + 17) == (17, NOW_MS + 17, 0)
-    assert log.offset_for_timestamp(None) == (19, NOW_MS + 19, 0)
+    assert log.reader.offset_for_timestamp(NOW_MS) == (15, NOW_MS + 15, 0)
+    assert log.reader.offset_for_timestamp(NOW_MS + 17) == (17, NOW_MS + 17, 0)
+    assert log.reader.offset_for_timestamp(None) == (19, NOW_MS + 19, 0)
 
 
 def test_swap_is_refused_once_a_segment_is_gone(tmp_path: Path) -> None:
@@ -270,8 +270,8 @@ def test_swap_is_refused_once_a_segment_is_gone(tmp_path: Path) -> None:
     log.roll()
     put(log, ("b", "1"))
     log.roll()
-    old = log.segments.items[:-1]
-    log.delete_records(1)
+    old = log.reader.segments.items[:-1]
+    log.retention.delete_records(1)
 
     assert not log.replace_segments(old, old[0])
 
@@ -282,7 +282,7 @@ def test_reader_in_the_midst_of_a_compaction_goes_on(tmp_path: Path) -> None:
     for number in range(10):
         put(log, ("a", f"{number}"))
     log.roll()
-    region = log.read(3, max_bytes=100, end_offset=10, min_one_batch=True)
+    region = log.reader.read(3, max_bytes=100, end_offset=10, min_one_batch=True)
     before = region.read() if not isinstance(region, bytes) else region
 
     compact(log)
@@ -303,17 +303,17 @@ def test_crash_at_any_call_of_a_compaction_loses_no_key(tmp_path: Path, is_clean
             put(log, (f"{number % 2}", f"{number}"))
             log.roll()
         expected = {key: value for _, key, value in content(log)}
-        log.flush()
+        log.flusher.flush()
         storage.crash_at = storage.calls + crash_at
         try:
             compact(log)
             is_over = True
         except Crash:
             is_over = False
-        log.close()
+        log.reader.close()
         again = World().open_log(path, COMPACT, recovery_point=6)
         assert {key: value for _, key, value in content(again)} == expected
-        assert (again.log_start_offset, again.log_end_offset) == (0, 6)
+        assert (again.reader.log_start_offset, again.reader.log_end_offset) == (0, 6)
         check_indexes(again)
         assert not [name for name in path.iterdir() if name.suffix in (".cleaned", ".swap", ".deleted")]
         put(again, ("x", "y"))
@@ -330,7 +330,7 @@ def test_batch_with_two_records_at_one_offset_is_judged_by_its_keys(tmp_path: Pa
     records = [Record(b"a", b"1", offset=0), Record(b"b", b"1", offset=0), Record(b"c", b"1", offset=2)]
     put(log, ("x", "1"), ("x", "1"), ("x", "1"))
     log.roll()
-    log.close()
+    log.reader.close()
     file = tmp_path / "00000000000000000000.log"
     file.write_bytes(build_batch(records, keeps_offsets=True))
     log = World().open_log(tmp_path, COMPACT)
@@ -363,11 +363,11 @@ def test_random_updates_leave_what_a_dict_says(tmp_path: Path, seed: int) -> Non
             log.roll()
             dirty_offset = compact(log, dirty_offset=dirty_offset, most_keys=chance.choice((160, 1000))).clean_offset
     log.roll()
-    while dirty_offset < log.log_end_offset:
+    while dirty_offset < log.reader.log_end_offset:
         dirty_offset = compact(log, dirty_offset=dirty_offset, most_keys=151).clean_offset
 
     assert content(log) == sorted((offset, key, value) for key, (offset, value) in expected.items())
-    assert all(check_crc(data, 0, read_batch_header(data)) for data in log.batches())
+    assert all(check_crc(data, 0, read_batch_header(data)) for data in log.reader.batches())
     check_indexes(log)
 
 
@@ -377,7 +377,7 @@ def test_readers_go_on_at_the_first_batch_that_is_left(tmp_path: Path) -> None:
         put(log, (f"{number if number % 3 == 1 else 'again'}", "x" * 50), ("other", "y"))
     log.roll()
     put(log, ("last", "1"))
-    found = log.segments.find
+    found = log.reader.segments.find
     for offset in range(62):
         read(log, offset, 10)
 
@@ -411,9 +411,9 @@ def test_tombstones_that_are_kept_for_ever_get_the_last_date_there_is(tmp_path: 
     log.roll()
     dirty_offset = compact(log, now_ms=now_ms).clean_offset
     compact(log, dirty_offset=dirty_offset, now_ms=now_ms)
-    headers = [read_batch_header(data) for data in log.batches()]
+    headers = [read_batch_header(data) for data in log.reader.batches()]
     assert [header.delete_horizon_ms for header in headers] == [(1 << 63) - 1] * 2
-    times = [record.timestamp for data in log.batches() for record in iterate_records(data)]
+    times = [record.timestamp for data in log.reader.batches() for record in iterate_records(data)]
     assert times == [NOW_MS, -1, -1]
 
 
@@ -427,4 +427,4 @@ def test_timestamps_of_any_size_survive_compaction(tmp_path: Path, timestamp: in
     put(log, ("a", None), timestamp=timestamp)
     log.roll()
     compact(log, dirty_offset=dirty_offset)
-    assert [record.timestamp for data in log.batches() for record in iterate_records(data)] == [timestamp, timestamp]
+    assert [record.timestamp for data in log.reader.batches() for record in iterate_records(data)] == [timestamp, timestamp]

@@ -94,8 +94,8 @@ def test_segments_of_an_unfinished_swap_are_not_deleted_by_retention(tmp_path: P
     compact(log)
 
     with pytest.raises(KafkaError):
-        log.delete_records(4)
+        log.retention.delete_records(4)
 
     storage.renames_left = None
-    log.delete_old_segments(0)
+    log.retention.delete_old_segments(0)
     assert content(World().open_log(tmp_path, COMPACT, log_start_offset=4)) == EXPECTED[2:]
