@@ -18,6 +18,7 @@ import trio
 
 from wirekafka.clock import Clock
 from wirekafka.config import BrokerConfig
+from wirekafka.coordinator.reply_gate import ReplyGate
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.log.manager import LogManager
 from wirekafka.metadata import producer_ids
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from wirekafka.coordinator.groups.consumer.runtime import ConsumerGroupRuntime
     from wirekafka.coordinator.groups.modern.live_topics import LiveTopics
     from wirekafka.coordinator.groups.runtime import GroupRuntime
-    from wirekafka.coordinator.reply_gate import ReplyGate
     from wirekafka.coordinator.share_delivery.runtime import ShareGroupRuntime
     from wirekafka.coordinator.transactions.markers import MarkerWriter
     from wirekafka.coordinator.transactions.runtime import TransactionRuntime
@@ -62,6 +62,7 @@ class Broker:
         logs: the logs of all partitions.
         topics: the table of topics, with their partitions.
         purgatory: the fetches that wait for records.
+        reply_gate: holds the replies of coordinators until what they depend on is committed.
         slices: the long work of requests, done a few milliseconds at a time.
         fetch_sessions: what consumers fetch, remembered.
         producer_ids: gives ids to producers.
@@ -76,6 +77,7 @@ class Broker:
         self.logs = logs
         self.topics = topics
         self.purgatory = Purgatory(clock)
+        self.reply_gate = ReplyGate(self.purgatory)
         self.slices = Slices(clock)
         self.workers = Workers()
         self.fetch_sessions = FetchSessions(config.integer("max.incremental.fetch.session.cache.slots"))
@@ -118,13 +120,6 @@ class Broker:
         if topics.find(TRANSACTION_STATE_TOPIC) is not None:
             # Last, for it may have markers to write for groups. It is loaded as it is made, and so are groups if it is first.
             _ = self.transactions
-
-    @cached_property
-    def reply_gate(self) -> ReplyGate:
-        """Holds the replies of coordinators until what they depend on is committed."""
-        from wirekafka.coordinator.reply_gate import ReplyGate
-
-        return ReplyGate(self.purgatory)
 
     @cached_property
     def groups(self) -> GroupRuntime:

@@ -1,18 +1,10 @@
-"""The APIs whose responses wait for the commit of coordinator state.
+"""The APIs whose responses wait for the commit of coordinator state: `ReplyGate.handle` calls their handlers.
 
 Rule of this file: every API of the group, share and transaction coordinators is in `GATED`. Produce waits by itself, because it
 appends to other partitions too, and so does WriteTxnMarkers.
 """
 
 from __future__ import annotations
-
-from functools import wraps
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from wirekafka.broker import Broker
 
 GATED = frozenset(
     {
@@ -45,13 +37,3 @@ GATED = frozenset(
     }
 )
 """By API key."""
-
-
-def gated(handler: Callable[..., Any]) -> Callable[..., Any]:
-    """The handler of an API of a coordinator, with responses that are held as `ReplyGate.handle` says."""
-
-    @wraps(handler)
-    def handle(broker: Broker, call: Any) -> Any:
-        return broker.reply_gate.handle(handler, broker, call)
-
-    return handle

@@ -19,7 +19,7 @@ import structlog
 
 from wirekafka.api.api_versions import unsupported_version
 from wirekafka.api.kafka_apis import API_NAMES, api_name
-from wirekafka.api.registry import API_VERSIONS_KEY, Api, Call, Client, Shortcut, find_api, served_versions
+from wirekafka.api.registry import API_VERSIONS_KEY, Api, Call, Client, Handler, Shortcut, find_api, served_versions
 from wirekafka.errors import ErrorCode, KafkaError, ProtocolError
 from wirekafka.faults import log_once
 from wirekafka.log.storage import FileRegion
@@ -107,10 +107,10 @@ class Route:
         "write",
     )
 
-    def __init__(self, api: Api, version: int) -> None:
+    def __init__(self, api: Api, version: int, handler: Handler) -> None:
         self.api = api
         self.version = version
-        self.handler = api.handler
+        self.handler = handler
         self.make_shortcut = api.make_shortcut
         self.read = api.request_reader(version)
         self.write = api.response_counting_writer(version)
@@ -160,15 +160,17 @@ class Route:
             KafkaError: INVALID_REQUEST, the response would be larger than `MOST_RESPONSE_BYTES`.
             LargeMessageError: the response has more elements than are written in one step.
         """
-        pieces: list[Piece] = [b""]
+        pieces: list[Piece] = []
         budget = self._budget
         budget.left = ELEMENTS_AT_ONCE
         self.write(pieces.append, response, budget)
-        size = sum(map(len, pieces))
-        if size > MOST_RESPONSE_BYTES:
+        if self.has_regions and FileRegion in map(type, pieces):
             _check_size(_memory_bytes(pieces))
-        pieces[0] = self.pack_header(self.header_bytes + size, correlation_id)
-        return pieces if self.has_regions and FileRegion in map(type, pieces) else b"".join(pieces)
+            return [self.pack_header(self.header_bytes + sum(map(len, pieces)), correlation_id), *pieces]
+        body = b"".join(pieces)
+        if len(body) > MOST_RESPONSE_BYTES:
+            _check_size(len(body))
+        return self.pack_header(self.header_bytes + len(body), correlation_id) + body
 
     def encode_in_steps(self, correlation_id: int, response: Message) -> Work[list[Piece]]:
         """Returns the framed response in pieces.
@@ -335,10 +337,8 @@ class Dispatcher:
                 else:
                     pos += 1
             # Bytes after the body are ignored, as in Kafka.
-            if size > SMALL_REQUEST_BYTES:
-                request, _ = route.read_large(frame, pos, size)
-            else:
-                request, _ = route.read(frame, pos, size)
+            read = route.read if size <= SMALL_REQUEST_BYTES else route.read_large
+            request, _ = read(frame, pos, size)
         except BROKEN_REQUEST_ERRORS as error:
             raise route.broken(error, frame) from None
         except LargeMessageError:
@@ -352,7 +352,10 @@ class Dispatcher:
                 self._remember(route, call, frame)
             if response is None:
                 return None
-            return self._encode(route, correlation_id, response)
+            try:
+                return route.encode(correlation_id, response)
+            except LargeMessageError:
+                return self._encode_in_slices(route, correlation_id, response)
         except Exception as error:  # noqa: BLE001 - `_failure` tells it to the client, whatever it is
             return self._failure(route, correlation_id, error)
 
@@ -389,16 +392,13 @@ class Dispatcher:
             raise answer
         return cast("Answer | Pending[Any]", answer)
 
-    def _encode(self, route: Route, correlation_id: int, response: Message) -> Answer | Pending[Any]:
-        """Returns the framed response, or a Pending of it if it has many elements: these are encoded in slices.
+    def _encode_in_slices(self, route: Route, correlation_id: int, response: Message) -> Answer | Pending[Any]:
+        """Returns the framed response of many elements, or a Pending of it.
 
         Raises:
             KafkaError: INVALID_REQUEST, the response is too large.
         """
-        try:
-            return route.encode(correlation_id, response)
-        except LargeMessageError:
-            encoded = self._broker.slices.run(route.encode_in_steps(correlation_id, response))
+        encoded = self._broker.slices.run(route.encode_in_steps(correlation_id, response))
         if not isinstance(encoded, Pending):
             return encoded
         return encoded.map(
@@ -458,7 +458,10 @@ class Dispatcher:
         try:
             if isinstance(response, Exception):
                 raise response
-            return self._encode(route, correlation_id, response)
+            try:
+                return route.encode(correlation_id, response)
+            except LargeMessageError:
+                return self._encode_in_slices(route, correlation_id, response)
         except Exception as error:  # noqa: BLE001 - the caller only completes a pending reply, and has no part in it
             try:
                 return self._failure(route, correlation_id, error)
@@ -495,7 +498,7 @@ class Dispatcher:
         api = self._import_api(key)
         served = self._served.get(key)
         if api is not None and served is not None and version in served:
-            route = self._routes[(key & 0xFFFF) << 16 | version] = Route(api, version)
+            route = self._routes[(key & 0xFFFF) << 16 | version] = Route(api, version, api.handler_on(self._broker))
             return route
         if api is None or served is None:
             reason = f"{api_name(key)} version {version} is not served"
@@ -506,7 +509,7 @@ class Dispatcher:
         if self._note_first(client.host, reason):
             told = f"{reason} (client id {_short(header.client_id)!r})"
             log.info("Client told which versions are served", client=f"{client.host}:{client.port}", reason=told)
-        answer = Route(api, 0).encode(header.correlation_id, unsupported_version(served))
+        answer = Route(api, 0, api.handler).encode(header.correlation_id, unsupported_version(served))
         assert isinstance(answer, bytes)
         return answer
 

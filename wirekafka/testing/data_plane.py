@@ -54,7 +54,7 @@ class Caller:
         is_flexible = api.is_flexible(version)
         frame = memoryview(bytearray(encode(request, version, is_flexible)))
         call = Call(decode(api.request, version, is_flexible, frame), version, "test", self.client, self.now_ms)
-        response = api.handler(self.broker, call)
+        response = api.handler_on(self.broker)(self.broker, call)
 
         def through_codec(message: Message | Exception) -> Message | Exception:
             if isinstance(message, Exception):

@@ -94,15 +94,14 @@ TELL_NOTHING = {"ApiVersions", "DescribeCluster", "ListGroups", "ListTransaction
 every_api = pytest.mark.parametrize("api", all_apis(), ids=lambda api: api.name)
 
 
-class Guarded(Client):
-    """A client that may do everything or nothing; it records the operations and resources."""
+class Guard:
+    """An authorizer that allows everything or nothing; it records the operations and resources."""
 
     def __init__(self, *, may_do: bool) -> None:
-        super().__init__("127.0.0.1", 50_000, "PLAINTEXT", "127.0.0.1", 9092)
         self.may_do = may_do
         self.asked: set[tuple[Op, Type]] = set()
 
-    def is_authorized(self, operation: Op, resource: Resource) -> bool:
+    def is_authorized(self, principal: str, operation: Op, resource: Resource) -> bool:
         self.asked.add((operation, resource.type))
         return self.may_do
 
@@ -167,7 +166,8 @@ def _value(field: Field, owner: type[Message], version: int, is_flexible: bool, 
 
 def answer(caller: Caller, api: Api, version: int, *, may_do: bool) -> tuple[set[tuple[Op, Type]], set[int]]:
     """Returns the permissions that the handler needed, and the error codes in its response."""
-    client = Guarded(may_do=may_do)
+    guard = Guard(may_do=may_do)
+    client = Client("127.0.0.1", 50_000, "PLAINTEXT", "127.0.0.1", 9092, authorizer=guard)
     topic = caller.broker.topics.find(TOPIC)
     assert topic is not None
     is_flexible = api.is_flexible(version)
@@ -175,14 +175,14 @@ def answer(caller: Caller, api: Api, version: int, *, may_do: bool) -> tuple[set
     call = Call(decode(api.request, version, is_flexible, frame), version, "test", client, NOW_MS)
     response: Any
     try:
-        response = api.handler(caller.broker, call)
+        response = api.handler_on(caller.broker)(caller.broker, call)
     except KafkaError as error:
-        response = Route(api, version).error_response(error)
+        response = Route(api, version, api.handler).error_response(error)
     assert response is not None, f"{api.name} {version} answers nothing"
     if isinstance(response, Pending):
         response.abandon()
-        return client.asked, set()
-    return client.asked, set(_error_codes(response))
+        return guard.asked, set()
+    return guard.asked, set(_error_codes(response))
 
 
 def _error_codes(message: Any) -> Iterator[int]:

@@ -378,18 +378,19 @@ def test_sizes_of_heads_of_a_connection_are_bounded(tmp_path: Path) -> None:
 
 
 def test_client_that_loses_its_permission_is_refused_by_the_shortcut_too(tmp_path: Path) -> None:
-    class Revoked(Client):
+    class Revocable:
         may_do = True
 
-        def is_authorized(self, operation: object, resource: object) -> bool:
+        def is_authorized(self, principal: str, operation: object, resource: object) -> bool:
             return self.may_do
 
     def body(ways: BothWays) -> None:
-        by = Revoked("127.0.0.1", 50_000, "PLAINTEXT", "127.0.0.1", 9092)
+        authorizer = Revocable()
+        by = Client("127.0.0.1", 50_000, "PLAINTEXT", "127.0.0.1", 9092, authorizer=authorizer)
         ways.broker.topics.create("weather", 1, {})
         ways._ask(by, ways._frame("weather", batch(b"a"), 0, 1))
         assert shortcut_heads(by)
-        by.may_do = False
+        authorizer.may_do = False
         answer = ways._ask(by, ways._frame("weather", batch(b"a"), 0, 1))
         response = decode(find_api(PRODUCE).response, 12, True, answer[9:])  # type: ignore[union-attr]
         assert response.responses[0].partition_responses[0].error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
