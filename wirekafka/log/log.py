@@ -35,7 +35,7 @@ from wirekafka.log.segments import Segments
 from wirekafka.log.snapshots import ProducerSnapshots
 from wirekafka.log.storage import Bytes, Folder
 from wirekafka.log.transaction_index import AbortedTransaction
-from wirekafka.log.validation import Batch, Origin, assign_offsets, validate_batch
+from wirekafka.log.validation import CLIENT, COORDINATOR, Batch, Origin, assign_offsets, validate_batch
 from wirekafka.names import NO_PRODUCER_ID, TopicPartition
 from wirekafka.wire.batch import MAGIC, BatchHeader, check_crc, whole_batches
 from wirekafka.wire.control import build_end_marker, read_end_marker
@@ -101,7 +101,7 @@ class Log:
         *,
         leader_epoch: int,
         now_ms: int,
-        origin: Origin = Origin.CLIENT,
+        origin: Origin = CLIENT,
         ending: Ending | None = None,
     ) -> AppendInfo:
         """Appends a batch and returns its offsets.
@@ -129,7 +129,7 @@ class Log:
         config, producers = reader.config, reader.producers
         batch = records if isinstance(records, Batch) else validate_batch(records, config=config, now_ms=now_ms, origin=origin)
         assert batch.config is config, "the settings have changed since the validation"
-        is_client = origin is Origin.CLIENT
+        is_client = origin is CLIENT
         if is_client and batch.header.producer_id != NO_PRODUCER_ID:
             duplicate = producers.find_duplicate(batch.header)
             if duplicate is not None:
@@ -171,7 +171,7 @@ class Log:
         Durability: as `append`.
         """
         batch = build_end_marker(ending.marker, producer_id=producer_id, producer_epoch=producer_epoch, timestamp=now_ms)
-        return self.append(memoryview(batch), leader_epoch=leader_epoch, now_ms=now_ms, origin=Origin.COORDINATOR, ending=ending)
+        return self.append(memoryview(batch), leader_epoch=leader_epoch, now_ms=now_ms, origin=COORDINATOR, ending=ending)
 
     def append_as_follower(self, records: memoryview) -> int:
         """Appends the leader's batches with their offsets and leader epochs; returns the log end offset.

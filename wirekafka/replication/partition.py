@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.log.producer_state import Ending
-from wirekafka.log.validation import Batch, Origin
+from wirekafka.log.validation import CLIENT, Batch, Origin
 from wirekafka.names import TopicPartition
 from wirekafka.wire.control import END_MARKER_BYTES, EndMarker
 
@@ -200,7 +200,7 @@ class Partition:
         count = len(self.in_sync_replicas)
         return count == len(self.replicas) or count >= self.log.config.min_insync_replicas
 
-    def append(self, records: memoryview | Batch, *, now_ms: int, origin: Origin = Origin.CLIENT) -> AppendInfo:
+    def append(self, records: memoryview | Batch, *, now_ms: int, origin: Origin = CLIENT) -> AppendInfo:
         """Appends a batch. A sole replica commits it at once, which wakes the fetches that wait for it.
 
         Args:

@@ -19,6 +19,7 @@ import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import lru_cache
 
 from crc32c import crc32c
 
@@ -45,6 +46,9 @@ DELETE_HORIZON_MASK = 0x40
 
 MOST_SEQUENCE = 0x7FFFFFFF
 LEAST_INT64, GREATEST_INT64 = -(1 << 63), (1 << 63) - 1
+
+CACHED_LENGTHS = 1024
+"""How many lengths of records of coordinators are kept; these records have few different sizes."""
 
 _HEADER = struct.Struct(">qiibIhiqqqhii")
 _UNCOVERED = struct.Struct(">qiibI")
@@ -481,11 +485,9 @@ def build_keyed_batch(
     """
     pieces: list[bytes] = []
     for delta, (key, value) in enumerate(pairs):
-        if value is None:
-            record = b"\0\0%b%b%b\x01\0" % (varint(delta), varint(len(key)), key)
-        else:
-            record = b"\0\0%b%b%b%b%b\0" % (varint(delta), varint(len(key)), key, varint(len(value)), value)
-        pieces += (varint(len(record)), record)
+        offset_delta = varint(delta)
+        length, key_length, value_length = _keyed_lengths(len(offset_delta), len(key), -1 if value is None else len(value))
+        pieces += (length, b"\0\0", offset_delta, key_length, key, value_length, value or b"", b"\0")
     body = b"".join(pieces)
     count = len(pairs)
     attributes = compression | TRANSACTIONAL_MASK if producer_id != NO_PRODUCER_ID else compression
@@ -494,10 +496,23 @@ def build_keyed_batch(
     if compression:
         body = compress(compression, body)
     covered = _COVERED.pack(attributes, count - 1, timestamp, timestamp, producer_id, producer_epoch, base_sequence, count)
-    length = HEADER_SIZE - LOG_OVERHEAD + len(body)
+    batch_length = HEADER_SIZE - LOG_OVERHEAD + len(body)
     return bytearray(
-        b"%b%b%b" % (_UNCOVERED.pack(0, length, NO_LEADER_EPOCH, MAGIC, crc32c(body, crc32c(covered))), covered, body)
+        b"%b%b%b" % (_UNCOVERED.pack(0, batch_length, NO_LEADER_EPOCH, MAGIC, crc32c(body, crc32c(covered))), covered, body)
     )
+
+
+@lru_cache(CACHED_LENGTHS)
+def _keyed_lengths(delta_size: int, key_size: int, value_size: int) -> tuple[bytes, bytes, bytes]:
+    """The lengths of a record without headers, of its key and of its value, as varints.
+
+    Args:
+        delta_size: the size of the offset delta.
+        value_size: -1 for null.
+    """
+    key_length, value_length = varint(key_size), varint(value_size)
+    record_size = 2 + delta_size + len(key_length) + key_size + len(value_length) + max(value_size, 0) + 1
+    return varint(record_size), key_length, value_length
 
 
 def encode_record(record: Record, timestamp_delta: int, offset_delta: int) -> bytes:
