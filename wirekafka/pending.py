@@ -11,7 +11,7 @@ Source: org.apache.kafka.server.purgatory.DelayedOperation (completed exactly on
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -128,4 +128,5 @@ def finish(work: Work[T]) -> T:
         while True:
             next(work)
     except StopIteration as ended:
-        return cast(T, ended.value)
+        result: T = ended.value
+        return result

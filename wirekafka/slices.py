@@ -18,7 +18,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from wirekafka.clock import Clock
 from wirekafka.pending import Pending, Work
@@ -62,7 +62,8 @@ class Slices:
                     while self._seconds() < end:
                         next(work)
                 except StopIteration as ended:
-                    return cast(T, ended.value)
+                    result: T = ended.value
+                    return result
         except Exception:
             work.close()
             raise

@@ -31,14 +31,15 @@ Source: OffsetMetadataManager.commitOffset, KafkaApis.handleOffsetCommitRequest.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
 from wirekafka.api.registry import Call, serves
 from wirekafka.coordinator.groups.requests import CommitRequest, PartitionCommit
 from wirekafka.errors import ErrorCode, KafkaError
-from wirekafka.metadata.operations import Operation, Resource
+from wirekafka.metadata.operations import READ, Resource
 from wirekafka.names import ZERO_TOPIC_ID
-from wirekafka.pending import Pending, Work, finish
+from wirekafka.pending import Pending, Work
 from wirekafka.wire.types import Int16, Int32, Int64, Message, NullableString, String, Uuid, nullable, since, until
 
 if TYPE_CHECKING:
@@ -96,9 +97,12 @@ class OffsetCommitResponse(Message):
 @serves(8, OffsetCommitRequest, OffsetCommitResponse, versions=range(11), flexible_since=8)
 def offset_commit(broker: Broker, call: Call[OffsetCommitRequest]) -> OffsetCommitResponse | Pending[Any]:
     """Commits offsets for the partitions that exist; from version 10 on the request names topics by their ids."""
-    if _is_small(call.request):
-        return finish(_commit_request(broker, call))
-    return broker.reply_gate.run_in_slices(broker.slices, lambda: _commit_request(broker, call))
+    if not _is_small(call.request):
+        return broker.reply_gate.run_in_slices(broker.slices, lambda: _commit_in_slices(broker, call))
+    response = OffsetCommitResponse()
+    for _ in _commit_request(broker, call, response):
+        pass
+    return response
 
 
 def _is_small(request: OffsetCommitRequest) -> bool:
@@ -109,45 +113,50 @@ def _is_small(request: OffsetCommitRequest) -> bool:
     return left >= 0
 
 
-def _commit_request(broker: Broker, call: Call[OffsetCommitRequest]) -> Work[OffsetCommitResponse]:
+def _commit_in_slices(broker: Broker, call: Call[OffsetCommitRequest]) -> Work[OffsetCommitResponse]:
+    response = OffsetCommitResponse()
+    yield from _commit_request(broker, call, response)
+    return response
+
+
+def _commit_request(broker: Broker, call: Call[OffsetCommitRequest], response: OffsetCommitResponse) -> Iterator[None]:
+    """Commits the offsets of a request, in steps, and fills the response."""
     request = call.request
     has_topic_ids = call.version >= FIRST_VERSION_WITH_TOPIC_IDS
+    find_partition = broker.topics.find_partition
     commits: list[PartitionCommit] = []
     answers: list[OffsetCommitResponsePartition] = []
-    response = OffsetCommitResponse()
     refusal = _refusal(call)
     for asked in request.topics:
         topic = asked.topic_id if has_topic_ids else asked.name
-        answered = OffsetCommitResponseTopic(name=asked.name, topic_id=asked.topic_id)
-        response.topics.append(answered)
+        answered: list[OffsetCommitResponsePartition] = []
+        response.topics.append(OffsetCommitResponseTopic(name=asked.name, topic_id=asked.topic_id, partitions=answered))
         for partition in asked.partitions:
             answer = OffsetCommitResponsePartition(partition_index=partition.partition_index)
-            answered.partitions.append(answer)
+            answered.append(answer)
             if refusal is not None:
                 answer.error_code = refusal.code
                 continue
             try:
-                found = broker.topics.find_partition(topic, partition.partition_index)
-                call.authorize(Operation.READ, Resource.topic(found.topic))
+                found = find_partition(topic, partition.partition_index)
+                call.authorize(READ, Resource.topic(found.topic))
             except KafkaError as error:
                 answer.error_code = error.code
             else:
                 commits.append(_commit(found.topic, partition))
                 answers.append(answer)
             yield
-        yield
     for first in range(0, len(commits), COMMITS_AT_ONCE):
         errors = _commit_all(broker, call, commits[first : first + COMMITS_AT_ONCE])
         for answer, error_code in zip(answers[first:], errors, strict=False):
             answer.error_code = error_code
         yield
-    return response
 
 
 def _refusal(call: Call[OffsetCommitRequest]) -> KafkaError | None:
     """Returns why the client must not commit for the group; None if it may commit."""
     try:
-        call.authorize(Operation.READ, Resource.group(call.request.group_id))
+        call.authorize(READ, Resource.group(call.request.group_id))
     except KafkaError as error:
         return error
     return None

@@ -24,7 +24,7 @@ Source: org.apache.kafka.coordinator.common.runtime.{CoordinatorRuntime, Coordin
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
@@ -38,7 +38,7 @@ from wirekafka.coordinator.hashing import partition_for
 from wirekafka.coordinator.state_loading import Entry, StateReader
 from wirekafka.errors import ErrorCode, KafkaError, ProtocolError
 from wirekafka.faults import isolate, log_once
-from wirekafka.log.validation import Origin
+from wirekafka.log.validation import COORDINATOR
 from wirekafka.wire.batch import HEADER_SIZE, build_keyed_batch
 from wirekafka.wire.compression import Compression
 
@@ -386,18 +386,21 @@ class StateTopic(Generic[R]):
             KafkaError: NOT_LEADER_OR_FOLLOWER, the state of the partition is not known here; or what an append ended with; see
                 `append_error`. If `is_atomic`, nothing has changed then.
         """
-        found = self._found.get(index)
-        if found is None and not self.is_active(index):
+        partition = self._found.get(index)
+        if partition is None and not self.is_active(index):
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"the state of {self.name}-{index} is not known here")
         try:
-            partition = self.partition(index) if found is None or found.is_gone else found
-            pairs = self._encode(records)
+            if partition is None or partition.is_gone:
+                partition = self.partition(index)
+            try:
+                pairs = [*map(self._machine.encode, records)]
+            except struct.error as error:
+                # A name or an id is longer than a record's string can be: 32,767 bytes.
+                raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"a record cannot be written: {error}") from error
             if is_atomic or len(pairs) == 1:
-                offset = self._append_batch(partition, pairs, producer)
-                if is_replayed:
-                    self._replay(index, records, offset, producer)
+                self._append_batch(partition, records, pairs, is_replayed, producer)
             else:
-                self._append_chunks(partition, records, pairs, is_replayed=is_replayed, producer=producer)
+                self._append_chunks(partition, records, pairs, is_replayed, producer)
         except KafkaError as error:
             self._note_failure(index, error)
             raise
@@ -410,7 +413,6 @@ class StateTopic(Generic[R]):
         partition: Partition,
         records: Sequence[R],
         pairs: list[tuple[bytes, bytes | None]],
-        *,
         is_replayed: bool,
         producer: WritingProducer | None,
     ) -> None:
@@ -424,48 +426,48 @@ class StateTopic(Generic[R]):
         for size in chunk_sizes(pairs, _batch_limit(partition)):
             end = start + size
             try:
-                offset = self._append_batch(partition, pairs[start:end], producer)
+                self._append_batch(partition, records[start:end], pairs[start:end], is_replayed, producer)
             except KafkaError as error:
                 if error.code not in REFUSED_RECORDS:
                     raise
                 refusal = refusal or error
-            else:
-                if is_replayed:
-                    self._replay(partition.index, records[start:end], offset, producer)
             start = end
         if refusal is not None:
             raise refusal
 
-    def _encode(self, records: Sequence[R]) -> list[tuple[bytes, bytes | None]]:
-        try:
-            return [*map(self._machine.encode, records)]
-        except struct.error as error:
-            # A name or an id is longer than a record's string can be: 32,767 bytes.
-            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"a record cannot be written: {error}") from error
-
     def _append_batch(
-        self, partition: Partition, pairs: list[tuple[bytes, bytes | None]], producer: WritingProducer | None
-    ) -> int:
+        self,
+        partition: Partition,
+        records: Sequence[R],
+        pairs: list[tuple[bytes, bytes | None]],
+        is_replayed: bool,
+        producer: WritingProducer | None,
+    ) -> None:
+        """Appends records as one batch, and replays them.
+
+        Raises:
+            KafkaError: nothing was appended.
+        """
         now_ms = self._clock.now_ms()
+        producer_id = None
         if producer is None:
             batch = build_keyed_batch(pairs, timestamp=now_ms, compression=self._compression)
         else:
+            producer_id = producer.producer_id
             # Sequence numbers are the concern of clients; Kafka's coordinator begins each of its batches with 0.
             batch = build_keyed_batch(
                 pairs,
                 timestamp=now_ms,
                 compression=self._compression,
-                producer_id=producer.producer_id,
+                producer_id=producer_id,
                 producer_epoch=producer.producer_epoch,
                 base_sequence=0,
             )
-        return partition.append(memoryview(batch), now_ms=now_ms, origin=Origin.COORDINATOR).base_offset
-
-    def _replay(self, index: int, records: Iterable[R], base_offset: int, producer: WritingProducer | None) -> None:
-        producer_id = None if producer is None else producer.producer_id
-        replay = self._machine.replay
-        for offset, record in enumerate(records, base_offset):
-            replay(index, record, offset, producer_id)
+        info = partition.append(memoryview(batch), now_ms=now_ms, origin=COORDINATOR)
+        if is_replayed:
+            index, replay = partition.index, self._machine.replay
+            for offset, record in enumerate(records, info.base_offset):
+                replay(index, record, offset, producer_id)
 
     def _note_failure(self, index: int, error: KafkaError) -> None:
         """Logs the first of a run of failures, and each time that records are refused."""

