@@ -5,8 +5,15 @@ from pathlib import Path
 import pytest
 
 from wirekafka.errors import ErrorCode, KafkaError
+from wirekafka.log.epochs import LeaderEpochs
+from wirekafka.log.log import Log
+from wirekafka.log.producer_state import Producers
+from wirekafka.log.recovery import Loaded
+from wirekafka.log.storage import Folder
 from wirekafka.log.validation import Origin
 from wirekafka.tests.log.logs import (
+    DEFAULTS,
+    NAME,
     NOW_MS,
     World,
     all_records,
@@ -430,3 +437,32 @@ def test_files_open_are_bounded_by_the_pool(tmp_path: Path) -> None:
     assert len(all_records(log)) == 100
     assert len(world.pool) <= 3
     assert sum(segment.handle is not None for segment in log.reader.segments) <= 3
+
+
+def test_log_opened_after_a_clean_stop_adds_to_its_indexes(tmp_path: Path) -> None:
+    world, config = World(), config_with(index_interval_bytes=100)
+    log = world.open_log(tmp_path, config)
+    fill(log, 4)
+    close(log)
+
+    log = world.open_log(tmp_path, config, is_clean=True, recovery_point=4)
+    entry_count = log.reader.segments.active.offset_index.count
+    fill(log, 4, timestamp=NOW_MS + 100)
+
+    assert (entry_count, log.reader.segments.active.offset_index.count) == (3, 7)
+    check_indexes(log)
+
+
+def test_offline_log_has_the_offsets_of_the_checkpoints_and_touches_no_file(tmp_path: Path) -> None:
+    world, path = World(), tmp_path / "missing"
+    left = Loaded([], LeaderEpochs(), Producers(0), log_start_offset=3, log_end_offset=7, recovery_point=7, topic_id=b"t" * 16)
+
+    log = Log.offline(NAME, Folder(str(path), world.storage), DEFAULTS, world.services(), left, "the disk failed")
+
+    reader = log.reader
+    assert (reader.log_start_offset, reader.log_end_offset, reader.topic_id, reader.size_bytes) == (3, 7, b"t" * 16, 0)
+    assert not path.exists()
+    for use in (lambda: read(log, 3), lambda: append(log, b"a"), lambda: log.retention.delete_records(4)):
+        with pytest.raises(KafkaError) as caught:
+            use()
+        assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR

@@ -44,9 +44,11 @@ needs_ipv6 = pytest.mark.skipif(not has_ipv6(), reason="this machine has no IPv6
 
 
 @asynccontextmanager
-async def listening(host: str, **settings: str) -> AsyncIterator[tuple[BoundListener, Collector, ConnectionQuotas]]:
+async def listening(
+    host: str, *, published: Address | None = None, **settings: str
+) -> AsyncIterator[tuple[BoundListener, Collector, ConnectionQuotas]]:
     config = BrokerConfig({name.replace("_", "."): value for name, value in settings.items()})
-    listener, driver, quotas = BoundListener(Listener("LAN", host, 0), config), Collector(), ConnectionQuotas(config)
+    listener, driver, quotas = BoundListener(Listener("LAN", host, 0), config, published), Collector(), ConnectionQuotas(config)
     listener.listen(50)
     try:
         with trio.fail_after(10):
@@ -105,8 +107,8 @@ def test_bound_listener_refuses_until_it_listens() -> None:
 
 def test_accepted_sockets_inherit_the_options() -> None:
     async def main() -> None:
-        settings = {"socket_send_buffer_bytes": "50000", "socket_receive_buffer_bytes": "60000"}
-        async with listening("127.0.0.1", **settings) as (listener, driver, _):
+        listen = listening("127.0.0.1", socket_send_buffer_bytes="50000", socket_receive_buffer_bytes="60000")
+        async with listen as (listener, driver, _):
             with socket.create_connection(("127.0.0.1", listener.address.port)):
                 await until_added(driver, 1)
                 accepted = driver.added[0][0]
@@ -240,3 +242,21 @@ def test_addresses_are_printed_as_clients_write_them() -> None:
     assert plain_host("::ffff:192.0.2.1") == "192.0.2.1"
     assert plain_host("fe80::1%eth0") == "fe80::1"
     assert plain_host("::ffff:0:1") == "::ffff:0:1"
+
+
+@pytest.mark.parametrize("published", [Address("kafka.example", 19092), None])
+def test_client_of_a_published_port_has_reached_the_published_address(
+    monkeypatch: pytest.MonkeyPatch, published: Address | None
+) -> None:
+    monkeypatch.setattr(module, "is_through_published_port", lambda host, routes: True)
+
+    async def main() -> None:
+        async with listening("127.0.0.1", published=published) as (listener, driver, _):
+            stream = await trio.open_tcp_stream("127.0.0.1", listener.address.port)
+            await until_added(driver, 1)
+            client = driver.added[0][1]
+            expected = published or listener.address
+            assert (client.local_host, client.local_port) == (expected.host, expected.port)
+            await stream.aclose()
+
+    trio.run(main)

@@ -211,6 +211,29 @@ def test_loopback_told_to_a_client_elsewhere_is_logged_once_for_each(tmp_path: P
     trio.run(main)
 
 
+def test_listener_of_a_controller_is_not_opened_and_is_logged(tmp_path: Path) -> None:
+    listeners = "PLAINTEXT://127.0.0.1:0,CONTROLLER://127.0.0.1:9093"
+    settings = config(tmp_path, listeners=listeners, controller_listener_names="CONTROLLER")
+
+    async def main() -> None:
+        with structlog.testing.capture_logs() as lines:
+            async with open_broker(settings) as running:
+                assert len(running.addresses) == 1
+        assert [line["listeners"] for line in lines if "controllers" in line["event"]] == [["CONTROLLER://127.0.0.1:9093"]]
+
+    trio.run(main)
+
+
+def test_listeners_for_clients_alone_log_nothing_about_controllers(tmp_path: Path) -> None:
+    async def main() -> None:
+        with structlog.testing.capture_logs() as lines:
+            async with open_broker(config(tmp_path)):
+                pass
+        assert not [line for line in lines if "controllers" in line["event"]]
+
+    trio.run(main)
+
+
 @pytest.mark.parametrize(("value", "expected"), [("-1", MOST_HELD_BYTES), ("0", MOST_HELD_BYTES), ("200000000", 200_000_000)])
 def test_queued_max_request_bytes_bounds_the_parts_of_requests(tmp_path: Path, value: str, expected: int) -> None:
     assert most_held_bytes(config(tmp_path, queued_max_request_bytes=value)) == expected
