@@ -28,8 +28,10 @@ Buffer = bytes | bytearray | memoryview
 CHUNK_BYTES = 256 * 1024
 """The most bytes that one step of a decompression yields. Only raw snappy, which has no blocks, comes in one piece."""
 
-INPUT_BYTES = 16 * 1024
-"""The input of one step of gzip and lz4. Both copy unread input at each step; steps over a whole batch take quadratic time."""
+INPUT_BYTES = 64 * 1024
+"""The input of one step of gzip and lz4. Both copy unread input at each step; steps over a whole batch take quadratic time.
+
+Each step costs an allocation of `CHUNK_BYTES`: 1 MB of lz4 takes 20 % more time with steps of 16 KiB."""
 
 MOST_CONTENT_BYTES = 1 << 30
 """The default limit for uncompressed records; a log that another broker wrote may hold batches of any size."""

@@ -12,8 +12,8 @@ module checks these fields of all records of a batch in one of three ways, and t
 Records that arrive in chunks (a decompressed stream) are read chunk by chunk. A record that is longer than a chunk is skipped, so
 memory use is one chunk.
 
-Costs (CPython 3.11, 2026-11): 16 KiB of records of 100 bytes 10 us; records of varied sizes 0.25 us each together, 0.33 us each
-one by one; the barest loop over the lengths takes 0.07 us a record.
+Costs (CPython 3.11, 2026-11): 1,000 records of 100 bytes 10 us, 9,000 records 34 us; records of varied sizes 0.21 us each
+together, 0.33 us each one by one; the barest loop over the lengths takes 0.07 us a record.
 
 Rules of this file: pure. Records that do not add up are `INVALID_RECORD`, as in Kafka's LogValidator. The value and the headers
 of a record are not read.
@@ -25,7 +25,6 @@ Source: org.apache.kafka.storage.internals.log.LogValidator (validateRecord); or
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from heapq import merge
 from itertools import chain, islice
 from struct import unpack
 from typing import NoReturn
@@ -40,8 +39,8 @@ LEAST_RECORD_BYTES = 6
 RUN_MOST_BYTES = 8192
 """Longer records have lengths of three bytes, and there are few of them in a batch."""
 RUN_MOST_RECORDS = 8192
-FIRST_WINDOW = 256
-"""The first slices of a run cover so many records. If all belong to the run, the next slices cover eight times as many."""
+SURE_WINDOW = 256
+"""Up to so many records are compared at once without a look at the last of them."""
 RETRY_AFTER = 128
 """If records are neither a run nor can be read together, so many are read one by one; the next time twice as many."""
 MOST_RETRY_AFTER = 512
@@ -54,8 +53,11 @@ FEW_RECORDS = 8
 """In batches of so few records, each record is read by itself."""
 FEW_TOGETHER = 24
 """Fewer records are not read together."""
+_MOST_NOTED = 256
+"""If more timestamps are kept than this, only the greatest and the least one of them are kept."""
 GATHERED_RECORDS = 128
-"""So many records of different sizes are read together."""
+"""So many records of different sizes are read together, and then `MOST_GATHERED`, which takes 15 % less time for each."""
+MOST_GATHERED = 512
 _REST_AFTER = 32
 _MOST_PARTS = 3
 """They are read in so many parts at most, in each of which the varints take as many bytes."""
@@ -64,15 +66,20 @@ _HEAD_BYTES = 12
 _SIZES = {byte: (byte >> 1) + 1 for byte in range(2 * LEAST_RECORD_BYTES, 0x80, 2)}
 """The bytes of a record, its length included, by a length of one byte."""
 _LOW_SIZES = {byte: (byte - 0x80 >> 1) + 1 for byte in range(0x80, 0x100, 2)}
-_HIGH_SIZES = {byte: byte << 6 for byte in range(1, 0x80)}
-"""The bytes of a record behind the first byte of its length, by a length of two bytes: the sum of both."""
+"""The bytes of a record after the first byte of its length, by that byte, if the length has two bytes.
+
+The second byte counts 64 bytes each.
+"""
 _SHORT_KEYS = bytes((*range(0, 0x80, 2), 1))
 """The lengths of keys that take one byte; 1 is null."""
 SMALL_OFFSETS = bytes(range(0, 0x80, 2))
 """The varints of the numbers from 0 to 63, for example of offset deltas."""
-_EVEN_BYTES = bytes(range(0, 0x100, 2))
-LOW_BYTES, HIGH_BYTES = bytes(range(0x80)), bytes(range(0x80, 0x100))
+ALL_BYTES = bytes(range(0x100))
+_EVEN_BYTES, _EVEN_HIGH_BYTES = ALL_BYTES[::2], ALL_BYTES[0x80::2]
+LOW_BYTES, HIGH_BYTES = ALL_BYTES[:0x80], ALL_BYTES[0x80:]
 """The last byte of a varint is one of the low bytes, all others are high."""
+_GREATEST_OF_FOUR_BYTES = 1 << 27
+"""Varints of four bytes hold the numbers below this one, and from its negative on."""
 _FEW_VALUES = 16
 """Up to so many different values, it is faster to remove one value after the other than to build a set."""
 _NULL = 1
@@ -90,8 +97,6 @@ class Inspection:
 
     Attributes:
         count: the number of records.
-        greatest_delta, least_delta: the greatest and least timestamp, relative to the batch's base timestamp. A record without a
-            timestamp counts for the greatest only.
         has_wrong_offsets: the offset delta of at least one record is not its number.
         size_bytes: the size of all records, uncompressed.
 
@@ -100,28 +105,36 @@ class Inspection:
         most_count: a batch with more records is refused.
     """
 
-    __slots__ = (
-        "_most_count", "_no_timestamp", "_runs_without_key", "_window", "_without_key",
-        "count", "greatest_delta", "has_wrong_offsets", "least_delta", "size_bytes",
-    )  # fmt: skip
+    __slots__ = ("_deltas", "_most_count", "_no_timestamp", "_without_key", "count", "has_wrong_offsets", "size_bytes")
 
     def __init__(self, base_timestamp: int, most_count: int) -> None:
         self.count = 0
-        self.greatest_delta: int | None = None
-        self.least_delta: int | None = None
-        self._without_key: list[int] = []
-        self._runs_without_key: list[range] = []
         self.has_wrong_offsets = False
         self.size_bytes = 0
+        self._deltas: list[int] = []
+        """Timestamps of some records, among them the greatest and the least one of all records so far."""
+        self._without_key: list[int | range] = []
         self._no_timestamp = NO_TIMESTAMP - base_timestamp
         self._most_count = most_count
-        self._window = FIRST_WINDOW
-        """The window of the last run: a chunk goes on where the one before it ended."""
+
+    @property
+    def greatest_delta(self) -> int | None:
+        """The greatest timestamp, relative to the batch's base timestamp; None if there are no records."""
+        return max(self._deltas, default=None)
+
+    @property
+    def least_delta(self) -> int | None:
+        """The least timestamp, relative to the batch's base timestamp; None if no record has a timestamp."""
+        return min(self._real_deltas(self._deltas), default=None)
+
+    def _real_deltas(self, deltas: Sequence[int]) -> Sequence[int]:
+        """Those of the timestamps that do not mean that a record has none."""
+        return [delta for delta in deltas if delta != self._no_timestamp] if self._no_timestamp in deltas else deltas
 
     def without_key(self, most: int) -> list[int]:
         """The numbers, from 0, of the first records whose key is null, in order; at most `most` of them."""
-        in_runs = chain.from_iterable(self._runs_without_key)
-        return list(islice(merge(self._without_key, in_runs), most))
+        numbers = ((each,) if isinstance(each, int) else each for each in self._without_key)
+        return list(islice(chain.from_iterable(numbers), most))
 
     def step(self, buf: Buffer, pos: int, limit: int) -> int:
         """Reads the records that start in `buf` between `pos` and `limit`; returns where the next one would start.
@@ -134,69 +147,68 @@ class Inspection:
             pos = self._read_each(buf, pos, limit, FEW_RECORDS)
             if pos == limit and self.count <= self._most_count:
                 return pos
-        window, retry_at, retry_after = self._window, 0, RETRY_AFTER
+        retry_at, retry_after, gathered = 0, RETRY_AFTER, GATHERED_RECORDS
         gather_limit = min(limit, len(buf) - _HEAD_BYTES)
         while pos < limit:
             if self.count < retry_at:
                 pos = self._read_each(buf, pos, limit, retry_after)
                 continue
-            run, size = self._find_run(buf, pos, limit, window)
-            if run:
-                pos += run * size
-                if run == window < RUN_MOST_RECORDS:
-                    window *= 8
+            if not isinstance(buf, memoryview) and (end := self._read_run(buf, pos, limit)):
+                pos = end
                 continue
-            window = FIRST_WINDOW
             is_worthwhile = pos < gather_limit and self._most_count - self.count >= FEW_TOGETHER
-            if is_worthwhile and (end := self._read_together(buf, pos, gather_limit)):
-                pos, retry_after = end, RETRY_AFTER
+            if is_worthwhile and (end := self._read_together(buf, pos, gather_limit, gathered)):
+                pos, retry_after, gathered = end, RETRY_AFTER, MOST_GATHERED
                 continue
-            retry_at = self.count + retry_after
+            retry_at, gathered = self.count + retry_after, GATHERED_RECORDS
             if is_worthwhile and retry_after < MOST_RETRY_AFTER:
                 retry_after *= 2
-        self._window = window
         if self.count > self._most_count:
             _refuse(f"a record batch that says it has {self._most_count} records has more")
+        if len(self._deltas) > _MOST_NOTED:
+            deltas, self._deltas = self._deltas, []
+            self._note(deltas)
         return pos
 
-    def _find_run(self, buf: Buffer, pos: int, limit: int, window: int) -> tuple[int, int]:
-        """Reads the records from `pos` on as a run, if the next ones begin alike; returns how many, and the size of each."""
-        size = size_of_run(buf, pos)
-        if not size or size > RUN_MOST_BYTES:
-            return 0, 0
-        at = pos + 1 if buf[pos] < 0x80 else pos + 2
-        run = self._read_run(buf, pos, at, size, min(limit, pos + size * window), self.count)
-        self.count += run
-        return run, size
+    def step_across(self, tail: bytes, chunk: Buffer) -> int:
+        """Reads the records whose heads begin in the last bytes of a chunk; returns where the next one starts in the next chunk.
 
-    def _read_together(self, buf: Buffer, pos: int, limit: int) -> int:
-        """Reads the heads of up to `GATHERED_RECORDS` records of any sizes by columns; returns where the next record starts.
+        Only these heads are copied: to copy a chunk takes as long as to read its records.
+        """
+        heads = tail + chunk[:HEAD_MOST_BYTES]
+        return self._read_each(heads, 0, len(tail), len(tail)) - len(tail)
+
+    def _read_together(self, buf: Buffer, pos: int, limit: int, most: int) -> int:
+        """Reads the heads of at most so many records of any sizes by columns; returns where the next record starts.
 
         Returns 0, and reads nothing, if a head is unusual.
         """
         heads: list[Buffer] = []
         add = heads.append
-        least_size = 64
+        least = 0x80
         try:
-            for _ in range(GATHERED_RECORDS):
+            for _ in range(most):
                 byte = buf[pos]
                 if byte < 0x80:
-                    if byte < least_size << 1:
-                        least_size = byte >> 1
+                    if byte < least:
+                        least = byte
                     add(buf[pos : pos + _HEAD_BYTES])
                     pos += _SIZES[byte]
                 else:
                     pos += 1
                     add(buf[pos : pos + _HEAD_BYTES])
-                    pos += _LOW_SIZES[byte] + _HIGH_SIZES[buf[pos]]
+                    pos += _LOW_SIZES[byte] + (buf[pos] << 6)  # `_read_heads` checks the second byte.
                 if pos >= limit:
                     break
         except KeyError:
             return 0
-        return pos if self._read_heads(b"".join(heads), len(heads), least_size) else 0
+        return pos if self._read_heads(b"".join(heads), len(heads), least >> 1) else 0
 
     def _read_heads(self, heads: bytes, count: int, least_size: int) -> bool:
         """Reads heads of `_HEAD_BYTES` each, the first byte of which is the last byte of the length; False if one is unusual."""
+        lengths = heads[::_HEAD_BYTES]
+        if not lengths.isascii() or 0 in lengths:
+            return False
         number = 0
         times: list[Sequence[bytes]] = []
         all_keys = b""
@@ -225,24 +237,27 @@ class Inspection:
         self.count += count
         return True
 
-    def _note_columns(self, columns: Sequence[bytes]) -> None:
+    def _note_columns(self, columns: Sequence[bytes | bytearray]) -> None:
         """Notes the timestamps whose varints stand in these columns, one to four; all varints are of that size."""
-        values: Iterable[int]
-        low = columns[0]
         if len(columns) == 1:
-            first, last = low[0], low[-1]
-            is_between = not (first | last) & 1 and not low.translate(None, SMALL_OFFSETS[first >> 1 : (last >> 1) + 1])
-            values = (first, last) if is_between else _distinct(low)
+            self._deltas += [(value >> 1) ^ -(value & 1) for value in _extremes_of_bytes(columns[0])]
+            return
+        has_real_times = self._no_timestamp < -_GREATEST_OF_FOUR_BYTES
+        if len(columns) == 2 and has_real_times and (extremes := _extremes_of_ascending(*columns)):
+            self._deltas += extremes
+            return
+        # Varints of one size sort as the numbers do that their bytes are, the last byte being the highest.
+        low = columns[0]
+        packed = bytearray(4 * len(low))
+        for number, column in enumerate(columns):
+            packed[number::4] = column
+        values: Iterable[int] = unpack(f"<{len(low)}I", packed)
+        if not has_real_times:
+            values = set(values)  # The timestamp that means none must not hide the least of the others.
+        elif low.translate(None, _EVEN_BYTES):
+            values = _extremes(set(values))
         else:
-            # Varints of one size sort as the numbers do that their bytes are, the last byte being the highest.
-            packed = bytearray(4 * len(low))
-            for number, column in enumerate(columns):
-                packed[number::4] = column
-            values = unpack(f"<{len(low)}I", packed)
-            if low.translate(None, _EVEN_BYTES) or self._no_timestamp > 0:
-                values = _extremes(set(values), _as_varint(self._no_timestamp))
-            else:
-                values = (min(values), max(values))
+            values = (min(values), max(values))
         self._note([_delta_of(value) for value in values])
 
     def _read_each(self, buf: Buffer, pos: int, limit: int, most: int) -> int:  # noqa: C901 - a call for each record would double its cost
@@ -310,21 +325,10 @@ class Inspection:
         return pos
 
     def _note(self, deltas: Sequence[int]) -> None:
-        """Notes timestamps, relative to the base timestamp."""
-        if not deltas:
-            return
-        greatest = least = deltas[0]
-        if len(deltas) > 1:
-            greatest, least = max(deltas), min(deltas)
-        if self.greatest_delta is None or greatest > self.greatest_delta:
-            self.greatest_delta = greatest
-        if self._no_timestamp in deltas:
-            deltas = [delta for delta in deltas if delta != self._no_timestamp]
-            if not deltas:
-                return
-            least = min(deltas)
-        if self.least_delta is None or least < self.least_delta:
-            self.least_delta = least
+        """Keeps the greatest and the least of the timestamps, which are relative to the base timestamp."""
+        if len(deltas) > 2:
+            deltas = (max(deltas), min(self._real_deltas(deltas) or deltas))
+        self._deltas += deltas
 
     def _read_long_key(self, buf: Buffer, at: int, end: int, number: int) -> None:
         """Reads the length of a key that is null or whose length takes several bytes."""
@@ -334,41 +338,48 @@ class Inspection:
         if at + max(size, 0) > end - 2:
             _refuse("a record's key ends after the record")
 
-    def _read_run(self, buf: Buffer, pos: int, at: int, size: int, limit: int, first: int) -> int:
-        """Reads the records from `pos` on whose fields have the same sizes as those of the first record; returns how many.
+    def _read_run(self, buf: bytes | bytearray, pos: int, limit: int) -> int:
+        """Reads the records from `pos` on whose fields have the same sizes as those of the first record.
 
-        Args:
-            at: the position of the first record's attributes.
-            size: the size of each record in bytes, its length included.
-            first: the number of the first record.
+        Returns the position after them; 0, and reads nothing, if the records do not begin alike.
         """
-        lengths = bytes(buf[pos:limit:size])
-        count = count_of_first(lengths)
-        if at - pos == 2:
-            count = count_of_first(bytes(buf[pos + 1 : pos + 1 + count * size : size]))
-        count = min(count, _most_like(first))
+        size = size_of_run(buf, pos)
+        if not size or size > RUN_MOST_BYTES:
+            return 0
+        first, length = self.count, buf[pos]
+        count = min((limit - pos + size - 1) // size, _most_like(first))
+        while count > SURE_WINDOW and buf[pos + (count - 1) * size] != length:
+            count //= 4  # The last of so many records does not belong to the run.
+        count = count_of_first(buf[pos : pos + count * size : size])
+        at = pos + 1
+        if length > 0x7F:
+            count = count_of_first(buf[at : at + count * size : size])
+            at += 1
         stop = pos + count * size
         offset_at = self._read_times(buf, at + 1, stop, size)
         if not offset_at:
             return 0
         key_at = _skip_offsets(buf, offset_at, stop, size, first, count)
-        keys = bytes(buf[key_at:stop:size])
-        if not key_at or keys[0] > 0x7F or count_of_first(keys) < count:
+        if not key_at:
             return 0
-        if keys[0] & 1:
-            self._runs_without_key.append(range(first, first + count))
-        elif key_at + (keys[0] >> 1) > pos + size - 3:
+        key_size = buf[key_at]
+        if key_size > 0x7F or count_of_first(buf[key_at:stop:size]) < count:
+            return 0
+        if key_size & 1:
+            self._without_key.append(range(first, first + count))
+        elif key_at + (key_size >> 1) > pos + size - 3:
             _refuse("a record's key ends after the record")
-        return count
+        self.count = first + count
+        return stop
 
-    def _read_times(self, buf: Buffer, at: int, stop: int, size: int) -> int:
+    def _read_times(self, buf: bytes | bytearray, at: int, stop: int, size: int) -> int:
         """Reads the timestamps of a run; returns the position of the first offset, or 0 if the sizes of the timestamps differ."""
-        times = bytes(buf[at:stop:size])
+        times = buf[at:stop:size]
         if times.isascii():
             self._note_columns((times,))
             return at + 1
-        highs = bytes(buf[at + 1 : stop : size])
-        if times.translate(None, HIGH_BYTES) or not highs.isascii():
+        highs = buf[at + 1 : stop : size]
+        if not highs.isascii() or times.translate(None, HIGH_BYTES):
             return 0
         self._note_columns((times, highs))
         return at + 2
@@ -385,21 +396,35 @@ def _delta_of(value: int) -> int:
     return (value >> 1) ^ -(value & 1)
 
 
-def _extremes(values: set[int], no_timestamp: int) -> Iterable[int]:
-    """Those of the varints, read as numbers, that may be the greatest or the least; negative ones are odd, and descend.
-
-    All of them if one is `no_timestamp`, which must not hide the least of the others.
-    """
-    if no_timestamp in values:
-        return values
+def _extremes(values: set[int]) -> Iterable[int]:
+    """Those of the varints, read as numbers, that may be the greatest or the least; negative ones are odd, and descend."""
     odd = [value for value in values if value & 1]
     even = [value for value in values if not value & 1]
     return [choose(part) for part in (odd, even) if part for choose in (min, max)]
 
 
-def _as_varint(number: int) -> int:
-    """The bytes of a number's varint as a number, the last of them the highest."""
-    return int.from_bytes(varint(number), "little")
+def _extremes_of_bytes(values: bytes | bytearray) -> Iterable[int]:
+    """Those of the varints of one byte that may be the greatest or the least."""
+    first, last = values[0], values[-1]
+    if first == last and values == values[:1] * len(values):
+        return (first,)
+    is_between = not (first | last) & 1 and not values.translate(None, SMALL_OFFSETS[first >> 1 : (last >> 1) + 1])
+    return (first, last) if is_between else _distinct(values)
+
+
+def _extremes_of_ascending(low: bytes | bytearray, high: bytes | bytearray) -> tuple[int, int] | None:
+    """The least and the greatest number of the varints with these first and second bytes; None unless they mostly ascend.
+
+    This takes 4 ns a record, where the numbers one by one take 25.
+    """
+    first, last = high[0], high[-1]
+    if low.translate(None, _EVEN_HIGH_BYTES) or high.translate(None, ALL_BYTES[first : last + 1]):
+        return None
+    least, greatest = low[0], low[-1]
+    lowest, highest = low[: high.rfind(first) + 1], low[high.find(last) :]
+    if lowest.translate(None, ALL_BYTES[least:]) or highest.translate(None, ALL_BYTES[: greatest + 1]):
+        return None
+    return (least >> 1) + (first << 6) - 64, (greatest >> 1) + (last << 6) - 64
 
 
 def _columns_of_varint(heads: bytes, at: int, end: int) -> tuple[list[bytes], int]:
@@ -419,10 +444,8 @@ def _columns_of_varint(heads: bytes, at: int, end: int) -> tuple[list[bytes], in
     return [], 0
 
 
-def _distinct(values: bytes) -> Iterable[int]:
+def _distinct(values: bytes | bytearray) -> Iterable[int]:
     """The distinct values; all of them are below 128."""
-    if values == values[:1] * len(values):
-        return values[:1]
     found: list[int] = []
     while values and len(found) < _FEW_VALUES:
         found.append(values[0])
@@ -430,7 +453,7 @@ def _distinct(values: bytes) -> Iterable[int]:
     return [*found, *set(values)]
 
 
-def count_of_first(values: bytes) -> int:
+def count_of_first(values: bytes | bytearray) -> int:
     """How many of the values, from the first on, are equal to the first; usually all are, and one comparison finds that."""
     first = values[:1]
     if values == first * len(values):
@@ -536,17 +559,18 @@ def inspect_chunks(
     """
     inspection = Inspection(base_timestamp, most_count)
     skip = 0
-    tail: Buffer = b""
+    tail = b""
     try:
         for chunk in chunks:
             inspection.size_bytes += len(chunk)
             if inspection.size_bytes > limit_bytes:
                 raise too_large(limit_bytes)
-            if skip >= len(chunk):
-                skip -= len(chunk)
-                continue
-            buf = b"".join((tail, chunk)) if tail else chunk
-            limit, pos = len(buf) - HEAD_MOST_BYTES, skip
+            buf, pos = chunk, skip
+            if tail and len(chunk) <= HEAD_MOST_BYTES:
+                buf = b"".join((tail, chunk))
+            elif tail:
+                pos = inspection.step_across(tail, chunk)
+            limit = len(buf) - HEAD_MOST_BYTES
             while pos < limit:
                 pos = inspection.step(buf, pos, min(limit, pos + PIECE_BYTES))
                 rest()

@@ -182,6 +182,59 @@ def test_inspection_finds_the_latest_and_the_earliest_timestamp(
     assert list(deltas_in(chunks_of(body, borders))) == expected
 
 
+times_of_one_size = st.one_of(*(st.lists(st.integers(64, most), min_size=4, max_size=40) for most in (130, 200, 8_191)))
+times_of_any_size = st.lists(st.integers(-9_000, 9_000), min_size=4, max_size=40)
+
+
+@given(
+    st.one_of(times_of_one_size, times_of_one_size.map(sorted), times_of_any_size, times_of_any_size.map(sorted)),
+    st.sampled_from(["none", "least", "any"]),
+    st.data(),
+)
+@settings(max_examples=300)
+def test_inspection_finds_the_extremes_of_timestamps_in_a_run(deltas: list[int], without: str, data: st.DataObject) -> None:
+    first, second = (data.draw(st.integers(0, len(deltas) - 1)) for _ in range(2))
+    deltas[first], deltas[second] = deltas[second], deltas[first]
+    base_timestamp = {"none": 1 << 60, "least": -1 - min(deltas), "any": -1 - deltas[first]}[without]
+    heads = [varint(delta) for delta in deltas]
+    values = [bytes(150 - len(varint(number) + head)) for number, head in enumerate(heads)]
+    bodies = [
+        b"\0" + head + varint(number) + b"\1" + varint(len(value)) + value
+        for number, (head, value) in enumerate(zip(heads, values, strict=True))
+    ]
+    assert len({len(body) for body in bodies}) == 1, "the records have one size"
+    body = b"".join(varint(len(body)) + body for body in bodies)
+    found = inspect_records(body, base_timestamp=base_timestamp, most_count=PLENTY)
+    assert found.greatest_delta == max(deltas)
+    assert found.least_delta == min((delta for delta in deltas if base_timestamp + delta != -1), default=None)
+
+
+def test_walk_refuses_a_short_length_of_two_bytes_among_records_of_any_size() -> None:
+    def record(number: int, size: int) -> bytes:
+        body = b"\0\0" + varint(number) + b"\1" + varint(size) + bytes(size) + b"\0"
+        return varint(len(body)) + body
+
+    before = [record(number, number % 3) for number in range(20)]
+    after = [record(21, 14), *(record(number, number % 3) for number in range(22, 60))]
+    assert after[0][0] == 20 << 1, "what follows the short record looks like the rest of its head"
+    assert refusal(b"".join([*before, b"\x84\0\0\0", *after]), 60) == ErrorCode.INVALID_RECORD
+
+
+@given(st.integers(1, 3_000), st.integers(0, 3_000), st.integers(0, 200))
+def test_inspection_of_a_long_run_finds_a_record_of_another_size(before: int, after: int, size: int) -> None:
+    body, count = body_of([(20, before), (size, 1), (20, after)])
+    for found in (inspect_records(memoryview(bytearray(body)), base_timestamp=1_000, most_count=count), in_chunks([body])):
+        assert (found.count, found.greatest_delta, found.least_delta, found.has_wrong_offsets) == (count, 0, 0, False)
+
+
+def test_inspection_keeps_the_extremes_of_many_stretches_of_timestamps() -> None:
+    times = [7_000, *([8_000, 8_001] * 400), 9_000_000_000, 5, *([8_000, 8_001] * 400)]
+    records = [Record(timestamp=time, value=bytes(20 * (number // 5 % 2))) for number, time in enumerate(times)]
+    body = bytes(build_batch(records)[HEADER_SIZE:])
+    found = in_chunks([body[pos : pos + 100] for pos in range(0, len(body), 100)], base_timestamp=7_000)
+    assert (found.greatest_delta, found.least_delta) == (9_000_000_000 - 7_000, 5 - 7_000)
+
+
 @pytest.mark.parametrize("count", [63, 64, 65, 8_191, 8_192, 8_193, 16_500])
 def test_inspection_of_right_offsets_of_any_length_finds_nothing_wrong(count: int) -> None:
     body, _ = body_of([(20, count)])
