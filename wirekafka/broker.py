@@ -1,10 +1,10 @@
-"""The broker: every part of it, built in order and closed in reverse.
+"""The broker: its parts, opened in order and closed in reverse.
 
-Theory of operation: a coordinator is made, and its code imported, when a request first needs it, or at the start if the data
+How it works: a coordinator is created, and its code imported, when a request first needs it, or at the start if the data
 directories hold its state. A broker that only stores records starts in two thirds of the time and takes less memory.
 
-Rules of this file: a part is given what it needs and finds nothing for itself; handlers reach the parts as attributes of the
-broker; the broker knows no protocol and no socket.
+Rules of this file: each part is given the other parts that it needs; no part looks another one up. Handlers reach the parts as
+attributes of the broker. The broker knows no protocol and no socket.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ log = structlog.get_logger(__name__)
 
 
 class Client(Protocol):
-    """What the broker wants to know of the other end of a connection."""
+    """The properties of a client that the broker needs to choose the address that it advertises."""
 
     host: str
     listener: str
@@ -55,16 +55,16 @@ class Broker:
     """One broker; `open` builds it.
 
     Attributes:
-        config: its settings.
-        clock: its time and its timers.
+        config: the broker's settings.
+        clock: the broker's time and timers.
         node_id: the id by which clients know it.
-        cluster_id: the id of its cluster, kept in the data directory.
+        cluster_id: the id of the cluster, which is stored in the data directory.
         logs: the logs of all partitions.
         topics: the table of topics, with their partitions.
         purgatory: the fetches that wait for records.
-        reply_gate: holds the replies of coordinators until what they depend on is committed.
-        slices: the long work of requests, done a few milliseconds at a time.
-        fetch_sessions: what consumers fetch, remembered.
+        reply_gate: holds the replies of coordinators until the state that they depend on is committed.
+        slices: the long work of requests, which runs a few milliseconds at a time.
+        fetch_sessions: the fetch sessions of consumers.
         producer_ids: gives ids to producers.
         workers: threads for requests that need much CPU.
     """
@@ -89,14 +89,14 @@ class Broker:
 
     @classmethod
     async def open(cls, config: BrokerConfig, clock: Clock) -> Broker:
-        """Opens the data directories and brings back what they hold.
+        """Opens the data directories, and loads the state that they hold.
 
         Raises:
             DirectoryLockedError: another broker holds a directory.
-            KafkaError: KAFKA_STORAGE_ERROR, if the data cannot be read.
-            OSError: a directory cannot be made or read.
+            KafkaError: KAFKA_STORAGE_ERROR if the data cannot be read.
+            OSError: a directory cannot be created or read.
 
-        Cancellation: what was opened is closed again.
+        Cancellation: everything that was opened is closed.
         """
         logs = await LogManager.open(config, clock)
         try:
@@ -109,21 +109,22 @@ class Broker:
         return broker
 
     def _load(self) -> None:
-        """Makes and loads the coordinators that have something in the data directories."""
+        """Creates and loads the coordinators that have state in the data directories."""
         topics = self.topics
         if any(topics.find(name) is not None for name in (GROUP_METADATA_TOPIC, SHARE_STATE_TOPIC)):
-            # Groups of each type make themselves known to the one log of all before it is read.
+            # The groups of each type register with the group coordinator before its one log is read.
             share_groups, _ = self.share_groups, self.consumer_groups
             self.groups.load()
             share_groups.load()
         self._is_loaded = True
         if topics.find(TRANSACTION_STATE_TOPIC) is not None:
-            # Last, for it may have markers to write for groups. It is loaded as it is made, and so are groups if it is first.
+            # The transaction coordinator comes last, because it may have markers to write for groups. It is loaded when it is
+            # created. If groups are created first, so are they.
             _ = self.transactions
 
     @cached_property
     def groups(self) -> GroupRuntime:
-        """The group coordinator: what groups of every type have in common, and the classic ones."""
+        """The group coordinator: the state that groups of all types share, and the classic groups."""
         from wirekafka.coordinator.groups.runtime import GroupRuntime
 
         made = GroupRuntime(self.config, self.clock, self.topics, self.reply_gate, self.workers.submit)
@@ -133,7 +134,7 @@ class Broker:
 
     @cached_property
     def live_topics(self) -> LiveTopics:
-        """The topics as the group coordinator sees them."""
+        """The topics as the group coordinator uses them."""
         from wirekafka.coordinator.groups.modern.live_topics import LiveTopics
 
         return LiveTopics(self.topics, self.config.rack, self.clock.now_ms)
@@ -147,7 +148,7 @@ class Broker:
 
     @cached_property
     def share_groups(self) -> ShareGroupRuntime:
-        """The share groups, and what they fetch."""
+        """The share groups, and the delivery of their records."""
         from wirekafka.coordinator.share_delivery.runtime import ShareGroupRuntime
 
         made = ShareGroupRuntime(
@@ -159,7 +160,7 @@ class Broker:
 
     @cached_property
     def markers(self) -> MarkerWriter:
-        """Writes what ends a transaction in a partition."""
+        """Writes the markers that end transactions in partitions."""
         from wirekafka.coordinator.transactions.markers import MarkerWriter
 
         return MarkerWriter(self.topics, self.groups)
@@ -192,13 +193,13 @@ class Broker:
         Source: ReplicaManager.getPartitionOrError, Partition.localLogWithEpochOrThrow.
         """
         partition = self.topics.find_partition(topic, index)
-        # Not by `check_leads` where nothing can be wrong: each call costs the hot path 0.05 us.
+        # `check_leads` is called only if something may be wrong: each call costs the hot path 0.05 us.
         if partition.log.offline_reason is not None or partition.leader != self.node_id or leader_epoch is not None:
             self.check_leads(partition, leader_epoch)
         return partition
 
     def check_leads(self, partition: Partition, leader_epoch: int | None = None) -> None:
-        """Raises unless this broker leads the partition and can use its log: for a partition that was found before.
+        """Raises unless this broker leads a partition that was found before, and can use its log.
 
         Args, Raises: as `find_partition`.
         """
@@ -216,7 +217,7 @@ class Broker:
         self.logs.start(nursery)
 
     async def close(self) -> None:
-        """Closes everything; no connection may use the broker any more.
+        """Closes all parts; no connection may use the broker any more.
 
         Durability: all logs are on disk, and marked as closed cleanly.
         """
@@ -225,9 +226,9 @@ class Broker:
         await self.logs.close()
 
     def advertised_address(self, client: Client) -> tuple[str, int]:
-        """Where a client is told to connect to: as configured for the listener that it came by, or where it reached the broker.
+        """Returns the address for a client: the one configured for its listener, or the one at which it reached the broker.
 
-        Logs once for each client that is told a loopback address and calls from elsewhere.
+        Logs a warning once for each client on another machine that gets a loopback address.
         """
         configured = self._advertised.get(client.listener)
         if configured is None:
@@ -236,15 +237,15 @@ class Broker:
         if is_loopback(configured.host) and not is_loopback(client.host) and client.host not in self._told:
             self._told.add(client.host)
             log.warning(
-                "A client elsewhere is told an address where it finds itself, unless it forwards that port to here; "
-                "see advertised.listeners",
+                "A client on another machine is told a loopback address, which it can use only if it forwards that port to this "
+                "broker; see advertised.listeners",
                 client=client.host,
                 advertised=f"{configured.host}:{port}",
             )
         return configured.host, port
 
     def _greatest_producer_id(self) -> int:
-        """The greatest producer id that any log or transactional id remembers, -1 if none does."""
+        """Returns the greatest producer id in any log or transactional id; -1 if there is none."""
         partitions = (partition for topic in self.topics for partition in topic.partitions)
         in_logs = max((producer.producer_id for partition in partitions for producer in partition.log.producers), default=-1)
         has_transactions = self.topics.find(TRANSACTION_STATE_TOPIC) is not None
@@ -252,5 +253,5 @@ class Broker:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether the host is the machine that asks."""
+    """Whether the host is a loopback address."""
     return host == "localhost" or host == "::1" or host.startswith("127.")

@@ -7,7 +7,7 @@ comes, or when half of the timers in the heap are cancelled.
 A process may pause for longer than a session lasts: a signal or a debugger stops it, or the machine is too busy. The requests of
 its clients wait in their sockets, and the timers that expire these clients are due all at once. `expire_later` sets such timers.
 When the task of the timers wakes `LATE_SECONDS` too late, the process has paused, and the task delays each expiry timer once, by
-`GRACE_SECONDS`. The task looks at each expiry timer some time before the timer is due, so that it also notices a pause that ends
+`GRACE_SECONDS`. The task checks each expiry timer some time before the timer is due, so that it also detects a pause that ends
 at the moment when the timer is due.
 
 Rules of this file:
@@ -35,7 +35,7 @@ import trio
 from wirekafka.faults import log_once
 
 LATE_SECONDS = 0.25
-"""The task of the timers wakes so late only after a pause of the process; a busy loop runs its tasks more often."""
+"""The task of the timers wakes this late only after a pause of the process; a busy loop runs its tasks more often."""
 
 GRACE_SECONDS = 1.0
 """Long enough for a heartbeat of each of 10,000 members, at 60 us, and for clients that paused together with the broker."""
@@ -64,14 +64,14 @@ class Timer:
         self._callback: Callable[[], object] | None = callback
 
     def cancel(self) -> None:
-        """Prevents the call; does nothing if the timer has fired already."""
+        """Prevents the call; does nothing if the timer has fired."""
         if self.is_due_later:
             self.is_due_later = False
             self._callback = None
             self._clock.note_cancelled()
 
     def fire(self) -> None:
-        """Calls back now, unless the timer was cancelled or has fired. An exception of the callback is logged and passed over."""
+        """Calls back now, unless the timer was cancelled or has fired. An exception of the callback is logged."""
         callback, self._callback = self._callback, None
         self.is_due_later = False
         if callback is None:

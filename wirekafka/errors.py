@@ -1,8 +1,8 @@
-"""The errors of a broker: those a client is told, and those that end its connection.
+"""The errors of a broker: errors that a client receives, and errors that end its connection.
 
-Rules of this file: `KafkaError` carries what a client must be told. `ProtocolError` means that the bytes of a connection
-cannot be understood any more, so the connection is closed. An `AssertionError` is a bug of ours and is answered with
-`UNKNOWN_SERVER_ERROR`. Nothing else crosses a handler's boundary.
+Rules of this file: `KafkaError` is answered to the client. `ProtocolError` means that the bytes of a connection cannot be
+understood, so the connection is closed. An `AssertionError` is a bug in wirekafka and is answered with `UNKNOWN_SERVER_ERROR`.
+Handlers raise no other exceptions.
 
 Source: org.apache.kafka.common.protocol.Errors of Apache Kafka 4.3 (names and numbers).
 """
@@ -154,12 +154,12 @@ class ErrorCode(IntEnum):
 
 
 class KafkaError(Exception):
-    """What a client must be told: one of Kafka's error codes, and a sentence for the protocols that carry one.
+    """An error for the client: one of Kafka's error codes, and a message for the protocols that have a field for it.
 
     Attributes:
         code: the error code; never `NONE`.
-        message: a sentence for the client, or None where the code says all.
-        record_indexes: which records of a batch are to blame (KIP-467), from 0; none if it is not for a record.
+        message: a sentence for the client; None if the code says enough.
+        record_indexes: the indexes of the invalid records in a batch (KIP-467), from 0; empty if the error concerns no record.
     """
 
     def __init__(self, code: ErrorCode, message: str | None = None, *, record_indexes: Sequence[int] = ()) -> None:
@@ -173,4 +173,4 @@ class KafkaError(Exception):
 
 
 class ProtocolError(Exception):
-    """The bytes cannot be understood; the connection that sent them is closed, and the log says why in one line."""
+    """The bytes cannot be understood. The connection that sent them is closed, and the log gets the reason in one line."""

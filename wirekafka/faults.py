@@ -26,7 +26,7 @@ log = structlog.get_logger(__name__)
 MOST_REMEMBERED = 1024
 """The most kinds of failures that are counted. One more replaces the oldest kind, which is then logged in full again."""
 
-REPORT = "This is a defect of wirekafka: report it with this traceback. Everything else goes on"
+REPORT = "This is a defect of wirekafka: report it with this traceback. All other work continues"
 
 _counts: dict[tuple[object, ...], int] = {}
 _lock = Lock()
@@ -58,7 +58,7 @@ def forget_logged() -> None:
 
 
 class isolate:  # noqa: N801 - it reads as a statement: `with isolate(...)`
-    """A context that logs an unexpected exception as `log_once` does, and goes on after the block.
+    """A context that logs an unexpected exception as `log_once` does, and continues after the block.
 
     Attributes:
         error: the exception that ended the block; None if there was none.
@@ -93,7 +93,7 @@ def _count(kind: tuple[object, ...]) -> int:
 
 
 def _place_of(error: BaseException) -> tuple[str, int]:
-    """The file and the line that raised."""
+    """Returns the file and the line that raised."""
     frames = list(traceback.walk_tb(error.__traceback__))
     if not frames:
         return "", 0

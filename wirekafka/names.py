@@ -1,4 +1,4 @@
-"""The names that every layer shares: partitions, topic ids and the wire's sentinels.
+"""Names that all layers share: partitions, topic ids, internal topics and the sentinels of the wire.
 
 Rule of this file: sentinels exist on the wire only; inside the broker absence is None.
 """
@@ -17,18 +17,18 @@ NO_PRODUCER_EPOCH = -1
 NO_SEQUENCE = -1
 
 ZERO_TOPIC_ID = bytes(16)
-"""The topic id that means "none" (org.apache.kafka.common.Uuid.ZERO_UUID)."""
+"""The topic id that stands for no topic (org.apache.kafka.common.Uuid.ZERO_UUID)."""
 
 GROUP_METADATA_TOPIC = "__consumer_offsets"
 TRANSACTION_STATE_TOPIC = "__transaction_state"
 SHARE_STATE_TOPIC = "__share_group_state"
 CLUSTER_METADATA_TOPIC = "__cluster_metadata"
-"""The folder in which Apache Kafka's controllers keep their records; never a topic that clients see."""
+"""The topic in which Apache Kafka's controllers keep their records; clients never see it."""
 INTERNAL_TOPICS = frozenset({GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, SHARE_STATE_TOPIC})
 
 
 class TopicPartition(NamedTuple):
-    """One partition of one topic, printed as Kafka names its folder: `topic-partition`."""
+    """One partition of one topic. Its text is the name of its folder in Kafka: `topic-partition`."""
 
     topic: str
     partition: int
@@ -38,7 +38,7 @@ class TopicPartition(NamedTuple):
 
 
 def new_topic_id() -> bytes:
-    """A random topic id: 16 bytes of a version 4 UUID, never zero, never starting with `-` in its printed form.
+    """Returns a random topic id: a version 4 UUID of 16 bytes, never zero, whose text never begins with `-`.
 
     Source: org.apache.kafka.common.Uuid.randomUuid.
     """
@@ -49,12 +49,12 @@ def new_topic_id() -> bytes:
 
 
 def format_topic_id(topic_id: bytes) -> str:
-    """The 22 characters in which Kafka prints a topic id: URL-safe base64 without padding."""
+    """Returns the 22 characters in which Kafka prints a topic id: URL-safe base64 without padding."""
     return base64.urlsafe_b64encode(topic_id).rstrip(b"=").decode("ascii")
 
 
 def parse_topic_id(text: str) -> bytes:
-    """The 16 bytes of a printed topic id.
+    """Returns the 16 bytes of a printed topic id.
 
     Raises:
         ValueError: the text is not 16 bytes in URL-safe base64.

@@ -1,11 +1,11 @@
-"""A reply that comes later: what a handler returns when it must wait.
+"""Replies that a handler returns when it must wait, and completes later.
 
 Rules of this file:
     A `Pending` is completed once; later completions are ignored, so a deadline and the awaited event may race.
-    It has one consumer, the caller of `then`. Everything happens on the broker's one loop: there is no lock, and a callback
+    It has one consumer, the caller of `then`. Everything runs on the broker's one loop: there is no lock, and a callback
     runs inside the call that completed the reply.
 
-Source: org.apache.kafka.server.purgatory.DelayedOperation (completed exactly once, by the first that completes it).
+Source: org.apache.kafka.server.purgatory.DelayedOperation (completed exactly once, by the first caller).
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ T = TypeVar("T")
 U = TypeVar("U")
 
 Work = Generator[None, None, T]
-"""Long work in steps, between which other requests may be handled; what it returns is the result. `slices` runs it."""
+"""Long work in steps. Other requests may be handled between two steps. The return value is the result. `slices` runs the work."""
 
 
 class Pending(Generic[T]):
-    """A reply in the making.
+    """A reply that is not complete yet.
 
     Attributes:
-        is_done: the reply is there, or the consumer has abandoned it.
-        holds_connection: no further request of the connection is handled before this reply is there. `release_connection`
+        is_done: the reply is complete, or the consumer has abandoned it.
+        holds_connection: no further request of the connection is handled before this reply is complete. `release_connection`
             makes it False.
 
     Args:
-        on_abandon: called at most once, if the consumer goes away before the reply is there; it cancels timers and removes
-            watch lists' entries.
+        on_abandon: called at most once, if the consumer abandons the reply before it is complete. It cancels timers and removes
+            the reply from watch lists.
     """
 
     __slots__ = ("_callback", "_on_abandon", "_on_release", "_result", "holds_connection", "is_done")
@@ -44,7 +44,7 @@ class Pending(Generic[T]):
         self._on_release: Callable[[], object] | None = None
 
     def complete(self, result: T) -> bool:
-        """Gives the reply; False if there was one already, or the consumer has abandoned it."""
+        """Completes the reply; returns False if it is complete already, or the consumer has abandoned it."""
         if self.is_done:
             return False
         self.is_done = True
@@ -55,7 +55,7 @@ class Pending(Generic[T]):
         return True
 
     def abandon(self) -> None:
-        """Ends the wait without a reply, because the consumer has gone away."""
+        """Ends the wait without a reply, because the consumer no longer needs it."""
         if self.is_done:
             return
         self.is_done = True
@@ -65,9 +65,9 @@ class Pending(Generic[T]):
             on_abandon()
 
     def release_connection(self) -> None:
-        """Lets the connection handle further Produce requests before this reply is there; the replies keep their order.
+        """Lets the connection handle further Produce requests before this reply is complete; the replies keep their order.
 
-        A Produce whose records are appended, and which waits for their commit only, calls this.
+        A Produce calls this after its records are appended, when it waits for their commit only.
         """
         if self.is_done or not self.holds_connection:
             return
@@ -77,11 +77,11 @@ class Pending(Generic[T]):
             on_release()
 
     def then(self, callback: Callable[[T], object], on_release: Callable[[], object] | None = None) -> None:
-        """Names the one consumer.
+        """Sets the one consumer.
 
         Args:
-            callback: called with the reply, at once if the reply is there already.
-            on_release: called once if the connection is released after this call and before the reply is there.
+            callback: called with the reply, at once if the reply is complete already.
+            on_release: called once if the connection is released after this call and before the reply is complete.
         """
         assert self._callback is None, "a pending reply has one consumer"
         self._callback = callback
@@ -91,10 +91,10 @@ class Pending(Generic[T]):
             self._on_release = on_release
 
     def map(self, function: Callable[[T], U | Pending[U]]) -> Pending[U]:
-        """A reply made from this one; it holds the connection as this one does, and abandoning it abandons this one.
+        """Returns a reply made from this one. It holds the connection as this one does, and abandoning it abandons this one.
 
         Args:
-            function: makes the reply, or a Pending of it.
+            function: returns the new reply, or a Pending of it.
         """
         mapped: Pending[U] = Pending(on_abandon=self.abandon)
         mapped.holds_connection = self.holds_connection
@@ -110,7 +110,7 @@ class Pending(Generic[T]):
         return mapped
 
     def _follow(self, other: Pending[T]) -> None:
-        """Gives the reply that another Pending gives; abandoning this one abandons the other one."""
+        """Completes this reply with the reply of another Pending; abandoning this one abandons the other one."""
         if self.is_done:
             other.abandon()
             return
@@ -119,7 +119,7 @@ class Pending(Generic[T]):
 
 
 def finish(work: Work[T]) -> T:
-    """Does all steps of the work at once, and returns its result.
+    """Runs all steps of the work at once, and returns its result.
 
     Raises:
         Exception: whatever the work raises.

@@ -1,15 +1,16 @@
-"""Slices: long work on the broker's loop, done a few milliseconds at a time, so that no request holds up the others.
+"""Slices: long work on the broker's loop, run a few milliseconds at a time, so that no request delays the others.
 
 A handler, or a part of the broker that works in the background, writes the work as a generator that yields wherever the work may
-stop for a while, and gives it to `Slices.run`. State may change between two yields by other requests, and each yield must leave
-the broker's state consistent. The first slice runs at once: most work ends within it and is answered without any wait. The rest
-runs in turns with other sliced work and with the other requests of the loop, one slice in each turn of the loop.
+pause, and gives it to `Slices.run`. Other requests may change state between two yields, and each yield must leave the broker's
+state consistent. The first slice runs at once: most work ends within it and is answered without any wait. The rest runs in turns
+with other sliced work and with the other requests of the loop, one slice in each turn of the loop.
 
 Work that needs no state of the broker and more than some 10 ms of CPU belongs in `Workers` instead.
 
 Rules of this file:
     One slice of all sliced work together runs in a turn of the loop, whatever the number of requests.
-    Work whose client goes away is closed at the yield where it stands: its `finally` and `except GeneratorExit` blocks run.
+    If the client of the work goes away, the work is closed at its current yield: its `finally` and `except GeneratorExit` blocks
+    run.
 """
 
 from __future__ import annotations
@@ -26,15 +27,15 @@ from wirekafka.pending import Pending, Work
 T = TypeVar("T")
 
 SLICE_SECONDS = 0.008
-"""How long a slice may take; the step that passes this time is its last."""
+"""The time that a slice may take. The step that exceeds this time is the last one of the slice."""
 
 
 class Slices:
     """The sliced work of one broker, oldest first.
 
     Args:
-        clock: calls for the next slice.
-        seconds: the time that slices are measured by.
+        clock: calls `Slices` for the next slice.
+        seconds: returns the time by which slices are measured.
     """
 
     def __init__(self, clock: Clock, seconds: Callable[[], float] = time.perf_counter) -> None:
@@ -54,7 +55,7 @@ class Slices:
         Raises:
             Exception: whatever the first slice raises.
         """
-        # Small requests are finished here, without an object for the rest of their work.
+        # Small requests are finished here, without an object for remaining work.
         try:
             with around():
                 try:
@@ -89,7 +90,7 @@ class Slices:
                 return
             try:
                 result = sliced.result()
-            except Exception as error:  # noqa: BLE001 - the reply of the request that asked for the work tells it
+            except Exception as error:  # noqa: BLE001 - the reply of the request gets the error
                 result = error
             sliced.pending.complete(result)
         finally:
@@ -97,7 +98,7 @@ class Slices:
 
 
 def collect(items: Iterable[T]) -> Work[list[T]]:
-    """Collects the items that an iterator makes, one in each step."""
+    """Collects the items of an iterator, one in each step."""
     collected = []
     for item in items:
         collected.append(item)
@@ -135,7 +136,7 @@ class _Sliced:
         return False
 
     def result(self) -> Any:
-        """Returns what the work returned, or raises what it raised."""
+        """Returns the result of the work, or raises the exception that it raised."""
         if self._error is not None:
             raise self._error
         return self._result

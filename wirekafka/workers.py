@@ -6,7 +6,7 @@ calls `done` with the result on the loop. A task starts when a job arrives, and 
 heavy requests has no such tasks and threads.
 
 CPython runs one thread at a time, and a thread that needs the interpreter waits up to 5 ms until another one gives it up. So
-long work calls `rest` every few tenths of a millisecond: the thread sleeps briefly, and the loop goes on meanwhile.
+long work calls `rest` every few tenths of a millisecond: the thread sleeps briefly, and the loop continues meanwhile.
 
 Rules of this file:
     `done` is called on the loop, once for each job that is not cancelled. An exception that `done` raises is logged.
@@ -33,20 +33,20 @@ from wirekafka.faults import log_once
 T = TypeVar("T")
 
 THREAD_COUNT = 2
-"""Two, so that a short job need not wait for a long one. More threads would only compete for the interpreter."""
+"""Two threads, so that a short job need not wait for a long one. More threads would only compete for the interpreter."""
 
 MOST_QUEUED_JOBS = 1000
 MOST_QUEUED_BYTES = 1 << 28
-"""The memory that all jobs in the queue may hold together; a job that is alone may hold more."""
+"""The memory that all jobs in the queue may hold together; a single job in the queue may hold more."""
 
 SLICE_SECONDS = 0.0005
 """The time that a thread works between two rests."""
 REST_SECONDS = 0.0001
-"""Long enough for the loop to get the interpreter."""
+"""The time of a rest, which is long enough for the loop to get the interpreter."""
 
 
 class CancelledJobError(Exception):
-    """The job was cancelled; raised in its thread by `rest`, and never seen outside."""
+    """The job was cancelled. `rest` raises it in the thread of the job, and `Job.run` catches it."""
 
 
 class Job:
@@ -66,7 +66,7 @@ class Job:
         self._done: Callable[[Any], None] | None = done
 
     def cancel(self) -> None:
-        """`done` is not called from now on; does nothing if it was called already."""
+        """Prevents the call of `done`; does nothing if `done` was called already."""
         self.is_cancelled = True
         self._work = self._done = None
 
@@ -136,7 +136,7 @@ class Workers:
     def start(self, nursery: trio.Nursery) -> None:
         """Runs jobs in tasks of this nursery from now on.
 
-        Cancellation: jobs that wait are dropped; a thread that runs one ends at its next `rest`, with no wait for it.
+        Cancellation: waiting jobs are dropped. A thread that runs a job ends at its next `rest`; nothing waits for it.
         """
         self._nursery = nursery
         self._start_tasks()
@@ -144,7 +144,7 @@ class Workers:
     def submit(self, work: Callable[[], T], done: Callable[[T | BaseException], None], *, held_bytes: int = 0) -> Job:
         """Runs `work` in a thread, then calls `done` on the loop with its result, or with the exception that it raised.
 
-        `done` is never called before this returns. Jobs begin in the order of their submission and may end in another.
+        `done` is never called before this method returns. Jobs begin in the order of their submission and may end in any order.
 
         Args:
             held_bytes: the memory that `work` holds beside the broker's own, for example a copy of a request's records.

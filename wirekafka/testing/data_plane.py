@@ -1,9 +1,9 @@
-"""A broker without sockets: requests and responses go through the codec of their version, and nothing else is between.
+"""A broker without sockets: requests and responses pass through the codec of their version, and nothing else.
 
     async with open_caller(path, num_partitions="3") as caller:
         response = caller.ask(MetadataRequest(topics=None), 12)
 
-Time stands at `NOW_MS` by the wall clock; the timers go by trio's clock, so with `trio.testing.MockClock` nothing waits.
+The wall clock stands still at `NOW_MS`. The timers follow trio's clock, so a test with `trio.testing.MockClock` never waits.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from wirekafka.wire.codec import decode, encode
 from wirekafka.wire.types import Message
 
 NOW_MS = 1_700_000_000_000
-"""The time of day, in milliseconds since 1970."""
+"""The wall-clock time, in milliseconds since 1970."""
 
 
 class Caller:
     """One client of the broker.
 
     Attributes:
-        broker: the broker; a test may look at it and change it.
-        client: the connection that requests come from.
-        now_ms: when requests are read.
+        broker: the broker, which a test may inspect and change.
+        client: the client of the requests.
+        now_ms: the time at which requests are read.
     """
 
     def __init__(self, broker: Broker) -> None:
@@ -43,7 +43,7 @@ class Caller:
         self.now_ms = NOW_MS
 
     def ask(self, request: Message, version: int) -> Any:
-        """Returns the response, or a `Pending` of it, or None where the client wants no answer.
+        """Returns the response, a `Pending` of it, or None if the client wants no response.
 
         Raises:
             KafkaError, ProtocolError: the handler refused the request as a whole.
@@ -58,7 +58,7 @@ class Caller:
 
         def through_codec(message: Message | Exception) -> Message | Exception:
             if isinstance(message, Exception):
-                # What a handler raises after a wait, of which the dispatcher makes a response.
+                # An exception of a handler after a wait; the dispatcher makes a response of it.
                 return message
             pieces: list[Any] = []
             api.response_writer(version)(pieces.append, message)
@@ -72,17 +72,17 @@ class Caller:
 
 @asynccontextmanager
 async def open_caller(path: Path, **settings: str) -> AsyncIterator[Caller]:
-    """Opens a broker on a data directory, with a caller; closes it cleanly at the end.
+    """Opens a broker on a data directory, with a caller, and closes the broker cleanly at the end.
 
     Args:
-        path: the data directory; it is made if it is not there.
+        path: the data directory; it is created if it does not exist.
         settings: Kafka's settings, with `_` for each dot.
     """
     overrides = {name.replace("_", "."): value for name, value in settings.items()}
     config = BrokerConfig({"log.dirs": str(path), **overrides})
     async with trio.open_nursery() as nursery:
         broker = await Broker.open(config, Clock(wall=lambda: NOW_MS / 1000))
-        # No test depends on how fast the machine is: work is cut into slices only where a test says so.
+        # The speed of the machine affects no test: work is cut into slices only if a test says so.
         broker.slices = Slices(broker.clock, seconds=lambda: 0.0)
         broker.start(nursery)
         try:
@@ -94,7 +94,7 @@ async def open_caller(path: Path, **settings: str) -> AsyncIterator[Caller]:
 
 
 async def wait_for(pending: Pending[Any]) -> Any:
-    """Returns the response once it is there."""
+    """Returns the response when it is complete."""
     done = trio.Event()
     found: list[Any] = []
 

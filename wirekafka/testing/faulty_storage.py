@@ -1,4 +1,4 @@
-"""A file system that fails when it is told to: crashes between two calls, torn writes, a full disk, lost power."""
+"""A file system with injected faults: a crash between two calls, a torn write, a full disk, a loss of power."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from wirekafka.log.storage import Bytes, Storage
 
 
 class Crash(BaseException):
-    """The process is gone; nothing may catch this but the test."""
+    """The process has crashed; only the test may catch this exception."""
 
 
 class FaultyStorage(Storage):
-    """The real file system, but for what it is told.
+    """The real file system with faults.
 
     Attributes:
-        calls: calls so far that change something.
-        crash_at: the number of the call that does not come back; None for never.
-        torn_bytes: how much of a write the crash lets through.
-        room_bytes: what the disk still takes; None for no limit.
+        calls: the number of calls so far that change something.
+        crash_at: the number of the call in which the process crashes; None for never.
+        torn_bytes: the bytes of a write that reach the disk before the crash.
+        room_bytes: the free space of the disk; None for no limit.
         is_failing: every change fails with EIO.
-        unsynced: for each file (by inode) how long it was when it was last synced.
+        unsynced: for each file (by inode) its size at its last sync.
     """
 
     __slots__ = ("calls", "crash_at", "is_failing", "room_bytes", "torn_bytes", "unsynced")
@@ -36,7 +36,7 @@ class FaultyStorage(Storage):
 
     @property
     def is_dead(self) -> bool:
-        """The crash has happened: every further call raises `Crash`."""
+        """Whether the crash has happened: every further call raises `Crash`."""
         return self.crash_at is not None and self.calls >= self.crash_at
 
     def _change(self) -> None:
@@ -103,19 +103,19 @@ class FaultyStorage(Storage):
         self._change()
 
     def lose_power(self, path: str) -> None:
-        """Cuts every file in the folder back to what was synced of it; files themselves and their names stay."""
+        """Truncates every file in the folder to its size at its last sync; the files and their names remain."""
         for name, info in Storage().files(path).items():
             if info.st_ino in self.unsynced:
                 os.truncate(f"{path}/{name}", min(self.unsynced[info.st_ino], info.st_size))
 
 
 class LostDirectoryStorage(Storage):
-    """The real file system, until a directory of it is lost.
+    """The real file system, in which one directory can fail.
 
     Attributes:
-        lost: the directory in which nothing works any more; None for none.
-        error_number: what its calls end with.
-        log_bytes_read: how much was read of `.log` files.
+        lost: the directory in which every call fails; None for none.
+        error_number: the errno of these failures.
+        log_bytes_read: the number of bytes that were read from `.log` files.
     """
 
     __slots__ = ("error_number", "log_bytes_read", "lost")

@@ -1,8 +1,8 @@
-"""The log of a partition in memory, for tests of what uses a log: partitions, watchers, fetch sessions.
+"""The log of a partition in memory, for tests of the code that uses a log: partitions, watchers, fetch sessions.
 
     partition = Partition("flights", topic_id, 0, MemoryLog(), leader=1)
 
-Each append is one record, whatever its bytes are, so a test may append bytes that are no batch. Nothing is checked, and no
+Each append is one record with any bytes, so a test may append bytes that are not a batch. Nothing is validated, and no
 transaction is ever open.
 """
 
@@ -20,9 +20,9 @@ class MemoryLog:
     """The part of `Log` that a partition uses. It is its own `reader` and `retention`.
 
     Attributes:
-        records: what was appended; the index is the offset.
+        records: the appended bytes; the index is the offset.
         appends_again: an append is answered as a duplicate of the first record, and changes nothing.
-        offline_reason: why the log cannot be used; None while it can. A test sets it.
+        offline_reason: why the log cannot be used; None if it can be used. A test sets it.
     """
 
     def __init__(self, cleanup_policy: str = "delete") -> None:
@@ -43,11 +43,11 @@ class MemoryLog:
 
     @property
     def last_stable_offset(self) -> int:
-        """The high watermark: no transaction is open."""
+        """The high watermark, because no transaction is open."""
         return self.high_watermark
 
     def advance_high_watermark(self, offset: int) -> None:
-        """The records before `offset` are committed."""
+        """Commits the records before `offset`."""
         self.high_watermark = offset
 
     def size_between(self, offset: int, end_offset: int) -> int:
@@ -67,7 +67,7 @@ class MemoryLog:
         """Returns whole records from `offset` on.
 
         Args:
-            end_offset: no record from here on is returned.
+            end_offset: one past the last record that may be returned.
             min_one_batch: the first record is returned even if it is larger than `max_bytes`.
 
         Raises:
@@ -83,9 +83,9 @@ class MemoryLog:
         return found
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int] | None:
-        """Returns the greatest epoch up to this one, and where it ends; None if the epoch is not known."""
+        """Returns the greatest epoch up to this one, and its end offset; None if the epoch is not known."""
         return self.epochs.end_offset_of(epoch, self.log_end_offset)
 
     def delete_records(self, before_offset: int) -> None:
-        """Makes the log start at `before_offset`."""
+        """Sets the log start offset."""
         self.log_start_offset = before_offset

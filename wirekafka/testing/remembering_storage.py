@@ -1,9 +1,9 @@
-"""A disk that remembers every call, so that every state in which a crash could leave it can be made afterwards.
+"""A disk that records every call, so that every state in which a crash could leave the disk can be built afterwards.
 
-Theory of operation: the calls go to the real file system, and each one that changes something is noted as an operation on a
-file (write, truncate, sync) or on a folder (link, unlink, move, sync). A crash after some of them leaves an image: what was
-synced, and of the rest what the image's `Fate` lets through. Names and contents have fates of their own, for a file system
-may well keep a rename and lose what was written before it.
+How it works: the calls go to the real file system. Each call that changes something is recorded as an operation on a file (write,
+truncate, sync) or on a folder (link, unlink, move, sync). A crash after some of the operations leaves an image: everything that
+was synced, and the part of the rest that the image's `Fate` keeps. Names and contents have separate fates, because a file system
+may keep a rename and lose the bytes that were written before it.
 """
 
 from __future__ import annotations
@@ -19,29 +19,29 @@ from wirekafka.log.storage import Bytes, Storage
 
 
 class Fate(Enum):
-    """What a crash does to the calls that were not synced."""
+    """The effect of a crash on the calls that were not synced."""
 
     KEPT = auto()
     LOST = auto()
-    TORN = auto()  # Those before some call are kept, and a part of that one.
-    REORDERED = auto()  # Any of them are kept, whichever came first.
+    TORN = auto()  # The calls before some call are kept, and a part of that call.
+    REORDERED = auto()  # Any of the calls are kept, in any order.
 
 
 @dataclass(eq=False)
 class File:
-    """A file, whatever its name."""
+    """A file; its name may change."""
 
 
 @dataclass(eq=False)
 class Directory:
-    """A folder, whatever its name, and what is in it now."""
+    """A folder, whose name may change, and its current content."""
 
     entries: dict[str, File | Directory] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Write:
-    """Bytes at a position of a file; or, without bytes, its new size."""
+    """Bytes at a position of a file, or the file's new size if there are no bytes."""
 
     file: File
     position: int
@@ -50,10 +50,10 @@ class Write:
 
 @dataclass(frozen=True)
 class Sync:
-    """What was done to a file, or to the list of names of a folder, is on the disk.
+    """A sync of a file, or of the list of names of a folder.
 
     Attributes:
-        began_at: how many operations there were when the sync began; later ones are not on the disk. None if none came meanwhile.
+        began_at: the number of operations when the sync began; later ones are not synced. None if no operation came meanwhile.
     """
 
     target: File | Directory
@@ -62,7 +62,7 @@ class Sync:
 
 @dataclass(frozen=True)
 class Link:
-    """A name in a folder leads to this from now on; or, without a target, to nothing. `former` leads to nothing any more."""
+    """A name in a folder now leads to the target, or to nothing without a target. `former` no longer leads to anything."""
 
     folder: Directory
     name: str
@@ -70,7 +70,7 @@ class Link:
     former: tuple[Directory, str] | None = None
 
     def names(self) -> list[tuple[Directory, str]]:
-        """Returns the names whose meaning the change touches."""
+        """Returns the names that the change affects."""
         return [(self.folder, self.name), *([self.former] if self.former else [])]
 
 
@@ -78,10 +78,10 @@ Operation = Write | Sync | Link
 
 
 class RememberingStorage(Storage):
-    """The real file system below one folder, and all that was done to it.
+    """The real file system below one folder, and a record of all changes.
 
     Attributes:
-        operations: in order; a test that is told something notes how many they were then.
+        operations: the changes in order. When a test gets an acknowledgement, it stores their number at that time.
     """
 
     __slots__ = ("_files", "_root", "_top", "operations")
@@ -93,7 +93,7 @@ class RememberingStorage(Storage):
         self._files: dict[int, File] = {}
 
     def _folder_of(self, path: str) -> tuple[Directory, str]:
-        """The folder that a path is in, and its name there."""
+        """Returns the folder of a path, and its name in that folder."""
         folder = self._top
         *above, name = os.path.relpath(path, self._root).split(os.sep)
         for part in above:
@@ -114,7 +114,7 @@ class RememberingStorage(Storage):
         self.operations.append(Link(folder, name, target, place))
 
     def open(self, path: str, *, create: bool = False) -> int:
-        """As `Storage.open`, and remembered."""
+        """As `Storage.open`; the call is recorded."""
         folder, name = self._folder_of(path)
         fd = super().open(path, create=create)
         if name not in folder.entries:
@@ -125,49 +125,49 @@ class RememberingStorage(Storage):
         return fd
 
     def close(self, fd: int) -> None:
-        """As `Storage.close`, and remembered."""
+        """As `Storage.close`; the call is recorded."""
         del self._files[fd]
         super().close(fd)
 
     def write(self, fd: int, data: Bytes, position: int) -> None:
-        """As `Storage.write`, and remembered."""
+        """As `Storage.write`; the call is recorded."""
         super().write(fd, data, position)
         self.operations.append(Write(self._files[fd], position, bytes(data)))
 
     def truncate(self, fd: int, size: int) -> None:
-        """As `Storage.truncate`, and remembered."""
+        """As `Storage.truncate`; the call is recorded."""
         super().truncate(fd, size)
         self.operations.append(Write(self._files[fd], size, None))
 
     def preallocate(self, fd: int, size: int) -> None:
-        """As `Storage.preallocate`, and remembered."""
+        """As `Storage.preallocate`; the call is recorded."""
         super().preallocate(fd, size)
         self.operations.append(Write(self._files[fd], size, None))
 
     def sync(self, fd: int) -> None:
-        """As `Storage.sync`, and remembered."""
+        """As `Storage.sync`; the call is recorded."""
         began_at = len(self.operations)
         target = self._files[fd]
         self._wait()
         self.operations.append(Sync(target, began_at))
 
     def _wait(self) -> None:
-        """What others do while a sync waits for the disk; nothing, unless a test says so."""
+        """Called while a sync waits for the disk; a test may override it to do other work meanwhile."""
 
     def rename(self, path: str, new_path: str) -> None:
-        """As `Storage.rename`, and remembered."""
+        """As `Storage.rename`; the call is recorded."""
         super().rename(path, new_path)
         self._link(new_path, None, path)
 
     def remove(self, path: str) -> None:
-        """As `Storage.remove`, and remembered."""
+        """As `Storage.remove`; the call is recorded."""
         folder, name = self._folder_of(path)
         super().remove(path)
         if name in folder.entries:
             self._link(path, None)
 
     def make_folder(self, path: str) -> None:
-        """As `Storage.make_folder`, and remembered."""
+        """As `Storage.make_folder`; the call is recorded."""
         super().make_folder(path)
         if path != self._root:
             folder, name = self._folder_of(path)
@@ -175,12 +175,12 @@ class RememberingStorage(Storage):
                 self._link(path, Directory())
 
     def remove_folder(self, path: str) -> None:
-        """As `Storage.remove_folder`, and remembered."""
+        """As `Storage.remove_folder`; the call is recorded."""
         super().remove_folder(path)
         self._link(path, None)
 
     def sync_folder(self, path: str) -> None:
-        """As `Storage.sync_folder`, and remembered."""
+        """As `Storage.sync_folder`; the call is recorded."""
         folder = self._top
         if path != self._root:
             above, name = self._folder_of(path)
@@ -192,7 +192,7 @@ class RememberingStorage(Storage):
         self.operations.append(Sync(folder, began_at))
 
     def crash(self, calls: int, *, torn_bytes: int = 0) -> Image:
-        """What is there if the process ends after so many operations, in the midst of a write perhaps."""
+        """Returns the image after a crash of the process after so many operations, perhaps in the middle of a write."""
         image = self.lose_power(calls, contents=Fate.KEPT, names=Fate.KEPT)
         following = self.operations[calls] if calls < len(self.operations) else None
         if torn_bytes and isinstance(following, Write) and following.data is not None:
@@ -200,7 +200,7 @@ class RememberingStorage(Storage):
         return image
 
     def lose_power(self, calls: int, *, contents: Fate, names: Fate) -> Image:
-        """What is there if the machine goes dark after so many operations."""
+        """Returns the image after a loss of power after so many operations."""
         chance = random.Random(f"{calls} {contents} {names}")
         done = self.operations[:calls]
         synced: dict[File | Directory, int] = {}
@@ -243,7 +243,7 @@ def _torn(write: Write, chance: random.Random) -> Write:
 def _surviving_links(
     done: Sequence[Operation], synced: dict[File | Directory, int], fate: Fate, chance: random.Random
 ) -> list[Link]:
-    """Names change one after the other: what touches a name whose last change is lost is lost too."""
+    """Names change in order: if the last change of a name is lost, all changes of that name are lost."""
     links = [(number, operation) for number, operation in enumerate(done) if isinstance(operation, Link)]
     last_kept = chance.randint(0, len(done)) if fate is Fate.TORN else 0
     survivors = []
@@ -264,7 +264,7 @@ def _surviving_links(
 
 
 class Image:
-    """A file system in memory, as a crash has left it."""
+    """A file system in memory, as a crash left it."""
 
     def __init__(self, top: Directory) -> None:
         self._top = top
@@ -272,7 +272,7 @@ class Image:
         self._contents: dict[File, bytearray] = {}
 
     def write(self, write: Write) -> None:
-        """Makes a write that the crash has spared."""
+        """Applies a write that survived the crash."""
         content = self._contents.setdefault(write.file, bytearray())
         if write.data is None:
             del content[write.position :]
@@ -282,7 +282,7 @@ class Image:
             content[write.position : write.position + len(write.data)] = write.data
 
     def link(self, link: Link) -> None:
-        """Makes a change of names that the crash has spared."""
+        """Applies a change of names that survived the crash."""
         if link.former is not None:
             self._entries.setdefault(link.former[0], {}).pop(link.former[1], None)
         entries = self._entries.setdefault(link.folder, {})
@@ -292,7 +292,7 @@ class Image:
             entries[link.name] = link.target
 
     def digest(self, folder: Directory | None = None) -> int:
-        """Equal for equal images."""
+        """Returns a number that is equal for equal images."""
         entries = self._entries.get(folder or self._top, {}).items()
         return hash(
             tuple(
@@ -302,7 +302,7 @@ class Image:
         )
 
     def put(self, path: Path, folder: Directory | None = None) -> None:
-        """Makes the real files of it in a folder that is empty."""
+        """Writes the image as real files into an empty folder."""
         path.mkdir()
         for name, target in self._entries.get(folder or self._top, {}).items():
             if isinstance(target, File):
