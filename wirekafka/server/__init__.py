@@ -1,1 +1,1 @@
-"""Bytes in, bytes out: listeners, connections and the way of a request to its handler."""
+"""Listeners, connections, and the dispatch of requests to their handlers."""

@@ -1,20 +1,21 @@
-"""One client's connection without its socket: bytes in, frames handled in place, pieces of output out.
+"""One client's connection without its socket: it takes received bytes, handles complete frames in place, and holds the output.
 
-Theory of operation: a driver receives into `space()`, reports with `received()` how much came, and calls `handle_frames()`.
-Complete frames are handled where they lie. Bytes that remain in the loop's shared buffer, usually the first part of a frame,
-move into a buffer of the connection's own, which is given back as soon as it is empty; so an idle connection holds no buffer.
-After a large frame only the first bytes of the next frame go into the shared buffer, so that a producer's large batches are
-received where they will be handled.
+How it works: a driver receives into `space()`, reports the number of received bytes with `received()`, and calls
+`handle_frames()`.
+Complete frames are handled without a copy. Bytes that remain in the loop's shared buffer, usually the first part of a frame, move
+into a buffer of the connection, which is given back as soon as it is empty. So an idle connection holds no buffer.
+After a large frame only the first bytes of the next frame go into the shared buffer, so a producer's large batches are received
+into the buffer in which they are handled.
 Responses are added to `output`, and the driver sends them.
 
-A reply that is pending holds its connection: no further frame is handled before it is there. A pending reply to a Produce may
-release the connection; then further Produce frames are handled, with at most `MAX_OUTSTANDING` replies outstanding.
+A pending reply holds its connection: no further frame is handled before the reply is complete. A pending reply to a Produce may
+release the connection. Then further Produce frames are handled, with at most `MAX_OUTSTANDING` replies outstanding.
 
 Rules of this file:
     Invariant: responses leave in the order of their requests.
-    No frame is handled while output waits for the peer to read it.
-    Memory grows with what has arrived, at most to twice as much, never with what a size prefix announces.
-    A failure is logged in one line and closes this connection alone.
+    No frame is handled while output waits for the client to read it.
+    The memory of received bytes is at most twice their number. It never depends on the size that a frame announces.
+    A failure is logged in one line and closes this connection only.
 
 Source: org.apache.kafka.common.network.NetworkReceive (sizes); kafka.network.SocketServer (a channel is muted while a request
 is pending). Kafka keeps one request of a connection at a time; the producer's own limit is five
@@ -41,19 +42,19 @@ from wirekafka.wire.codec import Piece
 log = structlog.get_logger(__name__)
 
 Answer = bytes | list[Piece] | None
-"""A framed response, whole or in pieces among which are regions of files; None where the client wants no response."""
+"""A framed response, in one piece or in several, some of which are regions of files; None if the client wants no response."""
 
 FRAMES_PER_TURN = 32
-"""After this many frames a connection's turn ends, and other connections are served."""
+"""A connection's part of a turn ends after this many frames, and other connections are served."""
 
 OUTPUT_PER_TURN_BYTES = 1 << 20
-"""After this much output a turn ends, so that the output is sent before more is made."""
+"""A connection's part of a turn ends after this much output, so that the output is sent before more is created."""
 
 MAX_OUTSTANDING = 5
-"""How many Produce requests of a connection may be outstanding: as many as an idempotent producer sends."""
+"""The most outstanding Produce requests of a connection: as many as an idempotent producer sends."""
 
 SHARED_BYTES = 1 << 18
-"""The receive buffer that all connections of a loop share."""
+"""The size of the receive buffer that all connections of a loop share."""
 
 SPARE_BYTES = 1 << 22
 """The largest buffer that is kept for the next large frame."""
@@ -61,34 +62,35 @@ SPARE_BYTES = 1 << 22
 LEAST_BUFFER_BYTES = 1 << 12
 
 MOST_HELD_BYTES = 1 << 27
-"""The default of `queued.max.request.bytes`: the memory that the parts of frames that have arrived may take, of all connections
-together. Beyond it, the driver receives of one large frame at a time."""
+"""The default of `queued.max.request.bytes`: the memory that partly received frames of all connections may take together. Beyond
+it, the driver receives one large frame at a time."""
 
 WAITING_FACTOR = 16
-"""A request whose reply is pending takes up to so many times the memory of its frame: a Fetch of many partitions does."""
+"""The most memory that a request with a pending reply takes, as a multiple of its frame: a Fetch of many partitions reaches
+it."""
 
 LEAST_FRAME_BYTES = 10
-"""API key, version, correlation id and a client id that is null: the shortest header."""
+"""The shortest request header: API key, version, correlation id, and a client id that is null."""
 
 PRODUCE_KEY = bytes(2)
-"""The API key of Produce, the first two bytes of its frames."""
+"""The API key of Produce: the first two bytes of its frames."""
 
 TLS_HANDSHAKE = 0x1603
-"""The first bytes of a TLS connection, read as the upper half of a size (RFC 8446, 5.1)."""
+"""The first bytes of a TLS connection, as the upper half of a frame's size (RFC 8446, 5.1)."""
 
 HTTP_METHODS = frozenset({b"GET ", b"HEAD", b"POST", b"PUT ", b"PRI "})
-"""The last is the beginning of HTTP/2 (RFC 9113, 3.4)."""
+"""The first bytes of HTTP requests; `PRI ` begins HTTP/2 (RFC 9113, 3.4)."""
 
 _SIZE = struct.Struct(">i")
 _read_size = _SIZE.unpack_from
 
 
 class RepeatedError(ProtocolError):
-    """Bytes that cannot be answered, for a reason that the log has given for this client before."""
+    """The request cannot be answered, and the log has the reason from an earlier request of this client."""
 
 
 class FrameHandler(Protocol):
-    """What a connection needs of the dispatcher.
+    """The part of the dispatcher that a connection uses.
 
     Attributes:
         max_request_bytes: the largest frame that is read.
@@ -102,23 +104,23 @@ class FrameHandler(Protocol):
 
     @property
     def handle(self) -> Callable[[memoryview, Client, int], Answer | Pending[Any]]:
-        """Handles one request, given its frame, which is valid only until this returns, the client and the time.
+        """Handles one request, from its frame, the client and the time. The frame is valid only until the call returns.
 
         Raises:
             ProtocolError: the request cannot be answered; its connection ends.
         """
 
     def refusal(self, client: Client, reason: str) -> ProtocolError:
-        """The error that ends a connection, a `RepeatedError` if the log has given this reason for this client before."""
+        """Returns the error that ends a connection; a `RepeatedError` if the log has this reason for this client already."""
 
 
 class ReceiveBuffers:
-    """The receive buffers of one loop: one that all its connections share, and one spare for frames that do not fit.
+    """The receive buffers of one loop: one that all its connections share, and one spare buffer for larger frames.
 
     With the spare, a producer of large batches does not grow a new buffer for each batch.
 
     Attributes:
-        is_short: the connections' own buffers have more than `most_bytes` together.
+        is_short: the connections' own buffers take more than `most_bytes` together.
         owed_bytes: estimate of the memory of the requests of all connections whose replies are pending.
     """
 
@@ -133,7 +135,7 @@ class ReceiveBuffers:
         self._spare: memoryview | None = None
 
     def take(self, size: int, announced: int) -> memoryview:
-        """A buffer of at least `size` bytes: the spare if `announced` bytes fit into it, else a new one of `size` bytes."""
+        """Returns a buffer of at least `size` bytes: the spare buffer if `announced` bytes fit into it, otherwise a new one."""
         spare = self._spare
         if spare is not None and max(size, announced) <= len(spare):
             self._spare = None
@@ -162,8 +164,8 @@ class _Reply:
     """The reply to one request, in the order of the requests.
 
     Attributes:
-        pending: where the reply comes from; None once it is there.
-        answer: the reply, once it is there.
+        pending: the Pending of the reply; None once the reply is complete.
+        answer: the reply, once it is complete.
         owed_bytes: estimate of the memory of the request while its reply is pending.
     """
 
@@ -177,26 +179,26 @@ class _Reply:
 
     @property
     def holds_connection(self) -> bool:
-        """No further frame may be handled yet."""
+        """Whether no further frame may be handled before this reply."""
         return isinstance(self.answer, ProtocolError) if self.pending is None else self.pending.holds_connection
 
     def take(self, answer: Answer | ProtocolError) -> None:
-        """The pending reply is there."""
+        """Takes the reply when it is complete."""
         self.pending, self.answer = None, answer
         self._connection.settle(self)
         self._connection.send_replies()
 
 
 class Connection:
-    """One client's connection, as its driver sees it.
+    """One client's connection, without the socket.
 
     Attributes:
-        client: the client at the other end.
+        client: the client of the connection.
         output: the bytes and the regions of files to send, in order. The driver takes them from the left.
-        has_frames: a complete frame has been received and not been handled.
-        is_blocked: no frame is handled before a reply has come; the driver receives nothing meanwhile.
-        is_closing: nothing is received or handled any more; the driver closes the connection once the output is sent.
-        quiet_sweeps: how often the driver has looked for idle connections since it last received or sent something.
+        has_frames: a complete frame was received and is not handled yet.
+        is_blocked: no frame is handled before a reply is complete; the driver receives nothing meanwhile.
+        is_closing: nothing more is received or handled; the driver closes the connection once the output is sent.
+        quiet_sweeps: the number of the driver's checks for idle connections since bytes were last received or sent.
 
     Args:
         on_progress: called when a pending reply has been added to `output`, or when further frames may be handled.
@@ -246,13 +248,13 @@ class Connection:
         self._end = 0
         """One past the last byte received."""
         self._frame_end = 0
-        """One past the frame that begins at `_pos`, as announced; 0 while its size has not arrived."""
+        """One past the frame that begins at `_pos`, by its announced size; 0 until the size is received."""
         self._expects_large = False
         """The last frame did not fit into the shared buffer, so the next one may not."""
 
     @property
     def is_waiting(self) -> bool:
-        """A reply is outstanding."""
+        """Whether a reply is outstanding."""
         return bool(self._replies)
 
     @property
@@ -266,12 +268,12 @@ class Connection:
         return sum(reply.owed_bytes for reply in self._replies)
 
     def settle(self, reply: _Reply) -> None:
-        """The reply's request is no longer held."""
+        """Subtracts the memory of a request that is no longer held."""
         self._buffers.owed_bytes -= reply.owed_bytes
         reply.owed_bytes = 0
 
     def space(self) -> memoryview:
-        """Returns the memory for the next bytes: the shared buffer, or the rest of the first frame's place in the own one."""
+        """Returns the memory for the next bytes: the shared buffer, or the rest of the first frame in the connection's buffer."""
         buffer = self._buffer
         if buffer is None:
             shared = self._buffers.shared
@@ -280,16 +282,16 @@ class Connection:
             self._move_to_front(buffer)
         if self._end == len(buffer):
             buffer = self._grow(buffer)
-        # Not beyond a large frame: the bytes of its successor would have to be moved. For small frames one call receives many.
+        # Not beyond a large frame, because the bytes of the next frame would have to move. One call receives many small frames.
         return buffer[self._end : max(self._frame_end, LEAST_BUFFER_BYTES)]
 
     def received(self, count: int) -> None:
-        """Records that `count` bytes have been received into `space()`; `handle_frames` is called next."""
+        """Records that `count` bytes were received into `space()`; the driver calls `handle_frames` next."""
         self._end += count
         self.quiet_sweeps = 0
 
     def handle_frames(self, until: float = inf) -> None:
-        """Handles complete frames, until one must wait, or the turn ends.
+        """Handles complete frames until a frame must wait, or the turn ends.
 
         Args:
             until: when the turn ends, by `time.perf_counter`; the first frame is handled in any case.
@@ -356,18 +358,18 @@ class Connection:
             self._frame_end = 0
 
     def _must_wait(self, api_key: memoryview) -> bool:
-        """The next frame, of this API, must wait for an outstanding reply."""
+        """Whether the next frame, of this API, must wait for an outstanding reply."""
         replies = self._replies
         return len(replies) == MAX_OUTSTANDING or replies[-1].holds_connection or api_key != PRODUCE_KEY
 
     def _await(self, answer: Answer | Pending[Any], frame_bytes: int) -> None:
-        """Takes a reply that is still to come, or that leaves after one that is.
+        """Takes a reply that is pending, or that must leave after a pending one.
 
         Args:
             frame_bytes: the size of the request's frame.
 
         Raises:
-            ProtocolError: the reply is there, and is this error.
+            ProtocolError: the reply is complete, and is this error.
         """
         if isinstance(answer, Pending):
             reply = _Reply(self, answer)
@@ -386,7 +388,7 @@ class Connection:
             self._add_output(reply.answer)
 
     def send_replies(self) -> None:
-        """Moves the replies that have come to `output`, up to the first that has not."""
+        """Moves the complete replies to `output`, up to the first pending one."""
         replies = self._replies
         if self.is_closing or not replies or replies[0].pending is not None:
             return
@@ -405,12 +407,12 @@ class Connection:
             self.output.extend(answer)
 
     def _unblock(self) -> None:
-        """Further frames may be handled, unless the last one is refused once the replies before it have left."""
+        """Allows further frames, unless the connection is refused once its earlier replies are sent."""
         self.is_blocked = bool(self._replies) and isinstance(self._replies[-1].answer, ProtocolError)
         self._on_progress(self)
 
     def _refuse(self, error: ProtocolError) -> None:
-        """Ends the connection: what is in `output` is still sent, no further frame is handled."""
+        """Ends the connection: `output` is still sent, but no further frame is handled."""
         write = log.debug if isinstance(error, RepeatedError) else log.warning
         write("Connection closed", client=f"{self.client.host}:{self.client.port}", reason=str(error))
         self.is_closing = True
@@ -418,7 +420,7 @@ class Connection:
         self._release_buffer()
 
     def abandon(self) -> None:
-        """Drops output and outstanding replies: the connection has ended."""
+        """Drops the output and the outstanding replies, because the connection has ended."""
         self.is_closing = True
         self.has_frames = self.is_blocked = False
         self.output.clear()
@@ -438,7 +440,7 @@ class Connection:
             return "the client speaks HTTP, not Kafka's protocol"
         if size > self._max_request_bytes:
             return f"a request of {size} bytes is larger than socket.request.max.bytes={self._max_request_bytes}"
-        return f"a request of {size} bytes is too short to be one"
+        return f"a request of {size} bytes is shorter than a request header"
 
     def _keep_rest_of(self, shared: memoryview) -> None:
         rest = shared[self._pos : self._end]

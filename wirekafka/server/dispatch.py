@@ -46,7 +46,7 @@ log = structlog.get_logger(__name__)
 T = TypeVar("T")
 
 TOLD_LIMIT = 1000
-"""The refusals and failures that are remembered, so that each is logged once."""
+"""The number of refusals and failures that are kept, so that each is logged once."""
 
 SHORTCUT_LIMIT = 4096
 """The most shortcuts of all connections together; each takes 1 to 2 KiB."""

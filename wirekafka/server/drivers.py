@@ -189,7 +189,7 @@ class EpollDriver:
     Args:
         max_idle_ms: a connection that is quiet for longer is closed, a quarter of it later at most; None for never.
         on_close: called for each client whose connection is closed.
-        lag: measures the loop; the driver tells it of the waits outside trio's loop.
+        lag: measures the loop; the driver reports the waits outside trio's loop to it.
         most_held_bytes: the most memory for partly received frames.
     """
 
@@ -439,7 +439,7 @@ class EpollDriver:
         return True
 
     def _note_unread(self, link: _Link) -> None:
-        """Counts the bytes that are left of a connection's output."""
+        """Counts the bytes that remain of a connection's output."""
         unread = sum(len(piece) for piece in link.connection.output if not isinstance(piece, FileRegion))
         self._unread_bytes += unread - link.unread_bytes
         link.unread_bytes = unread
@@ -517,7 +517,7 @@ class EpollDriver:
         self._unread_bytes -= link.unread_bytes
         link.unread_bytes = 0
         link.socket.close()
-        with isolate("The end of a connection could not be handled", client=link.connection.client.host):
+        with isolate("A callback for the end of a connection failed", client=link.connection.client.host):
             self._on_close(link.connection.client)
 
     def _close_all(self) -> None:
@@ -612,7 +612,7 @@ class _StreamDriver:
         return True
 
     async def _wait_for_progress(self) -> None:
-        """Waits until the connection can go on, or until the peer hangs up, which only a receive shows.
+        """Waits until the connection can continue, or until the peer hangs up, which only a receive shows.
 
         The connection can go on if an outstanding reply is there, if further frames may be handled, or if bytes that may be
         handled are there.

@@ -1,12 +1,12 @@
-"""Listeners: the sockets that listen, and the limits on the connections that they accept.
+"""Listeners: the listening sockets, and the limits on the connections that they accept.
 
 Rules of this file:
-    A listener is bound before anything depends on its port, and listens only when the broker can answer.
-    Options that all connections of a listener have in common are set on the listening socket, from which Linux copies them.
-    At `max.connections` further connections wait in the backlog. A connection from an address that has too many is closed, with
-    one log line for the address, as in Apache Kafka.
-    The last file descriptors of the process are kept for the logs and for code that is imported later: a connection whose
-    descriptor is one of them is closed, and accepting pauses.
+    A listener is bound before any code needs its port, and listens only when the broker can answer.
+    Options that all connections of a listener share are set on the listening socket, from which Linux copies them.
+    At `max.connections`, further connections wait in the backlog. A connection from an address with too many connections is
+    closed, with one log line for the address, as in Apache Kafka.
+    The last file descriptors of the process are reserved for the logs and for code that is imported later: a connection that gets
+    one of them is closed, and accepting pauses.
 
 Source: kafka.network.SocketServer (Acceptor, ConnectionQuotas).
 """
@@ -35,26 +35,26 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 ACCEPTS_PER_TURN = 64
-"""So many connections are accepted before others have their turn."""
+"""The number of connections that are accepted before other tasks run."""
 
 EXHAUSTED_PAUSE_SECONDS = 0.1
 
 MOST_RESERVED_DESCRIPTORS = 1024
-"""So many file descriptors, but at most a quarter of those that the process may have, are not used for connections."""
+"""The number of file descriptors that connections do not use, but at most a quarter of the descriptors of the process."""
 
 MOST_TURNED_AWAY = 1000
-"""So many hosts are remembered, so that each is logged once."""
+"""The number of refused hosts that are kept, so that each is logged once."""
 
 EVERY_INTERFACE = "0.0.0.0"  # noqa: S104
 
 
 class ListenError(Exception):
-    """An address cannot be listened on; the text names it and says why."""
+    """The broker cannot listen on an address. The text has the address and the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """A host and a port, printed as clients write them."""
+    """A host and a port, printed in the form that clients use."""
 
     host: str
     port: int
@@ -64,19 +64,19 @@ class Address:
 
 
 def plain_host(host: str) -> str:
-    """The address without what only this machine understands: an IPv4 address inside IPv6, a scope."""
+    """Returns the address without the parts that only this machine understands: an IPv4 prefix of IPv6, a scope."""
     host = host.partition("%")[0]
     return host[7:] if host.startswith("::ffff:") and "." in host else host
 
 
 class ConnectionQuotas:
-    """How many connections there are, and how many there may be.
+    """The number of connections, and their limits.
 
     Attributes:
-        reserved_from: the first file descriptor that is not used for a connection; None if there is no limit.
+        reserved_from: the first file descriptor that connections must not use; None if there is no limit.
 
     Args:
-        descriptor_limit: how many files the process may have open; None to ask the system.
+        descriptor_limit: the most open files of the process; None to ask the system.
     """
 
     def __init__(self, config: BrokerConfig, descriptor_limit: int | None = None) -> None:
@@ -93,15 +93,15 @@ class ConnectionQuotas:
 
     @property
     def is_full(self) -> bool:
-        """There are as many connections as there may be."""
+        """Whether `max.connections` is reached."""
         return self._count >= self._most
 
     async def wait_for_room(self) -> None:
-        """Returns once a connection has been closed; several listeners may wait."""
+        """Returns once a connection is closed; several listeners may wait."""
         await self._waiting.park()
 
     def admit(self, host: str) -> bool:
-        """Counts a connection from `host`; False if it has as many as it may."""
+        """Counts a connection from `host`; returns False if the host has reached its limit."""
         if self._counts[host] >= self._most_of_host.get(host, self._most_per_host):
             return False
         self._count += 1
@@ -109,8 +109,8 @@ class ConnectionQuotas:
         self._turned_away.discard(host)
         return True
 
-    def is_first_refusal(self, host: str) -> bool:
-        """Whether the host is turned away for the first time since it was admitted."""
+    def note_refusal(self, host: str) -> bool:
+        """Returns whether this is the first refusal of the host since its last admission, and records the refusal."""
         if host in self._turned_away:
             return False
         if len(self._turned_away) >= MOST_TURNED_AWAY:
@@ -119,7 +119,7 @@ class ConnectionQuotas:
         return True
 
     def leave(self, client: Client) -> None:
-        """A connection that was admitted is closed."""
+        """Subtracts an admitted connection that is closed."""
         self._count -= 1
         self._counts[client.host] -= 1
         if not self._counts[client.host]:
@@ -132,8 +132,8 @@ class BoundListener:
 
     Attributes:
         name: Kafka's name of the listener.
-        address: the host as configured, and the port, chosen by the kernel if that was 0. Without a host it is `::`, which also
-            takes connections over IPv4, or `0.0.0.0` on a machine without IPv6.
+        address: the configured host and the actual port. Without a host it is `::`, which also accepts connections over IPv4,
+            or `0.0.0.0` on a machine without IPv6.
     """
 
     __slots__ = ("_published", "_socket", "address", "name")
@@ -142,10 +142,10 @@ class BoundListener:
         """Binds the address.
 
         Args:
-            published: what clients reach that come in through a published port; None where there is none.
+            published: the address that clients of a published port use; None without a published port.
 
         Raises:
-            ListenError: it cannot be bound.
+            ListenError: the address cannot be bound.
         """
         self.name = listener.name
         self._published = published
@@ -158,10 +158,10 @@ class BoundListener:
         self.address = Address(listener.host or host, port)
 
     def listen(self, backlog: int) -> None:
-        """Lets clients connect from now on.
+        """Accepts connections from now on; they wait in the backlog until `accept` runs.
 
         Raises:
-            ListenError: another socket listens on the address since both were bound.
+            ListenError: another socket has begun to listen on the address since both were bound.
         """
         try:
             self._socket.listen(backlog)
@@ -169,7 +169,7 @@ class BoundListener:
             raise _listen_error(self.address, error) from None
 
     def close(self) -> None:
-        """Lets nobody in any more."""
+        """Accepts no more connections."""
         self._socket.close()
 
     async def accept(self, driver: EpollDriver, quotas: ConnectionQuotas) -> None:
@@ -178,12 +178,12 @@ class BoundListener:
         while True:
             await trio.lowlevel.wait_readable(self._socket)
             if quotas.is_full:
-                log.warning("No connection more: max.connections is reached", listener=self.name)
+                log.warning("max.connections is reached: further connections wait", listener=self.name)
                 await quotas.wait_for_room()
             try:
                 self._accept_waiting(driver, quotas)
                 is_exhausted = False
-            except OSError as error:  # no descriptors or no memory: logged once, until some are free again
+            except OSError as error:  # no descriptors or no memory: logged once, until accepting succeeds again
                 if not is_exhausted:
                     log.error("Cannot accept connections", listener=self.name, error=error.strerror)
                 is_exhausted = True
@@ -197,7 +197,7 @@ class BoundListener:
                 accepted, peer = self._socket.accept()
             except (BlockingIOError, ConnectionAbortedError):
                 return
-            # Linux gives the lowest free descriptor, so the number says how many are left.
+            # Linux gives the lowest free descriptor, so its number shows how many are in use.
             if quotas.reserved_from is not None and accepted.fileno() >= quotas.reserved_from:
                 accepted.close()
                 raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
@@ -206,7 +206,7 @@ class BoundListener:
     def _admit(self, accepted: socket.socket, peer: Sequence[str | int], driver: EpollDriver, quotas: ConnectionQuotas) -> None:
         host, port = plain_host(str(peer[0])), int(peer[1])
         if not quotas.admit(host):
-            write = log.warning if quotas.is_first_refusal(host) else log.debug
+            write = log.warning if quotas.note_refusal(host) else log.debug
             write("Connection refused: max.connections.per.ip is reached", client=host, listener=self.name)
             accepted.close()
             return
@@ -215,7 +215,7 @@ class BoundListener:
         driver.add(accepted, Client(host, port, self.name, reached.host, reached.port))
 
     def _reached(self, client_host: str, accepted: socket.socket) -> Address:
-        """The address that a client has connected to, as the client knows it."""
+        """Returns the address at which a client reached the broker, as the client knows it."""
         if self._published is not None and is_through_published_port(client_host, read_routes()):
             return self._published
         host, port = accepted.getsockname()[:2]
@@ -232,7 +232,7 @@ def _bind(host: str, port: int) -> socket.socket:
             return _bound(socket.AF_INET6, ("::", port), is_dual=True)
         host = EVERY_INTERFACE
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    # IPv4 first where a name has both, as Java does it.
+    # IPv4 comes first if a name has both, as in Java.
     family, _, _, _, address = min(found, key=lambda entry: entry[0] != socket.AF_INET)
     return _bound(family, address)
 

@@ -1,9 +1,8 @@
-"""Where log lines go: a descriptor that may be full, closed, or a pipe that no process reads.
+"""Writes log lines to a descriptor that may be full, closed, or a pipe that no process reads.
 
-Theory of operation: `write` adds a line to a bounded queue, and a thread writes the queue to the descriptor. So a descriptor that
-blocks holds the thread and never the broker's loop. A line that finds the queue full is dropped; lines that the descriptor
-refuses (a full disk, a closed pipe) are lost. Both are counted, and the next line that can be written comes after a line with
-the count.
+How it works: `write` adds a line to a bounded queue, and a thread writes the queue to the descriptor. So a descriptor that blocks
+delays the thread and never the broker's loop. If the queue is full, the line is dropped. If the descriptor fails (a full disk, a
+closed pipe), the line is lost. Both are counted, and a line with the count precedes the next line that is written.
 
 Rules of this file:
     `write` never raises and never waits.
@@ -22,15 +21,15 @@ from contextlib import suppress
 MOST_LINES = 10_000
 MOST_BYTES = 1 << 22
 
-NOT_READ = "they came faster than they could be written"
+NOT_READ = "lines came faster than they could be written"
 
 
 class LogSink:
     """Writes lines to a descriptor, in a thread of its own that begins with the first line.
 
     Args:
-        fd: the descriptor; None if the process has none, then lines are dropped.
-        describe_loss: makes the line about lines that were lost, from their number and the reason.
+        fd: the descriptor; None if the process has none, in which case lines are dropped.
+        describe_loss: returns the line about lost lines, from their number and the reason.
     """
 
     def __init__(self, fd: int | None, describe_loss: Callable[[int, str], str]) -> None:
@@ -43,7 +42,7 @@ class LogSink:
         self._lost_reason = ""
         self._is_writing = False
         self._is_within_line = False
-        """The descriptor took only a part of the last line."""
+        """Whether the descriptor took only a part of the last line."""
         self._thread: threading.Thread | None = None
 
     def write(self, line: str) -> None:
@@ -61,7 +60,7 @@ class LogSink:
             self._changed.notify_all()
 
     def flush(self, seconds: float) -> bool:
-        """Waits until all lines are written or lost, at most so many seconds; False if the time was not enough."""
+        """Waits until all lines are written or lost, for at most so many seconds; returns False if the time was too short."""
         with self._changed:
             return self._changed.wait_for(lambda: not (self._lines or self._is_writing), seconds)
 
@@ -92,10 +91,10 @@ class LogSink:
         self._lost_reason = reason
 
     def _write_all(self, data: bytes) -> None:
-        """Writes the bytes, and waits for the descriptor as long as that takes.
+        """Writes the bytes, and waits for the descriptor as long as necessary.
 
         Raises:
-            OSError: the descriptor takes no more.
+            OSError: the descriptor fails.
         """
         assert self._fd is not None
         rest = memoryview(b"\n" + data if self._is_within_line else data)

@@ -1,13 +1,13 @@
 """The broker's log: one line for each event on stderr, as text or as JSON.
 
 Rules of this file:
-    Logging never raises and never waits: `log_sink` writes, and a line that cannot be rendered becomes a line that says so.
+    Logging never raises and never waits: `log_sink` writes the lines, and a line that cannot be rendered is replaced by an error.
     Strings of clients cannot forge lines or send control sequences to a terminal: characters that are not printable are
     escaped, and the lines of a traceback are indented.
     A value is cut at `MOST_VALUE_CHARS`, a traceback at `MOST_TRACEBACK_CHARS`.
     An event is logged for a client (its address without the port) at most `CLIENT_BURST` times at once, and then at most once
-    in `CLIENT_SECONDS`; the next line says how many were suppressed. So it is for all clients together, and for events without
-    a client, with greater numbers. Lines of level debug are not limited.
+    in `CLIENT_SECONDS`; the next line has the number of suppressed lines. Greater limits of the same kind apply to all clients
+    together, and to events without a client. Lines of level debug are not limited.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ CLIENT_BURST, CLIENT_SECONDS = 50, 5.0
 CLIENTS_BURST, CLIENTS_SECONDS = 200, 0.05
 EVENT_BURST, EVENT_SECONDS = 1000, 0.05
 MOST_LIMITED = 1024
-"""So many pairs of event and client are remembered; the one that was logged longest ago is forgotten first."""
+"""The number of pairs of event and client whose limits are kept; the pair that was logged longest ago is removed first."""
 
 FLUSH_SECONDS = 1.0
-"""So long the end of the process waits for lines that are not written yet."""
+"""The time that the end of the process waits for lines that are not written yet."""
 
 EventDict = MutableMapping[str, Any]
 
@@ -57,7 +57,7 @@ _level = logging.CRITICAL
 
 
 def configure_logging(level: str, log_format: str = "text") -> None:
-    """Sends what is logged at `level` (a key of `LEVELS`) or above to stderr.
+    """Writes the lines of `level` (a key of `LEVELS`) and above to stderr.
 
     Args:
         log_format: one of `FORMATS`. Text is coloured if stderr is a terminal, unless NO_COLOR is set or TERM is dumb.
@@ -76,18 +76,18 @@ def configure_logging(level: str, log_format: str = "text") -> None:
 
 
 def flush_log() -> None:
-    """Waits until the lines that were logged are written, at most `FLUSH_SECONDS`."""
+    """Waits until the logged lines are written, for at most `FLUSH_SECONDS`."""
     if _sink is not None:
         _sink.flush(FLUSH_SECONDS)
 
 
 def is_logged(level: str) -> bool:
-    """Lines of this level are written; for what costs something to find out before it can be logged."""
+    """Whether lines of this level are written, for callers that would compute the values of a line in vain."""
     return _level <= LEVELS[level]
 
 
 def _stderr_fd() -> int | None:
-    """The descriptor of stderr; None if it was closed when the process began, for it may be that of another file by now."""
+    """Returns the descriptor of stderr; None if stderr was closed at start, because another file may have the descriptor."""
     try:
         return None if sys.stderr is None else sys.stderr.fileno()
     except (OSError, ValueError):
@@ -99,14 +99,14 @@ def _has_colours() -> bool:
 
 
 class _SinkLogger:
-    """What structlog writes rendered lines to."""
+    """The object to which structlog writes rendered lines."""
 
     def __init__(self, sink: LogSink) -> None:
         self.debug = self.info = self.warning = self.error = self.critical = self.exception = sink.write
 
 
 class _Bucket:
-    """How many lines may be logged now: `burst` at first, one more after each `seconds`."""
+    """The number of lines that may be logged now: `burst` at first, and one more after each `seconds`."""
 
     __slots__ = ("_burst", "_room", "_seconds", "_since", "suppressed_count")
 
@@ -117,7 +117,7 @@ class _Bucket:
         self.suppressed_count = 0
 
     def take(self, now: float) -> bool:
-        """Takes the room for one line; False if there is none."""
+        """Takes the place of one line; returns False if none is left."""
         self._room = min(self._burst, self._room + (now - self._since) / self._seconds)
         self._since = now
         if self._room < 1:
@@ -127,10 +127,10 @@ class _Bucket:
 
 
 class RateLimit:
-    """A structlog processor that drops lines which come too often.
+    """A structlog processor that drops lines that are too frequent.
 
     Args:
-        clock: seconds that never go backwards.
+        clock: returns seconds that never decrease.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -176,7 +176,7 @@ class RateLimit:
 
 
 class _Renderer:
-    """A structlog processor that makes the line of an event, whatever the event holds."""
+    """A structlog processor that renders the line of an event, whatever values the event has."""
 
     def __call__(self, logger: object, level: str, line: EventDict) -> str:
         """Returns the line, and the traceback's lines if the event has one."""
@@ -198,7 +198,7 @@ class TextRenderer(_Renderer):
     """Renders lines for people: time, level, event and values.
 
     Args:
-        has_colours: the terminal shows colours.
+        has_colours: whether the terminal shows colours.
     """
 
     def __init__(self, *, has_colours: bool) -> None:
@@ -216,7 +216,7 @@ class TextRenderer(_Renderer):
 
 
 class JsonRenderer(_Renderer):
-    """Renders lines for machines: an object of `time`, `level`, `event`, the values, and `exception` with a traceback."""
+    """Renders lines for programs: an object with `time`, `level`, `event`, the values, and `exception` for a traceback."""
 
     def _render(self, level: str, event: str, values: Mapping[str, Any], trace: str) -> str:
         line: dict[str, object] = {"time": _utc_time(), "level": level, "event": _cut(event)}
@@ -235,7 +235,7 @@ def _utc_time() -> str:
 
 
 def _escape(text: str) -> str:
-    """The text with whatever is not printable escaped, and cut."""
+    """Returns the text with characters that are not printable escaped, and cut."""
     text = _cut(text)
     return text if text.isprintable() else repr(text)[1:-1]
 
@@ -247,7 +247,7 @@ def _cut(text: str) -> str:
 
 
 def _text_of(value: object) -> str:
-    """A value as text; in quotes if it would look like several."""
+    """Returns a value as text, in quotes if the text would look like several values."""
     if not isinstance(value, str):
         return _escape(_repr_of(value))
     value = _cut(value)
@@ -270,7 +270,7 @@ def _repr_of(value: object) -> str:
 
 
 def _traceback_of(exc_info: object) -> str:
-    """The traceback of an exception, of an `exc_info` triple, or of the exception that is being handled (True)."""
+    """Returns the traceback of an exception, of an `exc_info` triple, or of the exception that is being handled (True)."""
     if not exc_info:
         return ""
     error = exc_info[1] if isinstance(exc_info, tuple) else exc_info if isinstance(exc_info, BaseException) else sys.exc_info()[1]

@@ -1,10 +1,10 @@
-"""How long the loop is held: the time in which no other task, timer or client was served.
+"""Measures how long the loop is held: the time in which no other task, timer or client is served.
 
-Theory of operation: a pass of trio's loop begins when its wait for descriptors and deadlines ends, runs each task that can run,
-and ends when the loop waits again. What becomes ready in a pass waits until the pass is over, so the length of passes is the lag.
-The driver sleeps in a wait of its own (`idle.py`); the pass ends there as well. It costs two looks at the clock for each pass.
+How it works: a pass of trio's loop begins when its wait for descriptors and deadlines ends, runs each task that can run, and ends
+when the loop waits again. An event during a pass waits until the end of the pass, so the length of passes is the lag. The driver
+sleeps in a wait of its own (`idle.py`), which also ends a pass. Each pass costs two readings of the clock.
 
-Rules of this file: a pass that is longer than `STALL_SECONDS` is logged, for all clients waited meanwhile.
+Rules of this file: a pass that is longer than `STALL_SECONDS` is logged, because all clients waited meanwhile.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ import trio
 log = structlog.get_logger(__name__)
 
 BOUNDS_MS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000)
-"""Passes are counted by their length, up to and with each bound; those that are longer than all come last."""
+"""The upper bounds, inclusive, of the lengths by which passes are counted; longer passes are counted last."""
 
 STALL_SECONDS = 0.5
 
 
 class LoopLag(trio.abc.Instrument):
-    """Measures the passes of the loop that it is an instrument of.
+    """Measures the passes of a trio loop, of which it is an instrument.
 
     Attributes:
-        longest_seconds: the longest pass so far; a reader may set it to 0 to measure anew.
-        counts: how many passes there were up to each of `BOUNDS_MS`, and beyond.
+        longest_seconds: the longest pass so far; a reader may set it to 0.
+        counts: the number of passes up to each of `BOUNDS_MS`, and of longer ones.
     """
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
@@ -39,11 +39,11 @@ class LoopLag(trio.abc.Instrument):
         self._begun: float | None = None
 
     def begin(self) -> None:
-        """A pass begins."""
+        """Records the beginning of a pass."""
         self._begun = self._clock()
 
     def end(self) -> None:
-        """A pass ends, if one has begun."""
+        """Records the end of a pass, if a pass has begun."""
         if self._begun is None:
             return
         seconds = self._clock() - self._begun
@@ -52,7 +52,7 @@ class LoopLag(trio.abc.Instrument):
         if seconds > self.longest_seconds:
             self.longest_seconds = seconds
         if seconds > STALL_SECONDS:
-            log.warning("The broker stood still: one piece of work held its loop, or the machine did", seconds=round(seconds, 3))
+            log.warning("The loop was blocked: one piece of work took too long, or the machine paused", seconds=round(seconds, 3))
 
     def after_io_wait(self, timeout: float) -> None:
         """Called by trio."""

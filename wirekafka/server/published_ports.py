@@ -1,11 +1,11 @@
-"""Clients of a container that come in through a published port, and so do not know the address that they reached.
+"""Recognizes the clients of a container that connect through a published port.
 
-Theory of operation: a container engine hands such a connection on from the gateway of the container's network, or rewrites its
-destination and leaves the source outside that network. A client in a neighbouring container has an address on a network of
-the container's own, and reached the container by an address that it can use again.
+How it works: a container engine forwards such a connection from the gateway of the container's network, or rewrites its
+destination and keeps its source, which is outside that network. A client in a neighbouring container has an address in a network
+of the container, and can use the address at which it reached the container again.
 
-Rules of this file: the routes are read for each connection, because a container may join a network while it runs; 20 us
-(2026-11), and only where the broker was told what is published.
+Rules of this file: the routes are read for each connection, because a container may join a network while it runs. This takes 20
+us (2026-11), and is done only if a published address is configured.
 
 Source: Linux, Documentation/networking/proc_net_route (addresses in hexadecimal, in the host's byte order).
 """
@@ -20,7 +20,7 @@ ROUTES = Path("/proc/net/route")
 
 
 def is_through_published_port(client_host: str, routes: str) -> bool:
-    """Whether a client is on none of this host's own networks, or is the gateway of one.
+    """Whether a client is in none of this host's networks, or is the gateway of one.
 
     Args:
         client_host: the client's address.
@@ -36,7 +36,7 @@ def is_through_published_port(client_host: str, routes: str) -> bool:
 
 
 def read_routes() -> str:
-    """The text of `/proc/net/route`; empty where there is none, as on other systems than Linux."""
+    """Returns the text of `/proc/net/route`; empty if the file does not exist, as on systems other than Linux."""
     return ROUTES.read_text() if ROUTES.exists() else ""
 
 

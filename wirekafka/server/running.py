@@ -63,12 +63,12 @@ async def open_broker(
         published: the address that clients use if they connect through a published port of this container.
 
     Raises:
-        ConfigError: settings contradict each other, or name an API that there is not.
+        ConfigError: settings contradict each other, or name an API that does not exist.
         ListenError: an address cannot be listened on.
         DirectoryLockedError: another broker holds a data directory.
         KafkaError: KAFKA_STORAGE_ERROR, if the data cannot be read; or at the end of the block, which is cancelled then, if all
             data directories have failed.
-        OSError: a data directory cannot be made or read.
+        OSError: a data directory cannot be created or read.
     """
     served_versions(config)
     broker = await Broker.open(config, clock or Clock())
@@ -168,11 +168,11 @@ def _say_what_clients_see(config: BrokerConfig, published: Address | None) -> No
     opened = config.listeners
     skipped = [str(each) for each in parse_listeners("listeners", config.items("listeners")) if each not in opened]
     if skipped:
-        log.info("Listeners for controllers are not opened: there is no separate controller here", listeners=skipped)
+        log.info("Listeners for controllers are not opened: this broker has no separate controller", listeners=skipped)
     is_reachable = not all(is_loopback(listener.host) for listener in opened)
     is_told = published is not None or config.advertised_listeners
     if is_reachable and not is_told and any(os.path.exists(path) for path in CONTAINER_MARKS):
         log.info(
-            "Clients are told the address of this container; where they reach it by another one, such as a published port, "
-            "name that by --published, --advertise or advertised.listeners"
+            "Clients are told the address of this container; if they reach it by another one, such as a published port, "
+            "set that one by --published, --advertise or advertised.listeners"
         )

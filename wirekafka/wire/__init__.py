@@ -1,1 +1,1 @@
-"""Bytes <-> objects. No I/O, no clock, no trio."""
+"""The encoding and decoding of bytes. This room does no I/O, reads no clock, and does not use trio."""

@@ -154,25 +154,25 @@ class BatchHeader:
 
     @property
     def is_transactional(self) -> bool:
-        """Part of a transaction."""
+        """Whether the batch is part of a transaction."""
         return bool(self.attributes & TRANSACTIONAL_MASK)
 
     @property
     def is_control(self) -> bool:
-        """Holds one control record, which consumers do not return."""
+        """Whether the batch has a control record, which consumers do not return."""
         return bool(self.attributes & CONTROL_MASK)
 
     @property
     def delete_horizon_ms(self) -> int | None:
-        """The time from which the cleaner may remove the tombstones of the batch (KIP-534); None if not set yet.
+        """The time from which the cleaner may remove the tombstones of the batch (KIP-534); None if it is not set.
 
-        It takes the place of the base timestamp.
+        The field of the base timestamp holds it.
         """
         return self.base_timestamp if self.attributes & DELETE_HORIZON_MASK else None
 
     @property
     def has_producer_id(self) -> bool:
-        """Written by an idempotent producer."""
+        """Whether an idempotent producer wrote the batch."""
         return self.producer_id > NO_PRODUCER_ID
 
     @property
@@ -184,10 +184,10 @@ class BatchHeader:
 
 
 def read_batch_header(buf: Buffer, pos: int = 0) -> BatchHeader:
-    """The header that starts at `pos`, unchecked.
+    """Returns the header that begins at `pos`, without validation.
 
     Raises:
-        struct.error: fewer than `HEADER_SIZE` bytes are there.
+        struct.error: the buffer has fewer than `HEADER_SIZE` bytes from `pos` on.
     """
     return BatchHeader(buf, pos)
 
@@ -224,7 +224,7 @@ class Record:
     Attributes:
         key, value: None is null; a null value is a tombstone.
         headers: in order, names may repeat.
-        timestamp: in ms; -1 if it has none.
+        timestamp: in ms; -1 for none.
         offset: its offset in the log; `build_batch` uses it only with `keeps_offsets`.
     """
 
@@ -236,7 +236,7 @@ class Record:
 
 
 def to_int64(value: int) -> int:
-    """The number modulo 2^64, as a signed number: the way in which Java adds and subtracts timestamps."""
+    """Returns the number modulo 2^64, as a signed number: the way in which Java adds and subtracts timestamps."""
     return value if LEAST_INT64 <= value <= GREATEST_INT64 else (value - LEAST_INT64) % (1 << 64) + LEAST_INT64
 
 
@@ -255,12 +255,12 @@ _SMALL_VARINTS = tuple(_zigzag_varint(number) for number in range(-1, 1024))
 
 
 def varint(value: int) -> bytes:
-    """The zigzag varint of a number of at most 64 bits."""
+    """Returns the zigzag varint of a number of at most 64 bits."""
     return _SMALL_VARINTS[value + 1] if -1 <= value < 1023 else _zigzag_varint(value)
 
 
 def read_varint(buf: Buffer, pos: int) -> tuple[int, int]:
-    """The zigzag varint at `pos`, and the position after it.
+    """Returns the value of the zigzag varint at `pos`, and the position after it.
 
     Raises:
         IndexError: the varint does not end within the buffer.
@@ -286,11 +286,11 @@ def _invalid(reason: str) -> KafkaError:
 
 
 def do_nothing() -> None:
-    """The `rest` of work that never rests."""
+    """Does nothing: the `rest` of work that never rests."""
 
 
 def whole_batches(buf: Buffer) -> Iterator[tuple[BatchHeader, memoryview]]:
-    """The batches of format 2 in a buffer, each with its header; an incomplete batch at the end is left out."""
+    """Yields the batches of format 2 in a buffer with their headers; an incomplete batch at the end is left out."""
     view = memoryview(buf)
     pos = 0
     while pos + HEADER_SIZE <= len(view):
@@ -309,7 +309,7 @@ def iterate_records(
     from_offset: int = 0,
     rest: Callable[[], object] = do_nothing,
 ) -> Iterator[Record]:
-    """The records of the whole batch at the start of a buffer.
+    """Yields the records of the whole batch at the start of a buffer.
 
     Args:
         batch: the buffer, which may hold more bytes after the batch.
@@ -338,7 +338,7 @@ def iterate_records(
                     continue
             record, pos = _read_record(body, start, header.base_offset, header.base_timestamp)
             if pos != start + size:
-                raise _invalid(f"a record of {pos - start} bytes says that it has {size}")
+                raise _invalid(f"a record has {pos - start} bytes, but its length is {size}")
             if append_time is not None:
                 record.timestamp = append_time
             yield record
@@ -371,7 +371,7 @@ def _read_bytes(body: bytes, pos: int) -> tuple[bytes | None, int]:
     if size < 0:
         return None, pos
     if size > len(body) - pos:
-        raise _invalid(f"{size} bytes of a record, where {len(body) - pos} are left")
+        raise _invalid(f"a field of {size} bytes in a record, of which {len(body) - pos} bytes are left")
     return body[pos : pos + size], pos + size
 
 
@@ -392,14 +392,14 @@ def build_batch(
     keeps_offsets: bool = False,
     last_offset: int | None = None,
 ) -> bytearray:
-    """The bytes of one batch.
+    """Returns the bytes of one batch.
 
     Args:
-        records: their timestamps are kept; without records, the batch is an empty one as compaction may leave it.
+        records: the records, whose timestamps are kept; without records, the batch is an empty one as compaction may leave it.
         base_offset: the first record's offset; the others follow without gaps.
-        timestamp_type: with LOG_APPEND_TIME readers give every record the greatest timestamp among them.
+        timestamp_type: with LOG_APPEND_TIME, readers give the greatest timestamp to every record.
         delete_horizon_ms: the delete horizon that the cleaner sets (KIP-534).
-        keeps_offsets: the records keep their own offsets, as compaction needs it; the offsets ascend from `base_offset`.
+        keeps_offsets: the records keep their own offsets, as compaction needs; the offsets ascend from `base_offset`.
         last_offset: the last offset of a batch whose last record compaction has removed.
     """
     records = list(records)
@@ -516,7 +516,7 @@ def _keyed_lengths(delta_size: int, key_size: int, value_size: int) -> tuple[byt
 
 
 def encode_record(record: Record, timestamp_delta: int, offset_delta: int) -> bytes:
-    """The bytes of one record in a batch, beginning with its length."""
+    """Returns the bytes of one record in a batch, beginning with its length."""
     pieces = [b"\0", varint(timestamp_delta), varint(offset_delta)]
     for field in (record.key, record.value):
         pieces += (b"\x01",) if field is None else (varint(len(field)), field)
@@ -529,7 +529,7 @@ def encode_record(record: Record, timestamp_delta: int, offset_delta: int) -> by
 
 
 def with_records(batch: Buffer, body: Buffer, compression: Compression, level: int | None) -> bytearray:
-    """The same batch with other records of the same count.
+    """Returns the same batch with other records of the same count.
 
     Args:
         body: the records, uncompressed.

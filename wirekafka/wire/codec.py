@@ -336,7 +336,7 @@ def decode(cls: type[Message], version: int, flexible: bool, buf: Buffer) -> Any
     except (struct.error, IndexError, UnicodeDecodeError) as error:
         raise ProtocolError(f"not a {cls.__name__} of version {version}: {error}") from None
     if pos != len(buf):
-        raise ProtocolError(f"{len(buf) - pos} bytes too many behind a {cls.__name__} of version {version}")
+        raise ProtocolError(f"{len(buf) - pos} bytes too many after a {cls.__name__} of version {version}")
     return message
 
 
@@ -348,7 +348,7 @@ def encode(message: Message, version: int, flexible: bool) -> bytes:
 
 
 class _Mode(Enum):
-    """What a generated function does besides reading or writing; the value is the prefix of the function's name."""
+    """The additional work of a generated function; the value is the prefix of the function's name."""
 
     PLAIN = ""
     COUNTING = "count_and_"

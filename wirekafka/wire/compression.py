@@ -177,7 +177,7 @@ def _snappy_chunks(data: Buffer, limit_bytes: int) -> Iterator[Buffer]:
         (size,) = struct.unpack_from(">i", data, pos)
         pos += 4
         if not 0 <= size <= len(data) - pos:
-            _broken(Compression.SNAPPY, f"a block of {size} bytes, where {len(data) - pos} are left")
+            _broken(Compression.SNAPPY, f"a block of {size} bytes, of which {len(data) - pos} bytes are left")
         yield _snappy_block(data[pos : pos + size], limit_bytes)
         pos += size
 

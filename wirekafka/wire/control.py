@@ -19,9 +19,9 @@ from wirekafka.wire.batch import Record, build_keyed_batch, iterate_records
 from wirekafka.wire.compression import Buffer
 
 CONTROL_KEY = Struct(">hh")
-"""Version and type."""
+"""The key: a version and a type."""
 END_MARKER_VALUE = Struct(">hi")
-"""Version and coordinator epoch."""
+"""The value: a version and the coordinator epoch."""
 ABORT = 0
 COMMIT = 1
 _VERSION = 0
@@ -35,7 +35,7 @@ class EndMarker(NamedTuple):
 
 
 def build_end_marker(marker: EndMarker, *, producer_id: int, producer_epoch: int, timestamp: int) -> bytearray:
-    """The control batch that ends the transaction of a producer."""
+    """Returns the control batch that ends the transaction of a producer."""
     key = CONTROL_KEY.pack(_VERSION, COMMIT if marker.is_commit else ABORT)
     value = END_MARKER_VALUE.pack(_VERSION, marker.coordinator_epoch)
     return build_keyed_batch(
@@ -44,11 +44,11 @@ def build_end_marker(marker: EndMarker, *, producer_id: int, producer_epoch: int
 
 
 END_MARKER_BYTES = len(build_end_marker(EndMarker(True, 0), producer_id=0, producer_epoch=0, timestamp=0))
-"""All end markers have the same size."""
+"""The size of every end marker in bytes."""
 
 
 def read_end_marker(batch: Buffer) -> EndMarker | None:
-    """The end marker in a control batch; None if its record is of another type, or if compaction has removed it."""
+    """Returns the end marker in a control batch; None if its record has another type, or if compaction has removed it."""
     try:
         return end_marker_of(iterate_records(batch))
     except KafkaError:
@@ -56,7 +56,7 @@ def read_end_marker(batch: Buffer) -> EndMarker | None:
 
 
 def end_marker_of(records: Iterable[Record]) -> EndMarker | None:
-    """The end marker among the records of a control batch; None if there is none."""
+    """Returns the end marker among the records of a control batch; None if they have none."""
     for record in records:
         if record.key is None or len(record.key) < CONTROL_KEY.size:
             return None

@@ -44,7 +44,7 @@ def read_request_header(frame: Buffer) -> RequestHeader:
     api_key, api_version, correlation_id, length = _FIXED.unpack_from(frame)
     end = _FIXED.size + max(0, length)
     if end > len(frame):
-        raise ProtocolError("a client id ends behind its request")
+        raise ProtocolError("a client id ends after its request")
     try:
         client_id = None if length < 0 else str(frame[_FIXED.size : end], "utf-8")
     except UnicodeDecodeError as error:

@@ -10,8 +10,8 @@ compressed message set, and its offset is the offset of its last inner message. 
 1 they count from the wrapper's first message (KIP-31). `up_convert` ignores offsets, because those of a producer have no meaning.
 If a wrapper has LogAppendTime, all its messages have the timestamp of the wrapper (KIP-32).
 
-Rules of this file: it is no hot path. Memory and time are bounded: messages are converted one by one, `rest` is called every few
-messages, and `down_convert` ends after `MOST_CONVERTED_RECORDS`.
+Rules of this file: it is not on the hot path. Memory and time are bounded: messages are converted one by one, `rest` is called
+every few messages, and `down_convert` ends after `MOST_CONVERTED_RECORDS`.
 
 Source: org.apache.kafka.common.record.LegacyRecord, AbstractLegacyRecordBatch (DeepRecordsIterator), MemoryRecordsBuilder and
 RecordsUtil.downConvert.
@@ -166,7 +166,7 @@ class _Message:
         key, pos = _read_bytes(buf, pos, end)
         value, pos = _read_bytes(buf, pos, end)
         if pos != end:
-            raise _invalid(f"{end - pos} bytes behind a message's value")
+            raise _invalid(f"{end - pos} bytes after a message's value")
         self.record = Record(key, value, timestamp=timestamp)
 
 
@@ -183,7 +183,7 @@ def _messages(buf: Buffer) -> Iterator[_Message]:
             yield message
             pos = end
     except struct.error:
-        raise _invalid("a message ends behind its message set") from None
+        raise _invalid("a message ends after its message set") from None
 
 
 def _read_bytes(buf: Buffer, pos: int, end: int) -> tuple[bytes | None, int]:
@@ -192,7 +192,7 @@ def _read_bytes(buf: Buffer, pos: int, end: int) -> tuple[bytes | None, int]:
     if size < 0:
         return None, pos
     if size > end - pos:
-        raise _invalid(f"{size} bytes of a message, where {end - pos} are left")
+        raise _invalid(f"a field of {size} bytes in a message, of which {end - pos} bytes are left")
     return bytes(buf[pos : pos + size]), pos + size
 
 

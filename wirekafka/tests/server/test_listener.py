@@ -179,7 +179,7 @@ def test_connection_beyond_max_connections_waits_for_another_to_leave() -> None:
 
     with structlog.testing.capture_logs() as lines:
         trio.run(main)
-    assert [line["event"] for line in lines] == ["No connection more: max.connections is reached"]
+    assert [line["event"] for line in lines] == ["max.connections is reached: further connections wait"]
 
 
 def test_each_listener_that_waits_for_room_gets_it_when_connections_leave() -> None:
