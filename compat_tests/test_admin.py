@@ -37,7 +37,7 @@ EXPECTED = {
 
 def settled(read: Callable[[], str]) -> str:
     """Waits for the altered setting; Apache Kafka shows it after its broker has read the log of its controller."""
-    return wait_until(lambda: read() == "222" and "222", timeout_s=10, what="the altered setting is told")
+    return wait_until(lambda: "222" if read() == "222" else "", timeout_s=10, what="the altered setting is told")
 
 
 @pytest.fixture

@@ -79,11 +79,11 @@ def harmless_request(api: Api, version: int, topic_id: bytes) -> Message:
     match api.name:
         case "Produce":
             data = PartitionProduceData(index=0, records=batch(b"v") if version >= 3 else b"")
-            topic = TopicProduceData(name=TOPIC, topic_id=topic_id, partition_data=[data])
-            return ProduceRequest(acks=1, timeout_ms=1000, topic_data=[topic])
+            written = TopicProduceData(name=TOPIC, topic_id=topic_id, partition_data=[data])
+            return ProduceRequest(acks=1, timeout_ms=1000, topic_data=[written])
         case "Fetch":
-            topic = FetchTopic(topic=TOPIC, topic_id=topic_id, partitions=[FetchPartition(partition_max_bytes=1 << 20)])
-            return FetchRequest(max_bytes=1 << 20, topics=[topic], session_id=0, session_epoch=-1)
+            read = FetchTopic(topic=TOPIC, topic_id=topic_id, partitions=[FetchPartition(partition_max_bytes=1 << 20)])
+            return FetchRequest(max_bytes=1 << 20, topics=[read], session_id=0, session_epoch=-1)
         case "ListOffsets":
             partition = ListOffsetsPartition(partition_index=0, timestamp=-2, max_num_offsets=1)
             return ListOffsetsRequest(topics=[ListOffsetsTopic(name=TOPIC, partitions=[partition])])
@@ -94,8 +94,8 @@ def harmless_request(api: Api, version: int, topic_id: bytes) -> Message:
         case "InitProducerId":
             return InitProducerIdRequest(transactional_id=None)
         case "CreateTopics":
-            topic = CreatableTopic(name="never", num_partitions=1, replication_factor=1)
-            return CreateTopicsRequest(topics=[topic], validate_only=True)
+            created = CreatableTopic(name="never", num_partitions=1, replication_factor=1)
+            return CreateTopicsRequest(topics=[created], validate_only=True)
     return api.request()
 
 
@@ -149,7 +149,7 @@ def error_codes(message: Any) -> set[int]:
         return set().union(*map(error_codes, message))
     if not isinstance(message, Message):
         return set()
-    codes = {message.error_code} if "error_code" in message.field_defaults else set()
+    codes: set[int] = {getattr(message, "error_code", 0)}
     return codes.union(*(error_codes(getattr(message, name)) for name in message.field_defaults))
 
 

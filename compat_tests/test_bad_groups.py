@@ -87,7 +87,11 @@ class Stage:
         own = {"generation_id": -1, "generation_id_or_member_epoch": -1, "member_id": "", "retention_time_ms": -1}
         if "generation_id" in values:
             values["generation_id_or_member_epoch"] = values["generation_id"]
-        code_of = lambda answer: answer.topics[0].partitions[0].error_code  # noqa: E731
+
+        def code_of(answer: Any) -> int:
+            code: int = answer.topics[0].partitions[0].error_code
+            return code
+
         answer = self.ask("offset_commit", version, code_of, topics=topics, **{**own, "group_instance_id": None, **values})
         return name_of(code_of(answer))
 
@@ -164,7 +168,7 @@ def members_that_are_not(stage: Stage) -> list[str]:
 
 def instances_that_are_not(stage: Stage) -> list[str]:
     _, generation = stage.member("one")
-    name = {"group_instance_id": "two"}
+    name: dict[str, Any] = {"group_instance_id": "two"}
     answers = [stage.beat("x", generation, **name), stage.sync("x", generation, **name), stage.leave("x", "two")]
     return [*answers, stage.leave("", "two"), stage.commit(member_id="x", generation_id=generation, **name)]
 
@@ -173,7 +177,7 @@ def an_instance_that_another_has_taken_over(stage: Stage) -> list[str]:
     first, generation = stage.member("one")
     second = stage.join(group_instance_id="one")
     assert second.member_id != first
-    name = {"group_instance_id": "one"}
+    name: dict[str, Any] = {"group_instance_id": "one"}
     answers = [stage.beat(first, generation, **name), stage.sync(first, generation, **name), stage.leave(first, "one")]
     answers += [stage.commit(member_id=first, generation_id=generation, **name), stage.beat(first, generation)]
     answers += [code(stage.join(member_id=first, **name)), stage.beat(second.member_id, generation, **name)]
@@ -217,7 +221,7 @@ def a_member_in_a_rebalance(stage: Stage) -> list[str]:
         asked = Stage(other, stage.address, stage.topic)
         required = asked.join()
         waiting = Stage(stage.connection, stage.address, stage.topic)
-        own = {"member_id": member, "generation_id": generation}
+        own: dict[str, Any] = {"member_id": member, "generation_id": generation}
         answers = [code(required), stage.beat(member, generation)]
         # The request of the other member is sent and waits for this member.
         send_join(other, stage, required.member_id)
@@ -249,7 +253,7 @@ def commits_of_what_is_not_there(stage: Stage) -> list[str]:
 
 
 def commits_of_a_generation_of_no_group(stage: Stage) -> list[str]:
-    own = {"member_id": "x", "generation_id": 3}
+    own: dict[str, Any] = {"member_id": "x", "generation_id": 3}
     answers = [stage.commit(version, **own) for version in (2, 8, 9)]
     return [*answers, stage.commit(member_id="x"), stage.commit(9, member_id="x")]
 

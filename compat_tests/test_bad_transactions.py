@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
@@ -315,7 +316,7 @@ def offsets_of_an_instance_that_was_replaced(stage: Stage) -> list[str]:
     producer, group = stage.open(), stage.topic
     first, generation = joined(stage, "instance")
     _, after = joined(stage, "instance")
-    own = {"generation_id": generation, "group_instance_id": "instance"}
+    own: dict[str, Any] = {"generation_id": generation, "group_instance_id": "instance"}
     return [
         producer.add_offsets(group),
         producer.commit_offsets(group, stage.topic, 1, **{**own, "generation_id": after}, member_id=first),

@@ -49,7 +49,7 @@ def records_of_every_kind(writer: Client, count: int, partition: int = 0) -> lis
     records = []
     for number in range(count):
         key = None if number % 5 == 0 else f"schlüssel-{number % 7}".encode()
-        value = [b"the same text again " * 8, os.urandom(64), b"", f"wert {number}".encode()][number % 4]
+        value: bytes | None = [b"the same text again " * 8, os.urandom(64), b"", f"wert {number}".encode()][number % 4]
         if key is not None and number % 6 == 0:
             value = None
         headers = (("zähler", str(number).encode()), ("leer", b""), ("null", null), ("leer", b"again"))[: number % 5]
@@ -80,7 +80,11 @@ def codec_topics(broker: Broker, agent: Agents) -> Callable[[Client], tuple[str,
 @pytest.mark.parametrize("reader", CLIENTS, ids=str)
 @pytest.mark.parametrize("writer", CLIENTS, ids=str)
 def test_every_codec_of_one_client_is_read_by_another(
-    broker: Broker, agent: Agents, codec_topics: Callable, writer: Client, reader: Client
+    broker: Broker,
+    agent: Agents,
+    codec_topics: Callable[[Client], tuple[str, dict[str, list[Record]]]],
+    writer: Client,
+    reader: Client,
 ) -> None:
     topic, written = codec_topics(writer)
     found = agent(reader).read(broker.bootstrap, topic, sum(map(len, written.values())))

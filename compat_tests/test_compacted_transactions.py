@@ -152,7 +152,7 @@ def aborted_in(folder: Path, before: int) -> list[tuple[int, int]]:
 def read_committed(broker: Broker) -> list[tuple[int, bytes | None, bytes | None]]:
     settings = {"group.id": "unused", "enable.auto.commit": False, "enable.partition.eof": True}
     consumer = Consumer({"bootstrap.servers": broker.bootstrap, "isolation.level": "read_committed", **settings})
-    found = []
+    found: list[tuple[int, bytes | None, bytes | None]] = []
     try:
         consumer.assign([TopicPartition(TOPIC, 0, OFFSET_BEGINNING)])
         while True:

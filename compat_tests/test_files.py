@@ -8,6 +8,7 @@ import shutil
 import struct
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -108,7 +109,11 @@ def fill(broker: Broker, agent: Agents, *, old_formats: bool) -> None:
             agent(client).produce(broker.bootstrap, "codecs", records, codec=codec, idempotent=1)
     if old_formats:
         create_topic(broker.bootstrap, "formats", 4, settings)
-        olds = [(KAFKA_PYTHON_2, {"api_version": "0.8.2"}), (KAFKA_PYTHON_2, {"api_version": "0.10.0"}), (JAVA_0_10, {})]
+        olds: list[tuple[Client, dict[str, Any]]] = [
+            (KAFKA_PYTHON_2, {"api_version": "0.8.2"}),
+            (KAFKA_PYTHON_2, {"api_version": "0.10.0"}),
+            (JAVA_0_10, {}),
+        ]
         for client, options in olds:
             for index, codec in enumerate((NONE, GZIP, SNAPPY, LZ4)):
                 agent(client).produce(broker.bootstrap, "formats", varied(50, 0, index), codec=codec, **options)

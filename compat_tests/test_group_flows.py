@@ -197,8 +197,8 @@ def the_leader_does_not_come_back(flow: Flow) -> list[str]:
 
 
 def a_static_leader_does_not_come_back(flow: Flow) -> list[str]:
-    told = [flow.join("a", instance="one"), flow.join("b")]
-    told = [each.result() for each in told]
+    joins = [flow.join("a", instance="one"), flow.join("b")]
+    told = [each.result() for each in joins]
     flow.sync("a", "a=1 b=2", instance="one").result()
     flow.sync("b").result()
     told.append(flow.join("b", metadata=b"\0\0\0\0\0\0\xff\xff\xff\xff").result())

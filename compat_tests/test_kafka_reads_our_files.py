@@ -108,8 +108,9 @@ def update_batches() -> list[bytes]:
         some = updates()[first : first + BATCH]
         records = [Record(key=key, value=value, timestamp=START_MS + offset) for offset, key, value in some]
         codec = Compression(number % len(Compression))
-        fields = {"producer_id": PRODUCER, "producer_epoch": 0, "base_sequence": first}
-        batches.append(bytes(build_batch(records, compression=codec, **fields)))
+        batches.append(
+            bytes(build_batch(records, compression=codec, producer_id=PRODUCER, producer_epoch=0, base_sequence=first))
+        )
     return batches
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import pytest
 
@@ -47,7 +48,7 @@ class OldClient:
     name: str
     client: Client
     magic: int
-    options: tuple[tuple[str, object], ...] = ()
+    options: tuple[tuple[str, Any], ...] = ()
 
 
 OLD_CLIENTS = [
@@ -128,7 +129,7 @@ def test_one_partition_is_shared_by_clients_of_all_times(broker: Broker, agent: 
         some = plain_records(7, 0, first=len(written))
         agent(modern).produce(broker.bootstrap, topic, some, codec=OLD_CODECS[-turn])
         written += some
-    readers = [(modern, {}), *((old.client, dict(old.options)) for old in OLD_CLIENTS)]
+    readers: list[tuple[Client, dict[str, Any]]] = [(modern, {}), *((old.client, dict(old.options)) for old in OLD_CLIENTS)]
     for client, options in readers:
         found = agent(client).read(broker.bootstrap, topic, len(written), **options)
         assert without_timestamps(found) == without_timestamps(written), f"{client} {options}"

@@ -80,9 +80,8 @@ class Client:
     def produce(self, bootstrap: str, topic: str, codec: str, options: Options, records: list[Record]) -> None:
         settings = common(bootstrap, options)
         settings["compression_type"] = None if codec == "none" else codec
-        settings["acks"] = options.get("acks", "all")
-        if settings["acks"] != "all":
-            settings["acks"] = int(settings["acks"])
+        acks = options.get("acks", "all")
+        settings["acks"] = acks if acks == "all" else int(acks)
         settings["linger_ms"] = 5
         settings["max_request_size"] = int(options.get("max_request_size", 2_000_000))
         if __version__.startswith("3"):
