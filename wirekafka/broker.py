@@ -24,6 +24,7 @@ from wirekafka.log.manager import LogManager
 from wirekafka.metadata import producer_ids
 from wirekafka.metadata.producer_ids import ProducerIds
 from wirekafka.names import GROUP_METADATA_TOPIC, SHARE_STATE_TOPIC, TRANSACTION_STATE_TOPIC
+from wirekafka.pending import Work
 from wirekafka.replication.fetch_sessions import FetchSessions
 from wirekafka.replication.purgatory import Purgatory
 from wirekafka.replication.replica_manager import HostedTopics, open_hosted_topics
@@ -152,7 +153,14 @@ class Broker:
         from wirekafka.coordinator.share_delivery.runtime import ShareGroupRuntime
 
         made = ShareGroupRuntime(
-            self.config, self.clock, self.topics, self.live_topics, self.groups, self.purgatory, self.reply_gate
+            self.config,
+            self.clock,
+            self.topics,
+            self.live_topics,
+            self.groups,
+            self.purgatory,
+            self.reply_gate,
+            self._run_in_slices,
         )
         if self._is_loaded:
             made.load()
@@ -172,11 +180,21 @@ class Broker:
         from wirekafka.coordinator.transactions.runtime import TransactionRuntime
 
         made = TransactionRuntime(
-            self.config, self.clock, self.topics, TransactionMarkers(self.markers), self.producer_ids.take, self.reply_gate
+            self.config,
+            self.clock,
+            self.topics,
+            TransactionMarkers(self.markers),
+            self.producer_ids.take,
+            self.reply_gate,
+            self._run_in_slices,
         )
         if self._is_loaded:
             made.load()
         return made
+
+    def _run_in_slices(self, work: Work[None]) -> object:
+        """Runs background work of a coordinator in slices."""
+        return self.slices.run(work)
 
     def find_partition(self, topic: str | bytes, index: int, leader_epoch: int | None = None) -> Partition:
         """Returns a partition whose log this broker may read and write for a client.

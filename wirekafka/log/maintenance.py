@@ -12,7 +12,7 @@ Source: kafka.log.LogManager.startup.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Generator, Iterable
 from contextlib import suppress
 
 import structlog
@@ -155,13 +155,17 @@ class LogMaintenance:
         )
 
     async def _for_each(self, failure: str, work: Callable[[Log], object]) -> None:
+        """Does the work on all logs; work that is a generator yields to the loop at each of its steps."""
         for number, each in enumerate(self._logs):
             if number % _LOGS_A_TURN == 0:
                 await trio.lowlevel.checkpoint()
             if not self._logs.is_current(each):
                 continue
             with isolate(failure, partition=str(each.topic_partition)), suppress(KafkaError):  # The log has logged it.
-                work(each)
+                done = work(each)
+                if isinstance(done, Generator):
+                    for _ in done:
+                        await trio.lowlevel.checkpoint()
 
 
 def _run_all(flushes: list[tuple[Log, Flush]]) -> list[Exception | None]:

@@ -26,8 +26,12 @@ from wirekafka.log.producer import BatchMemory, Producer, VerificationState
 from wirekafka.log.producer_snapshot import SlicedSnapshot, read_snapshot, write_snapshot
 from wirekafka.log.transaction_index import VERSION, AbortedTransaction
 from wirekafka.names import NO_PRODUCER_ID
+from wirekafka.pending import Work
 from wirekafka.wire.batch import TRANSACTIONAL_MASK, BatchHeader
 from wirekafka.wire.control import EndMarker
+
+EXAMINED_AT_ONCE = 10_000
+"""The producers that one step of an expiry examines: 2 to 4 ms."""
 
 
 class Ending(NamedTuple):
@@ -276,24 +280,35 @@ class Producers:
             self._unreplicated = deque()
         self._unreplicated.append((first_offset, marker_offset))
 
-    def expire(self, now_ms: int, expiration_ms: int) -> int:
-        """Forgets the producers whose last record is older than that; returns how many they were.
+    def expire(self, now_ms: int, expiration_ms: int) -> Work[int]:
+        """Forgets the producers whose last record is older than that, `EXAMINED_AT_ONCE` in each step; returns their number.
+
+        The producers may change between two steps. A producer that is new by then is left for the next expiry.
 
         Source: ProducerStateManager.removeExpiredProducers.
         """
-        if self._beginnings:
-            kept = {key: noted for key, noted in self._beginnings.items() if now_ms - noted.since_ms < expiration_ms}
-            self._beginnings = kept or None
-        if not self._by_id:
-            return 0
-        expired = [
-            producer.producer_id
-            for producer in self
-            if producer.transaction_first_offset is None and now_ms - producer.last_timestamp >= expiration_ms
-        ]
-        for producer_id in expired:
-            del self._by_id[producer_id]
-        return len(expired)
+        noted_ids = [*self._beginnings] if self._beginnings else []
+        for number, producer_id in enumerate(noted_ids, 1):
+            noted = self._beginnings.get(producer_id) if self._beginnings else None
+            if noted is not None and now_ms - noted.since_ms >= expiration_ms:
+                self.forget_beginning(producer_id)
+            if number % EXAMINED_AT_ONCE == 0:
+                yield
+        if not self._beginnings:
+            self._beginnings = None
+        expired_count = 0
+        # A list would keep all expired producers until its end, and then free them in one step.
+        left = deque(self)
+        while left:
+            for _ in range(min(EXAMINED_AT_ONCE, len(left))):
+                producer = left.popleft()
+                is_idle = producer.transaction_first_offset is None and now_ms - producer.last_timestamp >= expiration_ms
+                if is_idle and self._by_id is not None and self._by_id.get(producer.producer_id) is producer:
+                    del self._by_id[producer.producer_id]
+                    expired_count += 1
+            if left:
+                yield
+        return expired_count
 
     def forget_transactions(self, log_start_offset: int) -> None:
         """Forgets open transactions whose records were all deleted; the producers stay.
@@ -302,10 +317,11 @@ class Producers:
         """
         if self._open is None:
             return
-        for producer in self:
-            if producer.transaction_first_offset is not None and (producer.last_offset or 0) < log_start_offset:
+        for producer_id in [*self._open]:
+            producer = self.find(producer_id)
+            if producer is not None and (producer.last_offset or 0) < log_start_offset:
                 producer.transaction_first_offset = None
-                del self._open[producer.producer_id]
+                del self._open[producer_id]
         self._find_first_unstable()
 
     def clear(self, end_offset: int) -> None:

@@ -14,7 +14,7 @@ deleteShareGroupOffsets), SharePartitionManager of Apache Kafka 4.3.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from wirekafka.coordinator.groups.runtime import GroupRuntime
     from wirekafka.coordinator.groups.share.group import ShareGroup
     from wirekafka.coordinator.reply_gate import ReplyGate
+    from wirekafka.pending import Work
     from wirekafka.replication.purgatory import Purgatory
     from wirekafka.replication.replica_manager import HostedTopic, HostedTopics
 
@@ -53,6 +54,7 @@ class ShareGroupRuntime:
     Args:
         groups: The groups of all types. The constructor registers share groups there, so it must run before the groups are
             loaded.
+        run_in_slices: Runs long work a few milliseconds at a time, as `Slices.run` does.
 
     Attributes:
         assignor: The name of the assignor of all share groups (group.share.assignors).
@@ -71,13 +73,14 @@ class ShareGroupRuntime:
         groups: GroupRuntime,
         purgatory: Purgatory,
         gate: ReplyGate,
+        run_in_slices: Callable[[Work[None]], object],
     ) -> None:
         self._clock = clock
         self._topics = topics
         self._groups = groups
         (self.assignor,) = config.items("group.share.assignors")
         self.sessions = ShareSessions(config.integer("group.share.max.share.sessions"))
-        self.states = ShareStateLog(config, clock, topics, gate)
+        self.states = ShareStateLog(config, clock, topics, gate, run_in_slices)
         self.partitions = SharePartitionManager(clock, topics, self.states)
         self.fetches = ShareFetches(self.partitions, purgatory, clock)
         coordinator = groups.coordinator

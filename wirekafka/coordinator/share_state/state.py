@@ -27,6 +27,10 @@ from wirekafka.coordinator.share_state.records import (
     from_values,
     to_values,
 )
+from wirekafka.pending import Work
+
+EXAMINED_AT_ONCE = 5000
+"""The share partitions that one step of long work examines: 1 to 2 ms."""
 
 
 @dataclass(slots=True)
@@ -104,30 +108,35 @@ class ShareStates:
         )
         return ShareStateRecord(key, snapshot)
 
-    def cold_snapshots(self, interval_ms: int, now_ms: int) -> list[ShareStateRecord]:
-        """Returns snapshots of the share partitions that had no snapshot for `interval_ms`.
+    def cold_keys(self, interval_ms: int, now_ms: int) -> Work[list[ShareKey]]:
+        """Returns the share partitions that had no snapshot for `interval_ms`, in steps of `EXAMINED_AT_ONCE` share partitions.
 
         Returns none if the newest snapshot of every share partition is a cold snapshot.
         """
-        if all(state.create_timestamp_ms != state.write_timestamp_ms for state in self.by_key.values()):
-            return []
-        return [
-            ShareStateRecord(
-                key,
-                ShareSnapshotValue(
-                    snapshot_epoch=state.snapshot_epoch + 1,
-                    state_epoch=state.state_epoch,
-                    leader_epoch=state.leader_epoch,
-                    start_offset=NO_OFFSET if state.start_offset is None else state.start_offset,
-                    delivery_complete_count=NO_COUNT if state.delivery_complete_count is None else state.delivery_complete_count,
-                    create_timestamp=state.create_timestamp_ms,
-                    write_timestamp=now_ms,
-                    state_batches=to_values(state.batches),
-                ),
-            )
-            for key, state in self.by_key.items()
-            if now_ms - state.write_timestamp_ms >= interval_ms
-        ]
+        cold = []
+        are_all_cold = True
+        for number, (key, state) in enumerate([*self.by_key.items()], 1):
+            are_all_cold &= state.create_timestamp_ms != state.write_timestamp_ms
+            if now_ms - state.write_timestamp_ms >= interval_ms:
+                cold.append(key)
+            if number % EXAMINED_AT_ONCE == 0:
+                yield
+        return [] if are_all_cold else cold
+
+    def cold_snapshot(self, key: ShareKey, now_ms: int) -> ShareStateRecord:
+        """Returns a snapshot of a share partition without changes."""
+        state = self.by_key[key]
+        value = ShareSnapshotValue(
+            snapshot_epoch=state.snapshot_epoch + 1,
+            state_epoch=state.state_epoch,
+            leader_epoch=state.leader_epoch,
+            start_offset=NO_OFFSET if state.start_offset is None else state.start_offset,
+            delivery_complete_count=NO_COUNT if state.delivery_complete_count is None else state.delivery_complete_count,
+            create_timestamp=state.create_timestamp_ms,
+            write_timestamp=now_ms,
+            state_batches=to_values(state.batches),
+        )
+        return ShareStateRecord(key, value)
 
     def replay(self, record: ShareStateRecord) -> None:
         """Applies a record.

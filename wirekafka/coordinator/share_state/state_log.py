@@ -14,7 +14,7 @@ Source: ShareCoordinatorService, ShareCoordinatorOffsetsManager, SharePartitionK
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -28,6 +28,7 @@ from wirekafka.coordinator.state_topic import StateTopic
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.faults import isolate
 from wirekafka.names import SHARE_STATE_TOPIC
+from wirekafka.pending import Work
 from wirekafka.wire.compression import Compression
 
 if TYPE_CHECKING:
@@ -39,20 +40,34 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(__name__)
 
+CHANGED_AT_ONCE = 200
+"""The share partitions whose state one step of long work changes: 2 to 5 ms."""
+
 
 class ShareStateLog:
     """The stored state of the share partitions of one broker.
+
+    Args:
+        run_in_slices: runs long work a few milliseconds at a time, as `Slices.run` does.
 
     Attributes:
         state: the partitions of __share_group_state.
         on_unload: called with the share partitions whose state this broker no longer has.
     """
 
-    def __init__(self, config: BrokerConfig, clock: Clock, topics: HostedTopics, gate: ReplyGate) -> None:
+    def __init__(
+        self,
+        config: BrokerConfig,
+        clock: Clock,
+        topics: HostedTopics,
+        gate: ReplyGate,
+        run_in_slices: Callable[[Work[None]], object],
+    ) -> None:
         self.on_unload: list[Callable[[list[ShareKey]], object]] = []
         self._clock = clock
         self._topics = topics
         self._gate = gate
+        self._run_in_slices = run_in_slices
         self._prune_interval_ms = config.integer("share.coordinator.state.topic.prune.interval.ms")
         self._cold_interval_ms = config.integer("share.coordinator.cold.partition.snapshot.interval.ms")
         self._states = ShareStates(config.integer("share.coordinator.snapshot.update.records.per.snapshot"))
@@ -98,8 +113,8 @@ class ShareStateLog:
 
     def on_loaded(self, index: int) -> None:
         """See `StateMachine.on_loaded`: deletes the state of topics that no longer exist."""
-        gone = [key for key in self._states.by_key if self._topics.find_by_id(key.topic_id) is None]
-        self._delete_if_possible(key for key in gone if self.partition_of(key) == index)
+        gone = [key for key in self._snapshot_offsets[index] if self._topics.find_by_id(key.topic_id) is None]
+        self._run_in_slices(self._deletion(gone))
 
     def unload(self, index: int) -> None:
         """See `StateMachine.unload`."""
@@ -212,21 +227,33 @@ class ShareStateLog:
     def _snapshot_cold(self) -> None:
         """Writes snapshots of the cold share partitions."""
         self._clock.call_later(self._cold_interval_ms, self._snapshot_cold)
+        self._run_in_slices(self._cold_snapshots(self._clock.now_ms()))
+
+    def _cold_snapshots(self, now_ms: int) -> Work[None]:
         with isolate("Cannot write snapshots of cold share partitions"), suppress(KafkaError):
             # A failed append is repeated at the next interval; the executor has logged its error.
-            self._append(self._states.cold_snapshots(self._cold_interval_ms, self._clock.now_ms()))
+            for keys in _chunks((yield from self._states.cold_keys(self._cold_interval_ms, now_ms))):
+                # A share partition with changes after `cold_keys` is not cold, and its later state is as good.
+                self._append(self._states.cold_snapshot(key, now_ms) for key in keys if key in self._states.by_key)
+                yield
 
     def _on_topic_deleted(self, topic: HostedTopic) -> None:
         if topic.name == SHARE_STATE_TOPIC:
             log.warning("The topic with the state of share groups was deleted, so the state is lost")
             self.state.forget_topic()
             return
-        self._delete_if_possible(self.keys_of_topic(topic.topic_id))
+        self._run_in_slices(self._deletion(self.keys_of_topic(topic.topic_id)))
 
-    def _delete_if_possible(self, keys: Iterable[ShareKey]) -> None:
+    def _deletion(self, keys: list[ShareKey]) -> Work[None]:
         """Deletes the state of deleted topics. A failure is harmless."""
-        try:
-            self.delete(list(keys))
-        except KafkaError:
+        with isolate("Cannot delete the state of a deleted topic"), suppress(KafkaError):
             # The executor has logged the error. A topic id is never used again, so the state is never read.
-            return
+            for some in _chunks(keys):
+                self.delete(some)
+                yield
+
+
+def _chunks(keys: list[ShareKey]) -> Iterator[list[ShareKey]]:
+    """Yields the keys, so many at a time that a change of their state takes a few milliseconds."""
+    for first in range(0, len(keys), CHANGED_AT_ONCE):
+        yield keys[first : first + CHANGED_AT_ONCE]

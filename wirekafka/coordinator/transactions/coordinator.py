@@ -17,7 +17,7 @@ Source: kafka.coordinator.transaction.{TransactionCoordinator, TransactionStateM
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -41,8 +41,12 @@ from wirekafka.coordinator.transactions.transaction import (
 )
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.names import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPartition
+from wirekafka.pending import Work
 
 T = TypeVar("T")
+
+EXAMINED_AT_ONCE = 5000
+"""The transactional ids that one step of long work examines: 1 to 2 ms."""
 
 
 @dataclass(slots=True)
@@ -317,9 +321,12 @@ class TransactionCoordinator:
         known = self.transactions.values()
         return max((max(each.producer_id, each.next_producer_id or NO_PRODUCER_ID) for each in known), default=NO_PRODUCER_ID)
 
-    def timed_out(self, now_ms: int) -> list[str]:
-        """Returns the transactional ids whose open transactions have exceeded their timeout."""
-        return [known.transactional_id for known in self.transactions.values() if known.has_timed_out(now_ms)]
+    def timed_out(self, now_ms: int) -> Work[list[str]]:
+        """Returns the transactional ids whose open transactions have exceeded their timeout.
+
+        The work is done in steps, and transactions may change between two steps: `has_timed_out` tells whether an id still has.
+        """
+        return self._ids_where(lambda known: known.has_timed_out(now_ms))
 
     def has_timed_out(self, transactional_id: str, now_ms: int) -> bool:
         """Whether the id has an open transaction that has exceeded its timeout."""
@@ -334,15 +341,25 @@ class TransactionCoordinator:
         """
         return Step(self._fence(self.transactions[transactional_id], now_ms), None)
 
-    def expired(self, now_ms: int) -> Iterator[TransactionRecord]:
-        """Yields the tombstones of expired transactional ids (transactional.id.expiration.ms).
+    def expired(self, now_ms: int) -> Work[list[str]]:
+        """Returns the transactional ids that have expired (transactional.id.expiration.ms).
+
+        The work is done in steps, and transactions may change between two steps: `has_expired` tells whether an id still has.
 
         Source: TransactionStateManager.removeExpiredTransactionalIds.
         """
         expiration_ms = self._settings.transactional_id_expiration_ms
-        for known in self.transactions.values():
-            if known.has_expired(now_ms, expiration_ms):
-                yield TransactionRecord(known.transactional_id, None)
+        return self._ids_where(lambda known: known.has_expired(now_ms, expiration_ms))
+
+    def _ids_where(self, is_wanted: Callable[[Transaction], bool]) -> Work[list[str]]:
+        """Returns the transactional ids that meet a condition, `EXAMINED_AT_ONCE` in each step."""
+        wanted = []
+        for number, known in enumerate([*self.transactions.values()], 1):
+            if is_wanted(known):
+                wanted.append(known.transactional_id)
+            if number % EXAMINED_AT_ONCE == 0:
+                yield
+        return wanted
 
     def has_expired(self, transactional_id: str, now_ms: int) -> bool:
         """Whether the transactional id exists and has expired."""

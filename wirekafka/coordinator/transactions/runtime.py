@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from wirekafka.clock import Clock
     from wirekafka.config import BrokerConfig
     from wirekafka.coordinator.reply_gate import ReplyGate
-    from wirekafka.pending import Pending
+    from wirekafka.pending import Pending, Work
     from wirekafka.replication.replica_manager import HostedTopic, HostedTopics
 
 T = TypeVar("T")
@@ -66,6 +66,7 @@ class TransactionRuntime:
 
     Args:
         take_producer_id: Returns an unused producer id.
+        run_in_slices: Runs long work a few milliseconds at a time, as `Slices.run` does.
 
     Attributes:
         state: The partitions of __transaction_state.
@@ -79,6 +80,7 @@ class TransactionRuntime:
         markers: Markers,
         take_producer_id: Callable[[], int],
         gate: ReplyGate,
+        run_in_slices: Callable[[Work[None]], object],
     ) -> None:
         self._config = config
         self._clock = clock
@@ -97,6 +99,7 @@ class TransactionRuntime:
             partition_count=config.integer("transaction.state.log.num.partitions"),
         )
         self._endings = Endings(clock, markers, self)
+        self._run_in_slices = run_in_slices
 
     def load(self) -> None:
         """Loads all transactions from the log, and ends the prepared ones.
@@ -348,7 +351,11 @@ class TransactionRuntime:
     def _abort_timed_out(self) -> None:
         # The timer is set first, so that an exception does not leave transactions open for ever.
         self._clock.expire_later(self._abort_interval_ms, self._abort_timed_out)
-        self._abort(self._coordinator.timed_out(self._clock.now_ms()))
+        self._run_in_slices(self._abort_all_timed_out())
+
+    def _abort_all_timed_out(self) -> Work[None]:
+        with isolate("Transactions that timed out cannot be aborted"):
+            self._abort((yield from self._coordinator.timed_out(self._clock.now_ms())))
 
     def _abort(self, timed_out: list[str]) -> None:
         """Aborts the first of these transactions, and the others after a pause, unless they have ended by then."""
@@ -373,24 +380,31 @@ class TransactionRuntime:
 
     def _expire(self) -> None:
         self._clock.call_later(self._expiration_interval_ms, self._expire)
-        by_partition: dict[int, list[TransactionRecord]] = {}
-        for record in self._coordinator.expired(self._clock.now_ms()):
-            by_partition.setdefault(self.partition_of(record.transactional_id), []).append(record)
-        self._forget(list(by_partition.items()))
+        self._run_in_slices(self._expire_all())
 
-    def _forget(self, expired: list[tuple[int, list[TransactionRecord]]]) -> None:
+    def _expire_all(self) -> Work[None]:
+        with isolate("Transactional ids cannot be expired"):
+            by_partition: dict[int, list[str]] = {}
+            for transactional_id in (yield from self._coordinator.expired(self._clock.now_ms())):
+                by_partition.setdefault(self.partition_of(transactional_id), []).append(transactional_id)
+                yield
+            self._forget(list(by_partition.items()))
+
+    def _forget(self, expired: list[tuple[int, list[str]]]) -> None:
         """Deletes expired transactional ids of one partition, and the others after a pause."""
         if not expired:
             return
-        index, records = expired.pop()
-        some, rest = records[:MOST_EXPIRED_AT_ONCE], records[MOST_EXPIRED_AT_ONCE:]
-        if rest:
-            expired.append((index, rest))
+        index, transactional_ids = expired.pop()
+        some = transactional_ids[-MOST_EXPIRED_AT_ONCE:]
+        del transactional_ids[-MOST_EXPIRED_AT_ONCE:]
+        if transactional_ids:
+            expired.append((index, transactional_ids))
         with isolate("Transactional ids cannot be expired", partition=index):
-            some = [each for each in some if self._coordinator.has_expired(each.transactional_id, self._clock.now_ms())]
+            now_ms = self._clock.now_ms()
+            records = [TransactionRecord(each, None) for each in some if self._coordinator.has_expired(each, now_ms)]
             with suppress(KafkaError):
-                self._append(index, some, is_atomic=False)
-                log.info("Transactional ids expired", partition=index, ids=len(some))
+                self._append(index, records, is_atomic=False)
+                log.info("Transactional ids expired", partition=index, ids=len(records))
         self._clock.call_later(PAUSE_MS, partial(self._forget, expired))
 
     def _on_topic_deleted(self, topic: HostedTopic) -> None:

@@ -11,6 +11,7 @@ from wirekafka.log.producer_state import Producers
 from wirekafka.log.recovery import Loaded
 from wirekafka.log.storage import Folder
 from wirekafka.log.validation import Origin
+from wirekafka.pending import finish
 from wirekafka.tests.log.logs import (
     DEFAULTS,
     NAME,
@@ -397,8 +398,8 @@ def test_expire_producers_lets_them_begin_anywhere(tmp_path: Path) -> None:
     log = World().open_log(tmp_path)
     append(log, idempotent(0))
 
-    assert log.reader.producers.expire(NOW_MS + 999, 1000) == 0
-    assert log.reader.producers.expire(NOW_MS + 1000, 1000) == 1
+    assert finish(log.reader.producers.expire(NOW_MS + 999, 1000)) == 0
+    assert finish(log.reader.producers.expire(NOW_MS + 1000, 1000)) == 1
     assert append(log, idempotent(50)).base_offset == 1
 
 

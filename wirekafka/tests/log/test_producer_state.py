@@ -6,7 +6,8 @@ import pytest
 
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.log.producer_snapshot import CorruptSnapshotError
-from wirekafka.log.producer_state import Producers
+from wirekafka.log.producer_state import EXAMINED_AT_ONCE, Producers
+from wirekafka.pending import finish
 from wirekafka.wire.batch import BatchHeader, Record, build_batch
 from wirekafka.wire.control import EndMarker
 
@@ -14,8 +15,10 @@ MOST_SEQUENCE = 0x7FFF_FFFF
 TIME = 1_700_000_000_000
 
 
-def header(sequence: int, count: int = 1, *, offset: int = 0, producer_id: int = 7, epoch: int = 0, **fields: Any) -> BatchHeader:
-    records = [Record(b"k", b"v", timestamp=TIME) for _ in range(count)]
+def header(
+    sequence: int, count: int = 1, *, offset: int = 0, producer_id: int = 7, epoch: int = 0, timestamp: int = TIME, **fields: Any
+) -> BatchHeader:
+    records = [Record(b"k", b"v", timestamp=timestamp) for _ in range(count)]
     batch = build_batch(
         records, base_offset=offset, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence, **fields
     )
@@ -222,7 +225,7 @@ def test_expire_spares_open_transactions() -> None:
     producers.replay(header(0, offset=0, is_transactional=True))
     producers.replay(header(0, offset=1, producer_id=8))
 
-    assert producers.expire(TIME + 1000, 1000) == 1
+    assert finish(producers.expire(TIME + 1000, 1000)) == 1
     assert [producer.producer_id for producer in producers] == [7]
 
 
@@ -278,3 +281,38 @@ def test_what_was_expected_of_a_transaction_goes_with_the_log() -> None:
     producers.clear(10)
 
     write(producers, header(5, offset=10, is_transactional=True))
+
+
+def test_expiry_of_many_producers_lets_them_write_between_its_steps() -> None:
+    producers = Producers(0)
+    for producer_id in range(EXAMINED_AT_ONCE + 2):
+        write(producers, header(0, offset=producer_id, producer_id=producer_id))
+
+    work = producers.expire(TIME + 1000, 1000)
+    next(work)
+    late = EXAMINED_AT_ONCE + 2
+    write(producers, header(1, offset=late, producer_id=EXAMINED_AT_ONCE, timestamp=TIME + 500))
+    write(producers, header(0, offset=late + 1, producer_id=late))
+
+    assert finish(work) == EXAMINED_AT_ONCE + 1
+    assert [producer.producer_id for producer in producers] == [EXAMINED_AT_ONCE, late]
+
+
+def test_expiry_goes_on_after_the_log_was_truncated_between_its_steps() -> None:
+    producers = Producers(0)
+    for producer_id in range(EXAMINED_AT_ONCE + 2):
+        write(producers, header(0, offset=producer_id, producer_id=producer_id))
+    work = producers.expire(TIME + 1000, 1000)
+    next(work)
+    producers.clear(0)
+    assert finish(work) == EXAMINED_AT_ONCE
+
+
+def test_noted_beginnings_of_many_producers_expire_in_steps() -> None:
+    producers = Producers(0)
+    for producer_id in range(EXAMINED_AT_ONCE + 2):
+        producers.begin_transaction(header(0, producer_id=producer_id), must_be_zero=True, now_ms=TIME)
+    producers.begin_transaction(header(0, producer_id=1 << 40), must_be_zero=True, now_ms=TIME + 1)
+    assert len([None for _ in producers.expire(TIME + 1000, 1000)]) == 1
+    assert producers._beginnings is not None
+    assert list(producers._beginnings) == [1 << 40]

@@ -8,6 +8,7 @@ import pytest
 
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.log.log import Log
+from wirekafka.pending import finish
 from wirekafka.tests.log.logs import (
     NOW_MS,
     World,
@@ -298,7 +299,7 @@ def test_what_a_transaction_may_begin_with_is_forgotten_in_time(tmp_path: Path) 
     log = open_log(tmp_path)
     begin(log, 0)
 
-    log.reader.producers.expire(NOW_MS + 1000, 1000)
+    finish(log.reader.producers.expire(NOW_MS + 1000, 1000))
 
     append(log, transactional(5))
 
@@ -307,6 +308,6 @@ def test_open_transaction_does_not_expire(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     append(log, transactional(0))
 
-    assert log.reader.producers.expire(NOW_MS + 5000, 1000) == 0
+    assert finish(log.reader.producers.expire(NOW_MS + 5000, 1000)) == 0
     end_transaction(log)
-    assert log.reader.producers.expire(NOW_MS + 5000, 1000) == 1
+    assert finish(log.reader.producers.expire(NOW_MS + 5000, 1000)) == 1

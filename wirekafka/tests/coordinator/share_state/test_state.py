@@ -11,9 +11,10 @@ from wirekafka.coordinator.share_state.records import (
     from_values,
     to_values,
 )
-from wirekafka.coordinator.share_state.state import ShareStates, combine
+from wirekafka.coordinator.share_state.state import EXAMINED_AT_ONCE, ShareStates, combine
 from wirekafka.errors import ProtocolError
 from wirekafka.names import format_topic_id
+from wirekafka.pending import finish
 
 TOPIC_ID = bytes(range(16))
 KEY = ShareKey("g", TOPIC_ID, 3)
@@ -121,13 +122,25 @@ def test_state_that_nobody_changes_is_written_whole_once_in_a_while_until_all_ha
     other = KEY._replace(partition=4)
     states.replay(states.initialize(KEY, 1, 5, 0))
     states.replay(states.initialize(other, 1, 5, 900))
-    (record,) = states.cold_snapshots(1000, 1000)
+    assert finish(states.cold_keys(1000, 1000)) == [KEY]
+    record = states.cold_snapshot(KEY, 1000)
     states.replay(record)
     assert (record.key, states.by_key[KEY].start_offset) == (KEY, 5)
-    (record,) = states.cold_snapshots(1000, 1950)
-    states.replay(record)
-    assert record.key == other
-    assert states.cold_snapshots(1000, 99_000) == []
+    assert finish(states.cold_keys(1000, 1950)) == [other]
+    states.replay(states.cold_snapshot(other, 1950))
+    assert finish(states.cold_keys(1000, 99_000)) == []
+
+
+def test_cold_share_partitions_are_found_in_steps_between_which_they_may_change() -> None:
+    states = ShareStates()
+    keys = [KEY._replace(partition=number) for number in range(EXAMINED_AT_ONCE + 2)]
+    for key in keys:
+        states.replay(states.initialize(key, 1, 5, 0))
+    work = states.cold_keys(1000, 1000)
+    next(work)
+    states.replay(ShareStateRecord(keys[0], None))
+    states.replay(states.initialize(KEY._replace(topic_id=b"?" * 16), 1, 5, 0))
+    assert finish(work) == keys
 
 
 def test_state_set_anew_forgets_what_was() -> None:

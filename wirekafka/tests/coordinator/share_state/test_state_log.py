@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Awaitable, Callable
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from wirekafka.coordinator.share_state.records import ShareKey, ShareSnapshotVal
 from wirekafka.coordinator.share_state.state_log import ShareStateLog
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.names import SHARE_STATE_TOPIC
+from wirekafka.slices import SLICE_SECONDS, Slices
 from wirekafka.wire.batch import LENGTH_OFFSET, Record, build_batch
 
 WALL_SECONDS = 1_700_000_000
@@ -163,6 +165,29 @@ def test_disk_that_is_full_changes_nothing(tmp_path: Path, monkeypatch: pytest.M
 
     def fail(*_: object) -> int:
         raise OSError(errno.ENOSPC, "No space left on device")
+
+    run(body, tmp_path)
+
+
+def test_state_of_many_cold_share_partitions_and_of_deleted_topics_is_written_in_steps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("wirekafka.coordinator.share_state.state_log.CHANGED_AT_ONCE", 2)
+    numbers = count()
+
+    async def body(stage: Stage) -> None:
+        stage.broker.slices = Slices(stage.broker.clock, seconds=lambda: next(numbers) * SLICE_SECONDS)
+        keys: dict[ShareKey, int | None] = {ShareKey("g", b"?" * 16, number): number for number in range(9)}
+        stage.states.initialize(keys, state_epoch=1)
+        await trio.sleep(2 * COLD_SECONDS + 1)
+        states = [stage.states.get(key) for key in keys]
+        assert [state is not None and (state.snapshot_epoch > 0, state.start_offset) for state in states] == [
+            (True, number) for number in range(9)
+        ]
+        stage.broker.slices.run(stage.states._deletion(list(keys)))
+        assert stage.states.get(next(iter(keys))) is not None
+        await trio.sleep(0.01)
+        assert not any(stage.states.get(key) for key in keys)
 
     run(body, tmp_path)
 

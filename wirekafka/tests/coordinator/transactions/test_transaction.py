@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from wirekafka.coordinator.transactions.coordinator import TransactionCoordinator
+from wirekafka.coordinator.transactions.coordinator import EXAMINED_AT_ONCE, TransactionCoordinator
 from wirekafka.coordinator.transactions.records import TransactionRecord
 from wirekafka.coordinator.transactions.settings import TransactionSettings
 from wirekafka.coordinator.transactions.transaction import (
@@ -13,6 +13,7 @@ from wirekafka.coordinator.transactions.transaction import (
     TransactionState,
 )
 from wirekafka.names import TopicPartition
+from wirekafka.pending import Work, finish
 
 PREVIOUS_IN_KAFKA = {
     "Empty": {"Empty", "CompleteCommit", "CompleteAbort"},
@@ -93,3 +94,30 @@ def test_last_epoch_is_kept_for_fencing() -> None:
     fenced = transaction(TransactionState.ONGOING)
     fenced.producer_epoch = 32767
     assert fenced.prepared(TransactionState.PREPARE_ABORT, client_version=2, now_ms=1).producer_epoch == 32767
+
+
+@pytest.mark.parametrize("what", ["timed out", "expired"])
+def test_many_transactional_ids_are_examined_in_steps_between_which_they_may_change(what: str) -> None:
+    coordinator = TransactionCoordinator(TransactionSettings(), lambda: 0, lambda: 2)
+    state = TransactionState.ONGOING if what == "timed out" else TransactionState.EMPTY
+
+    def put(name: str) -> None:
+        value = Transaction(name, 7, 3, state, 1000, 50, start_timestamp_ms=50)
+        coordinator.replay(TransactionRecord(name, value))
+
+    def remove(name: str) -> None:
+        coordinator.replay(TransactionRecord(name, None))
+
+    count = 2 * EXAMINED_AT_ONCE + 1
+    for number in range(count):
+        put(f"x{number}")
+    now_ms = 50 + NEVER_TIMES_OUT_MS
+    work: Work[list[str]] = coordinator.timed_out(now_ms) if what == "timed out" else coordinator.expired(now_ms)
+    next(work)
+    put("new")
+    remove("x0")
+    remove(f"x{count - 1}")
+    next(work)
+    found = finish(work)
+    has = coordinator.has_timed_out if what == "timed out" else coordinator.has_expired
+    assert [name for name in found if has(name, now_ms)] == [f"x{number}" for number in range(1, count - 1)]

@@ -23,6 +23,7 @@ from wirekafka.coordinator.transactions.settings import TransactionSettings
 from wirekafka.coordinator.transactions.transaction import Transaction
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.names import TopicPartition
+from wirekafka.pending import finish
 
 START_MS = 1_000_000
 
@@ -97,12 +98,12 @@ class World:
             self.carry_out(transactional_id)
 
     def abort_timed_out(self) -> None:
-        for transactional_id in self.coordinator.timed_out(self.now_ms):
+        for transactional_id in finish(self.coordinator.timed_out(self.now_ms)):
             self.run(self.coordinator.abort_timed_out(transactional_id, self.now_ms))
 
     def expire(self) -> None:
-        for record in list(self.coordinator.expired(self.now_ms)):
-            self.append(record)
+        for transactional_id in finish(self.coordinator.expired(self.now_ms)):
+            self.append(TransactionRecord(transactional_id, None))
 
     def reload(self) -> None:
         """Restarts the broker after a crash: everything that is not in the log is lost."""

@@ -11,6 +11,7 @@ from wirekafka.log.log import Log
 from wirekafka.log.segment_files import CLEANED_SUFFIX
 from wirekafka.log.transaction_index import SUFFIX
 from wirekafka.log.validation import Origin
+from wirekafka.pending import finish
 from wirekafka.testing.faulty_storage import Crash, FaultyStorage
 from wirekafka.tests.log.compaction.test_compaction import COMPACT, compact, put
 from wirekafka.tests.log.logs import NOW_MS, World, check_indexes, close, end_transaction
@@ -300,7 +301,7 @@ def test_index_of_a_compacted_segment_has_what_is_left(tmp_path: Path) -> None:
     assert world.open_log(tmp_path, COMPACT, is_clean=True).reader.aborted_transactions(0, 9) == before
 
     again = world.open_log(tmp_path, COMPACT)
-    again.reader.producers.expire(NOW_MS + DAY_MS, 1)
+    finish(again.reader.producers.expire(NOW_MS + DAY_MS, 1))
     compact(again)
     compact(again)
     world.pass_delays()
