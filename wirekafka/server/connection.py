@@ -44,6 +44,9 @@ log = structlog.get_logger(__name__)
 Answer = bytes | list[Piece] | None
 """A framed response, in one piece or in several, some of which are regions of files; None if the client wants no response."""
 
+LARGE_FRAME_BYTES = 1 << 16
+"""While the dispatcher is busy, larger frames wait, except for those of Produce."""
+
 FRAMES_PER_TURN = 32
 """A connection's part of a turn ends after this many frames, and other connections are served."""
 
@@ -97,6 +100,10 @@ class FrameHandler(Protocol):
     """
 
     max_request_bytes: int
+
+    @property
+    def is_busy(self) -> bool:
+        """So many requests are handled in slices that no further large request begins, except for a Produce."""
 
     @property
     def now_ms(self) -> Callable[[], int]:
@@ -196,6 +203,7 @@ class Connection:
         client: the client of the connection.
         output: the bytes and the regions of files to send, in order. The driver takes them from the left.
         has_frames: a complete frame was received and is not handled yet.
+        has_held_frame: the next complete frame is large, and waits until the dispatcher is no longer busy.
         is_blocked: no frame is handled before a reply is complete; the driver receives nothing meanwhile.
         is_closing: nothing more is received or handled; the driver closes the connection once the output is sent.
         quiet_sweeps: the number of the driver's checks for idle connections since bytes were last received or sent.
@@ -217,6 +225,7 @@ class Connection:
         "_replies",
         "client",
         "has_frames",
+        "has_held_frame",
         "is_blocked",
         "is_closing",
         "output",
@@ -229,6 +238,7 @@ class Connection:
         self.client = client
         self.output: deque[Piece] = deque()
         self.has_frames = False
+        self.has_held_frame = False
         self.is_blocked = False
         self.is_closing = False
         self.quiet_sweeps = 0
@@ -322,7 +332,7 @@ class Connection:
         dispatcher, end = self._dispatcher, self._end
         handle, now_ms = dispatcher.handle, dispatcher.now_ms()
         client, output, replies = self.client, self.output, self._replies
-        self.has_frames = False
+        self.has_frames = self.has_held_frame = False
         pos = self._pos
         frame_count = produced_bytes = 0
         while end - pos >= 4:
@@ -332,6 +342,9 @@ class Connection:
             stop = pos + 4 + size
             if stop > end:
                 self._frame_end = stop
+                break
+            if size > LARGE_FRAME_BYTES and dispatcher.is_busy and buffer[pos + 4 : pos + 6] != PRODUCE_KEY:
+                self.has_frames = self.has_held_frame = True
                 break
             if frame_count and (
                 frame_count == FRAMES_PER_TURN or produced_bytes > OUTPUT_PER_TURN_BYTES or perf_counter() > until

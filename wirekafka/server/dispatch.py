@@ -255,6 +255,11 @@ class Dispatcher:
         self._served = served_versions(broker.config)
         self._told: set[tuple[object, ...]] = set()
 
+    @property
+    def is_busy(self) -> bool:
+        """So many requests are handled in slices that no further large request begins, except for a Produce."""
+        return self._broker.slices.is_busy
+
     def _log_request(self, frame: memoryview, client: Client, now_ms: int) -> Answer | Pending[Any]:
         """Handles a request as `_handle` does, and logs the request once its response is complete."""
         header = read_request_header(frame)

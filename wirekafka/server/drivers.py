@@ -14,8 +14,11 @@ Rules of this file:
     connection completes a pending reply, the connection is put into `_ready` and the task is woken.
     A turn is `CONNECTIONS_PER_TURN` bounded pieces of work: `FRAMES_PER_TURN`, `OUTPUT_PER_TURN_BYTES`, `SEND_PER_TURN_BYTES`. It
     ends after `TURN_SECONDS`, and a connection's part of it after `CONNECTION_SECONDS`, once the current frame is handled.
-    A connection that recently took more than its share of the time waits in `_deferred`. The connections in `_ready` are served
-    first; then at least one deferred connection is served in each turn.
+    A connection waits in one of three queues. `_ready`: the last part of a turn that it took was short; these connections are
+    served first. `_unproven`: the connection is new, or its last part took more than `UNPROVEN_AFTER_SECONDS`. `_deferred`: the
+    connection is greedy; the one that is greedy for the shortest time is served first. Of each queue at least one connection is
+    served in each turn.
+    While the dispatcher is busy, large frames wait in the memory of their connections (`_held`), except for those of Produce.
     Memory for all connections together is bounded. While partly received frames take more than `queued.max.request.bytes`, the
     driver receives small frames, and one large frame at a time (`_parked`). If responses that are not read and requests that
     wait take more than `MOST_OWED_BYTES`, the connections with the most of them are closed.
@@ -39,6 +42,8 @@ import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from heapq import heappop, heappush
+from itertools import count
 from typing import Any
 
 import structlog
@@ -49,7 +54,7 @@ from wirekafka.faults import isolate
 from wirekafka.log.storage import FileRegion
 from wirekafka.server.connection import LEAST_BUFFER_BYTES, MOST_HELD_BYTES, Connection, FrameHandler, ReceiveBuffers
 from wirekafka.server.idle import Idle
-from wirekafka.server.loop_lag import LoopLag
+from wirekafka.server.loop_lag import Collections, LoopLag
 
 log = structlog.get_logger(__name__)
 
@@ -60,14 +65,19 @@ connections is woken once for all answers. This saves a fifth of the CPU on both
 
 TURN_SECONDS = 0.004
 CONNECTION_SECONDS = 0.002
+DEFERRED_SECONDS = 0.002
+"""How long the deferred connections are served in a turn, if the others have not taken the whole turn."""
 
 GREEDY_AFTER_SECONDS = 0.00015
 GREEDY_FACTOR = 300
 MOST_GREEDY_SECONDS = 5.0
+UNPROVEN_AFTER_SECONDS = 0.001
 """If a connection's part of a turn takes more than `GREEDY_AFTER_SECONDS`, the connection is greedy for `GREEDY_FACTOR` times as
 long, up to `MOST_GREEDY_SECONDS`. So up to 300 connections whose parts take equally long stay greedy while they wait for each
 other, and a client that sends one ordinary request at a time is not greedy. Without this rule, 64 connections that asked for the
-metadata of 2,000 partitions delayed another client by 7.6 s (2026-11)."""
+metadata of 2,000 partitions delayed another client by 7.6 s (2026-11).
+
+Pauses of the thread and collections of garbage do not count: they hit any connection."""
 
 ANSWERS_PER_LOOK = 8
 """After this many answers the driver checks whether the turn is over."""
@@ -148,6 +158,32 @@ def read_region(region: FileRegion) -> bytes:
     return data
 
 
+class Stopwatch:
+    """Measures what a connection has taken of the loop's time, without pauses of the thread and collections of garbage."""
+
+    __slots__ = ("_began", "_collected", "_collections", "_cpu_began")
+
+    def __init__(self, collections: Collections) -> None:
+        self._collections = collections
+        self.begin(0.0)
+
+    def begin(self, now: float) -> None:
+        """The loop does nothing but serve connections from now on.
+
+        The driver calls this after each pause, since a look at the CPU time costs 0.2 us (2026-11).
+        """
+        self._began = now
+        self._cpu_began = time.thread_time()
+        self._collected = self._collections.seconds
+
+    def taken(self, begun: float, now: float) -> float:
+        """Returns the seconds that the part from `begun` until `now` has taken, at most; the next part begins now."""
+        before, cpu_before, collected_before = self._began, self._cpu_began, self._collected
+        self.begin(now)
+        collected = self._collected - collected_before
+        return min(now - begun, self._cpu_began - cpu_before - (begun - before)) - collected
+
+
 class _Link:
     """A connection, its socket, and the last state that epoll reported."""
 
@@ -160,11 +196,12 @@ class _Link:
         "is_open",
         "is_queued",
         "is_readable",
+        "queue",
         "socket",
         "unread_bytes",
     )
 
-    def __init__(self, sock: socket.socket, driver: EpollDriver) -> None:
+    def __init__(self, sock: socket.socket, driver: EpollDriver, queue: deque[_Link]) -> None:
         self.socket = sock
         self.fd = sock.fileno()
         self.driver = driver
@@ -176,7 +213,9 @@ class _Link:
         self.unread_bytes = 0
         """The bytes of responses that the socket did not accept, regions of files left out."""
         self.greedy_until = 0.0
-        """Until this time of `time.perf_counter`, the connection is served after others."""
+        """Until this time of `time.perf_counter`, the connection is greedy."""
+        self.queue = queue
+        """The queue in which the connection waits while it is not greedy."""
 
     def on_progress(self, connection: Connection) -> None:
         """Queues the connection: a reply that was pending is in the output, or further frames may be handled."""
@@ -211,9 +250,16 @@ class EpollDriver:
         self._epoll.register(self._wake_fd, select.EPOLLIN)
         self._links: dict[int, _Link] = {}
         self._ready: deque[_Link] = deque()
-        self._deferred: deque[_Link] = deque()
+        self._unproven: deque[_Link] = deque()
+        self._deferred: list[tuple[float, int, _Link]] = []
+        """A heap by the time until which the connection is greedy, and then by the order in which they came."""
+        self._deferred_numbers = count()
+        self._held: list[_Link] = []
+        """The connections with a large frame that waits until the dispatcher is no longer busy."""
         self._now = 0.0
         """The time of the last reading of the clock."""
+        lag = lag or LoopLag()
+        self._stopwatch = Stopwatch(lag.collections)
         self._handled: list[_Link] = []
         self._unread_bytes = 0
         """Invariant: the sum of all links' `unread_bytes`."""
@@ -237,7 +283,7 @@ class EpollDriver:
             sock.close()
             self._on_close(client)
             return
-        link = _Link(sock, self)
+        link = _Link(sock, self, self._unproven)
         link.connection = Connection(client, self._dispatcher, self._buffers, link.on_progress)
         self._links[link.fd] = link
         self._epoll.register(link.fd, _EVENTS)
@@ -259,10 +305,11 @@ class EpollDriver:
     async def _serve_all(self) -> None:
         poll, clock = self._epoll.poll, time.perf_counter
         yielded = clock()
+        self._stopwatch.begin(yielded)
         short_sleeps = 0
         while True:
             events = poll(0, CONNECTIONS_PER_TURN)
-            if not (events or self._ready or self._deferred):
+            if not (events or self._ready or self._unproven or self._deferred or self._held):
                 idle_since = clock()
                 if self._is_bulk:
                     short_sleeps = 0
@@ -272,6 +319,7 @@ class EpollDriver:
                     short_sleeps = short_sleeps + 1 if short_sleeps < LINGER_AFTER_SLEEPS else 0
                     await self._sleep()
                     yielded = clock()
+                    self._stopwatch.begin(yielded)
                     if yielded - idle_since > SHORT_SLEEP_SECONDS:
                         short_sleeps = 0
                     continue
@@ -279,6 +327,7 @@ class EpollDriver:
             if clock() - yielded > YIELD_SECONDS:
                 await trio.lowlevel.checkpoint()
                 yielded = clock()
+                self._stopwatch.begin(yielded)
 
     async def _sleep(self) -> None:
         """Lets other tasks run until the epoll has an event."""
@@ -313,9 +362,15 @@ class EpollDriver:
                     link.is_hung_up = True
             self._queue(link)
         self._serve_from(self._ready, end)
+        if self._unproven:
+            self._serve_from(self._unproven, end)
         if self._deferred:
-            self._serve_from(self._deferred, end)
+            self._serve_deferred(min(end, self._now + DEFERRED_SECONDS))
         self._answer(end)
+        if self._held and not self._dispatcher.is_busy:
+            held, self._held = self._held, []
+            for link in held:
+                self._queue(link)
         if self._parked:
             self._unpark()
         if self._unread_bytes + self._buffers.owed_bytes > MOST_OWED_BYTES:
@@ -333,18 +388,52 @@ class EpollDriver:
             self._serve(link, step)
             now = self._now = clock()
             if now - begun > GREEDY_AFTER_SECONDS:
-                link.greedy_until = now + min((now - begun) * GREEDY_FACTOR, MOST_GREEDY_SECONDS)
+                self._note_long_part(link, begun)
+                if link.greedy_until > now and queue is self._ready:
+                    # The others may have sent the same. Connections that get ready later do not wait for them.
+                    self._unproven.extendleft(reversed(queue))
+                    queue.clear()
+                    break
+            elif queue is self._unproven and self._has_handled(link):
+                link.queue = self._ready
             if now > end:
                 break
+
+    def _serve_deferred(self, end: float) -> None:
+        """Serves greedy connections until `end`, at least one."""
+        for _ in range(len(self._deferred)):
+            _, _, link = heappop(self._deferred)
+            link.is_queued = False
+            if not link.is_open:
+                continue
+            begun = self._now
+            self._serve(link, self._advance)
+            self._now = time.perf_counter()
+            if self._now - begun > GREEDY_AFTER_SECONDS:
+                self._note_long_part(link, begun)
+            if self._now > end:
+                break
+
+    def _has_handled(self, link: _Link) -> bool:
+        """Tells whether the link was the last one to handle frames, and handled all that it had received."""
+        return bool(self._handled) and self._handled[-1] is link and not link.connection.held_bytes
+
+    def _note_long_part(self, link: _Link, begun: float) -> None:
+        """Decides whether a connection is greedy whose part of the turn began at `begun` and ends now."""
+        taken = self._stopwatch.taken(begun, self._now)
+        if taken > GREEDY_AFTER_SECONDS:
+            link.greedy_until = self._now + min(taken * GREEDY_FACTOR, MOST_GREEDY_SECONDS)
+        if taken > UNPROVEN_AFTER_SECONDS:
+            link.queue = self._unproven
 
     def _answer(self, end: float) -> None:
         """Sends the responses of the connections whose frames were handled; after `end`, the others wait for the next turn."""
         handled, self._handled = self._handled, []
         step = self._send_answers
-        for count, link in enumerate(handled, 1):
+        for number, link in enumerate(handled, 1):
             self._serve(link, step)
-            if not count % ANSWERS_PER_LOOK and time.perf_counter() > end:
-                for waiting in handled[count:]:
+            if not number % ANSWERS_PER_LOOK and time.perf_counter() > end:
+                for waiting in handled[number:]:
                     self._queue(waiting)
                 break
 
@@ -377,17 +466,17 @@ class EpollDriver:
                 return False
             space = connection.space()
             try:
-                count = link.socket.recv_into(space)
+                received = link.socket.recv_into(space)
             except BlockingIOError:
                 link.is_readable = False
                 return False
-            if count == 0:
+            if received == 0:
                 return True
-            if count > BULK_BYTES:
+            if received > BULK_BYTES:
                 self._is_bulk = True
-            if count < len(space) and not link.is_hung_up:
+            if received < len(space) and not link.is_hung_up:
                 link.is_readable = False
-            connection.received(count)
+            connection.received(received)
         connection.handle_frames(self._now + CONNECTION_SECONDS)
         self._handled.append(link)
         return False
@@ -399,7 +488,9 @@ class EpollDriver:
             return link.is_hung_up and connection.is_waiting
         if connection.is_blocked:
             return link.is_hung_up
-        if connection.has_frames or link.is_readable:
+        if connection.has_held_frame:
+            self._held.append(link)
+        elif connection.has_frames or link.is_readable:
             self._queue(link)
         return connection.is_closing
 
@@ -505,9 +596,13 @@ class EpollDriver:
             os.eventfd_write(self._wake_fd, 1)
 
     def _queue(self, link: _Link) -> None:
-        if not link.is_queued and link.is_open:
-            link.is_queued = True
-            (self._deferred if link.greedy_until > self._now else self._ready).append(link)
+        if link.is_queued or not link.is_open:
+            return
+        link.is_queued = True
+        if link.greedy_until > self._now:
+            heappush(self._deferred, (link.greedy_until, next(self._deferred_numbers), link))
+        else:
+            link.queue.append(link)
 
     def _close(self, link: _Link) -> None:
         """Closes a connection; closing its descriptor removes it from the epoll."""

@@ -157,7 +157,8 @@ async def _serving(broker: Broker, listeners: list[BoundListener]) -> AsyncItera
             nursery.start_soon(listener.accept, driver, quotas)
         trio.lowlevel.add_instrument(lag)
         try:
-            yield lag
+            with lag.collections.measured():
+                yield lag
         finally:
             trio.lowlevel.remove_instrument(lag)
         nursery.cancel_scope.cancel()

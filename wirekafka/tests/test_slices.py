@@ -14,7 +14,7 @@ import trio.testing
 from wirekafka.clock import Clock
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.pending import Pending, Work
-from wirekafka.slices import SLICE_SECONDS, Slices
+from wirekafka.slices import BUSY_COUNT, SLICE_SECONDS, Slices
 
 STEPS_A_SLICE = 4
 
@@ -95,6 +95,40 @@ def test_two_works_take_turns() -> None:
         assert {await result_of(first), await result_of(second)} == {"a", "b"}
         changes = sum(one != other for one, other in zip(order, order[1:], strict=False))
         assert changes >= 4
+
+    run(body)
+
+
+def test_work_that_follows_from_a_work_belongs_to_the_same_slice() -> None:
+    async def body(clock: Clock) -> None:
+        slices, done = Slices(clock, seconds=slow_clock()), []  # type: ignore[var-annotated]
+        followed: list[int] = []
+
+        def follow(result: str) -> Any:
+            begun = len(done)
+            answer = slices.run(steps(50, done))
+            followed.append(len(done) - begun)
+            return answer
+
+        first = slices.run(steps(2 * STEPS_A_SLICE, done))
+        assert isinstance(first, Pending)
+        assert await result_of(first.map(follow)) == "finished"
+        assert 0 < followed[0] < STEPS_A_SLICE
+
+    run(body)
+
+
+def test_slices_are_busy_while_several_works_are_in_progress() -> None:
+    async def body(clock: Clock) -> None:
+        slices = Slices(clock, seconds=slow_clock())
+        works = [slices.run(steps(50, [])) for _ in range(BUSY_COUNT - 1)]
+        assert not slices.is_busy
+        works.append(slices.run(steps(50, [])))
+        assert slices.is_busy
+        for work in works:
+            assert isinstance(work, Pending)
+            assert await result_of(work) == "finished"
+        assert not slices.is_busy
 
     run(body)
 

@@ -47,6 +47,7 @@ class EchoDispatcher:
 
     def __init__(self, max_request_bytes: int = 1 << 20) -> None:
         self.max_request_bytes = max_request_bytes
+        self.is_busy = False
         self.frames: list[bytes] = []
         self.pendings: list[Pending[Any]] = []
         self.abandoned = 0

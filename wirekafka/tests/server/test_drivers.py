@@ -19,8 +19,9 @@ from wirekafka.faults import forget_logged
 from wirekafka.log.storage import FileHandle, FileRegion
 from wirekafka.pending import Pending
 from wirekafka.server import connection, drivers
-from wirekafka.server.connection import FRAMES_PER_TURN, SHARED_BYTES
+from wirekafka.server.connection import FRAMES_PER_TURN, LARGE_FRAME_BYTES, SHARED_BYTES
 from wirekafka.server.drivers import SEND_PER_TURN_BYTES, SENDFILE_BYTES, EpollDriver
+from wirekafka.server.loop_lag import LoopLag
 from wirekafka.tests.server.driver_bench import Bench, bench, is_at_end, leave_waiting, receive, run
 from wirekafka.tests.server.frames import frame, produce
 
@@ -451,16 +452,29 @@ def test_epoll_driver_goes_on_if_the_end_of_a_connection_cannot_be_told() -> Non
 
 
 class Clock:
-    """The clock of the driver and its connections; handlers move it, and each reading moves it by a microsecond."""
+    """The clock of the driver and its connections; handlers move it, and each reading moves it by a microsecond.
+
+    Attributes:
+        now: the time, in seconds.
+        paused: the part of the time in which the thread had no processor.
+    """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.now = 0.0
-        monkeypatch.setattr(drivers, "time", SimpleNamespace(perf_counter=self._look))
+        self.now = self.paused = 0.0
+        monkeypatch.setattr(drivers, "time", SimpleNamespace(perf_counter=self._look, thread_time=self._look_at_cpu))
         monkeypatch.setattr(connection, "perf_counter", self._look)
 
     def _look(self) -> float:
         self.now += 1e-6
         return self.now
+
+    def _look_at_cpu(self) -> float:
+        return self._look() - self.paused
+
+    def pause(self, seconds: float) -> None:
+        """Lets time pass in which the thread has no processor."""
+        self.now += seconds
+        self.paused += seconds
 
     def slow(self, payload: bytes) -> bytes:
         """Answers a frame; a greedy frame takes 3 ms, any other frame no time."""
@@ -530,6 +544,163 @@ def test_epoll_connection_is_greedy_for_a_multiple_of_the_time_that_it_took(monk
         await stream.send_all(frame(b"the worst request"))
         await receive(stream, 21)
         assert link.greedy_until == pytest.approx(clock.now + drivers.MOST_GREEDY_SECONDS, abs=0.01)
+
+    run("epoll", test)
+
+
+def send_at_once(stream: trio.abc.HalfCloseableStream, data: bytes) -> None:
+    """Sends without letting the driver run in between."""
+    assert isinstance(stream, trio.SocketStream)
+    assert os.write(stream.socket.fileno(), data) == len(data)
+
+
+async def ask_politely(bench: Bench, stream: trio.abc.HalfCloseableStream) -> None:
+    await stream.send_all(frame(b"polite request"))
+    assert await receive(stream, 18) == frame(b"POLITE REQUEST")
+
+
+@pytest.mark.parametrize(("count", "is_known"), [(120, False), (60, True)])
+def test_epoll_connections_that_become_greedy_all_at_once_let_a_polite_one_pass(
+    monkeypatch: pytest.MonkeyPatch, count: int, is_known: bool
+) -> None:
+    clock = Clock(monkeypatch)
+
+    async def test(bench: Bench) -> None:
+        bench.dispatcher.answer = clock.slow
+        handled = bench.dispatcher.frames
+        polite = await bench.connect()
+        await ask_politely(bench, polite)
+        greedy = [await bench.connect() for _ in range(count)]
+        if is_known:
+            for stream in greedy:
+                await ask_politely(bench, stream)
+        handled.clear()
+        for stream in greedy:
+            send_at_once(stream, frame(b"greedy request"))
+        await bench.until(lambda: handled)
+        begun = clock.now
+        await ask_politely(bench, polite)
+        assert clock.now - begun <= 0.02
+        assert handled.count(b"greedy request") < 20
+        for stream in greedy:
+            assert await receive(stream, 18) == frame(b"GREEDY REQUEST")
+
+    run("epoll", test)
+
+
+@pytest.mark.parametrize("cause", ["pause", "collection"])
+def test_epoll_connection_is_not_greedy_because_the_broker_paused(monkeypatch: pytest.MonkeyPatch, cause: str) -> None:
+    clock, lag = Clock(monkeypatch), LoopLag()
+
+    async def test(bench: Bench) -> None:
+        def answer(payload: bytes) -> bytes:
+            if cause == "pause":
+                clock.pause(0.3)
+            else:
+                clock.now += 0.3
+                lag.collections.seconds += 0.3
+            return frame(payload.upper())
+
+        assert bench.epoll is not None
+        bench.dispatcher.answer = answer
+        stream = await bench.connect()
+        [link] = bench.epoll._links.values()
+        await ask_politely(bench, stream)
+        assert link.greedy_until == 0
+        bench.dispatcher.answer = clock.slow
+        await stream.send_all(frame(b"greedy request"))
+        await receive(stream, 18)
+        assert link.greedy_until == pytest.approx(clock.now + 0.003 * drivers.GREEDY_FACTOR, abs=0.01)
+
+    run("epoll", test, lag=lag)
+
+
+def test_epoll_connection_is_proven_by_a_short_request_and_not_by_connecting(monkeypatch: pytest.MonkeyPatch) -> None:
+    Clock(monkeypatch)
+
+    async def test(bench: Bench) -> None:
+        assert bench.epoll is not None
+        stream = await bench.connect()
+        [link] = bench.epoll._links.values()
+        await stream.send_all(frame(b"polite request")[:5])
+        for _ in range(5):
+            await trio.testing.wait_all_tasks_blocked()
+        assert link.queue is bench.epoll._unproven
+        await stream.send_all(frame(b"polite request")[5:])
+        await receive(stream, 18)
+        assert link.queue is bench.epoll._ready
+
+    run("epoll", test)
+
+
+@pytest.mark.parametrize(("seconds", "is_unproven"), [(0.0005, False), (0.003, True)])
+def test_epoll_connection_that_took_long_is_unproven_until_a_short_request(
+    monkeypatch: pytest.MonkeyPatch, seconds: float, is_unproven: bool
+) -> None:
+    clock = Clock(monkeypatch)
+
+    async def test(bench: Bench) -> None:
+        def answer(payload: bytes) -> bytes:
+            clock.now += seconds
+            return frame(payload.upper())
+
+        assert bench.epoll is not None
+        stream = await bench.connect()
+        [link] = bench.epoll._links.values()
+        await ask_politely(bench, stream)
+        bench.dispatcher.answer = answer
+        await ask_politely(bench, stream)
+        assert link.greedy_until > clock.now
+        clock.now = link.greedy_until + 1
+        assert (link.queue is bench.epoll._unproven) == is_unproven
+        bench.dispatcher.answer = clock.slow
+        await ask_politely(bench, stream)
+        assert link.queue is bench.epoll._ready
+
+    run("epoll", test)
+
+
+def test_epoll_connection_that_took_little_is_served_before_greedier_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(monkeypatch)
+
+    async def test(bench: Bench) -> None:
+        def answer(payload: bytes) -> bytes:
+            clock.now += 0.0005 if payload.startswith(b"polite") else 0.003
+            return frame(payload.upper())
+
+        bench.dispatcher.answer = answer
+        handled = bench.dispatcher.frames
+        greedy = [await bench.connect() for _ in range(40)]
+        polite = await bench.connect()
+        for stream in greedy:
+            await stream.send_all(frame(b"greedy request") * 50)
+        await ask_politely(bench, polite)
+        await bench.until(lambda: len(handled) >= 3 * len(greedy))
+        for _ in range(10):
+            before = handled.count(b"greedy request")
+            await ask_politely(bench, polite)
+            assert handled.count(b"greedy request") - before < 10
+
+    run("epoll", test)
+
+
+def test_epoll_large_frame_waits_while_the_dispatcher_is_busy_and_others_do_not() -> None:
+    async def test(bench: Bench) -> None:
+        handled = bench.dispatcher.frames
+        bench.dispatcher.is_busy = True
+        large, small, producer = await bench.connect(), await bench.connect(), await bench.connect()
+        payload = b"large request" * (LARGE_FRAME_BYTES // 10)
+        batches = produce(b"batch" * (LARGE_FRAME_BYTES // 5))
+        await large.send_all(frame(payload) + frame(b"the next request"))
+        await ask_politely(bench, small)
+        await producer.send_all(batches)
+        assert await receive(producer, len(batches)) == batches[:4] + batches[4:].upper()
+        assert len(handled) == 2
+        assert bench.epoll is not None
+        assert len(bench.epoll._held) == 1
+        bench.dispatcher.is_busy = False
+        expected = frame(payload.upper()) + frame(b"THE NEXT REQUEST")
+        assert await receive(large, len(expected)) == expected
 
     run("epoll", test)
 

@@ -29,7 +29,7 @@ class Habits:
         self.step = step
         self._now = 0.0
         self._idle_times = 0
-        monkeypatch.setattr(drivers, "time", SimpleNamespace(perf_counter=self._clock))
+        monkeypatch.setattr(drivers, "time", SimpleNamespace(perf_counter=self._clock, thread_time=lambda: self._now))
         self._sleep, self._linger = EpollDriver._sleep, EpollDriver._linger
         monkeypatch.setattr(EpollDriver, "_sleep", lambda driver: self._go_to_sleep(driver))
         monkeypatch.setattr(EpollDriver, "_linger", lambda driver, until: self._look(driver, until))

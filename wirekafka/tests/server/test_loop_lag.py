@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 import select
 from collections.abc import Awaitable, Callable
 from types import SimpleNamespace
@@ -60,6 +61,34 @@ def test_work_of_all_tasks_of_a_pass_counts_together() -> None:
 
     it.run(body)
     assert it.lag.longest_seconds == pytest.approx(0.06)
+
+
+def test_collection_of_garbage_is_measured_and_told_with_a_stall() -> None:
+    it = Measured()
+    collections = it.lag.collections
+
+    class Slow:
+        """Takes a second to be collected."""
+
+        def __init__(self) -> None:
+            self.cycle = self
+
+        def __del__(self) -> None:
+            it.now += 1
+
+    async def work() -> None:
+        it.now += 0.25
+        Slow()
+        gc.collect()
+
+    gc.collect()
+    with structlog.testing.capture_logs() as lines:
+        with collections.measured():
+            it.run(work)
+        Slow()
+        gc.collect()
+    assert collections.seconds == collections.longest_seconds == 1
+    assert [(line["seconds"], line["collecting_garbage_seconds"]) for line in lines] == [(1.25, 1)]
 
 
 @pytest.mark.parametrize(("seconds", "is_logged"), [(0.5, False), (0.51, True), (99, True)])
