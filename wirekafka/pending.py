@@ -99,23 +99,19 @@ class Pending(Generic[T]):
         mapped: Pending[U] = Pending(on_abandon=self.abandon)
         mapped.holds_connection = self.holds_connection
 
-        def finish(result: T) -> None:
-            made = function(result)
-            if isinstance(made, Pending):
-                mapped._follow(made)
-            else:
-                mapped.complete(made)
-
-        self.then(finish, mapped.release_connection)
+        self.then(lambda result: mapped.complete_with(function(result)), mapped.release_connection)
         return mapped
 
-    def _follow(self, other: Pending[T]) -> None:
-        """Completes this reply with the reply of another Pending; abandoning this one abandons the other one."""
-        if self.is_done:
-            other.abandon()
+    def complete_with(self, reply: T | Pending[T]) -> None:
+        """Gives the reply, or the reply that another Pending gives; then abandoning this one abandons the other one."""
+        if not isinstance(reply, Pending):
+            self.complete(reply)
             return
-        self._on_abandon = other.abandon
-        other.then(self.complete, self.release_connection)
+        if self.is_done:
+            reply.abandon()
+            return
+        self._on_abandon = reply.abandon
+        reply.then(self.complete, self.release_connection)
 
 
 def finish(work: Work[T]) -> T:

@@ -61,7 +61,8 @@ class Slices:
     def run(self, work: Work[T], around: Callable[[], AbstractContextManager[object]] = nullcontext) -> T | Pending[Any]:
         """Runs the first slice of the work; returns the work's result or, if it takes longer, a Pending of it.
 
-        An exception of a later slice is the result of the Pending.
+        An exception of a later slice is the result of the Pending. Work that must wait at its end returns a Pending, whose result
+        is then the work's.
 
         Args:
             around: opens a block around each slice, for example one that syncs the slice's changes at its end.
@@ -110,7 +111,7 @@ class Slices:
                 result = sliced.result()
             except Exception as error:  # noqa: BLE001 - the reply of the request gets the error
                 result = error
-            sliced.pending.complete(result)
+            sliced.pending.complete_with(result)
         finally:
             self._slice_end = None
             self._call_again()

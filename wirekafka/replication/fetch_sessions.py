@@ -167,7 +167,12 @@ class SessionPartition:
             session.waiting.on_gone(partition)
 
     def _mark_clean(self) -> None:
-        """Excludes the partition from the next fetches until its watcher is called for new records."""
+        """Excludes the partition from the next fetches until its watcher is called for new records.
+
+        Does nothing if records were committed since the fetch read the partition, which may be some slices ago.
+        """
+        if self.partition is not None and self.partition.log.high_watermark > self.asked.fetch_offset:
+            return
         self.session.dirty.pop(self, None)
         self.watch()
 
@@ -263,9 +268,10 @@ class FetchSession:
             self.waiting.finish()
 
     def close(self) -> None:
-        """Completes the waiting fetch, and stops watching the partitions."""
+        """Completes the waiting fetch, and stops watching the partitions. A fetch in slices ends with its next slice."""
         if self.waiting is not None:
             self.waiting.finish()
+        self.epoch = FINAL_EPOCH
         for entry in self.partitions.values():
             entry.detach()
         self.held.give_back(len(self.partitions))

@@ -117,7 +117,7 @@ class DelayedFetch:
         missing_bytes: How many more bytes are needed to complete the fetch.
         counted_bytes: The bytes that the first read found, by partition, without partitions where it found none.
         only_stable: Whether bytes count only once they are before the last stable offset.
-        answer: Reads again and returns the response; it never raises.
+        answer: Reads again and returns the response or, for a fetch of many partitions, a Pending of it; it never raises.
         on_end: Called once when the wait ends, because the fetch was completed or abandoned.
 
     Attributes:
@@ -152,7 +152,8 @@ class DelayedFetch:
         self._counted_bytes = counted_bytes
         self._only_stable = only_stable
         self._limits: dict[Partition, int] = {}
-        self._answer = answer
+        self._answer: Callable[[], Any] | None = answer
+        """None once the fetch reads again."""
         self._on_end = on_end
         self._timer = purgatory.clock.call_later(max_wait_ms, self.finish)
         self.pending: Pending[Any] = Pending(on_abandon=self._let_go)
@@ -183,10 +184,11 @@ class DelayedFetch:
 
     def finish(self) -> None:
         """Completes the fetch with the records that there are; does nothing if the fetch is completed."""
-        if self.pending.is_done:
+        if self.pending.is_done or self._answer is None:
             return
+        answer, self._answer = self._answer, None
         self._let_go()
-        self.pending.complete(self._answer())
+        self.pending.complete_with(answer())
 
     def _let_go(self) -> None:
         self._timer.cancel()

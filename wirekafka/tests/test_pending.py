@@ -1,5 +1,7 @@
 import gc
 
+import pytest
+
 from wirekafka.pending import Pending
 
 
@@ -136,3 +138,25 @@ def test_reply_that_was_given_or_abandoned_releases_nothing() -> None:
         pending.complete(7) if end == "complete" else pending.abandon()
         pending.release_connection()
     assert not released
+
+
+def test_reply_completed_with_a_pending_reply_follows_it() -> None:
+    heard: list[int] = []
+    first: Pending[int] = Pending()
+    second: Pending[int] = Pending()
+    first.then(heard.append)
+    first.complete_with(second)
+    assert not first.is_done
+    second.complete(7)
+    assert heard == [7]
+
+
+@pytest.mark.parametrize("is_abandoned_before", [False, True])
+def test_reply_completed_with_a_pending_reply_abandons_it(is_abandoned_before: bool) -> None:
+    first: Pending[int] = Pending()
+    second: Pending[int] = Pending()
+    if is_abandoned_before:
+        first.abandon()
+    first.complete_with(second)
+    first.abandon()
+    assert second.is_done

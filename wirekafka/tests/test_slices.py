@@ -192,3 +192,23 @@ def test_failure_of_the_block_around_a_slice_is_the_failure_of_the_work() -> Non
         assert done[-1] == -1
 
     run(body)
+
+
+def test_work_that_returns_a_pending_reply_is_answered_with_that_reply() -> None:
+    reply: Pending[str] = Pending()
+
+    def work(step_count: int) -> Work[Pending[str]]:
+        for _ in range(step_count):
+            yield
+        return reply
+
+    async def body(clock: Clock) -> None:
+        assert Slices(clock, slow_clock()).run(work(1)) is reply
+        later = Slices(clock, slow_clock()).run(work(3 * STEPS_A_SLICE))
+        assert isinstance(later, Pending)
+        await trio.sleep(1)
+        assert not later.is_done
+        reply.complete("late")
+        assert await result_of(later) == "late"
+
+    run(body)

@@ -579,11 +579,15 @@ class _ReaderSource(_Source):
 
 
 class _WriterSource(_Source):
+    """A writer, which joins neighbouring pieces of the output: each piece costs its later readers 0.1 us (2026-11)."""
+
     def __init__(self, mode: _Mode, cls: type[Message], version: int, flexible: bool) -> None:
         super().__init__("write", mode, cls, version, flexible)
         self.scope |= {"uvarint": unsigned_varint, "small": SMALL_VARINTS}
         self.is_counting = mode is _Mode.COUNTING
         self.is_in_tags = False
+        self.next_piece: list[str] = []
+        """Expressions for bytes that belong to the next piece; their variables must not change before `add_piece`."""
 
     def compile(self) -> Any:
         if self.mode is _Mode.STEPS:
@@ -593,9 +597,21 @@ class _WriterSource(_Source):
             self.write_run(run)
         if self.flexible:
             self.write_tags([field for field in fields if field.tag is not None])
+        self.add_piece()
         if not self.lines:
             self.emit("pass")
         return self.finish("add, self, budget" if self.is_counting else "add, self")
+
+    def add_piece(self, *more: str) -> None:
+        """Adds a piece of the expressions that are in `next_piece` and of these, if there are any."""
+        expressions = [*self.take_piece(), *more]
+        if expressions:
+            self.emit(f"add({' + '.join(expressions)})")
+
+    def take_piece(self) -> list[str]:
+        """Empties `next_piece` and returns what was in it."""
+        taken, self.next_piece = self.next_piece, []
+        return taken
 
     def write_run(self, run: list[Field]) -> None:
         layout = _format_of(run)
@@ -603,11 +619,11 @@ class _WriterSource(_Source):
             self.write_value(run[0], f"self.{run[0].name}")
             return
         pack = self.use("pack", struct.Struct(layout).pack)
-        self.emit(f"add({pack}({', '.join(f'self.{field.name}' for field in run)}))")
+        self.next_piece.append(f"{pack}({', '.join(f'self.{field.name}' for field in run)})")
 
     def write_value(self, field: Field, source: str) -> None:
         if field.wire is not None and field.wire.format is not None:
-            self.emit(f"add({self.use('pack', struct.Struct('>' + field.wire.format).pack)}({source}))")
+            self.next_piece.append(f"{self.use('pack', struct.Struct('>' + field.wire.format).pack)}({source})")
         elif field.struct is not None:
             self.write_struct(field, source)
         elif field.element is not None:
@@ -626,44 +642,55 @@ class _WriterSource(_Source):
         write = f"{steps}{self.use('write', make(field.struct, self.version, self.flexible))}"
         call = f"{write}(add, {source}{budget})"
         if not field.can_be_null:
+            self.add_piece()
             self.emit(call)
             return
+        self.begin_present(source, b"\xff" if field.tag is None else b"\0")
+        self.add_piece(repr(b"\1"))
+        self.emit(call)
+        self.depth -= 1
+
+    def begin_present(self, source: str, null: bytes) -> None:
+        """Writes null if the value is None; the lines that are emitted next, one deeper, write a value that is not None."""
+        before = self.take_piece()
         self.emit(f"if {source} is None:")
-        null = b"\xff" if field.tag is None else b"\0"
-        self.emit(f"    add({null!r})")
+        self.depth += 1
+        self.next_piece = [*before, repr(null)]
+        self.add_piece()
+        self.depth -= 1
         self.emit("else:")
-        self.emit("    add(b'\\x01')")
-        self.emit(f"    {call}")
+        self.depth += 1
+        self.next_piece = before
 
     def write_length(self, rigid: str) -> None:
         if self.flexible:
             self.emit("n += 1")
-            self.emit("add(small[n] if n < 1024 else uvarint(n))")
+            self.next_piece.append("(small[n] if n < 1024 else uvarint(n))")
         else:
-            self.emit(f"add({self.use('pack', struct.Struct('>' + rigid).pack)}(n))")
+            self.next_piece.append(f"{self.use('pack', struct.Struct('>' + rigid).pack)}(n)")
 
-    def write_null_or(self, field: Field, source: str, rigid: str) -> None:
-        """Writes null if the value is None; the lines that are emitted next write a value that is not None."""
-        if not field.can_be_null:
-            return
-        null = b"\0" if self.flexible else struct.pack(">" + rigid, -1)
-        self.emit(f"if {source} is None:")
-        self.emit(f"    add({null!r})")
-        self.emit("else:")
-        self.depth += 1
+    def begin_present_blob_or_array(self, field: Field, source: str, rigid: str) -> None:
+        if field.can_be_null:
+            self.begin_present(source, b"\0" if self.flexible else struct.pack(">" + rigid, -1))
 
     def write_blob(self, field: Field, source: str) -> None:
         assert field.wire is not None
-        rigid = "h" if field.wire.name == "string" else "i"
-        self.write_null_or(field, source, rigid)
-        self.emit(f"value = {source}.encode()" if field.wire.name == "string" else f"value = {source}")
+        is_string = field.wire.name == "string"
+        rigid = "h" if is_string else "i"
+        self.begin_present_blob_or_array(field, source, rigid)
+        self.emit(f"value = {source}.encode()" if is_string else f"value = {source}")
         self.emit("n = len(value)")
         self.write_length(rigid)
-        self.emit("add(value)")
+        if is_string:
+            self.add_piece("value")
+        else:
+            # Bytes may be large, and records a region of a file.
+            self.add_piece()
+            self.emit("add(value)")
         self.depth -= field.can_be_null
 
     def write_array(self, field: Field, element: Field, source: str) -> None:
-        self.write_null_or(field, source, "i")
+        self.begin_present_blob_or_array(field, source, "i")
         self.emit(f"n = len({source})")
         if self.is_counting and not (self.is_in_tags or _is_number(element)):
             self.emit("budget.left -= n")
@@ -672,32 +699,37 @@ class _WriterSource(_Source):
         self.write_length("i")
         if _is_number(element):
             assert element.wire is not None
-            self.emit(f"add({self.use('pack', struct.pack)}(f'>{{len({source})}}{element.wire.format}', *{source}))")
-        elif self.mode is _Mode.STEPS and not self.is_in_tags:
-            self.emit(f"for number, item in enumerate({source}):")
-            self.depth += 1
-            self.write_value(element, "item")
+            self.add_piece(f"{self.use('pack', struct.pack)}(f'>{{len({source})}}{element.wire.format}', *{source})")
+            self.depth -= field.can_be_null
+            return
+        self.add_piece()
+        takes_steps = self.mode is _Mode.STEPS and not self.is_in_tags
+        self.emit(f"for number, item in enumerate({source}):" if takes_steps else f"for item in {source}:")
+        self.depth += 1
+        self.write_value(element, "item")
+        self.add_piece()
+        if takes_steps:
             self.yield_sometimes()
-            self.depth -= 1
-        else:
-            self.emit(f"for item in {source}:")
-            self.depth += 1
-            self.write_value(element, "item")
-            self.depth -= 1
-        self.depth -= field.can_be_null
+        self.depth -= 1 + field.can_be_null
 
     def write_tags(self, tagged: list[Field]) -> None:
         """Writes the section of tagged fields. As in Kafka, a tagged field that holds its default is left out."""
         if not tagged:
-            self.emit("add(b'\\0')")
+            self.next_piece.append(repr(b"\0"))
             return
         tests = {field.name: self.differs(field) for field in sorted(tagged, key=lambda field: field.tag or 0)}
+        before = self.take_piece()
         self.emit(f"if {' or '.join(tests.values())}:")
         self.depth += 1
+        self.next_piece = before
+        self.add_piece()
         self.write_set_tags(tagged, tests)
         self.depth -= 1
         self.emit("else:")
-        self.emit("    add(b'\\0')")
+        self.depth += 1
+        self.next_piece = [*before, repr(b"\0")]
+        self.add_piece()
+        self.depth -= 1
 
     def differs(self, field: Field) -> str:
         """Returns the expression that is true if the field does not hold its default."""
@@ -718,6 +750,7 @@ class _WriterSource(_Source):
             self.emit("pieces = []")
             self.emit("add = pieces.append")
             self.write_value(field, f"self.{field.name}")
+            self.add_piece()
             self.emit("value = b''.join(pieces)")
             self.emit(f"tags.append({unsigned_varint(field.tag or 0)!r} + uvarint(len(value)) + value)")
             self.depth -= 1

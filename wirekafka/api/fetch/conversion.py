@@ -40,34 +40,17 @@ LIGHT_CONTENT_BYTES = 64 * 1024
 """What the loop converts of a partition: it takes 5 ms."""
 
 
-def convert(broker: Broker, call: Call[FetchRequest], response: FetchResponse) -> FetchResponse | Pending[Any]:
-    """The response as the client can read it, or a Pending of it."""
-    if call.version >= FIRST_VERSION_WITH_BATCHES:
+def convert(broker: Broker, call: Call[FetchRequest], response: FetchResponse | Pending[Any]) -> FetchResponse | Pending[Any]:
+    """The response as a client of before version 4 can read it, or a Pending of it."""
+    if isinstance(response, Pending):
+        return response.map(lambda reply: reply if isinstance(reply, Exception) else convert(broker, call, reply))
+    if response.error_code:
         return response
     conversions = Conversions(broker, call.version)
     for topic, answer in zip(call.request.topics, response.responses, strict=True):
         for asked, data in zip(topic.partitions, answer.partitions, strict=True):
             conversions.add(data, asked)
     return conversions.answer(response)
-
-
-def convert_late(broker: Broker, call: Call[FetchRequest], pending: Pending[Any]) -> Pending[Any]:
-    """A reply that is still to come, converted once it is there."""
-    if call.version >= FIRST_VERSION_WITH_BATCHES:
-        return pending
-    waits_for = [pending]
-    converted: Pending[Any] = Pending(on_abandon=lambda: waits_for[0].abandon())
-
-    def take(response: FetchResponse) -> None:
-        answer = convert(broker, call, response)
-        if isinstance(answer, Pending):
-            waits_for[0] = answer
-            answer.then(converted.complete)
-        else:
-            converted.complete(answer)
-
-    pending.then(take)
-    return converted
 
 
 @dataclass(slots=True)

@@ -5,7 +5,7 @@ Source: kafka.server.ReplicaManager.readFromLog.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 import structlog
@@ -14,19 +14,24 @@ from wirekafka.api.fetch.conversion import FIRST_VERSION_WITH_WHOLE_BATCH
 from wirekafka.api.fetch.messages import (
     AbortedTransaction,
     EpochEndOffset,
+    FetchableTopicResponse,
     FetchRequest,
     FetchResponse,
+    FetchTopic,
     LeaderIdAndEpoch,
     NodeEndpoint,
     PartitionData,
 )
 from wirekafka.errors import ErrorCode, KafkaError
+from wirekafka.metadata.operations import Operation
 from wirekafka.replication.purgatory import DelayedFetch
+from wirekafka.wire.types import constructor
 
 if TYPE_CHECKING:
     from wirekafka.api.fetch.messages import FetchRequest
     from wirekafka.api.registry import Call
     from wirekafka.broker import Broker
+    from wirekafka.pending import Pending
     from wirekafka.replication.fetch_sessions import Asked
     from wirekafka.replication.partition import Partition
 
@@ -39,10 +44,41 @@ FIRST_VERSION_WITH_LEADERS = 16
 
 READ_COMMITTED = 1
 
+READ = Operation.READ
+"""The operation that a Fetch needs permission for. A name of this module, because a lookup in the enumeration takes 0.1 us."""
+
+PARTITIONS_AT_ONCE = 500
+"""A fetch of more partitions is read in slices. The loop reads so many in about 2 ms (2026-11)."""
+
+PARTITIONS_A_STEP = 50
+"""The partitions that a fetch in slices reads between two yields."""
+
+
+def partition_count(topics: list[FetchTopic]) -> int:
+    """Returns the number of partitions that a request names."""
+    count = 0
+    for topic in topics:
+        count += len(topic.partitions)
+    return count
+
 
 def failure_of(index: int, code: ErrorCode) -> PartitionData:
     """The answer for a partition that cannot be read."""
     return PartitionData(partition_index=index, error_code=code, high_watermark=-1, records=b"")
+
+
+# Not by calls of the classes, which take three times as long.
+fetch_response = constructor(FetchResponse, "session_id", "responses", "node_endpoints")
+topic_response = constructor(FetchableTopicResponse, "topic", "topic_id", "partitions")
+_partition_data = constructor(
+    PartitionData,
+    "partition_index",
+    "high_watermark",
+    "last_stable_offset",
+    "log_start_offset",
+    "aborted_transactions",
+    "records",
+)
 
 
 class FetchPass:
@@ -57,43 +93,48 @@ class FetchPass:
         min_bytes: with fewer the fetch waits.
         only_stable: nothing is read of transactions that are open.
         found_bytes: the bytes of each partition that has some.
-        watched: the partitions that were read, in case the fetch must wait.
         must_answer: an error or a diverging epoch, with which there is no waiting.
         node_endpoints: where the leaders are that the answer names (KIP-951).
     """
 
     __slots__ = (
         "_broker", "_call", "_must_give_a_batch", "_sum_bytes",
-        "found_bytes", "left_bytes", "min_bytes", "must_answer", "node_endpoints", "only_stable", "watched",
+        "found_bytes", "left_bytes", "min_bytes", "must_answer", "node_endpoints", "only_stable",
     )  # fmt: skip
 
     def __init__(self, broker: Broker, call: Call[FetchRequest]) -> None:
         request = call.request
         self._broker = broker
         self._call = call
-        self.left_bytes = min(request.max_bytes, broker.config.integer("fetch.max.bytes"))
-        self.min_bytes = min(request.min_bytes, self.left_bytes)
-        self._must_give_a_batch = call.version >= FIRST_VERSION_WITH_WHOLE_BATCH
+        # Not by `min`: it takes 0.08 us.
+        left_bytes, most_bytes = request.max_bytes, broker.config.integer("fetch.max.bytes")
+        if left_bytes > most_bytes:
+            left_bytes = most_bytes
+        self.left_bytes = left_bytes
+        min_bytes = request.min_bytes
+        self.min_bytes = left_bytes if min_bytes > left_bytes else min_bytes
+        self._must_give_a_batch = True
         self.only_stable = request.isolation_level == READ_COMMITTED
         self._sum_bytes = 0
         self.found_bytes: dict[Partition, int] = {}
-        self.watched: list[tuple[Partition, Asked]] = []
         self.must_answer = False
         self.node_endpoints: list[NodeEndpoint] = []
 
     @property
     def is_enough(self) -> bool:
         """Whether the fetch is answered at once."""
-        return self.must_answer or self._sum_bytes >= self.min_bytes or self._call.request.max_wait_ms <= 0
+        return self._sum_bytes >= self.min_bytes or self.must_answer or self._call.request.max_wait_ms <= 0
 
-    def delay(self, answer: Callable[[], FetchResponse], on_end: Callable[[], object] = lambda: None) -> DelayedFetch:
+    def delay(
+        self, answer: Callable[[], FetchResponse | Pending[Any]], on_end: Callable[[], object] = lambda: None
+    ) -> DelayedFetch:
         """Returns the fetch that waits for what this pass did not find.
 
         Args:
             on_end: called once when the fetch waits no more, answered or abandoned.
         """
 
-        def answer_whatever_happens() -> FetchResponse:
+        def answer_whatever_happens() -> FetchResponse | Pending[Any]:
             try:
                 return answer()
             except Exception:
@@ -112,31 +153,27 @@ class FetchPass:
 
     def read(self, partition: Partition, asked: Asked) -> PartitionData:
         """What one partition has for this fetch, within what the limits leave."""
+        log = partition.log
+        records: Any = b""
+        diverging_epoch = aborted = None
         try:
             self._broker.check_leads(partition, asked.current_leader_epoch)
-            source = partition.log
-            diverging_epoch = None
             if asked.last_fetched_epoch >= 0:
                 diverging_epoch = partition.find_divergence(asked.last_fetched_epoch, asked.fetch_offset)
-            records: Any = b""
             if diverging_epoch is not None:
                 self.must_answer = True
-            elif asked.fetch_offset != source.high_watermark:
+            elif asked.fetch_offset != log.high_watermark:
                 records = self._take(partition, asked)
-            aborted = partition.aborted_in_read(asked.fetch_offset, len(records)) if self.only_stable else None
+            if self.only_stable:
+                aborted = [
+                    AbortedTransaction(producer_id=producer_id, first_offset=first_offset)
+                    for producer_id, first_offset in partition.aborted_in_read(asked.fetch_offset, len(records))
+                ]
         except KafkaError as error:
             return self.refuse(asked.partition, error.code, partition)
-        self.watched.append((partition, asked))
-        data = PartitionData(
-            partition_index=asked.partition,
-            high_watermark=source.high_watermark,
-            last_stable_offset=source.last_stable_offset,
-            log_start_offset=source.log_start_offset,
-            aborted_transactions=None,
-            records=records,
+        data = _partition_data(
+            asked.partition, log.high_watermark, log.last_stable_offset, log.log_start_offset, aborted, records
         )
-        if aborted is not None:
-            data.aborted_transactions = [AbortedTransaction(producer_id=each, first_offset=first) for each, first in aborted]
         if diverging_epoch is not None:
             data.diverging_epoch = EpochEndOffset(epoch=diverging_epoch[0], end_offset=diverging_epoch[1])
         return data
@@ -155,16 +192,15 @@ class FetchPass:
             max_bytes = left_bytes
         if max_bytes < 0:
             max_bytes = 0
-        must_give_a_batch = self._must_give_a_batch or version < FIRST_VERSION_WITH_WHOLE_BATCH
         records = partition.read(
             asked.fetch_offset,
             max_bytes=max_bytes,
-            min_one_batch=must_give_a_batch,
+            min_one_batch=self._must_give_a_batch,
             only_stable=self.only_stable,
         )
         size_bytes = len(records)
         if size_bytes:
-            self._must_give_a_batch = False
+            self._must_give_a_batch = version < FIRST_VERSION_WITH_WHOLE_BATCH
             self.left_bytes = left_bytes - size_bytes if left_bytes > size_bytes else 0
             self._sum_bytes += size_bytes
             self.found_bytes[partition] = size_bytes
@@ -184,3 +220,27 @@ class FetchPass:
                 host, port = self._broker.advertised_address(self._call.client)
                 self.node_endpoints = [NodeEndpoint(node_id=self._broker.node_id, host=host, port=port)]
         return data
+
+
+class ReadEnds:
+    """The ends of partitions at the time when a fetch in slices read them.
+
+    Between that time and the end of its last slice the fetch watches nothing, so it compares the ends before it waits.
+    """
+
+    def __init__(self) -> None:
+        self._ends: list[tuple[Partition, tuple[int, int]]] = []
+
+    def note(self, partitions: Iterable[Partition]) -> None:
+        """Notes the ends of partitions that were just read."""
+        for partition in partitions:
+            self._ends.append((partition, _ends_of(partition)))
+
+    @property
+    def have_moved(self) -> bool:
+        """Whether a partition has more committed records now, or was closed."""
+        return any(partition.is_gone or _ends_of(partition) != ends for partition, ends in self._ends)
+
+
+def _ends_of(partition: Partition) -> tuple[int, int]:
+    return partition.log.high_watermark, partition.log.last_stable_offset

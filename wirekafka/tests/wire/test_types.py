@@ -1,6 +1,6 @@
 import pytest
 
-from wirekafka.wire.types import Int32, Message, String
+from wirekafka.wire.types import Int32, Message, String, constructor
 
 
 class Point(Message):
@@ -46,3 +46,13 @@ def test_field_without_a_default_is_refused_at_declaration() -> None:
 
         class Broken(Message):
             x: Int32
+
+
+def test_constructor_makes_a_message_as_a_call_of_the_class_does() -> None:
+    assert constructor(Point, "labels", "x")(["a"], 5) == Point(x=5, labels=["a"])
+
+
+def test_constructor_gives_each_message_its_own_list() -> None:
+    make = constructor(Point, "x")
+    make(5).labels.append("a")
+    assert make(6).labels == []
