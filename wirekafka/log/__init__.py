@@ -1,1 +1,1 @@
-"""Records on disk: the only code that opens data files."""
+"""Logs on disk. Only this room writes data files."""

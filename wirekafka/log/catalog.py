@@ -220,7 +220,7 @@ class LogCatalog:
         directory.offline_reason = f"{directory.path} has failed: {error.strerror or error}"
         lost = list(self.in_directory(directory).values())
         log.error(
-            "A data directory has failed: its partitions are offline until it is repaired and the broker started again",
+            "A data directory has failed: its partitions are offline until it is repaired and the broker is restarted",
             path=directory.path,
             partitions=len(lost),
             error=str(error),
@@ -238,7 +238,7 @@ class LogCatalog:
 
         def announce() -> None:
             for callback in self.on_offline:
-                with isolate("Could not note that partitions are offline", partitions=len(lost)):
+                with isolate("A callback for offline partitions failed", partitions=len(lost)):
                     callback(lost)
 
         self._clock.call_later(0, announce)

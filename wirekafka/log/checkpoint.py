@@ -52,10 +52,10 @@ def read_lines(data: bytes) -> list[str]:
     if not lines or lines[0].strip() != _VERSION:
         raise MalformedFileError(f"it does not begin with version {_VERSION}")
     if len(lines) < 2 or not lines[1].strip().isdecimal():
-        raise MalformedFileError("it does not say how many lines it has")
+        raise MalformedFileError("it has no line count")
     content = [line for line in lines[2:] if line.strip()]
     if len(content) != int(lines[1]):
-        raise MalformedFileError(f"it says that it has {lines[1]} lines and has {len(content)}")
+        raise MalformedFileError(f"its line count is {lines[1]}, but it has {len(content)} lines")
     return content
 
 
@@ -96,7 +96,7 @@ def read_partition_metadata(data: bytes) -> bytes:
             raise MalformedFileError(f"version {fields['version']} is not known")
         return parse_topic_id(fields["topic_id"])
     except (KeyError, ValueError) as error:
-        raise MalformedFileError(f"it holds no topic id: {error}") from None
+        raise MalformedFileError(f"it has no topic id: {error}") from None
 
 
 class MetaProperties(NamedTuple):
@@ -129,7 +129,7 @@ def read_meta_properties(data: bytes, *, new_directory_id: str) -> MetaPropertie
         raise MalformedFileError(f"it has format version {version}, which a newer release has written; this one reads 0 and 1")
     node_id = fields.get("node.id", fields.get("broker.id", ""))
     if "cluster.id" not in fields or not node_id.isdecimal():
-        raise MalformedFileError("it names no cluster.id or no node.id")
+        raise MalformedFileError("it has no cluster.id or no node.id")
     return MetaProperties(fields["cluster.id"], int(node_id), fields.get("directory.id", new_directory_id))
 
 

@@ -26,16 +26,16 @@ from wirekafka.log.flush import Flush
 from wirekafka.log.log import Log
 
 FLUSH_SECONDS = 1
-"""How long a close waits for the disk."""
+"""The seconds for which a close waits for the disk."""
 MOST_THREADS = 4
-"""File systems commit the syncs of several threads together."""
+"""The most threads of one close. File systems commit the syncs of several threads together."""
 _LOGS_FOR_A_THREAD = 64
-"""Fewer logs are not worth another thread."""
+"""The number of logs for each thread; another thread for fewer logs would not be faster."""
 _RECOVERS = "The next start recovers the partition. Report this with the traceback"
 
 
 class Closed(NamedTuple):
-    """How the logs of a directory were closed.
+    """The result of closing the logs of a directory.
 
     Attributes:
         is_clean: every log was written; the next start needs no recovery while the machine runs.
@@ -47,10 +47,10 @@ class Closed(NamedTuple):
 
 
 class _Closing:
-    """One log that is being closed.
+    """One log that is being closed, in the threads.
 
     Attributes:
-        flush: brings the log to the disk; None until `write` has succeeded.
+        flush: writes the log's unsynced data to the disk; None until `write` has succeeded.
         error: the exception that ended `write` or `sync`; None if there was none.
     """
 

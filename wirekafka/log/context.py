@@ -1,4 +1,4 @@
-"""What a log is given by its broker, and what it says of an append."""
+"""The parts of the broker that a log uses, and the result of an append."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from wirekafka.names import TopicPartition
 
 
 class HasPartition(Protocol):
-    """A log, as far as its context knows it."""
+    """The part of a log that the context uses."""
 
     @property
     def topic_partition(self) -> TopicPartition:
-        """The partition whose log it is."""
+        """The partition of the log."""
 
 
 @dataclass(slots=True)
 class LogContext:
-    """What all logs of a broker share.
+    """The parts of a broker that all its logs share.
 
     Attributes:
         pool: bounds the open files.
         now_ms: the wall clock.
         call_later: calls back after so many milliseconds.
-        random_below: a random integer from 0 up to the argument, without it.
+        random_below: returns a random integer from 0 up to the argument, excluded.
         request_flush: requests a flush of a log soon.
         note_start_moved: requests a checkpoint of the log start offsets, after a client has moved one.
         store_recovery_points: writes the recovery points of all logs of the data directory to the disk now; raises OSError.
-        note_disk_error: takes an error of the file system for a log, which may take the whole directory offline.
+        note_disk_error: handles an error of the file system in a log, which may take the whole directory offline.
     """
 
     pool: HandlePool

@@ -223,7 +223,7 @@ class DataDirectory:
             if partition is not None:
                 yield partition, f"{self.path}/{name}"
             elif not name.endswith((DELETED_FOLDER_SUFFIX, FUTURE_FOLDER_SUFFIX)) and not name.startswith("."):
-                log.warning("A folder in the data directory is not a partition's", path=f"{self.path}/{name}")
+                log.warning("A folder in the data directory is not the folder of a partition", path=f"{self.path}/{name}")
 
     def deleted_folders(self) -> list[str]:
         """Returns the paths of the folders of deleted partitions."""

@@ -100,7 +100,7 @@ def is_flushed_after_appends(config: LogConfig) -> bool:
 
 
 class Flusher:
-    """Brings one log to the disk.
+    """Syncs one log to the disk.
 
     Attributes:
         recovery_point: all records before this offset are on the disk.
@@ -144,7 +144,7 @@ class Flusher:
             self.recovery_point = max(self.recovery_point, min(flush.end_offset, log.log_end_offset))
 
     def on_append(self) -> None:
-        """Flushes, or arranges a flush, as `flush.messages` and `flush.ms` ask for it; see `is_flushed_after_appends`.
+        """Flushes the log, or schedules a flush, as `flush.messages` and `flush.ms` require; see `is_flushed_after_appends`.
 
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR; the records are in the log, and a crash may lose them.

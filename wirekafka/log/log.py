@@ -1,10 +1,10 @@
 """One partition's log: appends, rolls, truncation, and the parts that a log is composed of.
 
-Theory of operation: a log has a `ReadableLog` (what it holds), a `Flusher` (what is on the disk), a `Retention` (what is deleted)
-and the snapshots of its producers. This module does what changes the end of the log. An append parses a batch, checks it against
-the state of its producer, writes the offsets into the batch, and writes the batch with one system call. The indexes grow in
-memory. An append does not wait for the disk unless `flush.messages` asks for a flush: recovery reads the batches that were not
-flushed.
+Theory of operation: a log has a `ReadableLog` (its content), a `Flusher` (syncs it to the disk), a `Retention` (deletes old
+segments) and the snapshots of its producers. This module does what changes the end of the log. An append parses a batch, checks
+it against the state of its producer, writes the offsets into the batch, and writes the batch with one system call. The indexes
+grow in memory. An append does not wait for the disk unless `flush.messages` asks for a flush: recovery reads the batches that
+were not flushed.
 
 Rules of this file:
     Invariant: log_start_offset <= high_watermark <= log_end_offset.
@@ -46,7 +46,7 @@ class Log:
 
     Attributes:
         reader: the offsets, segments, leader epochs and producers of the log; all that a reader needs.
-        flusher: brings the log to the disk.
+        flusher: syncs the log to the disk.
         retention: deletes old segments.
         snapshots: the snapshots of the producers.
     """
@@ -283,7 +283,7 @@ class Log:
         """Begins a new segment, unless the active one is empty.
 
         Raises:
-            KafkaError: KAFKA_STORAGE_ERROR; the active segment goes on.
+            KafkaError: KAFKA_STORAGE_ERROR; the active segment does not change.
         """
         with self.reader.on_disk("roll"):
             self._roll()
@@ -348,14 +348,14 @@ class Log:
         the log no longer holds.
 
         Raises:
-            KafkaError: KAFKA_STORAGE_ERROR; the log is as it was, or ends between `offset` and its former end. Call it again.
+            KafkaError: KAFKA_STORAGE_ERROR; the log is unchanged, or ends between `offset` and its former end. Call it again.
 
         Durability: after a crash, the log ends where it ended before, or anywhere from there down to the new end.
 
         Source: UnifiedLog.truncateTo; LocalLog.truncateTo.
         """
         reader = self.reader
-        assert offset >= reader.log_start_offset, "what is before the log's start is gone"
+        assert offset >= reader.log_start_offset, "records before the log start offset are deleted"
         if offset >= reader.log_end_offset:
             return
         with reader.on_disk("truncate"):
@@ -398,7 +398,7 @@ class Log:
         """
         assert self.reader.is_closed, "the log may still be appended to"
         segments = self.reader.segments
-        with suppress(OSError):  # The next start finishes it as well.
+        with suppress(OSError):  # the next start finishes the swap too
             segments.finish_swap()
         if segments.active.has_unsaved_indexes:
             segments.active.save_indexes()

@@ -35,7 +35,7 @@ log = structlog.get_logger(__name__)
 
 _LOGS_A_TURN = 50
 """The number of logs that a task handles before it yields to the loop."""
-_FLUSH_FAILED = "A flush failed; the recovery point stays where it is"
+_FLUSH_FAILED = "A flush failed; the recovery point does not move"
 
 
 class LogMaintenance:

@@ -115,11 +115,11 @@ class LogManager:
         return len(self.catalog)
 
     def get(self, topic_partition: TopicPartition) -> Log | None:
-        """The log of this partition; None if there is none."""
+        """Returns the log of this partition; None if there is none."""
         return self.catalog.get(topic_partition)
 
     def home_of(self, found: HasPartition) -> DataDirectory:
-        """The data directory that a log is in."""
+        """Returns the data directory of a log."""
         return self.catalog.home_of(found)
 
     def discover(self) -> list[tuple[TopicPartition, bytes | None]]:
@@ -143,9 +143,9 @@ class LogManager:
             config_of: the settings of a topic; the broker's defaults if not given.
 
         Raises:
-            ConfigError, DirectoryLockedError: two of them are the same; another broker holds one.
+            ConfigError, DirectoryLockedError: two directories are the same; another broker holds one of them.
             KafkaError: a directory belongs to another broker or cluster, or a partition is in two of them.
-            OSError: the first directory, which holds the list of topics, cannot be made or read; others are offline then.
+            OSError: the first directory, which holds the list of topics, cannot be created or read; other directories go offline.
 
         Cancellation: the directories are unlocked, and what was opened needs recovery.
         """
@@ -200,7 +200,7 @@ class LogManager:
         for each in chosen:
             self._enter_opened(each)
         for directory in self.catalog.online_directories():
-            with isolate("Could not go on with moves to a data directory", path=directory.path):
+            with isolate("Could not continue the moves to a data directory", path=directory.path):
                 self.mover.begin_anew(directory)
         if len(self):
             log.info(
@@ -237,7 +237,7 @@ class LogManager:
         return found
 
     def _enter_opened(self, opened: Opened) -> None:
-        assert opened.loaded is not None, "it was opened, or could not be"
+        assert opened.loaded is not None, "opening returned a result"
         folder = opened.loader.folder
         if opened.error is None:
             self._enter(opened.name, opened.directory, opened.config, folder, opened.loaded)
@@ -249,7 +249,7 @@ class LogManager:
 
     def _discard_copy(self, opened: Opened) -> None:
         """Deletes an unused copy of a partition. If the rename fails, the next start finds the copy again."""
-        assert opened.loaded is not None, "only what was opened is a copy"
+        assert opened.loaded is not None, "only an opened folder is a copy"
         for segment in opened.loaded.segments:
             segment.close()
         with suppress(OSError):
@@ -264,7 +264,7 @@ class LogManager:
         self.catalog.add(entered, directory)
         return entered
 
-    # Making and deleting
+    # Creating and deleting
 
     def create(self, topic_partition: TopicPartition, topic_id: bytes, config: LogConfig, *, is_new: bool = True) -> Log:
         """Creates a log in the directory with the fewest logs, moves to the directory included, or in the next if it fails.
@@ -290,7 +290,7 @@ class LogManager:
                 break
             except OSError as error:
                 folder.delete()
-                log.error("Could not make a log", partition=str(topic_partition), error=str(error))
+                log.error("Could not create a log", partition=str(topic_partition), error=str(error))
                 self.catalog.note_disk_error(directory, error)
                 if directory.offline_reason is None:
                     message = f"cannot make {folder.path}: {error.strerror}"
@@ -387,4 +387,4 @@ class LogManager:
             if closed.is_clean:
                 directory.mark_clean(is_on_disk=closed.is_on_disk)
         except OSError as error:
-            log.error("Could not mark a directory as closed", path=directory.path, error=str(error))
+            log.error("Could not mark a directory as cleanly closed", path=directory.path, error=str(error))

@@ -1,15 +1,16 @@
-"""Moves of a partition's log to another data directory, while it is written to.
+"""Moves the log of a partition to another data directory while clients use it.
 
-Theory of operation: a thread copies what there is into a folder whose name ends in `-future`, and syncs it. Meanwhile the log
-grows, rolls and loses segments, so what is new is copied again, until hardly anything is missing. That rest is copied on the
-loop, where nobody appends in between; the future folder gets the partition's name, the log goes on in it, and the former
-folder becomes a deleted one.
+How it works: a thread copies the log into a folder whose name ends in `-future`, and syncs the copy. Meanwhile the log grows,
+rolls and loses segments, so the differences are copied again, until few bytes are missing. The loop copies these bytes, during
+which no append can run. Then the future folder gets the name of the partition's folder, the log uses it, and the former folder
+becomes a deleted folder.
 
 Rules of this file:
-    What has been copied is known by `Segment` objects, not by file names: a segment that compaction has replaced is another.
-    What was on the disk in the former folder is on the disk in the new one before that gets its name.
-    A crash leaves the former folder with a future one beside it, which the next start begins anew; or both folders under the
-    partition's name, with the same in them, of which the next start keeps one; or the new folder.
+    Copied segments are known by their `Segment` objects and not by file names, because compaction reuses the names.
+    Data that was on the disk in the former folder is on the disk in the new folder before the new folder gets its name.
+    After a crash, one of three states remains: the former folder and a future folder, which the next start deletes before it
+    begins the move again; two folders with the partition's name and the same content, of which the next start keeps one; or the
+    new folder alone.
 
 Source: KIP-113; kafka.log.LogManager.replaceCurrentWithFutureLog, kafka.server.ReplicaAlterLogDirsThread.
 """
@@ -47,9 +48,10 @@ _T = TypeVar("_T")
 
 _CHUNK = 1 << 20
 _LAST_BYTES = 256 << 10
-"""So much may be missing when the loop copies the rest: a few milliseconds."""
+"""The most bytes that the loop copies at the end of a move, in a few milliseconds."""
 _MOST_FAILED_PASSES = 10
-"""Passes that find a segment's file gone; it goes when retention or compaction take the segment, but not again and again."""
+"""The most passes of a move that may fail because a segment's file is missing. Retention and compaction remove files, but not in
+every pass."""
 _LONGEST_NAME = 255
 _GAVE_UP = "Gave up moving a partition to another data directory"
 _FAILED = "The move of a partition to another data directory failed; the partition stays in its present directory"
@@ -67,11 +69,11 @@ class Move:
     """The move of one log.
 
     Attributes:
-        log: the log; it is used as if nothing happened.
+        log: the log, which clients use during the move.
         source, target: the directories.
-        copied_bytes: of batches, so far.
-        copied_end_offset: everything before it has been copied.
-        suspect: the directory that was in use if an error comes up.
+        copied_bytes: the bytes of batches that are copied so far.
+        copied_end_offset: the records before this offset are copied.
+        suspect: the directory to blame if an error occurs now.
         is_given_up: the move was cancelled; the thread stops at the next chunk.
     """
 
@@ -91,7 +93,7 @@ class Move:
         self._failed_passes = 0
 
     def plan(self) -> tuple[list[_Part], int]:
-        """What is to be copied now, and the log end offset that it leads to.
+        """Returns the parts that must be copied now, and the log end offset that the copy then has.
 
         Raises:
             OSError: files of compacted segments cannot get their final names.
@@ -102,7 +104,7 @@ class Move:
         return parts, self.log.reader.log_end_offset
 
     def copy(self, parts: list[_Part], end_offset: int) -> None:
-        """Copies what is missing, and syncs it. Runs in a thread.
+        """Copies the parts, and syncs the copies. Runs in a thread.
 
         Raises:
             OSError: a file cannot be read or written.
@@ -165,16 +167,16 @@ class Move:
             self.folder.sync_file(name, target)
 
     def _copy_file(self, name: str) -> None:
-        """Copies a small file; one that is not there is not there in the copy either."""
+        """Copies a small file. If the file does not exist, it is removed from the copy."""
         data = self._from_source(lambda: self.log.reader.folder.read_file(name))
         if data is not None:
             self.folder.write_file(name, data, sync=True)
         else:
-            # It may have been there when it was copied before: compaction has taken it meanwhile.
+            # Compaction has removed the file since an earlier pass copied it.
             self.folder.remove(name)
 
     def _wanted_files(self) -> set[str]:
-        """The files beside the segments that are copied as they are."""
+        """Returns the names of the files beside the segments that are copied unchanged."""
         names = self._from_source(lambda: self._storage.files(self.log.reader.folder.path))
         return {name for name in names if name == PARTITION_METADATA or _SNAPSHOT.fullmatch(name)}
 
@@ -187,7 +189,7 @@ class Move:
     # The last step, on the loop
 
     def is_nearly_done(self) -> bool:
-        """Whether what is missing is little enough to be copied on the loop.
+        """Whether so few bytes are missing that the loop may copy them.
 
         Raises:
             OSError: the folder cannot be read.
@@ -202,12 +204,12 @@ class Move:
         return missing <= _LAST_BYTES and not self._wanted_files() - self._other_files
 
     def finish(self) -> Folder:
-        """Copies the rest, and has the log go on in the new folder; returns the former one.
+        """Copies the rest, and makes the log use the new folder; returns the former folder.
 
         Raises:
-            OSError: the log goes on where it was.
+            OSError: the log still uses the former folder.
 
-        Durability: of what was on the disk before, nothing less is.
+        Durability: all data that was on the disk before is on the disk in the new folder.
         """
         moved, folder = self.log, self.folder
         moved.reader.segments.finish_swap()
@@ -235,7 +237,7 @@ class Move:
         return moved.relocate(folder, synced_offset)
 
     def _remove_others(self) -> None:
-        """Removes copies of what has gone meanwhile."""
+        """Removes copies of files that no longer belong to the log."""
         kept = self._wanted_files() | {EPOCHS_FILE}
         kept.update(file_name(segment.base_offset, suffix) for segment in self.log.reader.segments for suffix in SEGMENT_SUFFIXES)
         active = self.log.reader.segments.active
@@ -246,13 +248,13 @@ class Move:
 
 
 class Mover:
-    """Moves logs between the data directories of a broker: as many at once as there are directories.
+    """Moves logs between the data directories of a broker, at most one for each directory at a time.
 
     Args:
-        request_log_starts: has the log start offsets written down soon.
+        request_log_starts: requests a checkpoint of the log start offsets soon.
 
     Attributes:
-        moves: those that are under way.
+        moves: the current moves, by partition.
     """
 
     def __init__(self, logs: LogCatalog, clock: Clock, request_log_starts: Callable[[], object]) -> None:
@@ -268,7 +270,7 @@ class Mover:
             nursery.start_soon(self._run)
 
     def begin(self, topic_partition: TopicPartition, path: str) -> None:
-        """Moves a log to another directory while it is used; a move of it to elsewhere is given up.
+        """Begins to move a log to another directory while clients use it; a move of the log to another directory is cancelled.
 
         Raises:
             KafkaError: LOG_DIR_NOT_FOUND; UNKNOWN_TOPIC_OR_PARTITION; KAFKA_STORAGE_ERROR, a directory or the log is offline;
@@ -295,15 +297,15 @@ class Mover:
         if source is target:
             return
         if not logs.is_complete:
-            # That one could hold a copy already.
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "nothing is moved while a data directory is offline")
+            # The directory that is offline may hold a copy already.
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "partitions cannot be moved while a data directory is offline")
         move = self.moves[topic_partition] = Move(moved, source, target)
         logs.expect(topic_partition, target)
         self._send.send_nowait(move)
         log.info("Moving a partition", partition=str(topic_partition), path=path, bytes=moved.reader.size_bytes)
 
     def begin_anew(self, directory: DataDirectory) -> None:
-        """Begins the moves to a directory again that the last broker has not come to the end of."""
+        """Begins the moves to a directory again that the last broker did not complete."""
         try:
             for name, path in directory.future_folders():
                 if self._logs.get(name) is None:
@@ -321,14 +323,14 @@ class Mover:
             self._logs.note_disk_error(directory, error)
 
     def give_up(self, topic_partition: TopicPartition) -> None:
-        """Ends the move of a log, if there is one; what was copied is removed once the thread has noticed."""
+        """Cancels the move of a log, if there is one; the thread notices that, and then the copy is removed."""
         move = self.moves.pop(topic_partition, None)
         if move is not None:
             move.is_given_up = True
             self._logs.expect_no_more(topic_partition)
 
     def complete(self, move: Move, former: Folder) -> None:
-        """The log is in its new folder: the former one is a deleted one now."""
+        """Deletes the former folder of a log that has moved."""
         name = move.log.topic_partition
         del self.moves[name]
         source = self._logs.rehome(move.log, move.target)
@@ -336,7 +338,7 @@ class Mover:
         try:
             former.move(source.path_of_deleted(name))
         except OSError as error:
-            # The next start finds two copies, and keeps the one that has gone on.
+            # The next start finds two copies, and keeps the longer one.
             log.error("Could not delete the former folder of a partition", path=former.path, error=str(error))
             self._logs.note_disk_error(source, error)
             return
@@ -352,9 +354,9 @@ class Mover:
                 move.folder.delete()
 
     async def _make(self, move: Move) -> None:
-        """Makes one move.
+        """Runs one move.
 
-        Cancellation: the next start of the broker begins it anew.
+        Cancellation: the next start of the broker begins the move again.
         """
         name = str(move.log.topic_partition)
         started = trio.current_time()
@@ -371,7 +373,7 @@ class Mover:
             log.info(_GAVE_UP, partition=name, path=move.target.path)
         except OSError as error:
             if move.is_given_up:
-                # The topic was deleted, or the move cancelled: files of either folder may be missing.
+                # The topic was deleted, or the move was cancelled: files of either folder may be missing.
                 log.info(_GAVE_UP, partition=name, path=move.target.path)
             else:
                 log.error(_FAILED, partition=name, path=move.target.path, error=str(error), remedy=_FAILED_REMEDY)
@@ -384,7 +386,7 @@ class Mover:
         return not move.is_given_up and move.log.reader.offline_reason is None and move.target.offline_reason is None
 
     async def _forget_former_place(self, move: Move) -> None:
-        """Takes the partition out of the checkpoints of the directory that it was in, which promise its folder there."""
+        """Removes the partition from the checkpoints of its former directory, which name its folder there."""
         try:
             await self._write_checkpoints(move.source)
         except OSError as error:
@@ -392,9 +394,9 @@ class Mover:
             self._logs.note_disk_error(move.source, error)
 
     async def _write_checkpoints(self, directory: DataDirectory) -> None:
-        """Writes the offsets of the logs in a directory, and of those that are on their way to it.
+        """Writes the checkpoints of a directory, for its logs and for the logs that move to it.
 
-        For the target of a move, these count after a crash as soon as the folder has its name.
+        After a crash, the offsets of a moving log are valid as soon as its new folder has its name.
         """
         for file in (LOG_START_OFFSETS, RECOVERY_POINTS, HIGH_WATERMARKS, CLEANER_OFFSETS):
             offsets = self._logs.offsets_of(directory, file)
@@ -402,7 +404,7 @@ class Mover:
 
 
 def future_name(partition: str) -> str:
-    """A name for the folder of a partition to come: not a partition's, and never used before.
+    """Returns a unique name for the future folder of a partition; no partition's folder has such a name.
 
     Raises:
         KafkaError: INVALID_TOPIC_EXCEPTION, the topic's name is too long for it.

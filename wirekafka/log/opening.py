@@ -34,7 +34,7 @@ _LOADS_A_TURN = 50
 """The number of logs that are opened without recovery between two checkpoints of the loop."""
 _PROGRESS_SECONDS = 5
 _NOT_OPENED = "A partition is offline: its log cannot be opened"
-_REMEDY = "The partition is opened again at the next start. Bring its folder back from a copy if that fails too"
+_REMEDY = "The next start opens the partition again. If that fails too, restore its folder from a backup"
 
 
 @dataclass(eq=False, slots=True)
@@ -74,7 +74,7 @@ class Opened:
         loader = self.loader
         end_offset = max(loader.recovery_point, loader.log_start_offset)
         topic_id = None
-        with suppress(Exception):  # The error that has taken the partition offline may come again.
+        with suppress(Exception):  # the error that took the partition offline may occur again
             topic_id = loader.read_topic_id()
         return Loaded([], LeaderEpochs(), Producers(0), loader.log_start_offset, end_offset, loader.recovery_point, topic_id)
 

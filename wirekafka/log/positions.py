@@ -87,7 +87,7 @@ def places_in(storage: Storage, file: FileHandle, position: int, end: int) -> It
                 chunk += bytes(_HEAD.size)
         place = read_place(chunk, at, position)
         if place is None or position + place.size_bytes > end:
-            raise BadBatchError(f"the file holds no batch at byte {position}")
+            raise BadBatchError(f"the file has no batch at byte {position}")
         yield place
         position += place.size_bytes
 
@@ -101,7 +101,7 @@ def batches_in(storage: Storage, file: FileHandle, position: int, end: int) -> I
             chunk, at = _read_chunk(storage, file, position, min(_BATCHES_CHUNK, end - position)), 0
         place = read_place(chunk, at, position)
         if place is None or position + place.size_bytes > end:
-            raise BadBatchError(f"the file holds no batch at byte {position}")
+            raise BadBatchError(f"the file has no batch at byte {position}")
         size_bytes = place.size_bytes
         if at + size_bytes > len(chunk):
             chunk, at = _read_chunk(storage, file, position, max(size_bytes, min(_BATCHES_CHUNK, end - position))), 0

@@ -1,16 +1,15 @@
-"""What a partition knows of its idempotent and transactional producers: who may write what, and which transactions are open.
+"""The idempotent and transactional producers of a partition: their sequence numbers and their transactions.
 
-Theory of operation: each producer's last five batches are remembered (a client has at most five requests in flight), so a
-batch that comes again is answered with the offset of the first time, and one that leaves a gap is refused. A producer that
-is not known, because it is new here, or its records are gone, or it expired, may begin with any sequence number. The first
-transactional batch of a producer opens a transaction in this partition, the coordinator's marker closes it. A transaction keeps
-the last stable offset at its first offset until the high watermark passes its marker (Kafka's unreplicated transactions): before
-that, another leader may not know of the marker. The state is a function of the log: a snapshot at an offset, and the batches
-after that offset replayed.
+How it works: the state has the last five batches of each producer, because a client has at most five requests in flight. A
+repeated batch is answered with its first offset, and a batch that leaves a gap is refused. An unknown producer may begin with any
+sequence number; a producer is unknown if it is new, its records were deleted, or it has expired. The first transactional batch of
+a producer opens a transaction in this partition, and the coordinator's marker ends it. A transaction holds the last stable offset
+at its first offset until the high watermark passes its marker (Kafka's unreplicated transactions), because before that another
+leader may not have the marker. The state is a function of the log: it can be rebuilt from a snapshot at an offset and the batches
+after it.
 
-Rules of this file: pure. `prepare` decides and changes nothing; `commit` takes over what was decided, once the batch is
-written.
-    Invariant: first_unstable_offset is the least first offset of the open and the unreplicated transactions, None if there are
+Rules of this file: pure. `prepare` checks a batch and changes no state; `commit` applies the batch once it is written.
+    Invariant: first_unstable_offset is the least first offset of the open and the unreplicated transactions; None if there are
     none.
 
 Source: KIP-98; org.apache.kafka.storage.internals.log.ProducerStateManager.
@@ -35,10 +34,10 @@ EXAMINED_AT_ONCE = 10_000
 
 
 class Ending(NamedTuple):
-    """A marker that is to be appended, and by whose rules.
+    """A marker that is to be appended, and the transaction's version.
 
     Attributes:
-        transaction_version: the version of the feature `transaction.version` that the transaction goes by.
+        transaction_version: the level of the feature `transaction.version` of the transaction.
     """
 
     marker: EndMarker
@@ -50,7 +49,7 @@ class Producers:
 
     Attributes:
         end_offset: the state holds all batches before this offset.
-        snapshot_offset: the offset of the last snapshot, None if there is none.
+        snapshot_offset: the offset of the last snapshot; None if there is none.
         first_unstable_offset: the first offset of the first transaction that is open, or whose marker is not committed; None if
             there is none.
     """
@@ -71,7 +70,7 @@ class Producers:
         self._open: OrderedDict[int, int] | None = None
         self._beginnings: dict[int, VerificationState] | None = None
         self._sliced: SlicedSnapshot | None = None
-        """The snapshot that is being packed; a producer is kept for it before it changes."""
+        """The snapshot that is being packed. Producers that change meanwhile are packed before the change."""
         self._unreplicated: deque[tuple[int, int]] | None = None
         """First offset and marker of each transaction whose marker is not committed, in the order of the markers."""
         self.first_unstable_offset: int | None = None
@@ -85,13 +84,13 @@ class Producers:
         return iter(self._by_id.values()) if self._by_id else iter(())
 
     def find(self, producer_id: int) -> Producer | None:
-        """The producer, None if nothing is known of it."""
+        """Returns the producer; None if it is unknown."""
         return self._by_id.get(producer_id) if self._by_id else None
 
     # Appending
 
     def find_duplicate(self, batch: BatchHeader) -> BatchMemory | None:
-        """The batch as it was appended before, None if it is new.
+        """Returns the earlier append of the same batch; None if the batch is new.
 
         Source: UnifiedLog.analyzeAndValidateProducerState.
         """
@@ -99,12 +98,12 @@ class Producers:
         return known.find_duplicate(batch) if known else None
 
     def begin_transaction(self, batch: BatchHeader, *, must_be_zero: bool, now_ms: int) -> bool:
-        """Whether the batch would be the first of a transaction, which its coordinator must be asked for.
+        """Returns whether the batch would open a transaction, so that the transaction coordinator must be asked.
 
-        What it may begin with is noted until it is appended; `prepare` holds the producer to it.
+        The constraints on this first batch are stored until it is appended; `prepare` checks them.
 
         Args:
-            must_be_zero: a producer that is not known here begins with sequence number 0 (transactions v2).
+            must_be_zero: a producer that is unknown here begins with sequence number 0 (transactions v2).
 
         Raises:
             KafkaError: INVALID_PRODUCER_EPOCH.
@@ -130,13 +129,13 @@ class Producers:
         """Checks a batch; returns the producer whose state changes once the batch is written; None if the batch has no producer.
 
         Args:
-            batch: with its final offsets.
+            batch: the header, with its final offsets.
             has_sequences: whether sequence numbers must follow each other; a coordinator's batches have none.
-            ending: what the batch says, if it is a marker.
+            ending: the content of the batch if it is a marker.
 
         Raises:
             KafkaError: INVALID_PRODUCER_EPOCH; OUT_OF_ORDER_SEQUENCE_NUMBER; INVALID_TXN_STATE, a batch outside of the open
-                transaction; TRANSACTION_COORDINATOR_FENCED, of a marker.
+                transaction; TRANSACTION_COORDINATOR_FENCED for a marker.
         """
         producer_id = batch.producer_id
         if producer_id <= NO_PRODUCER_ID:
@@ -170,7 +169,7 @@ class Producers:
         return self._end(producer, batch, ending.marker)
 
     def on_high_watermark(self, high_watermark: int) -> None:
-        """Makes the transactions stable whose markers the high watermark has passed.
+        """Removes the unreplicated transactions whose markers the high watermark has passed.
 
         Source: ProducerStateManager.onHighWatermarkUpdated, removeUnreplicatedTransactions.
         """
@@ -211,7 +210,7 @@ class Producers:
             self.first_unstable_offset = first_offset
 
     def _end(self, producer: Producer, batch: BatchHeader, marker: EndMarker) -> AbortedTransaction | None:
-        """Closes the producer's transaction, if it has one; a marker without a transaction changes the epochs alone.
+        """Closes the producer's transaction; a marker without a transaction changes only the epochs.
 
         Source: ProducerAppendInfo.appendEndTxnMarker; ProducerStateManager.completeTxn and lastStableOffset.
         """
@@ -236,20 +235,20 @@ class Producers:
         return AbortedTransaction(VERSION, producer_id, first_offset, last_offset, stable)
 
     def forget_beginning(self, producer_id: int) -> None:
-        """No transaction of the producer is about to begin; what `begin_transaction` noted does not hold any more."""
+        """Drops the stored constraints on the producer's next transaction, which will not begin."""
         if self._beginnings:
             self._beginnings.pop(producer_id, None)
 
     # Replay
 
     def replay(self, batch: BatchHeader, marker: EndMarker | None = None) -> AbortedTransaction | None:
-        """Applies a batch of the log without checks: the log has accepted the batch before.
+        """Applies a batch of the log without checks, because the log accepted it before.
 
         Args:
-            marker: what it says, of a control batch; None if it says nothing, because compaction took its record.
+            marker: the content of a control batch; None if compaction has removed the record.
 
         Returns:
-            The transaction that it aborts, if it does.
+            The transaction that the batch aborts; None if it aborts none.
         """
         self.end_offset = batch.last_offset + 1
         if not batch.has_producer_id:
@@ -262,10 +261,10 @@ class Producers:
         return None
 
     def take_replicated(self, batch: BatchHeader, marker: EndMarker | None) -> AbortedTransaction | None:
-        """Applies a batch that a leader has accepted, without checks; a marker counts once the high watermark has passed it.
+        """Applies a batch that a leader has accepted, without checks; its marker takes effect when the high watermark passes it.
 
         Returns:
-            The transaction that it aborts, if it does.
+            The transaction that the batch aborts; None if it aborts none.
 
         Source: ProducerStateManager.prepareUpdate with AppendOrigin.REPLICATION.
         """
@@ -281,9 +280,9 @@ class Producers:
         self._unreplicated.append((first_offset, marker_offset))
 
     def expire(self, now_ms: int, expiration_ms: int) -> Work[int]:
-        """Forgets the producers whose last record is older than that, `EXAMINED_AT_ONCE` in each step; returns their number.
+        """Removes producers whose last record is older than `expiration_ms`, `EXAMINED_AT_ONCE` a step; returns their number.
 
-        The producers may change between two steps. A producer that is new by then is left for the next expiry.
+        The producers may change between two steps. A producer that is new by then is examined by the next expiry.
 
         Source: ProducerStateManager.removeExpiredProducers.
         """
@@ -311,7 +310,7 @@ class Producers:
         return expired_count
 
     def forget_transactions(self, log_start_offset: int) -> None:
-        """Forgets open transactions whose records were all deleted; the producers stay.
+        """Removes open transactions whose records were all deleted; their producers stay.
 
         A later record of the producer begins the transaction again.
         """
@@ -325,7 +324,7 @@ class Producers:
         self._find_first_unstable()
 
     def clear(self, end_offset: int) -> None:
-        """Forgets everything; the state is that of a log whose records begin at `end_offset`."""
+        """Removes all producers; the state is then that of a log whose first record has offset `end_offset`."""
         self._take_over([])
         self._sliced = None
         self.end_offset = end_offset
@@ -341,23 +340,23 @@ class Producers:
         self._beginnings = None
 
     def write_snapshot(self) -> bytes:
-        """The state as the content of a `.snapshot` file."""
+        """Returns the state as the content of a `.snapshot` file."""
         return write_snapshot(self)
 
     def begin_snapshot(self) -> SlicedSnapshot:
-        """Returns a snapshot of the present state, which is packed in slices; `end_snapshot` comes after the last slice."""
+        """Returns a snapshot of the current state, which is packed in slices; `end_snapshot` must follow the last slice."""
         self._sliced = SlicedSnapshot(self.end_offset, self)
         return self._sliced
 
     def end_snapshot(self) -> None:
-        """No snapshot is being packed any more, because it is complete or was abandoned."""
+        """Ends the snapshot that is being packed, because it is complete or was abandoned."""
         self._sliced = None
 
     def read_snapshot(self, data: bytes, offset: int) -> None:
-        """Takes over the state of a `.snapshot` file, taken at `offset`.
+        """Replaces the state by that of a `.snapshot` file, taken at `offset`.
 
         Raises:
-            CorruptSnapshotError: the state is as it was.
+            CorruptSnapshotError: the state is unchanged.
         """
         self._take_over(list(read_snapshot(data)))
         self.end_offset = offset
@@ -371,7 +370,7 @@ class Producers:
         return dict(self._open or ())
 
     def has_open_transaction(self, producer_id: int, producer_epoch: int) -> bool:
-        """Whether the producer has a transaction open here, with just that epoch.
+        """Whether the producer has an open transaction with exactly this epoch.
 
         Source: UnifiedLog.hasOngoingTransaction.
         """

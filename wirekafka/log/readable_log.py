@@ -1,4 +1,4 @@
-"""What one partition's log holds, to be read: its offsets, segments, leader epochs and producers, and the state of its disk.
+"""The readable state of one partition's log: its offsets, segments, leader epochs and producers, and the state of its disk.
 
 Theory of operation: a log is composed. `Log` appends, truncates and rolls, `Retention` deletes, `Flusher` and `ProducerSnapshots`
 write to the disk. All of them change this object, and a reader needs nothing else. A read returns a region of a file, which the
@@ -118,7 +118,7 @@ class ReadableLog:
     # Reading
 
     def read(self, offset: int, *, max_bytes: int, end_offset: int, min_one_batch: bool) -> FileRegion | bytes:
-        """Batches from the one that holds `offset`.
+        """Returns the batches from the one that holds `offset` on.
 
         Args:
             max_bytes: the limit of the region; it may cut the last batch, but not the first.
@@ -159,7 +159,7 @@ class ReadableLog:
             return self.segments.aborted_transactions(from_offset, to_offset)
 
     def size_between(self, offset: int, end_offset: int) -> int:
-        """The bytes of the batches from the one that holds `offset` up to the one that holds `end_offset`; 0 if unreadable."""
+        """Returns the bytes of the batches from the one of `offset` up to the one of `end_offset`; 0 if they cannot be read."""
         try:
             return self.segments.bytes_between(offset, end_offset, self.log_end_offset)
         except OSError as error:
@@ -182,7 +182,7 @@ class ReadableLog:
             return self.segments.aborted_transactions(offset, to_offset)
 
     def batches(self, from_offset: int | None = None) -> Iterator[memoryview]:
-        """The batches from the one that holds `from_offset`, or from the log's start, whole, up to the end.
+        """Yields the complete batches from the one that holds `from_offset`, or from the log start offset, up to the end.
 
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR.
@@ -191,7 +191,7 @@ class ReadableLog:
             yield from self.segments.batches(self.log_start_offset if from_offset is None else from_offset)
 
     def search_timestamp(self, timestamp: int | None) -> Search:
-        """Looks for the first record whose timestamp is `timestamp` or greater; None looks for the latest record (KIP-734).
+        """Searches the first record whose timestamp is `timestamp` or greater; None searches the latest record (KIP-734).
 
         Returns:
             Scans of batches, and None for each pause; the first scan that finds a record ends the search. The scans are taken on
@@ -208,7 +208,7 @@ class ReadableLog:
                 yield from search_timestamp(segments, timestamp, start_offset)
 
     def offset_for_timestamp(self, timestamp: int | None) -> TimestampAndOffset | None:
-        """The record that `search_timestamp` finds, None if there is none; the search may take long.
+        """Returns the record that `search_timestamp` finds, or None; the search may take long.
 
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR.
@@ -247,10 +247,10 @@ class ReadableLog:
 
     @contextmanager
     def on_disk(self, action: str) -> Iterator[None]:
-        """Does `action` on the files of the log.
+        """Runs the with-block on the files of the log, if the log is online.
 
         Raises:
-            KafkaError: KAFKA_STORAGE_ERROR, the log is offline or the file system has refused the action.
+            KafkaError: KAFKA_STORAGE_ERROR, the log is offline or the file system has failed.
         """
         self.check_online()
         try:
@@ -259,10 +259,10 @@ class ReadableLog:
             raise self.note_disk_error(action, error) from error
 
     def note_disk_error(self, action: str, error: OSError) -> KafkaError:
-        """Logs the first of several errors in a row, and lets the data directory know. A damaged log goes offline.
+        """Logs the first of several errors in a row, and reports it to the data directory. A damaged log goes offline.
 
         Args:
-            action: what the error has ended, such as "flush".
+            action: the operation that has failed, such as "flush".
 
         Returns:
             The error for the client.
@@ -285,4 +285,4 @@ class ReadableLog:
     def note_recovery(self) -> None:
         """Logs that a write has succeeded after errors of the disk."""
         self.has_failed = False
-        log.info("The disk takes writes again", partition=str(self.topic_partition))
+        log.info("Writes to the disk succeed again", partition=str(self.topic_partition))

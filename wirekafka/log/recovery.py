@@ -6,7 +6,7 @@ producers and leader epochs. After a clean shutdown the indexes are complete, an
 
 The log ends at the first bad batch, if a crash explains that batch: a killed process leaves one torn write at the end of the log,
 and a power loss may lose any unsynced write. Any other bad batch, before the recovery point or with sound batches after it, is
-damage: the records after it were acknowledged, and are not deleted unless the operator asks for it.
+damage: the records after it were acknowledged, and are deleted only if the operator asks for that.
 
 A crash may interrupt compaction between the steps of a replacement. `.cleaned` files are incomplete and are removed. `.swap`
 files are complete: the segments that they replace are removed, and the files get those names.
@@ -54,10 +54,10 @@ _TEMPORARY_SUFFIX = ".tmp"
 
 _SEGMENT_FILE = re.compile(r"([0-9]{20})\.(log|index|timeindex|txnindex|snapshot)(\.swap|\.cleaned)?")
 _MOST_UNINDEXED_BYTES = 32 << 20
-"""Behind the last entry of an offset index there is less than one interval and one batch, and batches are smaller than this."""
+"""After the last entry of an offset index come at most one index interval and one batch; batches are smaller than this."""
 
 TRUNCATES_DAMAGE = "wirekafka.log.recovery.truncate.corrupt"
-"""The setting with which an operator gives up the records after a damaged batch."""
+"""The setting with which an operator accepts the loss of the records after a damaged batch."""
 
 Files = dict[str, os.stat_result]
 
@@ -67,10 +67,10 @@ class Loaded:
     """The content of a partition's folder.
 
     Attributes:
-        segments: at least one, the active one last, its indexes in memory.
-        log_start_offset, log_end_offset: where its records begin, and one past the last.
-        recovery_point: everything before this offset is on the disk.
-        topic_id: of the topic that the folder says it belongs to, None if it does not say.
+        segments: at least one; the last one is active, and its indexes are in memory.
+        log_start_offset, log_end_offset: the first offset, and one past the last record.
+        recovery_point: all records before this offset are on the disk.
+        topic_id: the topic id in the folder; None if the folder has none.
     """
 
     segments: list[Segment]
@@ -88,13 +88,14 @@ class Loader:
 
     Attributes:
         name: the partition, for the log lines.
-        index_interval_bytes: for indexes that are made anew.
-        log_start_offset, recovery_point: from the checkpoints; 0 where these do not know the partition.
-        is_clean: the broker that left the folder had time to close it.
-        is_on_disk: all that was written to it is on the disk, and not in the page cache alone; only if `is_clean`.
-        has_lost_power: the machine has ended since, so writes that were not synced may be lost in any order.
-        truncates_damage: the log is cut where it is damaged, whatever is behind that.
-        bytes_read: of the segments that were read whole, so far; another thread may look.
+        index_interval_bytes: the interval of indexes that are rebuilt.
+        log_start_offset, recovery_point: the offsets from the checkpoints; 0 if the checkpoints do not have the partition.
+        is_clean: the last broker closed the log.
+        is_on_disk: all writes of the last broker are on the disk; otherwise some may be only in the page cache. Only if
+            `is_clean`.
+        has_lost_power: the machine has restarted since, so any of the unsynced writes may be lost.
+        truncates_damage: a damaged log is cut at the damage, whatever follows it.
+        bytes_read: the bytes of the segments that were read whole so far; other threads may read this.
     """
 
     folder: Folder
@@ -115,7 +116,7 @@ class Loader:
 
         Raises:
             BadBatchError: a segment is damaged.
-            OSError: the folder cannot be read, or not be put right.
+            OSError: the folder cannot be read or repaired.
         """
         files = self._finish_swaps(self._remove_leftovers(self._files()))
         segments = self._open_segments(files)
@@ -156,9 +157,9 @@ class Loader:
         return self.folder.storage.files(self.folder.path)
 
     def _note_unsynced(self, segments: list[Segment], log_end_offset: int, recovery_point: int) -> None:
-        """Notes what the last broker may not have brought to the disk: everything but sealed segments before the recovery point.
+        """Records which data the last broker may not have synced: all except sealed segments before the recovery point.
 
-        After a shutdown that waited for the disk, it is what the recovery point leaves out.
+        After a shutdown that waited for the disk, only the data after the recovery point counts as unsynced.
         """
         ledger = self.folder.ledger
         synced: set[str] = set()
@@ -176,12 +177,12 @@ class Loader:
             if name not in synced:
                 ledger.note_written(name)
 
-    # What a crash may leave of deletions and compactions
+    # Leftovers of interrupted deletions and compactions
 
     def _remove_leftovers(self, files: Files) -> Files:
         first_cleaned = min((int(name[:20]) for name in files if _is_segment_file(name, CLEANED_SUFFIX)), default=None)
         for name in list(files):
-            # A swap at or behind an unfinished file belongs to a replacement that did not get all of its files ready.
+            # A swap at or after an incomplete file belongs to a replacement whose files were not all complete.
             is_early_swap = first_cleaned is not None and _is_segment_file(name, SWAP_SUFFIX) and int(name[:20]) >= first_cleaned
             if name.endswith((DELETED_SUFFIX, CLEANED_SUFFIX, _TEMPORARY_SUFFIX)) or is_early_swap:
                 self.folder.remove(name)
@@ -226,12 +227,12 @@ class Loader:
         return [Segment.of_files(self.folder, self.pool, base, files, created_ms=self.now_ms) for base in bases]
 
     def _remove_overlapped(self, segments: list[Segment]) -> bool:
-        """Removes segments all of whose offsets are in the one before; returns whether there were any.
+        """Removes segments whose offsets are all in the segment before; returns whether there were any.
 
-        Lost power may undo the removal of segments by compaction, and keep the segment that was to replace them.
+        A power loss may undo the removal of compacted segments, and keep the segment that replaces them.
 
         Raises:
-            BadBatchError: a segment begins within the one before, and goes on after it.
+            BadBatchError: a segment begins within the segment before it, and ends after it.
         """
         if self.is_clean or not self.has_lost_power:
             return False
@@ -241,7 +242,7 @@ class Loader:
             if segment.base_offset < end_offset and segment.next_offset() > end_offset:
                 raise BadBatchError(
                     f"{self.folder.path_of(segment.log_name)} begins before offset {end_offset}, where the segment before it "
-                    "ends. Bring the files back from a copy, or move one of the two away, and start the broker again"
+                    "ends. Restore the files from a backup, or move one of the two away, and start the broker again"
                 )
             if segment.base_offset < end_offset and segment.size:
                 log.warning("Removed a segment that was compacted", partition=self.name, file=segment.log_name)
@@ -257,7 +258,7 @@ class Loader:
         return segment
 
     def _first_to_recover(self, segments: list[Segment], files: Files) -> int:
-        """The number of the first segment to read whole; after a clean shutdown there is none, if the last one looks sound."""
+        """Returns the number of the first segment to read whole; none after a clean shutdown with a sound last segment."""
         if self.is_clean:
             return len(segments) - (bool(segments) and not self._load_sound_tail(segments[-1], files))
         for number in range(len(segments) - 1, -1, -1):
@@ -266,9 +267,9 @@ class Loader:
         return 0
 
     def _load_sound_tail(self, segment: Segment, files: Files) -> bool:
-        """Loads the indexes of the last segment; returns whether they lead to whole batches up to the end of the file.
+        """Loads the indexes of the last segment; returns whether whole batches follow their last entries up to the file's end.
 
-        The indexes of a folder that was copied from a running Apache Kafka broker do not: they end in zeros.
+        That is not so in a folder that was copied from a running Apache Kafka broker, whose indexes end in zeros.
         """
         if segment.size and any(index.name not in files for index in (segment.offset_index, segment.time_index)):
             return False
@@ -281,10 +282,10 @@ class Loader:
             return False
 
     def _check_indexes(self, segments: list[Segment], number: int, files: Files) -> bool:
-        """Rebuilds the indexes of a segment that needs no recovery, if they are not there or cannot be right.
+        """Rebuilds the indexes of a segment that needs no recovery, if they are missing or invalid.
 
         Returns:
-            False if the segment is damaged, and the log now ends in the midst of it.
+            False if the segment is damaged, and the log now ends within the segment.
         """
         segment = segments[number]
         next_base = segments[number + 1].base_offset if number + 1 < len(segments) else None
@@ -292,11 +293,11 @@ class Loader:
             return True
         log.warning("Rebuilding the indexes of a segment", partition=self.name, file=segment.log_name)
         file_size = segment.size
-        # Which transactions a marker ends, only those know who have seen them begin.
+        # Only a state that has replayed the beginning of a transaction knows which transaction a marker ends.
         producers = self._load_producers(segments[:number], files, segment.base_offset, are_all_known=False)
         self._rebuild(segment, None, producers)
         if segment.size < file_size:
-            self._refuse_damage(segment, "everything before the recovery point was sound once")
+            self._refuse_damage(segment, "all data before the recovery point was on the disk")
             self._cut(segments, number, file_size)
             return False
         if next_base is not None:
@@ -304,7 +305,7 @@ class Loader:
         return True
 
     def _has_sound_indexes(self, segment: Segment, next_base: int | None, files: Files) -> bool:
-        """Whether the indexes of a segment can be right: by their sizes, and after a crash by their last entries too.
+        """Whether the indexes of a segment can be valid: by their sizes, and after a crash by their last entries too.
 
         Source: OffsetIndex.sanityCheck, TimeIndex.sanityCheck, TransactionIndex.sanityCheck.
         """
@@ -339,7 +340,7 @@ class Loader:
             if segment.size < file_size:
                 self._refuse_loss(segment.next_offset(), f"{self.folder.path_of(segment.log_name)} at byte {segment.size}")
                 if (self.is_clean or not self.has_lost_power) and self._has_more(segments, number, file_size):
-                    self._refuse_damage(segment, "there are sound batches behind it")
+                    self._refuse_damage(segment, "sound batches follow it")
                 self._cut(segments, number, file_size)
                 break
             if number + 1 < len(segments):
@@ -347,10 +348,10 @@ class Loader:
         self._drop_empty_end(segments, first)
 
     def _has_more(self, segments: list[Segment], number: int, file_size: int) -> bool:
-        """Whether a sound batch follows the place where a segment is damaged.
+        """Whether a sound batch follows the damage in a segment.
 
-        A batch that was torn off may hold whole batches in the values of its records; these do not count. The offset of a batch
-        that was written after it would be the one after its last.
+        A torn batch may contain whole batches in the values of its records, which do not count. A batch that was written after
+        the torn batch has the next offset as its base offset.
         """
         segment = segments[number]
         torn = torn_batch(segment, segment.size, segment.next_offset(), file_size)
@@ -360,38 +361,38 @@ class Loader:
         )
 
     def _refuse_loss(self, end_offset: int, place: str) -> None:
-        """Keeps a partition offline whose sound batches end before the recovery point, unless the operator gives up the rest.
+        """Raises if sound batches end before the recovery point, unless the operator accepts the loss of the other records.
 
-        What was synced is lost neither by the end of a process nor by that of a machine, so the files were damaged.
+        Neither a crash of a process nor one of the machine loses synced data, so the files were damaged.
 
         Args:
-            place: where the sound batches end.
+            place: the place where the sound batches end.
 
         Raises:
             BadBatchError: records that were on the disk are missing.
         """
         if end_offset < self.recovery_point and not self.truncates_damage:
             raise BadBatchError(
-                f"The sound batches of {self.folder.path} end with offset {end_offset}, in {place}; everything before the "
-                f"recovery point, {self.recovery_point}, was on the disk. Bring the files back from a copy; or set "
-                f"{TRUNCATES_DAMAGE}=true for one start, which goes on without the missing records"
+                f"The sound batches of {self.folder.path} end with offset {end_offset}, in {place}; all data before the "
+                f"recovery point, {self.recovery_point}, was on the disk. Restore the files from a backup; or set "
+                f"{TRUNCATES_DAMAGE}=true for one start, which continues without the missing records"
             )
 
     def _refuse_damage(self, segment: Segment, reason: str) -> None:
-        """Raises unless the operator allows cutting the records after a damaged batch.
+        """Raises unless the operator accepts the loss of the records after a damaged batch.
 
         Raises:
-            BadBatchError: it is to be kept.
+            BadBatchError: the operator does not accept it.
         """
         if not self.truncates_damage:
             path = self.folder.path_of(segment.log_name)
             raise BadBatchError(
-                f"{path} is damaged at byte {segment.size}, and {reason}. Bring the file back from a copy; or set "
+                f"{path} is damaged at byte {segment.size}, and {reason}. Restore the file from a backup; or set "
                 f"{TRUNCATES_DAMAGE}=true for one start, which cuts the partition there and loses the rest of it"
             )
 
     def _drop_empty_end(self, segments: list[Segment], first: int) -> None:
-        """Drops empty segments behind records that were lost with the machine's power, for nobody could ever read up to them."""
+        """Drops empty segments after records that a power loss has removed, because no reader could read up to them."""
         while len(segments) - first >= 2 and not segments[-1].size:
             end_offset, base_offset = segments[-2].next_offset(), segments[-1].base_offset
             if end_offset == base_offset:
@@ -403,7 +404,7 @@ class Loader:
             log.warning("Lost the end of a segment", partition=self.name, records=lost, log_end_offset=end_offset)
 
     def _cut(self, segments: list[Segment], number: int, file_size: int) -> None:
-        """Ends the log in this segment: cuts off its tail, and drops the later segments."""
+        """Ends the log in this segment: truncates the segment, and drops the later segments."""
         segment = segments[number]
         cut_bytes = file_size - segment.size
         cut_records = count_records(segment, segment.size, file_size)
@@ -423,10 +424,10 @@ class Loader:
         )
 
     def _rebuild(self, segment: Segment, epochs: LeaderEpochs | None, producers: Producers) -> None:
-        """Reads a segment whole, and makes its size and its indexes what its sound batches say.
+        """Reads a whole segment, and sets its size and indexes by its sound batches.
 
         Args:
-            producers: at the segment's base; they are taken to its end.
+            producers: the state at the segment's base offset; the batches of the segment are replayed into it.
         """
         file_size, segment.size = segment.size, 0
         segment.forget()
@@ -456,11 +457,11 @@ class Loader:
     # Producers, epochs, topic id
 
     def _load_producers(self, segments: list[Segment], files: Files, end_offset: int, *, are_all_known: bool) -> Producers:
-        """The producers at `end_offset`: the last good snapshot before it, and the batches behind that.
+        """Returns the producers at `end_offset`, from the last good snapshot before it and the batches after the snapshot.
 
         Args:
-            are_all_known: no snapshot means no producers: after a clean shutdown, for one is written on close where there
-                are any.
+            are_all_known: without a snapshot the log has no producers. That holds after a clean shutdown, which writes a snapshot
+                if there are producers.
         """
         first_offset = max(self.log_start_offset, segments[0].base_offset if segments else 0)
         producers = Producers(first_offset)
@@ -481,7 +482,7 @@ class Loader:
         return producers
 
     def _tidy_snapshots(self, segments: list[Segment], files: Files, log_end_offset: int) -> None:
-        """Keeps the snapshots at the base of a segment, and the last one if it is behind all of these.
+        """Keeps the snapshots at the base offset of a segment, and the last snapshot if it is after all of these.
 
         Source: ProducerStateManager.removeStraySnapshots.
         """
@@ -504,7 +505,7 @@ class Loader:
             return LeaderEpochs()
 
     def read_topic_id(self) -> bytes | None:
-        """The id of the topic that the folder says it belongs to."""
+        """Returns the topic id in the folder; None if it has none."""
         data = self.folder.read_file(PARTITION_METADATA)
         if data is None:
             return None
@@ -538,7 +539,7 @@ def replay(producers: Producers, segments: list[Segment], end_offset: int) -> No
 
 
 def _replay(producers: Producers, place: BatchPosition, data: memoryview) -> AbortedTransaction | None:
-    """Takes in a batch, whose header is enough unless it is a control batch; returns the transaction that it aborts."""
+    """Applies a batch; decodes its records only if it is a control batch. Returns the transaction that the batch aborts."""
     if data[MAGIC_OFFSET] != MAGIC:
         producers.end_offset = place.last_offset + 1
         return None

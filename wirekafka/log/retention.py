@@ -102,7 +102,7 @@ class Retention:
     """Deletes the old segments of one log.
 
     Args:
-        roll: begins a new segment; raises OSError, and the active segment goes on then.
+        roll: begins a new segment; raises OSError, in which case the active segment does not change.
     """
 
     __slots__ = ("_log", "_roll", "_services")
@@ -113,7 +113,7 @@ class Retention:
         self._roll = roll
 
     def delete_records(self, before_offset: int) -> None:
-        """Makes the log start at `before_offset`, and deletes the segments that end before it.
+        """Moves the log start offset to `before_offset`, and deletes the segments that end before it.
 
         Raises:
             KafkaError: OFFSET_OUT_OF_RANGE, it is greater than the high watermark; KAFKA_STORAGE_ERROR, the log is offline.

@@ -1,7 +1,7 @@
 """One segment: a file of batches, its two indexes, and that of its aborted transactions.
 
 Theory of operation: batches are appended at `size`, so a torn write is all data in the file after `size`. The torn data is cut
-off at once, or before the next append if the disk refuses the cut. To find a position, a lookup bisects the offset index and then
+off at once, or before the next append if the truncation fails. To find a position, a lookup bisects the offset index and then
 reads headers: at most `index.interval.bytes` of them, or one batch if that is larger.
 
 Rules of this file:
@@ -405,7 +405,7 @@ class Segment:
         Raises:
             BadBatchError: the log itself is damaged; the indexes are unchanged.
         """
-        log.warning("The indexes of a segment are damaged; they are made anew", path=self.folder.path_of(self.log_name))
+        log.warning("The indexes of a segment are damaged; rebuilding them", path=self.folder.path_of(self.log_name))
         is_in_memory = self.time_index.keys is not None
         damaged = self.offset_index, self.time_index
         known = self._first_timestamp, self._max_timestamp, self._offset_of_max_timestamp, self.bytes_since_index_entry
@@ -452,7 +452,7 @@ class Segment:
     def damaged(self, error: BadBatchError) -> BadBatchError:
         """Returns the error with the file name and the remedy."""
         path = self.folder.path_of(self.log_name)
-        return BadBatchError(f"{path} is damaged: {error}. Bring it back from a copy and start the broker again")
+        return BadBatchError(f"{path} is damaged: {error}. Restore it from a backup and start the broker again")
 
     def next_offset(self) -> int:
         """Returns one past the last record, from the last entry of the offset index and the headers after it."""

@@ -46,7 +46,7 @@ class SnapshotWriter:
         """Writes the next producers; returns whether the file is complete and has its name.
 
         Raises:
-            OSError: the slice is not written; `abandon` removes what there is.
+            OSError: the slice is not written; `abandon` removes the temporary file.
 
         Durability: in the page cache.
         """
@@ -65,6 +65,6 @@ class SnapshotWriter:
         return True
 
     def abandon(self) -> None:
-        """Removes what was written; nobody calls `write_slice` any more."""
+        """Removes the temporary file; `write_slice` must not be called again."""
         with suppress(OSError):
             self._folder.remove(self._name + _TEMPORARY_SUFFIX)

@@ -25,7 +25,7 @@ _MOST_CANDIDATES = 10_000
 
 def sound_batches(segment: Segment, file_size: int) -> Iterator[tuple[BatchPosition, memoryview]]:
     """Yields the batches of a file up to the first that is torn, damaged or out of order."""
-    file = segment.file()  # Held, for the pool may take it from the segment meanwhile.
+    file = segment.file()  # held here, because the pool may close the segment's handle meanwhile
     fd = file.fd
     read = segment.folder.storage.read
     chunk = memoryview(b"")

@@ -1,10 +1,10 @@
-"""The seam to the file system: everything that touches a data file or folder goes through here.
+"""The interface to the file system: all access to data files and folders goes through this module.
 
-Owns descriptors and the bytes that are on their way to a client. `Storage` is the real file system; a test brings a
-subclass that tears writes, fills the disk or crashes between any two calls.
+The module owns the descriptors and the regions of files that are being sent to clients. `Storage` is the real file system. Tests
+use subclasses that tear writes, fill the disk or crash between any two calls.
 
 Rules of this file:
-    Errors are `OSError`; the log above maps them once, in `Log`.
+    Errors are `OSError`; `Log` maps them to KAFKA_STORAGE_ERROR.
     A write is complete or raises. After a failed write the file may hold any part of the data, and the caller cuts the file.
     A descriptor stays open while a `FileHandle` exists: a segment or a `FileRegion` holds it. So the sendfiles of a deleted or
     compacted segment complete, and no code closes descriptors explicitly.
@@ -30,7 +30,7 @@ class Storage:
     __slots__ = ()
 
     def open(self, path: str, *, create: bool = False) -> int:
-        """A descriptor for reading and writing; for reading alone where the file system is read-only."""
+        """Returns a descriptor for reading and writing; for reading only if the file system is read-only."""
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
         try:
             return os.open(path, flags, 0o644)
@@ -49,7 +49,7 @@ class Storage:
             written += os.pwrite(fd, memoryview(data)[written:], position + written)
 
     def read(self, fd: int, size: int, position: int) -> bytes:
-        """At most `size` bytes from `position`; fewer only at the end of the file."""
+        """Returns at most `size` bytes from `position`; fewer only at the end of the file."""
         data = os.pread(fd, size, position)
         if len(data) == size or not data:
             return data
@@ -61,11 +61,11 @@ class Storage:
         return b"".join(pieces)
 
     def truncate(self, fd: int, size: int) -> None:
-        """Makes the file `size` bytes long."""
+        """Sets the size of the file."""
         os.ftruncate(fd, size)
 
     def preallocate(self, fd: int, size: int) -> None:
-        """Reserves `size` bytes on the disk and makes the file that long."""
+        """Reserves `size` bytes on the disk and sets the size of the file."""
         os.posix_fallocate(fd, 0, size)
 
     def sync(self, fd: int) -> None:
@@ -73,7 +73,7 @@ class Storage:
         os.fdatasync(fd)
 
     def modified_ns(self, fd: int) -> int:
-        """When the file was last written, in nanoseconds since the Unix epoch."""
+        """Returns the time of the last write, in nanoseconds since the Unix epoch."""
         return os.fstat(fd).st_mtime_ns
 
     def set_modified_ns(self, fd: int, modified_ns: int) -> None:
@@ -81,20 +81,20 @@ class Storage:
         os.utime(fd, ns=(modified_ns, modified_ns))
 
     def close(self, fd: int) -> None:
-        """Gives the descriptor back."""
+        """Closes the descriptor."""
         os.close(fd)
 
     def rename(self, path: str, new_path: str) -> None:
-        """Renames atomically, over what is there."""
+        """Renames a file atomically, and replaces an existing one."""
         os.rename(path, new_path)
 
     def remove(self, path: str) -> None:
-        """Removes a file; one that is gone already is fine."""
+        """Removes a file; does nothing if the file does not exist."""
         with suppress(FileNotFoundError):
             os.unlink(path)
 
     def make_folder(self, path: str) -> None:
-        """Makes a folder and those above it; one that exists is fine."""
+        """Creates a folder and its parents; does nothing if the folder exists."""
         os.makedirs(path, exist_ok=True)
 
     def remove_folder(self, path: str) -> None:
@@ -110,20 +110,20 @@ class Storage:
             os.close(fd)
 
     def files(self, path: str) -> dict[str, os.stat_result]:
-        """The files in a folder, by name."""
+        """Returns the files in a folder, by name."""
         with os.scandir(path) as entries:
             return {entry.name: entry.stat() for entry in entries if entry.is_file()}
 
     def folders(self, path: str) -> list[str]:
-        """The names of the folders in a folder, sorted."""
+        """Returns the names of the folders in a folder, sorted."""
         with os.scandir(path) as entries:
             return sorted(entry.name for entry in entries if entry.is_dir())
 
     def read_file(self, path: str) -> bytes:
-        """All of a file.
+        """Returns the content of a file.
 
         Raises:
-            FileNotFoundError: there is none.
+            FileNotFoundError: the file does not exist.
         """
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
@@ -132,7 +132,7 @@ class Storage:
             os.close(fd)
 
     def rewrite_file(self, path: str, data: bytes) -> None:
-        """Makes `data` the content of a file, in place: a crash may leave a part, for files that are checked when read.
+        """Replaces the content of a file in place. A crash may leave a part of it, so readers must check the content.
 
         Durability: as `write`.
         """
@@ -144,9 +144,9 @@ class Storage:
             self.close(fd)
 
     def write_file(self, path: str, data: bytes, *, sync: bool = False) -> None:
-        """Puts `data` in the place of a file: readers see the old one or the new one, never a part.
+        """Replaces a file atomically: readers see the old content or the new content, never a part.
 
-        Durability: with `sync`, on disk under its name; without, as `write`.
+        Durability: with `sync`, the content and the name are on disk; without, as `write`.
         """
         temporary = path + ".tmp"
         fd = self.open(temporary, create=True)
@@ -163,7 +163,7 @@ class Storage:
 
 
 class FileHandle:
-    """An open file; its descriptor is closed when the last holder lets go."""
+    """An open file, whose descriptor is closed when no object holds the handle any more."""
 
     __slots__ = ("_close", "fd")
 
@@ -176,11 +176,11 @@ class FileHandle:
 
 
 class FileRegion:
-    """A run of a file's bytes, for sendfile or for reading.
+    """A range of a file's bytes, for sendfile or for reading.
 
     Attributes:
-        file: keeps the descriptor open for as long as the region is wanted.
-        position: where the run begins in the file.
+        file: the open file, which the region keeps open.
+        position: the position of the first byte in the file.
         length: the bytes of the region; a region is never empty, until a sender of pieces has sent the last piece.
     """
 
@@ -198,7 +198,7 @@ class FileRegion:
         return f"<FileRegion of {self.length} bytes at {self.position}>"
 
     def read(self) -> bytes:
-        """The bytes themselves; fewer if the file has been cut since."""
+        """Returns the bytes of the region; fewer if the file was truncated meanwhile."""
         return Storage.read(_DISK, self.file.fd, self.length, self.position)
 
 
@@ -206,11 +206,11 @@ _DISK = Storage()
 
 
 class Folder:
-    """One partition's folder: its files by name, wherever the folder has been renamed to.
+    """The folder of one partition. The object stays valid when the folder is renamed.
 
     Attributes:
-        path: where it is now.
-        ledger: what of it is on the disk.
+        path: the current path.
+        ledger: records which parts of the folder are on the disk.
     """
 
     __slots__ = ("ledger", "path", "storage")
@@ -221,30 +221,30 @@ class Folder:
         self.ledger = DurabilityLedger()
 
     def make(self) -> None:
-        """Makes the folder; one that exists is fine."""
+        """Creates the folder; does nothing if it exists."""
         self.storage.make_folder(self.path)
         self.ledger.place.written += 1
 
     def path_of(self, name: str) -> str:
-        """The path of one of its files."""
+        """Returns the path of a file in the folder."""
         return f"{self.path}/{name}"
 
     def open(self, name: str, *, create: bool = False) -> FileHandle:
-        """Opens one of its files."""
+        """Opens a file in the folder."""
         fd = self.storage.open(f"{self.path}/{name}", create=create)
         if create:
             self.ledger.note_linked()
         return FileHandle(fd, self.storage.close)
 
     def read_file(self, name: str) -> bytes | None:
-        """All of one of its files, None if there is none."""
+        """Returns the content of a file; None if the file does not exist."""
         try:
             return self.storage.read_file(f"{self.path}/{name}")
         except FileNotFoundError:
             return None
 
     def write_file(self, name: str, data: bytes, *, sync: bool = False) -> None:
-        """Puts `data` in the place of one of its files.
+        """Replaces a file atomically.
 
         Durability: as `Storage.write_file`.
         """
@@ -254,42 +254,42 @@ class Folder:
         generations.written = written = generations.written + 1
         self.storage.write_file(f"{self.path}/{name}", data, sync=sync)
         if sync:
-            # The whole content was new, and would be written again: a failure before would not have mattered.
+            # `write_file` has synced the content and the name; the ledger only records that.
             ledger.sync(generations, written, _nothing)
             ledger.sync(ledger.names, names, _nothing)
 
     def rewrite_file(self, name: str, data: bytes) -> None:
-        """Makes `data` the content of one of its files, in place; see `Storage.rewrite_file`."""
+        """Replaces the content of a file in place; see `Storage.rewrite_file`."""
         self.ledger.note_linked()
         self.ledger.note_written(name)
         self.storage.rewrite_file(f"{self.path}/{name}", data)
 
     def rename(self, name: str, new_name: str) -> None:
-        """Renames one of its files; one that is not there is fine."""
+        """Renames a file; does nothing if the file does not exist."""
         with suppress(FileNotFoundError):
             self.storage.rename(f"{self.path}/{name}", f"{self.path}/{new_name}")
             self.ledger.note_renamed(name, new_name)
 
     def remove(self, name: str) -> None:
-        """Removes one of its files; one that is not there is fine."""
+        """Removes a file; does nothing if the file does not exist."""
         self.storage.remove(f"{self.path}/{name}")
         self.ledger.forget(name)
 
     def move(self, new_path: str) -> None:
-        """Renames the folder itself; files that are open stay open."""
+        """Renames the folder itself; open files stay open."""
         self.storage.rename(self.path, new_path)
         self.path = new_path
         self.ledger.place.written += 1
 
     def delete(self) -> None:
-        """Removes the folder and the files in it, as far as the disk lets it."""
+        """Removes the folder and its files, as far as the file system permits."""
         with suppress(OSError):
             for name in self.storage.files(self.path):
                 self.remove(name)
             self.storage.remove_folder(self.path)
 
     def sync_file(self, name: str, file: FileHandle) -> None:
-        """Waits until all that was written to one of its files is on the disk. Runs in any thread.
+        """Waits until all data that was written to a file is on the disk. Runs in any thread.
 
         Raises:
             SyncError, OSError: see `DurabilityLedger.sync`.
@@ -298,7 +298,7 @@ class Folder:
         self.ledger.sync(generations, generations.written, lambda: self.storage.sync(file.fd))
 
     def sync(self) -> None:
-        """Waits until the list of its files, and its own name, are on the disk, if they changed. Runs in any thread.
+        """Waits until the folder's list of files, and its own name, are on the disk, if they changed. Runs in any thread.
 
         Raises:
             SyncError, OSError: see `DurabilityLedger.sync`.
@@ -311,7 +311,7 @@ class Folder:
 
 
 def _nothing() -> None:
-    """The disk has confirmed already."""
+    """Does nothing, because the disk has the data already."""
 
 
 class HandleHolder(Protocol):
@@ -324,7 +324,7 @@ class HandlePool:
     """Limits the number of open files: closes the file that was opened first; its holder opens the file again when needed.
 
     Args:
-        limit: the most files; half of what the process may open, if not given.
+        limit: the most open files; half of the process's limit if not given.
     """
 
     __slots__ = ("_holders", "limit")
@@ -335,7 +335,8 @@ class HandlePool:
             limit = 1 << 20 if soft == resource.RLIM_INFINITY else soft // 2
         self.limit = limit
         self._holders: OrderedDict[HandleHolder, None] = OrderedDict()
-        """Recovery and compaction open files in threads: each call on it is one step of the interpreter."""
+        """The holders in the order of their opens. Threads of recovery and compaction change it too, each time in one atomic
+        call."""
 
     def __len__(self) -> int:
         return len(self._holders)

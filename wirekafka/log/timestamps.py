@@ -1,16 +1,16 @@
-"""Finding records by their timestamps: the first that is not older than a given time, and the latest of all.
+"""Finds records by their timestamps: the first record from a timestamp on, and the latest record.
 
-Theory of operation: a search skips segments whose greatest timestamp is too old. In a segment, the time index gives an offset,
-the offset index gives the position of that offset, and the search reads batch headers from that position to the first batch
-whose greatest timestamp is not too old. The search then needs the records of that batch. Reading them may take long, so the
-search returns a `RecordScan`, which any thread can run. A search is an iterator of scans; the first scan that finds a record ends
-the search.
+How it works: a search skips segments whose greatest timestamp is too old. In a segment, the time index gives an offset, the
+offset index gives the position of that offset, and the search reads batch headers from that position to the first batch whose
+greatest timestamp is not too old. The search then needs the records of that batch. Reading them may take long, so the search
+returns a `RecordScan`, which any thread can run. A search is an iterator of scans; the first scan that finds a record ends the
+search.
 
 The headers are read on the loop. Their number has no bound: if timestamps do not ascend, or if DeleteRecords has removed the
 record to which the time index points, a search may read the header of every batch of a segment. So a search yields None, a
 pause, after every `PAUSE_AFTER` headers, and the caller lets other requests run.
 
-Rules of this file: a search changes nothing, except that a segment mends its time index if that is wrong. During a pause, and
+Rules of this file: a search changes nothing, except that a segment rebuilds a wrong time index. During a pause, and
 while a scan runs, the log may delete or truncate segments.
 
 Differs from Apache Kafka: the latest record is never one before the log start offset. For max timestamp, Kafka takes the first
@@ -36,14 +36,15 @@ from wirekafka.wire.walk import deltas_in
 
 LIGHT_RECORDS = 2000
 LIGHT_COMPRESSED_BYTES = 16 * 1024
-"""A scan on the loop reads at most this, in 2 ms. 16 KiB of gzip may hold 16 MiB, but the scan stops after the last record."""
+"""The most compressed bytes of a scan on the loop: 2 ms. 16 KiB of gzip may hold 16 MiB, but the scan stops after the last
+record."""
 PAUSE_AFTER = 1000
-"""A search reads this many batch headers between two pauses, in 2 to 4 ms."""
+"""The number of batch headers that a search reads between two pauses, in 2 to 4 ms."""
 _REST_AFTER = 256
 
 
 class TimestampAndOffset(NamedTuple):
-    """A record found by its timestamp; the leader epoch is None where the batch has none."""
+    """A record found by its timestamp; the leader epoch is None if the batch has none."""
 
     offset: int
     timestamp: int
@@ -55,7 +56,7 @@ class RecordScan:
 
     Args:
         data: the batch.
-        timestamp: the scan finds a record that is not older than this.
+        timestamp: the scan finds a record with this timestamp or a later one.
         start_offset: the scan ignores records before it.
         is_latest: the scan finds the latest such record of the batch; otherwise the first.
     """
@@ -71,7 +72,7 @@ class RecordScan:
 
     @property
     def is_light(self) -> bool:
-        """The scan takes no more than about 2 ms."""
+        """Whether the scan takes at most about 2 ms."""
         if self._data[MAGIC_OFFSET] != MAGIC:
             return True
         header = BatchHeader(self._data)
@@ -79,7 +80,7 @@ class RecordScan:
         return is_small and header.record_count <= LIGHT_RECORDS
 
     def run(self, rest: Callable[[], object] = do_nothing) -> TimestampAndOffset | None:
-        """The record, None if there is none; of several with the same timestamp, the first.
+        """Returns the record, or None if there is none; of several records with the same timestamp, the first.
 
         Args:
             rest: called every few records.
@@ -114,11 +115,11 @@ class RecordScan:
 
 
 Search = Iterator[RecordScan | None]
-"""Scans of batches; None is a pause, after which the search goes on."""
+"""Scans of batches; None is a pause, after which the search continues."""
 
 
 def search_timestamp(segments: Sequence[Segment], timestamp: int, start_offset: int) -> Search:
-    """Looks for the first record from `start_offset` on whose timestamp is `timestamp` or greater.
+    """Searches the first record from `start_offset` on whose timestamp is `timestamp` or greater.
 
     Raises:
         OSError: a segment cannot be read.
@@ -129,7 +130,7 @@ def search_timestamp(segments: Sequence[Segment], timestamp: int, start_offset: 
 
 
 def search_max_timestamp(segments: Sequence[Segment], start_offset: int) -> Search:
-    """Looks for the first record from `start_offset` on with the greatest timestamp (KIP-734).
+    """Searches the first record from `start_offset` on with the greatest timestamp (KIP-734).
 
     Raises:
         OSError: a segment cannot be read.
@@ -140,8 +141,8 @@ def search_max_timestamp(segments: Sequence[Segment], start_offset: int) -> Sear
         return
     if latest.offset_of_max_timestamp >= start_offset:
         yield from _search_in(segments, latest, latest.max_timestamp, start_offset)
-    # DeleteRecords has removed the latest record. The headers say which of the batches after the start is the latest, except
-    # for a batch of which only some records were removed: its latest record may be one of those.
+    # DeleteRecords has removed the latest record. The headers show which batch after the start is the latest, except for a batch
+    # that lost only some of its records: the latest record may be one of its remaining records.
     segment = segments[_number_of(segments, start_offset)]
     cut, best = yield from _latest_places(segments, segment, start_offset)
     later = [each for each in segments if each.base_offset > segment.base_offset]
@@ -158,7 +159,7 @@ def search_max_timestamp(segments: Sequence[Segment], start_offset: int) -> Sear
 
 
 def _number_of(segments: Sequence[Segment], offset: int) -> int:
-    """The number of the segment that holds an offset, or would hold it."""
+    """Returns the number of the segment for an offset."""
     return max(bisect_right(segments, offset, key=lambda segment: segment.base_offset) - 1, 0)
 
 
@@ -168,7 +169,7 @@ def _latest_places(
     """Reads the headers of a segment from `start_offset` on.
 
     Returns:
-        The batch that begins before that offset and ends after it; and the later batch that has the greatest timestamp.
+        The batch that begins before that offset and ends after it; and the later batch with the greatest timestamp.
     """
     cut: BatchPosition | None = None
     best: BatchPosition | None = None
@@ -183,7 +184,7 @@ def _latest_places(
 
 
 def _search_in(segments: Sequence[Segment], segment: Segment, timestamp: int, start_offset: int) -> Search:
-    """Looks for the first record of a segment whose timestamp is `timestamp` or greater."""
+    """Searches the first record of a segment whose timestamp is `timestamp` or greater."""
     if segment not in segments:
         return
     entry = segment.time_index.floor(timestamp)
@@ -199,13 +200,13 @@ def _search_in(segments: Sequence[Segment], segment: Segment, timestamp: int, st
 
 
 def _position_of(segment: Segment, relative_offset: int) -> int:
-    """A position from which the headers lead to an offset, which counts from the base offset of the segment."""
+    """Returns a position from which the headers lead to an offset, relative to the base offset of the segment."""
     _, position = segment.offset_index.floor(min(max(relative_offset, 0), MOST_RELATIVE_OFFSET)) or (0, 0)
     return position
 
 
 def _places(segments: Sequence[Segment], segment: Segment, position: int) -> Iterator[BatchPosition | None]:
-    """The batches of a segment from a position on; None is a pause.
+    """Yields the batches of a segment from a position on; None is a pause.
 
     The batches end if the log deletes the segment, or truncates it before the next batch, during a pause or a scan.
     """

@@ -185,12 +185,12 @@ class TransactionIndex:
         """
         path = self.folder.path_of(self.name)
         if size_bytes % ENTRY.size:
-            raise BadTransactionIndexError(f"{path} has {size_bytes} bytes, which is no number of whole entries")
+            raise BadTransactionIndexError(f"{path} has {size_bytes} bytes, which is not a multiple of the size of an entry")
         last_offset, stable_offset = self._base_offset - 1, -1
         for entry in self:
             is_in_order = entry.last_offset > last_offset and entry.last_stable_offset >= stable_offset
             if entry.version != VERSION or not is_in_order or not 0 <= entry.first_offset <= entry.last_offset:
-                raise BadTransactionIndexError(f"{path} holds {entry}")
+                raise BadTransactionIndexError(f"{path} has the invalid entry {entry}")
             last_offset, stable_offset = entry.last_offset, entry.last_stable_offset
         if next_base_offset is not None and last_offset >= next_base_offset:
-            raise BadTransactionIndexError(f"{path} goes up to {last_offset}, the segment ends before {next_base_offset}")
+            raise BadTransactionIndexError(f"{path} goes up to {last_offset}, but the segment ends before {next_base_offset}")

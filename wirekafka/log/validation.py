@@ -71,9 +71,9 @@ from wirekafka.wire.walk import (
 )
 
 CONTENT_LIMIT_BYTES = 64 * 1024 * 1024
-"""The limit for uncompressed records if max.message.bytes is not greater."""
+"""The limit for uncompressed records, unless max.message.bytes is greater."""
 MOST_CONTENT_LIMIT_BYTES = 256 * 1024 * 1024
-"""The limit for uncompressed records whatever max.message.bytes is, because each reader of the log needs that much memory."""
+"""The limit for uncompressed records at any max.message.bytes, because each reader of the log needs that much memory."""
 MESSAGE_SET_SHARE = 4
 """A compressed message set may take a quarter of the limit, because its conversion makes it larger."""
 MOST_RECORDS = 1_000_000
@@ -90,13 +90,13 @@ class HeavyBatchError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """How much the validation of one batch may cost.
+    """The most work for the validation of one batch.
 
     Attributes:
         record_count: the most records.
         content_bytes: the most bytes of compressed records, uncompressed.
         message_set_bytes: the most bytes of a message set of an old format, uncompressed.
-        recoded_bytes: the most bytes, uncompressed, that are compressed anew.
+        recoded_bytes: the most bytes, uncompressed, that are compressed again.
         is_bounded: a batch beyond these bounds raises `HeavyBatchError`; otherwise it raises MESSAGE_TOO_LARGE.
         rest: called every few ms.
     """
@@ -115,7 +115,7 @@ MOST_LEVEL_ON_LOOP = 9
 
 
 def without_bounds(rest: Callable[[], object] = do_nothing) -> Effort:
-    """The effort for a thread, which validates every batch that a log may store."""
+    """Returns the effort for a thread, which validates every batch that a log may store."""
     return Effort(MOST_RECORDS, 1 << 62, 1 << 62, 1 << 62, is_bounded=False, rest=rest)
 
 
@@ -126,7 +126,7 @@ class Origin(Enum):
     COORDINATOR = "coordinator"
 
 
-# The attribute of an enum costs each append 0.06 us (2026-11).
+# Names of the module, because the attribute of an enum costs each append 0.06 us (2026-11).
 CLIENT, COORDINATOR = Origin.CLIENT, Origin.COORDINATOR
 
 
@@ -155,19 +155,19 @@ def validate_batch(
     """Validates the batch that a producer sent, and converts a message set of format 0 or 1 to one batch.
 
     Args:
-        records: in a writable buffer; a wrong greatest timestamp is corrected there.
+        records: the bytes, in a writable buffer; a wrong greatest timestamp is corrected there.
         now_ms: the broker's wall clock, for the bounds of timestamps.
-        origin: which side made the batch. Only the size of a coordinator's batch is checked.
-        effort: what the validation may cost.
+        origin: the sender of the batch. Only the size of a coordinator's batch is checked.
+        effort: the most work for the validation.
 
     Raises:
-        HeavyBatchError: the validation costs more than the effort.
+        HeavyBatchError: the validation needs more work than the effort.
         KafkaError: CORRUPT_MESSAGE, the checksum is wrong, or a length or magic number is impossible; INVALID_RECORD, the bytes
             are not exactly one whole batch, the records do not match the header, or a record lacks the key that it needs;
             INVALID_TIMESTAMP, a timestamp is out of bounds, or the timestamp type is the broker's; MESSAGE_TOO_LARGE, too many
             bytes or records; UNSUPPORTED_COMPRESSION_TYPE.
     """
-    if origin is COORDINATOR:  # the broker has built the batch itself a moment ago
+    if origin is COORDINATOR:  # the broker has just built the batch itself
         _check_size(len(records), config)
         return Batch(BatchHeader(records), records, config)
     if len(records) >= HEADER_SIZE:
@@ -177,7 +177,7 @@ def validate_batch(
     if effort.is_bounded and len(records) > effort.message_set_bytes:
         raise HeavyBatchError
     if _find_format(records) == MAGIC:
-        _refuse(ErrorCode.INVALID_RECORD, "a produce request holds exactly one record batch a partition")
+        _refuse(ErrorCode.INVALID_RECORD, "a produce request has exactly one record batch for each partition")
     _check_message_sizes(records, config)
     batch = _up_converted(records, config, effort)
     return _check(BatchHeader(batch), batch, config, now_ms, effort)
@@ -194,7 +194,7 @@ def _up_converted(records: memoryview, config: LogConfig, effort: Effort) -> byt
 
 
 def _find_format(records: memoryview) -> int:
-    """The magic number of all batches or messages.
+    """Returns the magic number of all batches or messages.
 
     Raises:
         KafkaError: CORRUPT_MESSAGE, a length or magic number is impossible; INVALID_RECORD, a batch or message is incomplete, or
@@ -204,12 +204,12 @@ def _find_format(records: memoryview) -> int:
     while pos < len(records) or magic < 0:
         left = len(records) - pos
         if left <= MAGIC_OFFSET:
-            _refuse(ErrorCode.INVALID_RECORD, f"{left} bytes are no record batch")
+            _refuse(ErrorCode.INVALID_RECORD, f"{left} bytes are not a record batch")
         (length,) = _LENGTH.unpack_from(records, pos + LENGTH_OFFSET)
         if length < LEAST_MESSAGE_BYTES or (records[pos + MAGIC_OFFSET] == MAGIC and length < HEADER_SIZE - LOG_OVERHEAD):
             _refuse(ErrorCode.CORRUPT_MESSAGE, f"a record batch of {length} bytes")
         if length > left - LOG_OVERHEAD:
-            _refuse(ErrorCode.INVALID_RECORD, f"a record batch of {length} bytes, where {left - LOG_OVERHEAD} are left")
+            _refuse(ErrorCode.INVALID_RECORD, f"a record batch of {length} bytes, of which {left - LOG_OVERHEAD} bytes are left")
         if records[pos + MAGIC_OFFSET] > MAGIC:
             _refuse(ErrorCode.CORRUPT_MESSAGE, f"there is no message format {records[pos + MAGIC_OFFSET]}")
         if magic not in (-1, records[pos + MAGIC_OFFSET]):
@@ -234,7 +234,7 @@ def _check_size(size: int, config: LogConfig) -> None:
 
 
 def _check(header: BatchHeader, data: bytearray | memoryview, config: LogConfig, now_ms: int, effort: Effort) -> Batch:
-    """The batch of a client, if it may be stored. The order of the checks is Kafka's."""
+    """Returns the batch of a client, if it may be stored. The order of the checks is Kafka's."""
     _check_size(len(data), config)
     batch = Batch(header, data, config)
     view = memoryview(data)
@@ -298,7 +298,7 @@ def _inspect(batch: Batch, view: memoryview, effort: Effort) -> Inspection:
     else:
         found = inspect_records(view[HEADER_SIZE:], base_timestamp=base_timestamp, most_count=count, rest=effort.rest)
     if found.count != count:
-        _refuse(ErrorCode.INVALID_RECORD, f"a record batch of {found.count} records says that it has {count}")
+        _refuse(ErrorCode.INVALID_RECORD, f"a record batch has {found.count} records, but its header counts {count}")
     if config.is_compacted and (without_key := found.without_key(MOST_BLAMED)):
         message = "a record has no key, which a compacted topic needs"
         raise KafkaError(ErrorCode.INVALID_RECORD, message, record_indexes=without_key)
@@ -306,7 +306,7 @@ def _inspect(batch: Batch, view: memoryview, effort: Effort) -> Inspection:
 
 
 def _check_range(header: BatchHeader, found: Inspection) -> tuple[int, int]:
-    """The latest and the earliest timestamp; both are `NO_TIMESTAMP` if no record has one.
+    """Returns the latest and the earliest timestamp; both are `NO_TIMESTAMP` if no record has one.
 
     Raises:
         KafkaError: INVALID_TIMESTAMP, a timestamp does not fit into 64 bits.
@@ -320,12 +320,12 @@ def _check_range(header: BatchHeader, found: Inspection) -> tuple[int, int]:
 
 
 def content_limit(config: LogConfig) -> int:
-    """The most bytes that compressed records may take uncompressed."""
+    """Returns the most bytes that compressed records may take uncompressed."""
     return min(max(CONTENT_LIMIT_BYTES, config.max_message_bytes), MOST_CONTENT_LIMIT_BYTES)
 
 
 def _check_timestamps(batch: Batch, latest: int, earliest: int, now_ms: int) -> None:
-    """Raises unless the timestamps are within the bounds of CreateTime; records without a timestamp always are.
+    """Raises unless the timestamps are within the bounds of CreateTime; records without a timestamp always pass.
 
     Raises:
         KafkaError: INVALID_TIMESTAMP.
@@ -388,7 +388,7 @@ def _recode(batch: Batch, effort: Effort, is_renumbered: bool) -> None:
 
 
 def _codec_of(config: LogConfig, header: BatchHeader) -> tuple[Compression, int | None]:
-    """The codec in which the topic stores the batch, and the level of that codec."""
+    """Returns the codec in which the topic stores the batch, and the level of that codec."""
     name = config.compression_type
     if name == "producer":
         return header.compression, None

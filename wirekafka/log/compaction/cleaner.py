@@ -45,7 +45,7 @@ log = structlog.get_logger(__name__)
 _SLICE_SECONDS = 0.00025
 """The time that the thread works before it rests, in seconds; a little more than the thread needs between two steps."""
 _NOT_COMPACTED = "A log is not compacted any more"
-_REMEDY = "Everything else goes on; the log is compacted again after the next start. Report this with the traceback"
+_REMEDY = "All other work continues; the log is compacted again after the next start. Report this with the traceback"
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +125,7 @@ class Cleaner:
     async def _run(self) -> None:
         while True:
             is_cleaned = False
-            with isolate("The log cleaner failed; it goes on after log.cleaner.backoff.ms"):
+            with isolate("The log cleaner failed; it continues after log.cleaner.backoff.ms"):
                 chosen = self._choose()
                 is_cleaned = chosen is not None and await self._clean_isolated(*chosen)
             if not is_cleaned:
@@ -154,7 +154,7 @@ class Cleaner:
             except BadBatchError as error:
                 candidate.reader.note_disk_error("read", error)
             except OSError as error:
-                log.error("Could not look for compaction", partition=str(name), error=str(error))
+                log.error("Could not measure a log for compaction", partition=str(name), error=str(error))
         if fault.error is not None:
             self._uncleanable.add(candidate)
         return None

@@ -184,7 +184,7 @@ class Compaction:
             if header is not None:
                 # The checksum does not cover the offset.
                 if header.base_offset < least_offset:
-                    raise BadBatchError(f"the batch at offset {header.base_offset} is behind that at {least_offset - 1}")
+                    raise BadBatchError(f"the batch at offset {header.base_offset} is after the batch of {least_offset - 1}")
                 least_offset = header.next_offset
             yield data, header
 
@@ -262,7 +262,7 @@ class RecordFilter:
         self._transactions = CleanedTransactions(work.aborted)
 
     def kept_of(self, data: memoryview, header: BatchHeader, index: TransactionIndex) -> memoryview | bytearray | None:
-        """Returns the batch with the records that stay, None if the batch is dropped.
+        """Returns the batch with the records that stay; None if the batch is dropped.
 
         Args:
             index: the transaction index of the new segment; gets the aborted transactions that had records before this pass.
@@ -415,4 +415,4 @@ def _records_in(data: memoryview, header: BatchHeader) -> bytes:
 
 def _check(data: memoryview, header: BatchHeader) -> None:
     if not check_crc(data, 0, header):
-        raise BadBatchError(f"the batch at offset {header.base_offset} does not have its checksum")
+        raise BadBatchError(f"the batch at offset {header.base_offset} has a wrong checksum")

@@ -1,4 +1,4 @@
-"""Reading the keys and the ends of the records of a batch without making an object for each, for compaction.
+"""Reads the keys and the ends of the records of a batch without an object for each, for compaction.
 
 Theory of operation: neighbouring records mostly have the same size. If four records in a row seem to have one size, slices with a
 stride compare one field of all following records at once: the length of the record, the size of its numbers, and the length of
@@ -40,9 +40,9 @@ STRETCH = 256
 _NULL = 1
 """The first byte of the length -1, as a zigzag varint."""
 _LEAST_RUN = 16
-"""A run is not looked for in fewer records."""
+"""Runs are not searched for among fewer records."""
 _UNLIKE_RECORDS = 32
-"""So many records are read one by one before a run is looked for again."""
+"""The number of records that are read one by one before the next search for a run."""
 _HALVES = bytes(byte >> 1 for byte in LOW_BYTES) * 2
 
 
@@ -50,9 +50,9 @@ class Heads:
     """A stretch of neighbouring records.
 
     Attributes:
-        keys: None is null.
-        offset_deltas: to the batch's base offset.
-        tombstones: the numbers, in this stretch, of the records whose value is null.
+        keys: the keys; None for a null key.
+        offset_deltas: the offsets, relative to the batch's base offset.
+        tombstones: the indexes, in this stretch, of the records with a null value.
         has_null_keys: one of the keys is null.
     """
 
@@ -66,7 +66,7 @@ class Heads:
 
 
 def digest(key: bytes) -> int:
-    """The digest of a long key, as a number."""
+    """Returns the digest of a long key, as a number."""
     return int.from_bytes(md5(key, usedforsecurity=False).digest(), "big")
 
 
@@ -148,7 +148,7 @@ def _read_each(heads: Heads, body: bytes, pos: int, count: int) -> int:
 
 
 def _read_long_key(body: bytes, pos: int) -> tuple[int | None, int]:
-    """A key that is null or whose length takes several bytes, and the position after it."""
+    """Returns a key that is null or whose length takes several bytes, and the position after the key."""
     length, pos = read_varint(body, pos)
     if length < 0:
         return None, pos
@@ -156,7 +156,7 @@ def _read_long_key(body: bytes, pos: int) -> tuple[int | None, int]:
 
 
 def _read_run(heads: Heads, body: bytes, pos: int, size: int, most: int) -> int:
-    """Reads the records from `pos` on that have `size` bytes and fields of the same sizes as the first; returns how many."""
+    """Reads the records from `pos` on that have `size` bytes and fields of the first record's sizes; returns their number."""
     timestamp_at = pos + (2 if body[pos] < 0x80 else 3)
     offset_at = _after_varint(body, timestamp_at)
     key_size_at = _after_varint(body, offset_at)
@@ -190,7 +190,7 @@ def _after_varint(body: bytes, pos: int) -> int:
 
 
 def _count_of_like_varints(body: bytes, first_at: int, last_at: int, stop: int, size: int) -> int:
-    """How many records of `size` bytes, from the first on, have a varint of exactly the bytes from `first_at` to `last_at`."""
+    """Returns how many records of `size` bytes, from the first on, have a varint that fills `first_at` to `last_at`."""
     column = body[last_at:stop:size]
     count = len(column) if column.isascii() else len(column) - len(column.lstrip(LOW_BYTES))
     for place in range(first_at, last_at):
@@ -200,7 +200,7 @@ def _count_of_like_varints(body: bytes, first_at: int, last_at: int, stop: int, 
 
 
 def _deltas_of(columns: Sequence[bytes]) -> Iterable[int]:
-    """The offset deltas whose varints, of one or two bytes, these columns hold."""
+    """Returns the offset deltas whose varints, of one or two bytes, are in these columns."""
     count = len(columns[0])
     if len(columns) == 1:
         first = columns[0][0] >> 1
@@ -259,7 +259,7 @@ def _find_ends(ends: list[int], body: bytes, pos: int, most: int) -> int:
 
 
 def _run_length(body: bytes, pos: int, size: int, most: int) -> int:
-    """How many records from `pos` on have the same size as the first, whose varint takes one or two bytes."""
+    """Returns how many records from `pos` on have the same size as the first, whose varint takes one or two bytes."""
     stop = pos + most * size
     column = body[pos:stop:size]
     run = count_of_first(column)
@@ -267,7 +267,7 @@ def _run_length(body: bytes, pos: int, size: int, most: int) -> int:
 
 
 def timestamp_delta(body: bytes, start: int) -> int:
-    """The timestamp of the record at `start`, relative to the batch's base timestamp."""
+    """Returns the timestamp of the record at `start`, relative to the batch's base timestamp."""
     pos = start
     while body[pos] > 0x7F:
         pos += 1
@@ -276,7 +276,7 @@ def timestamp_delta(body: bytes, start: int) -> int:
 
 
 def greatest_timestamp_delta(body: bytes, starts: Sequence[int], most: int) -> int:
-    """The greatest timestamp of the records at `starts`, relative to the base timestamp; no record has one above `most`."""
+    """Returns the greatest timestamp of the records at `starts`, relative to the base timestamp; none is above `most`."""
     greatest = timestamp_delta(body, starts[-1])
     for pos in reversed(starts):
         if greatest >= most:
@@ -294,7 +294,7 @@ def greatest_timestamp_delta(body: bytes, starts: Sequence[int], most: int) -> i
 
 
 def with_timestamp_delta(body: bytes, start: int, end: int, delta: bytes) -> bytes:
-    """The record between `start` and `end` with another timestamp, whose varint is `delta`."""
+    """Returns the record between `start` and `end` with another timestamp, whose varint is `delta`."""
     attributes_at = _after_varint(body, start)
     rest_at = _after_varint(body, attributes_at + 1)
     return b"".join((varint(1 + len(delta) + end - rest_at), body[attributes_at : attributes_at + 1], delta, body[rest_at:end]))

@@ -66,7 +66,7 @@ def test_batch_damaged_before_sound_ones_is_refused_with_its_place(tmp_path: Pat
     before = file.read_bytes()
 
     with pytest.raises(
-        BadBatchError, match=rf"{file} is damaged at byte {at}, .* sound batches behind it.*truncate\.corrupt=true"
+        BadBatchError, match=rf"{file} is damaged at byte {at}, .* sound batches follow it.*truncate\.corrupt=true"
     ):
         World().open_log(tmp_path)
 

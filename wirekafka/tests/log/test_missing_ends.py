@@ -59,7 +59,7 @@ def test_start_of_an_emptied_folder_with_a_recovery_point_is_refused(tmp_path: P
     for name in os.listdir(tmp_path):
         os.remove(tmp_path / name)
 
-    with pytest.raises(BadBatchError, match="everything before the recovery point, 5"):
+    with pytest.raises(BadBatchError, match="all data before the recovery point, 5"):
         World().open_log(tmp_path, recovery_point=5)
     assert not file.exists()
 
