@@ -4,12 +4,13 @@ Theory of operation: an `Ending` is a transaction whose end is decided and commi
 written at once. The others are written in later turns of the loop, a few milliseconds in each, and all endings share these turns.
 So neither a transaction of thousands of partitions nor a loaded partition with thousands of transactions holds the loop. A marker
 may be appended on another broker, and may fail, so its writer calls back: once the marker is committed, or with an error. A timer
-repeats the failed markers of an ending. After the last marker the transaction is completed.
+writes the failed markers of all endings again. After the last marker the transaction is completed.
 
 Rules of this file:
     Every callback checks that its ending is still the current one of its transactional id: this broker may have lost the
     coordinator's partition meanwhile.
     An unexpected exception affects only its own transactional id, whose ending is tried again.
+    A transaction is completed once each of its markers is committed; a marker that waits for its commit is not written again.
     Invariant: at most one timer is set for the next turn, and one is as long as `_unwritten` is not empty between two turns.
 
 Source: kafka.coordinator.transaction.{TransactionMarkerChannelManager, TransactionMarkerRequestCompletionHandler}.
@@ -18,7 +19,7 @@ Source: kafka.coordinator.transaction.{TransactionMarkerChannelManager, Transact
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
@@ -83,17 +84,22 @@ class Ending:
         index: The partition of __transaction_state that holds the transaction.
         coordinator_epoch: The epoch of the coordinator that decided; a partition refuses epochs lower than its last one.
         to_write: The markers that wait to be written.
-        under_way: The number of markers that wait to be written or committed.
-        is_started: Whether this try has looked up the missing markers.
-        failure: The error of a failed marker; None if no marker has failed since the last try.
+        under_way: The markers that wait to be written or committed, by partition.
+        failed: The markers that wait for the next try.
+        is_started: Whether the missing markers are known.
+        is_queued: Whether the ending waits for its next turn.
+        is_stuck: Whether something failed, so that the timer tries it again.
+        has_failed_before: Whether the log has a line about a failure of this ending.
     """
 
     __slots__ = (
         "coordinator_epoch",
-        "failure",
+        "failed",
         "has_failed_before",
         "index",
+        "is_queued",
         "is_started",
+        "is_stuck",
         "to_write",
         "transactional_id",
         "under_way",
@@ -104,10 +110,17 @@ class Ending:
         self.index = index
         self.coordinator_epoch = coordinator_epoch
         self.to_write: deque[Marker] = deque()
-        self.under_way = 0
+        self.under_way: dict[TopicPartition, Marker] = {}
+        self.failed: list[Marker] = []
         self.is_started = False
-        self.failure: ErrorCode | None = None
+        self.is_queued = False
+        self.is_stuck = False
         self.has_failed_before = False
+
+    def send(self, markers: Sequence[Marker]) -> None:
+        """Adds markers to those that wait to be written."""
+        self.to_write.extend(markers)
+        self.under_way.update((marker.topic_partition, marker) for marker in markers)
 
 
 class Endings:
@@ -139,9 +152,7 @@ class Endings:
         """Begins many endings, as `begin` does: the first of them at once, and the others in later turns of the loop."""
         if error is None:
             for ending in endings:
-                ending.failure = None
-                ending.is_started = False
-                self._unwritten.append(ending)
+                self._queue(ending)
             self._write_next()
 
     def drop(self, transactional_ids: Iterable[str]) -> None:
@@ -155,8 +166,13 @@ class Endings:
     def _start(self, ending: Ending) -> None:
         """Writes the missing markers, in later turns of the loop if they take too long for this turn."""
         if self._advance(ending, self._clock.monotonic_ms() + SLICE_MS):
-            self._unwritten.append(ending)
+            self._queue(ending)
             self._call_again()
+
+    def _queue(self, ending: Ending) -> None:
+        if not ending.is_queued:
+            ending.is_queued = True
+            self._unwritten.append(ending)
 
     def _call_again(self) -> None:
         if self._unwritten and not self._is_turn_due:
@@ -174,22 +190,20 @@ class Endings:
             if not self._unwritten:
                 break
             ending = self._unwritten.popleft()
+            ending.is_queued = False
             if self._is_current(ending) and self._advance(ending, stop_ms):
-                self._unwritten.append(ending)
+                self._queue(ending)
             if self._clock.monotonic_ms() >= stop_ms:
                 break
         self._call_again()
 
     def _advance(self, ending: Ending, stop_ms: int) -> bool:
         """Writes the next markers of an ending; returns whether there are more."""
-        if not ending.is_started:
-            ending.is_started = True
-            ending.failure = None
-            ending.to_write = deque(self._decisions.missing_markers(ending.transactional_id))
-            ending.under_way = len(ending.to_write)
-            if not ending.under_way:
-                self._finish(ending)
-                return False
+        if not ending.is_started and not self._look_up_markers(ending):
+            return False
+        if not ending.under_way:
+            self._finish_if_marked(ending)
+            return False
         markers = ending.to_write
         for _ in range(min(MARKERS_AT_ONCE, len(markers))):
             marker = markers.popleft()
@@ -200,40 +214,60 @@ class Endings:
                 )
             except Exception as error:  # noqa: BLE001 - the marker is tried again, and everything else goes on
                 log_once(error, "A marker cannot be written", transactional_id=ending.transactional_id)
-                self._note(ending, marker.topic_partition, ErrorCode.UNKNOWN_SERVER_ERROR)
+                on_written(ErrorCode.UNKNOWN_SERVER_ERROR)
             if markers and self._clock.monotonic_ms() >= stop_ms:
                 break
         return bool(markers)
 
-    def _note(self, ending: Ending, partition: TopicPartition, error: ErrorCode | None) -> None:
-        """Is called when a marker is committed or has failed."""
-        if not self._is_current(ending):
-            return
-        if error is None:
-            self._decisions.marked(ending.transactional_id, partition)
-        else:
-            ending.failure = error
-            self._log_failure(ending, f"the marker in {partition}: {error.name}")
-        ending.under_way -= 1
-        if not ending.under_way:
-            self._finish(ending)
+    def _look_up_markers(self, ending: Ending) -> bool:
+        """Looks up the missing markers of an ending; returns whether they are known."""
+        try:
+            ending.send(self._decisions.missing_markers(ending.transactional_id))
+        except Exception as error:  # noqa: BLE001 - the ending is tried again, and everything else goes on
+            log_once(error, "The markers of a transaction cannot be looked up", transactional_id=ending.transactional_id)
+            self._try_later(ending)
+            return False
+        ending.is_started = True
+        return True
 
-    def _finish(self, ending: Ending) -> None:
-        """Completes the transaction if all markers of this try are committed, and otherwise sets the timer for the next try."""
-        if ending.failure is None:
-            try:
-                # This comes first, because the next transaction of the id may end before `complete` returns.
-                del self._by_id[ending.transactional_id]
-                self._decisions.complete(ending.index, ending.transactional_id)
-                return
-            except KafkaError as error:
-                self._log_failure(ending, str(error))
-            except Exception as error:  # noqa: BLE001 - the completion is tried again, and everything else goes on
-                log_once(error, "A transaction cannot be completed", transactional_id=ending.transactional_id)
-            self._by_id[ending.transactional_id] = ending
-            ending.failure = ErrorCode.UNKNOWN_SERVER_ERROR
-        if self._retry is None:
-            self._retry = self._clock.call_later(RETRY_MS, self._try_again)
+    def _note(self, ending: Ending, partition: TopicPartition, error: ErrorCode | None) -> None:
+        """Is called when a marker is committed or has failed. A second call for the same try of a marker does nothing."""
+        marker = ending.under_way.pop(partition, None)
+        if marker is None or not self._is_current(ending):
+            return
+        if error is None and not self._mark(ending, partition):
+            error = ErrorCode.UNKNOWN_SERVER_ERROR
+        if error is not None:
+            ending.failed.append(marker)
+            self._log_failure(ending, f"the marker in {partition}: {error.name}")
+            self._try_later(ending)
+        elif not ending.under_way:
+            self._finish_if_marked(ending)
+
+    def _mark(self, ending: Ending, partition: TopicPartition) -> bool:
+        """Notes that a partition has its marker; returns whether that succeeded."""
+        try:
+            self._decisions.marked(ending.transactional_id, partition)
+        except Exception as error:  # noqa: BLE001 - the marker is written again, which does no harm
+            log_once(error, "A marker cannot be noted", transactional_id=ending.transactional_id)
+            return False
+        return True
+
+    def _finish_if_marked(self, ending: Ending) -> None:
+        """Completes the transaction, unless a marker has failed; tries it again later if it cannot be completed."""
+        if ending.failed:
+            return
+        try:
+            # This comes first, because the next transaction of the id may end before `complete` returns.
+            del self._by_id[ending.transactional_id]
+            self._decisions.complete(ending.index, ending.transactional_id)
+            return
+        except KafkaError as error:
+            self._log_failure(ending, str(error))
+        except Exception as error:  # noqa: BLE001 - the completion is tried again, and everything else goes on
+            log_once(error, "A transaction cannot be completed", transactional_id=ending.transactional_id)
+        self._by_id[ending.transactional_id] = ending
+        self._try_later(ending)
 
     def _log_failure(self, ending: Ending, reason: str) -> None:
         if not ending.has_failed_before:
@@ -244,6 +278,18 @@ class Endings:
                 error=reason,
             )
 
+    def _try_later(self, ending: Ending) -> None:
+        ending.is_stuck = True
+        if self._retry is None:
+            self._retry = self._clock.call_later(RETRY_MS, self._try_again)
+
     def _try_again(self) -> None:
+        """Tries the failed steps of all endings again. Markers that wait for their commit are not written again."""
         self._retry = None
-        self.begin_all([each for each in self._by_id.values() if each.failure is not None], None)
+        for ending in self._by_id.values():
+            if ending.is_stuck:
+                ending.is_stuck = False
+                failed, ending.failed = ending.failed, []
+                ending.send(failed)
+                self._queue(ending)
+        self._write_next()

@@ -6,10 +6,12 @@ from collections.abc import Callable
 from typing import Any, cast
 
 import pytest
+from structlog.testing import capture_logs
 
 from wirekafka.clock import Clock
-from wirekafka.coordinator.transactions.endings import SLICE_MS, Ending, Endings
+from wirekafka.coordinator.transactions.endings import RETRY_MS, SLICE_MS, Ending, Endings
 from wirekafka.coordinator.transactions.requests import Marker
+from wirekafka.errors import ErrorCode
 from wirekafka.names import TopicPartition
 from wirekafka.tests.coordinator.manual_clock import ManualClock
 
@@ -90,3 +92,93 @@ def test_ending_that_is_dropped_between_two_turns_goes_no_further() -> None:
     world.endings.drop(["x"])
     world.clock.pass_time(1000)
     assert (world.written_count, world.completed) == (SLICE_MS, [])
+
+
+class DelayedWorld(World):
+    """A world in which a test says when each marker is committed.
+
+    Attributes:
+        waiting: what was written and is not committed, in order.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waiting: list[tuple[TopicPartition, Callable[[Any], object]]] = []
+
+    def write(self, marker: Marker, *, coordinator_epoch: int, now_ms: int, on_written: Callable[[Any], object]) -> None:
+        self.written_count += 1
+        self.waiting.append((marker.topic_partition, on_written))
+
+    def marked(self, transactional_id: str, partition: TopicPartition) -> None:
+        self.missing[transactional_id] = [each for each in self.missing[transactional_id] if each.topic_partition != partition]
+
+    def complete(self, index: int, transactional_id: str) -> None:
+        assert not self.missing[transactional_id], "a partition has no committed marker"
+        super().complete(index, transactional_id)
+
+    def answer(self, partition: int, error: ErrorCode | None = None, transactional_id: str = "x") -> None:
+        found = next(each for each in self.waiting if each[0] == (transactional_id, partition))
+        self.waiting.remove(found)
+        found[1](error)
+
+
+def test_marker_that_waits_for_its_commit_is_not_written_again_with_one_that_failed() -> None:
+    world = DelayedWorld()
+    world.endings.begin(world.decide("x", 2), None)
+    world.endings.begin(world.decide("y", 1), None)
+    world.answer(0, ErrorCode.NOT_ENOUGH_REPLICAS)
+    world.answer(0, ErrorCode.NOT_ENOUGH_REPLICAS, "y")
+    world.clock.pass_time(RETRY_MS)
+    assert sorted(partition for partition, _ in world.waiting) == [("x", 0), ("x", 1), ("y", 0)]
+    world.answer(1)
+    assert world.completed == []
+    world.answer(0)
+    assert world.completed == ["x"]
+
+
+def test_failed_marker_is_written_again_while_another_waits_for_its_commit() -> None:
+    world = DelayedWorld()
+    world.endings.begin(world.decide("x", 2), None)
+    for _ in range(3):
+        world.answer(0, ErrorCode.NOT_ENOUGH_REPLICAS)
+        assert [partition for partition, _ in world.waiting] == [("x", 1)]
+        world.clock.pass_time(RETRY_MS)
+    world.answer(0)
+    assert world.completed == []
+    world.answer(1)
+    assert world.completed == ["x"]
+
+
+def test_marker_whose_writer_calls_back_and_fails_counts_once() -> None:
+    world = World()
+
+    def fail() -> None:
+        world.on_marker = lambda: None
+        raise ZeroDivisionError
+
+    world.on_marker = fail
+    with capture_logs():
+        world.endings.begin(world.decide("x", 3), None)
+    assert (world.written_count, world.completed) == (3, ["x"])
+
+
+@pytest.mark.parametrize("step", ["missing_markers", "marked", "complete"])
+def test_unexpected_exception_of_a_step_costs_its_own_transaction_until_the_next_try(
+    step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World()
+    works = getattr(world, step)
+
+    def fail_of_x(*arguments: Any) -> Any:
+        if "x" in arguments:
+            raise ZeroDivisionError
+        return works(*arguments)
+
+    endings = [world.decide(transactional_id, 20) for transactional_id in "axb"]
+    with monkeypatch.context() as patch, capture_logs():
+        patch.setattr(world, step, fail_of_x)
+        world.endings.begin_all(endings, None)
+        world.clock.pass_time(RETRY_MS // 2)
+        assert sorted(world.completed) == ["a", "b"]
+    world.clock.pass_time(2 * RETRY_MS)
+    assert sorted(world.completed) == ["a", "b", "x"]
