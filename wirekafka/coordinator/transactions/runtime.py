@@ -370,8 +370,10 @@ class TransactionRuntime:
                 self._abort_one(transactional_id, now_ms)
 
     def _abort_one(self, transactional_id: str, now_ms: int) -> None:
+        index = self.partition_of(transactional_id)
+        if not self.state.is_active(index):
+            return
         try:
-            index = self.partition_of(transactional_id)
             self._run(index, self._coordinator.abort_timed_out(transactional_id, now_ms))
         except KafkaError as error:
             log.warning("Cannot abort a transaction that timed out", transactional_id=transactional_id, error=str(error))
@@ -386,7 +388,9 @@ class TransactionRuntime:
         with isolate("Transactional ids cannot be expired"):
             by_partition: dict[int, list[str]] = {}
             for transactional_id in (yield from self._coordinator.expired(self._clock.now_ms())):
-                by_partition.setdefault(self.partition_of(transactional_id), []).append(transactional_id)
+                index = self.partition_of(transactional_id)
+                if self.state.is_active(index):
+                    by_partition.setdefault(index, []).append(transactional_id)
                 yield
             self._forget(list(by_partition.items()))
 

@@ -374,3 +374,31 @@ def test_groups_are_whole_where_only_transactions_were_there_before(tmp_path: Pa
         assert not broker.groups.fetch_offsets("g")
 
     run(tmp_path, first, second)
+
+
+def test_transactions_that_are_being_loaded_neither_time_out_nor_expire(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def body(broker: Broker) -> None:
+        begin(broker, timeout_ms=1000)
+        broker.transactions.init_producer_id(InitRequest("y", 1000))
+        monkeypatch.setattr("wirekafka.coordinator.state_topic.RECORDS_IN_SLICE", 1)
+        monkeypatch.setattr(broker.clock, "call_later", lambda delay_ms, callback: held.append(callback))
+        with capture_logs() as lines:
+            broker.transactions.state.elect(0, 9)
+            while len(broker.transactions._coordinator.transactions) < 2:
+                held.pop()()
+            await trio.sleep(100)
+            broker.transactions._expire()
+            assert lines == []
+            while held and not broker.transactions.state.is_active(0):
+                held.pop(0)()
+        monkeypatch.undo()
+        await trio.sleep(20)
+        assert state_of(broker) == "CompleteAbort"
+
+    held: list[Callable[[], object]] = []
+    settings = {
+        "transaction_state_log_num_partitions": "1",
+        "transaction_abort_timed_out_transaction_cleanup_interval_ms": "10000",
+        "transactional_id_expiration_ms": "60000",
+    }
+    run(tmp_path, body, **settings)
