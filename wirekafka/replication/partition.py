@@ -9,8 +9,9 @@ Rules of this file:
     Invariant: log_start_offset <= last_stable_offset <= high_watermark <= log_end_offset.
     Invariant: the high watermark of a sole replica is the log end offset whenever `append` returns.
     Invariant: `_commit_waits` is ordered by offset, and every offset in it is greater than the high watermark.
-    A watcher decides in O(1) and never raises. A watcher may remove itself, and other watchers may be added, while watchers are
-    called. Watchers are called in the order in which they were added.
+    A watcher decides in O(1). An exception of a watcher is logged, and the append and the other watchers go on. A watcher may
+    remove itself, and other watchers may be added, while watchers are called. Watchers are called in the order in which they
+    were added.
 
 Source: kafka.cluster.Partition, kafka.server.ReplicaManager.
 """
@@ -22,6 +23,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from wirekafka.errors import ErrorCode, KafkaError
+from wirekafka.faults import isolate, log_once
 from wirekafka.log.producer_state import Ending
 from wirekafka.log.validation import CLIENT, Batch, Origin
 from wirekafka.names import TopicPartition
@@ -78,10 +80,14 @@ class CommitWait:
         self.callback = None
 
     def end(self, error: ErrorCode | None) -> None:
-        """Calls the callback, unless the wait was cancelled or has ended."""
+        """Calls the callback, unless the wait was cancelled or has ended. An exception of the callback is logged."""
         callback, self.callback = self.callback, None
-        if callback is not None:
+        if callback is None:
+            return
+        try:
             callback(error)
+        except Exception as failure:  # noqa: BLE001 - the other waits of the partition end all the same
+            log_once(failure, "A request that waited for a commit could not go on")
 
 
 class Partition:
@@ -317,7 +323,10 @@ class Partition:
 
     def _tell_watchers(self, size_bytes: int, stable_bytes: int) -> None:
         for watcher in tuple(self.watchers):
-            watcher.on_committed(self, size_bytes, stable_bytes)
+            try:
+                watcher.on_committed(self, size_bytes, stable_bytes)
+            except Exception as error:  # noqa: BLE001 - the append has happened, and the other fetches go on
+                log_once(error, "A fetch could not be told of a commit", partition=str(self.topic_partition))
 
     def read(self, offset: int, *, max_bytes: int, min_one_batch: bool, only_stable: bool = False) -> FileRegion | bytes:
         """Reads committed batches, from the batch that holds `offset` on; returns no bytes at the high watermark.
@@ -440,10 +449,10 @@ class Partition:
         waits, self._commit_waits = self._commit_waits, deque()
         for wait in waits:
             wait.end(self._lost_error)
-        for watcher in watchers:
-            watcher.on_gone(self)
-        for replica_watcher in replica_watchers:
-            replica_watcher.on_gone(self)
+        waiting: list[Watcher | ReplicaWatcher] = [*watchers, *replica_watchers]
+        for watcher in waiting:
+            with isolate("A fetch could not be told that its partition is closed", partition=str(self.topic_partition)):
+                watcher.on_gone(self)
 
     def delete(self, logs: LogManager) -> None:
         """Closes the partition and frees its name; the files are deleted as `LogManager.delete` says."""

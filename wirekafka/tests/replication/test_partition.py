@@ -3,6 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.log.context import AppendInfo
@@ -50,6 +51,41 @@ def test_partition_append_when_a_watcher_leaves_meanwhile_goes_on() -> None:
     append(partition, 1)
     assert witness.seen == [(1, 1)]
     assert list(partition.watchers) == [witness]
+
+
+class Failing(Witness):
+    def on_committed(self, partition: Partition, size_bytes: int, stable_bytes: int) -> None:
+        raise ZeroDivisionError
+
+    def on_gone(self, partition: Partition) -> None:
+        raise ZeroDivisionError
+
+
+def test_partition_append_when_a_watcher_fails_is_appended_and_tells_the_others() -> None:
+    partition, witness = make_partition(), Witness()
+    partition.watchers |= {Failing(): None, witness: None}
+    with capture_logs() as lines:
+        append(partition, 100)
+        partition.close()
+    assert witness.seen == [(1, 100), "gone"]
+    assert [line["log_level"] for line in lines] == ["error"] * 2
+
+
+@pytest.mark.parametrize("is_committed", [True, False])
+def test_partition_commit_when_a_callback_fails_ends_the_other_waits(is_committed: bool) -> None:
+    partition = make_partition()
+    partition.set_replicas((1, 2), (1, 2))
+    append(partition, 100)
+    told: list[ErrorCode | None] = []
+    partition.on_commit(1, lambda error: 1 // 0)
+    partition.on_commit(1, told.append)
+    with capture_logs() as lines:
+        if is_committed:
+            partition.advance_high_watermark(1)
+        else:
+            partition.close()
+    assert told == [None if is_committed else ErrorCode.NOT_LEADER_OR_FOLLOWER]
+    assert [line["log_level"] for line in lines] == ["error"]
 
 
 def test_partition_close_tells_watchers_once() -> None:
