@@ -48,7 +48,7 @@ from wirekafka.api.produce.messages import (
     ProduceResponse,
     TopicProduceResponse,
 )
-from wirekafka.api.produce.produce_pass import ProducePass, failure_of
+from wirekafka.api.produce.produce_pass import ProducePass
 from wirekafka.api.produce.rules import (
     ACKS_ALL,
     FIRST_VERSION_WITH_TAGS,
@@ -109,7 +109,7 @@ def _make_shortcut(
         index=index,
         timeout_ms=call.request.timeout_ms,
         success=frame_answer(0, success),
-        failure=lambda correlation_id, *why: frame_answer(correlation_id, failure_of(index, *why)),
+        frame_answer=frame_answer,
     )
 
 

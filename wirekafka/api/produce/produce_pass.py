@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from wirekafka.api.produce.messages import ProduceRequest
     from wirekafka.api.registry import Call
     from wirekafka.broker import Broker
+    from wirekafka.log.context import AppendInfo
     from wirekafka.replication.partition import Partition
 
 SECONDS_ON_LOOP = 0.01
@@ -104,7 +105,7 @@ class ProducePass:
         self._heavy: list[_Heavy] = []
         self._job: Job | None = None
         self._uncommitted_reply: Pending[Any] | None = None
-        self._end = perf_counter() + SECONDS_ON_LOOP
+        self._end: float | None = None
         self.responses: list[TopicProduceResponse] = []
         self.uncommitted: list[Appended] = []
 
@@ -127,7 +128,10 @@ class ProducePass:
                 answers.append(failure_of(each.index, denial))
                 continue
             try:
-                if perf_counter() > self._end:
+                now = perf_counter()
+                if self._end is None:
+                    self._end = now + SECONDS_ON_LOOP
+                elif now > self._end:
                     raise HeavyBatchError
                 answers.append(self._append(topic, each, each.records))
             except HeavyBatchError:
@@ -245,13 +249,12 @@ class ProducePass:
             info = partition.append(records, now_ms=self._call.now_ms)
         except KafkaError as error:
             return failure_of(index, error, log_start_offset)
-        append_time = info.log_append_time_ms
-        answer = PartitionProduceResponse(
-            index=index,
-            base_offset=info.base_offset,
-            log_append_time_ms=-1 if append_time is None else append_time,
-            log_start_offset=info.log_start_offset,
-        )
+        except HeavyBatchError:
+            raise
+        except Exception as error:  # noqa: BLE001 - the answers for the other partitions must not depend on this one
+            log_once(error, "A Produce to a partition failed", topic=topic, partition=index)
+            return failure_of(index, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR), log_start_offset)
+        answer = answer_of(index, info)
         if not partition.is_sole_replica and self._is_uncommitted(partition, info.last_offset):
             self.uncommitted.append(Appended(partition, info.last_offset + 1, partial(setattr, answer, "error_code")))
         return answer
@@ -277,6 +280,17 @@ class ProducePass:
             raise without_transactional_id()
         if call.request.acks == ACKS_ALL:
             check_in_sync_replicas(partition)
+
+
+def answer_of(index: int, info: AppendInfo) -> PartitionProduceResponse:
+    """The answer for a partition to which records were appended."""
+    append_time = info.log_append_time_ms
+    return PartitionProduceResponse(
+        index=index,
+        base_offset=info.base_offset,
+        log_append_time_ms=-1 if append_time is None else append_time,
+        log_start_offset=info.log_start_offset,
+    )
 
 
 def failure_of(index: int, error: KafkaError, log_start_offset: int = -1) -> PartitionProduceResponse:

@@ -15,6 +15,7 @@ import struct
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from wirekafka.api.produce.produce_pass import answer_of, failure_of
 from wirekafka.api.produce.rules import (
     ACKS_ALL,
     FIRST_VERSION_WITH_TAGS,
@@ -33,8 +34,9 @@ from wirekafka.wire.batch import HEADER_SIZE, MAGIC, MAGIC_OFFSET, TRANSACTIONAL
 from wirekafka.wire.codec import read_unsigned_varint, unsigned_varint
 
 if TYPE_CHECKING:
-    from wirekafka.api.produce.messages import ProduceRequest
+    from wirekafka.api.produce.messages import PartitionProduceResponse, ProduceRequest
     from wirekafka.broker import Broker
+    from wirekafka.log.context import AppendInfo
     from wirekafka.replication.partition import Partition
 
 NO_OFFSETS = (-0x5A5A5A5A5A5A5A5B,) * 3
@@ -76,13 +78,13 @@ class ProduceShortcut:
         index: the partition's index.
         timeout_ms: how long a request waits for the commit of its batch, with acks=all.
         success: a framed answer with `NO_OFFSETS` in it.
-        failure: frames the answer to a batch that was refused, from correlation id, error, and log start offset.
+        frame_answer: frames an answer for the partition, with a correlation id.
     """
 
     __slots__ = (
         "_answer",
         "_broker",
-        "_failure",
+        "_frame_answer",
         "_head_size",
         "_index",
         "_is_acks_all",
@@ -105,7 +107,7 @@ class ProduceShortcut:
         index: int,
         timeout_ms: int,
         success: bytes,
-        failure: Callable[[int, KafkaError, int], bytes],
+        frame_answer: Callable[[int, PartitionProduceResponse], bytes],
     ) -> None:
         self._head_size = head_size
         self._is_flexible = is_flexible
@@ -117,7 +119,7 @@ class ProduceShortcut:
         self._timeout_ms = timeout_ms
         self._answer = bytearray(success)
         self._offsets_at = success.index(_OFFSETS.pack(*NO_OFFSETS))
-        self._failure = failure
+        self._frame_answer = frame_answer
 
     def answer(self, client: Client, frame: memoryview, correlation_id: int, now_ms: int) -> bytes | Pending[bytes] | None:
         """Appends the batch and returns the framed answer; None, and nothing has happened, if the handler must do it.
@@ -154,7 +156,7 @@ class ProduceShortcut:
         except HeavyBatchError:
             return None
         except KafkaError as error:
-            return self._failure(correlation_id, error, log_start_offset)
+            return self._frame_answer(correlation_id, failure_of(self._index, error, log_start_offset))
         answer, append_time_ms = self._answer, info.log_append_time_ms
         _INT32.pack_into(answer, _CORRELATION_ID_AT, correlation_id)
         _OFFSETS.pack_into(
@@ -165,18 +167,19 @@ class ProduceShortcut:
             info.log_start_offset,
         )
         if self._is_acks_all and not partition.is_sole_replica and info.last_offset >= partition.log.high_watermark:
-            end_offset = info.last_offset + 1
-            return self._answer_on_commit(partition, end_offset, correlation_id, log_start_offset, bytes(answer))
+            return self._answer_on_commit(partition, info, correlation_id, bytes(answer))
         return bytes(answer)
 
-    def _answer_on_commit(
-        self, partition: Partition, end_offset: int, correlation_id: int, log_start_offset: int, success: bytes
-    ) -> Pending[bytes]:
+    def _answer_on_commit(self, partition: Partition, info: AppendInfo, correlation_id: int, success: bytes) -> Pending[bytes]:
         failures: list[ErrorCode] = []
 
         def answer() -> bytes:
-            return self._failure(correlation_id, KafkaError(failures[0]), log_start_offset) if failures else success
+            if not failures:
+                return success
+            response = answer_of(self._index, info)
+            response.error_code = failures[0]
+            return self._frame_answer(correlation_id, response)
 
         delayed = DelayedProduce(self._broker.clock, timeout_ms=self._timeout_ms, answer=answer)
-        delayed.wait_for([Appended(partition, end_offset, failures.append)])
+        delayed.wait_for([Appended(partition, info.last_offset + 1, failures.append)])
         return delayed.pending

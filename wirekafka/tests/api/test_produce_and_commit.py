@@ -7,13 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trio
+from structlog.testing import capture_logs
 
 from wirekafka.api.fetch.messages import FetchPartition, FetchRequest, FetchTopic
 from wirekafka.api.produce.messages import PartitionProduceData, ProduceRequest, TopicProduceData
 from wirekafka.errors import ErrorCode
-from wirekafka.log.validation import ON_LOOP
+from wirekafka.log.validation import ON_LOOP, Batch
 from wirekafka.pending import Pending
 from wirekafka.replication.partition import Partition
+from wirekafka.server.connection import Connection, ReceiveBuffers
 from wirekafka.server.dispatch import Dispatcher
 from wirekafka.tests.api.data_plane import NOW_MS, Caller, batch, run, values_of, wait_for
 from wirekafka.tests.server.frames import client, request
@@ -190,5 +193,106 @@ def test_produce_by_shortcut_waits_for_the_commit_too(tmp_path: Path, is_committ
         assert struct.unpack_from(">i", answer, 4)[0] == 2
         found = decode(type(route.api.response()), VERSION, True, memoryview(answer)[9:])
         assert codes(found) == [0 if is_committed else ErrorCode.REQUEST_TIMED_OUT]
+        assert found.responses[0].partition_responses[0].base_offset == 1, "the records are in the log"
+
+    run(body, tmp_path)
+
+
+def test_produce_answers_of_several_requests_leave_in_order_whatever_becomes_of_each(tmp_path: Path) -> None:
+    async def body(caller: Caller) -> None:
+        first, second = replicated(caller, 2)
+        requests = [message(0), message(1), message(0, acks=1), message(7), message(0, acks=0), message(1)]
+        replies = Replies(Dispatcher(caller.broker))
+        for number, each in enumerate(requests[:5], 1):
+            replies.send(request(0, VERSION, number, b"\0" + encode(each, VERSION, True)))
+        assert replies.answered == []
+        second.advance_high_watermark(1)
+        assert replies.answered == []
+        replies.send(request(0, VERSION, 6, b"\0" + encode(requests[5], VERSION, True)))
+        assert second.log.log_end_offset == 1, "no sixth request is handled before the first is answered"
+        first.close()
+        assert replies.answered == [1, 2, 3, 4]
+        replies.go_on()
+        assert second.log.log_end_offset == 2
+        second.advance_high_watermark(2)
+        assert replies.answered == [1, 2, 3, 4, 6]
+
+    run(body, tmp_path)
+
+
+def test_produce_without_acks_that_fails_ends_its_connection_after_the_answers_before_it(tmp_path: Path) -> None:
+    async def body(caller: Caller) -> None:
+        [partition] = replicated(caller)
+        replies = Replies(Dispatcher(caller.broker))
+        for number, each in enumerate([message(0), message(7, acks=0), message(0)], 1):
+            replies.send(request(0, VERSION, number, b"\0" + encode(each, VERSION, True)))
+        assert partition.log.log_end_offset == 1
+        assert not replies.connection.is_closing
+        partition.advance_high_watermark(1)
+        assert replies.answered == [1]
+        assert replies.connection.is_closing
+
+    run(body, tmp_path)
+
+
+def test_produce_connection_that_ends_leaves_no_wait_and_no_timer(tmp_path: Path) -> None:
+    async def body(caller: Caller) -> None:
+        [partition] = replicated(caller)
+        replies = Replies(Dispatcher(caller.broker))
+        for number in range(5):
+            replies.send(request(0, VERSION, number, b"\0" + encode(message(0), VERSION, True)))
+        replies.connection.abandon()
+        assert all(wait.callback is None for wait in partition._commit_waits)
+        await trio.sleep(10)
+        partition.advance_high_watermark(5)
+        assert replies.answered == []
+
+    run(body, tmp_path)
+
+
+class Replies:
+    """A connection without a socket, and the correlation ids of the responses that have left."""
+
+    def __init__(self, dispatcher: Dispatcher) -> None:
+        self.answered: list[int] = []
+        self.connection = Connection(client(), dispatcher, ReceiveBuffers(), lambda connection: self._take())
+
+    def send(self, frame: bytes) -> None:
+        self.connection.space()[: len(frame)] = frame
+        self.connection.received(len(frame))
+        self.go_on()
+
+    def go_on(self) -> None:
+        self.connection.handle_frames()
+        self._take()
+
+    def _take(self) -> None:
+        while self.connection.output:
+            piece = self.connection.output.popleft()
+            assert isinstance(piece, bytes)
+            self.answered += struct.unpack_from(">i", piece, 4)
+
+
+@pytest.mark.parametrize("is_heavy", [False, True])
+def test_produce_to_a_partition_that_fails_unexpectedly_costs_only_its_own_answer(
+    tmp_path: Path, is_heavy: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def body(caller: Caller) -> None:
+        caller.broker.topics.create("flights", 3)
+        append = Partition.append
+
+        def fail(self: Partition, *arguments: Any, **settings: Any) -> Any:
+            if self.index == 1 and (not is_heavy or isinstance(arguments[0], Batch)):
+                raise ZeroDivisionError
+            return append(self, *arguments, **settings)
+
+        count = ON_LOOP.record_count + 1 if is_heavy else 1
+        records = build_batch([Record(value=b"value", timestamp=NOW_MS)] * count)
+        with monkeypatch.context() as patch, capture_logs() as lines:
+            patch.setattr(Partition, "append", fail)
+            answer = produce(caller, 0, 1, 2, acks=1, records=records)
+            response = await wait_for(answer) if isinstance(answer, Pending) else answer
+        assert codes(response) == [0, ErrorCode.UNKNOWN_SERVER_ERROR, 0]
+        assert [line["log_level"] for line in lines] == ["error"]
 
     run(body, tmp_path)
