@@ -39,6 +39,7 @@ class World:
         now_ms: the time; a test sets it.
         later: delayed calls, with their delays; `pass_delays` calls them.
         flushes: the logs that asked for a flush.
+        moved_starts: when checkpoints of the log start offset were requested.
     """
 
     storage: Storage = field(default_factory=Storage)
@@ -46,6 +47,7 @@ class World:
     now_ms: int = NOW_MS
     later: list[tuple[float, Callable[[], object]]] = field(default_factory=list)
     flushes: list[HasPartition] = field(default_factory=list)
+    moved_starts: list[int] = field(default_factory=list)
 
     def services(self) -> LogContext:
         return LogContext(
@@ -54,7 +56,7 @@ class World:
             call_later=lambda delay_ms, callback: self.later.append((delay_ms, callback)),
             random_below=lambda bound: bound // 2,
             request_flush=self.flushes.append,
-            note_start_moved=lambda: None,
+            note_start_moved=lambda: self.moved_starts.append(self.now_ms),
         )
 
     def pass_delays(self) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 
 import pytest
 
 from wirekafka.errors import ErrorCode
 from wirekafka.log.log import Log
+from wirekafka.log.storage import Bytes
 from wirekafka.log.transaction_index import AbortedTransaction
 from wirekafka.testing.faulty_storage import FaultyStorage
 from wirekafka.tests.log.logs import (
@@ -69,6 +72,34 @@ def test_index_of_aborted_transactions_is_on_the_disk_once_a_segment_before_the_
     storage.lose_power(str(tmp_path))
 
     assert (tmp_path / index).stat().st_size == size_bytes
+
+
+class StorageWithoutIndexes(FaultyStorage):
+    """A disk that refuses writes to indexes of aborted transactions for a time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.refuses = False
+
+    def write(self, fd: int, data: Bytes, position: int) -> None:
+        if self.refuses and os.readlink(f"/proc/self/fd/{fd}").endswith(".txnindex"):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        super().write(fd, data, position)
+
+
+def test_index_that_is_written_as_late_as_the_seal_is_on_the_disk_too(tmp_path: Path) -> None:
+    storage = StorageWithoutIndexes()
+    log = World(storage=storage).open_log(tmp_path)
+    storage.refuses = True
+    abort_many(log, 1)
+    storage.refuses = False
+    log.flusher.flush()
+
+    log.roll()
+    storage.lose_power(str(tmp_path))
+
+    (index,) = index_files(tmp_path)
+    assert (tmp_path / index).stat().st_size > 0
 
 
 def test_aborted_transactions_are_in_the_index_of_the_markers_segment(tmp_path: Path) -> None:

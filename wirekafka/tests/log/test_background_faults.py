@@ -6,6 +6,7 @@ for n = 1, 2, ... until the work needs fewer calls. Each time the other partitio
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -433,3 +434,33 @@ def test_deletion_of_a_partition_at_any_step_of_background_work_is_no_error(tmp_
             break
         steps += 1
     assert 2 < steps < ENOUGH_STEPS - 1
+
+
+class StorageWithoutSync(StorageWithDefect):
+    """A disk on which every sync of a segment fails, once `is_broken` is set."""
+
+    __slots__ = ("is_broken",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_broken = False
+
+    def sync(self, fd: int) -> None:
+        if self.is_broken and os.readlink(f"/proc/self/fd/{fd}").endswith(".log"):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+
+def test_failed_sync_in_the_background_takes_the_directory_offline(tmp_path: Path) -> None:
+    async def main() -> None:
+        broker = Broker(tmp_path)
+        broker.storage = storage = StorageWithoutSync()
+        async with broker.running() as logs:
+            bad, _ = broker.create(logs)
+            append(bad, b"a")
+            storage.is_broken = True
+            bad.roll()
+            await until(lambda: logs.directories[0].offline_reason is not None)
+            assert bad.flusher.recovery_point == 0
+
+    with capture_logs():
+        run(main)

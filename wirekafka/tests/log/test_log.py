@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from wirekafka.errors import ErrorCode, KafkaError
+from wirekafka.log.epochs import FILE_NAME as EPOCHS_FILE
 from wirekafka.log.epochs import LeaderEpochs
 from wirekafka.log.log import Log
 from wirekafka.log.producer_state import Producers
@@ -467,3 +468,15 @@ def test_offline_log_has_the_offsets_of_the_checkpoints_and_touches_no_file(tmp_
         with pytest.raises(KafkaError) as caught:
             use()
         assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+
+
+def test_delete_records_requests_a_checkpoint_and_stores_the_leader_epochs_that_are_left(tmp_path: Path) -> None:
+    world = World()
+    log = world.open_log(tmp_path)
+    for leader_epoch in (0, 0, 3, 3):
+        append(log, b"a", leader_epoch=leader_epoch)
+
+    log.retention.delete_records(3)
+
+    assert len(world.moved_starts) == 1
+    assert LeaderEpochs.read((tmp_path / EPOCHS_FILE).read_bytes()).entries == ((3, 3),)

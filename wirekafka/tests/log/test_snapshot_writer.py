@@ -163,3 +163,12 @@ def test_failing_disk_abandons_the_snapshot_and_not_the_log(tmp_path: Path) -> N
     log.roll()
     finish(world)
     assert f"{COUNT + 1:020d}.snapshot" in snapshots(tmp_path)
+
+
+def test_closed_log_writes_no_more_of_its_snapshot(log: Log, world: World, tmp_path: Path) -> None:
+    log.roll()
+
+    log.reader.close()
+    finish(world)
+
+    assert snapshots(tmp_path) == []
