@@ -12,18 +12,16 @@ from collections.abc import Iterator
 from struct import Struct
 from typing import NamedTuple
 
-from wirekafka.log.storage import Bytes, FileHandle, Storage
+from wirekafka.log.storage import Bytes, FileHandle, FileRegion, Storage
 from wirekafka.names import NO_TIMESTAMP
+from wirekafka.wire.batch import HEADER_SIZE, LOG_OVERHEAD
+from wirekafka.wire.legacy import LEAST_MESSAGE_BYTES
 
 _HEAD = Struct(">qiibIhiqq")
 """A v2 batch up to its max timestamp: base offset, length, leader epoch, magic, crc, attributes, last offset delta, base and
 max timestamp."""
 _LEGACY_TIMESTAMP = Struct(">q")
-_OVERHEAD = 12
-"""Bytes that a batch's length does not count: the base offset and the length field."""
-_LEAST_LENGTH = 14
-"""The length of the smallest possible message: magic 0, no key, no value."""
-_LEAST_V2_LENGTH = 49
+_LEAST_V2_LENGTH = HEADER_SIZE - LOG_OVERHEAD
 """The length of a batch without records."""
 _HEADS_CHUNK = 8192
 """Bytes of one read during a search for a header: the default `index.interval.bytes` and one small batch."""
@@ -51,13 +49,13 @@ def read_place(data: Bytes, at: int, position: int) -> BatchPosition | None:
     if magic == 2:
         if length < _LEAST_V2_LENGTH or delta < 0:
             return None
-        return BatchPosition(position, length + _OVERHEAD, base_offset, base_offset + delta, max_timestamp, leader_epoch)
+        return BatchPosition(position, length + LOG_OVERHEAD, base_offset, base_offset + delta, max_timestamp, leader_epoch)
     # A message set of magic 0 or 1, found in folders of older brokers, is one message or one wrapper. Its offset is that of its
     # last record; the offset of its first record is known only after decompression.
-    if magic not in (0, 1) or length < _LEAST_LENGTH:
+    if magic not in (0, 1) or length < LEAST_MESSAGE_BYTES:
         return None
     timestamp = _LEGACY_TIMESTAMP.unpack_from(data, at + 18)[0] if magic == 1 else NO_TIMESTAMP
-    return BatchPosition(position, length + _OVERHEAD, base_offset, base_offset, timestamp, -1)
+    return BatchPosition(position, length + LOG_OVERHEAD, base_offset, base_offset, timestamp, -1)
 
 
 def read_extent(data: Bytes) -> tuple[int, int] | None:
@@ -69,7 +67,7 @@ def read_extent(data: Bytes) -> tuple[int, int] | None:
         return None
     base_offset, length, _, magic, _, _, delta, _, _ = _HEAD.unpack_from(data)
     if magic == 2 and length >= _LEAST_V2_LENGTH and delta >= 0:
-        return length + _OVERHEAD, base_offset + delta
+        return length + LOG_OVERHEAD, base_offset + delta
     place = read_place(data, 0, 0)
     return None if place is None else (place.size_bytes, place.last_offset)
 
@@ -89,6 +87,24 @@ def places_in(storage: Storage, file: FileHandle, position: int, end: int) -> It
         if place is None or position + place.size_bytes > end:
             raise BadBatchError(f"the file has no batch at byte {position}")
         yield place
+        position += place.size_bytes
+
+
+def heads_in(region: FileRegion | bytes) -> Iterator[tuple[BatchPosition, bytes]]:
+    """Yields the position within a region, and the header's bytes, of each whole batch of the region; reads only headers.
+
+    Ends before a batch that the region has only a part of, and where the bytes are not a header.
+    """
+    position = 0
+    while len(region) - position >= HEADER_SIZE:
+        if isinstance(region, FileRegion):
+            head = FileRegion(region.file, region.position + position, HEADER_SIZE).read()
+        else:
+            head = region[position : position + HEADER_SIZE]
+        place = read_place(head, 0, position) if len(head) == HEADER_SIZE else None
+        if place is None or position + place.size_bytes > len(region):
+            return
+        yield place, head
         position += place.size_bytes
 
 

@@ -27,7 +27,6 @@ org.apache.kafka.common.record.ByteBufferLogInputStream.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
@@ -47,10 +46,8 @@ from wirekafka.wire.batch import (
     GREATEST_INT64,
     HEADER_SIZE,
     LEAST_INT64,
-    LENGTH_OFFSET,
     LOG_OVERHEAD,
     MAGIC,
-    MAGIC_OFFSET,
     TIMESTAMP_TYPE_MASK,
     BatchHeader,
     TimestampType,
@@ -60,7 +57,7 @@ from wirekafka.wire.batch import (
     write_timestamp,
 )
 from wirekafka.wire.compression import Compression, decompress, decompress_stream
-from wirekafka.wire.legacy import LEAST_MESSAGE_BYTES, up_convert
+from wirekafka.wire.legacy import entries_in, up_convert
 from wirekafka.wire.walk import (
     Inspection,
     deltas_in,
@@ -80,8 +77,6 @@ MOST_RECORDS = 1_000_000
 """The most records of a batch: the greatest `batch.num.messages` that librdkafka accepts."""
 MOST_BLAMED = 10_000
 """The most records that an error names: as many as librdkafka puts into a batch by default."""
-
-_LENGTH = struct.Struct(">i")
 
 
 class HeavyBatchError(Exception):
@@ -200,31 +195,17 @@ def _find_format(records: memoryview) -> int:
         KafkaError: CORRUPT_MESSAGE, a length or magic number is impossible; INVALID_RECORD, a batch or message is incomplete, or
             the magic numbers differ.
     """
-    pos, magic = 0, -1
-    while pos < len(records) or magic < 0:
-        left = len(records) - pos
-        if left <= MAGIC_OFFSET:
-            _refuse(ErrorCode.INVALID_RECORD, f"{left} bytes are not a record batch")
-        (length,) = _LENGTH.unpack_from(records, pos + LENGTH_OFFSET)
-        if length < LEAST_MESSAGE_BYTES or (records[pos + MAGIC_OFFSET] == MAGIC and length < HEADER_SIZE - LOG_OVERHEAD):
-            _refuse(ErrorCode.CORRUPT_MESSAGE, f"a record batch of {length} bytes")
-        if length > left - LOG_OVERHEAD:
-            _refuse(ErrorCode.INVALID_RECORD, f"a record batch of {length} bytes, of which {left - LOG_OVERHEAD} bytes are left")
-        if records[pos + MAGIC_OFFSET] > MAGIC:
-            _refuse(ErrorCode.CORRUPT_MESSAGE, f"there is no message format {records[pos + MAGIC_OFFSET]}")
-        if magic not in (-1, records[pos + MAGIC_OFFSET]):
-            _refuse(ErrorCode.INVALID_RECORD, f"message format {records[pos + MAGIC_OFFSET]} after message format {magic}")
-        magic = records[pos + MAGIC_OFFSET]
-        pos += LOG_OVERHEAD + length
-    return magic
+    found = -1
+    for magic, _ in entries_in(records):
+        if found not in (-1, magic):
+            _refuse(ErrorCode.INVALID_RECORD, f"message format {magic} after message format {found}")
+        found = magic
+    return found
 
 
 def _check_message_sizes(records: memoryview, config: LogConfig) -> None:
-    pos = 0
-    while pos < len(records):
-        size = LOG_OVERHEAD + _LENGTH.unpack_from(records, pos + LENGTH_OFFSET)[0]
-        _check_size(size, config)
-        pos += size
+    for _, size_bytes in entries_in(records):
+        _check_size(size_bytes, config)
 
 
 def _check_size(size: int, config: LogConfig) -> None:

@@ -35,7 +35,7 @@ from wirekafka.metadata.kraft_records import (
     decode_record,
 )
 from wirekafka.names import CLUSTER_METADATA_TOPIC
-from wirekafka.wire.batch import HEADER_SIZE, BatchHeader, check_crc, iterate_records
+from wirekafka.wire.batch import BatchHeader, check_crc, iterate_records, whole_header
 from wirekafka.wire.types import Message
 
 FOLDER = f"{CLUSTER_METADATA_TOPIC}-0"
@@ -212,9 +212,8 @@ def _has_batch(data: bytes) -> bool:
     magic_at = data.find(2, MAGIC_OFFSET + 1)
     while magic_at != -1:
         at = magic_at - MAGIC_OFFSET
-        if len(data) - at >= HEADER_SIZE:
-            header = BatchHeader(view, at)
-            if HEADER_SIZE <= header.size_bytes <= len(data) - at and check_crc(view, at, header):
-                return True
+        header = whole_header(view, at)
+        if header is not None and check_crc(view, at, header):
+            return True
         magic_at = data.find(2, magic_at + 1)
     return False

@@ -289,17 +289,22 @@ def do_nothing() -> None:
     """Does nothing: the `rest` of work that never rests."""
 
 
+def whole_header(buf: Buffer, pos: int) -> BatchHeader | None:
+    """Returns the header of the whole batch of format 2 at `pos`; None if the buffer has no whole batch there."""
+    if len(buf) - pos < HEADER_SIZE:
+        return None
+    header = BatchHeader(buf, pos)
+    is_whole = HEADER_SIZE <= header.size_bytes <= len(buf) - pos
+    return header if is_whole else None
+
+
 def whole_batches(buf: Buffer) -> Iterator[tuple[BatchHeader, memoryview]]:
-    """Yields the batches of format 2 in a buffer with their headers; an incomplete batch at the end is left out."""
+    """The batches of format 2 in a buffer, each with its header; an incomplete batch at the end is left out."""
     view = memoryview(buf)
     pos = 0
-    while pos + HEADER_SIZE <= len(view):
-        header = BatchHeader(view, pos)
-        end = pos + header.size_bytes
-        if end > len(view) or header.batch_length < HEADER_SIZE - LOG_OVERHEAD:
-            return
-        yield header, view[pos:end]
-        pos = end
+    while (header := whole_header(view, pos)) is not None:
+        yield header, view[pos : pos + header.size_bytes]
+        pos += header.size_bytes
 
 
 def iterate_records(

@@ -26,6 +26,11 @@ from zlib import crc32
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.names import NO_TIMESTAMP
 from wirekafka.wire.batch import (
+    HEADER_SIZE,
+    LENGTH_OFFSET,
+    LOG_OVERHEAD,
+    MAGIC,
+    MAGIC_OFFSET,
     BatchHeader,
     Record,
     TimestampType,
@@ -49,7 +54,6 @@ from wirekafka.wire.compression import (
 LEAST_MESSAGE_BYTES = 14
 """The size of a message of format 0 with a null key and a null value, without the offset and the size field."""
 CRC_OFFSET = 12
-MAGIC_OFFSET = 16
 COMPRESSION_MASK = 0x07
 TIMESTAMP_TYPE_MASK = 0x08
 
@@ -184,6 +188,29 @@ def _messages(buf: Buffer) -> Iterator[_Message]:
             pos = end
     except struct.error:
         raise _invalid("a message ends after its message set") from None
+
+
+def entries_in(records: Buffer) -> Iterator[tuple[int, int]]:
+    """Yields the magic number and the size in bytes of each batch or message, of any format, that a client has sent.
+
+    Raises:
+        KafkaError: CORRUPT_MESSAGE, a length or magic number is impossible; INVALID_RECORD, a batch or message is incomplete, or
+            there is none.
+    """
+    pos = 0
+    while pos < len(records) or not pos:
+        left = len(records) - pos
+        if left <= MAGIC_OFFSET:
+            raise _invalid(f"{left} bytes are not a record batch")
+        (length,), magic = _LENGTH.unpack_from(records, pos + LENGTH_OFFSET), records[pos + MAGIC_OFFSET]
+        if length < LEAST_MESSAGE_BYTES or (magic == MAGIC and length < HEADER_SIZE - LOG_OVERHEAD):
+            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"a record batch of {length} bytes")
+        if length > left - LOG_OVERHEAD:
+            raise _invalid(f"a record batch of {length} bytes, of which {left - LOG_OVERHEAD} bytes are left")
+        if magic > MAGIC:
+            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"there is no message format {magic}")
+        yield magic, LOG_OVERHEAD + length
+        pos += LOG_OVERHEAD + length
 
 
 def _read_bytes(buf: Buffer, pos: int, end: int) -> tuple[bytes | None, int]:

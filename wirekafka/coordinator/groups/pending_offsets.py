@@ -1,8 +1,8 @@
-"""The offsets of open transactions, which are not committed yet; a consumer that asks for stable offsets waits for them.
+"""Offsets of open transactions, which do not count yet; a consumer that asks for stable offsets waits for them.
 
 Rules of this file:
     Invariant: `_holders` has the transactions of each offset in `_offsets`, and nothing else.
-    A transaction belongs to one partition of __consumer_offsets, whose marker ends it; a producer may have one in each partition.
+    A transaction belongs to one partition of __consumer_offsets, whose marker ends it; a producer may have one in each.
 
 Source: OffsetMetadataManager (pendingTransactionalOffsets, openTransactions); KIP-98, KIP-447.
 """
@@ -32,7 +32,7 @@ class PendingOffsets:
     def __init__(self) -> None:
         self._offsets: dict[OpenTransaction, dict[Place, CommittedOffset]] = {}
         self._holders: dict[str, dict[tuple[str, int], set[OpenTransaction]]] = {}
-        """The transactions of each offset, by group, then topic and partition."""
+        """By group, then topic and partition."""
         self._counts_by_topic: dict[str, dict[str, int]] = {}
         """The number of partitions with pending offsets, by topic, then group."""
 
@@ -40,7 +40,7 @@ class PendingOffsets:
         return bool(self._offsets)
 
     def add(self, transaction: OpenTransaction, record: OffsetRecord) -> None:
-        """Stores an offset until its transaction ends."""
+        """Keeps an offset until its transaction ends."""
         assert record.value is not None, "no transaction deletes offsets"
         group_id, topic, partition = record.group_id, record.topic, record.partition
         self._offsets.setdefault(transaction, {})[group_id, topic, partition] = record.value
@@ -53,7 +53,7 @@ class PendingOffsets:
         holders.add(transaction)
 
     def drop(self, place: Place) -> None:
-        """Drops a deleted offset from all transactions, so that their commits do not restore it."""
+        """Forgets an offset in all transactions, because it was deleted: their commits must not restore it."""
         group_id, topic, partition = place
         for transaction in tuple(self._holders.get(group_id, {}).get((topic, partition), ())):
             offsets = self._offsets[transaction]
@@ -91,7 +91,7 @@ class PendingOffsets:
         return iter(self._holders.get(group_id, ()))
 
     def forget_partition(self, partition: int) -> None:
-        """Removes the transactions in a partition, because this broker has lost the partition."""
+        """Forgets the transactions in a partition, because this broker has lost it."""
         for transaction in [each for each in self._offsets if each.partition == partition]:
             self.take(transaction)
 

@@ -25,9 +25,10 @@ from wirekafka.coordinator.share_delivery.in_flight import Range, overlapping
 from wirekafka.coordinator.share_delivery.partitions import LoadedPartition, SharePartitionManager
 from wirekafka.coordinator.share_state.records import ShareKey
 from wirekafka.errors import ErrorCode, KafkaError
+from wirekafka.log.positions import heads_in
 from wirekafka.log.storage import FileRegion
 from wirekafka.pending import Pending
-from wirekafka.wire.batch import HEADER_SIZE, BatchHeader
+from wirekafka.wire.batch import MAGIC, BatchHeader
 
 if TYPE_CHECKING:
     from wirekafka.clock import Clock, Timer
@@ -325,24 +326,13 @@ class DelayedShareFetch:
 def _batches_of(region: FileRegion | bytes, stop_offset: int) -> list[_Batch]:
     """Returns the whole batches of a region, up to the batch that holds the offset."""
     batches = []
-    position = 0
-    while position + HEADER_SIZE <= len(region):
-        if isinstance(region, FileRegion):
-            head = FileRegion(region.file, region.position + position, HEADER_SIZE).read()
-            if len(head) < HEADER_SIZE:
-                break
-            header = BatchHeader(head)
-        else:
-            header = BatchHeader(region, position)
-        size_bytes = header.size_bytes
-        if position + size_bytes > len(region):
-            break
-        offsets = LogBatch(header.base_offset, header.last_offset)
-        may_be_aborted = header.is_transactional and not header.is_control
-        batches.append(_Batch(offsets, position, size_bytes, header.producer_id, may_be_aborted))
+    for place, head in heads_in(region):
+        offsets = LogBatch(place.base_offset, place.last_offset)
+        header = BatchHeader(head)
+        may_be_aborted = header.magic == MAGIC and header.is_transactional and not header.is_control
+        batches.append(_Batch(offsets, place.position, place.size_bytes, header.producer_id, may_be_aborted))
         if offsets.last_offset >= stop_offset:
             break
-        position += size_bytes
     return batches
 
 

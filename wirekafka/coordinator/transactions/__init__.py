@@ -1,1 +1,1 @@
-"""The transaction coordinator: opens and ends transactions, and fences producers."""
+"""Transactions: the coordinator that says which are open, which have ended and how, and who may go on with them."""

@@ -509,3 +509,23 @@ def test_append_lets_only_those_of_many_waiting_share_fetches_try_that_can_get_r
         assert attempts == ["m0", "m1"]
 
     run(body, tmp_path)
+
+
+def damage_second_batch(folder: Path, length: int) -> None:
+    """Writes another length into the second of three batches of the same size."""
+    path = next(folder.glob("*.log"))
+    with path.open("r+b") as file:
+        file.seek(path.stat().st_size // 3 + 8)
+        file.write(length.to_bytes(4, "big", signed=True))
+
+
+@pytest.mark.parametrize("length", [-12, 0, 1 << 30])
+def test_share_fetch_ends_before_a_batch_whose_length_is_damaged(tmp_path: Path, length: int) -> None:
+    async def body(caller: Caller) -> None:
+        for value in (b"a", b"b", b"c"):
+            append(caller, value)
+        damage_second_batch(tmp_path / "flights-0", length)
+        response = await Member(caller).fetch(0)
+        assert acquired(response) == {0: [(0, 0, 1)]}
+
+    run(body, tmp_path)

@@ -21,26 +21,26 @@ LEAVE_EPOCH = -1
 """The epoch with which a member leaves for good."""
 
 STATIC_LEAVE_EPOCH = -2
-"""The epoch with which a static member leaves temporarily, and its epoch until it rejoins."""
+"""The epoch with which a static member leaves for a while, and its epoch until it comes back."""
 
 OwnedPartitions = dict[bytes, dict[int, int]]
 """The epoch at which each partition was assigned, by topic id and partition; never changed in place."""
 
 
 class MemberState(IntEnum):
-    """The progress of a member towards its target, by the numbers of its record."""
+    """How far a member is on its way to its target, by the numbers of its record."""
 
     STABLE = 0
-    """The member has all of the target that its last heartbeat found."""
+    """It has its target, as far as its last heartbeat found one."""
 
     UNREVOKED_PARTITIONS = 1
-    """The member has partitions to revoke, and stays in its epoch until it has revoked them."""
+    """It has partitions to revoke, and stays in its epoch until then."""
 
     UNRELEASED_PARTITIONS = 2
-    """The member waits for partitions that other members have to revoke."""
+    """It waits for partitions that other members have to revoke."""
 
     UNKNOWN = 127
-    """A state that a later release wrote."""
+    """A state that a later release has written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +60,10 @@ class ConsumerMember:
     """A member as its records describe it.
 
     Attributes:
-        member_epoch: the epoch of the target to which the member is reconciled; `STATIC_LEAVE_EPOCH` while it is away.
-        previous_member_epoch: the epoch before, which a member that missed a response still has.
-        subscribed_topic_regex: empty if the member has none.
-        server_assignor: the assignor that the member asks for; None if it accepts any.
+        member_epoch: the epoch of the target to which it has been reconciled; `STATIC_LEAVE_EPOCH` while it is away.
+        previous_member_epoch: the epoch before, which a member still has that missed a response.
+        subscribed_topic_regex: empty if it has none.
+        server_assignor: the assignor that the member asks for; None if any will do.
         assigned: the partitions that the member may read.
         pending_revocation: the partitions that the member has to revoke, and may still be reading.
         classic: None for a member of the consumer protocol.
@@ -87,7 +87,7 @@ class ConsumerMember:
 
     @property
     def is_classic(self) -> bool:
-        """Whether the member uses the classic protocol."""
+        """Whether it speaks the classic protocol."""
         return self.classic is not None
 
     def is_reconciled_to(self, assignment_epoch: int) -> bool:
@@ -95,7 +95,7 @@ class ConsumerMember:
         return self.state is MemberState.STABLE and self.member_epoch == assignment_epoch
 
     def assignment_epoch(self, topic_id: bytes, partition: int) -> int | None:
-        """Returns the epoch at which the member got a partition; None if it does not have the partition."""
+        """The epoch at which the member got a partition; None if it does not have the partition."""
         epoch = self.assigned.get(topic_id, {}).get(partition)
         return self.pending_revocation.get(topic_id, {}).get(partition) if epoch is None else epoch
 
@@ -105,8 +105,8 @@ class ResolvedRegex:
     """The topics that match a regular expression.
 
     Attributes:
-        version: the version of the `TopicImage` that was searched.
-        timestamp_ms: the time of the search.
+        version: of the `TopicImage` in which they were found.
+        timestamp_ms: when they were looked for.
     """
 
     topics: frozenset[str]
@@ -115,10 +115,10 @@ class ResolvedRegex:
 
 
 def with_epoch(partitions: Partitions, epoch: int) -> OwnedPartitions:
-    """Returns all of the partitions, assigned at the same epoch."""
+    """All of the partitions, assigned at the same epoch."""
     return {topic_id: dict.fromkeys(indexes, epoch) for topic_id, indexes in partitions.items()}
 
 
 def without_epochs(owned: OwnedPartitions) -> Partitions:
-    """Returns the partitions without their epochs."""
+    """Just the partitions."""
     return {topic_id: frozenset(epochs) for topic_id, epochs in owned.items()}
