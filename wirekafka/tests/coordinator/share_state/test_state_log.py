@@ -185,7 +185,7 @@ def test_state_of_many_cold_share_partitions_and_of_deleted_topics_is_written_in
             (True, number) for number in range(9)
         ]
         stage.broker.slices.run(stage.states._deletion(list(keys)))
-        assert stage.states.get(next(iter(keys))) is not None
+        assert stage.states.get([*keys][-1]) is not None
         await trio.sleep(0.01)
         assert not any(stage.states.get(key) for key in keys)
 
