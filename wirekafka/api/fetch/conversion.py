@@ -1,7 +1,7 @@
-"""Down-conversion: what a Fetch of version 0 to 3 gets, message sets made from the batches of the log.
+"""Down-conversion: converts the batches of the log to message sets, for Fetch requests of versions 0 to 3.
 
-Theory of operation: a few small records are converted at once. More of them, or compressed ones that grow, are read and
-converted in a worker's thread, one partition after the other, and the answer waits for them.
+How it works: a few small records are converted at once. If the records are many, or compressed and large, a worker's thread reads
+and converts them, one partition after the other, and the response waits for the conversions.
 
 Source: KafkaApis.handleFetchRequest (maybeConvertFetchedData); org.apache.kafka.common.record.LazyDownConversionRecords.
 """
@@ -33,15 +33,15 @@ FIRST_VERSION_WITH_WHOLE_BATCH = 3
 FIRST_VERSION_WITH_BATCHES = 4
 
 SECONDS_ON_LOOP = 0.01
-"""How long one request converts before its further partitions go to the workers."""
+"""The seconds that one request converts on the loop. Workers convert its further partitions."""
 LIGHT_BYTES = 16 * 1024
 LIGHT_RECORDS = 500
 LIGHT_CONTENT_BYTES = 64 * 1024
-"""What the loop converts of a partition: it takes 5 ms."""
+"""The most bytes of a partition that the loop converts, in 5 ms."""
 
 
 def convert(broker: Broker, call: Call[FetchRequest], response: FetchResponse | Pending[Any]) -> FetchResponse | Pending[Any]:
-    """The response as a client of before version 4 can read it, or a Pending of it."""
+    """Returns the response with message sets, for a version before 4, or a Pending of it."""
     if isinstance(response, Pending):
         return response.map(lambda reply: reply if isinstance(reply, Exception) else convert(broker, call, reply))
     if response.error_code:
@@ -62,10 +62,10 @@ class _Waiting:
 
 
 class Conversions:
-    """The conversions that one Fetch needs.
+    """The conversions for one Fetch.
 
     A request may name one partition thousands of times, and converted records may take much more than stored ones. So once
-    `fetch.max.bytes` are converted, the further partitions are answered without records, and the client asks again.
+    `fetch.max.bytes` are converted, the remaining partitions are answered without records, and the client fetches them again.
     """
 
     def __init__(self, broker: Broker, version: int) -> None:
@@ -76,12 +76,12 @@ class Conversions:
         self._job: Job | None = None
 
     def add(self, data: PartitionData, asked: Asked) -> None:
-        """Notes a partition whose records are to be converted."""
+        """Adds a partition whose records must be converted."""
         if len(data.records):
             self._waiting.append(_Waiting(data, asked))
 
     def answer(self, response: FetchResponse) -> FetchResponse | Pending[Any]:
-        """The response, once everything in it is converted."""
+        """Returns the response, or a Pending of it until all records are converted."""
         end = perf_counter() + SECONDS_ON_LOOP
         while self._waiting and perf_counter() < end:
             found = self._convert_light(self._waiting[0])
@@ -95,7 +95,7 @@ class Conversions:
         return pending
 
     def _take(self, found: bytes | KafkaError) -> None:
-        """Puts the message set of the first partition that waits, or why there is none, into the partition's answer."""
+        """Puts the message set of the first waiting partition, or its error, into the partition's answer."""
         data = self._waiting.popleft().data
         if isinstance(found, KafkaError):
             data.error_code, data.high_watermark, data.records = found.code, -1, b""
@@ -107,7 +107,7 @@ class Conversions:
                 self._waiting.popleft().data.records = b""
 
     def _convert_light(self, waiting: _Waiting) -> bytes | KafkaError | None:
-        """Returns what `_take` takes; None if the conversion needs a thread."""
+        """Returns the argument for `_take`; None if the conversion needs a thread."""
         records = waiting.data.records
         if len(records) > LIGHT_BYTES:
             return None
@@ -120,10 +120,10 @@ class Conversions:
             return None if error.code is ErrorCode.MESSAGE_TOO_LARGE else error
 
     def _convert(self, batches: bytes, asked: Asked, content_limit_bytes: int) -> bytes:
-        """Batches as a client of before 2017 reads them; it may be less than the client asked for.
+        """Returns batches in the format of a client from before 2017; they may have fewer bytes than the client asked for.
 
-        Up to version 2 the bytes end where the limit says, in the middle of a message if need be: a client that gets not one
-        whole message knows that it must ask for more.
+        Up to version 2 the bytes end at the limit, if necessary within a message. A client that gets no whole message fetches
+        more bytes.
 
         Raises:
             KafkaError: as `down_convert`.

@@ -1,4 +1,4 @@
-"""What a Fetch is answered with, and the pass over its partitions that finds it within its limits.
+"""The pass over the partitions of a Fetch, which reads them within the limits of the request.
 
 Source: kafka.server.ReplicaManager.readFromLog.
 """
@@ -45,10 +45,10 @@ FIRST_VERSION_WITH_LEADERS = 16
 READ_COMMITTED = 1
 
 READ = Operation.READ
-"""The operation that a Fetch needs permission for. A name of this module, because a lookup in the enumeration takes 0.1 us."""
+"""The operation that a Fetch needs permission for. A name of the module, because a lookup in the enumeration takes 0.1 us."""
 
 PARTITIONS_AT_ONCE = 500
-"""A fetch of more partitions is read in slices. The loop reads so many in about 2 ms (2026-11)."""
+"""The partitions of the largest fetch that is not read in slices. The loop reads them in about 2 ms (2026-11)."""
 
 PARTITIONS_A_STEP = 50
 """The partitions that a fetch in slices reads between two yields."""
@@ -63,11 +63,11 @@ def partition_count(topics: list[FetchTopic]) -> int:
 
 
 def failure_of(index: int, code: ErrorCode) -> PartitionData:
-    """The answer for a partition that cannot be read."""
+    """Returns the answer for a partition that cannot be read."""
     return PartitionData(partition_index=index, error_code=code, high_watermark=-1, records=b"")
 
 
-# Not by calls of the classes, which take three times as long.
+# These functions replace calls of the classes, which take three times as long.
 fetch_response = constructor(FetchResponse, "session_id", "responses", "node_endpoints")
 topic_response = constructor(FetchableTopicResponse, "topic", "topic_id", "partitions")
 _partition_data = constructor(
@@ -82,19 +82,19 @@ _partition_data = constructor(
 
 
 class FetchPass:
-    """One pass over the partitions of a fetch: what its limits leave, and what it has found.
+    """One pass over the partitions of a fetch: the remaining limits, and the results.
 
-    The first partition that has records gives at least one batch, whatever the limits say (KIP-74), so that a consumer gets
-    past a batch that is larger than they are. Up to version 2 there was no such rule: each partition gives as many bytes
-    as it may, the last message cut off if need be, from which a client sees that it must ask for more.
+    The first partition with records gets at least one batch, whatever the limits (KIP-74), so that a consumer can read a batch
+    that is larger than the limits. Versions up to 2 do not have this rule: each partition gets as many bytes as its limit allows,
+    and the last message may be cut off, so that the client fetches more bytes.
 
     Attributes:
-        left_bytes: the most that may still be read, but for a first batch.
-        min_bytes: with fewer the fetch waits.
-        only_stable: nothing is read of transactions that are open.
-        found_bytes: the bytes of each partition that has some.
-        must_answer: an error or a diverging epoch, with which there is no waiting.
-        node_endpoints: where the leaders are that the answer names (KIP-951).
+        left_bytes: the most bytes that may still be read, except for a first batch.
+        min_bytes: the fetch waits if it has found fewer bytes.
+        only_stable: records of open transactions are not read.
+        found_bytes: the bytes of each partition with records.
+        must_answer: the fetch must not wait, because of an error or a diverging epoch.
+        node_endpoints: the addresses of the leaders that the response names (KIP-951).
     """
 
     __slots__ = (
@@ -106,7 +106,7 @@ class FetchPass:
         request = call.request
         self._broker = broker
         self._call = call
-        # Not by `min`: it takes 0.08 us.
+        # An if instead of `min`, which takes 0.08 us.
         left_bytes, most_bytes = request.max_bytes, broker.config.integer("fetch.max.bytes")
         if left_bytes > most_bytes:
             left_bytes = most_bytes
@@ -128,10 +128,10 @@ class FetchPass:
     def delay(
         self, answer: Callable[[], FetchResponse | Pending[Any]], on_end: Callable[[], object] = lambda: None
     ) -> DelayedFetch:
-        """Returns the fetch that waits for what this pass did not find.
+        """Returns the delayed fetch, for when this pass has found too few bytes.
 
         Args:
-            on_end: called once when the fetch waits no more, answered or abandoned.
+            on_end: called once when the fetch no longer waits, because it was answered or abandoned.
         """
 
         def answer_whatever_happens() -> FetchResponse | Pending[Any]:
@@ -152,7 +152,7 @@ class FetchPass:
         )
 
     def read(self, partition: Partition, asked: Asked) -> PartitionData:
-        """What one partition has for this fetch, within what the limits leave."""
+        """Reads one partition within the remaining limits."""
         log = partition.log
         records: Any = b""
         diverging_epoch = aborted = None
@@ -179,7 +179,7 @@ class FetchPass:
         return data
 
     def _take(self, partition: Partition, asked: Asked) -> Any:
-        """Takes records off the limits.
+        """Reads records, and subtracts their bytes from the limits.
 
         Raises:
             KafkaError: OFFSET_OUT_OF_RANGE, KAFKA_STORAGE_ERROR, UNSUPPORTED_COMPRESSION_TYPE.
@@ -207,7 +207,7 @@ class FetchPass:
         return records
 
     def refuse(self, index: int, code: ErrorCode, partition: Partition | None = None) -> PartitionData:
-        """What a partition that cannot be read gives; the fetch does not wait then."""
+        """Returns the answer for a partition that cannot be read; the fetch then does not wait."""
         self.must_answer = True
         version = self._call.version
         if code is ErrorCode.KAFKA_STORAGE_ERROR and version < FIRST_VERSION_WITH_STORAGE_ERROR:
@@ -232,7 +232,7 @@ class ReadEnds:
         self._ends: list[tuple[Partition, tuple[int, int]]] = []
 
     def note(self, partitions: Iterable[Partition]) -> None:
-        """Notes the ends of partitions that were just read."""
+        """Stores the ends of partitions that were just read."""
         for partition in partitions:
             self._ends.append((partition, _ends_of(partition)))
 

@@ -1,6 +1,6 @@
-"""Full fetches: of the partitions that the request names, without a session or to open one.
+"""Full fetches: the request names the partitions. It has no session, or opens one.
 
-Theory of operation: a fetch of a few partitions is read, answered or made to wait in one call. A fetch of more than
+How it works: a fetch of a few partitions is read, and answered or delayed, in one call. A fetch of more than
 `PARTITIONS_AT_ONCE` is read in slices. While a fetch waits, its partitions are counted in `HeldPartitions`.
 
 Source: kafka.server.FullFetchContext, KIP-227.
@@ -115,7 +115,7 @@ def _wait(
     """Waits until there is enough to read, or the time is over; then the fetch reads again."""
     held, count = broker.fetch_sessions.held, len(watched)
     if not held.fits(count):
-        # The client asks again: it is told that there is nothing yet, as after its wait.
+        # The client fetches again, after an answer without records, as after a wait.
         return finish(_answer(broker, call, reading, responses))
     held.take(count)
     delayed = reading.delay(lambda: fetch_all(broker, call, may_wait=False), on_end=lambda: held.give_back(count))

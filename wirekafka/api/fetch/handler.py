@@ -1,25 +1,27 @@
-"""Fetch: gives records from the offsets that a consumer names, or waits until there are enough.
+"""Fetch: reads records from the offsets that a consumer names, or waits until there are enough.
 
 Behaviour:
-    The records of a partition are whole batches as they were stored, from the one that holds the offset up to the high
-    watermark, sent from the file. `max_bytes` (at most `fetch.max.bytes`) limits the answer, `partition_max_bytes` each
-    partition; the first batch of the first partition that has any is given whatever its size (KIP-74). With fewer than
-    `min_bytes` the fetch waits, for `max_wait_ms` at most (the cases are those of `cluster.purgatory.DelayedFetch`). An error
-    in one partition does not touch the others, but ends the waiting.
-    A session remembers what is fetched (KIP-227): epoch 0 opens one, -1 does without, any other epoch continues one and names
-    only what has changed; its answer leaves out partitions without news, and partitions that gave records go to the end of
-    the order. `max.incremental.fetch.session.cache.slots` limits how many there are.
-    Before version 4 clients know no record batches: what they fetch is converted to message sets of magic 0 or 1, at most some
+    Each partition gets whole batches as they were stored, sent from the file: from the batch that holds the fetch offset up to
+    the high watermark. `max_bytes` (at most `fetch.max.bytes`) limits the response, and `partition_max_bytes` limits each
+    partition.
+    The first batch of the first partition with records is sent whatever its size (KIP-74). With fewer than `min_bytes` the fetch
+    waits, for at most `max_wait_ms` (`replication.purgatory.DelayedFetch` has the cases). An error in one partition does not
+    affect the others, but ends the wait.
+    A session stores the partitions of a consumer (KIP-227). Epoch 0 opens a session, epoch -1 uses none, and any other epoch
+    continues one with a request that names only changed partitions. The response then has only partitions with records, errors or
+    new offsets. Partitions that had records move to the end of the order. `max.incremental.fetch.session.cache.slots` limits the
+    number of sessions.
+    Before version 4, clients do not know record batches: the batches are converted to message sets of magic 0 or 1, at most some
     50,000 records of a partition at once.
-    With `isolation_level` 1 (read_committed) a partition gives records up to its last stable offset, and
-    `aborted_transactions` names those whose records, up to their markers, the client is to leave out; only what lies before
-    that offset counts for `min_bytes`. Markers take an offset each and are among the records in either case.
+    With `isolation_level` 1 (read_committed), a partition gets records up to its last stable offset, and only these count for
+    `min_bytes`. `aborted_transactions` lists the aborted transactions, whose records the client must skip up to their markers.
+    Markers take an offset each and are sent with either isolation level.
 
 Versions:
     0-1: message sets of magic 0; 1 adds `throttle_time_ms`. 2: magic 1.
-    3: `max_bytes`, and the first batch is given whatever its size (KIP-74). Up to 2 the last message may be cut off.
+    3: `max_bytes`, and the first batch is sent whatever its size (KIP-74). Up to version 2 the last message may be cut off.
     4: record batches, `isolation_level`, `last_stable_offset`, `aborted_transactions` (KIP-98).
-    5: `log_start_offset` (KIP-107). 6: KAFKA_STORAGE_ERROR is told as such (KIP-112). 7: sessions (KIP-227).
+    5: `log_start_offset` (KIP-107). 6: KAFKA_STORAGE_ERROR (KIP-112). 7: sessions (KIP-227).
     8: as 7. 9: `current_leader_epoch` (KIP-320). 10: zstd (KIP-110). 11: `rack_id` (KIP-392).
     12: flexible; `last_fetched_epoch` and `diverging_epoch` (KIP-595). 13: topic ids (KIP-516). 14: as 13 (KIP-405).
     15: `replica_state` (KIP-903). 16: leaders and their addresses in errors (KIP-951). 17: `replica_directory_id` (KIP-853).
@@ -27,10 +29,11 @@ Versions:
 
 Differs from Apache Kafka:
     This broker has no followers. A fetch with a replica id gets NOT_LEADER_OR_FOLLOWER, and `rack_id` has no effect.
-    A session learns of a log start offset that retention moved when something else of that partition changes, not at once.
+    If retention moves the log start offset of a partition, a session learns the new offset with the partition's next change, and
+    not at once.
     All sessions and waiting fetches together name at most 262,144 partitions. A session that would exceed this is not opened,
     or is closed with FETCH_SESSION_ID_NOT_FOUND, and a fetch that would exceed it does not wait.
-    Versions 0 to 3, which Kafka 4 has dropped, are served.
+    Versions 0 to 3, which Apache Kafka 4 dropped, are served.
 """
 
 from __future__ import annotations
@@ -53,7 +56,7 @@ if TYPE_CHECKING:
 
 @serves(1, FetchRequest, FetchResponse, versions=range(19), flexible_since=12)
 def fetch(broker: Broker, call: Call[FetchRequest]) -> FetchResponse | Pending[Any]:
-    """Reads now, or waits until there is enough to read."""
+    """Reads the partitions, or waits until there are enough records."""
     request = call.request
     if request.replica_id >= 0 or (request.replica_state is not None and request.replica_state.replica_id >= 0):
         return _refuse_replica(request)
@@ -67,7 +70,7 @@ def fetch(broker: Broker, call: Call[FetchRequest]) -> FetchResponse | Pending[A
 
 
 def _refuse_replica(request: FetchRequest) -> FetchResponse:
-    """Refuses a fetch of a follower: no other broker replicates from this one."""
+    """Refuses a fetch of a follower, because no other broker replicates from this one."""
     responses = [
         FetchableTopicResponse(
             topic=topic.topic,

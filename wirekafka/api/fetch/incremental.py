@@ -1,6 +1,6 @@
-"""Incremental fetches: of the partitions that a session keeps, changed by what the request names.
+"""Incremental fetches: a session has the partitions, and the request changes them.
 
-Theory of operation: only the dirty partitions of the session are read, and the response has those with news. More than
+How it works: only the dirty partitions of the session are read, and the response has the partitions with news. More than
 `PARTITIONS_AT_ONCE` of them are read in slices. If the session gets its next request or ends meanwhile, the fetch ends too.
 
 Source: kafka.server.IncrementalFetchContext, KIP-227.
@@ -33,11 +33,11 @@ if TYPE_CHECKING:
     from wirekafka.broker import Broker
 
 News = list[tuple[SessionPartition, PartitionData]]
-"""The partitions that the response has: with records, an error, or offsets that the client does not know."""
+"""The partitions of the response: those with records, an error, or offsets that the client does not know."""
 
 
 def fetch_news(broker: Broker, call: Call[FetchRequest]) -> FetchResponse | Pending[Any]:
-    """Changes the session as the request says, and reads what is new in it."""
+    """Changes the session by the request, and reads its dirty partitions."""
     request = call.request
     sessions = broker.fetch_sessions
     session = sessions.get(request.session_id)
@@ -64,7 +64,7 @@ def fetch_news(broker: Broker, call: Call[FetchRequest]) -> FetchResponse | Pend
 
 
 def _fits(held: HeldPartitions, session: FetchSession, request: FetchRequest) -> bool:
-    """Whether the partitions that the request adds to the session are within what sessions may hold together."""
+    """Whether the sessions' limit of partitions allows the partitions that the request adds to the session."""
     topics = request.topics
     if held.fits(partition_count(topics)):
         return True

@@ -1,22 +1,23 @@
 """Produce: appends record batches to partitions.
 
 Behaviour:
-    Each partition is validated, appended and answered for itself; one that fails does not touch the others. `acks` 0 gets no
-    answer, and an error closes the connection, so that the producer looks for the leader again; 1 is answered once the records
-    are in the log, -1 once they are committed. Any other gives INVALID_REQUIRED_ACKS. With `acks` -1 and fewer in-sync replicas
-    than `min.insync.replicas` nothing is appended (NOT_ENOUGH_REPLICAS). Records that are appended and not committed within
-    `timeout_ms` give REQUEST_TIMED_OUT, and NOT_ENOUGH_REPLICAS_AFTER_APPEND if too few replicas are in sync at their commit.
+    Each partition is validated, appended and answered by itself. With `acks` 0 the producer gets no response, and an error closes
+    the connection, so that the producer looks for the leader again. With `acks` 1 the response is sent once the records are in
+    the log, with -1 once they are committed. Other values get INVALID_REQUIRED_ACKS. With `acks` -1 and fewer in-sync replicas
+    than `min.insync.replicas` nothing is appended: NOT_ENOUGH_REPLICAS. Records that are appended and not committed within
+    `timeout_ms` get REQUEST_TIMED_OUT; if too few replicas are in sync at their commit, they get
+    NOT_ENOUGH_REPLICAS_AFTER_APPEND.
     Internal topics are refused with INVALID_TOPIC_EXCEPTION.
-    From version 3 on a partition's records are one batch of magic 2 (INVALID_RECORD). Older versions bring message sets of
-    any magic, as Kafka takes them, which are converted up; zstd needs version 7 (UNSUPPORTED_COMPRESSION_TYPE).
-    A batch that an idempotent producer sends again is answered with its first offset and not appended.
-    The first batch of a transaction in a partition needs the transaction coordinator's consent: up to version 11 the partition
-    must have been added to the transaction (unless `transaction.partition.verification.enable` is false), from version 12 on
-    this request adds it. Without it the partition is refused, with INVALID_TXN_STATE, from version 11 on
-    TRANSACTION_ABORTABLE; with INVALID_PRODUCER_EPOCH where another has taken the transactional id over; with
-    INVALID_PRODUCER_ID_MAPPING; and with NOT_ENOUGH_REPLICAS, which all clients try again, while the coordinator cannot say.
-    A transactional batch without a transactional id gives TRANSACTIONAL_ID_AUTHORIZATION_FAILED, one of another producer
-    beside it INVALID_PRODUCER_ID_MAPPING for all of the request, a batch outside of its producer's open transaction
+    From version 3 on, the records of a partition must be one batch of magic 2 (INVALID_RECORD). Older versions have message sets
+    of any magic, which are converted, as in Kafka. zstd needs version 7 (UNSUPPORTED_COMPRESSION_TYPE).
+    A batch that an idempotent producer sends again is not appended, and is answered with its first offset.
+    The transaction coordinator must accept the first batch of a transaction in a partition. Up to version 11 the partition must
+    have been added to the transaction (unless `transaction.partition.verification.enable` is false). From version 12 on, this
+    request adds it. A refused partition gets INVALID_TXN_STATE, or TRANSACTION_ABORTABLE from version 11 on;
+    INVALID_PRODUCER_EPOCH if another producer has taken the transactional id over; INVALID_PRODUCER_ID_MAPPING; or
+    NOT_ENOUGH_REPLICAS, after which all clients retry, if the coordinator is not available.
+    A transactional batch without a transactional id gets TRANSACTIONAL_ID_AUTHORIZATION_FAILED. Transactional batches of several
+    producers get INVALID_PRODUCER_ID_MAPPING for the whole request. A batch outside of its producer's open transaction gets
     INVALID_TXN_STATE.
 
 Versions:
@@ -26,12 +27,12 @@ Versions:
     11: TRANSACTION_ABORTABLE. 12: adds the partitions to the transaction (KIP-890). 13: topic ids (KIP-516).
 
 Differs from Apache Kafka:
-    A transactional batch without a transactional id refuses its own partition, and not all of the request.
-    CONCURRENT_TRANSACTIONS is told at once, where Apache Kafka asks the coordinator again for a tenth of a second: here EndTxn is
-    answered after the first markers, at most 250, are written.
-    `current_leader` and `node_endpoints` stay empty, for this broker leads all partitions.
+    A transactional batch without a transactional id refuses its own partition, and not the whole request.
+    CONCURRENT_TRANSACTIONS is answered at once. Apache Kafka asks the coordinator again for a tenth of a second. In wirekafka
+    that is not needed, because EndTxn is answered after the first markers, at most 250, are written.
+    `current_leader` and `node_endpoints` stay empty, because this broker leads all partitions.
     `record_errors` name the first 10,000 records without a key, and those of the first 10,000 whose timestamp is out of bounds.
-    Versions 0 to 2, which Kafka 4 has dropped, are served.
+    Versions 0 to 2, which Apache Kafka 4 dropped, are served.
 
 Source: KafkaApis.handleProduceRequest; ReplicaManager.handleProduceAppend, maybeSendPartitionsToTransactionCoordinator and
 appendToLocalLog; ProduceRequest.validateRecords.
@@ -73,10 +74,10 @@ MOST_FAILURES_TOLD = 3
 def _make_shortcut(
     broker: Broker, call: Call[ProduceRequest], frame: memoryview, encode: Encode
 ) -> tuple[int, ProduceShortcut] | None:
-    """The size of the request's head, and how further requests that have it are answered; None if there is no short way.
+    """Returns the size of the request's head, and the shortcut for later requests with the same head; None without a shortcut.
 
     Args:
-        encode: frames an answer of the request's version.
+        encode: frames a response in the version of the request.
     """
     head_size = head_size_of(call, frame)
     if not head_size:
@@ -92,7 +93,7 @@ def _make_shortcut(
     def frame_answer(correlation_id: int, answer: PartitionProduceResponse) -> bytes:
         response = TopicProduceResponse(name=name, topic_id=topic_id, partition_responses=[answer])
         framed = encode(correlation_id, ProduceResponse(responses=[response]))
-        assert isinstance(framed, bytes), "nothing in it is a region of a file"
+        assert isinstance(framed, bytes), "the response has no region of a file"
         return framed
 
     base_offset, append_time_ms, log_start_offset = NO_OFFSETS
@@ -122,10 +123,10 @@ def _make_shortcut(
     shortcut=_make_shortcut,
 )
 def produce(broker: Broker, call: Call[ProduceRequest]) -> ProduceResponse | Pending[Any] | None:
-    """Appends what can be appended, and says of each partition how it went; with acks=all, once all is committed.
+    """Appends the records and answers for each partition; with acks=all, once all of them are committed.
 
     Raises:
-        ProtocolError: an error where the producer wants no answer.
+        ProtocolError: a partition failed, and the producer wants no response.
     """
     transactional_id = call.request.transactional_id
     refusal = _refusal(call)
@@ -157,10 +158,10 @@ def _keep_records(request: ProduceRequest) -> None:
 def _append_all(
     broker: Broker, call: Call[ProduceRequest], refusal: KafkaError | None, refused: Refused
 ) -> ProduceResponse | Pending[Any] | None:
-    """Appends to each partition, unless something speaks against all of them or against this one.
+    """Appends to each partition, unless the request or the partition is refused.
 
     Raises:
-        ProtocolError: an error where the producer wants no answer.
+        ProtocolError: a partition failed, and the producer wants no response.
     """
     is_by_id = call.version >= FIRST_VERSION_WITH_TOPIC_IDS
     produce_pass = ProducePass(broker, call, refusal, refused)
@@ -178,10 +179,10 @@ def _append_all(
 def _answer(
     broker: Broker, call: Call[ProduceRequest], produce_pass: ProducePass
 ) -> ProduceResponse | Pending[ProduceResponse] | None:
-    """What the request is answered with once everything is appended.
+    """Returns the response once all records are appended.
 
     Raises:
-        ProtocolError: an error where the producer wants no answer.
+        ProtocolError: a partition failed, and the producer wants no response.
     """
     request, responses, uncommitted = call.request, produce_pass.responses, produce_pass.uncommitted
     if uncommitted:
@@ -195,14 +196,14 @@ def _answer(
 
 
 def _refusal(call: Call[ProduceRequest]) -> KafkaError | None:
-    """Why nothing of the request is appended, None if nothing speaks against it."""
+    """Returns why the whole request is refused; None if it is not refused."""
     if not -1 <= call.request.acks <= 1:
         return KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
     return None
 
 
 def _close_on_error(responses: list[TopicProduceResponse]) -> None:
-    """Ends the connection of a producer that wants no answer, if there is an error that it should learn of.
+    """Ends the connection of a producer that wants no response, if it must learn of an error.
 
     Raises:
         ProtocolError: a partition failed.

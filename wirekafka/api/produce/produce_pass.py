@@ -5,7 +5,7 @@ has used its time on the loop, the records are copied and validated in a worker'
 appended on the loop. Meanwhile the request's reply is pending and holds its connection, so the batches of a producer keep their
 order.
 
-Rules of this file: between two partitions that are validated in a thread anything may happen, so a partition is looked up and its
+Rules of this file: the state may change while a thread validates a batch, so a partition is looked up and its
 rules are checked again before the append.
 
 Source: ReplicaManager.appendToLocalLog.
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from wirekafka.replication.partition import Partition
 
 SECONDS_ON_LOOP = 0.01
-"""How long one request appends before its further partitions go to the workers."""
+"""The seconds that one request appends on the loop. Workers validate its further partitions."""
 
 
 @dataclass(slots=True)
@@ -61,9 +61,9 @@ class _Heavy:
 
     Attributes:
         topic: the topic's name or id.
-        data: the records, copied, and the partition's number.
-        answers: the answers of the topic's partitions, into which the answer goes.
-        number: its place there.
+        data: the records, copied, and the partition's index.
+        answers: the answers of the topic's partitions, which get the answer.
+        number: the index of the answer there.
     """
 
     topic: str | bytes
@@ -76,7 +76,7 @@ class ProducePass:
     """One pass over the partitions of a request.
 
     Args:
-        refusal: why nothing of the request is appended; None if nothing speaks against it.
+        refusal: why the whole request is refused; None if it is not refused.
         refused: the partitions to which the request's transaction must not write.
 
     Attributes:
@@ -111,11 +111,11 @@ class ProducePass:
 
     @property
     def has_heavy(self) -> bool:
-        """Some records wait for their validation in a thread."""
+        """Whether some records wait for their validation in a thread."""
         return bool(self._heavy)
 
     def append_to(self, topic: str | bytes, data: TopicProduceData) -> None:
-        """Appends the records for one topic, but for those whose validation needs much CPU.
+        """Appends the records for one topic, except those whose validation needs much CPU.
 
         Args:
             topic: the topic's name or id.
@@ -140,10 +140,10 @@ class ProducePass:
                 answers.append(PartitionProduceResponse(index=each.index))
 
     def append_heavy(self, answer: Callable[[], Any]) -> Pending[Any]:
-        """Validates in threads what waits for it, and appends it.
+        """Validates the waiting records in threads, and appends them.
 
         Args:
-            answer: called once all is appended; returns the response or a Pending of it.
+            answer: called once all records are appended; returns the response or a Pending of it.
         """
         pending: Pending[Any] = Pending(on_abandon=self._abandon)
         self._heavy.reverse()
@@ -151,7 +151,7 @@ class ProducePass:
         return pending
 
     def _abandon(self) -> None:
-        """The connection was closed: drops the batches that are not appended, and the wait for the commit of the others."""
+        """Drops the batches that are not appended, and the wait for the commit of the others: the connection was closed."""
         self._heavy.clear()
         if self._uncommitted_reply is not None:
             self._uncommitted_reply.abandon()
@@ -175,7 +175,7 @@ class ProducePass:
         self._job = self._broker.workers.submit(work, partial(self._validated, pending, answer, heavy), held_bytes=size_bytes)
 
     def _validation_of(self, heavy: _Heavy) -> Callable[[], Batch | None]:
-        """The work for a thread.
+        """Returns the work for a thread.
 
         Raises:
             KafkaError: the records cannot be appended.
@@ -191,11 +191,11 @@ class ProducePass:
     def _validated(
         self, pending: Pending[Any], answer: Callable[[], Any], heavy: _Heavy, result: Batch | BaseException | None
     ) -> None:
-        """A batch was validated, or was found to be wrong."""
+        """Takes the result of a validation."""
         if isinstance(result, Batch):
             try:
                 if result.config is not find_partition(self._broker, heavy.topic, heavy.data.index).log.config:
-                    self._append_next(pending, answer)  # the topic's settings have changed: once more
+                    self._append_next(pending, answer)  # the topic's settings have changed, so the batch is validated again
                     return
             except KafkaError as error:
                 result = error
@@ -206,7 +206,7 @@ class ProducePass:
         self._append_next(pending, answer)
 
     def _take(self, heavy: _Heavy, result: Batch | KafkaError | None) -> None:
-        """Appends a validated batch, and puts the answer in its place."""
+        """Appends a validated batch, and stores the answer."""
         self._heavy.pop()
         if isinstance(result, KafkaError):
             found = failure_of(heavy.data.index, result)
@@ -233,10 +233,10 @@ class ProducePass:
         """Appends the records of one partition, and answers for it.
 
         Args:
-            records: those of `data`, or what they were validated as.
+            records: the records of `data`, or the batch as which they were validated.
 
         Raises:
-            HeavyBatchError: they have to be validated in a thread.
+            HeavyBatchError: the records must be validated in a thread.
         """
         index = data.index
         log_start_offset = -1
@@ -267,7 +267,7 @@ class ProducePass:
         """Raises unless the request may append the records to the partition.
 
         Raises:
-            KafkaError: as `check_batch` and `check_in_sync_replicas`; the transaction's refusal.
+            KafkaError: as `check_batch` and `check_in_sync_replicas`; the refusal of the transaction.
         """
         call = self._call
         if call.version >= FIRST_VERSION_WITH_BATCHES:
@@ -283,7 +283,7 @@ class ProducePass:
 
 
 def answer_of(index: int, info: AppendInfo) -> PartitionProduceResponse:
-    """The answer for a partition to which records were appended."""
+    """Returns the answer for a partition to which records were appended."""
     append_time = info.log_append_time_ms
     return PartitionProduceResponse(
         index=index,
@@ -294,7 +294,7 @@ def answer_of(index: int, info: AppendInfo) -> PartitionProduceResponse:
 
 
 def failure_of(index: int, error: KafkaError, log_start_offset: int = -1) -> PartitionProduceResponse:
-    """The answer for a partition to which nothing was appended."""
+    """Returns the answer for a partition to which nothing was appended."""
     blamed = [
         BatchIndexAndErrorMessage(batch_index=record, batch_index_error_message=error.message) for record in error.record_indexes
     ]

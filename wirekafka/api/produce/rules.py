@@ -1,4 +1,4 @@
-"""What a partition of a Produce request has to be before anything is appended to it.
+"""The checks of a partition of a Produce request before anything is appended to it.
 
 Source: KafkaApis.handleProduceRequest; ProduceRequest.validateRecords; Partition.appendRecordsToLeader.
 """
@@ -29,11 +29,11 @@ FIRST_VERSION_WITH_TOPIC_IDS = 13
 ACKS_ALL = -1
 
 FLAGS_AT = ATTRIBUTES_OFFSET + 1
-"""The byte of a batch's attributes that says whether it is transactional."""
+"""The byte of a batch's attributes with the flag for transactions."""
 
 
 def denial_of(broker: Broker, call: Call[ProduceRequest], topic: str | bytes) -> KafkaError | None:
-    """Why the client may not write to the topic, None if it may, or if no topic has the id."""
+    """Returns why the client may not write to the topic; None if it may, or if no topic has the id."""
     if isinstance(topic, bytes):
         found = broker.topics.find_by_id(topic)
         if found is None:
@@ -62,11 +62,11 @@ def find_partition(broker: Broker, topic: str | bytes, index: int) -> Partition:
 
 
 def check_batch(call: Call[ProduceRequest], records: memoryview | None) -> None:
-    """Checks what depends on the version: that the records are a batch, and in a codec that it knows.
+    """Raises unless the records are a batch, if the version requires it, in a codec that the version knows.
 
     Raises:
-        KafkaError: INVALID_RECORD, UNSUPPORTED_COMPRESSION_TYPE; TRANSACTIONAL_ID_AUTHORIZATION_FAILED, they belong to a
-            transaction that the request does not name.
+        KafkaError: INVALID_RECORD, UNSUPPORTED_COMPRESSION_TYPE; TRANSACTIONAL_ID_AUTHORIZATION_FAILED if the records belong to a
+            transaction and the request has no transactional id.
 
     Source: ProduceRequest.validateRecords; KIP-98.
     """
@@ -74,9 +74,9 @@ def check_batch(call: Call[ProduceRequest], records: memoryview | None) -> None:
     if records is None or len(records) < HEADER_SIZE:
         raise KafkaError(ErrorCode.INVALID_RECORD, f"Produce {version} needs a record batch for each partition")
     if records[MAGIC_OFFSET] != MAGIC:
-        raise KafkaError(ErrorCode.INVALID_RECORD, f"Produce {version} brings batches of magic 2, not {records[MAGIC_OFFSET]}")
+        raise KafkaError(ErrorCode.INVALID_RECORD, f"Produce {version} requires batches of magic 2, not {records[MAGIC_OFFSET]}")
     if version < FIRST_VERSION_WITH_ZSTD and BatchHeader(records).compression is Compression.ZSTD:
-        raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"Produce {version} cannot bring zstd")
+        raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"Produce {version} does not allow zstd")
     if records[FLAGS_AT] & TRANSACTIONAL_MASK and call.request.transactional_id is None:
         raise without_transactional_id()
 
@@ -87,7 +87,7 @@ def is_transactional(records: memoryview) -> bool:
 
 
 def without_transactional_id() -> KafkaError:
-    """Why a transactional batch is refused in a request that names no transactional id."""
+    """Returns the refusal of a transactional batch in a request without a transactional id."""
     return KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "transactional records without a transactional id")
 
 

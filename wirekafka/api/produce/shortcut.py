@@ -1,12 +1,12 @@
-"""The short way through Produce, for requests that differ in nothing but their batch.
+"""The shortcut for Produce requests that differ only in their batch.
 
-Theory of operation: a producer sends one batch for one partition again and again, and such frames are alike up to the batch's
-length, but for the correlation id; their answers are alike but for three numbers. So the dispatcher keeps a `ProduceShortcut` by
-these bytes, and it steps from the frame to the append to the answer without a message object in between, which is a third less
-of the whole request (2026-11).
+How it works: a producer sends one batch for one partition again and again. Except for the correlation id, its frames are equal up
+to the length of the batch, and its responses differ in three numbers. So the dispatcher keeps a `ProduceShortcut` by these bytes.
+It goes from the frame to the append to the response without a message object, which takes a third off the time of a request
+(2026-11).
 
-Rules of this file: what depends on the batch, or may have changed since, is looked at each time. Whatever is out of the ordinary
-goes the ordinary way, before anything has happened; a batch that the log refuses is answered as there.
+Rules of this file: everything that depends on the batch, or may have changed since, is checked each time. If anything is unusual,
+the shortcut falls back to the handler before it changes anything. A batch that the log refuses is answered as by the handler.
 """
 
 from __future__ import annotations
@@ -40,18 +40,18 @@ if TYPE_CHECKING:
     from wirekafka.replication.partition import Partition
 
 NO_OFFSETS = (-0x5A5A5A5A5A5A5A5B,) * 3
-"""What an answer holds in the place of the three numbers that differ for each request. The name of a topic cannot hold these
-bytes, and a topic id is too short for them."""
+"""The values in a framed response that are replaced by the three numbers of each request. The name of a topic cannot contain
+these bytes, and a topic id is too short for them."""
 
 _OFFSETS = struct.Struct(">qqq")
 _INT32 = struct.Struct(">i")
 _CORRELATION_ID_AT = 4
 _NO_TAGS = bytes(3)
-"""What stands behind the batch in a flexible version: the tagged fields, none, of the partition, the topic and the request."""
+"""The bytes after the batch in a flexible version: the empty tagged fields of the partition, the topic and the request."""
 
 
 def head_size_of(call: Call[ProduceRequest], frame: memoryview) -> int:
-    """How many bytes of the frame stand before the length of its only batch; 0 if its like must go the ordinary way."""
+    """Returns the number of bytes before the length of the frame's only batch; 0 if such requests must use the handler."""
     request = call.request
     if request.acks not in (1, ACKS_ALL) or request.transactional_id is not None or call.version < FIRST_VERSION_WITH_ZSTD:
         return 0
@@ -67,17 +67,17 @@ def head_size_of(call: Call[ProduceRequest], frame: memoryview) -> int:
 
 
 class ProduceShortcut:
-    """What is known of the requests with one head, and of the answers to them.
+    """The requests with one head, and their responses.
 
     Args:
-        head_size: how many bytes stand before the batch's length.
-        is_flexible: the length is a varint, and tagged fields stand behind the batch.
+        head_size: the number of bytes before the batch's length.
+        is_flexible: the length is a varint, and tagged fields follow the batch.
         is_acks_all: enough replicas must be in sync.
-        resource: the topic as what the client must have permission to write to; it is not an internal one.
-        topic: the topic's name, or its id as bytes, as the requests name it.
+        resource: the topic, as the resource that the client needs permission for; it is not internal.
+        topic: the topic's name, or its id as bytes, as in the requests.
         index: the partition's index.
         timeout_ms: how long a request waits for the commit of its batch, with acks=all.
-        success: a framed answer with `NO_OFFSETS` in it.
+        success: a framed response with `NO_OFFSETS`.
         frame_answer: frames an answer for the partition, with a correlation id.
     """
 
@@ -122,10 +122,10 @@ class ProduceShortcut:
         self._frame_answer = frame_answer
 
     def answer(self, client: Client, frame: memoryview, correlation_id: int, now_ms: int) -> bytes | Pending[bytes] | None:
-        """Appends the batch and returns the framed answer; None, and nothing has happened, if the handler must do it.
+        """Appends the batch and returns the framed response. None means that the handler must answer; nothing has changed then.
 
         Args:
-            frame: a request with this head, up to its end.
+            frame: the whole frame of a request with this head.
         """
         start, end = self._head_size, len(frame)
         if end < start + HEADER_SIZE:

@@ -1,7 +1,7 @@
-"""Whether a producer may write to the partitions of its transaction that a Produce request is the first to write to.
+"""Checks whether a producer may begin its transaction in the partitions of a Produce request.
 
-Theory of operation: the log knows whether a transaction is open in it; only the first batch of one needs the transaction
-coordinator's consent, so most requests of a transaction do not come here further than `begin_transaction`.
+How it works: the log knows whether a transaction is open in it. Only the first batch of a transaction in a partition needs the
+transaction coordinator, so most transactional requests end with the check of `begin_transaction`.
 
 Source: ReplicaManager.handleProduceAppend and maybeSendPartitionsToTransactionCoordinator; KIP-890.
 """
@@ -29,17 +29,17 @@ if TYPE_CHECKING:
     from wirekafka.replication.partition import Partition
 
 Refused = dict["Partition", KafkaError]
-"""Partitions to which the request's transaction must not write, and why."""
+"""The partitions to which the request's transaction must not write, each with its error."""
 
 
 def check_transaction(broker: Broker, call: Call[ProduceRequest], transactional_id: str) -> tuple[Refused, list[Partition]]:
-    """Asks the transaction coordinator for the partitions in which the request would begin a transaction.
+    """Asks the transaction coordinator about the partitions in which the request would begin a transaction.
 
     Returns:
-        The partitions that are refused, and those that were asked for.
+        The refused partitions, and the partitions about which the coordinator was asked.
 
     Raises:
-        KafkaError: INVALID_PRODUCER_ID_MAPPING, the batches are of several producers.
+        KafkaError: INVALID_PRODUCER_ID_MAPPING, the batches belong to several producers.
     """
     batches = _transactional_batches(broker, call)
     if not batches:
@@ -65,18 +65,18 @@ def check_transaction(broker: Broker, call: Call[ProduceRequest], transactional_
         refused |= {asked[name]: _as_producer_knows_it(code, adds=adds) for name, code in errors.items()}
         for name, code in errors.items():
             if code in (ErrorCode.INVALID_PRODUCER_ID_MAPPING, ErrorCode.INVALID_REQUEST):
-                # Whoever makes up producer ids, with a transactional id or an empty one, leaves nothing behind.
+                # A client that invents producer ids must not leave state in the partition.
                 asked[name].log.producers.forget_beginning(producer_id)
     return refused, list(asked.values())
 
 
 def coordinator_is_lost() -> KafkaError:
-    """Why partitions are refused whose addition to the transaction was lost before its commit."""
+    """Returns the refusal of partitions whose addition to the transaction was lost before its commit."""
     return _as_producer_knows_it(ErrorCode.NOT_COORDINATOR, adds=True)
 
 
 def _transactional_batches(broker: Broker, call: Call[ProduceRequest]) -> dict[Partition, BatchHeader]:
-    """The transactional batches of the request, as far as nothing else speaks against them."""
+    """Returns the transactional batches of the request, without those that are refused for other reasons."""
     is_by_id = call.version >= FIRST_VERSION_WITH_TOPIC_IDS
     batches = {}
     for data in call.request.topic_data:
@@ -89,7 +89,7 @@ def _transactional_batches(broker: Broker, call: Call[ProduceRequest]) -> dict[P
                 check_batch(call, each.records)
             except KafkaError:
                 continue
-            assert each.records is not None, "a batch that was checked"
+            assert each.records is not None, "the batch was checked before"
             header = BatchHeader(each.records)
             if header.is_transactional and header.has_producer_id:
                 batches[partition] = header
@@ -97,10 +97,9 @@ def _transactional_batches(broker: Broker, call: Call[ProduceRequest]) -> dict[P
 
 
 def _as_producer_knows_it(code: ErrorCode, *, adds: bool) -> KafkaError:
-    """The coordinator's error as a producer expects it of Produce.
+    """Returns the coordinator's error in the form that producers expect of Produce.
 
-    Those after which it is to try again become NOT_ENOUGH_REPLICAS, which all producers do try again, and without asking for
-    metadata first.
+    Retriable errors become NOT_ENOUGH_REPLICAS, after which all producers retry, and do not request metadata first.
 
     Source: ReplicaManager.handleProduceAppend.
     """
