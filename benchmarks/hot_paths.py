@@ -28,7 +28,7 @@ from wirekafka.api.registry import Client, find_api
 from wirekafka.broker import Broker
 from wirekafka.clock import Clock
 from wirekafka.config import BrokerConfig
-from wirekafka.server.connection import Connection, ReceiveBuffers
+from wirekafka.server import connection
 from wirekafka.server.dispatch import Dispatcher
 from wirekafka.wire.batch import Record, build_batch
 from wirekafka.wire.codec import decode, encode
@@ -74,7 +74,9 @@ class Link:
 
     def __init__(self, dispatcher: Dispatcher) -> None:
         client = Client("127.0.0.1", 50_000, "PLAINTEXT", "127.0.0.1", 9092)
-        self.connection = Connection(client, dispatcher, ReceiveBuffers(), lambda connection: None)
+        # Earlier commits define `ReceiveBuffers` in the module of connections.
+        buffers = vars(connection)["ReceiveBuffers"]()
+        self.connection = connection.Connection(client, dispatcher, buffers, lambda connection: None)
 
     def frame(self, key: int, version: int, request: Any) -> bytes:
         """Returns the request as a client sends it."""

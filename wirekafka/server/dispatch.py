@@ -25,6 +25,7 @@ from wirekafka.faults import log_once
 from wirekafka.log.storage import FileRegion
 from wirekafka.pending import Pending, Work
 from wirekafka.server.connection import Answer, RepeatedError
+from wirekafka.server.receive_buffers import is_mapped
 from wirekafka.wire.codec import (
     ELEMENTS_AT_ONCE,
     ElementBudget,
@@ -369,14 +370,14 @@ class Dispatcher:
     ) -> Answer | Pending[Any]:
         """Decodes a request of many elements in slices, and calls its handler.
 
-        The frame is copied, because the connection reuses the memory of the frame.
+        The frame is copied if the connection uses the memory of the frame again.
 
         Raises:
             ProtocolError: the request cannot be decoded, or its response has no field for the error.
         """
         _, correlation_id, _ = _HEADER.unpack_from(frame)
         try:
-            kept = memoryview(bytes(frame))
+            kept = frame if is_mapped(frame) else memoryview(bytes(frame))
         except MemoryError as error:
             raise route.broken(error, frame) from None
 

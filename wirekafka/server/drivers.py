@@ -52,9 +52,10 @@ import trio
 from wirekafka.api.registry import Client
 from wirekafka.faults import isolate
 from wirekafka.log.storage import FileRegion
-from wirekafka.server.connection import LEAST_BUFFER_BYTES, MOST_HELD_BYTES, Connection, FrameHandler, ReceiveBuffers
+from wirekafka.server.connection import LEAST_BUFFER_BYTES, Connection, FrameHandler
 from wirekafka.server.idle import Idle
 from wirekafka.server.loop_lag import Collections, LoopLag
+from wirekafka.server.receive_buffers import MOST_HELD_BYTES, ReceiveBuffers
 
 log = structlog.get_logger(__name__)
 

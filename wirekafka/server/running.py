@@ -17,12 +17,12 @@ from wirekafka.clock import Clock
 from wirekafka.config import BrokerConfig
 from wirekafka.config.endpoints import parse_listeners
 from wirekafka.errors import ErrorCode, KafkaError
-from wirekafka.server.connection import MOST_HELD_BYTES
 from wirekafka.server.dispatch import Dispatcher
 from wirekafka.server.drivers import EpollDriver
 from wirekafka.server.listener import Address, BoundListener, ConnectionQuotas
 from wirekafka.server.logging import is_logged
 from wirekafka.server.loop_lag import LoopLag
+from wirekafka.server.receive_buffers import MOST_HELD_BYTES
 
 log = structlog.get_logger(__name__)
 

@@ -16,8 +16,9 @@ from wirekafka.errors import ErrorCode
 from wirekafka.log.validation import ON_LOOP, Batch
 from wirekafka.pending import Pending
 from wirekafka.replication.partition import Partition
-from wirekafka.server.connection import Connection, ReceiveBuffers
+from wirekafka.server.connection import Connection
 from wirekafka.server.dispatch import Dispatcher
+from wirekafka.server.receive_buffers import ReceiveBuffers
 from wirekafka.tests.api.data_plane import NOW_MS, Caller, batch, run, values_of, wait_for
 from wirekafka.tests.server.frames import client, request
 from wirekafka.tests.waiting import until

@@ -12,8 +12,8 @@ import trio.lowlevel
 import trio.testing
 
 from wirekafka.api.registry import Client
-from wirekafka.server.connection import ReceiveBuffers
 from wirekafka.server.drivers import EpollDriver, serve_stream
+from wirekafka.server.receive_buffers import ReceiveBuffers
 from wirekafka.tests.server.frames import EchoDispatcher, client, frame
 
 Test = Callable[["Bench"], Awaitable[None]]

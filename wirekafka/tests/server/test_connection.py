@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import struct
 from itertools import pairwise
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -9,20 +10,22 @@ import structlog
 from hypothesis import given
 from hypothesis import strategies as st
 
+from wirekafka.api.registry import Client
 from wirekafka.errors import ProtocolError
 from wirekafka.pending import Pending
 from wirekafka.server import connection as module
+from wirekafka.server import receive_buffers
 from wirekafka.server.connection import (
     FRAMES_PER_TURN,
     LEAST_BUFFER_BYTES,
     MAX_OUTSTANDING,
-    SHARED_BYTES,
-    SPARE_BYTES,
+    MOST_OBJECT_BYTES,
+    RECEIVE_BYTES,
     WAITING_FACTOR,
     Connection,
-    ReceiveBuffers,
     RepeatedError,
 )
+from wirekafka.server.receive_buffers import MAPPED_AFTER_BYTES, SHARED_BYTES, SPARE_BYTES, ReceiveBuffers, is_mapped
 from wirekafka.tests.server.frames import EchoDispatcher, client, frame, produce
 
 
@@ -483,14 +486,69 @@ def test_replies_in_any_order_leave_in_the_order_of_their_requests(data: st.Data
 
 def test_buffers_are_short_while_connections_hold_more_than_they_may() -> None:
     buffers = ReceiveBuffers(10_000)
-    first, second = buffers.take(6_000, 6_000), buffers.take(5_000, 5_000)
+    buffers.hold(10_000)
+    assert not buffers.is_short
+    buffers.hold(1)
     assert buffers.is_short
-    buffers.give_back(second)
+    buffers.hold(-5_000)
     assert not buffers.is_short
-    assert buffers.take(4_000, 5_000) is second
-    assert buffers.is_short, "the spare buffer counts with its whole size"
-    buffers.give_back(first)
-    assert not buffers.is_short
+
+
+def test_spare_buffer_is_charged_with_its_whole_size() -> None:
+    wire = Wire()
+    wire.buffers.give_back(memoryview(bytearray(100_000)))
+    wire.arrive(frame(bytes(90_000))[:10])
+    assert wire.connection.held_bytes == 100_000
+
+
+def test_large_frame_is_received_without_copies_and_takes_the_memory_that_has_arrived() -> None:
+    size = 3 * SPARE_BYTES
+    wire = Wire(4 * SPARE_BYTES)
+    data = frame(b"large frame " * (size // 12))
+    wire.arrive(data[: MAPPED_AFTER_BYTES * 2])
+    space = wire.connection.space()
+    assert is_mapped(space)
+    arrived = MAPPED_AFTER_BYTES * 2
+    while arrived < len(data) - 1:
+        assert wire.buffers._held_bytes == wire.connection.held_bytes == arrived
+        chunk = data[arrived : min(arrived + 1_000_000, len(data) - 1)]
+        wire.arrive(chunk)
+        arrived += len(chunk)
+        assert wire.connection.space().obj is space.obj
+        assert len(wire.connection.space()) <= RECEIVE_BYTES
+    wire.arrive(data[-1:])
+    assert wire.sent() == data[:4] + data[4:].upper()
+    assert wire.buffers._held_bytes == 0
+    assert wire.connection.space().obj is wire.buffers.shared.obj
+
+
+def test_request_may_keep_a_mapped_frame() -> None:
+    kept: list[memoryview] = []
+    wire = Wire(4 * SPARE_BYTES)
+
+    def keep(payload: memoryview, client: Client, now_ms: int) -> bytes:
+        kept.append(payload)
+        return frame(b"thank you for it")
+
+    wire.dispatcher.handle = keep  # type: ignore[method-assign]
+    first, second = bytes([1]) * (SPARE_BYTES + 1), bytes([2]) * (SPARE_BYTES + 1)
+    wire.arrive(frame(first))
+    wire.arrive(frame(second))
+    wire.connection.abandon()
+    assert [is_mapped(payload) for payload in kept] == [True, True]
+    assert kept == [first, second]
+
+
+def test_large_frame_is_received_if_it_cannot_be_mapped(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(12, "Cannot allocate memory")
+
+    monkeypatch.setattr(receive_buffers, "mmap", SimpleNamespace(mmap=fail, MAP_PRIVATE=2, MAP_ANONYMOUS=32))
+    monkeypatch.setattr(module, "is_mapped", lambda buffer: False)
+    wire = Wire(4 * SPARE_BYTES)
+    data = frame(b"large frame " * (SPARE_BYTES // 8))
+    wire.arrive(data)
+    assert wire.sent() == data[:4] + data[4:].upper()
 
 
 def test_connection_without_a_buffer_receives_little_while_buffers_are_short() -> None:
@@ -521,3 +579,10 @@ def test_requests_that_wait_are_charged_until_they_end(end: str) -> None:
     else:
         wire.connection.abandon()
     assert wire.buffers.owed_bytes == wire.connection.owed_bytes == 0
+
+
+def test_large_request_that_waits_is_charged_with_its_frame_and_a_bounded_number_of_objects() -> None:
+    wire = Wire(1 << 25)
+    size = 3 * MOST_OBJECT_BYTES // 2
+    wire.arrive(frame(b"wait" + bytes(size - 4)))
+    assert wire.buffers.owed_bytes == wire.connection.owed_bytes == size + MOST_OBJECT_BYTES

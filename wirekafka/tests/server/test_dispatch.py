@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import errno
+import mmap
 import os
 import re
 import struct
@@ -392,6 +393,25 @@ def test_large_request_in_slices_has_its_own_copy_of_the_frame(list_server: Serv
             nursery.cancel_scope.cancel()
 
     trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
+
+
+def test_large_request_in_slices_is_read_from_a_mapped_frame_without_a_copy(list_server: Server) -> None:
+    in_slices(list_server)
+    body = many_texts(5000)
+    framed = request(KEY, 0, 7, body)
+    with mmap.mmap(-1, len(framed)) as mapping, memoryview(mapping) as frame:
+        frame[:] = framed
+
+        async def main() -> None:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(list_server.broker.clock.run)
+                with frame[4:] as payload:
+                    pending: Any = list_server.dispatcher.handle(payload, list_server.client, 0)
+                    frame[:] = frame[:-1].tobytes() + b"!"
+                    assert b"".join(await wait_for(pending)) == answer(7, body[:-1] + b"!")
+                nursery.cancel_scope.cancel()
+
+        trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
 
 
 def test_large_request_that_is_broken_at_its_end_ends_its_connection_later(list_server: Server) -> None:

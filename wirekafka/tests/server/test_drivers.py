@@ -19,9 +19,10 @@ from wirekafka.faults import forget_logged
 from wirekafka.log.storage import FileHandle, FileRegion
 from wirekafka.pending import Pending
 from wirekafka.server import connection, drivers
-from wirekafka.server.connection import FRAMES_PER_TURN, LARGE_FRAME_BYTES, SHARED_BYTES
+from wirekafka.server.connection import FRAMES_PER_TURN, LARGE_FRAME_BYTES
 from wirekafka.server.drivers import SEND_PER_TURN_BYTES, SENDFILE_BYTES, EpollDriver
 from wirekafka.server.loop_lag import LoopLag
+from wirekafka.server.receive_buffers import SHARED_BYTES
 from wirekafka.tests.server.driver_bench import Bench, bench, is_at_end, leave_waiting, receive, run
 from wirekafka.tests.server.frames import frame, produce
 

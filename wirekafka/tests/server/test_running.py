@@ -18,8 +18,8 @@ from wirekafka.api.fetch.messages import FetchPartition, FetchRequest, FetchTopi
 from wirekafka.api.registry import Client, all_apis
 from wirekafka.config import BrokerConfig
 from wirekafka.log.directory import DirectoryLockedError
-from wirekafka.server.connection import MOST_HELD_BYTES
 from wirekafka.server.listener import ListenError
+from wirekafka.server.receive_buffers import MOST_HELD_BYTES
 from wirekafka.server.running import RunningBroker, most_held_bytes, open_broker
 from wirekafka.wire.codec import decode, encode
 from wirekafka.wire.types import Message
