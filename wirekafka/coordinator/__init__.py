@@ -1,1 +1,1 @@
-"""Who owns which partition and which offset. No I/O and no clock, but for `runtime`, the one edge."""
+"""The coordinators of groups, transactions and share partitions. Only the modules named `runtime` do I/O and read the clock."""

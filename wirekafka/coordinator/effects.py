@@ -1,7 +1,7 @@
 """The effects of a step of the coordinator: records to append, replies to release, timers to set or to cancel.
 
-Rules of this file: a step does none of this itself. `runtime` does, in this order: timers; records; `then`, if the step has
-one, with the result of the append; replies last, so that no client sees what is not in the log.
+Rules of this file: a step only returns its effects. `runtime` executes them in this order: timers; records; `then`, if the step
+has one, with the result of the append; replies last, so that no client sees state that is not in the log.
 
 Source: org.apache.kafka.coordinator.common.runtime.CoordinatorResult (records, appendFuture, replayRecords, isAtomic).
 """
@@ -30,8 +30,8 @@ class InitialJoinExpired:
     """The time that a new group waits for more members is over, at least for this round of it.
 
     Attributes:
-        delay_ms: how long this round lasted.
-        remaining_ms: how much longer the wait may be extended if members came meanwhile.
+        delay_ms: the duration of this round.
+        remaining_ms: the time by which the wait may still be extended if members join.
     """
 
     group_id: str
@@ -48,7 +48,7 @@ class JoinExpired:
 
 @dataclass(frozen=True, slots=True)
 class SyncExpired:
-    """Members that have not sent SyncGroup within the rebalance timeout are to be removed."""
+    """Members have not sent SyncGroup within the rebalance timeout, and are removed."""
 
     group_id: str
 
@@ -58,11 +58,11 @@ class TimerEvent(Protocol):
 
     @property
     def group_id(self) -> str:
-        """Of the group that it concerns."""
+        """The id of the group of the timer."""
 
 
 class TimerKey(NamedTuple):
-    """The purpose of a timer; a timer that is set replaces the one of the same key."""
+    """The purpose of a timer. A new timer replaces the timer with the same key."""
 
     purpose: str
     group_id: str
@@ -70,25 +70,25 @@ class TimerKey(NamedTuple):
 
 
 def session_timer(group_id: str, member_id: str) -> TimerKey:
-    """The key of a member's session timeout."""
+    """Returns the key of a member's session timeout."""
     return TimerKey("session", group_id, member_id)
 
 
 def join_timer(group_id: str) -> TimerKey:
-    """The key of a group's wait for JoinGroup requests."""
+    """Returns the key of a group's wait for JoinGroup requests."""
     return TimerKey("join", group_id)
 
 
 def sync_timer(group_id: str) -> TimerKey:
-    """The key of a group's wait for SyncGroup requests."""
+    """Returns the key of a group's wait for SyncGroup requests."""
     return TimerKey("sync", group_id)
 
 
 class SetTimer(NamedTuple):
-    """Make `event` happen in `delay_ms`.
+    """Sets a timer that triggers `event` after `delay_ms`.
 
     Attributes:
-        is_first: a timer that is set for this key already stays as it is.
+        is_first: if a timer is set for this key, it stays unchanged.
     """
 
     key: TimerKey
@@ -98,7 +98,7 @@ class SetTimer(NamedTuple):
 
 
 class WritingProducer(NamedTuple):
-    """The producer in whose transaction records are written."""
+    """The producer of the transaction to which records belong."""
 
     producer_id: int
     producer_epoch: int
@@ -108,10 +108,10 @@ class BackgroundWork(NamedTuple):
     """Work of a step that would hold the loop for too long.
 
     Attributes:
-        begin: called once the records of the step are in the log; False if the work is no longer wanted.
-        compute: the work itself, which a thread runs: it reads snapshots alone, and changes nothing.
-        then: called with the result, None if there is none, and the time in milliseconds. It returns the steps that follow, for
-            the same partition. Each step is carried out before the next one is asked for.
+        begin: called once the records of the step are in the log; returns False if the work is no longer needed.
+        compute: the work itself, which a thread runs. It reads snapshots only, and changes nothing.
+        then: called with the result, or None if there is none, and the time in milliseconds. It returns the steps that follow,
+            for the same partition. Each step is executed before the next one is requested.
     """
 
     begin: Callable[[], bool]
@@ -121,18 +121,18 @@ class BackgroundWork(NamedTuple):
 
 @dataclass(slots=True)
 class Effects:
-    """What one step asks for.
+    """The effects of one step.
 
     Attributes:
-        records: to append to the partition of the step's group; replayed once appended, if `is_replayed`.
-        is_replayed: False where the step, through `then`, brings about itself what the records say (Kafka's
-            replayRecords): a live group knows more than its record does.
-        is_atomic: all records in one batch, or none.
-        must_be_atomic: a later part of the step may not make `is_atomic` False.
-        producer: whose open transaction the records are part of; None for records that count at once.
-        replies: completed once the records are in the log; at once if there are none.
-        timers: a `SetTimer`, or the key of a timer to cancel; in order.
-        then: told once the append is decided (None, or what went wrong) and the time in milliseconds; its own effects come
+        records: the records to append to the partition of the step's group; they are replayed after the append if `is_replayed`.
+        is_replayed: False if the step changes the state itself, in `then` (Kafka's replayRecords), because a live group has more
+            state than its record.
+        is_atomic: the records are appended in one batch, or not at all.
+        must_be_atomic: a later part of the step must not set `is_atomic` to False.
+        producer: the producer to whose open transaction the records belong; None for records without a transaction.
+        replies: completed once the records are in the log; at once if there are no records.
+        timers: each a `SetTimer`, or the key of a timer to cancel; in order.
+        then: called after the append with its error (None if it succeeded) and the time in milliseconds. Its effects are executed
             next, before `replies`.
         background: work that the step starts if its records were appended.
     """
@@ -148,15 +148,15 @@ class Effects:
     background: BackgroundWork | None = None
 
     def set_timer(self, key: TimerKey, delay_ms: int, event: TimerEvent) -> None:
-        """Makes `event` happen in `delay_ms` instead of what was set for this key before."""
+        """Sets a timer that triggers `event` after `delay_ms`; it replaces the timer of this key."""
         self.timers.append(SetTimer(key, delay_ms, event))
 
     def set_timer_if_absent(self, key: TimerKey, delay_ms: int, event: TimerEvent) -> None:
-        """Makes `event` happen in `delay_ms`, unless something is set for this key already."""
+        """Sets a timer that triggers `event` after `delay_ms`, unless a timer of this key is set."""
         self.timers.append(SetTimer(key, delay_ms, event, is_first=True))
 
     def cancel_timer(self, key: TimerKey) -> None:
-        """Makes what was set for this key not happen."""
+        """Cancels the timer of this key."""
         self.timers.append(key)
 
     def reply(self, pending: Pending[Any], result: Any) -> None:
@@ -165,11 +165,11 @@ class Effects:
 
 
 def append_error(code: ErrorCode) -> ErrorCode:
-    """The error that a client is told when its group's records could not be appended because of `code`.
+    """Returns the error for the client if the append of its group's records failed with `code`.
 
-    A storage error is COORDINATOR_NOT_AVAILABLE here, where Apache Kafka says NOT_COORDINATOR: there it means that the
-    directory, and with it the partition, is given up; here the broker stays the coordinator, and accepts writes again once
-    there is room. Clients look the coordinator up and try again on either.
+    A storage error becomes COORDINATOR_NOT_AVAILABLE, because this broker stays the coordinator and accepts writes again once the
+    disk has space. Apache Kafka answers NOT_COORDINATOR, because it takes the directory with the partition offline. After either
+    error clients look the coordinator up and try again.
 
     Source: GroupMetadataManager.appendGroupMetadataErrorToResponseError.
     """

@@ -1,4 +1,4 @@
-"""Which partition of an internal topic a key belongs to: by the hash that Java gives to strings."""
+"""The partition of an internal topic for a key, by Java's hash of strings."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from array import array
 from functools import lru_cache
 
 MOST_UNITS_IN_LOOP = 64
-"""Longer strings are halved until they are as short: a loop takes 3 ms for a string of 32,767 characters (2026-11)."""
+"""The longest string, in UTF-16 units, that is hashed in a loop; longer strings are halved first. The loop takes 3 ms for a
+string of 32,767 characters (2026-11)."""
 
 _UINT32 = 0xFFFFFFFF
 _UTF_16 = "utf-16-le" if sys.byteorder == "little" else "utf-16-be"
@@ -15,9 +16,9 @@ _UTF_16 = "utf-16-le" if sys.byteorder == "little" else "utf-16-be"
 
 @lru_cache(maxsize=1024)
 def java_string_hash(text: str) -> int:
-    """What `String.hashCode` of Java gives: over UTF-16 code units, in 32 bits with a sign.
+    """Returns Java's `String.hashCode`, over UTF-16 code units, as a signed 32-bit number.
 
-    Remembered, because the same few ids come again and again: it was a twentieth of a transaction (2026-11).
+    The results are cached, because few ids are frequent: the hash took a twentieth of the time of a transaction (2026-11).
     """
     units = array("H", text.encode(_UTF_16))
     base = 31
@@ -30,9 +31,9 @@ def java_string_hash(text: str) -> int:
 
 
 def _halved(digits: array[int], base: int) -> tuple[array[int], int]:
-    """The same number, modulo 2^32, with fewer digits in a greater base.
+    """Returns the same number, modulo 2^32, with fewer digits in a greater base.
 
-    Neighbours are joined, all of them at once in one large integer, which halves the time of a loop.
+    Neighbouring digits are joined, all of them at once in one large integer, which takes half the time of a loop.
     """
     while len(digits) > MOST_UNITS_IN_LOOP:
         if len(digits) % 2:
@@ -47,7 +48,7 @@ def _halved(digits: array[int], base: int) -> tuple[array[int], int]:
 
 
 def partition_for(key: str, partition_count: int) -> int:
-    """The partition that holds what has this key.
+    """Returns the partition that holds the state of a key.
 
     Source: GroupCoordinatorService.partitionFor, TransactionStateManager.partitionFor, Utils.abs.
     """

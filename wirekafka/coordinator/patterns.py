@@ -1,4 +1,4 @@
-"""Regular expressions that clients send: those of RE2, whose matching takes time linear in the text, whatever the expression.
+"""The regular expressions that clients send. RE2 evaluates them, in time linear in the text.
 
 Theory of operation: the expressions are matched by `re2.Set` only, which is one automaton for all of them. A single RE2 object
 falls back to a slower algorithm that takes 1 ms for a long name and an expression of 200 characters (2026-11). Compiling takes
@@ -21,12 +21,12 @@ from collections.abc import Sequence
 from typing import Any
 
 MAX_PROGRAM_BYTES = 1 << 20
-"""What a compiled expression may take; an alternative of 3,000 topic names is below."""
+"""The largest program of a compiled expression; an alternative of 3,000 topic names is smaller."""
 
 MAX_UNICODE_CLASSES = 50
 
 _SET_BYTES = 8 << 20
-"""What the automaton of a set may take, its states included; RE2's default."""
+"""The most memory for the automaton of a set, including its states; RE2's default."""
 
 MAX_REPETITIONS = 5000
 
@@ -35,10 +35,10 @@ _REPETITION = re.compile(r"\{(\d{1,9})(?:,(\d{0,9}))?\}")
 
 
 def check_pattern(regex: str) -> None:
-    """Raises unless it is a regular expression within the limits.
+    """Raises unless the text is a regular expression within the limits.
 
     Raises:
-        ValueError: why not, in RE2's words where they are RE2's.
+        ValueError: the reason, in RE2's words if RE2 refuses the expression.
     """
     import re2
 
@@ -52,15 +52,15 @@ def check_pattern(regex: str) -> None:
 
 
 def work_of(regex: str) -> int:
-    """How much work it is to compile an expression, in characters of an ordinary one."""
+    """Returns the work of compiling an expression, measured in characters of an ordinary expression."""
     return len(regex) + 500 * len(_UNICODE_CLASS.findall(regex))
 
 
 def matches_of(regexes: Sequence[str], texts: Sequence[str]) -> dict[str, list[str]]:
-    """The texts that each of the expressions matches as a whole; none for an invalid expression.
+    """Returns the texts that each of the expressions matches as a whole; none for an invalid expression.
 
-    One automaton looks for all of them at once: 100 expressions in 10,000 names take 20 ms, and one by one 1.6 s (2026-11).
-    Expressions that are too large together are halved.
+    One automaton matches all expressions at once: 100 expressions with 10,000 names take 20 ms; one by one they take 1.6 s
+    (2026-11). If the expressions are too large together, they are divided in halves.
     """
     import re2
 
@@ -89,7 +89,7 @@ def matches_of(regexes: Sequence[str], texts: Sequence[str]) -> dict[str, list[s
 
 
 def _takes_long(regex: str) -> bool:
-    """Whether RE2 would take long only to find that it is too large, or longer than its program is large."""
+    """Whether RE2 would need long to refuse the expression for its size, or longer than the size of its program suggests."""
     if len(_UNICODE_CLASS.findall(regex)) > MAX_UNICODE_CLASSES:
         return True
     counts = (int(most or least) for least, most in _REPETITION.findall(regex))

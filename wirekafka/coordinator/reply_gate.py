@@ -1,17 +1,17 @@
-"""When the replies of coordinators leave: after the commit of everything that they have seen or written.
+"""Holds the replies of coordinators until all state that they depend on is committed.
 
 Theory of operation: a coordinator changes its state when a record is appended, before the record is committed. If this broker
-loses the partition before the commit, that state never was. So a reply, of a read too, is held until the high watermark of each
-partition of coordinator state that its request has looked at reaches the log end offset of that moment. While a handler runs,
-each `StateTopic` notes such partitions here. A partition with one in-sync replica commits inside the append, and is not noted:
-there a reply costs nothing more.
+loses the partition before the commit, that state is lost. So a reply, also of a read, is held until the high watermark of each
+partition of coordinator state that its request has used reaches the log end offset at that time. While a handler runs, each
+`StateTopic` notes such partitions here. A partition with one in-sync replica commits inside the append, and is not noted, so the
+reply costs nothing more.
 
-If a partition is lost before the commit, its coordinator resigns, and the handler is called again: it finds that this broker is
-not the coordinator, and makes the response that says so.
+If a partition is lost before the commit, its coordinator resigns, and the handler is called again. It then finds that this broker
+is not the coordinator, and returns that response.
 
 Rules of this file:
-    Between `begin_step` and `end_step` no waiting fetch is answered, because its connection could go on with a request that finds
-    a record appended and not replayed.
+    Between `begin_step` and `end_step` no waiting fetch is answered, because its connection could continue with a request that
+    would see a record that is appended and not replayed.
 
 Source: org.apache.kafka.coordinator.common.runtime.CoordinatorRuntime (deferredEventQueue).
 """
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 P = TypeVar("P")
 
 Noted = dict[tuple["StatePartitions", int], None]
-"""Partitions of state; a dict for its order."""
+"""Partitions of state; a dict keeps their order."""
 
 _NOTHING: Noted | None = None
 
@@ -41,13 +41,13 @@ Handler = Callable[[Any, Any], Any]
 
 
 class StatePartitions(Protocol):
-    """The partitions of coordinator state of one topic; a `StateTopic`."""
+    """The partitions of coordinator state in one topic; a `StateTopic`."""
 
     def is_committed(self, index: int) -> bool:
-        """Whether everything that is in the partition now is committed."""
+        """Whether everything that is now in the partition is committed."""
 
     def on_commit(self, index: int, callback: Callable[[ErrorCode | None], object]) -> None:
-        """Calls back once everything that is in the partition now is committed; if it is lost, its coordinator resigns first."""
+        """Calls back once everything that is now in the partition is committed. If it is lost, its coordinator resigns first."""
 
 
 class SliceRunner(Protocol):
@@ -61,13 +61,13 @@ class ReplyGate:
     """The gate of one broker.
 
     Args:
-        purgatory: where fetches wait.
+        purgatory: the requests that wait for records.
 
     Attributes:
         begin_step: begins a step of a coordinator; the same plain def calls `end_step`. Steps may nest.
-        end_step: ends a step: the state is whole again.
-        noted: the partitions of state that the request that is being handled has looked at, if something in them may be
-            uncommitted; None if there are none.
+        end_step: ends a step, after which the state is consistent.
+        noted: the partitions of state with records that may be uncommitted, and that the current request has used; None if
+            there are none.
     """
 
     __slots__ = ("begin_step", "end_step", "noted")
@@ -78,7 +78,7 @@ class ReplyGate:
         self.noted: Noted | None = None
 
     def note(self, topic: StatePartitions, index: int) -> None:
-        """The request that is being handled looks at a partition in which something may be uncommitted."""
+        """Notes that the current request uses a partition whose records may be uncommitted."""
         if self.noted is None:
             self.noted = {}
         self.noted[topic, index] = None
@@ -87,7 +87,7 @@ class ReplyGate:
         """Handles a request; its response is held until what it depends on is committed.
 
         Args:
-            handler: gives the response, a Pending of it, or None.
+            handler: returns the response, a Pending of it, or None.
 
         Returns:
             The response if it need not wait, or a Pending, which is completed with the response or an Exception.
@@ -95,12 +95,12 @@ class ReplyGate:
         Raises:
             Exception: what `handler` raises, if it need not wait.
         """
-        # A reply that this handler gives may have another connection go on with a request, whose handler runs inside this one.
+        # A reply of this handler may make another connection continue with a request, whose handler then runs inside this one.
         former, self.noted = self.noted, _NOTHING
         response: Any
         try:
             response = handler(broker, call)
-        except Exception as failure:  # the dispatcher tells it to the client after the wait, if there is one
+        except Exception as failure:  # the dispatcher answers it after the wait, if there is one
             if self.noted is None:
                 self.noted = former
                 raise
@@ -116,7 +116,7 @@ class ReplyGate:
         The response is held until the commit of everything that the slices have seen or written.
 
         Args:
-            make_work: makes the work; called again if a partition of coordinator state is lost before the commit.
+            make_work: returns the work; called again if a partition of coordinator state is lost before the commit.
 
         Returns:
             The result of the work if the first slice finished it, or a Pending of it.
@@ -155,7 +155,7 @@ class _LaterSlices(AbstractContextManager[None]):
         self._former: Noted | None = None
 
     def begin(self) -> None:
-        """The first slice is over: takes over what it has noted."""
+        """Takes over the partitions that the first slice has noted."""
         self._is_begun = True
         self._take(None)
 
@@ -170,7 +170,7 @@ class _LaterSlices(AbstractContextManager[None]):
         self._take(self._former)
 
     def _take(self, former: Noted | None) -> None:
-        """Takes over what a slice has noted, and goes back to what was noted before it."""
+        """Takes over the partitions that a slice has noted, and restores the former ones."""
         self.noted.update(self._gate.noted or {})
         self._gate.noted = former
 
@@ -200,7 +200,7 @@ class _Held:
             self._abandon()
             try:
                 self._response = self._handle()
-            except Exception as failure:  # noqa: BLE001 - the dispatcher tells it to the client, whatever it is
+            except Exception as failure:  # noqa: BLE001 - the dispatcher answers it, whatever it is
                 self._response = failure
         complete_with(self.pending, self._response)
 
@@ -208,11 +208,11 @@ class _Held:
 def after_commit(
     topic: StatePartitions, index: int, proceed: Callable[[ErrorCode | None], P], prepare: Callable[[], object]
 ) -> P | Pending[Any]:
-    """Goes on with a request once everything in a partition of coordinator state is committed; at once if it is.
+    """Continues a request once everything in a partition of coordinator state is committed; at once if it is committed.
 
     Args:
-        proceed: gives the response or a Pending of it; told why the partition was lost, if it was.
-        prepare: called before a wait: keeps what of the request is valid only until its handler returns.
+        proceed: returns the response or a Pending of it. It gets the reason if the partition was lost, otherwise None.
+        prepare: called before a wait; copies the parts of the request that are valid only until its handler returns.
     """
     if topic.is_committed(index):
         return proceed(None)
@@ -227,7 +227,7 @@ def after_commit(
         response: Any
         try:
             response = proceed(error)
-        except Exception as failure:  # noqa: BLE001 - the dispatcher tells it to the client, whatever it is
+        except Exception as failure:  # noqa: BLE001 - the dispatcher answers it, whatever it is
             response = failure
         complete_with(pending, response)
 
@@ -240,7 +240,7 @@ def after_commit(
 
 
 def complete_with(pending: Pending[Any], response: Any) -> None:
-    """Completes a Pending with a response, or with what another Pending is completed with."""
+    """Completes a Pending with a response, or with the result of another Pending."""
     if isinstance(response, Pending):
         response.then(pending.complete, pending.release_connection)
     else:

@@ -1,11 +1,11 @@
-"""How the log of an internal topic becomes state again: which of its records are to be replayed, and in which order.
+"""Reads the log of an internal topic for a load: selects the records to replay, and their order.
 
-Theory of operation: of each key in a compacted topic the last record alone counts, however far the cleaner has come. These
-records are gathered first and replayed in their order, which reads a log of many commits in half the time. Records that a
-transaction wrote count from its commit marker on, unless a later record of the key says otherwise; those of an aborted
-transaction never do; those of an open one are replayed as part of it, and the producer's transaction goes on.
+Theory of operation: in a compacted topic only the last record of each key counts, whether the cleaner has run or not. These
+records are collected first and then replayed in order, which halves the time for a log of many commits. Records of a committed
+transaction count from the position of its marker, unless the key has a later record. Records of an aborted transaction never
+count. Records of an open transaction are replayed as part of it, and the producer's transaction continues.
 
-Rule of this file: what a record says is not looked at.
+Rule of this file: the content of records is not decoded.
 
 Source: CoordinatorLoaderImpl, OffsetMetadataManager.replayEndTransactionMarker.
 """
@@ -25,10 +25,10 @@ COMMIT_MARKER = b"\0\0\0\1"
 
 
 class Entry(NamedTuple):
-    """A record that counts.
+    """A record to replay.
 
     Attributes:
-        producer_id: of the open transaction that it is part of; None if it counts at once.
+        producer_id: the producer to whose open transaction the record belongs; None for a record without a transaction.
     """
 
     key: bytes | None
@@ -38,14 +38,14 @@ class Entry(NamedTuple):
 
 
 Entries = dict[Hashable, Entry]
-"""Records in the order of the log, by what makes a later one replace them."""
+"""Records in the order of the log, by the key under which a later record replaces them."""
 
 
 class StateReader:
-    """The records of one partition, as far as they were read.
+    """The records of one partition that were read so far.
 
     Args:
-        is_keyed: the last record of each key counts; else all do.
+        is_keyed: only the last record of each key counts; otherwise all records do.
     """
 
     def __init__(self, *, is_keyed: bool) -> None:
@@ -69,7 +69,7 @@ class StateReader:
                     yield
 
     def entries(self) -> Iterator[Entry]:
-        """What counts, and then what may come to count."""
+        """Yields the records that count, and then the records of open transactions."""
         yield from self._latest.values()
         for entries in self._open_transactions.values():
             yield from entries.values()

@@ -1,21 +1,21 @@
-"""The executor of everything that keeps its state in an internal topic: groups, transactions, the state of share groups.
+"""The executor of the coordinators that keep their state in an internal topic: groups, transactions, the state of share groups.
 
-Theory of operation: a pure core decides, and gives records. `append` writes them to a partition of the topic, in chunks that the
-topic's settings allow, and has each replayed by the core: replay alone changes the state, live and while loading. Replies leave
-through `release` and the `ReplyGate`, once everything that they depend on is committed.
+Theory of operation: a pure core decides, and returns records. `append` writes the records to a partition of the topic, in chunks
+that the topic's settings allow, and the core replays them: only replay changes the state, in operation and during a load. Replies
+are released by `release` and the `ReplyGate`, once everything that they depend on is committed.
 
-Each partition is loaded and unloaded by itself. While it is loaded, in slices of a few milliseconds, requests for it are answered
-COORDINATOR_LOAD_IN_PROGRESS; once this broker has resigned, NOT_COORDINATOR. Before the broker listens, all partitions are loaded
-in one go.
+Each partition is loaded and unloaded separately. While a partition is loaded, in slices of a few milliseconds, its requests get
+COORDINATOR_LOAD_IN_PROGRESS. After this broker has resigned, they get NOT_COORDINATOR. Before the broker listens, all partitions
+are loaded without slices.
 
     (no partition) ──► LOADING ──► ACTIVE ──► RESIGNED ──► LOADING (of a later epoch)
                           └──► OFFLINE
 
 Rules of this file:
-    Nothing else in `coordinator` appends to an internal topic, but the markers of transactions.
-    Invariant: all records of a partition that is not in `_shards` are in its state: the topic was made after the broker had
-        started.
-    Invariant: `Shard.epoch` never goes back; a load or an unload of an older epoch is ignored.
+    Nothing else in `coordinator` appends to an internal topic, except for the markers of transactions.
+    Invariant: the state has all records of a partition that is not in `_shards`, because the topic was created after the broker
+        had started.
+    Invariant: `Shard.epoch` never decreases; a load or an unload of an older epoch is ignored.
     Invariant: each partition in `_found` is ACTIVE, or not in `_shards`.
 
 Source: org.apache.kafka.coordinator.common.runtime.{CoordinatorRuntime, CoordinatorLoaderImpl}, KIP-848.
@@ -53,13 +53,14 @@ R = TypeVar("R")
 log = structlog.get_logger(__name__)
 
 RECORDS_IN_CHUNK = 1000
-"""How many records go into one batch where they need not stay together."""
+"""The most records in one batch, unless they must stay together."""
 
 RECORDS_IN_SLICE = 300
-"""How many records are loaded in one go, at 3 to 20 us each, before clients have their turn."""
+"""The number of records in one slice of a load, at 3 to 20 us each; clients are served between slices."""
 
 RECORD_OVERHEAD_BYTES = 21
-"""The most that the frame of a record adds to its key and value: length, attributes, two deltas, two lengths, no headers."""
+"""The most bytes that the frame of a record adds to its key and value: length, attributes, two deltas, two lengths, no
+headers."""
 
 REFUSED_RECORDS = frozenset(
     {
@@ -70,45 +71,45 @@ REFUSED_RECORDS = frozenset(
         ErrorCode.INVALID_PRODUCER_EPOCH,
     }
 )
-"""What an append ends with because of the records themselves: others may be appended all the same."""
+"""The errors of an append that are caused by the records themselves; appends of other records may succeed."""
 
 
 class StateMachine(Protocol[R]):
-    """What a `StateTopic` keeps the state of."""
+    """The state of a `StateTopic`."""
 
     def encode(self, record: R) -> tuple[bytes, bytes | None]:
-        """The key and the value of a record.
+        """Returns the key and the value of a record.
 
         Raises:
-            struct.error: a name in it is longer than a record's string can be.
+            struct.error: a name in the record is too long for a string of a record.
         """
 
     def decode(self, key: bytes | None, value: bytes | None) -> R | None:
-        """A record of the log; None for a kind that is not served.
+        """Returns a record of the log; None for a type that is not served.
 
         Raises:
-            ProtocolError: it cannot be read.
+            ProtocolError: the record cannot be read.
         """
 
     def replay(self, index: int, record: R, offset: int, producer_id: int | None) -> None:
-        """Takes over what a record of a partition says.
+        """Applies a record of a partition.
 
         Args:
-            producer_id: of the open transaction that it is part of; None if it counts at once.
+            producer_id: the producer to whose open transaction the record belongs; None for a record without a transaction.
 
         Raises:
-            ProtocolError: no state can be as the record says.
+            ProtocolError: the record contradicts the state.
         """
 
     def on_loaded(self, index: int) -> None:
-        """A partition is loaded: does what follows from its state, such as setting timers."""
+        """Is called when a partition is loaded; for example sets timers."""
 
     def unload(self, index: int) -> None:
-        """Forgets the state of a partition, and answers requests that are parked with NOT_COORDINATOR."""
+        """Removes the state of a partition, and answers parked requests with NOT_COORDINATOR."""
 
 
 class ShardState(Enum):
-    """What this broker can say of a partition; the value is what a client is told, None if it can be answered."""
+    """The state of a partition. The value is the error for clients; None if requests can be answered."""
 
     LOADING = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     ACTIVE = None
@@ -118,11 +119,11 @@ class ShardState(Enum):
 
 @dataclass(slots=True)
 class Shard:
-    """One partition of the topic, as its coordinator has it.
+    """One partition of the topic, for its coordinator.
 
     Attributes:
-        epoch: the leader epoch at which it was loaded, or resigned.
-        loading: what is still to be done to load it; None unless it is being loaded.
+        epoch: the leader epoch at which the partition was loaded or resigned.
+        loading: the remaining work of the load; None unless the partition is being loaded.
     """
 
     epoch: int
@@ -134,10 +135,11 @@ class StateTopic(Generic[R]):
     """The partitions of one internal topic, and the state in them.
 
     Args:
-        name: of the topic.
-        subject: what the state is about, for the log: "groups and offsets".
-        partition_count: of the topic, if it has to be created.
-        is_keyed: the last record of each key says everything about it, as in a compacted topic; else all records are replayed.
+        name: the name of the topic.
+        subject: the description of the state in log lines, such as "groups and offsets".
+        partition_count: the partition count with which the topic is created.
+        is_keyed: the last record of each key is the whole state of the key, as in a compacted topic; otherwise all records are
+            replayed.
     """
 
     def __init__(
@@ -170,17 +172,17 @@ class StateTopic(Generic[R]):
     def __repr__(self) -> str:
         return f"<StateTopic {self.name}>"
 
-    # Which partitions can be asked
+    # The availability of partitions
 
     def partition_of(self, key: str) -> int:
-        """The partition that holds a group or a transactional id."""
+        """Returns the partition that holds a group or a transactional id."""
         return partition_for(key, self.partition_count)
 
     def enter(self, index: int, *, is_known: bool = True) -> None:
-        """Raises unless the state of a partition is known; every entry point of a coordinator comes here first.
+        """Raises unless the state of a partition is loaded. Every entry point of a coordinator calls this first.
 
         Args:
-            is_known: there is state of what the request asks for. If not, and the partition is offline, some may have been lost.
+            is_known: the state has the subject of the request. If not, and the partition is offline, the state may be incomplete.
 
         Raises:
             KafkaError: COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR; COORDINATOR_NOT_AVAILABLE, the partition is offline.
@@ -196,10 +198,10 @@ class StateTopic(Generic[R]):
             self._gate.note(self, index)
 
     def _find(self, index: int) -> Partition | None:
-        """A partition of which the state is known; None if there is no topic yet, and so no state.
+        """Returns a partition whose state is loaded; None if the topic does not exist, so that there is no state.
 
         Raises:
-            KafkaError: as `enter`, if the state is not known.
+            KafkaError: as `enter`, if the state is not loaded.
         """
         shard = self._shards.get(index)
         if shard is not None and shard.state.value is not None:
@@ -211,7 +213,7 @@ class StateTopic(Generic[R]):
         return partition
 
     def enter_all(self) -> None:
-        """Raises unless all partitions can be asked; those that are led elsewhere, or are offline, have nothing to say.
+        """Raises while a partition is being loaded; partitions that are led elsewhere, or are offline, are ignored.
 
         Raises:
             KafkaError: COORDINATOR_LOAD_IN_PROGRESS.
@@ -222,7 +224,7 @@ class StateTopic(Generic[R]):
                 self.enter(index)
 
     def is_available(self, index: int) -> bool:
-        """Whether clients should look for the coordinator of this partition here."""
+        """Whether FindCoordinator should name this broker as the coordinator of the partition."""
         shard = self._shards.get(index)
         if shard is not None and shard.state in (ShardState.RESIGNED, ShardState.OFFLINE):
             return False
@@ -230,16 +232,16 @@ class StateTopic(Generic[R]):
         return topic is None or not topic.partitions[index].is_offline
 
     def is_active(self, index: int) -> bool:
-        """Whether the state of a partition is loaded and this broker's to change."""
+        """Whether the state of a partition is loaded and this broker may change it."""
         shard = self._shards.get(index)
         return shard is None or shard.state is ShardState.ACTIVE
 
     # Loading and unloading
 
     def load_all(self) -> None:
-        """Loads every partition; for the start of the broker, before it listens.
+        """Loads every partition. The broker calls it at the start, before it listens.
 
-        A partition that cannot be loaded is not available, and does not keep the others from being loaded.
+        A partition that cannot be loaded is not available; the other partitions are loaded all the same.
         """
         topic = self._topics.find(self.name)
         if topic is None:
@@ -251,22 +253,22 @@ class StateTopic(Generic[R]):
                 self._load_next(partition.index, shard)
 
     def elect(self, index: int, epoch: int) -> None:
-        """This broker has become the leader of a partition: loads it in slices. Ignored unless the epoch is a later one."""
+        """Loads a partition in slices, because this broker has become its leader. Ignored unless the epoch is a later one."""
         topic = self._topics.find(self.name)
         known = self._shards.get(index)
         if topic is None or (known is not None and epoch <= known.epoch):
             return
         shard = self._begin_loading(topic.partitions[index], epoch)
-        # There may be state without an earlier shard too: that of a topic that was created while the broker ran.
+        # State may exist without an earlier shard too: the topic may have been created while the broker ran.
         self._machine.unload(index)
         self.partition_count = len(topic.partitions)
         self._load_slice(index, shard)
 
     def resign(self, index: int, epoch: int | None = None) -> None:
-        """This broker does not lead a partition any more: forgets its state. Ignored if the epoch is older than the known one.
+        """Removes the state of a partition that this broker no longer leads. Ignored if the epoch is older than the known one.
 
         Args:
-            epoch: None for the epoch at which it was loaded.
+            epoch: the epoch of the resignation; None for the epoch at which the partition was loaded.
         """
         known = self._shards.get(index)
         known_epoch = -1 if known is None else known.epoch
@@ -282,10 +284,10 @@ class StateTopic(Generic[R]):
             self._machine.unload(index)
 
     def forget_topic(self) -> None:
-        """The topic was deleted, and everything in it."""
+        """Removes all state, because the topic was deleted."""
         indexes = range(self.partition_count)
         self._found.clear()
-        # A request that comes meanwhile must find neither the old state nor a new topic.
+        # A request meanwhile must find neither the old state nor a new topic.
         self._shards = {index: Shard(-1, ShardState.RESIGNED) for index in indexes}
         for index in indexes:
             self._machine.unload(index)
@@ -300,7 +302,7 @@ class StateTopic(Generic[R]):
         return shard
 
     def _load_slice(self, index: int, shard: Shard) -> None:
-        """Goes on loading a partition, unless it was resigned, or elected again, meanwhile."""
+        """Continues the load of a partition, unless it was resigned, or elected again, meanwhile."""
         if self._shards.get(index) is not shard:
             return
         self._load_next(index, shard)
@@ -308,14 +310,14 @@ class StateTopic(Generic[R]):
             self._clock.call_later(1, partial(self._load_slice, index, shard))
 
     def _load_next(self, index: int, shard: Shard) -> None:
-        """Loads the next slice of a partition. If that fails, the partition is not available, and its state is forgotten.
+        """Loads the next slice of a partition. If that fails, the partition is not available, and its state is removed.
 
         Source: CoordinatorRuntime.CoordinatorContext.transitionTo (FAILED).
         """
         assert shard.loading is not None
         try:
             next(shard.loading, None)
-        except Exception as error:  # noqa: BLE001 - the partition is not available then, and everything else goes on
+        except Exception as error:  # noqa: BLE001 - then only this partition is not available
             name = f"{self.name}-{index}"
             event = "State is not available: its partition cannot be loaded"
             if isinstance(error, (KafkaError, OSError)):
@@ -330,7 +332,7 @@ class StateTopic(Generic[R]):
         """Loads a partition; yields after each slice.
 
         Raises:
-            KafkaError: it is offline, or cannot be read.
+            KafkaError: the partition is offline, or cannot be read.
         """
         name = str(partition.topic_partition)
         reader = StateReader(is_keyed=self._is_keyed)
@@ -349,7 +351,7 @@ class StateTopic(Generic[R]):
         self._machine.on_loaded(partition.index)
 
     def _replay_loaded(self, partition: Partition, entry: Entry) -> bool:
-        """Replays a record of the log; False if it is of a kind that is not served."""
+        """Replays a record of the log; returns False if its type is not served."""
         name = str(partition.topic_partition)
         with isolate("A record of state cannot be replayed", subject=self._subject, partition=name):
             try:
@@ -374,28 +376,28 @@ class StateTopic(Generic[R]):
         is_replayed: bool = True,
         producer: WritingProducer | None = None,
     ) -> None:
-        """Appends records to a partition, and replays them. To be called between `begin_step` and `end_step` of the gate.
+        """Appends records to a partition, and replays them. Called between `begin_step` and `end_step` of the gate.
 
         Args:
-            is_atomic: all in one batch; else in chunks that fit, of which each is replayed. If one chunk is refused because of
-                its records, the others are appended all the same.
-            is_replayed: False if the caller does itself what the records say.
-            producer: whose open transaction the records are part of.
+            is_atomic: all records are appended in one batch; otherwise in chunks, each of which is replayed. If a chunk is
+                refused because of its records, the other chunks are appended all the same.
+            is_replayed: False if the caller changes the state itself.
+            producer: the producer to whose open transaction the records belong.
 
         Raises:
-            KafkaError: NOT_LEADER_OR_FOLLOWER, the state of the partition is not known here; or what an append ended with; see
+            KafkaError: NOT_LEADER_OR_FOLLOWER if the state of the partition is not loaded; or the error of the append; see
                 `append_error`. If `is_atomic`, nothing has changed then.
         """
         partition = self._found.get(index)
         if partition is None and not self.is_active(index):
-            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"the state of {self.name}-{index} is not known here")
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"the state of {self.name}-{index} is not loaded on this broker")
         try:
             if partition is None or partition.is_gone:
                 partition = self.partition(index)
             try:
                 pairs = [*map(self._machine.encode, records)]
             except struct.error as error:
-                # A name or an id is longer than a record's string can be: 32,767 bytes.
+                # A name or an id is longer than a string of a record may be: 32,767 bytes.
                 raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"a record cannot be written: {error}") from error
             if is_atomic or len(pairs) == 1:
                 self._append_batch(partition, records, pairs, is_replayed, producer)
@@ -416,10 +418,10 @@ class StateTopic(Generic[R]):
         is_replayed: bool,
         producer: WritingProducer | None,
     ) -> None:
-        """Appends in as many batches as it takes; a batch that is refused because of its records costs only itself.
+        """Appends as many batches as necessary; a batch that is refused because of its records does not affect the others.
 
         Raises:
-            KafkaError: why a batch was refused; or what the disk said, and nothing of what follows was appended then.
+            KafkaError: why a batch was refused; or the error of the disk, in which case no later batch was appended.
         """
         refusal = None
         start = 0
@@ -454,7 +456,7 @@ class StateTopic(Generic[R]):
             batch = build_keyed_batch(pairs, timestamp=now_ms, compression=self._compression)
         else:
             producer_id = producer.producer_id
-            # Sequence numbers are the concern of clients; Kafka's coordinator begins each of its batches with 0.
+            # Only the sequence numbers of clients are checked; Kafka's coordinator begins each of its batches with 0.
             batch = build_keyed_batch(
                 pairs,
                 timestamp=now_ms,
@@ -470,7 +472,7 @@ class StateTopic(Generic[R]):
                 replay(index, record, offset, producer_id)
 
     def _note_failure(self, index: int, error: KafkaError) -> None:
-        """Logs the first of a run of failures, and each time that records are refused."""
+        """Logs the first of several failures in a row, and each refusal of records."""
         name = f"{self.name}-{index}"
         if error.code is ErrorCode.INVALID_PRODUCER_EPOCH:
             return
@@ -481,10 +483,10 @@ class StateTopic(Generic[R]):
             log.error("State cannot be stored", subject=self._subject, partition=name, error=str(error))
 
     def partition(self, index: int) -> Partition:
-        """A partition of the topic, which is created if there is none yet.
+        """Returns a partition of the topic, which is created if it does not exist.
 
         Raises:
-            KafkaError: it cannot be created.
+            KafkaError: the topic cannot be created.
         """
         partition = self._found.get(index)
         if partition is not None and not partition.is_gone:
@@ -495,14 +497,14 @@ class StateTopic(Generic[R]):
     # Committing
 
     def is_committed(self, index: int) -> bool:
-        """Whether everything in a partition that was asked for is committed for certain."""
+        """Whether everything in a partition that was looked up is certainly committed."""
         partition = self._found.get(index)
         return partition is not None and partition.is_sole_replica and not partition.is_gone
 
     def on_commit(self, index: int, callback: Callable[[ErrorCode | None], object]) -> None:
-        """Calls back once everything that is in a partition now is committed.
+        """Calls back once everything that is now in a partition is committed.
 
-        If the partition is lost before that, its coordinator resigns, and the callback is told the error of a client.
+        If the partition is lost before that, its coordinator resigns, and the callback gets the error for the client.
         """
         if self.is_committed(index):
             callback(None)
@@ -522,7 +524,7 @@ class StateTopic(Generic[R]):
 
 
 def chunk_sizes(pairs: Sequence[tuple[bytes, bytes | None]], limit_bytes: int) -> list[int]:
-    """How many of the records go into each batch, so that none is larger than the limit unless one record is.
+    """Returns the number of records of each batch; a batch exceeds the limit only if it has one record.
 
     Bytes are counted before compression.
     """

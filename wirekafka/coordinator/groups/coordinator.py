@@ -6,7 +6,7 @@ in a live step, because the group has more than its record: parked requests and 
 
 Classic groups are handled here, and groups of other types by a `GroupType`.
 
-Rules of this file: no I/O, no clock, no randomness: time comes in as `now_ms`, random ids from a function.
+Rules of this file: no I/O, no clock, no randomness: the caller passes the time as `now_ms`, and a function returns random ids.
     Invariant: replaying the log gives the same groups, generations, assignments and offsets as the live coordinator has,
     except for a rebalance in progress: the generation before it is then the current one.
 
@@ -44,23 +44,23 @@ from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.faults import isolate
 
 Piece = tuple[int, Effects]
-"""A part of long work that holds the loop for a few milliseconds: a partition of __consumer_offsets, and what to do there."""
+"""A part of long work that holds the loop for a few milliseconds: a partition of __consumer_offsets, and the effects for it."""
 
 
 class GroupCoordinator:
     """All groups of one broker.
 
     Args:
-        partition_of: the partition of __consumer_offsets that holds a group of this id.
-        new_uuid: a random UUID in its usual form, different each time.
+        partition_of: returns the partition of __consumer_offsets that holds a group.
+        new_uuid: returns a new random UUID in its usual form.
 
     Attributes:
-        groups: by id, whatever their type.
-        kinds: the types of groups besides the classic one.
-        decoders: how a record is read, by the version of its key.
+        groups: the groups of all types, by id.
+        kinds: the types of groups other than the classic type.
+        decoders: the decoders of records, by the version of their key.
         membership: JoinGroup, SyncGroup, Heartbeat, LeaveGroup.
         rebalancer: drives the rebalances of classic groups.
-        offsets: what the groups have committed.
+        offsets: the committed offsets of the groups.
     """
 
     def __init__(self, settings: GroupSettings, partition_of: Callable[[str], int], new_uuid: Callable[[], str]) -> None:
@@ -91,8 +91,8 @@ class GroupCoordinator:
         """Applies a record of the log.
 
         Args:
-            offset: of the record in its partition.
-            producer_id: the producer of the open transaction that the record is part of; None if the record counts at once.
+            offset: the offset of the record in its partition.
+            producer_id: the producer to whose open transaction the record belongs; None for a record without a transaction.
 
         Raises:
             ProtocolError: the record contradicts the groups.
@@ -123,7 +123,7 @@ class GroupCoordinator:
             self._create(group_id, None)
 
     def on_loaded(self, now_ms: int, partition: int) -> list[tuple[int, Effects]]:
-        """Starts the sessions of the members that the log has; rebalances groups that exceed `group.max.size` by now.
+        """Starts the sessions of the members in the log; rebalances groups that now exceed `group.max.size`.
 
         Args:
             partition: the partition that was loaded.
@@ -134,7 +134,7 @@ class GroupCoordinator:
         steps = []
         for group in self._groups_in(partition):
             effects = Effects()
-            with isolate("A group cannot be taken up after it was loaded", group=group.group_id):
+            with isolate("A group cannot be restored after its load", group=group.group_id):
                 if isinstance(group, ClassicGroup):
                     self._on_loaded_classic(group, now_ms, effects)
                 else:
@@ -153,7 +153,7 @@ class GroupCoordinator:
     def on_timer(self, event: TimerEvent, now_ms: int) -> tuple[int, Effects]:
         """Handles a timer that is due; returns the partition of its group, and the step.
 
-        After an unexpected exception the step is empty: the group loses this timer, and other groups nothing.
+        After an unexpected exception the step is empty: the group loses this timer, and other groups are not affected.
         """
         effects = Effects()
         with isolate("A timer of a group failed", group=event.group_id, timer=type(event).__name__) as failure:
@@ -161,7 +161,7 @@ class GroupCoordinator:
         return self.partition_of(event.group_id), Effects() if failure.error else effects
 
     def list_groups(self, states: Iterable[str], types: Iterable[str]) -> list[ListedGroup]:
-        """The groups in any of the states and of any of the types, named in upper or lower case; of all if none is named."""
+        """Returns the groups in any of the states and of any of the types, in upper or lower case; without names, all groups."""
         wanted_states = {state.strip().lower() for state in states}
         wanted_types = {group_type.lower() for group_type in types}
         return [
@@ -172,7 +172,7 @@ class GroupCoordinator:
         ]
 
     def describe(self, group_id: str) -> DescribedGroup | None:
-        """A classic group and its members; None if there is no such group."""
+        """Returns a description of a classic group and its members; None if there is no such group."""
         group = classic_group(self.groups, group_id)
         if group is None:
             return None
@@ -199,10 +199,10 @@ class GroupCoordinator:
         """Deletes a group without members, and its offsets, in steps of at most `EXAMINED_AT_ONCE` offsets.
 
         Returns:
-            The steps. The caller carries each step out before it asks for the next one, and may do other work in between.
+            The steps. The caller executes each step before it requests the next one, and may do other work in between.
 
         Raises:
-            KafkaError: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP, also between two steps: the group has fewer offsets then.
+            KafkaError: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP; between two steps too, in which case the group has fewer offsets.
         """
         group = self._deletable_group(group_id)
         count = self.offsets.count_of_group(group_id)
@@ -219,12 +219,12 @@ class GroupCoordinator:
         return group
 
     def expire(self, now_ms: int) -> Iterator[Piece]:
-        """Deletes offsets that are past their retention, and groups that have neither offsets nor members left.
+        """Deletes offsets that are past their retention, and groups that have neither offsets nor members.
 
-        Share groups stay until they are deleted: their positions are not kept as offsets.
+        Share groups stay until they are deleted, because their positions are not stored as offsets.
 
         Returns:
-            The pieces of the work. The caller carries each piece out before it asks for the next one, and may do other work
+            The pieces of the work. The caller executes each piece before it requests the next one, and may do other work
             between two pieces.
 
         Source: GroupCoordinatorShard.cleanupGroupMetadata.
@@ -255,7 +255,7 @@ class GroupCoordinator:
         effects.records += group_tombstones
 
     def _expire_large(self, index: int, group_id: str, now_ms: int) -> Iterator[Piece]:
-        """As `_expire_group`, in several pieces; the group itself is deleted if it has no offsets after the last of them."""
+        """Does what `_expire_group` does, in several pieces; deletes the group itself if the last piece leaves no offsets."""
         group = self.groups.get(group_id)
         if group is None:
             return
@@ -289,7 +289,7 @@ class GroupCoordinator:
             yield index, effects
 
     def _by_partition(self, group_ids: Iterable[str]) -> Iterator[tuple[int, list[str]]]:
-        """The groups that exist, by the partition of __consumer_offsets that holds them; at most `EXAMINED_AT_ONCE` at once."""
+        """Returns the groups that exist, by their partition of __consumer_offsets; at most `EXAMINED_AT_ONCE` at once."""
         rest = iter([*group_ids])
         while some := [*islice(rest, EXAMINED_AT_ONCE)]:
             by_partition: defaultdict[int, list[str]] = defaultdict(list)
@@ -300,7 +300,7 @@ class GroupCoordinator:
             yield from by_partition.items()
 
     def unload(self, partition: int) -> Effects:
-        """Forgets the groups of a partition that this broker has lost; parked requests get NOT_COORDINATOR.
+        """Removes the groups of a partition that this broker has lost; parked requests get NOT_COORDINATOR.
 
         Source: GroupMetadataManager.onUnloaded.
         """
@@ -333,5 +333,5 @@ class GroupCoordinator:
 
 
 def _is_forgettable(group: Group) -> bool:
-    """Whether nothing but offsets keeps the group."""
+    """Whether the group has nothing but offsets."""
     return group.is_empty and group.group_type != SHARE

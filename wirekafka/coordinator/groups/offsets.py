@@ -1,8 +1,8 @@
 """The committed offsets of groups, their deletion and their expiry.
 
 Theory of operation: an offset that is committed in a transaction is pending until the partition of __consumer_offsets has the
-marker of the transaction. Of two commits the one that is later in the log counts. So the end of a transaction does not undo a
-commit outside the transaction that was made meanwhile.
+marker of the transaction. Of two commits the later one in the log counts. So the end of a transaction does not undo a commit
+that was made outside the transaction meanwhile.
 
 Rules of this file: offsets change in `replay` and `complete_transaction` only; every other change is a record that is replayed.
     Invariant: a group that has offsets is in `groups`; a group that exists for its offsets only is a simple one, without a
@@ -12,7 +12,7 @@ Rules of this file: offsets change in `replay` and `complete_transaction` only; 
         __consumer_offsets.
 
 Source: OffsetMetadataManager, OffsetExpirationConditionImpl, ClassicGroup (validateOffsetCommit, offsetExpirationCondition);
-KIP-211 for what expires when.
+KIP-211 for expiration.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Offsets:
         groups: all groups, by id; shared with the rest of the coordinator.
 
     Attributes:
-        pending: those of open transactions.
+        pending: the offsets of open transactions.
     """
 
     def __init__(self, groups: dict[str, Group], settings: GroupSettings, rebalancer: Rebalancer) -> None:
@@ -55,21 +55,21 @@ class Offsets:
         self.pending = PendingOffsets()
 
     def of_group(self, group_id: str) -> GroupOffsets:
-        """The offsets that the group has committed; empty if there is no such group. The caller must not change them."""
+        """Returns the committed offsets of a group; empty if there is no such group. The caller must not change them."""
         return self._by_group.get(group_id, {})
 
     def count(self) -> int:
-        """The number of all committed offsets."""
+        """Returns the number of all committed offsets."""
         return sum(len(partitions) for topics in self._by_group.values() for partitions in topics.values())
 
     def fetch(self, group_id: str, member_id: str | None, member_epoch: int) -> GroupOffsets:
-        """The offsets that the group has committed; empty if there is no such group, or if its type has no offsets.
+        """Returns the committed offsets of a group; empty if there is no such group, or if its type has no offsets.
 
         Args:
-            member_epoch: the epoch of the member that asks; -1 for a client that is no member.
+            member_epoch: the epoch of the member that reads; -1 for a client that is not a member.
 
         Raises:
-            KafkaError: as the group's `check_fetch` says.
+            KafkaError: the errors of the group's `check_fetch`.
 
         Source: OffsetMetadataManager.fetchOffsets.
         """
@@ -87,11 +87,11 @@ class Offsets:
     def commit(self, request: CommitRequest, now_ms: int) -> tuple[list[ErrorCode], Effects]:
         """Commits offsets; each gets an error or NONE, in the order of the request.
 
-        A commit of a member keeps its session alive. A client that is no member may commit while the group has no members.
+        A commit of a member renews its session. A client that is not a member may commit while the group has no members.
 
         Raises:
-            KafkaError: for all of them: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION, GROUP_ID_NOT_FOUND,
-                REBALANCE_IN_PROGRESS. For one it is OFFSET_METADATA_TOO_LARGE.
+            KafkaError: an error for all offsets: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION, GROUP_ID_NOT_FOUND,
+                REBALANCE_IN_PROGRESS. The error for a single offset is OFFSET_METADATA_TOO_LARGE.
         """
         effects = Effects()
         group = self._check_commit(request)
@@ -102,14 +102,14 @@ class Offsets:
     def commit_in_transaction(
         self, request: CommitRequest, producer: WritingProducer, now_ms: int
     ) -> tuple[list[ErrorCode], Effects]:
-        """Commits offsets as part of a producer's transaction: they count once the transaction is committed.
+        """Commits offsets as part of a producer's transaction: they take effect when the transaction is committed.
 
-        A request that names a generation and a member must name the current ones (KIP-447); an old producer names none. The
+        A request that names a generation and a member must name the current ones (KIP-447); old producers name none. The
         commit does not renew the session of a member.
 
         Raises:
-            KafkaError: for all of them: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION. For one it is
-                OFFSET_METADATA_TOO_LARGE.
+            KafkaError: an error for all offsets: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION. The error for a
+                single offset is OFFSET_METADATA_TOO_LARGE.
 
         Source: OffsetMetadataManager.commitTransactionalOffset.
         """
@@ -135,7 +135,7 @@ class Offsets:
         """Deletes offsets of topics without subscribers; each gets GROUP_SUBSCRIBED_TO_TOPIC or NONE.
 
         Raises:
-            KafkaError: for all of them: INVALID_GROUP_ID, GROUP_ID_NOT_FOUND; NON_EMPTY_GROUP if the members' topics are
+            KafkaError: an error for all offsets: INVALID_GROUP_ID, GROUP_ID_NOT_FOUND; NON_EMPTY_GROUP if the members' topics are
                 not known to the coordinator.
         """
         if not group_id:
@@ -157,7 +157,7 @@ class Offsets:
         return errors, effects
 
     def tombstones(self, group_id: str) -> Iterator[OffsetRecord]:
-        """The tombstones of all offsets of a group, pending ones included."""
+        """Yields the tombstones of all offsets of a group, pending ones included."""
         committed = self.of_group(group_id)
         for topic, partitions in committed.items():
             for partition in partitions:
@@ -167,19 +167,19 @@ class Offsets:
                 yield OffsetRecord(group_id, topic, partition, None)
 
     def topics(self) -> set[str]:
-        """The topics with committed or pending offsets of any group."""
+        """Returns the topics with committed or pending offsets of any group."""
         return {*self._groups_by_topic, *self.pending.topics()}
 
     def groups_of_topic(self, topic: str) -> list[str]:
-        """The ids of the groups that have committed or pending offsets in a topic."""
+        """Returns the ids of the groups that have committed or pending offsets in a topic."""
         return [*{*self._groups_by_topic.get(topic, ()), *self.pending.groups_of_topic(topic)}]
 
     def last_offsets(self) -> dict[int, int]:
-        """For each partition of __consumer_offsets, the offset of the last record that was replayed; a copy."""
+        """Returns, for each partition of __consumer_offsets, the offset of the last replayed record; a copy."""
         return dict(self._last_offsets)
 
     def tombstones_of_topic(self, group_id: str, topic: str, last_offset: int) -> Iterator[OffsetRecord]:
-        """The tombstones of the offsets of a group in a topic, pending ones included.
+        """Yields the tombstones of the offsets of a group in a topic, pending ones included.
 
         Args:
             last_offset: offsets whose record is after this offset stay.
@@ -193,11 +193,11 @@ class Offsets:
                 yield OffsetRecord(group_id, topic, partition, None)
 
     def count_of_group(self, group_id: str) -> int:
-        """The number of offsets that a group has committed."""
+        """Returns the number of committed offsets of a group."""
         return sum(map(len, self.of_group(group_id).values()))
 
     def expired(self, group: Group, now_ms: int) -> Iterator[list[OffsetRecord]]:
-        """The tombstones of a group's expired offsets, in pieces of at most `EXAMINED_AT_ONCE`, empty ones among them.
+        """Yields the tombstones of a group's expired offsets, in pieces of at most `EXAMINED_AT_ONCE`, which may be empty.
 
         The offsets may change between two pieces. An offset that a transaction is about to change does not expire.
 
@@ -257,7 +257,7 @@ class Offsets:
                 by_partition[partition] = offset
 
     def _offsets_of(self, group_id: str, topic: str) -> dict[int, CommittedOffset]:
-        """The offsets of a group in a topic, to be filled by the caller."""
+        """Returns the offsets of a group in a topic, which the caller may change."""
         by_topic = self._by_group.get(group_id)
         if by_topic is None:
             by_topic = self._by_group[group_id] = {}
@@ -286,11 +286,11 @@ class Offsets:
             del self._by_group[record.group_id]
 
     def find(self, record: OffsetRecord) -> CommittedOffset | None:
-        """The committed offset that a record would replace; None if there is none."""
+        """Returns the committed offset that a record would replace; None if there is none."""
         return self.of_group(record.group_id).get(record.topic, {}).get(record.partition)
 
     def forget_group(self, group_id: str) -> None:
-        """Forgets the offsets of a group, because this broker has lost the log that holds it."""
+        """Removes the offsets of a group, because this broker has lost the partition that holds the group."""
         for topic in self._by_group.pop(group_id, {}):
             group_ids = self._groups_by_topic[topic]
             group_ids.remove(group_id)
@@ -298,7 +298,7 @@ class Offsets:
                 del self._groups_by_topic[topic]
 
     def forget_partition(self, partition: int) -> None:
-        """Forgets the open transactions in a partition of __consumer_offsets, because this broker has lost it."""
+        """Removes the open transactions in a partition of __consumer_offsets, because this broker has lost the partition."""
         self._last_offsets.pop(partition, None)
         self.pending.forget_partition(partition)
 

@@ -1,8 +1,8 @@
-"""Offsets of open transactions, which do not count yet; a consumer that asks for stable offsets waits for them.
+"""The offsets of open transactions, which are not committed yet; a consumer that asks for stable offsets waits for them.
 
 Rules of this file:
     Invariant: `_holders` has the transactions of each offset in `_offsets`, and nothing else.
-    A transaction belongs to one partition of __consumer_offsets, whose marker ends it; a producer may have one in each.
+    A transaction belongs to one partition of __consumer_offsets, whose marker ends it; a producer may have one in each partition.
 
 Source: OffsetMetadataManager (pendingTransactionalOffsets, openTransactions); KIP-98, KIP-447.
 """
@@ -32,7 +32,7 @@ class PendingOffsets:
     def __init__(self) -> None:
         self._offsets: dict[OpenTransaction, dict[Place, CommittedOffset]] = {}
         self._holders: dict[str, dict[tuple[str, int], set[OpenTransaction]]] = {}
-        """By group, then topic and partition."""
+        """The transactions of each offset, by group, then topic and partition."""
         self._counts_by_topic: dict[str, dict[str, int]] = {}
         """The number of partitions with pending offsets, by topic, then group."""
 
@@ -40,7 +40,7 @@ class PendingOffsets:
         return bool(self._offsets)
 
     def add(self, transaction: OpenTransaction, record: OffsetRecord) -> None:
-        """Keeps an offset until its transaction ends."""
+        """Stores an offset until its transaction ends."""
         assert record.value is not None, "no transaction deletes offsets"
         group_id, topic, partition = record.group_id, record.topic, record.partition
         self._offsets.setdefault(transaction, {})[group_id, topic, partition] = record.value
@@ -53,7 +53,7 @@ class PendingOffsets:
         holders.add(transaction)
 
     def drop(self, place: Place) -> None:
-        """Forgets an offset in all transactions, because it was deleted: their commits must not restore it."""
+        """Drops a deleted offset from all transactions, so that their commits do not restore it."""
         group_id, topic, partition = place
         for transaction in tuple(self._holders.get(group_id, {}).get((topic, partition), ())):
             offsets = self._offsets[transaction]
@@ -91,7 +91,7 @@ class PendingOffsets:
         return iter(self._holders.get(group_id, ()))
 
     def forget_partition(self, partition: int) -> None:
-        """Forgets the transactions in a partition, because this broker has lost it."""
+        """Removes the transactions in a partition, because this broker has lost the partition."""
         for transaction in [each for each in self._offsets if each.partition == partition]:
             self.take(transaction)
 

@@ -3,8 +3,8 @@
 A key and a value each begin with a version of two bytes. The key's version is the type of the record: 0 and 1 are an
 offset, 2 is a classic group; the others belong to other types of groups. A value of None is a tombstone.
 
-Rules of this file: written are the versions that every Apache Kafka since 2.1 reads (offset 3, or 1 where a commit carries
-its own expiry; group 3); read are all.
+Rules of this file: records are written in the versions that every Apache Kafka since 2.1 reads (offset 3, or 1 if a commit has
+its own expiration; group 3). All versions are read.
 
 Source: GroupMetadataKey.json, GroupMetadataValue.json, OffsetCommitKey.json, OffsetCommitValue.json,
 GroupCoordinatorRecordHelpers, GroupCoordinatorRecordSerde of Apache Kafka 4.3.
@@ -41,9 +41,9 @@ _INT16 = Struct(">h")
 _INT32 = Struct(">i")
 _INT64 = Struct(">q")
 _KEY_HEAD = Struct(">hh")
-"""Of an offset's key: its version, and the length of the group's id."""
+"""The beginning of an offset's key: its version, and the length of the group id."""
 _VALUE_HEAD = Struct(">hqih")
-"""Of an offset's value of version 3: its version, the offset, the leader epoch, the length of the metadata."""
+"""The beginning of an offset's value in version 3: its version, the offset, the leader epoch, the length of the metadata."""
 
 
 class OffsetCommitKey(Message):
@@ -100,9 +100,9 @@ class CommittedOffset:
     """An offset that a group has committed for a partition.
 
     Attributes:
-        leader_epoch: the leader epoch of the last record that was read; None if the client did not name one.
-        expire_timestamp_ms: when the offset expires, if the commit named its retention (OffsetCommit 2 to 4); else None.
-        record_offset: where its record is in the partition of __consumer_offsets; told when the record is replayed.
+        leader_epoch: the leader epoch of the last consumed record; None if the client did not send it.
+        expire_timestamp_ms: the time at which the offset expires, if the commit had a retention (OffsetCommit 2 to 4); else None.
+        record_offset: the offset of its record in the partition of __consumer_offsets; set when the record is replayed.
     """
 
     offset: int
@@ -123,7 +123,7 @@ class OffsetRecord:
     value: CommittedOffset | None
 
     def encode(self) -> tuple[bytes, bytes | None]:
-        """The key and the value; by hand, for this is what is written most."""
+        """Returns the key and the value. They are encoded by hand, because these are the most frequent records."""
         group, topic = self.group_id.encode(), self.topic.encode()
         key = b"%b%b%b%b%b" % (
             *(_KEY_HEAD.pack(OFFSET_KEY_VERSION, len(group)), group),
@@ -134,34 +134,34 @@ class OffsetRecord:
 
 @dataclass(slots=True)
 class GroupRecord:
-    """A group is what `value` says from now on; None: it is no more."""
+    """The new state of a classic group; a value of None deletes the group."""
 
     group_id: str
     value: GroupMetadataValue | None
 
     def encode(self) -> tuple[bytes, bytes | None]:
-        """The key and the value."""
+        """Returns the key and the value."""
         value = None if self.value is None else versioned(self.value, GROUP_VALUE_VERSION)
         return versioned(GroupMetadataKey(group=self.group_id), GROUP_KEY_VERSION), value
 
 
 class CoordinatorRecord(Protocol):
-    """A record of a group: one of the classes here, or of those that other types of groups have."""
+    """A record of a group: of one of the classes here, or of the classes of other types of groups."""
 
     @property
     def group_id(self) -> str:
-        """Of the group that it is about."""
+        """The id of the record's group."""
 
     def encode(self) -> tuple[bytes, bytes | None]:
-        """The key and the value; the value of a tombstone is None."""
+        """Returns the key and the value; the value of a tombstone is None."""
 
 
 Decoder = Callable[[int, Buffer, Buffer | None], CoordinatorRecord]
-"""Reads a record: given the version of its key, its key and its value, each with its version."""
+"""Decodes a record from the version of its key, its key and its value; both contain their versions."""
 
 
 def encode(record: CoordinatorRecord) -> tuple[bytes, bytes | None]:
-    """The key and the value of a record; the value of a tombstone is None."""
+    """Returns the key and the value of a record; the value of a tombstone is None."""
     return record.encode()
 
 
@@ -181,18 +181,18 @@ def _encode_offset(offset: CommittedOffset) -> bytes:
 
 
 def versioned(message: Message, version: int, *, is_flexible: bool = False) -> bytes:
-    """A key or a value: the version in two bytes, then the message."""
+    """Returns a key or a value: the version in two bytes, then the message."""
     return version.to_bytes(2, "big") + codec.encode(message, version, is_flexible)
 
 
 def decode(key: Buffer | None, value: Buffer | None, decoders: Mapping[int, Decoder] | None = None) -> CoordinatorRecord | None:
-    """What a record of __consumer_offsets says; None if it is of a type that `decoders` do not have.
+    """Decodes a record of __consumer_offsets; returns None if `decoders` has no decoder for its type.
 
     Args:
-        decoders: by the version of the key; `DECODERS` unless something else is given.
+        decoders: the decoders, by the version of the key; the default is `DECODERS`.
 
     Raises:
-        ProtocolError: the bytes are not such a record.
+        ProtocolError: the bytes are not a record of this type.
     """
     if key is None:
         raise ProtocolError("a record of __consumer_offsets has no key")
@@ -212,7 +212,7 @@ def _decode_group_record(version: int, key: Buffer, value: Buffer | None) -> Gro
 
 
 DECODERS: Mapping[int, Decoder] = {0: _decode_offset_record, 1: _decode_offset_record, 2: _decode_group_record}
-"""How offsets and classic groups are read, by the version of the key."""
+"""The decoders of offsets and classic groups, by the version of the key."""
 
 
 def _decode_offset(value: Buffer) -> CommittedOffset:
@@ -231,10 +231,10 @@ def _decode_group(value: Buffer) -> GroupMetadataValue:
 
 
 def version_of(data: Buffer) -> int:
-    """The version that a key or a value begins with.
+    """Returns the version at the beginning of a key or a value.
 
     Raises:
-        ProtocolError: it is too short.
+        ProtocolError: the bytes are too short.
     """
     if len(data) < 2:
         raise ProtocolError("a record of __consumer_offsets has no version")
@@ -249,10 +249,10 @@ def read(
     newest: int = FLEXIBLE_VALUE_VERSION,
     flexible_since: int = FLEXIBLE_VALUE_VERSION,
 ) -> M:
-    """The message behind the two bytes of its version.
+    """Returns the message after the two bytes of its version.
 
     Raises:
-        ProtocolError: the bytes are no such message.
+        ProtocolError: the bytes are not such a message.
     """
     if version > newest:
         raise ProtocolError(f"{cls.__name__} {version} is not known")

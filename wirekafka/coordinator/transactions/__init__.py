@@ -1,1 +1,1 @@
-"""Transactions: the coordinator that says which are open, which have ended and how, and who may go on with them."""
+"""The transaction coordinator: opens and ends transactions, and fences producers."""

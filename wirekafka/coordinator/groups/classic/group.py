@@ -6,12 +6,12 @@ answered; the leader gets the list of all members. In COMPLETING_REBALANCE SyncG
 the assignments; once the log has them, the group is STABLE. A group without members is EMPTY, and stays because of its offsets.
 A deleted group has no object, so Kafka's state Dead is only the name for a group that does not exist.
 
-Rules of this file: no effects, no log records, no timers; `rebalance` and `membership` decide, a `ClassicGroup` keeps count.
+Rules of this file: no effects, no log records, no timers; `rebalance` and `membership` decide, a `ClassicGroup` keeps the state.
     Invariant: `static_members` maps the instance id of each static member in `members` to its id, and nothing else.
     Invariant: `supported_protocols[name]` is the number of members that support it.
     Invariant: no member id is in both `members` and `pending_members`; `pending_sync_members` is part of `members`.
     Invariant: `leader` is in `members`, or None if there are none.
-Where Kafka takes members in the order of a hash map, they are taken in the order in which they joined.
+Kafka processes members in the order of a hash map; this broker processes them in the order in which they joined.
 
 Source: ClassicGroup, ClassicGroupMember, ClassicGroupState; KIP-62, KIP-345, KIP-394.
 """
@@ -90,11 +90,11 @@ class Member:
         return not self.is_new and (self.awaiting_join is not None or self.awaiting_sync is not None)
 
     def metadata(self, protocol_name: str | None) -> bytes:
-        """The metadata of the member for a protocol that the member supports."""
+        """Returns the metadata of the member for a protocol that the member supports."""
         return next(metadata for name, metadata in self.protocols if name == protocol_name)
 
     def vote(self, candidates: Collection[str]) -> str:
-        """The first protocol of the member that all members support."""
+        """Returns the first protocol of the member that all members support."""
         return next(name for name, _ in self.protocols if name in candidates)
 
 
@@ -103,15 +103,15 @@ class ClassicGroup:
     """A group; see the module's invariants.
 
     Attributes:
-        partition: the partition of __consumer_offsets that holds it.
-        protocol_type: None until a first member has joined: the group is a simple one, of offsets only.
+        partition: the partition of __consumer_offsets that holds the group.
+        protocol_type: None until the first member joins: the group is a simple one, which only stores offsets.
         protocol_name: the protocol chosen for this generation.
-        state_timestamp_ms: when it came into its state; None if an old record does not say.
-        pending_members: ids given out by MEMBER_ID_REQUIRED to clients that have not come back yet.
-        pending_sync_members: members that have not sent SyncGroup in this generation; of no account while the next is prepared.
-        subscribed_topics: of all members; None if that is not known.
-        has_new_member: a member came; if that was while the group waits for its first ones, it may wait longer.
-        awaiting_join_count: the number of members parked in JoinGroup.
+        state_timestamp_ms: the time of the last change of the state; None if an old record does not have it.
+        pending_members: the ids from MEMBER_ID_REQUIRED whose clients have not joined yet.
+        pending_sync_members: members that have not sent SyncGroup in this generation; ignored while the next one is prepared.
+        subscribed_topics: the topics of all members; None if they are not known.
+        has_new_member: a member has joined; a new group that waits for its first members may therefore wait longer.
+        awaiting_join_count: the number of members with a parked JoinGroup.
     """
 
     group_id: str
@@ -134,7 +134,7 @@ class ClassicGroup:
 
     @classmethod
     def of_record(cls, group_id: str, partition: int, value: GroupMetadataValue) -> ClassicGroup:
-        """Makes the group that a record describes: STABLE if the record has members, else EMPTY.
+        """Creates the group of a record: STABLE if the record has members, else EMPTY.
 
         Raises:
             ProtocolError: the record contradicts itself.
@@ -158,7 +158,7 @@ class ClassicGroup:
         return group
 
     def to_record(self, assignments: dict[str, bytes]) -> GroupMetadataValue:
-        """Makes the record of the group with these assignments of its members."""
+        """Returns the record of the group with these assignments of its members."""
         return GroupMetadataValue(
             protocol_type=self.protocol_type or "",
             generation=self.generation_id,
@@ -197,12 +197,12 @@ class ClassicGroup:
 
     @property
     def is_empty(self) -> bool:
-        """Whether it is EMPTY."""
+        """Whether the group is EMPTY."""
         return self.state is GroupState.EMPTY
 
     @property
     def is_consumer_group(self) -> bool:
-        """Whether its members are Kafka consumers."""
+        """Whether the members are Kafka consumers."""
         return self.protocol_type == CONSUMER_PROTOCOL_TYPE
 
     @property
@@ -247,7 +247,7 @@ class ClassicGroup:
         member = self.members.pop(member_id, None)
         if member is None:
             return
-        assert member.awaiting_join is None, "what a member has parked is answered before it is removed"
+        assert member.awaiting_join is None, "the parked JoinGroup of a member is answered before the member is removed"
         self._count_out(member)
         if member.group_instance_id is not None:
             del self.static_members[member.group_instance_id]
@@ -283,7 +283,7 @@ class ClassicGroup:
         """Raises unless a request comes from a member.
 
         Raises:
-            KafkaError: UNKNOWN_MEMBER_ID; FENCED_INSTANCE_ID if the static member has another id by now.
+            KafkaError: UNKNOWN_MEMBER_ID; FENCED_INSTANCE_ID if the static member has another member id now.
 
         Source: ClassicGroup.validateMember.
         """
@@ -299,10 +299,10 @@ class ClassicGroup:
     def check_commit(self, request: CommitRequest, *, is_transactional: bool) -> None:
         """Raises unless the sender of the request may commit offsets.
 
-        A. From outside, without a generation, while the group is empty.
-        B. By a member in its generation, but not between JoinGroup and SyncGroup: there it is told to come again.
-        C. In a transaction by whoever names no member at all, for old producers know none (before KIP-447), and by a member
-           whatever the group's state.
+        A. A client that is not a member commits without a generation, while the group is empty.
+        B. A member commits in its generation. Between JoinGroup and SyncGroup the member must retry: REBALANCE_IN_PROGRESS.
+        C. In a transaction, a request without a member id is accepted, because producers before KIP-447 send none. A member may
+           commit in any state of the group.
 
         Raises:
             KafkaError: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS.
@@ -344,16 +344,17 @@ class ClassicGroup:
             raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
 
     def tombstones(self) -> list[CoordinatorRecord]:
-        """What makes the log forget it, but for its offsets."""
+        """Returns the tombstones that delete the group from the log, without those of its offsets."""
         return [GroupRecord(self.group_id, None)]
 
     def offset_age_starts_ms(self, offset: CommittedOffset) -> int | None:
-        """When the retention of an offset that no member reads on from began; None: it does not expire (KIP-211).
+        """Returns the time at which the retention of an offset began; None if the offset does not expire (KIP-211).
 
-        A. A simple group: at the commit.
-        B. A group that has lost its members: when it lost them; if its record is too old to tell, at the commit.
-        C. A stable consumer group whose topics are known: at the commit, for this topic is none of them.
-        D. Any other: never.
+        A. In a simple group: the time of the commit.
+        B. In a group that has lost its members: the time of that loss; if the group's record is too old to have it, the time of
+           the commit.
+        C. In a stable consumer group whose topics are known: the time of the commit, because no member subscribes to the topic.
+        D. In any other group the offset does not expire.
 
         Source: ClassicGroup.offsetExpirationCondition.
         """
@@ -366,7 +367,7 @@ class ClassicGroup:
         return None
 
     def supports(self, protocol_type: str, protocols: Protocols) -> bool:
-        """Whether a member with these protocols fits: one of them is supported by all who are there."""
+        """Whether the group accepts a member with these protocols: all members must support one of them."""
         if self.state is GroupState.EMPTY:
             return bool(protocol_type and protocols)
         return self.protocol_type == protocol_type and any(
@@ -374,7 +375,7 @@ class ClassicGroup:
         )
 
     def elect_joined_leader(self) -> bool:
-        """Makes sure that the leader is one of those who have joined; False if nobody has.
+        """Makes a member that has joined the leader, unless the leader has joined; returns False if no member has joined.
 
         Source: ClassicGroup.maybeElectNewJoinedLeader.
         """
@@ -389,26 +390,26 @@ class ClassicGroup:
         return True
 
     def park_join(self, member: Member, pending: Pending[JoinResult] | None) -> Pending[JoinResult] | None:
-        """Parks a member's JoinGroup, or with None takes it out; returns what was parked before."""
+        """Parks a member's JoinGroup, or removes the parked one if `pending` is None; returns the formerly parked request."""
         parked, member.awaiting_join = member.awaiting_join, pending
         self.awaiting_join_count += (pending is not None) - (parked is not None)
         return parked
 
     def select_protocol(self) -> str:
-        """The protocol that most members prefer among those that all support; of equals, the one voted for first."""
+        """Returns the protocol that most members prefer among those that all support; of equals, the one with the first vote."""
         candidates = {name for name, count in self.supported_protocols.items() if count == len(self.members)}
         votes = Counter(member.vote(candidates) for member in self.members.values())
         return max(votes, key=votes.__getitem__)
 
     def start_generation(self, now_ms: int) -> None:
-        """Counts the generation up and chooses its protocol; without members the group is EMPTY."""
+        """Begins the next generation and chooses its protocol; a group without members becomes EMPTY."""
         self.generation_id = self.generation_id + 1 if self.generation_id < 0x7FFFFFFF else 1
         self.protocol_name = self.select_protocol() if self.members else None
         self.update_subscribed_topics()
         self.transition_to(GroupState.COMPLETING_REBALANCE if self.members else GroupState.EMPTY, now_ms)
 
     def update_subscribed_topics(self) -> None:
-        """Reads from the members' metadata to which topics they subscribe.
+        """Reads the subscribed topics from the members' metadata.
 
         Source: ClassicGroup.computeSubscribedTopics.
         """
@@ -421,7 +422,7 @@ class ClassicGroup:
             self.subscribed_topics = subscribed_topics(member.metadata(self.protocol_name) for member in self.members.values())
 
     def is_subscribed_to(self, topic: str) -> bool:
-        """Whether members may be reading the topic; a consumer group whose subscriptions are not known may read any."""
+        """Whether members may consume the topic; a consumer group with unknown subscriptions may consume any topic."""
         return self.is_consumer_group if self.subscribed_topics is None else topic in self.subscribed_topics
 
     def _count_out(self, member: Member) -> None:
@@ -432,25 +433,25 @@ class ClassicGroup:
 
 
 def classic_group(groups: Mapping[str, Group], group_id: str) -> ClassicGroup | None:
-    """The group of that id if it is a classic one."""
+    """Returns the group of this id if it is a classic group; otherwise None."""
     group = groups.get(group_id)
     return group if isinstance(group, ClassicGroup) else None
 
 
 def empty_record(group: ClassicGroup) -> GroupMetadataValue:
-    """The record of a group that has had no members yet."""
+    """Returns the record of a group that has had no members yet."""
     return GroupMetadataValue(
         current_state_timestamp=NO_TIMESTAMP if group.state_timestamp_ms is None else group.state_timestamp_ms
     )
 
 
 def _names(protocols: Protocols) -> Iterable[str]:
-    """Each protocol once, in order."""
+    """Returns each protocol once, in order."""
     return dict(protocols).keys()
 
 
 def _has_twice(value: GroupMetadataValue) -> bool:
-    """Whether two of a record's members have the same id, or the same instance id."""
+    """Whether two members of a record have the same id, or the same instance id."""
     member_ids = [member.member_id for member in value.members]
     instance_ids = [member.group_instance_id for member in value.members if member.group_instance_id is not None]
     return any(len(set(ids)) < len(ids) for ids in (member_ids, instance_ids))

@@ -4,7 +4,7 @@ Rules of this file: an entry point finds the group, checks the request, and call
 because its response may have to wait. JoinGroup and SyncGroup respond through the `Pending` that they get.
 
 Source: GroupMetadataManager (classicGroupJoin, classicGroupSync, classicGroupHeartbeat, classicGroupLeave),
-GroupCoordinatorService for what is checked before; KIP-345 (static members), KIP-394 (MEMBER_ID_REQUIRED),
+GroupCoordinatorService for the checks before; KIP-345 (static members), KIP-394 (MEMBER_ID_REQUIRED),
 KIP-814 (static leaders that skip the assignment).
 """
 
@@ -50,12 +50,12 @@ class Membership:
 
     Args:
         groups: all groups, by id; shared with the rest of the coordinator.
-        create: makes a group and adds it to `groups`.
-        new_uuid: a random UUID in its usual form, different each time.
+        create: creates a group and adds it to `groups`.
+        new_uuid: returns a new random UUID in its usual form.
 
     Attributes:
-        others: handles members of the classic protocol in groups of other types; groups of a type that is not here have no such
-            members.
+        others: handles members of the classic protocol in groups of other types, by type. Groups of a type that is not listed
+            have no such members.
     """
 
     def __init__(
@@ -76,8 +76,8 @@ class Membership:
     def join(self, request: JoinRequest, pending: Pending[JoinResult], now_ms: int) -> Effects:
         """Makes the client a member of the next generation.
 
-        The answer's error is INVALID_GROUP_ID, INVALID_SESSION_TIMEOUT, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID,
-        MEMBER_ID_REQUIRED, INCONSISTENT_GROUP_PROTOCOL, GROUP_MAX_SIZE_REACHED, INVALID_REQUEST, or that of an append.
+        The response's error is INVALID_GROUP_ID, INVALID_SESSION_TIMEOUT, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID,
+        MEMBER_ID_REQUIRED, INCONSISTENT_GROUP_PROTOCOL, GROUP_MAX_SIZE_REACHED, INVALID_REQUEST, or the error of an append.
         """
         effects = Effects()
         error = self._check_join(request)
@@ -107,7 +107,7 @@ class Membership:
         """Handles a JoinGroup for a classic group.
 
         Args:
-            tombstones: of the empty group of another type whose place it takes, if any.
+            tombstones: the tombstones of the empty group of another type that the classic group replaces, if any.
 
         Source: GroupMetadataManager.classicGroupJoinToClassicGroup, maybeDeleteEmptyConsumerGroup.
         """
@@ -136,8 +136,8 @@ class Membership:
     def sync(self, request: SyncRequest, pending: Pending[SyncResult], now_ms: int) -> Effects:
         """Gives the member its assignment once the leader has sent the assignments and the log has them.
 
-        The answer's error is INVALID_GROUP_ID, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION,
-        INCONSISTENT_GROUP_PROTOCOL, REBALANCE_IN_PROGRESS, or that of an append.
+        The response's error is INVALID_GROUP_ID, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION,
+        INCONSISTENT_GROUP_PROTOCOL, REBALANCE_IN_PROGRESS, or the error of an append.
         """
         effects = Effects()
         other = self._groups.get(request.group_id)
@@ -181,9 +181,9 @@ class Membership:
         return ErrorCode.REBALANCE_IN_PROGRESS if is_rebalancing else ErrorCode.NONE, effects
 
     def leave(self, group_id: str, leaving: list[LeavingMember], now_ms: int) -> tuple[LeaveResult, Effects]:
-        """Removes members at once; the members or an administrator ask for it.
+        """Removes members at once, at the request of the members or of an administrator.
 
-        The errors are INVALID_GROUP_ID for all, and for each member UNKNOWN_MEMBER_ID or FENCED_INSTANCE_ID.
+        The errors are INVALID_GROUP_ID for the whole request, and UNKNOWN_MEMBER_ID or FENCED_INSTANCE_ID for each member.
         """
         effects = Effects()
         if not group_id:
@@ -238,12 +238,12 @@ class Membership:
         pending: Pending[JoinResult],
         effects: Effects,
     ) -> None:
-        """Stores a new group; the group is forgotten, and the client gets an error, if the append fails.
+        """Stores a new group. If the append fails, the group is removed, and the client gets an error.
 
         Args:
-            replaced: the empty group of another type in whose place it comes, with the tombstones that end it.
+            replaced: the empty group of another type that the new group replaces; `tombstones` delete it.
         """
-        assert not effects.records, "a group's first JoinGroup writes nothing else"
+        assert not effects.records, "the first JoinGroup of a group writes nothing else"
         effects.records += [*tombstones, GroupRecord(group.group_id, empty_record(group))]
         effects.is_replayed = False
 
@@ -358,7 +358,7 @@ class Membership:
         now_ms: int,
         effects: Effects,
     ) -> None:
-        """Gives a static member that joins without its id, as after a restart, its place again; the former id is fenced.
+        """Gives a static member that joins without a member id, as after a restart, its place again; the former id is fenced.
 
         Source: GroupMetadataManager.updateStaticMemberThenRebalanceOrCompleteJoin.
         """
@@ -375,13 +375,13 @@ class Membership:
         group.update(member, request.protocols, request.rebalance_timeout_ms, request.session_timeout_ms)
         group.park_join(member, pending)
         self._rebalancer.renew_session(group, member, effects)
-        log.info("Static member is back", group=group.group_id, instance=instance_id, member=new_member_id, was=old_member_id)
+        log.info("Static member rejoined", group=group.group_id, instance=instance_id, member=new_member_id, was=old_member_id)
         if group.state is GroupState.STABLE and group.select_protocol() == group.protocol_name:
             self._persist_static(request, group, member, old_member_id, old_leader, before, effects)
         elif group.state is GroupState.PREPARING_REBALANCE:
             self._rebalancer.complete_join_if_all_joined(group, now_ms, effects)
         else:
-            reason = f"static member {instance_id} is back and changes the protocol or interrupts a rebalance"
+            reason = f"static member {instance_id} rejoined, and changes the protocol or interrupts a rebalance"
             self._rebalancer.prepare(group, reason, now_ms, effects)
 
     def _persist_static(

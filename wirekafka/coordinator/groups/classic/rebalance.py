@@ -1,6 +1,6 @@
-"""Rebalances of classic groups: the steps from one generation to the next, and what the timers of a group do.
+"""Rebalances of classic groups: the steps from one generation to the next, and the handlers of a group's timers.
 
-Rules of this file: each function is one step of one group, and puts what the runtime has to do into `effects`. A parked request
+Rules of this file: each function is one step of one group, and adds the effects of the step to `effects`. A parked request
 gets exactly one response, before its member is removed.
 
 Source: GroupMetadataManager (prepareRebalance, completeClassicGroupJoin, tryCompleteInitialRebalanceElseSchedule,
@@ -92,7 +92,7 @@ class Rebalancer:
         self._remove_missing(group, effects)
         if not group.elect_joined_leader() and group.members:
             # Only static members are left and none has joined: the members whose sessions expire are removed.
-            log.warning("A rebalance waits on: no member has joined", group=group.group_id)
+            log.warning("A rebalance continues to wait, because no member has joined", group=group.group_id)
             delay_ms = max(group.rebalance_timeout_ms, MIN_REPEATED_WAIT_MS)
             effects.set_timer(join_timer(group.group_id), delay_ms, JoinExpired(group.group_id))
             return
@@ -120,7 +120,7 @@ class Rebalancer:
         group.remove(member.member_id)
 
     def remove_pending(self, group: ClassicGroup, member_id: str, now_ms: int, effects: Effects) -> None:
-        """Forgets a client that got a member id and has not joined with it."""
+        """Removes a client that got a member id and has not joined with it."""
         group.remove(member_id)
         if group.state is GroupState.PREPARING_REBALANCE and group.has_all_members_joined:
             self.complete_join(group, now_ms, effects)
@@ -152,7 +152,7 @@ class Rebalancer:
         if group is None:
             return
         if event.member_id in group.pending_members:
-            log.info("A client did not come back to join", group=group.group_id, member=event.member_id)
+            log.info("A client with a new member id did not join", group=group.group_id, member=event.member_id)
             self.remove_pending(group, event.member_id, now_ms, effects)
             return
         member = group.members.get(event.member_id)
@@ -189,7 +189,7 @@ class Rebalancer:
         for member_id in late:
             effects.cancel_timer(session_timer(group.group_id, member_id))
             self.remove_member(group, group.members[member_id], effects)
-        self.prepare(group, f"members {', '.join(late)} did not ask for their assignment in time", now_ms, effects)
+        self.prepare(group, f"members {', '.join(late)} did not send SyncGroup in time", now_ms, effects)
 
     def _wait_for_members(self, group: ClassicGroup, effects: Effects) -> None:
         effects.set_timer(join_timer(group.group_id), group.rebalance_timeout_ms, JoinExpired(group.group_id))
@@ -224,7 +224,7 @@ class Rebalancer:
 
 
 def join_result(group: ClassicGroup, member: Member) -> JoinResult:
-    """The response to the JoinGroup of a member; the leader's has the list of all members."""
+    """Returns the response to the JoinGroup of a member; the leader's response has the list of all members."""
     return JoinResult(
         ErrorCode.NONE,
         member.member_id,
@@ -237,7 +237,7 @@ def join_result(group: ClassicGroup, member: Member) -> JoinResult:
 
 
 def joined_members(group: ClassicGroup) -> list[JoinedMember]:
-    """All members with their metadata for the chosen protocol."""
+    """Returns all members with their metadata for the chosen protocol."""
     return [
         JoinedMember(member.member_id, member.group_instance_id, member.metadata(group.protocol_name))
         for member in group.members.values()

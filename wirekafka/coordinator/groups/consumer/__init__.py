@@ -1,1 +1,1 @@
-"""Groups of the consumer protocol (KIP-848): the broker assigns partitions, members learn of it in their heartbeats."""
+"""Groups of the consumer protocol (KIP-848): the broker assigns partitions, and members get them with their heartbeats."""

@@ -57,7 +57,7 @@ class ConsumerGroupsClassicMembers:
     """The classic members of all consumer groups; a `ClassicMembers`.
 
     Args:
-        new_id: a random id of a member, different each time.
+        new_id: returns a new random member id.
     """
 
     def __init__(self, groups: ConsumerGroups, migration: Migration, new_id: Callable[[], str]) -> None:
@@ -68,8 +68,8 @@ class ConsumerGroupsClassicMembers:
     def join(self, group: ConsumerGroup, request: JoinRequest, pending: Pending[JoinResult], now_ms: int) -> Effects:
         """Makes the client a member of the group, or reconciles the member with its target.
 
-        The answer's error is INCONSISTENT_GROUP_PROTOCOL, GROUP_MAX_SIZE_REACHED, MEMBER_ID_REQUIRED, UNKNOWN_MEMBER_ID,
-        FENCED_INSTANCE_ID, UNKNOWN_SERVER_ERROR for metadata that is no consumer's, or that of an append.
+        The response's error is INCONSISTENT_GROUP_PROTOCOL, GROUP_MAX_SIZE_REACHED, MEMBER_ID_REQUIRED, UNKNOWN_MEMBER_ID,
+        FENCED_INSTANCE_ID, UNKNOWN_SERVER_ERROR for metadata that is not a consumer's, or the error of an append.
         """
         effects = Effects()
         try:
@@ -85,7 +85,7 @@ class ConsumerGroupsClassicMembers:
         member_id = request.member_id or self._new_id()
         self._check_join(group, request, member_id)
         if request.is_member_id_required and request.member_id == UNKNOWN_MEMBER_ID and request.group_instance_id is None:
-            log.info("Client is to join again with an id", group=group.group_id, member=member_id)
+            log.info("Client must join again with a member id", group=group.group_id, member=member_id)
             effects.reply(pending, JoinResult(ErrorCode.MEMBER_ID_REQUIRED, member_id))
             return
         replaced = group.static_member(request.group_instance_id)
@@ -140,7 +140,7 @@ class ConsumerGroupsClassicMembers:
 
     def _check_join(self, group: ConsumerGroup, request: JoinRequest, member_id: str) -> None:
         if self._groups.settings.migration_policy is MigrationPolicy.DISABLED:
-            log.info("Client cannot join with the classic protocol, for migration is disabled", group=group.group_id)
+            log.info("Client cannot join with the classic protocol, because migration is disabled", group=group.group_id)
             raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
         self._groups.check_room(group, member_id)
         names = [name for name, _ in request.protocols]
@@ -162,7 +162,7 @@ class ConsumerGroupsClassicMembers:
     def sync(self, group: ConsumerGroup, request: SyncRequest, pending: Pending[SyncResult], now_ms: int) -> Effects:
         """Gives the member its assignment.
 
-        The answer's error is UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION, INCONSISTENT_GROUP_PROTOCOL,
+        The response's error is UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION, INCONSISTENT_GROUP_PROTOCOL,
         REBALANCE_IN_PROGRESS.
         """
         effects = Effects()
@@ -187,8 +187,8 @@ class ConsumerGroupsClassicMembers:
     def heartbeat(self, group: ConsumerGroup, request: HeartbeatRequest, now_ms: int) -> tuple[ErrorCode, Effects]:
         """Keeps a session alive; REBALANCE_IN_PROGRESS tells the member to join again.
 
-        A member joins again to get a newer target, to give partitions up, to get partitions that others have given up, and to
-        have the target computed that a new group epoch needs.
+        A member must join again to get a newer target, to revoke partitions, to get partitions that other members have revoked,
+        or to trigger the computation of a target for a new group epoch.
 
         The other errors are UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION.
         """
@@ -210,7 +210,7 @@ class ConsumerGroupsClassicMembers:
         return ErrorCode.REBALANCE_IN_PROGRESS, effects
 
     def leave(self, group: ConsumerGroup, leaving: list[LeavingMember], now_ms: int) -> tuple[LeaveResult, Effects]:
-        """Removes members of either protocol at once; the members or an administrator ask for it.
+        """Removes members of either protocol at once, at the request of the members or of an administrator.
 
         The errors are, for each member, UNKNOWN_MEMBER_ID or FENCED_INSTANCE_ID.
         """
@@ -275,7 +275,7 @@ def _check_protocol(classic: ClassicMembership, request: SyncRequest) -> None:
 
 
 def _expect_join(group: ConsumerGroup, member: ConsumerMember, effects: Effects) -> None:
-    """Gives a member that is told to join again its rebalance timeout to do so, from the first time that it is told."""
+    """Sets the timer for the rejoin of a member, its rebalance timeout, when the member is first told to join again."""
     event = ClassicJoinExpired(group.group_id, member.member_id)
     effects.set_timer_if_absent(join_timer(group.group_id, member.member_id), member.rebalance_timeout_ms, event)
 

@@ -59,7 +59,7 @@ def version_of_metadata(metadata: bytes) -> int:
         raise ProtocolError("a consumer's metadata begins with a version")
     version = int.from_bytes(metadata[:2], "big", signed=True)
     if version < 0:
-        raise ProtocolError(f"{version} is no version of a consumer's metadata")
+        raise ProtocolError(f"version {version} of a consumer's metadata is not known")
     return min(version, NEWEST_VERSION)
 
 

@@ -6,7 +6,7 @@ for all others, so there is no barrier as in the classic protocol.
 
 Rules of this file: `apply` applies the records of live steps and of the log at the start; nothing else changes stored state.
     Invariant: `partition_epochs` has each partition that a member may be reading (assigned or to be revoked), with that
-        member's epoch; so a partition that is not there is free. No partition has two such members.
+        member's epoch; so a partition that is not in it is free. No partition has two such members.
     Invariant: `static_members` maps the instance id of each static member to its id.
     Invariant: `regexes` and `assignors` count the members, `regex_topics` the resolved regular expressions.
 
@@ -43,12 +43,12 @@ NO_EPOCH = -1
 
 
 class ConsumerGroup(ModernGroup[ConsumerMember]):
-    """A consumer group; see the module's invariants, and `ModernGroup` for what it has in common with a share group.
+    """A consumer group; see the module's invariants, and `ModernGroup` for the part that share groups have too.
 
     Attributes:
         static_members: the member id of each static member, by its instance id.
         resolved: the topics that match the members' regular expressions, the oldest lookup first.
-        has_partition_metadata: the log has a record of the group's partitions that an older Kafka wrote.
+        has_partition_metadata: the log has a record with the metadata of the group's topics, from Apache Kafka before 4.1.
     """
 
     type_name = CONSUMER
@@ -94,18 +94,18 @@ class ConsumerGroup(ModernGroup[ConsumerMember]):
         return "Reconciling"
 
     def static_member(self, instance_id: str | None) -> ConsumerMember | None:
-        """The static member of this instance id; None if there is none."""
+        """Returns the static member with this instance id; None if there is none."""
         member_id = None if instance_id is None else self.static_members.get(instance_id)
         return None if member_id is None else self.members[member_id]
 
     def current_member_id(self, member_id: str, instance_id: str | None) -> str | None:
-        """The id that a member of an earlier time has now; a static member may have come back under another id."""
+        """Returns the current id of a member that had this id earlier; a static member may have rejoined with another id."""
         if member_id in self.members or instance_id is None:
             return super().current_member_id(member_id, instance_id)
         return self.static_members.get(instance_id)
 
     def target_of(self, member: ConsumerMember) -> Partitions:
-        """The target of a member; a static member has the target of its instance id, whatever its member id is."""
+        """Returns the target of a member; a static member has the target of its instance id, whatever its member id is."""
         member_id: str | None = member.member_id
         if member.instance_id is not None:
             member_id = self.static_members.get(member.instance_id)
@@ -132,21 +132,21 @@ class ConsumerGroup(ModernGroup[ConsumerMember]):
 
     @property
     def topics_revision(self) -> object:
-        """Equal as long as the topics to which the members subscribe, by name or by regular expression, are the same."""
+        """A value that stays equal while the members subscribe, by name or by regular expression, to the same topics."""
         return self.subscriptions.revision, self._regex_revision
 
     def topics(self) -> set[str]:
-        """The names of the topics to which the members subscribe, by name or by regular expression."""
+        """Returns the names of the topics to which the members subscribe, by name or by regular expression."""
         return {*self.subscriptions, *self.regex_topics}
 
     def check_commit(self, request: CommitRequest, *, is_transactional: bool) -> None:
         """Raises unless the sender of the request may commit offsets.
 
-        A member may commit with an older epoch, for partitions that it has had since that epoch (KIP-1251).
+        A member may commit with an older epoch for partitions that it has owned since that epoch (KIP-1251).
 
         Raises:
-            KafkaError: UNKNOWN_MEMBER_ID; STALE_MEMBER_EPOCH, for a classic member or in a transaction ILLEGAL_GENERATION;
-                UNSUPPORTED_VERSION where the client cannot know the protocol that its member speaks.
+            KafkaError: UNKNOWN_MEMBER_ID; STALE_MEMBER_EPOCH, or ILLEGAL_GENERATION for a classic member or in a transaction;
+                UNSUPPORTED_VERSION if the version of the request does not know the consumer protocol.
 
         Source: ConsumerGroup.validateOffsetCommit, OffsetMetadataManager.validateTransactionalOffsetCommit.
         """
@@ -171,10 +171,10 @@ class ConsumerGroup(ModernGroup[ConsumerMember]):
                 raise KafkaError(stale)
 
     def check_fetch(self, member_id: str | None, member_epoch: int) -> None:
-        """Raises unless this member, or a client that names no member, may read offsets.
+        """Raises unless this member, or a client that is not a member, may read offsets.
 
         Raises:
-            KafkaError: UNKNOWN_MEMBER_ID; STALE_MEMBER_EPOCH, for a classic member ILLEGAL_GENERATION.
+            KafkaError: UNKNOWN_MEMBER_ID; STALE_MEMBER_EPOCH, or ILLEGAL_GENERATION for a classic member.
 
         Source: ConsumerGroup.validateOffsetFetch.
         """
@@ -197,14 +197,14 @@ class ConsumerGroup(ModernGroup[ConsumerMember]):
             raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
 
     def offset_age_starts_ms(self, offset: CommittedOffset) -> int | None:
-        """The commit time of the offset: the retention of a topic without subscribers begins then."""
+        """Returns the commit time of the offset, at which the retention for a topic without subscribers begins."""
         return offset.commit_timestamp_ms
 
     def tombstones(self, renamed: tuple[str, str] | None = None) -> list[CoordinatorRecord]:
-        """The tombstones that delete the group from the log, except for its offsets.
+        """Returns the tombstones that delete the group from the log, without those of its offsets.
 
         Args:
-            renamed: a member that the log knows by another id than the group does: the group's, the log's.
+            renamed: a member whose id in the log differs from its id in the group: the group's id, then the log's.
         """
         member_ids = [renamed[1] if renamed is not None and name == renamed[0] else name for name in self.members]
         return [
@@ -264,7 +264,7 @@ class ConsumerGroup(ModernGroup[ConsumerMember]):
     def _apply_current(self, record: CurrentRecord) -> None:
         known = self.members.get(record.member_id)
         if record.member is None:
-            # The tombstone of the member itself comes next.
+            # The tombstone of the member itself follows.
             if known is not None:
                 gone = replace(known, member_epoch=NO_EPOCH, previous_member_epoch=NO_EPOCH, assigned={}, pending_revocation={})
                 self._replace(record.member_id, gone)
@@ -292,7 +292,7 @@ class ConsumerGroup(ModernGroup[ConsumerMember]):
             count_in(self.regex_topics, record.resolved.topics)
 
     def _replace(self, member_id: str, new: ConsumerMember | None) -> None:
-        """Replaces the member of this id, and updates all counts."""
+        """Replaces the member with this id, and updates all counts."""
         old = self.members.get(member_id)
         is_counted = old is not None and new is not None and _subscribe_alike(old, new)
         if old is not None:

@@ -39,10 +39,10 @@ class ConsumerGroups(ModernGroups[ConsumerGroup]):
     """The consumer groups; a `GroupType`. See `ModernGroups` for the other arguments.
 
     Args:
-        times_of: the timeouts and intervals of a group: its own, or those of the broker.
+        times_of: returns the timeouts and intervals of a group, from its own settings or the broker's.
 
     Attributes:
-        timers: what a timer of each class of events does; `machine` fills it in.
+        timers: the handlers of timers, by the class of the event; `machine` sets them.
     """
 
     def __init__(
@@ -62,12 +62,12 @@ class ConsumerGroups(ModernGroups[ConsumerGroup]):
 
     @property
     def decoders(self) -> Mapping[int, Decoder]:
-        """How records of consumer groups are read, by the version of their key."""
+        """The decoders of the records of consumer groups, by the version of their key."""
         return CONSUMER_DECODERS
 
     @property
     def replayers(self) -> Mapping[type[Any], Callable[[Any], None]]:
-        """How a record of each class changes its group."""
+        """The functions that apply a record to its group, by the class of the record."""
         return dict.fromkeys(
             (
                 *(CurrentRecord, GroupEpochRecord, MemberRecord, PartitionMetadataRecord),
@@ -85,10 +85,10 @@ class ConsumerGroups(ModernGroups[ConsumerGroup]):
         now_ms: int,
         effects: Effects,
     ) -> ConsumerHeartbeatStep:
-        """The step of one heartbeat or JoinGroup of a member.
+        """Returns the step of one heartbeat or JoinGroup of a member.
 
         Args:
-            times: the group's, from `times_of`.
+            times: the timeouts and intervals of the group, from `times_of`.
         """
         context = StepContext(self.find, self._hashes, times.assignment_interval_ms, now_ms, effects)
         return ConsumerHeartbeatStep(group, member, updated, context, self.settings)
@@ -99,7 +99,7 @@ class ConsumerGroups(ModernGroups[ConsumerGroup]):
         return group.assignment_epoch < group.group_epoch and group.can_assign(now_ms, interval_ms)
 
     def hash_without(self, group: ConsumerGroup, leaving: Sequence[ConsumerMember], ended_regexes: Set[str]) -> int:
-        """The hash over the topics to which the members subscribe once these members have left.
+        """Returns the hash over the topics to which the members subscribe once these members have left.
 
         Args:
             ended_regexes: the regular expressions to which no other member subscribes.
@@ -112,14 +112,14 @@ class ConsumerGroups(ModernGroups[ConsumerGroup]):
         return self.metadata_hash(topics.union(*found))
 
     def metadata_hash(self, topics: set[str]) -> int:
-        """The hash over those of the topics that exist."""
+        """Returns the hash over those of the topics that exist."""
         return self._hashes.of_topics(topics)
 
     def replay(self, record: ConsumerRecord) -> None:
         """Applies a record of the log to its group.
 
         Raises:
-            ProtocolError: the id is that of a group of another type.
+            ProtocolError: a group of another type has the id.
         """
         group = self._groups.get(record.group_id)
         if not isinstance(group, ConsumerGroup):
@@ -134,7 +134,7 @@ class ConsumerGroups(ModernGroups[ConsumerGroup]):
             group.apply(record)
 
     def on_loaded(self, group: ConsumerGroup, now_ms: int, effects: Effects) -> None:
-        """Starts the sessions of the members that the log has, and their time to revoke partitions.
+        """Sets the timers of the members in the log: for their sessions, and for the revocation of partitions.
 
         Source: GroupMetadataManager.onLoaded.
         """
@@ -151,7 +151,7 @@ class ConsumerGroups(ModernGroups[ConsumerGroup]):
             cancel_all(group.group_id, member_id, effects)
 
     def describe(self, group_id: str) -> DescribedConsumerGroup:
-        """A group and its members.
+        """Returns a description of a group and its members.
 
         Raises:
             KafkaError: GROUP_ID_NOT_FOUND.

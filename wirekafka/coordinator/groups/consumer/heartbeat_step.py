@@ -1,6 +1,6 @@
 """One heartbeat of a member of a consumer group: its regular expressions, the assignor, and the reconciliation with its target.
 
-What a consumer group has in common with a share group is in `modern/heartbeat_step.py`.
+The part that share groups have too is in `modern/heartbeat_step.py`.
 
 Source: GroupMetadataManager (consumerGroupHeartbeat and what it calls), TargetAssignmentBuilder of Apache Kafka 4.3.
 """
@@ -43,9 +43,9 @@ class ConsumerHeartbeatStep(HeartbeatStep[ConsumerMember]):
         return self.updated.subscribed_topic_names != self._member.subscribed_topic_names
 
     def update_regexes(self) -> bool:
-        """Looks up the topics of regular expressions if that is due; returns whether the member's own expression is new.
+        """Resolves regular expressions if that is due; returns whether the member's own expression is new.
 
-        A new expression is looked up at once. All expressions of the group are looked up again when topics were created, and
+        A new expression is resolved at once. All expressions of the group are resolved again when topics were created, and
         after `regex_refresh_interval_ms`.
 
         Raises:
@@ -70,7 +70,7 @@ class ConsumerHeartbeatStep(HeartbeatStep[ConsumerMember]):
         return old != new
 
     def _is_lookup_due(self) -> bool:
-        """Whether to look up all expressions: the one that was looked up longest ago, which is the first, says when."""
+        """Whether to resolve all expressions: the one that was resolved longest ago, which is the first, decides."""
         oldest = next(iter(self._group.resolved.values()), None)
         if oldest is None:
             return False
@@ -105,9 +105,9 @@ class ConsumerHeartbeatStep(HeartbeatStep[ConsumerMember]):
         return self._context.hashes.of_topics(named.union(*(found.topics for found in self._resolved.values())))
 
     def _must_grow_for_topics(self) -> bool:
-        """Whether members that subscribe by an expression have other topics now, be they new or gone.
+        """Whether members that subscribe by an expression have other topics now, because topics were created or deleted.
 
-        An expression may have come without its topics, for Apache Kafka writes them down later.
+        An expression may have no topics yet, because Apache Kafka writes them to the log later.
         """
         before = self._group.resolved
         return any(
@@ -115,7 +115,7 @@ class ConsumerHeartbeatStep(HeartbeatStep[ConsumerMember]):
         )
 
     def _assignor(self) -> tuple[str, Assignor]:
-        """The assignor that most members ask for."""
+        """Returns the assignor that most members ask for."""
         counts: Counts = dict(self._group.assignors)
         if self.updated.server_assignor is not None:
             count_in(counts, (self.updated.server_assignor,))

@@ -1,8 +1,8 @@
 """Members of the consumer protocol: ConsumerGroupHeartbeat.
 
-Theory of operation: a heartbeat is checked, its member is found or made, and takes its `ConsumerHeartbeatStep`: the step records
-the member, begins a group epoch and computes targets if that is due, and reconciles the member with its target. The response has
-the member after the step, because the log has it by then.
+Theory of operation: a heartbeat is checked, its member is found or created, and takes its `ConsumerHeartbeatStep`: the step
+records the member, begins a group epoch and computes targets if that is due, and reconciles the member with its target. The
+response has the member after the step, because the log then has it.
 
 Rule of this file: an entry point raises the error of the response, or returns the response with the records to append first.
 
@@ -46,8 +46,8 @@ class Heartbeats:
 
     Args:
         groups: all consumer groups.
-        migration: makes a classic group a consumer group, and back.
-        new_id: a random id of a member, different each time.
+        migration: converts a classic group to a consumer group, and back.
+        new_id: returns a new random member id.
     """
 
     def __init__(self, groups: ConsumerGroups, migration: Migration, new_id: Callable[[], str]) -> None:
@@ -150,7 +150,7 @@ class Heartbeats:
         else:
             member = check_static(group.static_member(request.instance_id), request.instance_id, request.member_id)
         if request.instance_id is not None and request.member_epoch == STATIC_LEAVE_EPOCH:
-            log.info("Static member leaves for a while", group=group.group_id, member=member.member_id)
+            log.info("Static member leaves temporarily", group=group.group_id, member=member.member_id)
             return result, Effects(records=[CurrentRecord(group.group_id, member.member_id, _away(member))])
         log.info("Member leaves", group=group.group_id, member=member.member_id)
         effects = Effects()
@@ -173,7 +173,7 @@ def check_static(known: ConsumerMember | None, instance_id: str, member_id: str)
 
 
 def replace_static(group: ConsumerGroup, known: ConsumerMember, member_id: str, effects: Effects) -> ConsumerMember:
-    """Gives a static member that has come back another id; it keeps its partitions, and begins at the epoch of a new member.
+    """Gives a static member that has rejoined its new id; it keeps its partitions, and begins at the epoch of a new member.
 
     Source: GroupMetadataManager.replaceMember.
     """
@@ -190,13 +190,13 @@ def replace_static(group: ConsumerGroup, known: ConsumerMember, member_id: str, 
 
 
 def _away(member: ConsumerMember) -> ConsumerMember:
-    """The static member after it has left for a while: it keeps its partitions, and has none to revoke."""
+    """Returns the static member after it has left temporarily: it keeps its partitions, and has none to revoke."""
     reset: OwnedPartitions = {topic_id: dict.fromkeys(partitions, 0) for topic_id, partitions in member.assigned.items()}
     return replace(member, member_epoch=STATIC_LEAVE_EPOCH, assigned=reset, pending_revocation={})
 
 
 def _updated(member: ConsumerMember, request: ConsumerHeartbeat) -> ConsumerMember:
-    """The member with the changes of a heartbeat; the same object if there are none."""
+    """Returns the member with the changes of a heartbeat; the same object if there are none."""
     if not _has_changes(member, request):
         return member
     names = request.subscribed_topic_names
@@ -253,7 +253,7 @@ def _check_text(text: str | None, message: str) -> None:
 
 
 def _check_epoch(member: ConsumerMember, epoch: int, owned: Owned | None) -> None:
-    """Raises unless a heartbeat has the member's epoch, or its previous epoch, as after a response that was lost.
+    """Raises unless a heartbeat has the member's epoch, or its previous epoch because a response was lost.
 
     Source: GroupMetadataManager.throwIfConsumerGroupMemberEpochIsInvalid.
     """
@@ -279,6 +279,6 @@ def _is_part_of(owned: Owned | None, assigned: OwnedPartitions) -> bool:
 
 
 def _is_full(request: ConsumerHeartbeat) -> bool:
-    """Whether a heartbeat has all fields, as one has that follows a lost response."""
+    """Whether a heartbeat has all fields, as a heartbeat after a lost response has."""
     is_subscribed = request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None
     return request.rebalance_timeout_ms is not None and is_subscribed and request.owned is not None

@@ -1,7 +1,7 @@
 """The consumer protocol as a whole: its groups, its requests, and its timers.
 
-Theory of operation: a member that misses a deadline is removed. If the append of its tombstones fails, the timer is set again
-for `RETRY_MS`, and checks then whether the member still has to be removed.
+Theory of operation: a member that misses a deadline is removed. If the append of its tombstones fails, the timer is set again for
+`RETRY_MS`, and then checks whether the member still has to be removed.
 
 Source: GroupMetadataManager (consumerGroupFenceMemberOperation, scheduleConsumerGroupRebalanceTimeout), CoordinatorRuntime (its
 timer, which tries again after 500 ms).
@@ -39,7 +39,7 @@ from wirekafka.errors import ErrorCode
 log = structlog.get_logger(__name__)
 
 RETRY_MS = 500
-"""The removal of a member is tried again so long after an append failed."""
+"""The time between a failed append and the next try to remove the member."""
 
 Expired = MemberExpired | RevocationExpired | ClassicJoinExpired | ClassicSyncExpired
 
@@ -51,9 +51,9 @@ _TIMERS = {
 }
 _REASONS = {
     MemberExpired: "its session has expired",
-    RevocationExpired: "it has not given its partitions up within its rebalance timeout",
+    RevocationExpired: "it has not revoked its partitions within its rebalance timeout",
     ClassicJoinExpired: "it has not joined again within its rebalance timeout",
-    ClassicSyncExpired: "it has not asked for its assignment within its rebalance timeout",
+    ClassicSyncExpired: "it has not sent SyncGroup within its rebalance timeout",
 }
 
 
@@ -62,7 +62,7 @@ class ConsumerMachine:
 
     Attributes:
         groups: the groups themselves.
-        heartbeats: ConsumerGroupHeartbeat.
+        heartbeats: handles ConsumerGroupHeartbeat.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class ConsumerMachine:
         log.info("Member is removed", group=event.group_id, member=event.member_id, reason=_REASONS[type(event)])
         self._migration.remove_members(group, [member], now_ms, effects)
         remove = effects.then
-        assert remove is not None, "a member that is removed has something to be done when it is"
+        assert remove is not None, "the removal of a member writes records"
 
         def decided(error: ErrorCode | None, now_ms: int) -> Effects:
             after = remove(error, now_ms)

@@ -21,26 +21,26 @@ LEAVE_EPOCH = -1
 """The epoch with which a member leaves for good."""
 
 STATIC_LEAVE_EPOCH = -2
-"""The epoch with which a static member leaves for a while, and its epoch until it comes back."""
+"""The epoch with which a static member leaves temporarily, and its epoch until it rejoins."""
 
 OwnedPartitions = dict[bytes, dict[int, int]]
 """The epoch at which each partition was assigned, by topic id and partition; never changed in place."""
 
 
 class MemberState(IntEnum):
-    """How far a member is on its way to its target, by the numbers of its record."""
+    """The progress of a member towards its target, by the numbers of its record."""
 
     STABLE = 0
-    """It has its target, as far as its last heartbeat found one."""
+    """The member has all of the target that its last heartbeat found."""
 
     UNREVOKED_PARTITIONS = 1
-    """It has partitions to revoke, and stays in its epoch until then."""
+    """The member has partitions to revoke, and stays in its epoch until it has revoked them."""
 
     UNRELEASED_PARTITIONS = 2
-    """It waits for partitions that other members have to revoke."""
+    """The member waits for partitions that other members have to revoke."""
 
     UNKNOWN = 127
-    """A state that a later release has written."""
+    """A state that a later release wrote."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +60,10 @@ class ConsumerMember:
     """A member as its records describe it.
 
     Attributes:
-        member_epoch: the epoch of the target to which it has been reconciled; `STATIC_LEAVE_EPOCH` while it is away.
-        previous_member_epoch: the epoch before, which a member still has that missed a response.
-        subscribed_topic_regex: empty if it has none.
-        server_assignor: the assignor that the member asks for; None if any will do.
+        member_epoch: the epoch of the target to which the member is reconciled; `STATIC_LEAVE_EPOCH` while it is away.
+        previous_member_epoch: the epoch before, which a member that missed a response still has.
+        subscribed_topic_regex: empty if the member has none.
+        server_assignor: the assignor that the member asks for; None if it accepts any.
         assigned: the partitions that the member may read.
         pending_revocation: the partitions that the member has to revoke, and may still be reading.
         classic: None for a member of the consumer protocol.
@@ -87,7 +87,7 @@ class ConsumerMember:
 
     @property
     def is_classic(self) -> bool:
-        """Whether it speaks the classic protocol."""
+        """Whether the member uses the classic protocol."""
         return self.classic is not None
 
     def is_reconciled_to(self, assignment_epoch: int) -> bool:
@@ -95,7 +95,7 @@ class ConsumerMember:
         return self.state is MemberState.STABLE and self.member_epoch == assignment_epoch
 
     def assignment_epoch(self, topic_id: bytes, partition: int) -> int | None:
-        """The epoch at which the member got a partition; None if it does not have the partition."""
+        """Returns the epoch at which the member got a partition; None if it does not have the partition."""
         epoch = self.assigned.get(topic_id, {}).get(partition)
         return self.pending_revocation.get(topic_id, {}).get(partition) if epoch is None else epoch
 
@@ -105,8 +105,8 @@ class ResolvedRegex:
     """The topics that match a regular expression.
 
     Attributes:
-        version: of the `TopicImage` in which they were found.
-        timestamp_ms: when they were looked for.
+        version: the version of the `TopicImage` that was searched.
+        timestamp_ms: the time of the search.
     """
 
     topics: frozenset[str]
@@ -115,10 +115,10 @@ class ResolvedRegex:
 
 
 def with_epoch(partitions: Partitions, epoch: int) -> OwnedPartitions:
-    """All of the partitions, assigned at the same epoch."""
+    """Returns all of the partitions, assigned at the same epoch."""
     return {topic_id: dict.fromkeys(indexes, epoch) for topic_id, indexes in partitions.items()}
 
 
 def without_epochs(owned: OwnedPartitions) -> Partitions:
-    """Just the partitions."""
+    """Returns the partitions without their epochs."""
     return {topic_id: frozenset(epochs) for topic_id, epochs in owned.items()}

@@ -1,9 +1,9 @@
-"""Migration: a classic group becomes a consumer group when its first consumer member joins, and back when the last has left.
+"""Migration: the first consumer member makes a classic group a consumer group; after the last one has left, it is classic again.
 
 Theory of operation: during the migration a group has members of both protocols. To a classic member the consumer group looks like
 a classic group whose rebalances never wait: the member is told to join again when its assignment changes, and its generation is
 its member epoch. An upgrade keeps the members' ids, partitions and sessions. A downgrade makes a stable classic group of the
-members that are left; the group then rebalances, because none of them has been its leader.
+members that remain. The group then rebalances, because none of them has been its leader.
 
 Rule of this file: nothing changes before the records are in the log. A conversion replaces the group in `Effects.then`.
 
@@ -56,7 +56,7 @@ class Migration:
     """Conversions between the protocols, and the removal of members, which may cause one.
 
     Args:
-        table: all groups, by id, of whatever type.
+        table: all groups of all types, by id.
     """
 
     def __init__(self, table: dict[str, Group], groups: ConsumerGroups, rebalancer: Rebalancer) -> None:
@@ -118,7 +118,7 @@ class Migration:
         return group
 
     def _end_classic(self, classic: ClassicGroup, group: ConsumerGroup, effects: Effects) -> None:
-        """Tells members that wait in the classic group to join again, which makes them find the consumer group."""
+        """Tells members that wait in the classic group to join again; they then join the consumer group."""
         log.info("Converted a classic group to a consumer group", group=group.group_id, members=len(classic.members))
         effects.cancel_timer(classic_join_timer(classic.group_id))
         effects.cancel_timer(classic_sync_timer(classic.group_id))
@@ -131,7 +131,7 @@ class Migration:
             renew_session(group.group_id, member.member_id, member.session_timeout_ms, effects)
 
     def _members_of(self, classic: ClassicGroup) -> tuple[list[ConsumerMember], dict[str, Partitions]]:
-        """The members as consumer members, with the partitions that the last rebalance gave them."""
+        """Returns the members as consumer members, with the partitions that the last rebalance gave them."""
         if not classic.members:
             return [], {}
         protocol_name = _protocol_of(classic)
@@ -163,7 +163,7 @@ class Migration:
         return members, targets
 
     def remove_members(self, group: ConsumerGroup, leaving: Sequence[ConsumerMember], now_ms: int, effects: Effects) -> None:
-        """Removes members at once; if only classic members are left, the group becomes a classic group.
+        """Removes members at once; if only classic members remain, the group becomes a classic group.
 
         Source: GroupMetadataManager.consumerGroupFenceMembers.
         """
@@ -174,7 +174,7 @@ class Migration:
         left_classic_count = group.classic_count - sum(member.is_classic for member in leaving)
         if 0 < left_count == left_classic_count and self._can_downgrade(group, left_count):
             left = [member for member in group.members.values() if member.member_id not in gone]
-            reason = "a member has left that was the last to use the consumer protocol"
+            reason = "the last member that used the consumer protocol has left"
             self._downgrade(group, self._classic_group(group, left, None, now_ms), None, reason, effects)
             return
         for member_id in gone:
@@ -210,10 +210,10 @@ class Migration:
     def _can_downgrade(self, group: ConsumerGroup, size: int) -> bool:
         settings = self._groups.settings
         if not settings.migration_policy.can_downgrade:
-            log.info("Consumer group stays one, for online downgrade is disabled", group=group.group_id)
+            log.info("The group stays a consumer group, because online downgrade is disabled", group=group.group_id)
             return False
         if size > settings.classic_max_size:
-            log.info("Consumer group stays one, for it is larger than group.max.size", group=group.group_id, members=size)
+            log.info("The group stays a consumer group, because it exceeds group.max.size", group=group.group_id, members=size)
             return False
         return True
 
@@ -245,10 +245,10 @@ class Migration:
         reason: str | None,
         effects: Effects,
     ) -> None:
-        """Ends the consumer group and begins the classic group of the members that are left.
+        """Ends the consumer group and begins the classic group of the members that remain.
 
         Args:
-            renamed: the static member that is replaced, and its new id.
+            renamed: the static member that is replaced, and its new id; None if no member is replaced.
             reason: why the classic group has to rebalance; None if it need not.
         """
         assignments = {member.member_id: member.assignment for member in classic.members.values()}
@@ -311,7 +311,7 @@ class Migration:
 
 
 def _protocol_of(classic: ClassicGroup) -> str:
-    """The protocol whose metadata every member has: that of the group, unless a member that has joined does not support it."""
+    """Returns a protocol for which every member has metadata: the group's, unless a joined member does not support it."""
     name = classic.protocol_name
     is_supported = name is not None and classic.supported_protocols[name] == len(classic.members)
     return name if name is not None and is_supported else classic.select_protocol()
@@ -338,7 +338,7 @@ def _no_upgrade(group: ClassicGroup, reason: str) -> KafkaError:
 
 
 def _ended_regexes(group: ConsumerGroup, leaving: Sequence[ConsumerMember]) -> set[str]:
-    """The regular expressions without subscribers once these members have left."""
+    """Returns the regular expressions without subscribers once these members have left."""
     regexes: Counts = dict(group.regexes)
     count_out(regexes, (member.subscribed_topic_regex for member in leaving if member.subscribed_topic_regex))
     return group.regexes.keys() - regexes.keys()

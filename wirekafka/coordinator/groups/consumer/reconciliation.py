@@ -25,18 +25,18 @@ from wirekafka.coordinator.groups.modern.topics import Partitions
 from wirekafka.errors import ErrorCode, KafkaError
 
 Owned = Mapping[bytes, Collection[int]]
-"""The partitions that a heartbeat says the member owns."""
+"""The partitions that the member owns according to its heartbeat."""
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The target of a member, and what the reconciliation needs beside it.
+    """The target of a member, and the other inputs of the reconciliation.
 
     Attributes:
         epoch: the assignment epoch.
-        subscribed_topic_ids: of the topics to which the member subscribes now; it revokes all others at once.
-        is_free: whether no member may be reading a partition.
-        owned: the partitions that the heartbeat names; None if it names none.
+        subscribed_topic_ids: the topics to which the member subscribes now; it revokes partitions of other topics at once.
+        is_free: returns whether no member may be reading a partition.
+        owned: the partitions in the heartbeat; None if it has none.
     """
 
     epoch: int
@@ -102,7 +102,7 @@ def _advance(member: ConsumerMember, target: Target) -> ConsumerMember:
 
 
 def _without_unsubscribed(member: ConsumerMember, target: Target) -> ConsumerMember:
-    """Revokes partitions of topics to which the member no longer subscribes, before there is a new target."""
+    """Revokes partitions of topics to which the member no longer subscribes, before a new target exists."""
     kept = {topic_id: owned for topic_id, owned in member.assigned.items() if topic_id in target.subscribed_topic_ids}
     if len(kept) == len(member.assigned):
         return member
@@ -122,7 +122,7 @@ def _without_unsubscribed(member: ConsumerMember, target: Target) -> ConsumerMem
 
 
 def _split(owned: OwnedPartitions, wanted: Partitions) -> tuple[OwnedPartitions, OwnedPartitions]:
-    """Divides partitions into those that are wanted and the others."""
+    """Divides partitions into the wanted ones and the others."""
     kept: OwnedPartitions = {}
     rest: OwnedPartitions = {}
     for topic_id, epochs in owned.items():

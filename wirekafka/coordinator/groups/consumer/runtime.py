@@ -1,4 +1,4 @@
-"""The edge of the consumer groups: their steps carried out by the runtime that all groups share.
+"""The runtime of consumer groups: executes their steps with the runtime that all groups share.
 
 Source: GroupCoordinatorService (consumerGroupHeartbeat, consumerGroupDescribe).
 """
@@ -24,7 +24,7 @@ from wirekafka.replication.replica_manager import HostedTopics
 
 
 def new_member_id() -> str:
-    """A random id as Apache Kafka gives one to a member: a UUID in 22 characters."""
+    """Returns a random member id in Apache Kafka's form: a UUID in 22 characters."""
     return base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
 
 
@@ -32,8 +32,9 @@ class ConsumerGroupRuntime:
     """The consumer groups of one broker.
 
     Args:
-        groups: the groups of all types; this makes them know consumer groups, and has to before they are loaded.
-        new_id: a random id of a member, different each time.
+        groups: the groups of all types. The constructor registers consumer groups there, so it must run before the groups are
+            loaded.
+        new_id: returns a new random member id.
     """
 
     def __init__(
@@ -59,11 +60,11 @@ class ConsumerGroupRuntime:
         self._machine = ConsumerMachine(groups.coordinator, settings, times_of, image, image.hashes, new_id)
 
     def heartbeat(self, request: ConsumerHeartbeat) -> ConsumerHeartbeatResult:
-        """ConsumerGroupHeartbeat: see `Heartbeats.heartbeat`.
+        """Handles ConsumerGroupHeartbeat; see `Heartbeats.heartbeat`.
 
         Raises:
-            KafkaError: as that; UNSUPPORTED_VERSION, if the broker is configured to do without consumer groups or the feature
-                group.version is switched off; or what an append ended with: the member is where it was then.
+            KafkaError: as `Heartbeats.heartbeat`; UNSUPPORTED_VERSION if the broker's settings exclude consumer groups or the
+                feature group.version is off; the error of an append, in which case the member is unchanged.
         """
         self._check_served()
         self._groups.enter(request.group_id)
@@ -74,7 +75,7 @@ class ConsumerGroupRuntime:
         return result
 
     def describe(self, group_id: str) -> DescribedConsumerGroup:
-        """A group and its members.
+        """Returns a description of a group and its members.
 
         Raises:
             KafkaError: UNSUPPORTED_VERSION, INVALID_GROUP_ID, GROUP_ID_NOT_FOUND.

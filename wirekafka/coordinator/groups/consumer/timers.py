@@ -44,22 +44,22 @@ class ClassicSyncExpired:
 
 
 def session_timer(group_id: str, member_id: str) -> TimerKey:
-    """The key of a member's session timeout."""
+    """Returns the key of a member's session timeout."""
     return TimerKey("member-session", group_id, member_id)
 
 
 def revocation_timer(group_id: str, member_id: str) -> TimerKey:
-    """The key of a member's rebalance timeout."""
+    """Returns the key of a member's rebalance timeout."""
     return TimerKey("member-revocation", group_id, member_id)
 
 
 def join_timer(group_id: str, member_id: str) -> TimerKey:
-    """The key of a classic member's wait for its JoinGroup."""
+    """Returns the key of a classic member's wait for its JoinGroup."""
     return TimerKey("member-join", group_id, member_id)
 
 
 def sync_timer(group_id: str, member_id: str) -> TimerKey:
-    """The key of a classic member's wait for its SyncGroup."""
+    """Returns the key of a classic member's wait for its SyncGroup."""
     return TimerKey("member-sync", group_id, member_id)
 
 

@@ -1,1 +1,1 @@
-"""What consumer groups and share groups have in common: the broker assigns partitions to the members (KIP-848, KIP-932)."""
+"""The part that consumer groups and share groups share: the broker assigns partitions to the members (KIP-848, KIP-932)."""

@@ -1,4 +1,4 @@
-"""The broker's own assignors, which decide which member reads which partitions.
+"""The broker's own assignors, which compute the partitions of each member.
 
 Theory of operation: an assignor gets all members, with the topics to which they subscribe and their current targets, and returns
 the next target of each member. A target that stays the same is the same object, so changes are found by identity. An assignor
@@ -9,7 +9,7 @@ members and topics decides between equals, so the same input gives the same resu
     Invariant: every partition of a topic with subscribers has exactly one owner, who subscribes to it.
 
 Source: org.apache.kafka.coordinator.group.assignor (UniformAssignor, UniformHomogeneousAssignmentBuilder,
-UniformHeterogeneousAssignmentBuilder, RangeAssignor) of Apache Kafka 4.3; none of them knows racks since 4.0.
+UniformHeterogeneousAssignmentBuilder, RangeAssignor) of Apache Kafka 4.3; since 4.0 none of them uses racks.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ MAX_BALANCING_PASSES = 16
 
 
 class AssignedMember(NamedTuple):
-    """A member as an assignor sees it.
+    """A member in the input of an assignor.
 
     Attributes:
-        topic_ids: of the topics that exist and to which it subscribes; shared between members wherever that is possible.
-        target: its current target.
+        topic_ids: the existing topics to which the member subscribes; members share the set wherever possible.
+        target: the member's current target.
     """
 
     member_id: str
@@ -42,11 +42,11 @@ class AssignedMember(NamedTuple):
 
 
 Assignor = Callable[[Sequence[AssignedMember], Mapping[bytes, int]], dict[str, Partitions]]
-"""Given the members and the number of partitions of each topic to which one of them subscribes, the target of each member."""
+"""Returns the target of each member, given the members and the number of partitions of each topic with a subscriber."""
 
 
 def assign_uniformly(members: Sequence[AssignedMember], partition_counts: Mapping[bytes, int]) -> dict[str, Partitions]:
-    """Gives every member the same number of partitions, or as near as their subscriptions allow, and moves few."""
+    """Gives every member the same number of partitions, as far as their subscriptions allow, and moves few partitions."""
     if not members:
         return {}
     topic_ids = members[0].topic_ids
@@ -58,7 +58,7 @@ def assign_uniformly(members: Sequence[AssignedMember], partition_counts: Mappin
 def assign_ranges(members: Sequence[AssignedMember], partition_counts: Mapping[bytes, int]) -> dict[str, Partitions]:
     """Assigns a range of each topic's partitions to each member, in the order of the members' ids.
 
-    The partitions of topics with as many partitions and the same subscribers go to the same members, as joins of topics need it.
+    Topics with the same number of partitions and the same subscribers are assigned alike, so that members can join topics.
     """
     in_order = sorted(members, key=_range_order)
     subscribers: dict[bytes, list[AssignedMember]] = defaultdict(list)
@@ -82,7 +82,7 @@ ASSIGNORS: dict[str, Assignor] = {"uniform": assign_uniformly, "range": assign_r
 
 
 def _range_order(member: AssignedMember) -> tuple[bool, str]:
-    """Static members come first, ordered by instance id, so that a restart changes nothing."""
+    """Orders static members first, by instance id, so that a restart of a member changes nothing."""
     return (True, member.member_id) if member.instance_id is None else (False, member.instance_id)
 
 
@@ -102,7 +102,7 @@ def _assign_evenly(
         allowed = quota + (extra > 0)
         kept = _first_partitions(_free_of(member.target, taken), topic_ids, allowed)
         count = sum(map(len, kept.values()))
-        # Members that have more than the plain quota keep one more; other members get the extra partitions that are left.
+        # Members that have more than the plain quota keep one more; other members get the remaining extra partitions.
         extra -= count > quota
         targets[member.member_id] = kept
         for topic_id, partitions in kept.items():
@@ -125,9 +125,9 @@ def _assign_evenly(
 
 
 def _free_of(target: Partitions, taken: Mapping[bytes, Collection[int]]) -> Partitions:
-    """The target without partitions that another member keeps; itself if there are none.
+    """Returns the target without partitions that another member keeps; the target itself if there are none.
 
-    The log has a partition in two targets if the records of the last assignment were appended in part.
+    The log has a partition in two targets if only some records of the last assignment were appended.
     """
     if all(partitions.isdisjoint(taken.get(topic_id, ())) for topic_id, partitions in target.items()):
         return target
@@ -136,7 +136,7 @@ def _free_of(target: Partitions, taken: Mapping[bytes, Collection[int]]) -> Part
 
 
 def _first_partitions(target: Partitions, topic_ids: frozenset[bytes], allowed: int) -> Partitions:
-    """At most `allowed` partitions of a target whose topics the member subscribes to; the target itself if that is all."""
+    """Returns at most `allowed` partitions of subscribed topics from a target; the target itself if that is all of it."""
     if target.keys() <= topic_ids and sum(map(len, target.values())) <= allowed:
         return target
     kept: Partitions = {}
@@ -162,10 +162,10 @@ class _Readers:
     """The members that subscribe to a topic; topics with the same members share one object.
 
     Attributes:
-        indexes: of the members.
-        least: a heap of their loads and indexes. Loads only grow while partitions are assigned, so an outdated load is
-            too small, and comes to the top.
-        even_at: the number of moves so far when these members were last found balanced.
+        indexes: the indexes of the members.
+        least: a heap of their loads and indexes. Loads only grow while partitions are assigned, so an outdated load is too small,
+            and comes first.
+        even_at: the number of moves at the time when these members were last found balanced.
     """
 
     indexes: list[int]
@@ -225,13 +225,13 @@ class _Balancer:
                 if topic_id in member.topic_ids:
                     owners = self._owners[topic_id]
                     for partition in partitions:
-                        # Two members have a partition if the records of the last assignment were appended in part.
+                        # A partition is in two targets if only some records of the last assignment were appended.
                         if owners[partition] is None:
                             owners[partition] = index
                             self._loads[index] += 1
 
     def _topic_order(self, topic_id: bytes) -> tuple[float, int, bytes]:
-        """Topics with many partitions for few subscribers first: they leave the least choice."""
+        """Orders topics with many partitions for few subscribers first, because they leave the least choice."""
         readers = len(self._readers[topic_id].indexes)
         return -self._counts[topic_id] / readers, readers, topic_id
 
@@ -255,7 +255,7 @@ class _Balancer:
                 heapq.heapreplace(least, (load + 1, index))
 
     def _balance(self, topic_id: bytes) -> int:
-        """Moves partitions of one topic from its most loaded to its least loaded subscribers; returns how many."""
+        """Moves partitions of one topic from its most loaded to its least loaded subscribers; returns their number."""
         readers, loads, owners = self._readers[topic_id], self._loads, self._owners[topic_id]
         if readers.even_at == self._moves:
             return 0

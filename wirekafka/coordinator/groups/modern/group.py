@@ -1,10 +1,10 @@
-"""What a consumer group and a share group have in common: members, epochs, targets, subscriptions.
+"""The part that consumer groups and share groups share: members, epochs, targets, subscriptions.
 
 Theory of operation: the group epoch grows when a member joins, leaves or changes its subscription, and when a topic changes. The
 target assignment of every member is computed for a group epoch, which then becomes the assignment epoch. Each member follows its
 target by its own heartbeats, and its member epoch is the epoch that it has reached.
 
-Rule of this file: no effects and no records; the groups change by `apply`, which each type of groups has for itself.
+Rule of this file: no effects and no records; the groups change by `apply`, which each type of groups implements.
     Invariant: `subscriptions` counts the members.
 
 Source: ModernGroup of Apache Kafka 4.3; KIP-848, KIP-932.
@@ -28,15 +28,15 @@ class ModernMember(Protocol):
 
     @property
     def member_id(self) -> str:
-        """Its id."""
+        """The member's id."""
 
     @property
     def subscribed_topic_names(self) -> TopicNames:
-        """The topics to which it subscribes by name."""
+        """The topics to which the member subscribes by name."""
 
     @property
     def instance_id(self) -> str | None:
-        """The name of a static member; None for a dynamic one, as every member of a share group is."""
+        """The instance id of a static member; None for a dynamic member. All members of share groups are dynamic."""
 
 
 M = TypeVar("M", bound=ModernMember)
@@ -47,14 +47,14 @@ class ModernGroup(Generic[M]):
 
     Attributes:
         partition: the partition of __consumer_offsets that holds the group.
-        group_epoch: the epoch of the last record of it.
-        metadata_hash: over the topics to which the members subscribed at this epoch.
+        group_epoch: the epoch in the group's last record.
+        metadata_hash: the hash over the topics to which the members subscribed at this epoch.
         assignment_epoch: the epoch for which `targets` were computed.
-        assignment_timestamp_ms: when `targets` were computed; 0 if never.
-        targets: the target assignment of each member, by its id.
-        refreshed: the revision of the topics that were compared with the metadata hash last, and the group epoch that resulted;
-            if that epoch was not stored, the topics are compared again.
-        assigning: the assignment that is computed off the loop; None if there is none.
+        assignment_timestamp_ms: the time at which `targets` were computed; 0 if never.
+        targets: the target assignment of each member, by member id.
+        refreshed: the revision of the topics at their last comparison with the metadata hash, and the resulting group epoch. If
+            that epoch was not stored, the topics are compared again.
+        assigning: the assignment that is being computed off the loop; None if there is none.
         image: the topics of the broker.
         type_name: the type of the group, in lower case.
         epoch_record, target_record, target_epoch_record: the classes of the records that both types of groups have.
@@ -103,7 +103,7 @@ class ModernGroup(Generic[M]):
 
     @property
     def listed_protocol_type(self) -> str:
-        """The protocol type in listings, which is called as the type."""
+        """The protocol type in listings, which is the same as the group type."""
         return self.type_name
 
     @property
@@ -112,7 +112,7 @@ class ModernGroup(Generic[M]):
         return not self.members
 
     def member(self, member_id: str) -> M:
-        """The member of this id.
+        """Returns the member with this id.
 
         Raises:
             KafkaError: UNKNOWN_MEMBER_ID.
@@ -124,15 +124,15 @@ class ModernGroup(Generic[M]):
         return member
 
     def current_member_id(self, member_id: str, instance_id: str | None) -> str | None:
-        """The id that a member of an earlier time has now; None if the member has left."""
+        """Returns the current id of a member that had this id earlier; None if the member has left."""
         return member_id if member_id in self.members else None
 
     def target_of(self, member: M) -> Partitions:
-        """The target of a member; empty if it has none."""
+        """Returns the target of a member; empty if it has none."""
         return self.targets.get(member.member_id, {})
 
     def has_stored(self, record: MemberTargetRecord) -> bool:
-        """Whether the target of a record is the member's, as it is once the record is in the log."""
+        """Whether the member's target is the one in the record, as it is once the record is in the log."""
         return self.targets.get(record.member_id) is record.target
 
     @property
@@ -144,7 +144,7 @@ class ModernGroup(Generic[M]):
     def can_assign(self, now_ms: int, interval_ms: int) -> bool:
         """Whether the next target may be computed: the last one is old enough, and none is being computed.
 
-        The interval makes members that join together be assigned together.
+        Because of the interval, members that join together are assigned together.
 
         Source: KIP-1263.
         """
@@ -159,15 +159,15 @@ class ModernGroup(Generic[M]):
 
     @property
     def topics_revision(self) -> object:
-        """Equal as long as the topics to which the members subscribe are the same."""
+        """A value that stays equal while the members subscribe to the same topics."""
         return self.subscriptions.revision
 
     def topics(self) -> set[str]:
-        """The names of the topics to which the members subscribe."""
+        """Returns the names of the topics to which the members subscribe."""
         return {*self.subscriptions}
 
     def current_hash(self, hashes: MetadataHashes) -> int:
-        """The hash over the topics to which the members subscribe; remembered until a topic or a subscription changes."""
+        """Returns the hash over the topics to which the members subscribe; cached until a topic or a subscription changes."""
         key = (self.image.revision, self.topics_revision)
         if self._known_hash[0] != key:
             self._known_hash = key, hashes.of_topics(self.topics())

@@ -1,4 +1,4 @@
-"""The consumer groups or the share groups among all groups: how a request finds its group.
+"""Finds the group of a request among the consumer groups or the share groups.
 
 Rule of this file: a group is in the coordinator's table of groups once the log has a record of it, and only then.
 
@@ -23,10 +23,10 @@ class ModernGroups(Generic[G]):
 
     Args:
         group_class: the class of the groups.
-        groups: all groups, by id, of whatever type.
-        image: the topics as they are now.
+        groups: all groups of all types, by id.
+        image: the current topics.
         max_size: the largest number of members of a group.
-        partition_of: the partition of __consumer_offsets that holds a group of this id.
+        partition_of: returns the partition of __consumer_offsets that holds a group.
         forget: removes a group whose last tombstone is in the log from `groups`.
     """
 
@@ -54,15 +54,15 @@ class ModernGroups(Generic[G]):
         return self._group_class.type_name
 
     def find(self, group_id: str) -> G | None:
-        """The group of this id; None if there is none, or if it is of another type."""
+        """Returns the group with this id; None if it does not exist or has another type."""
         group = self._groups.get(group_id)
         return group if isinstance(group, self._group_class) else None
 
     def group(self, group_id: str) -> G:
-        """The group of this id.
+        """Returns the group with this id.
 
         Raises:
-            KafkaError: GROUP_ID_NOT_FOUND, also if the group is of another type.
+            KafkaError: GROUP_ID_NOT_FOUND, also if the group has another type.
         """
         group = self.find(group_id)
         if group is None:
@@ -72,7 +72,7 @@ class ModernGroups(Generic[G]):
         return group
 
     def new_group(self, group_id: str) -> G:
-        """Makes a group that is neither in the log nor in the table yet."""
+        """Creates a group that is neither in the log nor in the table yet."""
         return self._group_class(group_id, self._partition_of(group_id), self.image)
 
     def check_room(self, group: G, member_id: str) -> None:

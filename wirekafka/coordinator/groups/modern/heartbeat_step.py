@@ -35,20 +35,20 @@ from wirekafka.coordinator.groups.modern.topics import MetadataHashes, Partition
 log = structlog.get_logger(__name__)
 
 RECORDS_AT_ONCE = 1000
-"""How many records stay together in one batch. What exceeds it are targets, which no member follows before the record of their
-epoch. The conversion of a classic group is one batch whatever its size: half of a group cannot be converted."""
+"""The number of records that stay together in one batch. Only targets may exceed it, which no member follows before the record of
+their epoch. The conversion of a classic group is one batch of any size, because a group cannot be converted in part."""
 
 M = TypeVar("M", bound=ModernMember)
 
 
 @dataclass(slots=True)
 class StepContext:
-    """What a step needs beside the group and the member.
+    """The inputs of a step other than the group and the member.
 
     Attributes:
-        find: the group of an id as the coordinator has it at any time.
-        interval_ms: how long after an assignment of the group the next is computed.
-        effects: where the step puts its records and timers.
+        find: returns the current group with an id.
+        interval_ms: the time between two assignments of the group.
+        effects: receives the records and timers of the step.
     """
 
     find: FindGroup
@@ -102,19 +102,19 @@ class HeartbeatStep(ABC, Generic[M]):
         return False
 
     def _names_after(self) -> set[str] | None:
-        """The topics to which members subscribe by name after this step; None if they stay the same."""
+        """Returns the topics to which members subscribe by name after this step; None if they stay the same."""
         subscriptions = self._modern.subscriptions
         return subscriptions.topics_after([self._member.subscribed_topic_names], [self.updated.subscribed_topic_names])
 
     def _metadata_hash(self) -> int:
-        """The hash over the topics to which the members subscribe after this step."""
+        """Returns the hash over the topics to which the members subscribe after this step."""
         names, hashes = self._names_after(), self._context.hashes
         return self._modern.current_hash(hashes) if names is None else hashes.of_topics(names)
 
     def update_target(self) -> None:
         """Computes the target assignment for the group epoch, unless it was computed or the assignment interval is not over.
 
-        A large assignment is computed off the loop; the member keeps the target that it has until then.
+        A large assignment is computed off the loop; until then the member keeps its current target.
         """
         group, context = self._modern, self._context
         if group.assignment_epoch >= self.group_epoch or not group.can_assign(context.now_ms, context.interval_ms):
@@ -139,13 +139,13 @@ class HeartbeatStep(ABC, Generic[M]):
         return TargetAssignment(group.group_id, self.group_epoch, name, assign, self._subscribers(), topics)
 
     def _topics(self) -> Mapping[str, tuple[bytes, int]]:
-        """The id and the number of partitions of each topic of the group after this step, by its name."""
+        """Returns the id and the number of partitions of each topic of the group after this step, by name."""
         names = self._modern.topics().union(*self._subscription(self.updated))
         found = (self._modern.image.find(name) for name in names)
         return {topic.name: (topic.topic_id, len(topic.partitions)) for topic in found if topic is not None}
 
     def _subscribers(self) -> Sequence[Subscriber]:
-        """The members after this step."""
+        """Returns the members after this step."""
         group, updated = self._modern, self.updated
         members = self._members_after()
         subscribers = []
@@ -160,9 +160,9 @@ class HeartbeatStep(ABC, Generic[M]):
         return {**self._modern.members, self.updated.member_id: self.updated}
 
     def _subscription(self, member: M) -> tuple[TopicNames, ...]:
-        """The topics to which a member subscribes, in sets that members share wherever that is possible."""
+        """Returns the topics to which a member subscribes, in sets that members share wherever possible."""
         return (member.subscribed_topic_names,)
 
     @abstractmethod
     def _assignor(self) -> tuple[str, Assignor]:
-        """The assignor and its name."""
+        """Returns the name of the assignor, and the assignor."""

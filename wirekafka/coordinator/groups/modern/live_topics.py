@@ -1,4 +1,4 @@
-"""The broker's topics as the coordinator sees them.
+"""The broker's topics, in the form that the group coordinator uses.
 
 Source: CoordinatorMetadataImage, GroupMetadataManager.onMetadataUpdate.
 """
@@ -15,10 +15,10 @@ class LiveTopics:
     """The table of topics as a `TopicImage`.
 
     Args:
-        now_ms: the wall clock; it makes versions grow over restarts too.
+        now_ms: the wall clock, by which versions increase over restarts too.
 
     Attributes:
-        hashes: the hashes of topics, forgotten when a topic changes.
+        hashes: the hashes of topics, each dropped when its topic changes.
     """
 
     def __init__(self, topics: HostedTopics, rack: str | None, now_ms: Callable[[], int]) -> None:
@@ -32,15 +32,15 @@ class LiveTopics:
         topics.on_delete.append(self._on_delete)
 
     def find(self, name: str) -> TopicView | None:
-        """The topic of this name."""
+        """Returns the topic with this name; None if there is none."""
         return self._topics.find(name)
 
     def find_by_id(self, topic_id: bytes) -> TopicView | None:
-        """The topic of this id."""
+        """Returns the topic with this id; None if there is none."""
         return self._topics.find_by_id(topic_id)
 
     def __iter__(self) -> Iterator[TopicView]:
-        """All of them."""
+        """Iterates over all topics."""
         return iter(self._topics)
 
     def _on_change(self, topic: HostedTopic) -> None:

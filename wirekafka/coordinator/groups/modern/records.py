@@ -1,9 +1,9 @@
-"""What the records of consumer groups and of share groups have in common: keys, epochs, targets, and how they are read.
+"""The part of the records that consumer groups and share groups share: keys, epochs, targets, and their decoders.
 
-Each type of groups has key versions of its own for them, by which a reader of __consumer_offsets tells them apart; so each makes
-a class of its own from those here.
+Each type of groups has its own key versions for these records, by which a reader of __consumer_offsets distinguishes the types.
+So each type derives its own classes from the classes of this file.
 
-Rules of this file: written is version 0, which is all there is; what later releases tag on is skipped when read.
+Rules of this file: values are written in version 0, the only version. The decoder skips tagged fields that later releases add.
 
 Source: GroupCoordinatorRecordHelpers of Apache Kafka 4.3; its Consumer*.json and Share*.json, which agree in this.
 """
@@ -67,13 +67,13 @@ class EpochRecord:
     metadata_hash: int = 0
 
     def encode(self) -> tuple[bytes, bytes | None]:
-        """The key and the value."""
+        """Returns the key and the value."""
         value = None if self.epoch is None else self.VALUE(epoch=self.epoch, metadata_hash=self.metadata_hash)
         return group_key(self.KEY_VERSION, self.group_id), value_of(value)
 
     @classmethod
     def decode(cls, version: int, key: Buffer, value: Buffer | None) -> Self:
-        """The record; see `Decoder`."""
+        """Returns the record; see `Decoder`."""
         group_id = read_key(GroupKey, version, key).group_id
         found = read_value(cls.VALUE, value)
         return cls(group_id, None) if found is None else cls(group_id, found.epoch, found.metadata_hash)
@@ -90,7 +90,7 @@ class TargetsRecord:
     timestamp_ms: int = 0
 
     def encode(self) -> tuple[bytes, bytes | None]:
-        """The key and the value."""
+        """Returns the key and the value."""
         value = None
         if self.epoch is not None:
             value = TargetEpochValue(assignment_epoch=self.epoch, assignment_timestamp=self.timestamp_ms)
@@ -98,7 +98,7 @@ class TargetsRecord:
 
     @classmethod
     def decode(cls, version: int, key: Buffer, value: Buffer | None) -> Self:
-        """The record; see `Decoder`."""
+        """Returns the record; see `Decoder`."""
         group_id = read_key(GroupKey, version, key).group_id
         found = read_value(TargetEpochValue, value)
         return cls(group_id, None) if found is None else cls(group_id, found.assignment_epoch, found.assignment_timestamp)
@@ -115,35 +115,35 @@ class MemberTargetRecord:
     target: Partitions | None
 
     def encode(self) -> tuple[bytes, bytes | None]:
-        """The key and the value."""
+        """Returns the key and the value."""
         value = None if self.target is None else TargetValue(topic_partitions=to_topics(self.target))
         return member_key(self.KEY_VERSION, self.group_id, self.member_id), value_of(value)
 
     @classmethod
     def decode(cls, version: int, key: Buffer, value: Buffer | None) -> Self:
-        """The record; see `Decoder`."""
+        """Returns the record; see `Decoder`."""
         name = read_key(MemberKey, version, key)
         found = read_value(TargetValue, value)
         return cls(name.group_id, name.member_id, None if found is None else from_topics(found.topic_partitions))
 
 
 def group_key(version: int, group_id: str) -> bytes:
-    """The key of a record that a group has once."""
+    """Returns the key of a record that a group has once."""
     return versioned(GroupKey(group_id=group_id), version)
 
 
 def member_key(version: int, group_id: str, member_id: str) -> bytes:
-    """The key of a record that a member has once."""
+    """Returns the key of a record that a member has once."""
     return versioned(MemberKey(group_id=group_id, member_id=member_id), version)
 
 
 def value_of(value: Message | None) -> bytes | None:
-    """The bytes of a value; None, a tombstone, if there is no value."""
+    """Returns the bytes of a value; None, a tombstone, if there is no value."""
     return None if value is None else versioned(value, 0, is_flexible=True)
 
 
 def read_key(cls: type[M], version: int, key: Buffer) -> M:
-    """Reads a key, whose version tells the type of the record."""
+    """Reads a key, whose version is the type of the record."""
     return read(cls, version, key, newest=version, flexible_since=version + 1)
 
 
@@ -153,10 +153,10 @@ def read_value(cls: type[M], value: Buffer | None) -> M | None:
 
 
 def to_topics(partitions: Partitions) -> list[TopicPartition]:
-    """Partitions in the form of records."""
+    """Returns partitions in the form of records."""
     return [TopicPartition(topic_id=topic_id, partitions=sorted(indexes)) for topic_id, indexes in partitions.items()]
 
 
 def from_topics(topics: list[TopicPartition]) -> Partitions:
-    """Partitions from the form of records; topics without partitions are left out."""
+    """Returns partitions from the form of records; topics without partitions are left out."""
     return {topic.topic_id: frozenset(topic.partitions) for topic in topics if topic.partitions}

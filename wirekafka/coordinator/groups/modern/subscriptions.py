@@ -39,7 +39,7 @@ class Subscriptions:
     """The subscriptions of a group's members by name.
 
     Attributes:
-        revision: grows with each change of the set of topics.
+        revision: increases with each change of the set of topics.
     """
 
     __slots__ = ("_member_counts", "_shared", "_subscription_counts", "revision")
@@ -57,7 +57,7 @@ class Subscriptions:
         return iter(self._subscription_counts)
 
     def share(self, names: TopicNames) -> TopicNames:
-        """The known object of an equal subscription, which makes comparisons cheap; the argument if there is none."""
+        """Returns the stored object of an equal subscription, which makes comparisons cheap; the argument if there is none."""
         return self._shared.get(names, names)
 
     def add(self, names: TopicNames) -> None:
@@ -81,7 +81,7 @@ class Subscriptions:
         count_out(self._subscription_counts, names)
 
     def topics_after(self, removed: Iterable[TopicNames], added: Iterable[TopicNames] = ()) -> set[str] | None:
-        """The topics once these subscriptions are removed and added; None if the subscriptions stay the same ones."""
+        """Returns the topics after these subscriptions are removed and added; None if the subscriptions stay the same."""
         changes: dict[TopicNames, int] = {}
         for names in removed:
             changes[names] = changes.get(names, 0) - 1

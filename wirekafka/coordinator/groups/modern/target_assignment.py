@@ -1,4 +1,4 @@
-"""The target assignment of a group: what it is computed from, and how a large one is computed off the loop.
+"""The target assignment of a group: the inputs of its computation, and the computation of large ones off the loop.
 
 Theory of operation: a heartbeat that finds a target due makes a `TargetAssignment`, a snapshot of the members and topics. A small
 one is computed in the heartbeat. A large one would hold the loop, so it is computed in a thread, while heartbeats are answered
@@ -38,11 +38,11 @@ COMPUTED_AT_ONCE = 4000
 to the same topics (2026-11-22)."""
 
 STORED_AT_ONCE = 2000
-"""How many members, topics and partitions the target records of one piece have together, unless a single target has more. One
-costs up to 3 us."""
+"""The most members, topics and partitions that the target records of one piece have together, unless a single target has more.
+One costs up to 3 us."""
 
 FindGroup = Callable[[str], "ModernGroup[Any] | None"]
-"""The group of an id as the coordinator has it now; None if there is none of this type."""
+"""Returns the current group with an id; None if there is no such group of this type."""
 
 
 class Subscriber(NamedTuple):
@@ -73,10 +73,10 @@ class ComputedTargets(NamedTuple):
 
 @dataclass(slots=True)
 class TargetAssignment:
-    """What one target assignment is computed from.
+    """The inputs of one target assignment.
 
     Attributes:
-        epoch: the group epoch that it is for.
+        epoch: the group epoch of the assignment.
         assignor: the name of the assignor.
         topics: the id and the number of partitions of each topic that exists, by its name.
     """
@@ -114,7 +114,7 @@ class TargetAssignment:
         )
 
     def in_background(self, find: FindGroup) -> BackgroundWork:
-        """The assignment as work off the loop, whose result becomes records."""
+        """Returns the assignment as work off the loop, whose result becomes records."""
         return BackgroundWork(lambda: self._begin(find), self.compute, lambda targets, now_ms: self._store(find, targets, now_ms))
 
     def _begin(self, find: FindGroup) -> bool:
@@ -138,7 +138,7 @@ class TargetAssignment:
     def _pieces(
         self, group: ModernGroup[Any], is_current: Callable[[], bool], targets: ComputedTargets, now_ms: int
     ) -> Iterator[Effects]:
-        """The records of the targets, then that of the epoch. Ends early if the group ends or records cannot be stored."""
+        """Yields the records of the targets, then the record of the epoch. Ends early if the group ends or an append fails."""
         records: list[MemberTargetRecord] = []
         size = 0
         instance_ids = {member.member_id: member.instance_id for member in self.members}

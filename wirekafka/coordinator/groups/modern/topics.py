@@ -1,8 +1,8 @@
-"""Topics as the coordinator sees them, and the hash by which a group notices that topics have changed.
+"""The interfaces to topics for the group coordinator, and the hash by which a group detects changes of topics.
 
-Theory of operation: a group remembers a hash over the topics to which its members subscribe: their ids, names, partitions and
-racks. When topics change, the groups that subscribe to them compute the hash again, and another hash begins a new group epoch.
-The hash is Apache Kafka's, bit for bit, so that a broker that takes a group over sees no change.
+Theory of operation: a group stores a hash over the topics to which its members subscribe: their ids, names, partitions and racks.
+When topics change, the groups that subscribe to them compute the hash again, and a different hash begins a new group epoch. The
+hash is Apache Kafka's, bit for bit, so a broker that takes a group over sees no change.
 
 Source: CoordinatorMetadataImage, ModernGroup.computeMetadataHash, Utils.computeTopicHash and computeGroupHash of Apache Kafka
 4.3 (XXH3 of 64 bits over what hash4j's HashStream64 writes).
@@ -21,23 +21,23 @@ _HASH_VERSION = b"\0"
 
 
 class TopicView(Protocol):
-    """A topic as the coordinator sees it."""
+    """A topic in the form that the group coordinator uses."""
 
     @property
     def name(self) -> str:
-        """Its name."""
+        """The topic's name."""
 
     @property
     def topic_id(self) -> bytes:
-        """Its id."""
+        """The topic's id."""
 
     @property
     def partitions(self) -> Sized:
-        """Sized: the number of its partitions."""
+        """The topic's partitions, of which only the number is used."""
 
 
 class TopicImage(Protocol):
-    """All topics as they are now."""
+    """All current topics."""
 
     @property
     def revision(self) -> int:
@@ -52,29 +52,29 @@ class TopicImage(Protocol):
         """The rack of the one broker that leads all partitions; None if the broker has none."""
 
     def find(self, name: str) -> TopicView | None:
-        """The topic of this name."""
+        """Returns the topic with this name; None if there is none."""
 
     def find_by_id(self, topic_id: bytes) -> TopicView | None:
-        """The topic of this id."""
+        """Returns the topic with this id; None if there is none."""
 
     def __iter__(self) -> Iterator[TopicView]:
-        """All of them."""
+        """Iterates over all topics."""
 
 
 class MetadataHashes:
-    """The hashes of topics, remembered until the topics change."""
+    """The hashes of topics, cached until the topics change."""
 
     def __init__(self, image: TopicImage) -> None:
         self._image = image
         self._by_name: dict[str, int] = {}
 
     def forget(self, name: str) -> None:
-        """Forgets the hash of a topic, because the topic has changed or was deleted."""
+        """Drops the hash of a topic, because the topic has changed or was deleted."""
         self._by_name.pop(name, None)
 
     def of_topics(self, names: Iterable[str]) -> int:
-        """The hash over those of the topics that exist; 0 if none does."""
-        # In the order that Java has for strings too, since a topic's name is ASCII.
+        """Returns the hash over those of the topics that exist; 0 if none exists."""
+        # Java sorts strings in the same order, because the names of topics are ASCII.
         hashes = [self._of_topic(name) for name in sorted(names) if self._image.find(name) is not None]
         return _xxh3(b"".join(struct.pack("<q", value) for value in hashes)) if hashes else 0
 
@@ -88,7 +88,7 @@ class MetadataHashes:
 
 
 def topic_hash(topic: TopicView, rack: str | None) -> int:
-    """The hash of one topic, all of whose partitions are in the same rack."""
+    """Returns the hash of one topic, all of whose partitions are in the same rack."""
     partition_count = len(topic.partitions)
     head = _HASH_VERSION + _long(topic.topic_id[:8]) + _long(topic.topic_id[8:]) + _string(topic.name)
     rack_bytes = b"" if rack is None else struct.pack("<i", _java_length(rack)) + _string(rack)
@@ -109,7 +109,7 @@ def _long(big_endian: bytes) -> bytes:
 
 
 def _string(text: str) -> bytes:
-    """The UTF-16 code units of a string, followed by their number."""
+    """Returns the UTF-16 code units of a string, followed by their number."""
     units = text.encode("utf-16-le", "surrogatepass")
     return units + struct.pack("<i", len(units) // 2)
 

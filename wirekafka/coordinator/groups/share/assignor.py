@@ -1,6 +1,6 @@
-"""The assignor of share groups, which decides from which partitions each member fetches. Members may share a partition.
+"""The assignor of share groups, which computes the partitions from which each member fetches. Members may share a partition.
 
-Theory of operation: where there are more members than partitions, each partition is assigned to several members, so that all
+Theory of operation: if the group has more members than partitions, each partition is assigned to several members, so that all
 members have one. Each member has a quota of partitions. It keeps partitions of its former target up to the quota, and gets other
 partitions for the rest of the quota, so few assignments change when a member joins or leaves.
 
@@ -25,7 +25,7 @@ _Partition = tuple[bytes, int]
 
 
 def assign_simply(members: Sequence[AssignedMember], assignable: Partitions) -> dict[str, Partitions]:
-    """Gives every member of the same subscription the same number of partitions, or as near to it as possible.
+    """Gives members with the same subscription the same number of partitions, as far as possible.
 
     The cost grows with the number of assigned partitions: for each topic it reads only that topic's part of the targets.
 
@@ -49,7 +49,7 @@ def assign_simply(members: Sequence[AssignedMember], assignable: Partitions) -> 
         dealt: dict[object, list[frozenset[int] | None]] = {}
         for topic_id in sorted(subscribers):
             numbers, indexes = subscribers[topic_id], assignable.get(topic_id, frozenset())
-            # Topics whose subscribers, partitions and former assignments are alike are dealt alike.
+            # Topics with equal subscribers, partitions and former assignments are dealt together.
             former = tuple(members[number].target.get(topic_id) for number in numbers)
             key = (tuple(numbers), indexes, former)
             shares = dealt.get(key)
@@ -73,7 +73,7 @@ def _deal(
     """Deals the partitions of the topics out to the members, all of which subscribe to these topics.
 
     Args:
-        numbers: the place of each member's target in `targets`.
+        numbers: the index of each member's target in `targets`.
         targets: the new targets, which get these topics.
     """
     owners: dict[_Partition, dict[int, None]] = {
@@ -81,7 +81,7 @@ def _deal(
     }
     if not owners:
         return
-    # As many members share each partition as it takes for all members to have one.
+    # Each partition is shared by as many members as necessary for all members to have one.
     sharing = -(-len(members) // len(owners))
     hands = sharing * len(owners)
     quotas = [-(-hands * (number + 1) // len(members)) + (-hands * number // len(members)) for number in range(len(members))]
@@ -108,7 +108,7 @@ def _deal(
     for (topic_id, index), sharers in owners.items():
         for number in sharers or (counts.index(min(counts)),):
             dealt[number].setdefault(topic_id, []).append(index)
-    # Equal sets are one object: of a million sets, a collection of garbage takes 100 ms.
+    # Equal sets are one object: garbage collection of a million sets takes 100 ms.
     shared: dict[frozenset[int], frozenset[int]] = {}
     for number, by_topic in zip(numbers, dealt, strict=True):
         for topic_id, indexes in by_topic.items():
@@ -124,9 +124,9 @@ def _keep(
     sharing: int,
     quota: int,
 ) -> int:
-    """Leaves a member partitions of its former target, up to its quota; returns how many."""
+    """Keeps partitions of a member's former target, up to its quota; returns their number."""
     kept = 0
-    # In the order of the target; but a deal of one topic never goes through the other topics of a long target.
+    # In the order of the target. A deal of one topic looks up this topic only, because a target may be long.
     for topic_id in target if len(topic_ids) > 1 else topic_ids:
         if topic_id not in topic_ids:
             continue

@@ -33,11 +33,11 @@ from wirekafka.errors import ErrorCode, KafkaError
 
 
 class ShareGroup(ModernGroup[ShareMember]):
-    """A share group; see `ModernGroup` for what it has in common with a consumer group.
+    """A share group; see `ModernGroup` for the part that consumer groups have too.
 
     Attributes:
         initialized: the partitions whose state is in __share_group_state, so that they can be assigned.
-        change_count: grows with each record of the group.
+        change_count: increases with each record of the group.
     """
 
     type_name = SHARE
@@ -62,7 +62,7 @@ class ShareGroup(ModernGroup[ShareMember]):
         return "Stable" if self.members else "Empty"
 
     def check_commit(self, request: CommitRequest, *, is_transactional: bool) -> None:
-        """Raises: a share group has no committed offsets.
+        """Always raises, because a share group has no committed offsets.
 
         Raises:
             KafkaError: GROUP_ID_NOT_FOUND.
@@ -70,7 +70,7 @@ class ShareGroup(ModernGroup[ShareMember]):
         raise self._no_offsets()
 
     def check_fetch(self, member_id: str | None, member_epoch: int) -> None:
-        """Raises: a share group has no committed offsets.
+        """Always raises, because a share group has no committed offsets.
 
         Raises:
             KafkaError: GROUP_ID_NOT_FOUND.
@@ -78,7 +78,7 @@ class ShareGroup(ModernGroup[ShareMember]):
         raise self._no_offsets()
 
     def check_offset_delete(self) -> None:
-        """Raises: a share group has no committed offsets.
+        """Always raises, because a share group has no committed offsets.
 
         Raises:
             KafkaError: GROUP_ID_NOT_FOUND.
@@ -89,7 +89,7 @@ class ShareGroup(ModernGroup[ShareMember]):
         return KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {self.group_id} is not a consumer group.")
 
     def check_delete(self) -> None:
-        """Raises unless the group may be deleted, or its offsets set.
+        """Raises unless the group may be deleted, or its offsets may be set.
 
         Raises:
             KafkaError: NON_EMPTY_GROUP.
@@ -98,11 +98,11 @@ class ShareGroup(ModernGroup[ShareMember]):
             raise KafkaError(ErrorCode.NON_EMPTY_GROUP, "The group is not empty.")
 
     def offset_age_starts_ms(self, offset: CommittedOffset) -> int | None:
-        """None: a share group has no committed offsets."""
+        """Returns None, because a share group has no committed offsets."""
         return None
 
     def tombstones(self) -> list[CoordinatorRecord]:
-        """The tombstones that delete the group from the log.
+        """Returns the tombstones that delete the group from the log.
 
         Source: ShareGroup.createGroupTombstoneRecords.
         """
@@ -117,9 +117,9 @@ class ShareGroup(ModernGroup[ShareMember]):
         return records
 
     def uninitialized(self, names: Iterable[str] = ()) -> InitializedTopics:
-        """The partitions without state, of the topics to which the group subscribes and of the topics named here.
+        """Returns the partitions without state, of the topics to which the group subscribes and of the topics `names`.
 
-        Those of the group are remembered until a topic or the group changes.
+        The partitions of the group's own topics are cached until a topic or the group changes.
         """
         key = (self.image.revision, self.change_count)
         if self._uninitialized[0] != key:
@@ -142,11 +142,11 @@ class ShareGroup(ModernGroup[ShareMember]):
     def is_assignment_pending(self, initialized: InitializedTopics, names: Container[str] | None) -> bool:
         """Whether a partition that has state and a subscriber is in no member's target.
 
-        The result for the current group is remembered until a topic or the group changes.
+        The result for the current group is cached until a topic or the group changes.
 
         Args:
-            initialized: the partitions that have state, with those that get state in this step.
-            names: the topics to which the members subscribe after this step; None if they are the group's own.
+            initialized: the partitions that have state, including those that get state in this step.
+            names: the topics to which the members subscribe after this step; None if they do not change.
 
         Source: GroupMetadataManager.initializedAssignmentPending.
         """
@@ -189,7 +189,7 @@ class ShareGroup(ModernGroup[ShareMember]):
             del self._member_counts[topic_id]
 
     def apply(self, record: ShareGroupRecord) -> None:
-        """Applies a record of the group; the tombstone of the group itself is not for this method."""
+        """Applies a record of the group, except the tombstone of the group itself."""
         self.change_count += 1
         match record:
             case ShareMemberRecord():

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 RETRY_MS = 500
-"""The removal of a member is tried again so long after an append failed."""
+"""The time between a failed append and the next try to remove the member."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class ShareMemberExpired:
 
 
 def session_timer(group_id: str, member_id: str) -> TimerKey:
-    """The key of a member's session timeout."""
+    """Returns the key of a member's session timeout."""
     return TimerKey("share-session", group_id, member_id)
 
 
@@ -72,7 +72,7 @@ class ShareGroups(ModernGroups[ShareGroup]):
     """The share groups; a `GroupType`. See `ModernGroups` for the other arguments.
 
     Args:
-        config_of: the settings of a group.
+        config_of: returns the settings of a group.
     """
 
     def __init__(
@@ -90,12 +90,12 @@ class ShareGroups(ModernGroups[ShareGroup]):
 
     @property
     def decoders(self) -> Mapping[int, Decoder]:
-        """How records of share groups are read, by the version of their key."""
+        """The decoders of the records of share groups, by the version of their key."""
         return SHARE_DECODERS
 
     @property
     def replayers(self) -> Mapping[type[Any], Callable[[Any], None]]:
-        """How a record of each class changes its group."""
+        """The functions that apply a record to its group, by the class of the record."""
         kinds = (
             *(ShareCurrentRecord, ShareGroupEpochRecord, ShareMemberRecord),
             *(ShareTargetEpochRecord, ShareTargetRecord, StatePartitionsRecord),
@@ -104,11 +104,11 @@ class ShareGroups(ModernGroups[ShareGroup]):
 
     @property
     def timers(self) -> Mapping[type[Any], Callable[[Any, int, Effects], None]]:
-        """What happens when a member's session expires."""
+        """The handler of the end of a member's session."""
         return {ShareMemberExpired: self._on_expired}
 
     def on_loaded(self, group: ShareGroup, now_ms: int, effects: Effects) -> None:
-        """Starts the sessions of the members that the log has."""
+        """Starts the sessions of the members in the log."""
         for member_id in group.members:
             self._renew_session(group.group_id, member_id, effects)
 
@@ -131,21 +131,21 @@ class ShareGroups(ModernGroups[ShareGroup]):
         group.apply(record)
 
     def group_or_new(self, group_id: str) -> ShareGroup:
-        """The share group of this id, or a new one that is neither in the log nor in the table yet.
+        """Returns the share group with this id, or a new one that is neither in the log nor in the table yet.
 
         Raises:
-            KafkaError: GROUP_ID_NOT_FOUND for the id of a group of another type.
+            KafkaError: GROUP_ID_NOT_FOUND if a group of another type has the id.
         """
         if group_id in self._groups:
             return self.group(group_id)
         return self.new_group(group_id)
 
     def all(self) -> list[ShareGroup]:
-        """Every share group."""
+        """Returns all share groups."""
         return [group for group in self._groups.values() if isinstance(group, ShareGroup)]
 
     def describe(self, group_id: str) -> DescribedShareGroup:
-        """A group and its members.
+        """Returns a description of a group and its members.
 
         Raises:
             KafkaError: GROUP_ID_NOT_FOUND.
@@ -175,7 +175,7 @@ class ShareGroups(ModernGroups[ShareGroup]):
         return group, member
 
     def uninitialized(self, request: ShareHeartbeat) -> InitializedTopics:
-        """The partitions without state to which the group subscribes once the heartbeat is handled.
+        """Returns the partitions without state to which the group subscribes after the heartbeat.
 
         Raises:
             KafkaError: see `heartbeat`.
@@ -191,7 +191,7 @@ class ShareGroups(ModernGroups[ShareGroup]):
         """Handles a heartbeat: the client becomes a member, stays one, or leaves.
 
         Args:
-            initialized: the partitions that `uninitialized` named, which have state now.
+            initialized: the partitions that `uninitialized` returned, which have state now.
 
         Raises:
             KafkaError: GROUP_ID_NOT_FOUND, UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH, GROUP_MAX_SIZE_REACHED.
@@ -219,7 +219,7 @@ class ShareGroups(ModernGroups[ShareGroup]):
         return result, effects
 
     def _hash_without(self, group: ShareGroup, member: ShareMember) -> int:
-        """The hash over the topics to which the members subscribe once a member has left."""
+        """Returns the hash over the topics to which the members subscribe after a member has left."""
         names = group.subscriptions.topics_after([member.subscribed_topic_names])
         return group.current_hash(self._hashes) if names is None else self._hashes.of_topics(names)
 
@@ -235,7 +235,7 @@ class ShareGroups(ModernGroups[ShareGroup]):
             self._remove(group, member, effects)
 
     def _remove(self, group: ShareGroup, member: ShareMember, effects: Effects) -> None:
-        """Removes a member; the next heartbeat of another member assigns its partitions to the members that stay.
+        """Removes a member; the next heartbeat of another member assigns its partitions to the remaining members.
 
         If the append fails, the member stays, and its removal is tried again after `RETRY_MS`.
         """
@@ -260,7 +260,7 @@ class ShareGroups(ModernGroups[ShareGroup]):
 
 
 def _updated(member: ShareMember, request: ShareHeartbeat) -> ShareMember:
-    """The member with the changes of a heartbeat."""
+    """Returns the member with the changes of a heartbeat."""
     names = request.subscribed_topic_names
     return replace(
         member,
@@ -272,7 +272,7 @@ def _updated(member: ShareMember, request: ShareHeartbeat) -> ShareMember:
 
 
 def _check_epoch(member: ShareMember, epoch: int) -> None:
-    """Raises unless a heartbeat has the member's epoch, or its previous epoch, as after a response that was lost.
+    """Raises unless a heartbeat has the member's epoch, or its previous epoch because a response was lost.
 
     Raises:
         KafkaError: FENCED_MEMBER_EPOCH.

@@ -1,7 +1,7 @@
-"""One heartbeat of a member of a share group: the partitions with state, and the member's way to its target.
+"""One heartbeat of a member of a share group: the partitions with state, and the member's target.
 
-What a share group has in common with a consumer group is in `modern/heartbeat_step.py`. A member goes to its target at once,
-because several members may fetch from the same partition.
+The part that consumer groups have too is in `modern/heartbeat_step.py`. A member reaches its target at once, because several
+members may fetch from the same partition.
 
 Source: GroupMetadataManager (shareGroupHeartbeat, maybeReconcile), ShareGroupAssignmentBuilder of Apache Kafka 4.3; KIP-932.
 """
@@ -29,7 +29,7 @@ class ShareHeartbeatStep(HeartbeatStep[ShareMember]):
     """The step of one heartbeat.
 
     Args:
-        initialized: partitions that have state since this heartbeat.
+        initialized: the partitions that get state with this heartbeat.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class ShareHeartbeatStep(HeartbeatStep[ShareMember]):
         self._is_initialized_anew = bool(initialized)
 
     def run(self) -> None:
-        """Takes the whole step."""
+        """Runs the whole step."""
         must_grow = self._record_member()
         if self._is_initialized_anew:
             self._out.records.append(StatePartitionsRecord(self._group.group_id, self._initialized))
@@ -72,7 +72,7 @@ class ShareHeartbeatStep(HeartbeatStep[ShareMember]):
         return NAME, assign
 
     def _reconcile(self) -> None:
-        """Brings the member to its target."""
+        """Moves the member to its target."""
         member = self.updated
         if self.target_epoch == member.member_epoch and self.group_epoch == self._group.group_epoch:
             return

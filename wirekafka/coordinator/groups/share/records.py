@@ -1,9 +1,9 @@
 """The records of share groups in __consumer_offsets, in Apache Kafka's own format.
 
-A group is one record of its epoch, one of the epoch of its target, one that says which partitions' state is initialised, and
-for each member three: its metadata, its target, and its current assignment.
+A group has one record with the group epoch, one with the epoch of the target assignment, and one with the partitions whose state
+is initialised. Each member has three records: its metadata, its target assignment and its current assignment.
 
-Rules of this file: version 0, the only one, is written; tagged fields of later releases are skipped when read.
+Rules of this file: values are written in version 0, the only version. The decoder skips tagged fields that later releases add.
 
 Source: ShareGroup*Key.json and ShareGroup*Value.json, GroupCoordinatorRecordHelpers of Apache Kafka 4.3.
 """
@@ -43,7 +43,7 @@ CURRENT_KEY_VERSION = 14
 STATE_PARTITIONS_KEY_VERSION = 15
 
 STABLE = 0
-"""The state of every member: no member waits for another."""
+"""The state of every member, because no member waits for another."""
 
 
 class MemberValue(Message):
@@ -115,7 +115,7 @@ class ShareMember:
 
     @property
     def instance_id(self) -> None:
-        """None: a share group has no static members."""
+        """None, because a share group has no static members."""
         return None
 
 
@@ -125,14 +125,14 @@ InitializedTopics = dict[bytes, tuple[str, frozenset[int]]]
 
 @dataclass(slots=True)
 class ShareMemberRecord:
-    """The metadata of a member, which is all that counts of `member`; None deletes the member."""
+    """The metadata of a member; None deletes the member. The record holds no other fields of the `ShareMember`."""
 
     group_id: str
     member_id: str
     member: ShareMember | None
 
     def encode(self) -> tuple[bytes, bytes | None]:
-        """The key and the value."""
+        """Returns the key and the value."""
         value = None
         if self.member is not None:
             value = MemberValue(
@@ -168,14 +168,14 @@ class ShareTargetRecord(MemberTargetRecord):
 
 @dataclass(slots=True)
 class ShareCurrentRecord:
-    """The epochs and the current assignment of a member, which are all that counts of `member`; None deletes them."""
+    """The epochs and the current assignment of a member; None deletes them. The record holds no other fields of the member."""
 
     group_id: str
     member_id: str
     member: ShareMember | None
 
     def encode(self) -> tuple[bytes, bytes | None]:
-        """The key and the value."""
+        """Returns the key and the value."""
         value = None
         if self.member is not None:
             value = CurrentValue(
@@ -188,11 +188,11 @@ class ShareCurrentRecord:
 
 @dataclass(slots=True)
 class StatePartitionsRecord:
-    """The partitions that have state in __share_group_state; None deletes the record, with the group.
+    """The partitions that have state in __share_group_state; None deletes the record, together with the group.
 
     Attributes:
-        deleting: topics whose state is to be deleted, by id, with their names. This broker deletes it before it says so, and
-            neither writes these nor topics that are being initialised; Apache Kafka does.
+        deleting: the topics whose state is to be deleted, by id, with their names. Apache Kafka writes these topics, and topics
+            that are being initialised. This broker writes neither, because it deletes the state before it writes the record.
     """
 
     group_id: str
@@ -201,7 +201,7 @@ class StatePartitionsRecord:
     deleting: dict[bytes, str] = field(default_factory=dict)
 
     def encode(self) -> tuple[bytes, bytes | None]:
-        """The key and the value."""
+        """Returns the key and the value."""
         value = None
         if self.initialized is not None:
             value = StatePartitionsValue(
@@ -281,4 +281,4 @@ SHARE_DECODERS: Mapping[int, Decoder] = {
     CURRENT_KEY_VERSION: _decode_current,
     STATE_PARTITIONS_KEY_VERSION: _decode_state_partitions,
 }
-"""How the records are read, by the version of their key."""
+"""The decoders of the records, by the version of their key."""

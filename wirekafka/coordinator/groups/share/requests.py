@@ -1,4 +1,4 @@
-"""Requests of members of share groups, and their results, in the broker's own terms.
+"""The requests of share group members and the responses to them, independent of protocol versions.
 
 Rule of this file: data only. The modules of `wirekafka.api` translate from and to the protocol's messages.
 """
@@ -64,8 +64,8 @@ class ShareOffset:
 
     Attributes:
         start_offset: None if the group has not fetched from the partition.
-        lag: the number of records that are not acknowledged yet; None if it is not known.
-        error: why the position is not known; only `partition` counts then.
+        lag: the number of records that are not acknowledged yet; None if unknown.
+        error: why the position is not known; if set, only `partition` is valid beside it.
     """
 
     partition: int
