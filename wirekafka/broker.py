@@ -240,8 +240,10 @@ class Broker:
         Durability: all logs are on disk, and marked as closed cleanly.
         """
         self.workers.close()
-        self.topics.close()
-        await self.logs.close()
+        try:
+            self.topics.close()
+        finally:
+            await self.logs.close()
 
     def advertised_address(self, client: Client) -> tuple[str, int]:
         """Returns the address for a client: the one configured for its listener, or the one at which it reached the broker.

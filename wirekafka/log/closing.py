@@ -118,11 +118,15 @@ async def _flush(written: list[_Closing]) -> None:
 
 
 async def _run_in_threads(work: Callable[[_Closing], None], closings: list[_Closing], deadline: float) -> None:
-    """Does the work for each log, in a few threads; no work begins after the deadline, in seconds of `time.monotonic`."""
+    """Does the work for each log, in a few threads; no work begins after the deadline, in seconds of `time.monotonic`.
+
+    Cancellation: no more work begins.
+    """
     waiting = deque(closings)
 
     def run() -> None:
         while time.monotonic() < deadline:
+            trio.from_thread.check_cancelled()
             try:
                 closing = waiting.popleft()
             except IndexError:

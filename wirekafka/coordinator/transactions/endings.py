@@ -239,7 +239,8 @@ class Endings:
             error = ErrorCode.UNKNOWN_SERVER_ERROR
         if error is not None:
             ending.failed.append(marker)
-            self._log_failure(ending, f"the marker in {partition}: {error.name}")
+            if error is not ErrorCode.NOT_LEADER_OR_FOLLOWER:  # The partition has another leader now, which gets the marker.
+                self._log_failure(ending, f"the marker in {partition}: {error.name}")
             self._try_later(ending)
         elif not ending.under_way:
             self._finish_if_marked(ending)

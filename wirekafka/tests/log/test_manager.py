@@ -18,6 +18,7 @@ from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.log import closing
 from wirekafka.log.checkpoint import CLEANER_OFFSETS, HIGH_WATERMARKS, LOG_START_OFFSETS, RECOVERY_POINTS, read_offsets
 from wirekafka.log.directory import DirectoryLockedError
+from wirekafka.log.flush import Flush
 from wirekafka.log.log import Log
 from wirekafka.log.manager import LogManager
 from wirekafka.log.storage import FileRegion, Storage
@@ -78,6 +79,35 @@ def test_log_comes_back_after_a_clean_restart_without_recovery(tmp_path: Path) -
         assert (log.reader.log_end_offset, log.flusher.recovery_point) == (3, 3)
         assert append(log, idempotent(0, 3)).is_duplicate
         await logs.close()
+
+    run(main)
+
+
+def test_close_that_is_cancelled_writes_no_more_logs_and_leaves_no_clean_mark(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        setting = Setting(tmp_path)
+        logs = await setting.open()
+        for index in range(200):
+            append(setting.create(logs, TopicPartition("t", index)), idempotent(0, 1))
+        written: list[Log] = []
+        write_for_restart = Log.write_for_restart
+
+        def write(log: Log) -> Flush:
+            written.append(log)
+            trio.from_thread.run_sync(scope.cancel)
+            return write_for_restart(log)
+
+        monkeypatch.setattr(Log, "write_for_restart", write)
+        with trio.CancelScope() as scope:
+            await logs.close()
+        assert scope.cancelled_caught
+        assert 0 < len(written) <= closing.MOST_THREADS
+        assert not (setting.path / ".kafka_cleanshutdown").exists()
+        logs = await setting.open()
+        assert all(log.reader.log_end_offset == 1 for log in logs)
+        logs._unlock()
 
     run(main)
 
