@@ -159,7 +159,8 @@ class Workers:
         return job
 
     def close(self) -> None:
-        """Cancels all jobs."""
+        """Cancels all jobs; a job that is submitted from now on never runs."""
+        self._nursery = None
         for job in (*self._queue, *self._running):
             job.cancel()
         self._queue.clear()
@@ -182,11 +183,14 @@ class Workers:
 
     async def _run(self, job: Job) -> None:
         self._running.add(job)
+        result: object
         try:
             result = await trio.to_thread.run_sync(job.run, limiter=self._limiter, abandon_on_cancel=True)
         except trio.Cancelled:
             job.cancel()
             raise
+        except Exception as error:  # noqa: BLE001 - no thread can be started; the other tasks of the nursery go on
+            result = error
         finally:
             self._running.discard(job)
         job.complete(result)

@@ -6,7 +6,9 @@ import threading
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import pytest
 import trio
+import trio.lowlevel
 import trio.testing
 from structlog.testing import capture_logs
 
@@ -23,6 +25,35 @@ def run(play: Callable[[Workers], Awaitable[None]], thread_count: int = 2) -> No
                 workers.start(nursery)
                 await play(workers)
                 nursery.cancel_scope.cancel()
+
+    trio.run(main)
+
+
+def test_submit_without_a_free_thread_of_the_machine_gives_done_the_exception(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def play(workers: Workers) -> None:
+        async def fail(*arguments: object, **settings: object) -> None:
+            raise RuntimeError("can't start new thread")
+
+        results = Results()
+        with monkeypatch.context() as patch:
+            patch.setattr(trio.to_thread, "run_sync", fail)
+            workers.submit(lambda: 1, results.add)
+            assert [repr(each) for each in await results.wait(1)] == ['RuntimeError("can\'t start new thread")']
+        workers.submit(lambda: 2, results.add)
+        assert (await results.wait(2))[1] == 2
+
+    run(play)
+
+
+def test_submit_after_the_close_runs_nothing() -> None:
+    async def main() -> None:
+        workers, results = Workers(), Results()
+        async with trio.open_nursery() as nursery:
+            workers.start(nursery)
+        workers.close()
+        workers.submit(lambda: 1, results.add)
+        await trio.lowlevel.checkpoint()
+        assert results.found == []
 
     trio.run(main)
 
