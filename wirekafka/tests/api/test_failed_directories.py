@@ -17,13 +17,18 @@ from wirekafka.api.describe_log_dirs import DescribeLogDirsRequest
 from wirekafka.api.describe_topic_partitions import DescribeTopicPartitionsRequest, TopicRequest
 from wirekafka.api.fetch.messages import FetchPartition, FetchRequest, FetchTopic
 from wirekafka.api.find_coordinator import FindCoordinatorRequest
+from wirekafka.api.init_producer_id import InitProducerIdRequest
 from wirekafka.api.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from wirekafka.api.metadata import MetadataRequest, MetadataRequestTopic
 from wirekafka.api.produce.messages import PartitionProduceData, ProduceRequest, TopicProduceData
 from wirekafka.broker import Broker
 from wirekafka.config import BrokerConfig
+from wirekafka.coordinator.transactions.requests import InitRequest
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.log.manager import LogManager
+from wirekafka.names import TRANSACTION_STATE_TOPIC
+from wirekafka.pending import Pending
+from wirekafka.replication.partition import Partition
 from wirekafka.server.running import open_broker
 from wirekafka.testing.faulty_storage import LostDirectoryStorage
 from wirekafka.tests.api.data_plane import Caller, batch, run, wait_for
@@ -46,10 +51,13 @@ def storage(monkeypatch: pytest.MonkeyPatch) -> LostDirectoryStorage:
     return storage
 
 
-def produce(caller: Caller, partition: int) -> int:
+def produce_request(partition: int) -> ProduceRequest:
     data = PartitionProduceData(index=partition, records=memoryview(batch(b"value")))
-    request = ProduceRequest(acks=-1, topic_data=[TopicProduceData(name="t", partition_data=[data])])
-    return int(caller.ask(request, 9).responses[0].partition_responses[0].error_code)
+    return ProduceRequest(acks=-1, timeout_ms=60_000, topic_data=[TopicProduceData(name="t", partition_data=[data])])
+
+
+def produce(caller: Caller, partition: int) -> int:
+    return int(caller.ask(produce_request(partition), 9).responses[0].partition_responses[0].error_code)
 
 
 def fetch(caller: Caller, partition: int, *, offset: int = 0, max_wait_ms: int = 0) -> Any:
@@ -275,3 +283,75 @@ def test_directory_remounted_read_only_takes_its_partitions_offline(tmp_path: Pa
     run(while_read_only, first, log_dirs=f"{first},{mounted}")
     subprocess.run(["mount", "-o", "remount,rw", mounted], check=True)
     run(after, first, log_dirs=f"{first},{mounted}")
+
+
+def test_directory_that_fails_between_an_append_and_its_commit_is_told_to_all_that_wait(
+    tmp_path: Path, storage: LostDirectoryStorage
+) -> None:
+    first, second = tmp_path / "1", tmp_path / "2"
+
+    async def body(caller: Caller) -> None:
+        broker = caller.broker
+        partitions = broker.topics.create("t", 2).partitions
+        broker.topics.create_internal(TRANSACTION_STATE_TOPIC)
+        producer = broker.transactions.init_producer_id(InitRequest("x", 60_000))
+        for partition in partitions:
+            partition.set_replicas((partition.leader, 99), (partition.leader, 99))
+        names = [partition.topic_partition for partition in partitions]
+        broker.transactions.add_partitions("x", producer, names, client_version=2)
+        broker.transactions.end("x", producer, is_commit=True, client_version=2)
+        waiting = [caller.ask(produce_request(index), 9) for index in (FINE, OFFLINE)]
+        fetching = fetch(caller, OFFLINE, max_wait_ms=60_000)
+        storage.lost = str(second)
+        assert produce(caller, OFFLINE) == ErrorCode.KAFKA_STORAGE_ERROR
+        offline = (await wait_for(waiting[OFFLINE])).responses[0].partition_responses[0]
+        assert (offline.error_code, offline.base_offset) == (ErrorCode.KAFKA_STORAGE_ERROR, 1)
+        fetched = (await wait_for(fetching)).responses[0].partitions[0]
+        assert fetched.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert not waiting[FINE].is_done
+        partitions[FINE].advance_high_watermark(2)
+        assert (await wait_for(waiting[FINE])).responses[0].partition_responses[0].error_code == 0
+        await trio.sleep(2)
+        known, missing = broker.transactions.describe("x")
+        assert (known.state.title, missing) == ("PrepareCommit", [names[OFFLINE]])
+
+    run(body, first, log_dirs=f"{first},{second}", transaction_state_log_num_partitions="1")
+
+
+def test_directory_that_fails_before_a_commit_costs_the_coordinator_its_partition(
+    tmp_path: Path, storage: LostDirectoryStorage
+) -> None:
+    first, second = tmp_path / "1", tmp_path / "2"
+
+    async def body(caller: Caller) -> None:
+        broker = caller.broker
+        broker.topics.create_internal(TRANSACTION_STATE_TOPIC)
+        lost, kept = OFFLINE, FINE
+        ids = {broker.transactions.partition_of(each): each for each in "abcdefgh"}
+        for index in (lost, kept):
+            partition = state_partition(broker, index)
+            partition.set_replicas((partition.leader, 99), (partition.leader, 99))
+        waiting = {index: caller.ask(init_request(ids[index]), 4) for index in (lost, kept)}
+        storage.lost = str(second)
+        refused = caller.ask(init_request(ids[lost]), 4)
+        answer = await wait_for(waiting[lost])
+        assert answer.error_code in (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        assert (await wait_for(refused) if isinstance(refused, Pending) else refused).error_code != 0
+        assert not broker.transactions.is_available(ids[lost])
+        assert not waiting[kept].is_done
+        partition = state_partition(broker, kept)
+        partition.advance_high_watermark(partition.log.log_end_offset)
+        assert (await wait_for(waiting[kept])).error_code == 0
+        assert [*broker.transactions._coordinator.transactions] == [ids[kept]]
+
+    run(body, first, log_dirs=f"{first},{second}", transaction_state_log_num_partitions="2")
+
+
+def state_partition(broker: Broker, index: int) -> Partition:
+    topic = broker.topics.find(TRANSACTION_STATE_TOPIC)
+    assert topic is not None
+    return topic.partitions[index]
+
+
+def init_request(transactional_id: str) -> InitProducerIdRequest:
+    return InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=1000)
