@@ -6,7 +6,7 @@ import json
 import os
 
 from wirekafka.inspection.files import read_whole
-from wirekafka.metadata.store import FILE_NAME
+from wirekafka.metadata.journal import FILE_NAME
 
 
 def topics_in_journal(root: str) -> set[str] | None:

@@ -54,7 +54,7 @@ from wirekafka.log.producer_snapshot import CorruptSnapshotError
 from wirekafka.log.producer_state import Producers
 from wirekafka.log.segment import MOST_RELATIVE_OFFSET
 from wirekafka.log.segment_files import LOG_SUFFIX, SWAP_SUFFIX, file_name
-from wirekafka.metadata.store import FILE_NAME as JOURNAL
+from wirekafka.metadata.journal import FILE_NAME as JOURNAL
 from wirekafka.names import TopicPartition
 
 _MOST_ATTEMPTS = 5

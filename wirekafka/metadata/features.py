@@ -136,7 +136,7 @@ class Features:
         changes = {update.name: update.level for update in wanted.values() if update.level != self.level(update.name)}
         if validate_only or not changes:
             return
-        self._store.put_features(self._store.feature_levels | changes, self.epoch + 1)
+        self._store.put_features({**self._store.feature_levels, **changes}, self.epoch + 1)
         log.info("Changed features", levels=changes, epoch=self.epoch)
         for callback in self.on_change:
             callback()

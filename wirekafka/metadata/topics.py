@@ -1,8 +1,8 @@
 """The topics: their names, ids, partition counts and settings, and how clients create, extend, change and delete them.
 
-Theory of operation: the journal of `store` holds the topics; the folders of the data directories hold their records. A change is
-written to the journal first and to the folders afterwards. After a crash in between, a created topic exists with empty
-partitions, and a deleted topic does not exist. A topic that has folders and is not in the journal was moved in from Apache Kafka:
+Theory of operation: the `MetadataStore` holds the topics; the folders of the data directories hold their records. A change is
+written to the store first and to the folders afterwards. After a crash in between, a created topic exists with empty
+partitions, and a deleted topic does not exist. A topic that has folders and is not in the store was moved in from Apache Kafka:
 `takeover` takes it over or refuses it.
 
 This room knows how many partitions a topic has, and nothing about the work of a partition. `PartitionHost` is its port to the
@@ -117,12 +117,13 @@ class Topics(Generic[P]):
     """The table of topics.
 
     Attributes:
-        group_configs: the own settings of groups; they are in the same journal.
-        features: the features and their levels; they are in the same journal.
+        group_configs: the own settings of groups; they are in the same store.
+        features: the features and their levels; they are in the same store.
         on_delete: called with each deleted topic, after its name is free.
         on_change: called with each topic that is created or gets more partitions.
 
     Args:
+        store: keeps the topics and the settings.
         host: hosts the partitions of the topics.
     """
 
@@ -146,14 +147,14 @@ class Topics(Generic[P]):
         self._default_config: LogConfig | None = None
 
     @classmethod
-    def open(cls, config: BrokerConfig, logs: LogManager, host: PartitionHost[P]) -> Topics[P]:
+    def open(cls, config: BrokerConfig, logs: LogManager, store: MetadataStore, host: PartitionHost[P]) -> Topics[P]:
         """Opens all topics, also topics that were moved in from Apache Kafka.
 
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR if the list of topics cannot be read; INCONSISTENT_TOPIC_ID if a folder belongs to
                 another topic of the same name.
         """
-        topics = cls(config, logs, MetadataStore.open(config.log_dirs[0], logs.storage), host)
+        topics = cls(config, logs, store, host)
         topics._apply_broker_configs()
         topics._adopt(logs.discover())
         for name, stored in topics._store.topics.items():

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, TypeAlias
 
+from wirekafka.metadata.journal import Journal
 from wirekafka.metadata.topics import Topic, Topics
 from wirekafka.replication.partition import Partition
 
@@ -59,9 +60,15 @@ class ReplicaManager:
 
 
 def open_hosted_topics(config: BrokerConfig, logs: LogManager) -> HostedTopics:
-    """Opens all topics with their partitions.
+    """Opens all topics with their partitions, from the journal in the first data directory.
 
     Raises:
         KafkaError: The errors of `Topics.open`.
+        OSError: The journal cannot be read or created.
     """
-    return Topics.open(config, logs, ReplicaManager(logs, config.node_id))
+    journal = Journal.open(config.log_dirs[0], logs.storage)
+    try:
+        return Topics.open(config, logs, journal, ReplicaManager(logs, config.node_id))
+    except BaseException:
+        journal.close()
+        raise

@@ -9,16 +9,15 @@ from wirekafka.api.api_versions import ApiVersionsRequest, api_versions, unsuppo
 from wirekafka.api.registry import Call, all_apis, served_versions
 from wirekafka.config import BrokerConfig, ConfigError
 from wirekafka.errors import ErrorCode
-from wirekafka.log.storage import Storage
 from wirekafka.metadata.features import Features
-from wirekafka.metadata.store import MetadataStore
+from wirekafka.testing.memory_store import MemoryStore
 from wirekafka.tests.server.frames import client
 
 
 def broker_that_hides(text: str = "", **levels: int) -> Any:
     """Opens a broker without data; the levels of features, with `_` for `.`, are those that an earlier broker stored."""
     config = BrokerConfig.load(None, {"wirekafka.api.versions.max": text})
-    store = MetadataStore("", Storage())
+    store = MemoryStore()
     store.feature_levels = {name.replace("_", "."): level for name, level in levels.items()}
     store.features_epoch = len(levels)
     return SimpleNamespace(config=config, topics=SimpleNamespace(features=Features(config, store)))

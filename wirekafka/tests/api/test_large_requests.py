@@ -56,6 +56,7 @@ from wirekafka.api.offset_for_leader_epoch import OffsetForLeaderEpochRequest, O
 from wirekafka.api.share_group_describe import ShareGroupDescribeRequest
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.log.storage import Storage
+from wirekafka.metadata.journal import Journal
 from wirekafka.names import GROUP_METADATA_TOPIC
 from wirekafka.pending import Pending
 from wirekafka.slices import SLICE_SECONDS, Slices
@@ -88,7 +89,9 @@ def creation(name: str, partition_count: int = 1) -> CreatableTopic:
 
 def test_metadata_with_many_unknown_names_syncs_the_journal_once_for_a_slice(tmp_path: Path) -> None:
     async def body(caller: Caller) -> None:
-        storage = caller.broker.topics._store._storage = CountingStorage()
+        journal = caller.broker.topics._store
+        assert isinstance(journal, Journal)
+        storage = journal._storage = CountingStorage()
         names = [f"topic-{number}" for number in range(200)]
         response = caller.ask(MetadataRequest(topics=[MetadataRequestTopic(name=name) for name in names]), 9)
         assert [topic.error_code for topic in response.topics] == [0] * 200

@@ -107,7 +107,7 @@ def test_a_disk_that_fails_is_not_said_to_be_a_feature_s_error(tmp_path: Path, m
         def refuse(*_: object) -> None:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "full")
 
-        monkeypatch.setattr("wirekafka.metadata.store.MetadataStore.put_features", refuse)
+        monkeypatch.setattr("wirekafka.metadata.journal.Journal.put_features", refuse)
         with pytest.raises(KafkaError, match="KAFKA_STORAGE_ERROR: full"):
             update(caller, "group.version", 0)
 

@@ -21,7 +21,7 @@ from wirekafka.log.checkpoint import (
 )
 from wirekafka.log.epochs import FILE_NAME as EPOCHS_FILE
 from wirekafka.log.producer_state import Producers
-from wirekafka.metadata.store import FILE_NAME
+from wirekafka.metadata.journal import FILE_NAME
 from wirekafka.names import TopicPartition
 from wirekafka.tests.inspection.folders import (
     BATCHES,

@@ -18,7 +18,7 @@ from wirekafka.metadata.features import (
     FeatureUpdate,
     UpgradeType,
 )
-from wirekafka.metadata.store import MetadataStore
+from wirekafka.metadata.journal import Journal
 from wirekafka.tests.replication.memory_logs import FullDisk
 
 UP, SAFELY, UNSAFELY = UpgradeType
@@ -27,7 +27,7 @@ NEWEST = {GROUP_VERSION: 1, METADATA_VERSION: 30, SHARE_VERSION: 1, TRANSACTION_
 
 def open_features(path: Path, hidden: str = "", storage: Storage | None = None) -> Features:
     config = BrokerConfig.load(None, {"wirekafka.api.versions.max": hidden, "node.id": "5"})
-    return Features(config, MetadataStore.open(str(path), storage or Storage()))
+    return Features(config, Journal.open(str(path), storage or Storage()))
 
 
 def update(features: Features, *updates: tuple[str, int, int], validate_only: bool = False) -> str | None:

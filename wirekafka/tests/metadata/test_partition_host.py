@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from pathlib import Path
 from typing import cast
 
 from wirekafka.config import BrokerConfig, LogConfig
 from wirekafka.log.log import Log
 from wirekafka.log.manager import LogManager
 from wirekafka.metadata.topics import Topics
+from wirekafka.testing.memory_store import MemoryStore
 from wirekafka.tests.replication.memory_logs import MemoryLogs
 
 
@@ -37,13 +37,13 @@ class NamesHost:
         self.events.append(f"delete {partition}")
 
 
-def open_topics(path: Path, host: NamesHost) -> Topics[str]:
-    return Topics.open(BrokerConfig({"log.dirs": str(path)}), cast(LogManager, MemoryLogs()), host)
+def open_topics(store: MemoryStore, host: NamesHost) -> Topics[str]:
+    return Topics.open(BrokerConfig(), cast(LogManager, MemoryLogs()), store, host)
 
 
-def test_host_opens_configures_and_deletes_partitions_as_topics_change(tmp_path: Path) -> None:
+def test_host_opens_configures_and_deletes_partitions_as_topics_change() -> None:
     host = NamesHost()
-    topics = open_topics(tmp_path, host)
+    topics = open_topics(MemoryStore(), host)
     topic = topics.create("a", 1, {"retention.ms": "5"})
     topics.alter(topic, {"retention.ms": "7"})
     topics.add_partitions(topic, 2)
@@ -62,10 +62,11 @@ def test_host_opens_configures_and_deletes_partitions_as_topics_change(tmp_path:
     ]
 
 
-def test_host_opens_partitions_again_after_a_restart_and_closes_them_at_the_end(tmp_path: Path) -> None:
-    open_topics(tmp_path, NamesHost()).create("a", 2)
+def test_host_opens_partitions_again_after_a_restart_and_closes_them_at_the_end() -> None:
+    store = MemoryStore()
+    open_topics(store, NamesHost()).create("a", 2)
     host = NamesHost()
-    open_topics(tmp_path, host).close()
+    open_topics(store, host).close()
     assert [event for event in host.events if not event.startswith("configure")] == [
         "open a-0",
         "open a-1",

@@ -4,7 +4,8 @@ import pytest
 
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.log.storage import Storage
-from wirekafka.metadata.store import FILE_NAME, MetadataStore, StoredTopic
+from wirekafka.metadata.journal import FILE_NAME, Journal
+from wirekafka.metadata.store import StoredTopic
 from wirekafka.names import new_topic_id
 from wirekafka.tests.replication.memory_logs import FullDisk
 
@@ -33,8 +34,8 @@ ID = new_topic_id()
 OTHER_ID = new_topic_id()
 
 
-def reopen(path: Path) -> MetadataStore:
-    return MetadataStore.open(str(path), Storage())
+def reopen(path: Path) -> Journal:
+    return Journal.open(str(path), Storage())
 
 
 def test_store_has_after_reopening_what_was_put(tmp_path: Path) -> None:
@@ -95,7 +96,7 @@ def test_store_with_a_broken_line_refuses_to_guess(tmp_path: Path) -> None:
 
 def test_store_on_a_full_disk_keeps_what_it_had_and_goes_on_with_room(tmp_path: Path) -> None:
     disk = FullDisk()
-    store = MetadataStore.open(str(tmp_path), disk)
+    store = Journal.open(str(tmp_path), disk)
     store.put_topic("a", ID, 1, {})
     disk.room_bytes = 10
     with pytest.raises(KafkaError) as caught:
@@ -108,7 +109,7 @@ def test_store_on_a_full_disk_keeps_what_it_had_and_goes_on_with_room(tmp_path: 
 
 
 def test_store_file_does_not_grow_with_changes_of_one_topic(tmp_path: Path) -> None:
-    store = MetadataStore.open(str(tmp_path), CountingDisk())
+    store = Journal.open(str(tmp_path), CountingDisk())
     for count in range(1, 3000):
         store.put_topic("a", ID, count, {})
     assert (tmp_path / FILE_NAME).read_bytes().count(b"\n") < 1100
@@ -117,7 +118,7 @@ def test_store_file_does_not_grow_with_changes_of_one_topic(tmp_path: Path) -> N
 
 def test_store_cost_of_a_topic_does_not_depend_on_their_number(tmp_path: Path) -> None:
     disk = CountingDisk()
-    store = MetadataStore.open(str(tmp_path), disk)
+    store = Journal.open(str(tmp_path), disk)
     for number in range(1000):
         store.put_topic(f"topic-{number}", ID, 1, {})
     assert disk.written_bytes < 1000 * 120
@@ -125,7 +126,7 @@ def test_store_cost_of_a_topic_does_not_depend_on_their_number(tmp_path: Path) -
 
 def test_store_changes_made_together_wait_for_the_disk_once(tmp_path: Path) -> None:
     disk = CountingDisk()
-    store = MetadataStore.open(str(tmp_path), disk)
+    store = Journal.open(str(tmp_path), disk)
     before = disk.sync_count
     with store.together():
         for number in range(10):
