@@ -176,14 +176,13 @@ class Broker:
     @cached_property
     def transactions(self) -> TransactionRuntime:
         """The transaction coordinator."""
-        from wirekafka.coordinator.transactions.markers import TransactionMarkers
         from wirekafka.coordinator.transactions.runtime import TransactionRuntime
 
         made = TransactionRuntime(
             self.config,
             self.clock,
             self.topics,
-            TransactionMarkers(self.markers),
+            self.markers,
             self.producer_ids.take,
             self.reply_gate,
             self._run_in_slices,

@@ -47,6 +47,7 @@ def _halved(digits: array[int], base: int) -> tuple[array[int], int]:
     return digits, base
 
 
+@lru_cache(maxsize=1024)
 def partition_for(key: str, partition_count: int) -> int:
     """Returns the partition that holds the state of a key.
 

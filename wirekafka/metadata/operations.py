@@ -20,7 +20,7 @@ NOT_ASKED = -(2**31)
 
 
 CACHED_RESOURCES = 512
-"""The number of topics, and of groups, that are cached as resources; a client may send names of 32 KiB."""
+"""The number of topics, of groups, and of transactional ids that are cached as resources; a client may send names of 32 KiB."""
 
 
 class ProtectedType(IntEnum):
@@ -53,10 +53,11 @@ class Resource(NamedTuple):
         """Returns the group with this id, whatever its type."""
         return Resource(ProtectedType.GROUP, group_id)
 
-    @classmethod
-    def transactional_id(cls, transactional_id: str) -> Resource:
+    @staticmethod
+    @lru_cache(CACHED_RESOURCES)
+    def transactional_id(transactional_id: str) -> Resource:
         """Returns the transactional id."""
-        return cls(ProtectedType.TRANSACTIONAL_ID, transactional_id)
+        return Resource(ProtectedType.TRANSACTIONAL_ID, transactional_id)
 
 
 CLUSTER = Resource(ProtectedType.CLUSTER, "kafka-cluster")

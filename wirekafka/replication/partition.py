@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, Protocol
 
 from wirekafka.errors import ErrorCode, KafkaError
@@ -35,6 +36,9 @@ if TYPE_CHECKING:
     from wirekafka.log.log import Log
     from wirekafka.log.manager import LogManager
     from wirekafka.log.storage import FileRegion
+
+CACHED_ENDINGS = 64
+"""How many endings are kept: those of one coordinator differ in two ways only."""
 
 OnCommit = Callable[[ErrorCode | None], object]
 """Called with None once records are committed, or with an error if this broker can no longer know whether they are."""
@@ -255,7 +259,7 @@ class Partition:
 
         Durability: as `Log.append` says.
         """
-        ending = Ending(EndMarker(is_commit, coordinator_epoch), transaction_version)
+        ending = _ending(is_commit, coordinator_epoch, transaction_version)
         info = self.writable_log.append_marker(producer_id, producer_epoch, ending, leader_epoch=self.leader_epoch, now_ms=now_ms)
         if self.is_sole_replica:
             self.advance_high_watermark(self.log.log_end_offset)
@@ -277,9 +281,11 @@ class Partition:
         if offset <= former_offset:
             return
         assert offset <= log.log_end_offset, "no record beyond the log's end is committed"
-        stable_offset = log.last_stable_offset
-        log.advance_high_watermark(offset)
-        if self.watchers:
+        if not self.watchers:
+            log.advance_high_watermark(offset)
+        else:
+            stable_offset = log.last_stable_offset
+            log.advance_high_watermark(offset)
             size_bytes = log.size_between(former_offset, offset)
             self._tell_watchers(size_bytes, log.size_between(stable_offset, log.last_stable_offset))
         if self._commit_waits:
@@ -458,3 +464,8 @@ class Partition:
         """Closes the partition and frees its name; the files are deleted as `LogManager.delete` says."""
         self.close()
         logs.delete(self.topic_partition)
+
+
+@lru_cache(CACHED_ENDINGS)
+def _ending(is_commit: bool, coordinator_epoch: int, transaction_version: int) -> Ending:
+    return Ending(EndMarker(is_commit, coordinator_epoch), transaction_version)

@@ -11,6 +11,7 @@ Source: KIP-98; org.apache.kafka.common.record.{ControlRecordType, EndTransactio
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 from struct import Struct
 from typing import NamedTuple
 
@@ -24,6 +25,7 @@ END_MARKER_VALUE = Struct(">hi")
 """The value: a version and the coordinator epoch."""
 ABORT = 0
 COMMIT = 1
+CACHED_MARKERS = 64
 _VERSION = 0
 
 
@@ -36,11 +38,16 @@ class EndMarker(NamedTuple):
 
 def build_end_marker(marker: EndMarker, *, producer_id: int, producer_epoch: int, timestamp: int) -> bytearray:
     """Returns the control batch that ends the transaction of a producer."""
-    key = CONTROL_KEY.pack(_VERSION, COMMIT if marker.is_commit else ABORT)
-    value = END_MARKER_VALUE.pack(_VERSION, marker.coordinator_epoch)
     return build_keyed_batch(
-        [(key, value)], timestamp=timestamp, producer_id=producer_id, producer_epoch=producer_epoch, is_control=True
+        [_record_of(marker)], timestamp=timestamp, producer_id=producer_id, producer_epoch=producer_epoch, is_control=True
     )
+
+
+@lru_cache(CACHED_MARKERS)
+def _record_of(marker: EndMarker) -> tuple[bytes, bytes]:
+    """The key and the value of the marker's record."""
+    key = CONTROL_KEY.pack(_VERSION, COMMIT if marker.is_commit else ABORT)
+    return key, END_MARKER_VALUE.pack(_VERSION, marker.coordinator_epoch)
 
 
 END_MARKER_BYTES = len(build_end_marker(EndMarker(True, 0), producer_id=0, producer_epoch=0, timestamp=0))

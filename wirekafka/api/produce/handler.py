@@ -137,7 +137,7 @@ def produce(broker: Broker, call: Call[ProduceRequest]) -> ProduceResponse | Pen
         refused, asked = check_transaction(broker, call, transactional_id)
     except KafkaError as error:
         return _append_all(broker, call, error, {})
-    if not asked:
+    if not asked or broker.transactions.is_committed(transactional_id):
         return _append_all(broker, call, None, refused)
 
     def proceed(error: ErrorCode | None) -> ProduceResponse | Pending[Any] | None:

@@ -46,6 +46,11 @@ MARKERS_AT_ONCE = 250
 
 PAUSE_MS = 1
 
+NOT_TAKEN = frozenset(
+    {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED}
+)
+"""The errors after which a partition may need no marker: it was deleted, or another coordinator has ended the transaction."""
+
 OnWritten = Callable[[ErrorCode | None], object]
 """Called with None once a marker is committed or not needed, or with the error of a failed marker."""
 
@@ -55,6 +60,9 @@ class Markers(Protocol):
 
     def write(self, marker: Marker, *, coordinator_epoch: int, now_ms: int, on_written: OnWritten) -> None:
         """Writes a marker, as `MarkerWriter.write`. Errors are passed to `on_written`."""
+
+    def is_needed(self, marker: Marker) -> bool:
+        """Whether the transaction of a marker is still open in the marker's partition."""
 
 
 class Decisions(Protocol):
@@ -231,7 +239,15 @@ class Endings:
         return True
 
     def _note(self, ending: Ending, partition: TopicPartition, error: ErrorCode | None) -> None:
-        """Is called when a marker is committed or has failed. A second call for the same try of a marker does nothing."""
+        """Is called when a marker is committed or has failed. A second call for the same try of a marker does nothing.
+
+        A refused marker counts as written if the transaction is no longer open in the partition. If the marker is fenced and the
+        transaction is still open there, the transaction stays open, and the last stable offset does not move: another
+        coordinator has written a marker of that producer with a higher coordinator epoch.
+        """
+        if error in NOT_TAKEN and not self._is_needed(ending, partition):
+            log.info("A partition needs no marker", partition=str(partition), error=error.name)
+            error = None
         marker = ending.under_way.pop(partition, None)
         if marker is None or not self._is_current(ending):
             return
@@ -244,6 +260,10 @@ class Endings:
             self._try_later(ending)
         elif not ending.under_way:
             self._finish_if_marked(ending)
+
+    def _is_needed(self, ending: Ending, partition: TopicPartition) -> bool:
+        marker = ending.under_way.get(partition)
+        return marker is not None and self._markers.is_needed(marker)
 
     def _mark(self, ending: Ending, partition: TopicPartition) -> bool:
         """Notes that a partition has its marker; returns whether that succeeded."""

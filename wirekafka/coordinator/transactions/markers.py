@@ -11,8 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-import structlog
-
 from wirekafka.coordinator.transactions.requests import Marker
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.names import GROUP_METADATA_TOPIC
@@ -21,13 +19,6 @@ if TYPE_CHECKING:
     from wirekafka.coordinator.groups.runtime import GroupRuntime
     from wirekafka.replication.partition import Partition
     from wirekafka.replication.replica_manager import HostedTopics
-
-log = structlog.get_logger(__name__)
-
-NOT_TAKEN = frozenset(
-    {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED}
-)
-"""The errors after which a partition may need no marker: it was deleted, or another coordinator has ended the transaction."""
 
 
 class MarkerWriter:
@@ -100,32 +91,3 @@ class MarkerWriter:
             transaction_version=marker.transaction_version,
         )
         return info.last_offset + 1
-
-
-class TransactionMarkers:
-    """Writes the markers of the transactions that this broker coordinates."""
-
-    def __init__(self, writer: MarkerWriter) -> None:
-        self._writer = writer
-
-    def write(
-        self,
-        marker: Marker,
-        *,
-        coordinator_epoch: int,
-        now_ms: int,
-        on_written: Callable[[ErrorCode | None], object],
-    ) -> None:
-        """Writes a marker, as `MarkerWriter.write`. A refused marker counts as written if the transaction is no longer open.
-
-        If the marker is fenced and the transaction is still open in the partition, the transaction stays open, and the last
-        stable offset does not move: another coordinator has written a marker of that producer with a higher coordinator epoch.
-        """
-
-        def note(error: ErrorCode | None) -> None:
-            if error in NOT_TAKEN and not self._writer.is_needed(marker):
-                log.info("A partition needs no marker", partition=str(marker.topic_partition), error=error.name)
-                error = None
-            on_written(error)
-
-        self._writer.write(marker, coordinator_epoch=coordinator_epoch, now_ms=now_ms, on_written=note)

@@ -16,13 +16,14 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Annotated, Any
 
 from wirekafka.coordinator.transactions.transaction import EMPTY, Transaction, TransactionState
 from wirekafka.errors import ProtocolError
 from wirekafka.names import NO_PRODUCER_ID, NO_TIMESTAMP, TopicPartition
 from wirekafka.wire import codec
-from wirekafka.wire.codec import Buffer, unsigned_varint
+from wirekafka.wire.codec import SMALL_VARINTS, Buffer, unsigned_varint
 from wirekafka.wire.types import Int8, Int16, Int32, Int64, Message, String, nullable, tag
 
 KEY_VERSION = 0
@@ -30,10 +31,16 @@ VALUE_VERSION = 1
 OLD_VALUE_VERSION = 0
 FIRST_FLEXIBLE_VERSION = 1
 
+MOST_CACHED_PARTITIONS = 16
+CACHED_SETS = 256
+"""How many encoded sets of partitions are kept: the records of one transaction, and the next transaction, have the same set."""
+
 _VERSION = struct.Struct(">h")
 _KEY_HEAD = struct.Struct(">hh")
 _VALUE_HEAD = struct.Struct(">hqhib")
 _TIMES = struct.Struct(">qq")
+_TIMES_AND_TAGS = struct.Struct(">qqBBBqBBh")
+"""`_TIMES`, the number of tagged fields, which is 2, the previous producer id, and the client's transaction version."""
 _TAGGED_INT64 = struct.Struct(">BBq")
 _TAGGED_INT16 = struct.Struct(">BBh")
 _PREVIOUS_PRODUCER_ID, _NEXT_PRODUCER_ID, _CLIENT_VERSION = 0, 1, 2
@@ -92,20 +99,31 @@ def encode(record: TransactionRecord, version: int = VALUE_VERSION) -> tuple[byt
 
 
 def _encode_value(transaction: Transaction) -> bytes:
+    head = _VALUE_HEAD.pack(
+        VALUE_VERSION, transaction.producer_id, transaction.producer_epoch, transaction.timeout_ms, transaction.state
+    )
+    partitions = _NULL if transaction.state is EMPTY else _encode_partitions(transaction.partitions)
+    return head + partitions + _encode_times_and_tags(transaction)
+
+
+def _encode_times_and_tags(transaction: Transaction) -> bytes:
+    start_ms, previous_id = transaction.start_timestamp_ms, transaction.previous_producer_id
+    if start_ms is None:
+        start_ms = NO_TIMESTAMP
+    if previous_id is not None and transaction.next_producer_id is None and transaction.client_version:
+        # Most records of transactions v2 have these two fields.
+        return _TIMES_AND_TAGS.pack(
+            *(transaction.update_timestamp_ms, start_ms, 2),
+            *(_PREVIOUS_PRODUCER_ID, 8, previous_id, _CLIENT_VERSION, 2, transaction.client_version),
+        )
     tags = []
-    if transaction.previous_producer_id is not None:
-        tags.append(_TAGGED_INT64.pack(_PREVIOUS_PRODUCER_ID, 8, transaction.previous_producer_id))
+    if previous_id is not None:
+        tags.append(_TAGGED_INT64.pack(_PREVIOUS_PRODUCER_ID, 8, previous_id))
     if transaction.next_producer_id is not None:
         tags.append(_TAGGED_INT64.pack(_NEXT_PRODUCER_ID, 8, transaction.next_producer_id))
     if transaction.client_version:
         tags.append(_TAGGED_INT16.pack(_CLIENT_VERSION, 2, transaction.client_version))
-    start_ms = transaction.start_timestamp_ms
-    head = _VALUE_HEAD.pack(
-        VALUE_VERSION, transaction.producer_id, transaction.producer_epoch, transaction.timeout_ms, transaction.state
-    )
-    times = _TIMES.pack(transaction.update_timestamp_ms, NO_TIMESTAMP if start_ms is None else start_ms)
-    partitions = _NULL if transaction.state is EMPTY else _encode_partitions(transaction.partitions)
-    return b"".join((head, partitions, times, unsigned_varint(len(tags)), *tags))
+    return b"".join((_TIMES.pack(transaction.update_timestamp_ms, start_ms), SMALL_VARINTS[len(tags)], *tags))
 
 
 def _encode_old_value(transaction: Transaction) -> bytes:
@@ -136,6 +154,15 @@ def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
 def _encode_partitions(partitions: frozenset[TopicPartition]) -> bytes:
     if not partitions:
         return _NO_PARTITIONS
+    return _encode_small_set(partitions) if len(partitions) <= MOST_CACHED_PARTITIONS else _encode_topics(partitions)
+
+
+@lru_cache(CACHED_SETS)
+def _encode_small_set(partitions: frozenset[TopicPartition]) -> bytes:
+    return _encode_topics(partitions)
+
+
+def _encode_topics(partitions: frozenset[TopicPartition]) -> bytes:
     topics = _by_topic(partitions)
     pieces = [unsigned_varint(len(topics) + 1)]
     for topic, indexes in topics.items():

@@ -117,7 +117,8 @@ class TransactionRuntime:
 
     def encode(self, record: TransactionRecord) -> tuple[bytes, bytes | None]:
         """See `StateMachine.encode`."""
-        return encode(record, VALUE_VERSION if self._finalized_version() else OLD_VALUE_VERSION)
+        is_old = not self._topics.features.level(TRANSACTION_VERSION)
+        return encode(record, OLD_VALUE_VERSION if is_old else VALUE_VERSION)
 
     def decode(self, key: bytes | None, value: bytes | None) -> TransactionRecord | None:
         """See `StateMachine.decode`."""
@@ -250,6 +251,10 @@ class TransactionRuntime:
         """
         return after_commit(self.state, self.partition_of(transactional_id), proceed, prepare)
 
+    def is_committed(self, transactional_id: str) -> bool:
+        """Whether everything that was appended for the transactional id is committed for certain."""
+        return self.state.is_committed(self.partition_of(transactional_id))
+
     def end(self, transactional_id: str, producer: ProducerIdentity, *, is_commit: bool, client_version: int) -> ProducerIdentity:
         """Commits or aborts the open transaction: see `TransactionCoordinator.end`.
 
@@ -332,7 +337,10 @@ class TransactionRuntime:
         """Writes the markers of a transaction whose end is decided, once the decision is committed."""
         ending = Ending(transactional_id, index, self.state.partition(index).leader_epoch)
         self._endings.put(ending)
-        self.state.on_commit(index, partial(self._endings.begin, ending))
+        if self.state.is_committed(index):
+            self._endings.begin(ending, None)
+        else:
+            self.state.on_commit(index, partial(self._endings.begin, ending))
 
     def missing_markers(self, transactional_id: str) -> list[Marker]:
         """See `Decisions.missing_markers`."""

@@ -44,6 +44,9 @@ class World:
         on_written(None)
         self.on_marker()
 
+    def is_needed(self, marker: Marker) -> bool:
+        return True
+
     def missing_markers(self, transactional_id: str) -> list[Marker]:
         return self.missing[transactional_id]
 
