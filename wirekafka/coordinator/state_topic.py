@@ -376,7 +376,7 @@ class StateTopic(Generic[R]):
         is_replayed: bool = True,
         producer: WritingProducer | None = None,
     ) -> None:
-        """Appends records to a partition, and replays them. Called between `begin_step` and `end_step` of the gate.
+        """Appends records to a partition, and replays them before a fetch that waits for them is answered.
 
         Args:
             is_atomic: all records are appended in one batch; otherwise in chunks, each of which is replayed. If a chunk is
@@ -389,11 +389,12 @@ class StateTopic(Generic[R]):
                 `append_error`. If `is_atomic`, nothing has changed then.
         """
         partition = self._found.get(index)
-        if partition is None and not self.is_active(index):
-            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"the state of {self.name}-{index} is not loaded on this broker")
+        if partition is None or partition.is_gone:
+            partition = self._partition_to_append(index)
+        is_watched = partition.watchers or partition.replica_watchers
+        if is_watched:
+            self._gate.begin_step()
         try:
-            if partition is None or partition.is_gone:
-                partition = self.partition(index)
             try:
                 pairs = [*map(self._machine.encode, records)]
             except struct.error as error:
@@ -406,9 +407,26 @@ class StateTopic(Generic[R]):
         except KafkaError as error:
             self._note_failure(index, error)
             raise
+        finally:
+            if is_watched:
+                self._gate.end_step()
         if self._failing and index in self._failing:
             self._failing.remove(index)
             log.info("State can be stored again", subject=self._subject, partition=f"{self.name}-{index}")
+
+    def _partition_to_append(self, index: int) -> Partition:
+        """Returns a partition that was not found before, or not since it was deleted; creates it if there is none yet.
+
+        Raises:
+            KafkaError: NOT_LEADER_OR_FOLLOWER if the state of the partition is not loaded; the error of its creation.
+        """
+        if index not in self._found and not self.is_active(index):
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"the state of {self.name}-{index} is not loaded on this broker")
+        try:
+            return self.partition(index)
+        except KafkaError as error:
+            self._note_failure(index, error)
+            raise
 
     def _append_chunks(
         self,

@@ -20,14 +20,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from wirekafka.coordinator.effects import Effects, WritingProducer
-from wirekafka.coordinator.groups.classic.group import ClassicGroup, GroupState
+from wirekafka.coordinator.groups.classic.group import PREPARING_REBALANCE, STABLE, ClassicGroup
 from wirekafka.coordinator.groups.classic.rebalance import Rebalancer
 from wirekafka.coordinator.groups.pending_offsets import OpenTransaction, PendingOffsets
 from wirekafka.coordinator.groups.records import MAX_STRING_BYTES, CommittedOffset, OffsetRecord
-from wirekafka.coordinator.groups.requests import CommitRequest, GroupOffsets, PartitionCommit
+from wirekafka.coordinator.groups.requests import CommitRequest, GroupOffsets
 from wirekafka.coordinator.groups.settings import GroupSettings
 from wirekafka.coordinator.groups.types import Group
-from wirekafka.errors import ErrorCode, KafkaError
+from wirekafka.errors import NONE, ErrorCode, KafkaError
 
 MAX_TIMESTAMP_MS = 0x7FFFFFFFFFFFFFFF
 
@@ -95,7 +95,7 @@ class Offsets:
         """
         effects = Effects()
         group = self._check_commit(request)
-        if isinstance(group, ClassicGroup) and group.state in (GroupState.STABLE, GroupState.PREPARING_REBALANCE):
+        if isinstance(group, ClassicGroup) and (group.state is STABLE or group.state is PREPARING_REBALANCE):
             self._rebalancer.renew_session(group, group.members[request.member_id], effects)
         return self._write(request, now_ms, effects), effects
 
@@ -123,11 +123,12 @@ class Offsets:
             expire_timestamp_ms = min(now_ms + request.retention_time_ms, MAX_TIMESTAMP_MS)
         errors = []
         for commit in request.commits:
-            if self._is_too_large(commit.metadata):
+            if commit.metadata and self._is_too_large(commit.metadata):
                 errors.append(ErrorCode.OFFSET_METADATA_TOO_LARGE)
                 continue
-            errors.append(ErrorCode.NONE)
-            value = _committed(commit, now_ms, expire_timestamp_ms)
+            errors.append(NONE)
+            timestamp_ms = now_ms if commit.commit_timestamp_ms is None else commit.commit_timestamp_ms
+            value = CommittedOffset(commit.offset, commit.leader_epoch, commit.metadata, timestamp_ms, expire_timestamp_ms)
             effects.records.append(OffsetRecord(request.group_id, commit.topic, commit.partition, value))
         return errors
 
@@ -331,8 +332,6 @@ class Offsets:
             raise
 
     def _is_too_large(self, metadata: str) -> bool:
-        if not metadata:
-            return False
         return len(metadata) > self._settings.offset_metadata_max_bytes or len(metadata.encode()) > MAX_STRING_BYTES
 
     def _is_expired(self, group: Group, offset: CommittedOffset, now_ms: int) -> bool:
@@ -346,8 +345,3 @@ class Offsets:
         if offset.expire_timestamp_ms is not None:
             return now_ms >= offset.expire_timestamp_ms
         return now_ms - since_ms >= self._settings.offsets_retention_ms
-
-
-def _committed(commit: PartitionCommit, now_ms: int, expire_timestamp_ms: int | None) -> CommittedOffset:
-    timestamp_ms = now_ms if commit.commit_timestamp_ms is None else commit.commit_timestamp_ms
-    return CommittedOffset(commit.offset, commit.leader_epoch, commit.metadata, timestamp_ms, expire_timestamp_ms)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from struct import Struct
 from typing import Annotated, Protocol, TypeVar
 
@@ -37,13 +38,13 @@ FLEXIBLE_VALUE_VERSION = 4
 MAX_STRING_BYTES = 0x7FFF
 """The longest string, in bytes, of a record that is not flexible."""
 
-_INT16 = Struct(">h")
-_INT32 = Struct(">i")
 _INT64 = Struct(">q")
-_KEY_HEAD = Struct(">hh")
-"""The beginning of an offset's key: its version, and the length of the group id."""
 _VALUE_HEAD = Struct(">hqih")
 """The beginning of an offset's value in version 3: its version, the offset, the leader epoch, the length of the metadata."""
+_VALUE = Struct(">hqihq")
+"""A whole value of version 3 without metadata: as `_VALUE_HEAD`, and the time of the commit."""
+CACHED_KEYS = 256
+"""How many layouts of keys are kept; the names of groups and topics have few different lengths."""
 
 
 class OffsetCommitKey(Message):
@@ -125,10 +126,9 @@ class OffsetRecord:
     def encode(self) -> tuple[bytes, bytes | None]:
         """Returns the key and the value. They are encoded by hand, because these are the most frequent records."""
         group, topic = self.group_id.encode(), self.topic.encode()
-        key = b"%b%b%b%b%b" % (
-            *(_KEY_HEAD.pack(OFFSET_KEY_VERSION, len(group)), group),
-            *(_INT16.pack(len(topic)), topic, _INT32.pack(self.partition)),
-        )
+        group_size, topic_size = len(group), len(topic)
+        pack_key = _key_of(group_size, topic_size).pack
+        key = pack_key(OFFSET_KEY_VERSION, group_size, group, topic_size, topic, self.partition)
         return key, None if self.value is None else _encode_offset(self.value)
 
 
@@ -165,6 +165,12 @@ def encode(record: CoordinatorRecord) -> tuple[bytes, bytes | None]:
     return record.encode()
 
 
+@lru_cache(CACHED_KEYS)
+def _key_of(group_size: int, topic_size: int) -> Struct:
+    """The layout of an offset's key: its version, the group's id and the topic with their lengths, and the partition."""
+    return Struct(f">hh{group_size}sh{topic_size}si")
+
+
 def _encode_offset(offset: CommittedOffset) -> bytes:
     if offset.expire_timestamp_ms is not None:
         value = OffsetCommitValue(
@@ -174,8 +180,10 @@ def _encode_offset(offset: CommittedOffset) -> bytes:
             expire_timestamp=offset.expire_timestamp_ms,
         )
         return versioned(value, EXPIRING_OFFSET_VALUE_VERSION)
-    metadata = offset.metadata.encode()
     leader_epoch = NO_LEADER_EPOCH if offset.leader_epoch is None else offset.leader_epoch
+    if not offset.metadata:
+        return _VALUE.pack(OFFSET_VALUE_VERSION, offset.offset, leader_epoch, 0, offset.commit_timestamp_ms)
+    metadata = offset.metadata.encode()
     head = _VALUE_HEAD.pack(OFFSET_VALUE_VERSION, offset.offset, leader_epoch, len(metadata))
     return head + metadata + _INT64.pack(offset.commit_timestamp_ms)
 

@@ -358,17 +358,17 @@ class GroupRuntime:
     def _run(self, index: int, effects: Effects) -> ErrorCode | None:
         """Executes a step. Returns the error of its append, None if the append succeeded."""
         replies = effects.replies
-        self._gate.begin_step()
-        try:
+        if effects.then is not None:
+            replies = []
+            self._gate.begin_step()  # the state is whole after `then`
+            try:
+                error = self._carry_out(index, effects, replies)
+            finally:
+                self._gate.end_step()
+        else:
             if effects.timers:
                 self._timers.apply(effects.timers)
             error = self._append(index, effects) if effects.records else None
-            if effects.then is not None:
-                replies = []
-                self._carry_out(index, effects.then(error, self._clock.now_ms()), replies)
-                replies += effects.replies
-        finally:
-            self._gate.end_step()
         if replies:
             self.state.on_commit(index, partial(_release, replies))
         if error is None and effects.background is not None:
@@ -388,13 +388,18 @@ class GroupRuntime:
         if work.begin():
             self._submit(work.compute, done)
 
-    def _carry_out(self, index: int, effects: Effects, replies: list[tuple[Pending[Any], Any]]) -> None:
-        """Executes the effects that follow in the same step, and collects their replies."""
+    def _carry_out(self, index: int, effects: Effects, replies: list[tuple[Pending[Any], Any]]) -> ErrorCode | None:
+        """Executes effects and those that follow in the same step, and collects the replies.
+
+        Returns:
+            The error of the append of `effects`; None if it succeeded.
+        """
         self._timers.apply(effects.timers)
         error = self._append(index, effects) if effects.records else None
         if effects.then is not None:
             self._carry_out(index, effects.then(error, self._clock.now_ms()), replies)
         replies += effects.replies
+        return error
 
     def _append(self, index: int, effects: Effects) -> ErrorCode | None:
         try:

@@ -66,7 +66,6 @@ class ShareStateLog:
         self.on_unload: list[Callable[[list[ShareKey]], object]] = []
         self._clock = clock
         self._topics = topics
-        self._gate = gate
         self._run_in_slices = run_in_slices
         self._prune_interval_ms = config.integer("share.coordinator.state.topic.prune.interval.ms")
         self._cold_interval_ms = config.integer("share.coordinator.cold.partition.snapshot.interval.ms")
@@ -195,14 +194,11 @@ class ShareStateLog:
             by_partition[self.partition_of(record.key)].append(record)
         failure: KafkaError | None = None
         for index, of_partition in by_partition.items():
-            self._gate.begin_step()
             try:
                 self.state.enter(index)
                 self.state.append(index, of_partition, is_atomic=False)
             except KafkaError as error:
                 failure = failure or KafkaError(append_error(error.code), error.message)
-            finally:
-                self._gate.end_step()
         if failure is not None:
             raise failure
 

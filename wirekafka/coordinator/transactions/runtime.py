@@ -85,7 +85,6 @@ class TransactionRuntime:
         self._config = config
         self._clock = clock
         self._topics = topics
-        self._gate = gate
         self._abort_interval_ms = config.integer("transaction.abort.timed.out.transaction.cleanup.interval.ms")
         self._expiration_interval_ms = config.integer("transaction.remove.expired.transaction.cleanup.interval.ms")
         self._coordinator = TransactionCoordinator(TransactionSettings.of(config), take_producer_id, self._finalized_version)
@@ -322,13 +321,10 @@ class TransactionRuntime:
         Raises:
             KafkaError: An error of `append_error`. If `is_atomic`, nothing has changed then.
         """
-        self._gate.begin_step()
         try:
             self.state.append(index, records, is_atomic=is_atomic)
         except KafkaError as error:
             raise KafkaError(append_error(error.code)) from error
-        finally:
-            self._gate.end_step()
 
     def _finalized_version(self) -> int:
         return self._topics.features.level(TRANSACTION_VERSION)

@@ -14,11 +14,13 @@ from wirekafka.api.fetch.messages import FetchPartition, FetchRequest, FetchTopi
 from wirekafka.api.produce.messages import PartitionProduceData, ProduceRequest, TopicProduceData
 from wirekafka.errors import ErrorCode
 from wirekafka.log.validation import ON_LOOP, Batch
+from wirekafka.names import TRANSACTION_STATE_TOPIC
 from wirekafka.pending import Pending
 from wirekafka.replication.partition import Partition
 from wirekafka.server.connection import Connection
 from wirekafka.server.dispatch import Dispatcher
 from wirekafka.server.receive_buffers import ReceiveBuffers
+from wirekafka.tests.api import transacting
 from wirekafka.tests.api.data_plane import NOW_MS, Caller, batch, run, values_of, wait_for
 from wirekafka.tests.server.frames import client, request
 from wirekafka.tests.waiting import until
@@ -297,3 +299,23 @@ def test_produce_to_a_partition_that_fails_unexpectedly_costs_only_its_own_answe
         assert [line["log_level"] for line in lines] == ["error"]
 
     run(body, tmp_path)
+
+
+def test_transactional_records_are_appended_once_their_partition_belongs_to_the_transaction_for_certain(tmp_path: Path) -> None:
+    async def body(caller: Caller) -> None:
+        [partition] = caller.broker.topics.create("flights", 1).partitions
+        producer = transacting.Transactor(caller)
+        topic = caller.broker.topics.find(TRANSACTION_STATE_TOPIC)
+        assert topic is not None
+        [state] = topic.partitions
+        state.set_replicas((state.leader, FOLLOWER), (state.leader, FOLLOWER))
+        data = PartitionProduceData(index=0, records=producer.batch(b"value", sequence=0))
+        request = ProduceRequest(transactional_id="pilot", acks=-1, timeout_ms=1000)
+        request.topic_data = [TopicProduceData(name="flights", partition_data=[data])]
+        response = caller.ask(request, 12)
+        assert (response.is_done, partition.log.log_end_offset) == (False, 0)
+        state.advance_high_watermark(state.log.log_end_offset)
+        assert codes(await wait_for(response)) == [0]
+        assert partition.log.log_end_offset == 1
+
+    transacting.run(body, tmp_path)

@@ -31,7 +31,8 @@ class Stage:
         self.work = HeldWork()
         self.clock = Clock(wall=lambda: WALL_SECONDS + trio.current_time())
         overrides = {"group.initial.rebalance.delay.ms": "0", **settings}
-        gate = ReplyGate(Purgatory(self.clock))
+        self.purgatory = Purgatory(self.clock)
+        gate = ReplyGate(self.purgatory)
         self.runtime = GroupRuntime(BrokerConfig(overrides), self.clock, cast(HostedTopics, self.topics), gate, self.work.submit)
         self.runtime.load()
 

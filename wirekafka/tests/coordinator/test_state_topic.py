@@ -14,6 +14,7 @@ from wirekafka.coordinator.reply_gate import ReplyGate
 from wirekafka.coordinator.state_topic import RECORDS_IN_SLICE, StateTopic, chunk_sizes
 from wirekafka.errors import ErrorCode, KafkaError, ProtocolError
 from wirekafka.names import GROUP_METADATA_TOPIC
+from wirekafka.replication.partition import Partition
 from wirekafka.replication.purgatory import Purgatory
 from wirekafka.replication.replica_manager import HostedTopics
 from wirekafka.tests.coordinator.manual_clock import ManualClock
@@ -54,7 +55,8 @@ class Stage:
         self.topics = topics or MemoryTopics(2)
         self.clock = ManualClock(0)
         self.words = Words()
-        self.gate = ReplyGate(Purgatory(cast(Clock, self.clock)))
+        self.purgatory = Purgatory(cast(Clock, self.clock))
+        self.gate = ReplyGate(self.purgatory)
         self.state = StateTopic(
             GROUP_METADATA_TOPIC,
             "words",
@@ -233,6 +235,51 @@ def test_reply_is_held_until_the_end_of_the_log_of_its_moment_is_committed() -> 
     assert told == []
     partition.advance_high_watermark(1)
     assert told == [None]
+
+
+class WaitingFetch:
+    """A fetch of a client or of a follower that waits for records of state; it notes which words are replayed when it ends."""
+
+    def __init__(self, stage: Stage) -> None:
+        self.stage = stage
+        self.seen: list[str] = []
+
+    def on_committed(self, partition: Partition, size_bytes: int, stable_bytes: int) -> None:
+        self.stage.purgatory.answer(self)
+
+    def on_append(self, partition: Partition, size_bytes: int) -> None:
+        self.stage.purgatory.answer(self)
+
+    def on_gone(self, partition: Partition) -> None:
+        pass
+
+    def finish(self) -> None:
+        self.seen = [*self.stage.words.by_partition.get(0, [])]
+
+
+@pytest.mark.parametrize("is_replicated", [False, True])
+@pytest.mark.parametrize("is_atomic", [False, True])
+def test_fetch_that_waits_for_records_of_state_is_answered_after_their_replay(is_replicated: bool, is_atomic: bool) -> None:
+    stage = Stage()
+    stage.topics.is_replicated = is_replicated
+    stage.topics.disk.max_message_bytes = 1000 if is_atomic else 130
+    stage.append("a")
+    fetch = WaitingFetch(stage)
+    partition = stage.partition()
+    (partition.replica_watchers if is_replicated else partition.watchers)[fetch] = None
+    assert stage.append("b" * 20, "c" * 20, is_atomic=is_atomic) is None
+    assert fetch.seen == ["a", "b" * 20, "c" * 20]
+
+
+def test_failed_append_of_state_holds_no_later_fetch() -> None:
+    stage = Stage()
+    stage.append("a")
+    fetch = WaitingFetch(stage)
+    stage.partition().watchers[fetch] = None
+    stage.topics.error = ErrorCode.KAFKA_STORAGE_ERROR
+    assert stage.append("b") is ErrorCode.KAFKA_STORAGE_ERROR
+    stage.purgatory.answer(fetch)
+    assert fetch.seen == ["a"]
 
 
 def test_partition_that_is_lost_before_the_commit_resigns() -> None:

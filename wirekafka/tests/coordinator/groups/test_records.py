@@ -40,10 +40,12 @@ def text(value: str) -> bytes:
     return struct.pack(">h", len(value)) + value.encode()
 
 
-def test_offset_is_written_as_kafka_writes_it() -> None:
-    key, value = encode(OffsetRecord("g", "t", 2, OFFSET))
-    assert key == b"\0\1" + text("g") + text("t") + struct.pack(">i", 2)
-    assert value == b"\0\3" + struct.pack(">qi", 5, 3) + text("hi") + struct.pack(">q", 1000)
+@pytest.mark.parametrize("metadata", ["", "hi"])
+@pytest.mark.parametrize(("group", "topic"), [("g", "t"), ("group", "t"), ("g", "topic")])
+def test_offset_is_written_as_kafka_writes_it(group: str, topic: str, metadata: str) -> None:
+    key, value = encode(OffsetRecord(group, topic, 2, CommittedOffset(5, 3, metadata, 1000)))
+    assert key == b"\0\1" + text(group) + text(topic) + struct.pack(">i", 2)
+    assert value == b"\0\3" + struct.pack(">qi", 5, 3) + text(metadata) + struct.pack(">q", 1000)
 
 
 def test_offset_with_its_own_expiry_is_written_in_version_1() -> None:

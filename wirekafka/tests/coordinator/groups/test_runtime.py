@@ -7,7 +7,8 @@ import trio
 from structlog.testing import capture_logs
 
 from wirekafka.config import BrokerConfig
-from wirekafka.coordinator.effects import WritingProducer
+from wirekafka.coordinator.effects import Effects, WritingProducer
+from wirekafka.coordinator.groups.records import OffsetRecord
 from wirekafka.coordinator.groups.requests import CommitRequest, LeavingMember, PartitionCommit, SyncRequest, SyncResult
 from wirekafka.coordinator.groups.settings import GroupSettings
 from wirekafka.coordinator.hashing import java_string_hash
@@ -348,6 +349,32 @@ async def sync_in_replicated_partition(stage: Stage) -> Pending[SyncResult]:
     partition = partition_of(stage)
     partition.set_replicas((partition.leader, 99), (partition.leader, 99))
     return stage.runtime.sync(SyncRequest("g", joined.member_id, joined.generation_id))
+
+
+def test_fetch_that_waits_for_records_of_a_group_is_answered_once_the_step_is_complete() -> None:
+    events: list[str] = []
+
+    async def play(stage: Stage) -> None:
+        class WaitingFetch:
+            def on_committed(self, partition: Partition, size_bytes: int, stable_bytes: int) -> None:
+                stage.purgatory.answer(self)
+
+            def on_gone(self, partition: Partition) -> None:
+                pass
+
+            def finish(self) -> None:
+                events.append("fetch")
+
+        def complete(error: ErrorCode | None, now_ms: int) -> Effects:
+            events.append("step")
+            return Effects()
+
+        stage.commit(1)
+        partition_of(stage).watchers[WaitingFetch()] = None
+        stage.runtime.run("g", Effects(records=[OffsetRecord("g", "t", 0, None)], then=complete))
+
+    run(play)
+    assert events == ["step", "fetch"]
 
 
 def test_reply_to_a_member_waits_for_the_commit_of_its_group() -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from wirekafka.coordinator.transactions.records import TransactionRecord, decode, encode
+from wirekafka.coordinator.transactions.records import MOST_CACHED_PARTITIONS, TransactionRecord, decode, encode
 from wirekafka.coordinator.transactions.transaction import Transaction, TransactionState
 from wirekafka.errors import ProtocolError
 from wirekafka.names import TopicPartition
@@ -71,8 +71,9 @@ def test_tombstone_is_a_value_of_none() -> None:
     assert decode(KEY, None) == TransactionRecord("tx1", None)
 
 
-def test_partitions_are_written_by_topic_and_read_back() -> None:
-    partitions = frozenset(TopicPartition(topic, index) for topic in "ab" for index in range(3))
+@pytest.mark.parametrize("count", [1, 3, MOST_CACHED_PARTITIONS])
+def test_partitions_are_written_by_topic_and_read_back(count: int) -> None:
+    partitions = frozenset(TopicPartition(topic, index) for topic in "ab" for index in range(count))
     transaction = Transaction("x", 1, 0, TransactionState.ONGOING, 1, 2, partitions, 3)
     key, value = encode(TransactionRecord("x", transaction))
     assert decode(key, value) == TransactionRecord("x", transaction)
