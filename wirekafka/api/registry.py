@@ -205,7 +205,7 @@ class Api:
         return self.is_flexible(version) and self.key != API_VERSIONS_KEY
 
     def handler_on(self, broker: Broker) -> Handler:
-        """Returns the function that handles requests on this broker: the handler, behind the reply gate if the API is gated."""
+        """Returns the function that handles requests: the handler, wrapped by the reply gate if the API is gated."""
         return partial(broker.reply_gate.handle, self.handler) if self.key in GATED else self.handler
 
     def request_reader(self, version: int) -> Reader:

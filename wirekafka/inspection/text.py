@@ -31,7 +31,7 @@ def show_bytes(data: bytes | None, style: BytesStyle) -> str | None:
 
 
 def show_message(message: Message, style: BytesStyle) -> dict[str, object]:
-    """Returns the fields of a message by name. A value of -1 is None if -1 is the default, for it means that there is none."""
+    """Returns the fields of a message by name. A value of -1 becomes None if -1 is the default, because it means "none"."""
     shown = {}
     for name, default in message.field_defaults.items():
         value = getattr(message, name)

@@ -129,7 +129,7 @@ class Flusher:
         self.complete(flush)
 
     def prepare(self) -> Flush:
-        """Returns a flush of all that is appended now; it may run in a thread while appends go on."""
+        """Returns a flush of all records that are appended now; it may run in a thread during further appends."""
         log = self._log
         return Flush(log.folder, log.segments, log.log_end_offset, self._truncation_count)
 

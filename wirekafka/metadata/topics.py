@@ -287,7 +287,7 @@ class Topics(Generic[P]):
         """Creates a topic.
 
         Raises:
-            KafkaError: as `check_new`; KAFKA_STORAGE_ERROR if the disk fails. No topic is left behind.
+            KafkaError: as `check_new`; KAFKA_STORAGE_ERROR if the disk fails. Then no topic is created.
         """
         return finish(self.creation(name, partition_count, overrides, topic_id=topic_id))
 

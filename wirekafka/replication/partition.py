@@ -9,8 +9,8 @@ Rules of this file:
     Invariant: log_start_offset <= last_stable_offset <= high_watermark <= log_end_offset.
     Invariant: the high watermark of a sole replica is the log end offset whenever `append` returns.
     Invariant: `_commit_waits` is ordered by offset, and every offset in it is greater than the high watermark.
-    A watcher decides in O(1). An exception of a watcher is logged, and the append and the other watchers go on. A watcher may
-    remove itself, and other watchers may be added, while watchers are called. Watchers are called in the order in which they
+    A watcher decides in O(1). An exception of a watcher is logged, and does not affect the append and other watchers. A watcher
+    may remove itself, and other watchers may be added, while watchers are called. Watchers are called in the order in which they
     were added.
 
 Source: kafka.cluster.Partition, kafka.server.ReplicaManager.
@@ -90,8 +90,8 @@ class CommitWait:
             return
         try:
             callback(error)
-        except Exception as failure:  # noqa: BLE001 - the other waits of the partition end all the same
-            log_once(failure, "A request that waited for a commit could not go on")
+        except Exception as failure:  # noqa: BLE001 - the other waits of the partition must end too
+            log_once(failure, "A request that waited for a commit could not continue")
 
 
 class Partition:
@@ -331,7 +331,7 @@ class Partition:
         for watcher in tuple(self.watchers):
             try:
                 watcher.on_committed(self, size_bytes, stable_bytes)
-            except Exception as error:  # noqa: BLE001 - the append has happened, and the other fetches go on
+            except Exception as error:  # noqa: BLE001 - the records are appended, and the other fetches must be completed
                 log_once(error, "A fetch could not be told of a commit", partition=str(self.topic_partition))
 
     def read(self, offset: int, *, max_bytes: int, min_one_batch: bool, only_stable: bool = False) -> FileRegion | bytes:

@@ -710,7 +710,7 @@ class _StreamDriver:
     async def _wait_for_progress(self) -> None:
         """Waits until the connection can continue, or until the peer hangs up, which only a receive shows.
 
-        The connection can go on if an outstanding reply is there, if further frames may be handled, or if bytes that may be
+        The connection can continue if an outstanding reply is there, if further frames may be handled, or if bytes that may be
         handled are there.
         """
         self._progress = trio.Event()

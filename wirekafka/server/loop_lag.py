@@ -32,7 +32,7 @@ class Collections:
 
     Attributes:
         seconds: the time that all collections have taken.
-        longest_seconds: the longest collection so far; a reader may set it to 0 to measure anew.
+        longest_seconds: the longest collection so far; a reader may set it to 0.
     """
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:

@@ -69,7 +69,7 @@ class TimestampType(IntEnum):
 
 
 class BatchHeader:
-    """The header of one batch, as it stands in the buffer it was read from.
+    """The header of one batch, as it was read from a buffer.
 
     Attributes:
         base_offset: the first record's offset.

@@ -566,7 +566,7 @@ class _ReaderSource(_Source):
         self.emit("size, pos = uvarint(buf, pos, end)")
         self.emit("behind = pos + size")
         self.emit("if behind > end:")
-        self.emit("    raise ProtocolError('a tagged field ends behind the message')")
+        self.emit("    raise ProtocolError('a tagged field ends after the message')")
         for index, field in enumerate(tagged):
             self.emit(f"{'el' if index else ''}if number == {field.tag}:")
             self.depth += 1

@@ -147,7 +147,7 @@ def _gzip_chunks(data: Buffer) -> Iterator[Buffer]:
     except zlib.error as error:
         _broken(Compression.GZIP, error)
     if pos < len(view):
-        _broken(Compression.GZIP, "it goes on after its end")
+        _broken(Compression.GZIP, "it continues after its end")
 
 
 def _snappy(data: Buffer, level: int | None) -> bytes:
@@ -249,7 +249,7 @@ def _lz4_chunks(data: Buffer) -> Iterator[Buffer]:
     except (RuntimeError, EOFError) as error:
         _broken(Compression.LZ4, error)
     if engine.unused_data or pos < len(view):
-        _broken(Compression.LZ4, "it goes on after its end")
+        _broken(Compression.LZ4, "it continues after its end")
 
 
 def with_right_lz4_checksum(data: Buffer) -> bytes:

@@ -238,7 +238,7 @@ class Inspection:
         return True
 
     def _note_columns(self, columns: Sequence[bytes | bytearray]) -> None:
-        """Notes the timestamps whose varints stand in these columns, one to four; all varints are of that size."""
+        """Takes the timestamps from one to four columns of bytes; the varints of all of them have this size."""
         if len(columns) == 1:
             self._deltas += [(value >> 1) ^ -(value & 1) for value in _extremes_of_bytes(columns[0])]
             return

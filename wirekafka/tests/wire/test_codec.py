@@ -190,7 +190,7 @@ def test_tagged_field_with_its_default_is_left_out() -> None:
 def test_tagged_field_of_another_size_is_refused() -> None:
     with pytest.raises(ProtocolError, match=r"Tagged\.first has another size"):
         decode(Tagged, 0, True, b"\x01\x00\x05" + bytes(5))
-    with pytest.raises(ProtocolError, match="ends behind the message"):
+    with pytest.raises(ProtocolError, match="ends after the message"):
         decode(Tagged, 0, True, b"\x01\x00\x05" + bytes(4))
 
 
