@@ -60,7 +60,7 @@ class Row(NamedTuple):
 
 @dataclass(slots=True)
 class Selection:
-    """What to show of a log, and how.
+    """The selection of what is shown of a log, and its form.
 
     Attributes:
         has_batches, has_records: whether batches, and records, are rows.

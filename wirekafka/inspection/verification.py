@@ -67,7 +67,7 @@ _INDEX_CHECKS: dict[Kind, Callable[..., IndexCheck]] = {
 
 @dataclass(slots=True)
 class Checked:
-    """How much was checked."""
+    """The numbers of checked items."""
 
     partitions: int = 0
     segments: int = 0

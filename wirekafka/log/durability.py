@@ -1,4 +1,4 @@
-"""What part of a partition's folder is on the disk: for each file and list of names, what was written and what was synced.
+"""Records which part of a partition's folder is on the disk: for each file and list of names, the written and the synced state.
 
 Theory of operation: every change of a file, of the folder's list of names, or of the folder's own name increments a number, the
 written generation. A sync notes the written generation, waits for the disk, and then sets the synced generation to that number.

@@ -1,4 +1,4 @@
-"""Stepping over the records of a batch without making an object for each, and reading the head of each record.
+"""Steps over the records of a batch without an object for each, and reads the head of each record.
 
 Theory of operation: a record begins with its length, attributes, timestamp delta, offset delta and the length of its key. This
 module checks these fields of all records of a batch in one of three ways, and tries them in this order:
@@ -15,8 +15,8 @@ memory use is one chunk.
 Costs (CPython 3.11, 2026-11): 1,000 records of 100 bytes 10 us, 9,000 records 34 us; records of varied sizes 0.21 us each
 together, 0.33 us each one by one; the barest loop over the lengths takes 0.07 us a record.
 
-Rules of this file: pure. Records that do not add up are `INVALID_RECORD`, as in Kafka's LogValidator. The value and the headers
-of a record are not read.
+Rules of this file: pure. Records that do not fill their batch exactly get `INVALID_RECORD`, as in Kafka's LogValidator. The value
+and the headers of a record are not read.
 
 Source: org.apache.kafka.storage.internals.log.LogValidator (validateRecord); org.apache.kafka.common.record.DefaultRecordBatch
 (RecordIterator: what is remaining, premature end), PartialDefaultRecord.
@@ -35,14 +35,15 @@ from wirekafka.wire.batch import do_nothing, read_varint, varint
 from wirekafka.wire.compression import Buffer, too_large
 
 LEAST_RECORD_BYTES = 6
-"""Attributes, two deltas, two null lengths and a count of headers, one byte each."""
+"""The size of the smallest record: attributes, two deltas, two null lengths and a count of headers, one byte each."""
 RUN_MOST_BYTES = 8192
 """Longer records have lengths of three bytes, and there are few of them in a batch."""
 RUN_MOST_RECORDS = 8192
 SURE_WINDOW = 256
-"""Up to so many records are compared at once without a look at the last of them."""
+"""Up to so many records are compared at once, without a check of the last of them."""
 RETRY_AFTER = 128
-"""If records are neither a run nor can be read together, so many are read one by one; the next time twice as many."""
+"""The number of records that are read one by one after records that are neither a run nor can be read together. The next number
+is twice as large."""
 MOST_RETRY_AFTER = 512
 HEAD_MOST_BYTES = 5 + 1 + 10 + 5 + 5
 PIECE_BYTES = 256 * 1024
@@ -50,38 +51,38 @@ PIECE_BYTES = 256 * 1024
 COPY_MOST_BYTES = 32 * 1024
 """Up to this size, a copy costs less than the search for the start of a view."""
 FEW_RECORDS = 8
-"""In batches of so few records, each record is read by itself."""
+"""In batches of at most so many records, each record is read by itself."""
 FEW_TOGETHER = 24
 """Fewer records are not read together."""
 _MOST_NOTED = 256
 """If more timestamps are kept than this, only the greatest and the least one of them are kept."""
 GATHERED_RECORDS = 128
-"""So many records of different sizes are read together, and then `MOST_GATHERED`, which takes 15 % less time for each."""
+"""The number of records of different sizes that are read together. Then `MOST_GATHERED` follow, at 15 % less time for each."""
 MOST_GATHERED = 512
 _REST_AFTER = 32
 _MOST_PARTS = 3
-"""They are read in so many parts at most, in each of which the varints take as many bytes."""
+"""The most parts in which such records are read; in each part the varints take the same number of bytes."""
 _HEAD_BYTES = 12
-"""At least a length's last byte, attributes, a timestamp of 4 bytes, an offset of 3, and a key's length of 1."""
+"""The least size of a head: a length's last byte, attributes, a timestamp of 4 bytes, an offset of 3, and a key's length of 1."""
 _SIZES = {byte: (byte >> 1) + 1 for byte in range(2 * LEAST_RECORD_BYTES, 0x80, 2)}
-"""The bytes of a record, its length included, by a length of one byte."""
+"""The size of a record in bytes, by a length of one byte; the size includes the length."""
 _LOW_SIZES = {byte: (byte - 0x80 >> 1) + 1 for byte in range(0x80, 0x100, 2)}
-"""The bytes of a record after the first byte of its length, by that byte, if the length has two bytes.
+"""The number of bytes after the first byte of a length of two bytes, by that first byte.
 
-The second byte counts 64 bytes each.
+Each unit of the second byte adds 64 bytes.
 """
 _SHORT_KEYS = bytes((*range(0, 0x80, 2), 1))
-"""The lengths of keys that take one byte; 1 is null."""
+"""The varints of key lengths that take one byte; 1 is null."""
 SMALL_OFFSETS = bytes(range(0, 0x80, 2))
 """The varints of the numbers from 0 to 63, for example of offset deltas."""
 ALL_BYTES = bytes(range(0x100))
 _EVEN_BYTES, _EVEN_HIGH_BYTES = ALL_BYTES[::2], ALL_BYTES[0x80::2]
 LOW_BYTES, HIGH_BYTES = ALL_BYTES[:0x80], ALL_BYTES[0x80:]
-"""The last byte of a varint is one of the low bytes, all others are high."""
+"""The last byte of a varint is one of the low bytes; its other bytes are high bytes."""
 _GREATEST_OF_FOUR_BYTES = 1 << 27
-"""Varints of four bytes hold the numbers below this one, and from its negative on."""
+"""Varints of four bytes hold the numbers from its negative up to this number, excluded."""
 _FEW_VALUES = 16
-"""Up to so many different values, it is faster to remove one value after the other than to build a set."""
+"""Up to so many different values, removing one value after the other is faster than building a set."""
 _NULL = 1
 """The first byte of the length -1, as a zigzag varint."""
 
@@ -93,11 +94,11 @@ _OFFSETS_MIDDLE = bytes(byte | 0x80 for byte in OFFSETS_HIGH) * 2
 
 
 class Inspection:
-    """What the heads of the records of a batch contain.
+    """The content of the heads of the records of a batch.
 
     Attributes:
         count: the number of records.
-        has_wrong_offsets: the offset delta of at least one record is not its number.
+        has_wrong_offsets: the offset delta of at least one record is not the record's index.
         size_bytes: the size of all records, uncompressed.
 
     Args:
@@ -128,16 +129,16 @@ class Inspection:
         return min(self._real_deltas(self._deltas), default=None)
 
     def _real_deltas(self, deltas: Sequence[int]) -> Sequence[int]:
-        """Those of the timestamps that do not mean that a record has none."""
+        """Returns the timestamps without the value that stands for no timestamp."""
         return [delta for delta in deltas if delta != self._no_timestamp] if self._no_timestamp in deltas else deltas
 
     def without_key(self, most: int) -> list[int]:
-        """The numbers, from 0, of the first records whose key is null, in order; at most `most` of them."""
+        """Returns the indexes of the first records with a null key, in order; at most `most` of them."""
         numbers = ((each,) if isinstance(each, int) else each for each in self._without_key)
         return list(islice(chain.from_iterable(numbers), most))
 
     def step(self, buf: Buffer, pos: int, limit: int) -> int:
-        """Reads the records that start in `buf` between `pos` and `limit`; returns where the next one would start.
+        """Reads the records that start in `buf` between `pos` and `limit`; returns the start of the next record.
 
         Raises:
             IndexError: a head ends after the buffer.
@@ -164,22 +165,22 @@ class Inspection:
             if is_worthwhile and retry_after < MOST_RETRY_AFTER:
                 retry_after *= 2
         if self.count > self._most_count:
-            _refuse(f"a record batch that says it has {self._most_count} records has more")
+            _refuse(f"a record batch has more than the {self._most_count} records of its header")
         if len(self._deltas) > _MOST_NOTED:
             deltas, self._deltas = self._deltas, []
             self._note(deltas)
         return pos
 
     def step_across(self, tail: bytes, chunk: Buffer) -> int:
-        """Reads the records whose heads begin in the last bytes of a chunk; returns where the next one starts in the next chunk.
+        """Reads the records whose heads begin in the last bytes of a chunk; returns the start of the next one in the next chunk.
 
-        Only these heads are copied: to copy a chunk takes as long as to read its records.
+        Only these heads are copied, because a copy of a chunk takes as long as reading its records.
         """
         heads = tail + chunk[:HEAD_MOST_BYTES]
         return self._read_each(heads, 0, len(tail), len(tail)) - len(tail)
 
     def _read_together(self, buf: Buffer, pos: int, limit: int, most: int) -> int:
-        """Reads the heads of at most so many records of any sizes by columns; returns where the next record starts.
+        """Reads the heads of at most so many records of any sizes by columns; returns the start of the next record.
 
         Returns 0, and reads nothing, if a head is unusual.
         """
@@ -205,7 +206,7 @@ class Inspection:
         return pos if self._read_heads(b"".join(heads), len(heads), least >> 1) else 0
 
     def _read_heads(self, heads: bytes, count: int, least_size: int) -> bool:
-        """Reads heads of `_HEAD_BYTES` each, the first byte of which is the last byte of the length; False if one is unusual."""
+        """Reads heads of `_HEAD_BYTES` each, which begin with the last byte of the length; returns False if one is unusual."""
         lengths = heads[::_HEAD_BYTES]
         if not lengths.isascii() or 0 in lengths:
             return False
@@ -246,14 +247,14 @@ class Inspection:
         if len(columns) == 2 and has_real_times and (extremes := _extremes_of_ascending(*columns)):
             self._deltas += extremes
             return
-        # Varints of one size sort as the numbers do that their bytes are, the last byte being the highest.
+        # Varints of one size sort as the numbers of their bytes, with the last byte as the highest.
         low = columns[0]
         packed = bytearray(4 * len(low))
         for number, column in enumerate(columns):
             packed[number::4] = column
         values: Iterable[int] = unpack(f"<{len(low)}I", packed)
         if not has_real_times:
-            values = set(values)  # The timestamp that means none must not hide the least of the others.
+            values = set(values)  # The value for no timestamp must not hide the least of the others.
         elif low.translate(None, _EVEN_BYTES):
             values = _extremes(set(values))
         else:
@@ -261,7 +262,7 @@ class Inspection:
         self._note([_delta_of(value) for value in values])
 
     def _read_each(self, buf: Buffer, pos: int, limit: int, most: int) -> int:  # noqa: C901 - a call for each record would double its cost
-        """Reads at most so many records one by one; returns where the next one would start."""
+        """Reads at most so many records one by one; returns the start of the next record."""
         count = self.count
         stop = count + most
         last_time = -1
@@ -386,25 +387,25 @@ class Inspection:
 
 
 def _most_like(first: int) -> int:
-    """How many records from that number on have offset deltas of as many bytes as it has."""
+    """Returns how many records, from this index on, have offset deltas of the same size in bytes."""
     return 64 - first if first < 64 else 8192 - first if first < 8192 else RUN_MOST_RECORDS
 
 
 def _delta_of(value: int) -> int:
-    """The number whose varint has these bytes, the last of which is the highest; at most four."""
+    """Returns the number whose varint has these bytes, at most four, with the last byte as the highest."""
     value = value & 0x7F | value >> 1 & 0x3F80 | value >> 2 & 0x1FC000 | value >> 3 & 0xFE00000
     return (value >> 1) ^ -(value & 1)
 
 
 def _extremes(values: set[int]) -> Iterable[int]:
-    """Those of the varints, read as numbers, that may be the greatest or the least; negative ones are odd, and descend."""
+    """Returns the varints, read as numbers, that may be the greatest or the least; negative ones are odd, and descend."""
     odd = [value for value in values if value & 1]
     even = [value for value in values if not value & 1]
     return [choose(part) for part in (odd, even) if part for choose in (min, max)]
 
 
 def _extremes_of_bytes(values: bytes | bytearray) -> Iterable[int]:
-    """Those of the varints of one byte that may be the greatest or the least."""
+    """Returns the varints of one byte that may be the greatest or the least."""
     first, last = values[0], values[-1]
     if first == last and values == values[:1] * len(values):
         return (first,)
@@ -413,9 +414,9 @@ def _extremes_of_bytes(values: bytes | bytearray) -> Iterable[int]:
 
 
 def _extremes_of_ascending(low: bytes | bytearray, high: bytes | bytearray) -> tuple[int, int] | None:
-    """The least and the greatest number of the varints with these first and second bytes; None unless they mostly ascend.
+    """Returns the least and the greatest number of the varints with these two bytes; None unless they mostly ascend.
 
-    This takes 4 ns a record, where the numbers one by one take 25.
+    This takes 4 ns for each record; a comparison of each number takes 25 ns.
     """
     first, last = high[0], high[-1]
     if low.translate(None, _EVEN_HIGH_BYTES) or high.translate(None, ALL_BYTES[first : last + 1]):
@@ -428,9 +429,9 @@ def _extremes_of_ascending(low: bytes | bytearray, high: bytes | bytearray) -> t
 
 
 def _columns_of_varint(heads: bytes, at: int, end: int) -> tuple[list[bytes], int]:
-    """The bytes of a varint that stands at the same place of each head, by columns; and how many heads have one of that size.
+    """Returns the bytes of a varint at the same position of each head, by columns, and the number of heads with this size.
 
-    There are no columns if the varint takes more than four bytes.
+    The result has no columns if the varint takes more than four bytes.
     """
     columns: list[bytes] = []
     for place in range(at, at + 4):
@@ -445,7 +446,7 @@ def _columns_of_varint(heads: bytes, at: int, end: int) -> tuple[list[bytes], in
 
 
 def _distinct(values: bytes | bytearray) -> Iterable[int]:
-    """The distinct values; all of them are below 128."""
+    """Returns the distinct values; all of them are below 128."""
     found: list[int] = []
     while values and len(found) < _FEW_VALUES:
         found.append(values[0])
@@ -454,7 +455,7 @@ def _distinct(values: bytes | bytearray) -> Iterable[int]:
 
 
 def count_of_first(values: bytes | bytearray) -> int:
-    """How many of the values, from the first on, are equal to the first; usually all are, and one comparison finds that."""
+    """Returns how many values, from the first on, equal the first; usually all do, and one comparison finds that."""
     first = values[:1]
     if values == first * len(values):
         return len(values)
@@ -462,11 +463,11 @@ def count_of_first(values: bytes | bytearray) -> int:
 
 
 def _skip_offsets(buf: Buffer, at: int, stop: int, size: int, first: int, count: int) -> int:
-    """The position of the first key length of a run; 0 if the offset deltas are not the numbers of the records.
+    """Returns the position of the first key length of a run; 0 if an offset delta is not the index of its record.
 
     Args:
         at: the position of the first offset delta.
-        first: the number of the first record; the numbers of all records take as many bytes as this one.
+        first: the index of the first record; the indexes of all records take the same number of bytes.
     """
     if first < 64:
         return at + 1 if buf[at:stop:size] == SMALL_OFFSETS[first : first + count] else 0
@@ -485,9 +486,9 @@ def _skip_offsets(buf: Buffer, at: int, stop: int, size: int, first: int, count:
 
 
 def size_of_run(buf: Buffer, pos: int) -> int:
-    """The size of the record at `pos`, its length included, if three more records of that size seem to follow; otherwise 0.
+    """Returns the size of the record at `pos`, if three more records of this size seem to follow; otherwise 0.
 
-    The first bytes of the four lengths are equal; the caller compares the rest.
+    The size includes the length. The first bytes of the four lengths are equal; the caller compares the rest.
 
     Raises:
         IndexError: the length ends after the buffer.
@@ -504,7 +505,7 @@ def size_of_run(buf: Buffer, pos: int) -> int:
 
 
 def _long_size(buf: Buffer, pos: int) -> tuple[int, int]:
-    """The position of the attributes, and the end, of a record whose length takes three bytes or more, or is not minimal."""
+    """Returns the attributes' position, and the end, of a record whose length has three bytes or more, or is not minimal."""
     size, start = read_varint(buf, pos)
     if size < LEAST_RECORD_BYTES:
         _refuse("a record's length is negative or too short")
@@ -555,7 +556,7 @@ def inspect_chunks(
     """Reads the heads of the records that fill a stream of chunks; bytes too few for a head wait for the next chunk.
 
     Raises:
-        KafkaError: as `inspect_records`; what the stream raises; MESSAGE_TOO_LARGE, the chunks hold more than `limit_bytes`.
+        KafkaError: as `inspect_records`; the errors of the stream; MESSAGE_TOO_LARGE, the chunks have more than `limit_bytes`.
     """
     inspection = Inspection(base_timestamp, most_count)
     skip = 0
@@ -585,7 +586,7 @@ def inspect_chunks(
 
 
 def is_first_and_only(view: memoryview, pos: int, needs_key: bool) -> bool:
-    """Whether one record fills the view from `pos` on, and has deltas of 0 and a short key, as nearly all single records do."""
+    """Whether one record with deltas of 0 and a short key, as nearly all single records have, fills the view from `pos` on."""
     try:
         byte = view[pos]
         if byte < 0x80:
@@ -603,7 +604,7 @@ def is_first_and_only(view: memoryview, pos: int, needs_key: bool) -> bool:
 
 
 def deltas_in(chunks: Iterable[Buffer]) -> Iterator[tuple[int, int]]:
-    """The timestamp and the offset of each record in a stream of chunks, relative to those of the batch.
+    """Yields the timestamp and the offset of each record in a stream of chunks, relative to those of the batch.
 
     Raises:
         KafkaError: INVALID_RECORD, the chunks do not hold records.
@@ -631,7 +632,7 @@ def deltas_in(chunks: Iterable[Buffer]) -> Iterator[tuple[int, int]]:
 
 
 def _read_deltas(buf: Buffer, pos: int) -> tuple[int, int, int]:
-    """The timestamp delta and the offset delta of the record at `pos`, and the end of the record."""
+    """Returns the timestamp delta and the offset delta of the record at `pos`, and the end of the record."""
     size, start = read_varint(buf, pos)
     if size < LEAST_RECORD_BYTES:
         _refuse("a record's length is negative or too short")
@@ -641,7 +642,7 @@ def _read_deltas(buf: Buffer, pos: int) -> tuple[int, int, int]:
 
 
 def with_right_offsets(body: bytes, rest: Callable[[], object]) -> bytes:
-    """The records with offset deltas that count up from 0.
+    """Returns the records with offset deltas that count up from 0.
 
     Args:
         body: records that `inspect_records` or `inspect_chunks` has accepted.
@@ -667,15 +668,15 @@ def with_right_offsets(body: bytes, rest: Callable[[], object]) -> bytes:
 
 
 def _under(view: memoryview) -> tuple[Buffer, int]:
-    """The buffer below a view, and the position at which the view begins in it.
+    """Returns the buffer below a view, and the position in it at which the view begins.
 
-    A slice with a stride takes 1 ns for each item of bytes, and 13 ns for each item of a view. Python tells the start of a view
-    only by its address. A copy of a megabyte would take as long as the inspection of its records.
+    A slice with a stride takes 1 ns for each item of bytes, and 13 ns for each item of a view. In Python only the address of a
+    view shows where the view begins. A copy of a megabyte would take as long as the inspection of its records.
     """
     whole = view.obj
     if not isinstance(whole, bytearray) or not view.contiguous or not view:
         return bytes(view), 0
-    from ctypes import addressof, c_char  # not at the start, which it would slow by 3 ms
+    from ctypes import addressof, c_char  # imported here, because it would add 3 ms to the start
 
     return whole, addressof(c_char.from_buffer(view)) - addressof(c_char.from_buffer(whole))
 
