@@ -235,7 +235,7 @@ class _Offsets(NamedTuple):
     require_stable: bool
 
     def visible_topics(self) -> list[str]:
-        """The topics with offsets that the client may describe."""
+        """Returns the topics with offsets that the client may describe."""
         return [name for name in self.committed if self.call.is_authorized(Operation.DESCRIBE, Resource.topic(name))]
 
     def fields(self, topic: str, index: int, missing: ErrorCode = ErrorCode.NONE) -> dict[str, Any]:

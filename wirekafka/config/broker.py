@@ -136,31 +136,31 @@ class BrokerConfig:
         return self._values[name]
 
     def integer(self, name: str) -> int:
-        """The value of a setting that is an integer and has a value."""
+        """Returns the value of a setting that is an integer and has a value."""
         value = self._values[name]
         assert type(value) is int, f"{name} is not an integer"
         return value
 
     def number(self, name: str) -> float:
-        """The value of a setting that is a double and has a value."""
+        """Returns the value of a setting that is a double and has a value."""
         value = self._values[name]
         assert isinstance(value, float), f"{name} is not a double"
         return value
 
     def boolean(self, name: str) -> bool:
-        """The value of a setting that is true or false."""
+        """Returns the value of a setting that is true or false."""
         value = self._values[name]
         assert isinstance(value, bool), f"{name} is not a boolean"
         return value
 
     def text(self, name: str) -> str:
-        """The value of a setting that is a text and has a value."""
+        """Returns the value of a setting that is a text and has a value."""
         value = self._values[name]
         assert isinstance(value, str), f"{name} is not a text"
         return value
 
     def items(self, name: str) -> list[str]:
-        """The value of a setting that is a list; empty if nothing sets it."""
+        """Returns the value of a setting that is a list; empty if nothing sets it."""
         value = self._values[name]
         assert value is None or isinstance(value, list), f"{name} is not a list"
         return value or []
@@ -198,7 +198,7 @@ class BrokerConfig:
         return parse_connection_overrides(setting, self.text(setting))
 
     def origins(self, name: str) -> list[Origin]:
-        """Every layer that sets the setting or one of its fallbacks. The layer that counts comes first."""
+        """Returns every layer that sets the setting or one of its fallbacks. The layer that counts comes first."""
         names = (name, *BROKER_SETTINGS[name].fallbacks)
         layers = (
             (self._dynamic, ConfigSource.DYNAMIC_BROKER_CONFIG),

@@ -176,7 +176,7 @@ class Setting:
         return ConfigError(self.name, "[hidden]" if self.is_sensitive else text, self.accepted, reason)
 
     def show(self, value: Value) -> str | None:
-        """The text form of a value, None for no value."""
+        """Returns the text form of a value, None for no value."""
         return None if value is None else format_value(self.type, value)
 
 
@@ -224,7 +224,7 @@ def _parse_number(text: str) -> float:
 
 
 def format_value(type_: Type, value: bool | int | float | str | list[str]) -> str:
-    """The text form of a value, as Kafka prints it."""
+    """Returns the text form of a value, as Kafka prints it."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, list):
@@ -235,7 +235,7 @@ def format_value(type_: Type, value: bool | int | float | str | list[str]) -> st
 
 
 def table_of(*settings: Setting) -> dict[str, Setting]:
-    """The settings by name, in alphabetical order."""
+    """Returns the settings by name, in alphabetical order."""
     table = {setting.name: setting for setting in sorted(settings, key=lambda setting: setting.name)}
     assert len(table) == len(settings), "a setting is listed twice"
     return table

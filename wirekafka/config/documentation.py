@@ -66,7 +66,7 @@ them yet. Only the values in the second column are accepted; each means the same
 
 
 def configuration_page() -> str:
-    """The whole page."""
+    """Returns the whole page."""
     sections = [
         _INTRODUCTION,
         _BROKER,

@@ -35,7 +35,7 @@ class Listener:
 
 
 def parse_listeners(setting: str, items: Iterable[str]) -> list[Listener]:
-    """The listeners of a list such as `PLAINTEXT://:9092,LAN://10.0.0.1:9093`.
+    """Returns the listeners of a list such as `PLAINTEXT://:9092,LAN://10.0.0.1:9093`.
 
     Raises:
         ConfigError: an address is malformed, or two have the same name.
@@ -68,7 +68,7 @@ def check_addresses(listeners: Iterable[Listener]) -> None:
 
 
 def parse_protocols(setting: str, text: str) -> dict[str, str]:
-    """The security protocol of each listener name.
+    """Returns the security protocol of each listener name.
 
     Raises:
         ConfigError: an entry is not NAME:PROTOCOL, or its protocol is none of Kafka's.
@@ -113,7 +113,7 @@ def check_advertised(advertised: Iterable[Listener], listeners: Iterable[Listene
 
 
 def parse_connection_overrides(setting: str, text: str) -> dict[str, int]:
-    """The number of connections for each address of `max.connections.per.ip.overrides`.
+    """Returns the number of connections for each address of `max.connections.per.ip.overrides`.
 
     Raises:
         ConfigError: an entry is not ADDRESS:NUMBER. The name of a host is refused, because clients are compared by address.

@@ -142,7 +142,7 @@ class GroupConfig:
         return made
 
     def integer(self, name: str) -> int:
-        """The value of a setting that is a number."""
+        """Returns the value of a setting that is a number."""
         bounds = GROUP_BOUNDS[name]
         value = self._own.get(name)
         if value is None:
@@ -151,13 +151,13 @@ class GroupConfig:
         return max(self._broker.integer(bounds.least), min(value, self._broker.integer(bounds.most)))
 
     def text(self, name: str) -> str:
-        """The value of a setting that is a text."""
+        """Returns the value of a setting that is a text."""
         value = self._own.get(name, GROUP_SETTINGS[name].default)
         assert isinstance(value, str)
         return value
 
     def boolean(self, name: str) -> bool:
-        """The value of a setting that is true or false."""
+        """Returns the value of a setting that is true or false."""
         return bool(self._own.get(name, GROUP_SETTINGS[name].default))
 
 

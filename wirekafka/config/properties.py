@@ -51,7 +51,7 @@ def parse_entries(data: bytes) -> list[Entry]:
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
-    """The lines, continued ones joined, each with the number of its first line."""
+    """Yields the lines, continued ones joined, each with the number of its first line."""
     joined = ""
     is_continued = False
     first = 0

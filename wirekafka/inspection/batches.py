@@ -106,7 +106,7 @@ class StoredBatch:
         return zlib.crc32(self.data[MAGIC_OFFSET:]) == self.stored_crc
 
     def records(self) -> Iterator[Record]:
-        """The records, with their offsets.
+        """Yields the records, with their offsets.
 
         Raises:
             KafkaError: they cannot be read.

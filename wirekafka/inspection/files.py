@@ -87,7 +87,7 @@ class DamageError(Exception):
 
 
 def kind_of(path: str) -> Kind | None:
-    """The kind of a file, by its name; None if Apache Kafka has no file of such a name."""
+    """Returns the kind of a file, by its name; None if Apache Kafka has no file of such a name."""
     name = _LATER_SUFFIXES.sub("", os.path.basename(path))
     match = _SEGMENT_FILE.fullmatch(name)
     if match is not None:
@@ -97,19 +97,19 @@ def kind_of(path: str) -> Kind | None:
 
 
 def base_offset_of(path: str) -> int:
-    """The base offset in the name of a segment's file; for a snapshot, the offset at which it was taken."""
+    """Returns the base offset in the name of a segment's file; for a snapshot, the offset at which it was taken."""
     return int(os.path.basename(path)[:20])
 
 
 def files_in(folder: str) -> list[str]:
-    """The sorted names of the files of a known kind, without those that are being deleted or replaced."""
+    """Returns the sorted names of the files of a known kind, without those that are being deleted or replaced."""
     with os.scandir(folder) as entries:
         names = [entry.name for entry in entries if entry.is_file() and kind_of(entry.name) is not None]
     return sorted(name for name in names if not _LATER_SUFFIXES.search(name))
 
 
 def partition_folders(root: str) -> list[str]:
-    """The folders of the partitions in a data directory; the folder itself if it is a partition's."""
+    """Returns the folders of the partitions in a data directory; the folder itself if it is a partition's."""
     if holds_partition(root):
         return [root]
     with os.scandir(root) as entries:
@@ -129,7 +129,7 @@ def holds_data(root: str) -> bool:
 
 
 def size_of(path: str) -> int:
-    """The size of a file in bytes; 0 if it was deleted."""
+    """Returns the size of a file in bytes; 0 if it was deleted."""
     with suppress(FileNotFoundError):
         return os.stat(path).st_size
     return 0
@@ -150,7 +150,7 @@ class DataFile:
         self.size = self.current_size()
 
     def current_size(self) -> int:
-        """The size of the file now."""
+        """Returns the size of the file now."""
         return os.fstat(self._handle.fd).st_size
 
     def read(self, size: int, position: int) -> bytes:

@@ -163,7 +163,7 @@ class Verification:
                     yield DamageError(path, reason, offset=0)
 
     def _is_first_or_clean(self) -> bool:
-        """The directory has a journal of topics, readable or not, or the last broker closed all logs in the directory."""
+        """Whether the directory has a journal of topics, or the last broker closed all logs in the directory."""
         return any(os.path.exists(os.path.join(self.root, name)) for name in (JOURNAL, CLEAN_SHUTDOWN))
 
     def check_checkpoints(self, folder: str, end_offset: int) -> None:
@@ -232,7 +232,7 @@ def log_bytes_in(root: str) -> int:
 
 
 def _segments_in(folder: str) -> dict[str, int]:
-    """The logs of a folder, with their inodes."""
+    """Returns the logs of a folder, with their inodes."""
     with suppress(FileNotFoundError), os.scandir(folder) as entries:
         return {entry.name: entry.inode() for entry in entries if entry.name.endswith(LOG_SUFFIX)}
     return {}

@@ -108,7 +108,7 @@ class LogManager:
         return self.catalog.on_offline
 
     def __iter__(self) -> Iterator[Log]:
-        """The logs that are online."""
+        """Yields the logs that are online."""
         return iter(self.catalog)
 
     def __len__(self) -> int:

@@ -140,7 +140,7 @@ class Batch:
     config: LogConfig
 
     def __len__(self) -> int:
-        """The bytes of the batch."""
+        """Returns the bytes of the batch."""
         return len(self.data)
 
 

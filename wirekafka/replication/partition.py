@@ -57,7 +57,7 @@ class Watcher(Protocol):
         """
 
     def on_gone(self, partition: Partition) -> object:
-        """The partition was closed, deleted or taken offline; the watcher is not called again."""
+        """Is called when the partition is closed, deleted or taken offline; the watcher is not called again."""
 
 
 class ReplicaWatcher(Protocol):
@@ -67,7 +67,7 @@ class ReplicaWatcher(Protocol):
         """Is called after an append of `size_bytes` bytes."""
 
     def on_gone(self, partition: Partition) -> object:
-        """The partition was closed, deleted or taken offline; the watcher is not called again."""
+        """Is called when the partition is closed, deleted or taken offline; the watcher is not called again."""
 
 
 class CommitWait:

@@ -299,7 +299,7 @@ def whole_header(buf: Buffer, pos: int) -> BatchHeader | None:
 
 
 def whole_batches(buf: Buffer) -> Iterator[tuple[BatchHeader, memoryview]]:
-    """The batches of format 2 in a buffer, each with its header; an incomplete batch at the end is left out."""
+    """Yields the batches of format 2 in a buffer, each with its header; an incomplete batch at the end is left out."""
     view = memoryview(buf)
     pos = 0
     while (header := whole_header(view, pos)) is not None:
@@ -509,7 +509,7 @@ def build_keyed_batch(
 
 @lru_cache(CACHED_LENGTHS)
 def _keyed_lengths(delta_size: int, key_size: int, value_size: int) -> tuple[bytes, bytes, bytes]:
-    """The lengths of a record without headers, of its key and of its value, as varints.
+    """Returns the lengths of a record without headers, of its key and of its value, as varints.
 
     Args:
         delta_size: the size of the offset delta.

@@ -45,7 +45,7 @@ def build_end_marker(marker: EndMarker, *, producer_id: int, producer_epoch: int
 
 @lru_cache(CACHED_MARKERS)
 def _record_of(marker: EndMarker) -> tuple[bytes, bytes]:
-    """The key and the value of the marker's record."""
+    """Returns the key and the value of the marker's record."""
     key = CONTROL_KEY.pack(_VERSION, COMMIT if marker.is_commit else ABORT)
     return key, END_MARKER_VALUE.pack(_VERSION, marker.coordinator_epoch)
 

@@ -65,22 +65,22 @@ class Tag:
 
 
 def since(version: int) -> Since:
-    """The field exists from `version` on."""
+    """Declares a field that exists from `version` on."""
     return Since(version)
 
 
 def until(version: int) -> Until:
-    """The field exists up to and including `version`."""
+    """Declares a field that exists up to and including `version`."""
     return Until(version)
 
 
 def nullable(version: int) -> Nullable:
-    """The field may be null from `version` on."""
+    """Declares a field that may be null from `version` on."""
     return Nullable(version)
 
 
 def tag(number: int, since: int) -> Tag:
-    """The field is tagged field `number` from version `since` on."""
+    """Declares a field that is tagged field `number` from version `since` on."""
     return Tag(number, since)
 
 

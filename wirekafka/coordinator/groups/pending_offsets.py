@@ -79,15 +79,15 @@ class PendingOffsets:
         return group_id in self._holders
 
     def topics(self) -> Iterator[str]:
-        """The topics with pending offsets, each once."""
+        """Yields the topics with pending offsets, each once."""
         return iter(self._counts_by_topic)
 
     def groups_of_topic(self, topic: str) -> Iterator[str]:
-        """The ids of the groups with pending offsets in a topic, each once."""
+        """Yields the ids of the groups with pending offsets in a topic, each once."""
         return iter(self._counts_by_topic.get(topic, ()))
 
     def of_group(self, group_id: str) -> Iterator[tuple[str, int]]:
-        """The partitions with pending offsets of a group, each once."""
+        """Yields the partitions with pending offsets of a group, each once."""
         return iter(self._holders.get(group_id, ()))
 
     def forget_partition(self, partition: int) -> None:

@@ -167,7 +167,7 @@ def encode(record: CoordinatorRecord) -> tuple[bytes, bytes | None]:
 
 @lru_cache(CACHED_KEYS)
 def _key_of(group_size: int, topic_size: int) -> Struct:
-    """The layout of an offset's key: its version, the group's id and the topic with their lengths, and the partition."""
+    """Returns the layout of an offset's key: its version, the group's id and the topic with their lengths, and the partition."""
     return Struct(f">hh{group_size}sh{topic_size}si")
 
 

@@ -50,7 +50,7 @@ class ShareKey(NamedTuple):
         return cls(group_id, parse_topic_id(topic_id), int(rest))
 
     def __str__(self) -> str:
-        """The form in which clients name it to FindCoordinator."""
+        """Returns the name of the share partition in FindCoordinator requests."""
         return f"{self.group_id}:{format_topic_id(self.topic_id)}:{self.partition}"
 
 
