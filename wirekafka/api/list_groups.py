@@ -24,6 +24,7 @@ from wirekafka.wire.types import Int16, Int32, Message, String, since
 
 if TYPE_CHECKING:
     from wirekafka.broker import Broker
+    from wirekafka.pending import Pending, Work
 
 
 class ListGroupsRequest(Message):
@@ -45,15 +46,19 @@ class ListGroupsResponse(Message):
 
 
 @serves(16, ListGroupsRequest, ListGroupsResponse, versions=range(6), flexible_since=3)
-def list_groups(broker: Broker, call: Call[ListGroupsRequest]) -> ListGroupsResponse:
+def list_groups(broker: Broker, call: Call[ListGroupsRequest]) -> ListGroupsResponse | Pending[ListGroupsResponse]:
     """Lists the groups that pass the filters."""
+    return broker.reply_gate.run_in_slices(broker.slices, lambda: _listed(broker, call))
+
+
+def _listed(broker: Broker, call: Call[ListGroupsRequest]) -> Work[ListGroupsResponse]:
     may_list_all = call.is_authorized(Operation.DESCRIBE, CLUSTER)
-    return ListGroupsResponse(
-        groups=[
-            ListedGroup(
+    response = ListGroupsResponse()
+    for group in (yield from broker.groups.list_groups(call.request.states_filter, call.request.types_filter)):
+        if may_list_all or call.is_authorized(Operation.DESCRIBE, Resource.group(group.group_id)):
+            listed = ListedGroup(
                 group_id=group.group_id, protocol_type=group.protocol_type, group_state=group.state, group_type=group.group_type
             )
-            for group in broker.groups.list_groups(call.request.states_filter, call.request.types_filter)
-            if may_list_all or call.is_authorized(Operation.DESCRIBE, Resource.group(group.group_id))
-        ]
-    )
+            response.groups.append(listed)
+        yield
+    return response

@@ -27,6 +27,7 @@ from wirekafka.wire.types import Int16, Int32, Int64, Message, NullableString, S
 
 if TYPE_CHECKING:
     from wirekafka.broker import Broker
+    from wirekafka.pending import Pending, Work
 
 
 class ListTransactionsRequest(Message):
@@ -50,8 +51,14 @@ class ListTransactionsResponse(Message):
 
 
 @serves(66, ListTransactionsRequest, ListTransactionsResponse, versions=range(3), flexible_since=0)
-def list_transactions(broker: Broker, call: Call[ListTransactionsRequest]) -> ListTransactionsResponse:
+def list_transactions(
+    broker: Broker, call: Call[ListTransactionsRequest]
+) -> ListTransactionsResponse | Pending[ListTransactionsResponse]:
     """Lists the ids that pass all filters."""
+    return broker.reply_gate.run_in_slices(broker.slices, lambda: _listed(broker, call))
+
+
+def _listed(broker: Broker, call: Call[ListTransactionsRequest]) -> Work[ListTransactionsResponse]:
     request = call.request
     wanted = TransactionFilter(
         states=request.state_filters,
@@ -60,18 +67,19 @@ def list_transactions(broker: Broker, call: Call[ListTransactionsRequest]) -> Li
         pattern=request.transactional_id_pattern,
     )
     try:
-        found = broker.transactions.list_transactions(wanted)
+        found = yield from broker.transactions.list_transactions(wanted)
     except KafkaError as error:
         return ListTransactionsResponse(error_code=error.code)
-    return ListTransactionsResponse(
-        unknown_state_filters=[state for state in request.state_filters if state not in STATES_BY_TITLE],
-        transaction_states=[
-            TransactionState(
+    response = ListTransactionsResponse(
+        unknown_state_filters=[state for state in request.state_filters if state not in STATES_BY_TITLE]
+    )
+    for transaction in found:
+        if call.is_authorized(Operation.DESCRIBE, Resource.transactional_id(transaction.transactional_id)):
+            listed = TransactionState(
                 transactional_id=transaction.transactional_id,
                 producer_id=transaction.producer_id,
                 transaction_state=transaction.state.title,
             )
-            for transaction in found
-            if call.is_authorized(Operation.DESCRIBE, Resource.transactional_id(transaction.transactional_id))
-        ],
-    )
+            response.transaction_states.append(listed)
+        yield
+    return response

@@ -17,7 +17,7 @@ Source: com.google.re2j.Pattern, by which Apache Kafka evaluates them; KIP-848, 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 MAX_PROGRAM_BYTES = 1 << 20
@@ -86,6 +86,21 @@ def matches_of(regexes: Sequence[str], texts: Sequence[str]) -> dict[str, list[s
         for index in automaton.Match(text) or ():
             found[known[index]].append(text)
     return found
+
+
+def matcher(regex: str) -> Callable[[str], bool]:
+    """Returns a function that tells whether an expression matches a whole text; it matches none if it is invalid."""
+    import re2
+
+    automaton = re2.Set.FullMatchSet(_options(_SET_BYTES))
+    if _takes_long(regex):
+        return lambda text: False
+    try:
+        automaton.Add(regex)
+        automaton.Compile()
+    except re2.error:
+        return lambda text: False
+    return lambda text: bool(automaton.Match(text))
 
 
 def _takes_long(regex: str) -> bool:

@@ -42,6 +42,7 @@ from wirekafka.coordinator.groups.settings import GroupSettings
 from wirekafka.coordinator.groups.types import SHARE, Group, GroupType
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.faults import isolate
+from wirekafka.pending import Work
 
 Piece = tuple[int, Effects]
 """A part of long work that holds the loop for a few milliseconds: a partition of __consumer_offsets, and the effects for it."""
@@ -160,16 +161,21 @@ class GroupCoordinator:
             self._on_timer[type(event)](event, now_ms, effects)
         return self.partition_of(event.group_id), Effects() if failure.error else effects
 
-    def list_groups(self, states: Iterable[str], types: Iterable[str]) -> list[ListedGroup]:
-        """Returns the groups in any of the states and of any of the types, in upper or lower case; without names, all groups."""
+    def list_groups(self, states: Iterable[str], types: Iterable[str]) -> Work[list[ListedGroup]]:
+        """Returns the groups in any of the states and of any of the types, in upper or lower case; without names, all groups.
+
+        The work is done in steps of `EXAMINED_AT_ONCE` groups. Groups that appear between two steps are left out.
+        """
         wanted_states = {state.strip().lower() for state in states}
         wanted_types = {group_type.lower() for group_type in types}
-        return [
-            ListedGroup(group.group_id, group.listed_protocol_type, group.state_name, group.group_type)
-            for group in self.groups.values()
-            if not wanted_types or group.group_type in wanted_types
-            if not wanted_states or group.state_name.lower() in wanted_states
-        ]
+        listed = []
+        for number, group in enumerate([*self.groups.values()], 1):
+            is_wanted = not wanted_types or group.group_type in wanted_types
+            if is_wanted and (not wanted_states or group.state_name.lower() in wanted_states):
+                listed.append(ListedGroup(group.group_id, group.listed_protocol_type, group.state_name, group.group_type))
+            if number % EXAMINED_AT_ONCE == 0:
+                yield
+        return listed
 
     def describe(self, group_id: str) -> DescribedGroup | None:
         """Returns a description of a classic group and its members; None if there is no such group."""

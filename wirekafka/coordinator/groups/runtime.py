@@ -315,8 +315,10 @@ class GroupRuntime:
             yield
         log.info("Deleted a group", group=group_id)
 
-    def list_groups(self, states: Iterable[str] = (), types: Iterable[str] = ()) -> list[ListedGroup]:
+    def list_groups(self, states: Iterable[str] = (), types: Iterable[str] = ()) -> Work[list[ListedGroup]]:
         """Returns the groups in any of the states and of any of the types; an empty argument matches all groups.
+
+        The work is done in steps: see `GroupCoordinator.list_groups`.
 
         Raises:
             KafkaError: COORDINATOR_LOAD_IN_PROGRESS.

@@ -21,7 +21,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from wirekafka.coordinator.patterns import check_pattern, matches_of
+from wirekafka.coordinator.patterns import check_pattern, matcher
 from wirekafka.coordinator.transactions.records import TransactionRecord
 from wirekafka.coordinator.transactions.requests import InitRequest, Marker, ProducerIdentity, TransactionFilter
 from wirekafka.coordinator.transactions.settings import TransactionSettings
@@ -45,8 +45,8 @@ from wirekafka.pending import Work
 
 T = TypeVar("T")
 
-EXAMINED_AT_ONCE = 5000
-"""The transactional ids that one step of long work examines: 1 to 2 ms."""
+EXAMINED_AT_ONCE = 1000
+"""The transactional ids that one step of long work examines: 0.2 ms, or 2 ms with a regular expression."""
 
 
 @dataclass(slots=True)
@@ -326,7 +326,8 @@ class TransactionCoordinator:
 
         The work is done in steps, and transactions may change between two steps: `has_timed_out` tells whether an id still has.
         """
-        return self._ids_where(lambda known: known.has_timed_out(now_ms))
+        found = yield from self._where(lambda known: known.has_timed_out(now_ms))
+        return [known.transactional_id for known in found]
 
     def has_timed_out(self, transactional_id: str, now_ms: int) -> bool:
         """Whether the id has an open transaction that has exceeded its timeout."""
@@ -349,14 +350,15 @@ class TransactionCoordinator:
         Source: TransactionStateManager.removeExpiredTransactionalIds.
         """
         expiration_ms = self._settings.transactional_id_expiration_ms
-        return self._ids_where(lambda known: known.has_expired(now_ms, expiration_ms))
+        found = yield from self._where(lambda known: known.has_expired(now_ms, expiration_ms))
+        return [known.transactional_id for known in found]
 
-    def _ids_where(self, is_wanted: Callable[[Transaction], bool]) -> Work[list[str]]:
-        """Returns the transactional ids that meet a condition, `EXAMINED_AT_ONCE` in each step."""
+    def _where(self, is_wanted: Callable[[Transaction], bool]) -> Work[list[Transaction]]:
+        """Returns the transactions that meet a condition, `EXAMINED_AT_ONCE` in each step."""
         wanted = []
         for number, known in enumerate([*self.transactions.values()], 1):
             if is_wanted(known):
-                wanted.append(known.transactional_id)
+                wanted.append(known)
             if number % EXAMINED_AT_ONCE == 0:
                 yield
         return wanted
@@ -379,8 +381,8 @@ class TransactionCoordinator:
             raise KafkaError(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
         return known, sorted(self._unmarked.get(transactional_id, known.partitions))
 
-    def list_transactions(self, wanted: TransactionFilter, now_ms: int) -> list[Transaction]:
-        """Returns the transactions that match the filter; an unknown state matches no transaction.
+    def list_transactions(self, wanted: TransactionFilter, now_ms: int) -> Work[list[Transaction]]:
+        """Returns the transactions that match the filter; an unknown state matches no transaction. The work is done in steps.
 
         Raises:
             KafkaError: INVALID_REGULAR_EXPRESSION.
@@ -388,20 +390,22 @@ class TransactionCoordinator:
         Source: TransactionStateManager.listTransactionStates; KIP-664, KIP-994, KIP-1152.
         """
         states = {STATES_BY_TITLE[title] for title in wanted.states if title in STATES_BY_TITLE}
+        producer_ids = frozenset(wanted.producer_ids)
+        least_ms = wanted.open_longer_than_ms
+        is_match = None
         if wanted.pattern:
             _check_pattern(wanted.pattern)
-        least_ms = wanted.open_longer_than_ms
-        listed = [
-            known
-            for known in self.transactions.values()
-            if (not wanted.producer_ids or known.producer_id in wanted.producer_ids)
-            and (not wanted.states or known.state in states)
-            and (least_ms is None or now_ms - (known.start_timestamp_ms or -1) > least_ms)
-        ]
-        if not wanted.pattern:
-            return listed
-        matching = set(matches_of([wanted.pattern], [known.transactional_id for known in listed])[wanted.pattern])
-        return [known for known in listed if known.transactional_id in matching]
+            is_match = matcher(wanted.pattern)
+
+        def is_wanted(known: Transaction) -> bool:
+            return (
+                (not producer_ids or known.producer_id in producer_ids)
+                and (not wanted.states or known.state in states)
+                and (least_ms is None or now_ms - (known.start_timestamp_ms or -1) > least_ms)
+                and (is_match is None or is_match(known.transactional_id))
+            )
+
+        return (yield from self._where(is_wanted))
 
     def unload(self, is_lost: Callable[[str], bool]) -> list[str]:
         """Removes the transactional ids whose log this broker has lost, and returns them.

@@ -281,7 +281,7 @@ class TransactionRuntime:
         self._enter(transactional_id)
         return self._coordinator.describe(transactional_id)
 
-    def list_transactions(self, wanted: TransactionFilter) -> list[Transaction]:
+    def list_transactions(self, wanted: TransactionFilter) -> Work[list[Transaction]]:
         """ListTransactions: see `TransactionCoordinator.list_transactions`.
 
         Raises:

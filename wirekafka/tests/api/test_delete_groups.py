@@ -5,6 +5,7 @@ import pytest
 from wirekafka.api.delete_groups import DeleteGroupsRequest
 from wirekafka.api.offset_commit import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic
 from wirekafka.errors import ErrorCode
+from wirekafka.pending import finish
 from wirekafka.tests.api.data_plane import Caller
 from wirekafka.tests.api.group_client import answered, commit, join_alone, run
 
@@ -20,7 +21,7 @@ def test_delete_groups_answers_each_group_once(tmp_path: Path, version: int) -> 
             ("simple", ErrorCode.NONE),
             ("nobody", ErrorCode.GROUP_ID_NOT_FOUND),
         ]
-        assert [group.group_id for group in caller.broker.groups.list_groups()] == ["g"]
+        assert [group.group_id for group in finish(caller.broker.groups.list_groups())] == ["g"]
 
     run(body, tmp_path)
 
@@ -39,7 +40,7 @@ def test_group_whose_tombstones_exceed_a_batch_is_deleted_for_good(tmp_path: Pat
         assert [result.error_code for result in response.results] == [ErrorCode.NONE]
 
     async def check(caller: Caller) -> None:
-        assert caller.broker.groups.list_groups() == []
+        assert finish(caller.broker.groups.list_groups()) == []
         assert caller.broker.groups.fetch_offsets(group) == {}
 
     run(delete, tmp_path)

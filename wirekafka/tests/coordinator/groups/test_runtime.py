@@ -14,7 +14,7 @@ from wirekafka.coordinator.groups.settings import GroupSettings
 from wirekafka.coordinator.hashing import java_string_hash
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.names import GROUP_METADATA_TOPIC
-from wirekafka.pending import Pending
+from wirekafka.pending import Pending, finish
 from wirekafka.replication.partition import Partition
 from wirekafka.tests.coordinator.stage import Stage, run, run_work, wait_for
 from wirekafka.wire.compression import Compression
@@ -86,7 +86,7 @@ def test_topic_that_cannot_be_created_is_told_to_the_client() -> None:
         stage.topics.error = ErrorCode.KAFKA_STORAGE_ERROR
         result = await wait_for(stage.join())
         assert result.error is ErrorCode.COORDINATOR_NOT_AVAILABLE
-        assert stage.runtime.list_groups() == []
+        assert finish(stage.runtime.list_groups()) == []
 
     run(play)
 
@@ -121,7 +121,7 @@ def test_members_are_told_when_the_topic_of_groups_is_deleted() -> None:
         joining = stage.join()
         stage.topics.delete("__consumer_offsets")
         assert (await wait_for(joining)).error is ErrorCode.NOT_COORDINATOR
-        assert stage.runtime.list_groups() == []
+        assert finish(stage.runtime.list_groups()) == []
         stage.commit(6, "simple")
         assert stage.restarted().offsets("simple") == {"t": {0: 6}}
 
@@ -132,7 +132,7 @@ def test_group_is_deleted_with_its_offsets() -> None:
     async def play(stage: Stage) -> None:
         stage.commit(5)
         run_work(stage.runtime.delete_group("g"))
-        assert stage.restarted().runtime.list_groups() == []
+        assert finish(stage.restarted().runtime.list_groups()) == []
         with pytest.raises(KafkaError, match="GROUP_ID_NOT_FOUND"):
             run_work(stage.runtime.delete_group("g"))
 
@@ -231,7 +231,7 @@ def test_pending_offsets_go_with_the_topic_that_holds_them() -> None:
         commit_in_transaction(stage, 5)
         stage.topics.delete(GROUP_METADATA_TOPIC)
         assert not stage.runtime.is_unstable("g", "t", 0)
-        assert not stage.runtime.list_groups()
+        assert not finish(stage.runtime.list_groups())
 
     run(play)
 
@@ -243,7 +243,7 @@ def test_group_whose_name_no_record_can_hold_does_not_come_to_be() -> None:
             assert (await wait_for(stage.join(name))).error is ErrorCode.UNKNOWN_SERVER_ERROR
             with pytest.raises(KafkaError, match="UNKNOWN_SERVER_ERROR"):
                 stage.commit(1, name)
-        assert not stage.runtime.list_groups()
+        assert not finish(stage.runtime.list_groups())
         assert "State cannot be stored" not in [line["event"] for line in lines]
         stage.commit(1)
         assert stage.offsets() == {"t": {0: 1}}
@@ -271,7 +271,7 @@ def test_group_whose_tombstones_do_not_fit_into_one_batch_is_deleted() -> None:
             commits = [PartitionCommit("t", index, 5) for index in range(start, start + 10)]
             stage.runtime.commit_offsets(CommitRequest(group, commits))
         run_work(stage.runtime.delete_group(group))
-        assert stage.restarted().runtime.list_groups() == []
+        assert finish(stage.restarted().runtime.list_groups()) == []
 
     run(play)
 
@@ -302,7 +302,7 @@ def test_offsets_of_a_group_with_a_long_name_expire_and_so_do_those_of_others() 
                 commits = [PartitionCommit("t", index, 5) for index in range(start, start + 10)]
                 stage.runtime.commit_offsets(CommitRequest(group, commits))
         await trio.sleep(2000)
-        assert stage.runtime.list_groups() == []
+        assert finish(stage.runtime.list_groups()) == []
 
     run(play, **{"offsets.retention.minutes": "1", "offsets.topic.num.partitions": "1"})
 

@@ -27,6 +27,7 @@ from wirekafka.coordinator.groups.requests import (
 from wirekafka.coordinator.groups.settings import GroupSettings
 from wirekafka.coordinator.groups.types import DEAD
 from wirekafka.errors import ErrorCode
+from wirekafka.pending import finish
 from wirekafka.tests.coordinator import transcripts
 from wirekafka.tests.coordinator.groups.world import World
 
@@ -170,7 +171,7 @@ class GroupPlayer(transcripts.Player):
             self.world.run(effects)
 
     def do_list(self, states: str = "", types: str = "") -> None:
-        listed = self.world.coordinator.list_groups(filter(None, states.split(",")), filter(None, types.split(",")))
+        listed = finish(self.world.coordinator.list_groups(filter(None, states.split(",")), filter(None, types.split(","))))
         self.world.story += [
             f"{group.group_id} {group.protocol_type or '-'} {group.state} {group.group_type}" for group in listed
         ]

@@ -17,6 +17,7 @@ import pytest
 from wirekafka.coordinator.transactions.requests import InitRequest, ProducerIdentity, TransactionFilter
 from wirekafka.coordinator.transactions.settings import TransactionSettings
 from wirekafka.names import TopicPartition
+from wirekafka.pending import finish
 from wirekafka.tests.coordinator import transcripts
 from wirekafka.tests.coordinator.transactions.world import World, describe_transaction
 
@@ -93,7 +94,7 @@ class TransactionPlayer(transcripts.Player):
             open_longer_than_ms=None if longer is None else int(longer),
             pattern=pattern,
         )
-        found = self.world.coordinator.list_transactions(wanted, self.world.now_ms)
+        found = finish(self.world.coordinator.list_transactions(wanted, self.world.now_ms))
         self.tell("answer: " + (" ".join(sorted(known.transactional_id for known in found)) or "none"))
 
     def do_pass(self, ms: str) -> None:

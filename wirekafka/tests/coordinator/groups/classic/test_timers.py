@@ -14,6 +14,7 @@ from wirekafka.coordinator.effects import Effects, SessionExpired, SetTimer, Tim
 from wirekafka.coordinator.groups.requests import HeartbeatRequest
 from wirekafka.coordinator.groups.timers import GroupTimers
 from wirekafka.errors import ErrorCode
+from wirekafka.pending import finish
 from wirekafka.tests.coordinator.manual_clock import ManualClock
 from wirekafka.tests.coordinator.stage import Stage, run, wait_for
 
@@ -106,9 +107,9 @@ def test_offsets_expire_when_they_are_looked_for() -> None:
         await trio.sleep(2)
         assert stage.offsets() == {}
         assert stage.offsets("other") == {"t": {0: 5}}
-        assert [group.group_id for group in stage.runtime.list_groups()] == ["other"]
+        assert [group.group_id for group in finish(stage.runtime.list_groups())] == ["other"]
         await trio.sleep(660)
-        assert stage.restarted().runtime.list_groups() == []
+        assert finish(stage.restarted().runtime.list_groups()) == []
 
     run(play, **{"offsets.retention.minutes": "10", "offsets.retention.check.interval.ms": "660000"})
 
