@@ -34,9 +34,11 @@ if TYPE_CHECKING:
 COULD_NOT_RUN = 1
 ASKED_WRONG = 2
 
-COLLECT_AFTER_OBJECTS = 50_000
-"""Python looks for reference cycles after so many new objects. Reference counts free the objects of a request. Python's default
-of 700 would scan a large request again and again while it is decoded."""
+COLLECTION_THRESHOLDS = (50_000, 1, 50)
+"""When Python looks for reference cycles: after so many new objects, at every second time also among those that were new the time
+before, and at every fiftieth such time among all objects. Reference counts free the objects of a request. Python's default of 700
+would scan a large request again and again while it is decoded. Its default of 10 for the second number would scan 500,000 objects
+at once, which takes 100 ms while a large response is made (2026-11)."""
 
 UNUSED_MODULES = ("asyncio", "ssl")
 """structlog and trio import these modules, and the broker does not use them: 20 ms of 200 at start, 2.8 MiB of 38 at rest
@@ -253,7 +255,7 @@ async def _serve(config: BrokerConfig, stop: _Stop, published: Address | None) -
         stop.cancels(scope, trio.lowlevel.current_trio_token())
         async with open_broker(config, published=published) as running:
             gc.freeze()
-            gc.set_threshold(COLLECT_AFTER_OBJECTS)
+            gc.set_threshold(*COLLECTION_THRESHOLDS)
             gc.enable()
             print(_ready_line(running.addresses, config.log_dirs), flush=True)
             try:

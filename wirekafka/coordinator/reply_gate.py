@@ -133,7 +133,7 @@ class ReplyGate:
         again = partial(self.handle, lambda *_: self.run_in_slices(slices, make_work), None, None)
 
         def hold(result: Any) -> None:
-            complete_with(pending, _Held(list(later.noted), result, again).pending if later.noted else result)
+            pending.complete_with(_Held(list(later.noted), result, again).pending if later.noted else result)
 
         response.then(hold)
         return pending
@@ -202,7 +202,7 @@ class _Held:
                 self._response = self._handle()
             except Exception as failure:  # noqa: BLE001 - the dispatcher answers it, whatever it is
                 self._response = failure
-        complete_with(self.pending, self._response)
+        self.pending.complete_with(self._response)
 
 
 def after_commit(
@@ -229,7 +229,7 @@ def after_commit(
             response = proceed(error)
         except Exception as failure:  # noqa: BLE001 - the dispatcher answers it, whatever it is
             response = failure
-        complete_with(pending, response)
+        pending.complete_with(response)
 
     topic.on_commit(index, go_on)
     if results:
@@ -237,11 +237,3 @@ def after_commit(
     is_late = True
     prepare()
     return pending
-
-
-def complete_with(pending: Pending[Any], response: Any) -> None:
-    """Completes a Pending with a response, or with the result of another Pending."""
-    if isinstance(response, Pending):
-        response.then(pending.complete, pending.release_connection)
-    else:
-        pending.complete(response)

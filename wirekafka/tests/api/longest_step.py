@@ -15,7 +15,7 @@ from typing import Any
 import trio
 
 from wirekafka.api.registry import all_apis
-from wirekafka.cli.serve import COLLECT_AFTER_OBJECTS
+from wirekafka.cli.serve import COLLECTION_THRESHOLDS
 from wirekafka.pending import Pending
 from wirekafka.tests.api.data_plane import Caller, open_caller
 
@@ -45,7 +45,7 @@ def measuring() -> Iterator[LongestStep]:
     gc.collect()
     gc.freeze()
     thresholds = gc.get_threshold()
-    gc.set_threshold(COLLECT_AFTER_OBJECTS)
+    gc.set_threshold(*COLLECTION_THRESHOLDS)
     steps = LongestStep()
     trio.lowlevel.add_instrument(steps)
     try:

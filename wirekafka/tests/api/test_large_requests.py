@@ -42,7 +42,9 @@ from wirekafka.api.elect_leaders import TopicPartitions as ElectedTopic
 from wirekafka.api.find_coordinator import FindCoordinatorRequest
 from wirekafka.api.incremental_alter_configs import AlterConfigsResource as IncrementalAlterConfigsResource
 from wirekafka.api.incremental_alter_configs import IncrementalAlterConfigsRequest
+from wirekafka.api.list_groups import ListGroupsRequest
 from wirekafka.api.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from wirekafka.api.list_transactions import ListTransactionsRequest
 from wirekafka.api.metadata import MetadataRequest, MetadataRequestTopic
 from wirekafka.api.offset_commit import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic
 from wirekafka.api.offset_delete import OffsetDeleteRequest, OffsetDeleteRequestPartition, OffsetDeleteRequestTopic
@@ -54,6 +56,8 @@ from wirekafka.api.offset_fetch import (
 )
 from wirekafka.api.offset_for_leader_epoch import OffsetForLeaderEpochRequest, OffsetForLeaderPartition, OffsetForLeaderTopic
 from wirekafka.api.share_group_describe import ShareGroupDescribeRequest
+from wirekafka.coordinator.groups.requests import CommitRequest, PartitionCommit
+from wirekafka.coordinator.transactions.requests import InitRequest
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.log.storage import Storage
 from wirekafka.metadata.journal import Journal
@@ -438,5 +442,45 @@ def test_internal_topic_that_a_client_is_creating_makes_coordinators_tell_client
         assert refusal.value.code is ErrorCode.COORDINATOR_NOT_AVAILABLE
         assert (await wait_for(pending)).topics[0].error_code == 0
         assert caller.broker.topics.find(GROUP_METADATA_TOPIC) is not None
+
+    run(body, tmp_path)
+
+
+def with_many_groups_and_transactions(caller: Caller) -> None:
+    caller.broker.topics.create("large", 1)
+    for number in range(20):
+        caller.broker.groups.commit_offsets(CommitRequest(f"group-{number}", [PartitionCommit("large", 0, 5)]))
+        caller.broker.transactions.init_producer_id(InitRequest(f"id-{number}", 60_000))
+
+
+LISTS: dict[str, tuple[Message, int]] = {
+    "ListGroups": (ListGroupsRequest(), 5),
+    "ListGroups in a state": (ListGroupsRequest(states_filter=["Stable", "Empty"]), 5),
+    "ListTransactions": (ListTransactionsRequest(), 2),
+    "ListTransactions of producers": (ListTransactionsRequest(producer_id_filters=[*range(1000)]), 2),
+    "ListTransactions by a pattern": (ListTransactionsRequest(transactional_id_pattern="id-.*"), 2),
+}
+
+
+@pytest.mark.parametrize("name", LISTS)
+def test_list_of_many_is_made_in_slices_and_lets_what_it_lists_change(
+    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("wirekafka.coordinator.groups.coordinator.EXAMINED_AT_ONCE", 1)
+    monkeypatch.setattr("wirekafka.coordinator.transactions.coordinator.EXAMINED_AT_ONCE", 1)
+
+    async def body(caller: Caller) -> None:
+        with_many_groups_and_transactions(caller)
+        request, version = LISTS[name]
+        at_once = caller.ask(request, version)
+        assert not isinstance(at_once, Pending)
+        cut_into_slices(caller)
+        pending = caller.ask(request, version)
+        assert isinstance(pending, Pending)
+        caller.broker.groups.commit_offsets(CommitRequest("new", [PartitionCommit("large", 0, 5)]))
+        caller.broker.transactions.init_producer_id(InitRequest("new", 60_000))
+        response = await wait_for(pending)
+        assert response == at_once
+        assert len(response.groups if "Groups" in name else response.transaction_states) == 20
 
     run(body, tmp_path)

@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from wirekafka.clock import Clock
-from wirekafka.coordinator.reply_gate import ReplyGate
+from wirekafka.coordinator.reply_gate import ReplyGate, after_commit
 from wirekafka.errors import ErrorCode
 from wirekafka.pending import Pending, Work
 from wirekafka.replication.purgatory import Purgatory
@@ -126,3 +126,13 @@ def test_reply_made_anew_after_a_loss_leaves_nothing_noted_for_others() -> None:
     world.gate.handle(lambda *_: world.gate.note(world.partitions, 7), None, None)
     world.partitions.callbacks.pop(7)(ErrorCode.NOT_COORDINATOR)
     assert world.gate.noted is None
+
+
+def test_request_that_waits_after_a_commit_is_abandoned_with_its_client() -> None:
+    world = World()
+    inner: Pending[str] = Pending()
+    late: Any = after_commit(world.partitions, 0, lambda error: inner, prepare=lambda: None)
+    world.partitions.callbacks[0](None)
+    late.abandon()
+    assert inner.is_done
+    assert not inner.complete("too late")
