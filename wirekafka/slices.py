@@ -34,7 +34,7 @@ serves other clients; such a turn of the loop costs 0.1 ms (2026-11)."""
 FIRST_SLICE_SECONDS = 0.002
 
 BUSY_COUNT = 4
-"""While so many works are in progress, no further one should begin: each takes memory, and delays the end of all."""
+"""While so much work is in progress, no further work should begin: each piece takes memory, and delays all others."""
 
 
 class Slices:
@@ -55,7 +55,7 @@ class Slices:
 
     @property
     def is_busy(self) -> bool:
-        """So much work is in progress that no further work should begin."""
+        """Whether so much work is in progress that no further work should begin."""
         return len(self._waiting) >= BUSY_COUNT
 
     def run(self, work: Work[T], around: Callable[[], AbstractContextManager[object]] = nullcontext) -> T | Pending[Any]:

@@ -189,7 +189,7 @@ class Workers:
         except trio.Cancelled:
             job.cancel()
             raise
-        except Exception as error:  # noqa: BLE001 - no thread can be started; the other tasks of the nursery go on
+        except Exception as error:  # noqa: BLE001 - no thread can be started; the other tasks of the nursery must continue
             result = error
         finally:
             self._running.discard(job)

@@ -2,7 +2,7 @@
 
 How it works: `scan` follows the framing only, so that damage inside a batch does not hide the batches after it. `check` reads the
 content of a batch. The file is read in chunks. The checksum of a batch that is larger than a chunk is computed in pieces first,
-because a wrong length could ask for gigabytes of memory.
+because a wrong length could require gigabytes of memory.
 
 Source: org.apache.kafka.common.record.{FileLogInputStream, DefaultRecordBatch, AbstractLegacyRecordBatch, ControlRecordType}.
 """

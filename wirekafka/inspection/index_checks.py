@@ -116,7 +116,7 @@ class OffsetIndexCheck(IndexCheck):
             if position < place.position:
                 self._refuse(f"it leads to byte {position} of the log, where no batch begins", offset)
             if self._awaited is not None:
-                self._refuse(f"no batch ends with offset {self._awaited}, as the entry before this one says", self._awaited)
+                self._refuse(f"no batch ends with offset {self._awaited}, which the previous entry has", self._awaited)
             if offset < place.last_offset:
                 self._refuse(f"it leads to byte {position} of the log, whose batch ends with {place.last_offset}", offset)
             self._awaited = offset

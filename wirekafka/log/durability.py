@@ -81,7 +81,7 @@ class DurabilityLedger:
             self.names.written += 1
 
     def note_renamed(self, name: str, new_name: str) -> None:
-        """Notes that a file was renamed, and forgets the generations of the file that it replaced."""
+        """Records that a file was renamed, and drops the generations of the file that it replaced."""
         with self._lock:
             self.names.written += 1
             moved = self._files.pop(name, None)
@@ -91,7 +91,7 @@ class DurabilityLedger:
                 self._files.pop(new_name, None)
 
     def forget(self, name: str) -> None:
-        """Forgets a removed file."""
+        """Drops the generations of a removed file."""
         with self._lock:
             self._files.pop(name, None)
 

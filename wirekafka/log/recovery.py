@@ -6,7 +6,7 @@ producers and leader epochs. After a clean shutdown the indexes are complete, an
 
 The log ends at the first bad batch, if a crash explains that batch: a killed process leaves one torn write at the end of the log,
 and a power loss may lose any unsynced write. Any other bad batch, before the recovery point or with sound batches after it, is
-damage: the records after it were acknowledged, and are deleted only if the operator asks for that.
+damage: the records after it were acknowledged, and are deleted only if a setting of the operator permits it.
 
 A crash may interrupt compaction between the steps of a replacement. `.cleaned` files are incomplete and are removed. `.swap`
 files are complete: the segments that they replace are removed, and the files get those names.

@@ -1,6 +1,6 @@
 """Operations, the resources that they need permission for, and the bits that tell clients their permitted operations.
 
-Rule of this file: without an authorizer every client may do everything. Kafka says so by setting the bit of every operation
+Rule of this file: without an authorizer every client may do everything. Kafka then sets the bit of every operation
 that the type of resource supports.
 
 Source: KIP-430; org.apache.kafka.security.authorizer.AclEntry.supportedOperations; org.apache.kafka.common.acl.AclOperation;

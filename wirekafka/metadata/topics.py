@@ -411,7 +411,7 @@ class Topics(Generic[P]):
             self._announce_deletion(topic, are_renamed=are_renamed)
 
     def _announce_deletion(self, topic: Topic[P], *, are_renamed: bool) -> None:
-        """Brings the deletion of a topic to the disk, and tells the listeners of it.
+        """Syncs the deletion of a topic to the disk, and calls `on_delete`.
 
         Args:
             are_renamed: the folders of all partitions were renamed.

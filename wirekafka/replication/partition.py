@@ -332,7 +332,7 @@ class Partition:
             try:
                 watcher.on_committed(self, size_bytes, stable_bytes)
             except Exception as error:  # noqa: BLE001 - the records are appended, and the other fetches must be completed
-                log_once(error, "A fetch could not be told of a commit", partition=str(self.topic_partition))
+                log_once(error, "A waiting fetch failed on a commit", partition=str(self.topic_partition))
 
     def read(self, offset: int, *, max_bytes: int, min_one_batch: bool, only_stable: bool = False) -> FileRegion | bytes:
         """Reads committed batches, from the batch that holds `offset` on; returns no bytes at the high watermark.
@@ -457,7 +457,7 @@ class Partition:
             wait.end(self._lost_error)
         waiting: list[Watcher | ReplicaWatcher] = [*watchers, *replica_watchers]
         for watcher in waiting:
-            with isolate("A fetch could not be told that its partition is closed", partition=str(self.topic_partition)):
+            with isolate("A waiting fetch failed when its partition was closed", partition=str(self.topic_partition)):
                 watcher.on_gone(self)
 
     def delete(self, logs: LogManager) -> None:

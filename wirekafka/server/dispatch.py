@@ -258,7 +258,7 @@ class Dispatcher:
 
     @property
     def is_busy(self) -> bool:
-        """So many requests are handled in slices that no further large request begins, except for a Produce."""
+        """Whether so many requests are handled in slices that no further large request may begin, except for a Produce."""
         return self._broker.slices.is_busy
 
     def _log_request(self, frame: memoryview, client: Client, now_ms: int) -> Answer | Pending[Any]:
@@ -302,7 +302,7 @@ class Dispatcher:
                 if shortcut is not None:
                     try:
                         answer = shortcut.answer(client, frame, correlation_id, now_ms)
-                    except Exception as error:  # noqa: BLE001 - `_failure` tells it to the client, whatever it is
+                    except Exception as error:  # noqa: BLE001 - `_failure` answers it, whatever it is
                         return self._failure(route, correlation_id, error)
                     if answer is not None:
                         return answer
@@ -362,7 +362,7 @@ class Dispatcher:
                 return route.encode(correlation_id, response)
             except LargeMessageError:
                 return self._encode_in_slices(route, correlation_id, response)
-        except Exception as error:  # noqa: BLE001 - `_failure` tells it to the client, whatever it is
+        except Exception as error:  # noqa: BLE001 - `_failure` answers it, whatever it is
             return self._failure(route, correlation_id, error)
 
     def _ask_handler_later(
@@ -386,7 +386,7 @@ class Dispatcher:
                 return self._encode_late(route, correlation_id, request)
             try:
                 response = route.handler(self._broker, Call(request, route.version, client_id, client, now_ms))
-            except Exception as error:  # noqa: BLE001 - `_failure` tells it to the client, whatever it is
+            except Exception as error:  # noqa: BLE001 - `_failure` answers it, whatever it is
                 return self._encode_late(route, correlation_id, error)
             if isinstance(response, Pending):
                 return response.map(partial(self._encode_late, route, correlation_id))
@@ -446,7 +446,7 @@ class Dispatcher:
             del by_size[head_size]
 
     def _forget(self, client: Client) -> None:
-        """Forgets the shortcuts of a connection that has ended."""
+        """Removes the shortcuts of a connection that has ended."""
         shortcuts, client.shortcuts = client.shortcuts or {}, None
         for route, by_size in shortcuts.items():
             for by_head in by_size.values():
@@ -475,7 +475,7 @@ class Dispatcher:
                 return refusal
 
     def _failure(self, route: Route, correlation_id: int, error: Exception) -> Answer:
-        """Tells the client that its request failed.
+        """Returns the response for a request that failed.
 
         Raises:
             ProtocolError: `error` is a ProtocolError, or the response has no field for the error.
@@ -546,7 +546,7 @@ class Dispatcher:
         return kind(reason if client_id is None else f"{reason} (client id {_short(client_id)!r})")
 
     def _note_first(self, *what: object) -> bool:
-        """Remembers a refusal or failure; returns False if it was remembered before."""
+        """Stores a refusal or failure; returns False if it was stored before."""
         if what in self._told:
             return False
         if len(self._told) >= TOLD_LIMIT:

@@ -160,7 +160,7 @@ def read_region(region: FileRegion) -> bytes:
 
 
 class Stopwatch:
-    """Measures what a connection has taken of the loop's time, without pauses of the thread and collections of garbage."""
+    """Measures the loop's time that a connection has taken, without pauses of the thread and garbage collections."""
 
     __slots__ = ("_began", "_collected", "_collections", "_cpu_began")
 
@@ -169,9 +169,9 @@ class Stopwatch:
         self.begin(0.0)
 
     def begin(self, now: float) -> None:
-        """The loop does nothing but serve connections from now on.
+        """Begins a period in which the loop only serves connections.
 
-        The driver calls this after each pause, since a look at the CPU time costs 0.2 us (2026-11).
+        The driver calls this after each pause, and not for each connection: a reading of the CPU time costs 0.2 us (2026-11).
         """
         self._began = now
         self._cpu_began = time.thread_time()
@@ -253,7 +253,7 @@ class EpollDriver:
         self._ready: deque[_Link] = deque()
         self._unproven: deque[_Link] = deque()
         self._deferred: list[tuple[float, int, _Link]] = []
-        """A heap by the time until which the connection is greedy, and then by the order in which they came."""
+        """A heap of greedy connections, by the end of their greedy time and then by their arrival."""
         self._deferred_numbers = count()
         self._held: list[_Link] = []
         """The connections with a large frame that waits until the dispatcher is no longer busy."""
@@ -391,7 +391,7 @@ class EpollDriver:
             if now - begun > GREEDY_AFTER_SECONDS:
                 self._note_long_part(link, begun)
                 if link.greedy_until > now and queue is self._ready:
-                    # The others may have sent the same. Connections that get ready later do not wait for them.
+                    # The other connections may have sent the same request. Connections that become ready later come before them.
                     self._unproven.extendleft(reversed(queue))
                     queue.clear()
                     break
@@ -416,7 +416,7 @@ class EpollDriver:
                 break
 
     def _has_handled(self, link: _Link) -> bool:
-        """Tells whether the link was the last one to handle frames, and handled all that it had received."""
+        """Returns whether the link was the last one to handle frames, and handled everything that it had received."""
         return bool(self._handled) and self._handled[-1] is link and not link.connection.held_bytes
 
     def _note_long_part(self, link: _Link, begun: float) -> None:

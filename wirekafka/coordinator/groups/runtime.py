@@ -362,7 +362,7 @@ class GroupRuntime:
         replies = effects.replies
         if effects.then is not None:
             replies = []
-            self._gate.begin_step()  # the state is whole after `then`
+            self._gate.begin_step()  # the state is consistent after `then`
             try:
                 error = self._carry_out(index, effects, replies)
             finally:

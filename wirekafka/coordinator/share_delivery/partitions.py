@@ -266,7 +266,9 @@ def _within(batches: list[StateBatch], end_offset: int, partition: Partition, ke
     if not batches or batches[-1].last_offset < end_offset:
         return batches
     log.warning(
-        "A share group knows of records that the log has lost", share_partition=str(key), partition=str(partition.topic_partition)
+        "A share group has state of records that the log has lost",
+        share_partition=str(key),
+        partition=str(partition.topic_partition),
     )
     kept = [batch for batch in batches if batch.first_offset < end_offset]
     if kept:

@@ -220,7 +220,7 @@ class Endings:
                 self._markers.write(
                     marker, coordinator_epoch=ending.coordinator_epoch, now_ms=self._clock.now_ms(), on_written=on_written
                 )
-            except Exception as error:  # noqa: BLE001 - the marker is tried again, and everything else goes on
+            except Exception as error:  # noqa: BLE001 - only this marker is affected, and it is tried again
                 log_once(error, "A marker cannot be written", transactional_id=ending.transactional_id)
                 on_written(ErrorCode.UNKNOWN_SERVER_ERROR)
             if markers and self._clock.monotonic_ms() >= stop_ms:
@@ -231,7 +231,7 @@ class Endings:
         """Looks up the missing markers of an ending; returns whether they are known."""
         try:
             ending.send(self._decisions.missing_markers(ending.transactional_id))
-        except Exception as error:  # noqa: BLE001 - the ending is tried again, and everything else goes on
+        except Exception as error:  # noqa: BLE001 - only this ending is affected, and it is tried again
             log_once(error, "The markers of a transaction cannot be looked up", transactional_id=ending.transactional_id)
             self._try_later(ending)
             return False
@@ -285,7 +285,7 @@ class Endings:
             return
         except KafkaError as error:
             self._log_failure(ending, str(error))
-        except Exception as error:  # noqa: BLE001 - the completion is tried again, and everything else goes on
+        except Exception as error:  # noqa: BLE001 - only this completion is affected, and it is tried again
             log_once(error, "A transaction cannot be completed", transactional_id=ending.transactional_id)
         self._by_id[ending.transactional_id] = ending
         self._try_later(ending)

@@ -251,7 +251,7 @@ class TransactionRuntime:
         return after_commit(self.state, self.partition_of(transactional_id), proceed, prepare)
 
     def is_committed(self, transactional_id: str) -> bool:
-        """Whether everything that was appended for the transactional id is committed for certain."""
+        """Whether everything that was appended for the transactional id is certainly committed."""
         return self.state.is_committed(self.partition_of(transactional_id))
 
     def end(self, transactional_id: str, producer: ProducerIdentity, *, is_commit: bool, client_version: int) -> ProducerIdentity:
