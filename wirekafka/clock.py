@@ -1,6 +1,6 @@
 """Time: the wall clock in milliseconds, and timers, for everything that needs them.
 
-Theory of operation: timers are one heap and one task that sleeps until the first of them is due: a timer costs an entry in the
+How it works: timers are one heap and one task that sleeps until the first of them is due: a timer costs an entry in the
 heap, not a task. A postponed timer moves in the heap only when its former time comes. A cancelled timer is removed when its time
 comes, or when half of the timers in the heap are cancelled.
 

@@ -1,6 +1,6 @@
 """Fault isolation: an unexpected exception in background work is logged, and costs only what the work was for.
 
-Theory of operation: a task or a timer that works for many partitions, groups or connections wraps the work for each one of them
+How it works: a task or a timer that works for many partitions, groups or connections wraps the work for each one of them
 in `isolate`. An unexpected exception ends that piece of work. The log gets its traceback and the remedy, and the task continues
 with the next piece.
 

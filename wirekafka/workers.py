@@ -1,6 +1,6 @@
 """Workers: threads that run CPU-heavy plain functions of one broker off its loop.
 
-Theory of operation: a handler that needs more than about 10 ms of CPU gives the work to `Workers` as a plain function and returns
+How it works: a handler that needs more than about 10 ms of CPU gives the work to `Workers` as a plain function and returns
 a `Pending`. The jobs wait in one queue, first in, first out. A task for each thread takes a job, runs it in the thread, and
 calls `done` with the result on the loop. A task starts when a job arrives, and ends when the queue is empty, so a broker without
 heavy requests has no such tasks and threads.

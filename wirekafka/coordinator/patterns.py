@@ -1,6 +1,6 @@
 """The regular expressions that clients send. RE2 evaluates them, in time linear in the text.
 
-Theory of operation: the expressions are matched by `re2.Set` only, which is one automaton for all of them. A single RE2 object
+How it works: the expressions are matched by `re2.Set` only, which is one automaton for all of them. A single RE2 object
 falls back to a slower algorithm that takes 1 ms for a long name and an expression of 200 characters (2026-11). Compiling takes
 longer than matching: 0.1 to 0.3 ms for each Unicode class and 0.1 ms for 1,000 repetitions, and it holds CPython's interpreter.
 So the numbers of both and the size of the program are bounded, and an expression is compiled or refused in about 20 ms.

@@ -1,6 +1,6 @@
 """Holds the replies of coordinators until all state that they depend on is committed.
 
-Theory of operation: a coordinator changes its state when a record is appended, before the record is committed. If this broker
+How it works: a coordinator changes its state when a record is appended, before the record is committed. If this broker
 loses the partition before the commit, that state is lost. So a reply, also of a read, is held until the high watermark of each
 partition of coordinator state that its request has used reaches the log end offset at that time. While a handler runs, each
 `StateTopic` notes such partitions here. A partition with one in-sync replica commits inside the append, and is not noted, so the

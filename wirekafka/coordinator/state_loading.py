@@ -1,6 +1,6 @@
 """Reads the log of an internal topic for a load: selects the records to replay, and their order.
 
-Theory of operation: in a compacted topic only the last record of each key counts, whether the cleaner has run or not. These
+How it works: in a compacted topic only the last record of each key counts, whether the cleaner has run or not. These
 records are collected first and then replayed in order, which halves the time for a log of many commits. Records of a committed
 transaction count from the position of its marker, unless the key has a later record. Records of an aborted transaction never
 count. Records of an open transaction are replayed as part of it, and the producer's transaction continues.

@@ -1,6 +1,6 @@
 """The executor of the coordinators that keep their state in an internal topic: groups, transactions, the state of share groups.
 
-Theory of operation: a pure core decides, and returns records. `append` writes the records to a partition of the topic, in chunks
+How it works: a pure core decides, and returns records. `append` writes the records to a partition of the topic, in chunks
 that the topic's settings allow, and the core replays them: only replay changes the state, in operation and during a load. Replies
 are released by `release` and the `ReplyGate`, once everything that they depend on is committed.
 

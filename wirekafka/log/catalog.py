@@ -1,6 +1,6 @@
 """The logs of a broker and their data directories. When a directory fails, the catalog takes its logs offline.
 
-Theory of operation: `LogManager` opens, creates and deletes logs and adds them here. Retention, flushes, compaction and moves
+How it works: `LogManager` opens, creates and deletes logs and adds them here. Retention, flushes, compaction and moves
 look logs up here, and do not use the manager.
 
 Rules of this file:

@@ -1,6 +1,6 @@
 """Closes the logs of a data directory: writes what the next start reads, then waits for the disk for a bounded time.
 
-Theory of operation: the indexes and producers of each log are written in a few threads, because most of that time passes in the
+How it works: the indexes and producers of each log are written in a few threads, because most of that time passes in the
 file system. Then the same threads flush the logs, until all of them are on the disk or `FLUSH_SECONDS` have passed.
 
 Rules of this file:

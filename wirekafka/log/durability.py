@@ -1,6 +1,6 @@
 """Records which part of a partition's folder is on the disk: for each file and list of names, the written and the synced state.
 
-Theory of operation: every change of a file, of the folder's list of names, or of the folder's own name increments a number, the
+How it works: every change of a file, of the folder's list of names, or of the folder's own name increments a number, the
 written generation. A sync notes the written generation, waits for the disk, and then sets the synced generation to that number.
 So a change during a sync does not count as synced, and two concurrent syncs do not rely on each other.
 

@@ -1,6 +1,6 @@
 """The two indexes of a segment: from an offset to a position, and from a timestamp to an offset.
 
-Theory of operation: an index is sparse. It has one entry for at least `index.interval.bytes` of log, so it takes half a percent
+How it works: an index is sparse. It has one entry for at least `index.interval.bytes` of log, so it takes half a percent
 of the log's size. The indexes of the active segment are two arrays in memory, which are searched by bisection. The arrays are
 written as one file when the segment is rolled or closed; after a crash, recovery rebuilds them from the log. The indexes of a
 sealed segment stay in their files and use neither memory nor a descriptor. A lookup opens the file and bisects in it, with about

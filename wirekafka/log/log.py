@@ -1,6 +1,6 @@
 """One partition's log: appends, rolls, truncation, and the parts that a log is composed of.
 
-Theory of operation: a log has a `ReadableLog` (its content), a `Flusher` (syncs it to the disk), a `Retention` (deletes old
+How it works: a log has a `ReadableLog` (its content), a `Flusher` (syncs it to the disk), a `Retention` (deletes old
 segments) and the snapshots of its producers. This module does what changes the end of the log. An append parses a batch, checks
 it against the state of its producer, writes the offsets into the batch, and writes the batch with one system call. The indexes
 grow in memory. An append does not wait for the disk unless `flush.messages` asks for a flush: recovery reads the batches that

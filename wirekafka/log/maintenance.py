@@ -1,6 +1,6 @@
 """The background work on logs: flushes, checkpoints, retention and the expiry of producers.
 
-Theory of operation: each kind of work is a task that sleeps, and handles all logs when it wakes. It handles a few logs at a time,
+How it works: each kind of work is a task that sleeps, and handles all logs when it wakes. It handles a few logs at a time,
 so that connections do not wait for long. A thread waits for the disk.
 
 Rules of this file:

@@ -1,6 +1,6 @@
 """All logs of a broker: opens them at the start, creates and deletes them, and closes them.
 
-Theory of operation: the start opens a log for each partition's folder. After a clean shutdown this takes a few small reads; after
+How it works: the start opens a log for each partition's folder. After a clean shutdown this takes a few small reads; after
 a crash a thread reads the batches that were not flushed. Afterwards everything runs on the broker's loop, except the work in
 `wirekafka.log.maintenance` that waits for the disk or takes long.
 

@@ -1,6 +1,6 @@
 """Opens all logs at the start: finds the folders, runs recovery in threads, and chooses between two copies of a partition.
 
-Theory of operation: logs that were closed cleanly are opened on the loop, with a few small reads each. Logs that need recovery
+How it works: logs that were closed cleanly are opened on the loop, with a few small reads each. Logs that need recovery
 are read in threads, `num.recovery.threads.per.data.dir` for each directory, in all directories at once; a log line every few
 seconds reports the progress. A partition whose folder cannot be opened is offline, and the other partitions are not affected.
 

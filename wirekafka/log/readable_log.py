@@ -1,6 +1,6 @@
 """The readable state of one partition's log: its offsets, segments, leader epochs and producers, and the state of its disk.
 
-Theory of operation: a log is composed. `Log` appends, truncates and rolls, `Retention` deletes, `Flusher` and `ProducerSnapshots`
+How it works: a log is composed. `Log` appends, truncates and rolls, `Retention` deletes, `Flusher` and `ProducerSnapshots`
 write to the disk. All of them change this object, and a reader needs nothing else. A read returns a region of a file, which the
 connection passes to sendfile. A read_committed consumer reads up to the last stable offset, and gets a list of the aborted
 transactions in the region.

@@ -1,6 +1,6 @@
 """Opens a log from its folder: after a clean shutdown from its indexes, after a crash from its batches.
 
-Theory of operation: all records before the recovery point are on the disk. After a crash, recovery reads the segment of the
+How it works: all records before the recovery point are on the disk. After a crash, recovery reads the segment of the
 recovery point and all later segments completely: it checks framing, checksum and order of each batch, and rebuilds indexes,
 producers and leader epochs. After a clean shutdown the indexes are complete, and only the headers after the last entry are read.
 

@@ -1,6 +1,6 @@
 """One segment: a file of batches, its two indexes, and that of its aborted transactions.
 
-Theory of operation: batches are appended at `size`, so a torn write is all data in the file after `size`. The torn data is cut
+How it works: batches are appended at `size`, so a torn write is all data in the file after `size`. The torn data is cut
 off at once, or before the next append if the truncation fails. To find a position, a lookup bisects the offset index and then
 reads headers: at most `index.interval.bytes` of them, or one batch if that is larger.
 

@@ -1,6 +1,6 @@
 """The segments of a log: finds records in them, and adds, removes and replaces segments.
 
-Theory of operation: bisection finds the segment of an offset, and the segment finds the position. If a reader will continue after
+How it works: bisection finds the segment of an offset, and the segment finds the position. If a reader will continue after
 a read, or waits at the end of the log, the log remembers the position, so that the next read needs no search.
 
 Rules of this file:

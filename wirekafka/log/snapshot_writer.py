@@ -1,6 +1,6 @@
 """Writes a `.snapshot` file a few producers at a time, so that a roll does not hold the broker's loop.
 
-Theory of operation: a log with many producers begins a `SlicedSnapshot` when it rolls, and calls `write_slice` from a timer until
+How it works: a log with many producers begins a `SlicedSnapshot` when it rolls, and calls `write_slice` from a timer until
 the file is complete. The slices go to a temporary file, which gets its name at the end. The roll itself needs no snapshot:
 recovery takes the last complete one and replays the batches after it.
 

@@ -1,6 +1,6 @@
 """The `.snapshot` files of one log: the producers at the offset in the name of the file.
 
-Theory of operation: a roll writes a snapshot at the base offset of the new segment, and a clean shutdown one at the log end
+How it works: a roll writes a snapshot at the base offset of the new segment, and a clean shutdown one at the log end
 offset. Few producers are written at once, and many in slices from a timer. Recovery and truncation take the last good snapshot,
 and replay the batches after it; a roll without a snapshot only makes that replay longer.
 

@@ -1,6 +1,6 @@
 """The index of a segment's aborted transactions, which read_committed consumers use to skip aborted records.
 
-Theory of operation: when a marker aborts a transaction, an entry is written to the index of the marker's segment. The file exists
+How it works: when a marker aborts a transaction, an entry is written to the index of the marker's segment. The file exists
 only if there are entries, and reads use the file: a read bisects to the first transaction that ends after the start of the read,
 and stops at an entry after which all records of the read were stable. Entries that could not be written, and entries from
 recovery and compaction, wait in memory for `save`.

@@ -1,6 +1,6 @@
 """Validation of the batch of a Produce request, before the log appends it.
 
-Theory of operation: an append has two steps, because the log checks the producer's sequence numbers between them. First,
+How it works: an append has two steps, because the log checks the producer's sequence numbers between them. First,
 `validate_batch` checks the bytes and returns one batch of format 2: the same bytes, or a conversion of the message set of an old
 client. Second, `assign_offsets` writes the base offset and the leader epoch into the batch, and its timestamp if the topic uses
 LogAppendTime. A batch that needs no change is never copied.

@@ -1,6 +1,6 @@
 """The topics: their names, ids, partition counts and settings, and how clients create, extend, change and delete them.
 
-Theory of operation: the `MetadataStore` holds the topics; the folders of the data directories hold their records. A change is
+How it works: the `MetadataStore` holds the topics; the folders of the data directories hold their records. A change is
 written to the store first and to the folders afterwards. After a crash in between, a created topic exists with empty
 partitions, and a deleted topic does not exist. A topic that has folders and is not in the store was moved in from Apache Kafka:
 `takeover` takes it over or refuses it.

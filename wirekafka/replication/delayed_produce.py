@@ -1,6 +1,6 @@
 """A Produce with acks=all whose records are appended and not yet committed.
 
-Theory of operation: the request waits in each partition for the commit of its last record (`Partition.on_commit`). The response
+How it works: the request waits in each partition for the commit of its last record (`Partition.on_commit`). The response
 is sent when the wait in every partition has ended, with a commit or an error, or when the request's timeout has passed. The wait
 needs no task.
 

@@ -1,6 +1,6 @@
 """Fetch sessions: the broker keeps the partitions that a consumer fetches, so a request names only changed ones (KIP-227).
 
-Theory of operation: a session watches its partitions. A partition with new records, a new request or an error is dirty. A fetch
+How it works: a session watches its partitions. A partition with new records, a new request or an error is dirty. A fetch
 reads only the dirty partitions, so a fetch of 500 partitions costs only as much as those with new records. A partition leaves the
 dirty set when a read at its fetch offset finds no records and its offsets have not changed. A partition that returned records
 moves to the end of the set, so a byte limit does not starve other partitions. A dirty partition is watched only while a fetch of

@@ -1,6 +1,6 @@
 """One partition: its log, its replicas, its high watermark, and the requests that wait for its records.
 
-Theory of operation: a record is first appended and then committed. It is appended once it is in the leader's log; then the
+How it works: a record is first appended and then committed. It is appended once it is in the leader's log; then the
 replicas that fetch from the leader are notified. It is committed once all in-sync replicas have it; then the high watermark
 passes it, and consumers, Produce requests with acks=all and the coordinators are notified. A partition with one replica commits
 inside `append`.

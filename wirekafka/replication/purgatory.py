@@ -1,6 +1,6 @@
 """The purgatory: requests that wait, each with a condition, a deadline and a completion, and without a task.
 
-Theory of operation: a Fetch that finds too few bytes becomes a `DelayedFetch`. It counts the bytes that become readable in the
+How it works: a Fetch that finds too few bytes becomes a `DelayedFetch`. It counts the bytes that become readable in the
 partitions it watches, which costs O(1) for each append, and reads again only once there are enough, or its wait time has passed.
 So an append does not wake a fetch that would have to wait again. For a consumer that reads committed records only, the bytes of a
 transaction become readable when the last stable offset moves past them. The response is made inside the append that allows it,

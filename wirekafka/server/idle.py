@@ -1,6 +1,6 @@
 """The sleep of the epoll driver: a wait outside trio's loop if no other task can run, otherwise an ordinary wait in trio's loop.
 
-Theory of operation: a task that awaits a descriptor goes to sleep and wakes through trio's scheduler, loop and epoll. With cold
+How it works: a task that awaits a descriptor goes to sleep and wakes through trio's scheduler, loop and epoll. With cold
 caches that takes 90 us of CPU; a process that waits in an epoll of its own takes 50 us (2026-11). A broker with few clients pays
 this for each request. If no other task can run, trio's loop would also sleep until a descriptor is ready or a deadline comes. So
 the driver's task waits for both its own epoll and trio's epoll. If its own epoll is ready, the task continues without a turn of

@@ -1,6 +1,6 @@
 """A record batch of format 2: reading its header and its records, checking its checksum, and building a batch.
 
-Theory of operation: the log treats the records of a batch as opaque bytes. `BatchHeader` reads the 61 bytes of the header with
+How it works: the log treats the records of a batch as opaque bytes. `BatchHeader` reads the 61 bytes of the header with
 one struct call. The functions named `write_` change the fields that the broker owns, in place. The module `walk` steps from one
 record to the next without making an object. `iterate_records` and `build_batch` make an object for each record; coordinators,
 conversions, the cleaner and tests use them.

@@ -1,6 +1,6 @@
 """Generates the functions that read and write one version of a message from the message's declaration.
 
-Theory of operation: for each (class, version, flexible), a plain function is generated in memory on first use, as `dataclasses`
+How it works: for each (class, version, flexible), a plain function is generated in memory on first use, as `dataclasses`
 and attrs do. Its source is in `linecache`, so tracebacks and debuggers show it. A reader is `(buf, pos, end) -> (object, pos)`. A
 writer is `(add, object)`; `add` takes the next piece of the output. Neighbouring fields of fixed size become one `struct` call;
 strings and array lengths are inlined. One call per field takes four times as long (2026-11, CPython 3.11: Fetch 12 of 100

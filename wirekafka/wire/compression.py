@@ -1,6 +1,6 @@
 """Compression and decompression of the records of a batch, in the five codecs of Kafka.
 
-Theory of operation: compressed bytes come from any client, so decompression yields chunks of bounded size. A caller that needs
+How it works: compressed bytes come from any client, so decompression yields chunks of bounded size. A caller that needs
 the content in one piece gives a limit. A size that a frame announces is checked before memory is allocated: the block length
 of snappy against the greatest ratio of snappy, the window of zstd against Kafka's limit. Each codec's library is imported on its
 first use, so a broker that receives no snappy does not load snappy.

@@ -1,6 +1,6 @@
 """Steps over the records of a batch without an object for each, and reads the head of each record.
 
-Theory of operation: a record begins with its length, attributes, timestamp delta, offset delta and the length of its key. This
+How it works: a record begins with its length, attributes, timestamp delta, offset delta and the length of its key. This
 module checks these fields of all records of a batch in one of three ways, and tries them in this order:
 
 1. A run: records of the same size. Slices with a stride compare the lengths of the following records all at once, then their

@@ -1,6 +1,6 @@
 """The pass over the partitions of one Produce request, which appends to each and answers for each.
 
-Theory of operation: a batch is validated and appended at once if that costs little. If the batch needs much CPU, or the request
+How it works: a batch is validated and appended at once if that costs little. If the batch needs much CPU, or the request
 has used its time on the loop, the records are copied and validated in a worker's thread, one partition after the other, and
 appended on the loop. Meanwhile the request's reply is pending and holds its connection, so the batches of a producer keep their
 order.

@@ -1,6 +1,6 @@
 """The group coordinator: the groups of all types, their offsets, and the steps that change them.
 
-Theory of operation: every entry point is one step. It gets the time, decides, and returns `Effects`, which the runtime carries
+How it works: every entry point is one step. It gets the time, decides, and returns `Effects`, which the runtime carries
 out. `replay` applies records, of live steps and of the log at the start alike. Only the record of a classic group is not replayed
 in a live step, because the group has more than its record: parked requests and pending members.
 

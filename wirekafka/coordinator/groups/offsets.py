@@ -1,6 +1,6 @@
 """The committed offsets of groups, their deletion and their expiry.
 
-Theory of operation: an offset that is committed in a transaction is pending until the partition of __consumer_offsets has the
+How it works: an offset that is committed in a transaction is pending until the partition of __consumer_offsets has the
 marker of the transaction. Of two commits the later one in the log counts. So the end of a transaction does not undo a commit
 that was made outside the transaction meanwhile.
 

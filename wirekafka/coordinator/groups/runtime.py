@@ -1,6 +1,6 @@
 """The runtime of the group coordinator: its requests, its timers, and the execution of its steps.
 
-Theory of operation: a request becomes one step of `GroupCoordinator`, and `_run` executes its effects: it sets timers, appends
+How it works: a request becomes one step of `GroupCoordinator`, and `_run` executes its effects: it sets timers, appends
 records to the group's partition of __consumer_offsets and replays them (`StateTopic`), and releases the replies once everything
 in the partition is committed. All of this except the wait for the commit happens inside the call, on the broker's loop. A reply
 may let its connection handle the next request, which may call this module again; the state is consistent by then.

@@ -1,6 +1,6 @@
 """ShareFetch, independent of the protocol: reads records, acquires them for a member, or waits for records.
 
-Theory of operation: a fetch reads its partitions in order; each partition may return an equal part of `max_bytes`. A read returns
+How it works: a fetch reads its partitions in order; each partition may return an equal part of `max_bytes`. A read returns
 a region of a file, of which only the batch headers are parsed. `SharePartition.acquire` selects records from these batches, and
 the region is cut to the batches of the selected records. A fetch that finds too few records waits. An append, or a release by
 another member, wakes the fetch, and the fetch tries again. A fetch that found nothing costs little while it waits, because a

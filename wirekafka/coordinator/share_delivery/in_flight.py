@@ -1,6 +1,6 @@
 """The states of the records of a partition that are in flight for a share group, as runs of offsets.
 
-Theory of operation: records are acquired in batches. A new batch is one run: all its records have the same state. An
+How it works: records are acquired in batches. A new batch is one run: all its records have the same state. An
 acknowledgement of a part splits the run, and equal neighbours are merged again. So the memory grows with the number of
 differences, not with the number of records. Batches and runs are immutable: a step makes a new list, which is cheap because there
 are few of them, and an undo restores the former list.

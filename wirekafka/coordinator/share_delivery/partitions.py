@@ -1,6 +1,6 @@
 """The share partitions in use. The first fetch loads a share partition; it is unloaded when its group has no share session.
 
-Theory of operation: a loaded share partition consists of the pure `SharePartition`, the partition that holds its records, the
+How it works: a loaded share partition consists of the pure `SharePartition`, the partition that holds its records, the
 fetches that wait for records, and one timer for the lock that expires first. A change is applied, and then written to
 __share_group_state; if the write fails, the change is undone. The first load of a share partition decides the start offset and
 stores it at once, so that the group misses no record that is appended later.

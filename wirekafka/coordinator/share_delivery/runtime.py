@@ -1,6 +1,6 @@
 """The share groups of a broker: membership, share sessions, fetches and offsets.
 
-Theory of operation: the group coordinator owns the membership, and its runtime runs the steps of `ShareGroups`. Share sessions
+How it works: the group coordinator owns the membership, and its runtime runs the steps of `ShareGroups`. Share sessions
 own the fetches; a session does not require a membership. Both need the state of share partitions: a partition is assigned, and
 can be fetched, only after its state is initialized.
 

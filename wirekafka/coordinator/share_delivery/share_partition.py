@@ -1,6 +1,6 @@
 """A partition as a share group consumes it: the records in flight, their owners, and the next offset to acquire.
 
-Theory of operation: `start_offset` is the first offset that is not in a final state (Kafka's SPSO), and `next_offset` is one past
+How it works: `start_offset` is the first offset that is not in a final state (Kafka's SPSO), and `next_offset` is one past
 the last offset that was ever acquired. Every record in between is in flight and has a state of `in_flight`. The group acquires
 records from `next_offset` on as it fetches batches of the log. Records that were released, or whose lock expired, are delivered
 again, until their delivery count reaches the limit. Final records at the front are removed, and `start_offset` moves.

@@ -1,6 +1,6 @@
 """The stored state of share partitions: Kafka's share coordinator, without its log.
 
-Theory of operation: each change of a share partition becomes a record. Most records are updates with the change. After a number
+How it works: each change of a share partition becomes a record. Most records are updates with the change. After a number
 of updates the record is a snapshot of the whole state, so that older records can be deleted from the log. Only `replay(record)`
 changes the state, both in operation and at the start. A cold share partition, which has no changes, gets a snapshot from time to
 time, because its old snapshot would keep the log from being pruned.

@@ -1,6 +1,6 @@
 """The stored state of share partitions and its topic, __share_group_state.
 
-Theory of operation: a change of a share partition is one record, which is appended to the partition of the topic that its key
+How it works: a change of a share partition is one record, which is appended to the partition of the topic that its key
 belongs to, and is replayed (`StateTopic`). The topic is not compacted. A snapshot makes all older records of its share partition
 redundant. From time to time, the broker takes the newest snapshot of each share partition and deletes the records before the
 oldest of these snapshots. Share partitions without changes get new snapshots, so that this makes progress.

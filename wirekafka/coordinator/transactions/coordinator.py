@@ -1,6 +1,6 @@
 """The transaction coordinator: all transactional ids and their changes.
 
-Theory of operation: every entry point is one step. A step gets the time, decides, and returns a `Step` with the record to append
+How it works: every entry point is one step. A step gets the time, decides, and returns a `Step` with the record to append
 and the response that follows the append. Only `replay` changes a transaction, both in operation and at the start. For a prepared
 transaction, `markers` returns the markers that are still missing in its partitions, and `complete` ends the transaction after all
 markers are written. The runtime writes the markers after a step that prepares a transaction, at the start for transactions that a

@@ -1,6 +1,6 @@
 """The ends of transactions: writes the markers, repeats failed markers, and completes each transaction after its last marker.
 
-Theory of operation: an `Ending` is a transaction whose end is decided and committed. The first markers of a transaction are
+How it works: an `Ending` is a transaction whose end is decided and committed. The first markers of a transaction are
 written at once. The others are written in later turns of the loop, a few milliseconds in each, and all endings share these turns.
 So neither a transaction of thousands of partitions nor a loaded partition with thousands of transactions holds the loop. A marker
 may be appended on another broker, and may fail, so its writer calls back: once the marker is committed, or with an error. A timer

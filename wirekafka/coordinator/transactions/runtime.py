@@ -1,6 +1,6 @@
 """The runtime of the transaction coordinator: its requests, its timers, and the execution of its steps.
 
-Theory of operation: a request becomes one step of `TransactionCoordinator`. Its record is appended to the transactional id's
+How it works: a request becomes one step of `TransactionCoordinator`. Its record is appended to the transactional id's
 partition of __transaction_state, and replayed (`StateTopic`). Once a record that decides how a transaction ends is committed,
 `Endings` writes the markers, and the transaction is completed after the commit of the last marker. With few partitions, and one
 replica of each, all of this happens inside the call, on the broker's loop. Until the transaction is completed, clients get

@@ -1,6 +1,6 @@
 """The transactions of a compaction: which batches are aborted, and which markers belong to transactions without records.
 
-Theory of operation: a compaction reads the log in order from some offset on. The transaction indexes give the first offsets of
+How it works: a compaction reads the log in order from some offset on. The transaction indexes give the first offsets of
 aborted transactions; a marker ends a transaction. A transactional batch is aborted if an aborted transaction of its producer has
 begun and not ended. Every other transactional batch is committed, because a compaction does not read open transactions. A marker
 may be dropped if the compaction has read the whole range of its transaction and found no batch of it. If this compaction drops

@@ -1,6 +1,6 @@
 """The log cleaner: chooses which log to compact and when, and replaces the old segments with the compacted ones.
 
-Theory of operation: the loop chooses the log with the greatest share of bytes that are not compacted yet. It lists the segments
+How it works: the loop chooses the log with the greatest share of bytes that are not compacted yet. It lists the segments
 that may be compacted: those that are sealed, committed and old enough. A thread compacts them (see `log.compaction.passes`).
 For each group of segments the thread calls back to the loop, and the loop swaps the new segment in if the old segments are still
 part of the log. The thread works for a quarter of a millisecond and then rests for as long; without rests it would hold the

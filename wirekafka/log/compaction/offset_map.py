@@ -1,6 +1,6 @@
 """The last offset of each key, within bounded memory: the first pass of a compaction builds it, and the second pass reads it.
 
-Theory of operation: the map is a dict. A lookup for each record would cost more than all other work of the second pass, because
+How it works: the map is a dict. A lookup for each record would cost more than all other work of the second pass, because
 a lookup in a dict that is larger than the processor's caches takes four or five cache misses. But the values of the dict are the
 offsets of all records that stay. A window with one byte for each offset is filled from the values; the window then gives the
 records that stay for a whole batch at once, and the second pass reads no key.

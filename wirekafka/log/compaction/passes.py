@@ -1,6 +1,6 @@
 """The two passes of a compaction, which keep the last record of each key.
 
-Theory of operation: both passes read sealed segments. The first pass reads the part of the log that is not compacted yet and
+How it works: both passes read sealed segments. The first pass reads the part of the log that is not compacted yet and
 notes the offset of the last record of each key. The second pass reads all segments up to the end of that part and copies the
 records that are the last of their key; it joins small neighbouring segments. A batch keeps its base offset and its last offset
 even if it loses records, so offsets and sequence numbers do not change. A tombstone first gets a delete horizon and is dropped

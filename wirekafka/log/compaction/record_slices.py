@@ -1,6 +1,6 @@
 """Reads the keys and the ends of the records of a batch without an object for each, for compaction.
 
-Theory of operation: neighbouring records mostly have the same size. If four records in a row seem to have one size, slices with a
+How it works: neighbouring records mostly have the same size. If four records in a row seem to have one size, slices with a
 stride compare one field of all following records at once: the length of the record, the size of its numbers, and the length of
 its key. One struct call then cuts out all keys. A loop reads records of different sizes one by one. The result is a few lists for
 each stretch of records. `wirekafka.wire.walk` has the parts that both share.

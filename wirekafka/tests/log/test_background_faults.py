@@ -1,6 +1,6 @@
 """An unexpected exception at each step of each kind of background work costs at most one partition.
 
-Theory of operation: the storage raises a bare exception at the n-th call for the files of one partition (or for one checkpoint),
+How it works: the storage raises a bare exception at the n-th call for the files of one partition (or for one checkpoint),
 for n = 1, 2, ... until the work needs fewer calls. Each time the other partition's work is done and the broker continues.
 """
 

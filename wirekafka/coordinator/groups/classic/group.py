@@ -1,6 +1,6 @@
 """A group of the classic protocol: its members, its generation, its state, and the table of transitions.
 
-Theory of operation: a rebalance has two barriers. In PREPARING_REBALANCE JoinGroup requests are parked until all members have
+How it works: a rebalance has two barriers. In PREPARING_REBALANCE JoinGroup requests are parked until all members have
 joined or the rebalance timeout is over. Then the generation grows by one, the members vote for a protocol, and the requests are
 answered; the leader gets the list of all members. In COMPLETING_REBALANCE SyncGroup requests are parked until the leader sends
 the assignments; once the log has them, the group is STABLE. A group without members is EMPTY, and stays because of its offsets.

@@ -1,6 +1,6 @@
 """Members of the classic protocol in a consumer group: JoinGroup, SyncGroup, Heartbeat and LeaveGroup for them.
 
-Theory of operation: the JoinGroup of a classic member is its heartbeat step: it has the subscription and the owned partitions,
+How it works: the JoinGroup of a classic member is its heartbeat step: it has the subscription and the owned partitions,
 and reconciles the member with its target. The response comes at once, with the member epoch as the generation and without a list
 of members, so no member leads or assigns. SyncGroup returns the assignment. The response to a Heartbeat tells the member to join
 again when its assignment changes; the member has its rebalance timeout to do so.

@@ -1,6 +1,6 @@
 """A group of the consumer protocol: its members, its epochs, and the owners of partitions.
 
-Theory of operation: members, epochs and targets are those of `ModernGroup`. A partition has one owner. So a member first revokes
+How it works: members, epochs and targets are those of `ModernGroup`. A partition has one owner. So a member first revokes
 partitions, then moves to the epoch of the target, and then gets the partitions that other members have revoked. No member waits
 for all others, so there is no barrier as in the classic protocol.
 

@@ -1,6 +1,6 @@
 """Members of the consumer protocol: ConsumerGroupHeartbeat.
 
-Theory of operation: a heartbeat is checked, its member is found or created, and takes its `ConsumerHeartbeatStep`: the step
+How it works: a heartbeat is checked, its member is found or created, and takes its `ConsumerHeartbeatStep`: the step
 records the member, begins a group epoch and computes targets if that is due, and reconciles the member with its target. The
 response has the member after the step, because the log then has it.
 

@@ -1,6 +1,6 @@
 """The consumer protocol as a whole: its groups, its requests, and its timers.
 
-Theory of operation: a member that misses a deadline is removed. If the append of its tombstones fails, the timer is set again for
+How it works: a member that misses a deadline is removed. If the append of its tombstones fails, the timer is set again for
 `RETRY_MS`, and then checks whether the member still has to be removed.
 
 Source: GroupMetadataManager (consumerGroupFenceMemberOperation, scheduleConsumerGroupRebalanceTimeout), CoordinatorRuntime (its

@@ -1,6 +1,6 @@
 """Migration: the first consumer member makes a classic group a consumer group; after the last one has left, it is classic again.
 
-Theory of operation: during the migration a group has members of both protocols. To a classic member the consumer group looks like
+How it works: during the migration a group has members of both protocols. To a classic member the consumer group looks like
 a classic group whose rebalances never wait: the member is told to join again when its assignment changes, and its generation is
 its member epoch. An upgrade keeps the members' ids, partitions and sessions. A downgrade makes a stable classic group of the
 members that remain. The group then rebalances, because none of them has been its leader.

@@ -1,6 +1,6 @@
 """The broker's own assignors, which compute the partitions of each member.
 
-Theory of operation: an assignor gets all members, with the topics to which they subscribe and their current targets, and returns
+How it works: an assignor gets all members, with the topics to which they subscribe and their current targets, and returns
 the next target of each member. A target that stays the same is the same object, so changes are found by identity. An assignor
 changes as few targets as balance allows.
 

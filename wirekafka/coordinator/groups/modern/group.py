@@ -1,6 +1,6 @@
 """The part that consumer groups and share groups share: members, epochs, targets, subscriptions.
 
-Theory of operation: the group epoch grows when a member joins, leaves or changes its subscription, and when a topic changes. The
+How it works: the group epoch grows when a member joins, leaves or changes its subscription, and when a topic changes. The
 target assignment of every member is computed for a group epoch, which then becomes the assignment epoch. Each member follows its
 target by its own heartbeats, and its member epoch is the epoch that it has reached.
 

@@ -1,6 +1,6 @@
 """One heartbeat of a member of a consumer group or a share group: the group epoch, the target, the member's own assignment.
 
-Theory of operation: a step begins with the member as the group has it and with the member as the heartbeat describes it. Each
+How it works: a step begins with the member as the group has it and with the member as the heartbeat describes it. Each
 method is one part of the heartbeat. Its result goes into the records and into the step, never into the group: the group changes
 when the records are replayed. So a method looks at the group as it will be: the subscriptions include the member's new ones.
 

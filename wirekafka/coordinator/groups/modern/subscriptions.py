@@ -1,6 +1,6 @@
 """The topics to which the members of a group subscribe, counted as members join, leave and change their subscription.
 
-Theory of operation: most members of a group subscribe to the same topics. So the members are counted for each subscription, and
+How it works: most members of a group subscribe to the same topics. So the members are counted for each subscription, and
 the subscriptions for each topic: a member that joins or leaves costs O(1) as long as another member has the same subscription.
 
 Rule of this file: a topic or a subscription without subscribers is not in the counts.

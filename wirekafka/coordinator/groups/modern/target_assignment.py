@@ -1,6 +1,6 @@
 """The target assignment of a group: the inputs of its computation, and the computation of large ones off the loop.
 
-Theory of operation: a heartbeat that finds a target due makes a `TargetAssignment`, a snapshot of the members and topics. A small
+How it works: a heartbeat that finds a target due makes a `TargetAssignment`, a snapshot of the members and topics. A small
 one is computed in the heartbeat. A large one would hold the loop, so it is computed in a thread, while heartbeats are answered
 with the assignment that the group has. Its records are appended in pieces, and the record of the assignment epoch is the last.
 The members follow the new target with their next heartbeats.

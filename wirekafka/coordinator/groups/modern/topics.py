@@ -1,6 +1,6 @@
 """The interfaces to topics for the group coordinator, and the hash by which a group detects changes of topics.
 
-Theory of operation: a group stores a hash over the topics to which its members subscribe: their ids, names, partitions and racks.
+How it works: a group stores a hash over the topics to which its members subscribe: their ids, names, partitions and racks.
 When topics change, the groups that subscribe to them compute the hash again, and a different hash begins a new group epoch. The
 hash is Apache Kafka's, bit for bit, so a broker that takes a group over sees no change.
 

@@ -1,6 +1,6 @@
 """The assignor of share groups, which computes the partitions from which each member fetches. Members may share a partition.
 
-Theory of operation: if the group has more members than partitions, each partition is assigned to several members, so that all
+How it works: if the group has more members than partitions, each partition is assigned to several members, so that all
 members have one. Each member has a quota of partitions. It keeps partitions of its former target up to the quota, and gets other
 partitions for the rest of the quota, so few assignments change when a member joins or leaves.
 

@@ -1,6 +1,6 @@
 """A share group: its members, its epochs, and the partitions from which each member fetches.
 
-Theory of operation: members, epochs and targets are those of `ModernGroup`. Several members may have the same partition, so a
+How it works: members, epochs and targets are those of `ModernGroup`. Several members may have the same partition, so a
 member reaches its target with its next heartbeat, and never waits until another member has revoked a partition.
 
 Rule of this file: `apply` applies the records of live steps and of the log at the start; nothing else changes stored state.

@@ -1,6 +1,6 @@
 """All share groups: the heartbeats of their members, how records of the log change them, and their descriptions.
 
-Theory of operation: a heartbeat is one step (`heartbeat_step.py`). Before partitions can be assigned, their state is initialised
+How it works: a heartbeat is one step (`heartbeat_step.py`). Before partitions can be assigned, their state is initialised
 in __share_group_state. `uninitialized` names the partitions without state, and the runtime initialises them before the step.
 
 Rules of this file: no I/O, no clock, no randomness.
