@@ -17,8 +17,8 @@ from wirekafka.errors import ErrorCode
 from wirekafka.pending import Pending, Work
 from wirekafka.replication.purgatory import Purgatory
 from wirekafka.replication.replica_manager import HostedTopics
+from wirekafka.testing.memory_topics import MemoryTopics
 from wirekafka.tests.coordinator.held_work import HeldWork
-from wirekafka.tests.coordinator.memory_topics import MemoryTopic, MemoryTopics
 
 WALL_SECONDS = 1_700_000_000
 
@@ -65,7 +65,7 @@ class Stage:
 def with_topic_of_clients() -> MemoryTopics:
     """Topics in memory, one of which is `t`, to which the tests commit offsets."""
     topics = MemoryTopics()
-    topics.topics["t"] = MemoryTopic(topics.disk, "t", 1)
+    topics.create("t", 1)
     return topics
 
 

@@ -17,8 +17,8 @@ from wirekafka.names import GROUP_METADATA_TOPIC
 from wirekafka.replication.partition import Partition
 from wirekafka.replication.purgatory import Purgatory
 from wirekafka.replication.replica_manager import HostedTopics
+from wirekafka.testing.memory_topics import MemoryTopics
 from wirekafka.tests.coordinator.manual_clock import ManualClock
-from wirekafka.tests.coordinator.memory_topics import MemoryTopics
 
 
 class Words:

@@ -102,7 +102,7 @@ def test_partitions_are_as_many_as_configured_again_once_their_topic_is_deleted(
         stage.topics.create_internal(GROUP_METADATA_TOPIC)
         again = stage.restarted()
         again.topics.partition_count = 50
-        again.topics.delete(GROUP_METADATA_TOPIC)
+        again.topics.delete(again.topics.get(GROUP_METADATA_TOPIC))
         again.commit(1, "hello")
         assert again.topics.partitions_in_use == [99162322 % 50]
 

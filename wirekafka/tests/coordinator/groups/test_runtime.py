@@ -94,9 +94,9 @@ def test_topic_that_cannot_be_created_is_told_to_the_client() -> None:
 def test_offsets_of_a_deleted_topic_are_gone_for_good() -> None:
     async def play(stage: Stage) -> None:
         stage.commit(5)
-        stage.topics.delete("other")
+        stage.topics.delete(stage.topics.create("other", 1))
         assert stage.offsets() == {"t": {0: 5}}
-        stage.topics.delete("t")
+        stage.topics.delete(stage.topics.get("t"))
         assert stage.offsets() == {}
         assert stage.restarted().offsets() == {}
 
@@ -106,7 +106,7 @@ def test_offsets_of_a_deleted_topic_are_gone_for_good() -> None:
 def test_many_offsets_of_a_deleted_topic_go_in_batches() -> None:
     async def play(stage: Stage) -> None:
         stage.runtime.commit_offsets(CommitRequest("hello", [PartitionCommit("t", index, 5) for index in range(2500)]))
-        stage.topics.delete("t")
+        stage.topics.delete(stage.topics.get("t"))
         assert stage.topics.topic is not None
         log = stage.topics.topic.partitions[99162322 % 50].log
         assert len(log.appended) == 1 + 3
@@ -119,7 +119,7 @@ def test_members_are_told_when_the_topic_of_groups_is_deleted() -> None:
         await stage.join_alone()
         stage.commit(5, "simple")
         joining = stage.join()
-        stage.topics.delete("__consumer_offsets")
+        stage.topics.delete(stage.topics.get("__consumer_offsets"))
         assert (await wait_for(joining)).error is ErrorCode.NOT_COORDINATOR
         assert finish(stage.runtime.list_groups()) == []
         stage.commit(6, "simple")
@@ -229,7 +229,7 @@ def test_fenced_producer_is_told_so_and_nobody_else() -> None:
 def test_pending_offsets_go_with_the_topic_that_holds_them() -> None:
     async def play(stage: Stage) -> None:
         commit_in_transaction(stage, 5)
-        stage.topics.delete(GROUP_METADATA_TOPIC)
+        stage.topics.delete(stage.topics.get(GROUP_METADATA_TOPIC))
         assert not stage.runtime.is_unstable("g", "t", 0)
         assert not finish(stage.runtime.list_groups())
 
@@ -312,7 +312,7 @@ def test_offsets_of_a_deleted_topic_that_could_not_be_forgotten_are_forgotten_la
         stage.commit(5)
         stage.commit(5, "other")
         stage.topics.error = ErrorCode.KAFKA_STORAGE_ERROR
-        stage.topics.delete("t")
+        stage.topics.delete(stage.topics.get("t"))
         stage.topics.error = None
         stage.commit(6, "other")
         assert stage.offsets() == {"t": {0: 5}}

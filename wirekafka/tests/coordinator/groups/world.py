@@ -26,9 +26,9 @@ from wirekafka.pending import Pending
 from wirekafka.replication.partition import Partition
 from wirekafka.replication.purgatory import Purgatory
 from wirekafka.replication.replica_manager import HostedTopics
+from wirekafka.testing.memory_topics import BatchLog, MemoryTopics
 from wirekafka.tests.coordinator.held_work import HeldWork
 from wirekafka.tests.coordinator.manual_clock import ManualClock
-from wirekafka.tests.coordinator.memory_topics import MemoryLog, MemoryTopics
 
 START_MS = 1_000_000
 
@@ -122,8 +122,8 @@ class World:
         return cast(Partition, self.topics.topic.partitions[0])
 
     @property
-    def log(self) -> MemoryLog:
-        return cast(MemoryLog, self.partition.log)
+    def log(self) -> BatchLog:
+        return cast(BatchLog, self.partition.log)
 
     @property
     def disk_error(self) -> ErrorCode | None:

@@ -1,8 +1,14 @@
-"""An internal topic in memory, for tests of the coordinators: real partitions, whose logs are lists of bytes."""
+"""Topics in memory, for tests of the coordinators: real partitions, whose logs are lists of batches.
+
+    topics = MemoryTopics(partition_count=1)
+    partition = topics.create_internal("__consumer_offsets").partitions[0]
+
+The disk of all topics can be made to refuse appends: `topics.error = ErrorCode.KAFKA_STORAGE_ERROR`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -12,15 +18,19 @@ from wirekafka.log.epochs import LeaderEpochs
 from wirekafka.log.producer_state import Ending, Producers
 from wirekafka.names import GROUP_METADATA_TOPIC, TopicPartition
 from wirekafka.replication.partition import Partition
-from wirekafka.wire.batch import BatchHeader, Record, build_batch, iterate_records, write_offsets
+from wirekafka.wire.batch import BatchHeader, Record, iterate_records, write_offsets
+from wirekafka.wire.control import EndMarker, build_end_marker
 
 FOLLOWER = 99
+"""The node id of the follower of a replicated partition."""
 
 
-class Disk:
-    """Attributes:
-    error: what appends to all partitions end with, None for success.
-    max_message_bytes, segment_bytes: the settings of all topics.
+class MemoryDisk:
+    """The disk of all topics in memory.
+
+    Attributes:
+        error: the error of all appends; None for success.
+        max_message_bytes, segment_bytes: the settings of all topics.
     """
 
     def __init__(self) -> None:
@@ -29,12 +39,18 @@ class Disk:
         self.segment_bytes = 1 << 30
 
 
-class MemoryLog:
-    """A log that checks nothing but the size of a batch. It is its own `reader` and `retention`."""
+class BatchLog:
+    """The part of `Log` that a partition of a coordinator uses. It is its own `reader` and `retention`.
 
-    def __init__(self, index: int = 0, disk: Disk | None = None, topic: str = GROUP_METADATA_TOPIC) -> None:
+    An append checks nothing but the size of the batch, and no transaction is ever open.
+
+    Attributes:
+        appended: the batches, with their offsets.
+    """
+
+    def __init__(self, index: int = 0, disk: MemoryDisk | None = None, topic: str = GROUP_METADATA_TOPIC) -> None:
         self.topic_partition = TopicPartition(topic, index)
-        self.disk = disk or Disk()
+        self.disk = disk or MemoryDisk()
         self.log_start_offset = 0
         self.log_end_offset = 0
         self.high_watermark = 0
@@ -46,6 +62,7 @@ class MemoryLog:
 
     @property
     def config(self) -> Any:
+        """The settings of the topic that coordinators use."""
         return SimpleNamespace(
             max_message_bytes=self.disk.max_message_bytes,
             segment_bytes=self.disk.segment_bytes,
@@ -55,15 +72,23 @@ class MemoryLog:
 
     @property
     def last_stable_offset(self) -> int:
+        """The high watermark: no transaction is open."""
         return self.high_watermark
 
     def advance_high_watermark(self, offset: int) -> None:
+        """Commits the records before `offset`."""
         self.high_watermark = offset
 
     def size_between(self, offset: int, end_offset: int) -> int:
+        """Returns the number of records, as if each had one byte."""
         return end_offset - offset
 
     def append(self, records: Any, *, leader_epoch: int = 0, now_ms: int = 0, origin: Any = None) -> AppendInfo:
+        """Appends a batch, into which its offsets are written.
+
+        Raises:
+            KafkaError: the error of the disk; MESSAGE_TOO_LARGE.
+        """
         if self.disk.error is not None:
             raise KafkaError(self.disk.error)
         if len(records) > self.disk.max_message_bytes:
@@ -77,33 +102,37 @@ class MemoryLog:
     def append_marker(
         self, producer_id: int, producer_epoch: int, ending: Ending, *, leader_epoch: int = 0, now_ms: int = 0
     ) -> AppendInfo:
-        return self.end_transaction(producer_id, producer_epoch, is_commit=ending.marker.is_commit)
+        """Appends the marker of a transaction."""
+        batch = build_end_marker(ending.marker, producer_id=producer_id, producer_epoch=producer_epoch, timestamp=now_ms)
+        return self.append(batch, leader_epoch=leader_epoch)
 
     def end_transaction(self, producer_id: int, producer_epoch: int = 0, *, is_commit: bool) -> AppendInfo:
-        record = Record(b"\0\0\0\1" if is_commit else b"\0\0\0\0", b"\0\0\0\0\0\0", (), 0)
-        batch = build_batch(
-            [record], producer_id=producer_id, producer_epoch=producer_epoch, is_transactional=True, is_control=True
-        )
-        return self.append(batch)
+        """Appends the marker that a coordinator of epoch 0 writes."""
+        return self.append_marker(producer_id, producer_epoch, Ending(EndMarker(is_commit, 0), 1))
 
     def batches(self, from_offset: int | None = None) -> Iterator[memoryview]:
+        """Yields all batches."""
         return (memoryview(batch) for batch in self.appended)
 
     def delete_records(self, before_offset: int) -> None:
+        """Makes the log start at `before_offset`; the batches stay."""
         self.log_start_offset = before_offset
 
     @property
     def records(self) -> list[Record]:
+        """The records of all batches."""
         return [record for batch in self.appended for record in iterate_records(batch)]
 
 
 class MemoryTopic:
-    def __init__(self, disk: Disk, name: str, partition_count: int, *, is_replicated: bool = False) -> None:
+    """One topic; its id is its name."""
+
+    def __init__(self, disk: MemoryDisk, name: str, partition_count: int, *, is_replicated: bool = False) -> None:
         self.name = name
         self.topic_id = name.encode().ljust(16)[:16]
         self.partitions: list[Any] = []
         for index in range(partition_count):
-            log = MemoryLog(index, disk, name)
+            log = BatchLog(index, disk, name)
             partition = Partition(name, self.topic_id, index, cast(Any, log), leader=1)
             if is_replicated:
                 partition.set_replicas((1, FOLLOWER), (1, FOLLOWER))
@@ -111,16 +140,20 @@ class MemoryTopic:
 
 
 class MemoryTopics:
-    """Topics that are made when they are first needed.
+    """The part of `Topics` that coordinators use.
 
     Attributes:
-        disk: of all of them.
-        is_replicated: partitions that are made from now on have a follower in sync, so that an append is no commit.
+        topics: by name.
+        disk: the disk of all topics.
+        partition_count: of internal topics that are created from now on.
+        is_replicated: partitions that are created from now on have a follower in sync, so that an append is no commit.
+        features: has every feature at level 2.
+        on_delete: called with each deleted topic.
     """
 
     def __init__(self, partition_count: int = 50) -> None:
-        self.on_delete: list[Any] = []
-        self.disk = Disk()
+        self.on_delete: list[Callable[[Any], object]] = []
+        self.disk = MemoryDisk()
         self.topics: dict[str, MemoryTopic] = {}
         self.partition_count = partition_count
         self.is_replicated = False
@@ -141,22 +174,52 @@ class MemoryTopics:
         return self.topics.get(GROUP_METADATA_TOPIC)
 
     def find(self, name: str) -> MemoryTopic | None:
+        """Returns the topic with this name, or None."""
         return self.topics.get(name)
 
     def find_by_id(self, topic_id: bytes) -> MemoryTopic | None:
+        """Returns the topic with this id, or None."""
         return next((topic for topic in self.topics.values() if topic.topic_id == topic_id), None)
 
-    def create_internal(self, name: str) -> MemoryTopic:
+    def get(self, name: str) -> MemoryTopic:
+        """Returns the topic with this name.
+
+        Raises:
+            KafkaError: UNKNOWN_TOPIC_OR_PARTITION.
+        """
+        found = self.topics.get(name)
+        if found is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return found
+
+    def create(self, name: str, partition_count: int) -> MemoryTopic:
+        """Creates a topic.
+
+        Raises:
+            KafkaError: the error of the disk.
+        """
         if self.error is not None:
             raise KafkaError(self.error)
-        topic = self.topics[name] = MemoryTopic(self.disk, name, self.partition_count, is_replicated=self.is_replicated)
+        topic = self.topics[name] = MemoryTopic(self.disk, name, partition_count, is_replicated=self.is_replicated)
         return topic
 
-    def delete(self, name: str) -> None:
-        gone = self.topics.pop(name, None) or MemoryTopic(self.disk, name, 1)
+    def create_internal(self, name: str) -> MemoryTopic:
+        """Creates a topic in which coordinators keep their state.
+
+        Raises:
+            KafkaError: the error of the disk.
+        """
+        return self.create(name, self.partition_count)
+
+    def delete(self, topic: MemoryTopic) -> None:
+        """Deletes a topic and closes its partitions."""
+        del self.topics[topic.name]
+        for partition in topic.partitions:
+            partition.close()
         for callback in self.on_delete:
-            callback(gone)
+            callback(topic)
 
     @property
     def partitions_in_use(self) -> list[int]:
+        """The partitions of the topic of groups that have records."""
         return [partition.index for partition in self.topic.partitions if partition.log.records] if self.topic else []
