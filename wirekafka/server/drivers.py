@@ -1,6 +1,6 @@
 """The drivers, which move the bytes of a `Connection`: one epoll for all plain TCP connections, or one task for a stream.
 
-Theory of operation of the epoll driver: every connection is registered once, edge-triggered, in an epoll of the driver's own, and
+How the epoll driver works: every connection is registered once, edge-triggered, in an epoll of the driver's own, and
 one trio task waits for it (`idle.py`). A turn polls it without waiting and serves the connections that have events:
 one receive for each connection, the complete frames in it, and then one send for each connection. Connections with more to do
 stay in `_ready` for a later turn. A request that does not wait never becomes a task. One task for each connection would cost 20
