@@ -134,7 +134,8 @@ def read_meta_properties(data: bytes, *, new_directory_id: str) -> MetaPropertie
 
 
 def write_clean_shutdown(boot_id: str | None) -> bytes:
-    """Returns the content of the clean-shutdown mark: the logs were closed and need no recovery (KIP-966; no broker epoch here).
+    """Returns the content of the clean-shutdown mark: the logs were closed and need no recovery (KIP-966, without a broker
+    epoch).
 
     Args:
         boot_id: the boot id of the machine, if some data is only in its page cache; None if all data is on disk.

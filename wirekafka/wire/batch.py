@@ -376,7 +376,7 @@ def _read_bytes(body: bytes, pos: int) -> tuple[bytes | None, int]:
     if size < 0:
         return None, pos
     if size > len(body) - pos:
-        raise _invalid(f"a field of {size} bytes in a record, of which {len(body) - pos} bytes are left")
+        raise _invalid(f"a record has {len(body) - pos} bytes left for a field of {size}")
     return body[pos : pos + size], pos + size
 
 

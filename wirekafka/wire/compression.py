@@ -177,7 +177,7 @@ def _snappy_chunks(data: Buffer, limit_bytes: int) -> Iterator[Buffer]:
         (size,) = struct.unpack_from(">i", data, pos)
         pos += 4
         if not 0 <= size <= len(data) - pos:
-            _broken(Compression.SNAPPY, f"a block of {size} bytes, of which {len(data) - pos} bytes are left")
+            _broken(Compression.SNAPPY, f"{len(data) - pos} bytes are left for a block of {size}")
         yield _snappy_block(data[pos : pos + size], limit_bytes)
         pos += size
 

@@ -206,7 +206,7 @@ def entries_in(records: Buffer) -> Iterator[tuple[int, int]]:
         if length < LEAST_MESSAGE_BYTES or (magic == MAGIC and length < HEADER_SIZE - LOG_OVERHEAD):
             raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"a record batch of {length} bytes")
         if length > left - LOG_OVERHEAD:
-            raise _invalid(f"a record batch of {length} bytes, of which {left - LOG_OVERHEAD} bytes are left")
+            raise _invalid(f"{left - LOG_OVERHEAD} bytes are left for a record batch of {length}")
         if magic > MAGIC:
             raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"there is no message format {magic}")
         yield magic, LOG_OVERHEAD + length
@@ -219,7 +219,7 @@ def _read_bytes(buf: Buffer, pos: int, end: int) -> tuple[bytes | None, int]:
     if size < 0:
         return None, pos
     if size > end - pos:
-        raise _invalid(f"a field of {size} bytes in a message, of which {end - pos} bytes are left")
+        raise _invalid(f"a message has {end - pos} bytes left for a field of {size}")
     return bytes(buf[pos : pos + size]), pos + size
 
 

@@ -8,7 +8,7 @@ each stretch of records. `wirekafka.wire.walk` has the parts that both share.
 Costs (CPython 3.11, 2026-11): `heads_in` 0.45 us a record, in runs of one size 0.13; `ends_in` 0.15 and 0.05. A `Record` takes 4.
 
 Rules of this file: pure. Only the fields before a record's value are decoded. Bytes that are not exactly the records that the
-header of the batch announces are INVALID_RECORD.
+header of the batch announces get INVALID_RECORD.
 
 Source: org.apache.kafka.common.record.DefaultRecord, PartialDefaultRecord.
 """
