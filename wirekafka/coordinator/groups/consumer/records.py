@@ -25,11 +25,10 @@ from wirekafka.coordinator.groups.consumer.member import (
 from wirekafka.coordinator.groups.modern.records import (
     EpochRecord,
     GroupKey,
-    MemberKey,
     MemberTargetRecord,
+    StoredMemberRecord,
     TargetsRecord,
     group_key,
-    member_key,
     read_key,
     read_value,
     value_of,
@@ -153,40 +152,87 @@ class PartitionMetadataRecord:
         return group_key(PARTITION_METADATA_KEY_VERSION, self.group_id), None
 
 
-@dataclass(slots=True)
-class MemberRecord:
-    """The metadata of a member. None deletes the member. The record holds no other fields of the `ConsumerMember`."""
+class MemberRecord(StoredMemberRecord[ConsumerMember]):
+    """The metadata of a member. None deletes the member."""
 
-    group_id: str
-    member_id: str
-    member: ConsumerMember | None
+    __slots__ = ()
+    KEY_VERSION = MEMBER_KEY_VERSION
+    VALUE = MemberValue
 
-    def encode(self) -> tuple[bytes, bytes | None]:
-        """Returns the key and the value."""
-        value = None if self.member is None else _member_value(self.member)
-        return member_key(MEMBER_KEY_VERSION, self.group_id, self.member_id), value_of(value)
-
-
-@dataclass(slots=True)
-class CurrentRecord:
-    """The current assignment of a member. None deletes it. The record holds no other fields of the `ConsumerMember`."""
-
-    group_id: str
-    member_id: str
-    member: ConsumerMember | None
-
-    def encode(self) -> tuple[bytes, bytes | None]:
-        """Returns the key and the value."""
-        value = None
-        if self.member is not None:
-            value = CurrentValue(
-                member_epoch=self.member.member_epoch,
-                previous_member_epoch=self.member.previous_member_epoch,
-                state=self.member.state,
-                assigned_partitions=_topic_partitions(self.member.assigned),
-                partitions_pending_revocation=_topic_partitions(self.member.pending_revocation),
+    @staticmethod
+    def to_value(member: ConsumerMember) -> MemberValue:
+        """Returns the value of the record."""
+        classic = None
+        if member.classic is not None:
+            classic = ClassicMemberMetadata(
+                session_timeout_ms=member.classic.session_timeout_ms,
+                supported_protocols=[
+                    ClassicProtocol(name=name, metadata=metadata) for name, metadata in member.classic.protocols
+                ],
             )
-        return member_key(CURRENT_KEY_VERSION, self.group_id, self.member_id), value_of(value)
+        return MemberValue(
+            instance_id=member.instance_id,
+            rack_id=member.rack_id,
+            client_id=member.client_id,
+            client_host=member.client_host,
+            subscribed_topic_names=sorted(member.subscribed_topic_names),
+            subscribed_topic_regex=member.subscribed_topic_regex,
+            rebalance_timeout_ms=member.rebalance_timeout_ms,
+            server_assignor=member.server_assignor,
+            classic_member_metadata=classic,
+        )
+
+    @staticmethod
+    def to_member(member_id: str, value: MemberValue) -> ConsumerMember:
+        """Returns a member with the fields of the value."""
+        classic = None
+        if value.classic_member_metadata is not None and value.classic_member_metadata.supported_protocols:
+            protocols = [(protocol.name, protocol.metadata) for protocol in value.classic_member_metadata.supported_protocols]
+            classic = ClassicMembership(value.classic_member_metadata.session_timeout_ms, protocols)
+        return ConsumerMember(
+            member_id,
+            instance_id=value.instance_id,
+            rack_id=value.rack_id,
+            client_id=value.client_id,
+            client_host=value.client_host,
+            subscribed_topic_names=frozenset(value.subscribed_topic_names),
+            subscribed_topic_regex=value.subscribed_topic_regex or "",
+            rebalance_timeout_ms=value.rebalance_timeout_ms,
+            server_assignor=value.server_assignor,
+            classic=classic,
+        )
+
+
+class CurrentRecord(StoredMemberRecord[ConsumerMember]):
+    """The current assignment of a member. None deletes it."""
+
+    __slots__ = ()
+    KEY_VERSION = CURRENT_KEY_VERSION
+    VALUE = CurrentValue
+
+    @staticmethod
+    def to_value(member: ConsumerMember) -> CurrentValue:
+        """Returns the value of the record."""
+        return CurrentValue(
+            member_epoch=member.member_epoch,
+            previous_member_epoch=member.previous_member_epoch,
+            state=member.state,
+            assigned_partitions=_topic_partitions(member.assigned),
+            partitions_pending_revocation=_topic_partitions(member.pending_revocation),
+        )
+
+    @staticmethod
+    def to_member(member_id: str, value: CurrentValue) -> ConsumerMember:
+        """Returns a member with the fields of the value."""
+        states = MemberState.__members__.values()
+        return ConsumerMember(
+            member_id,
+            member_epoch=value.member_epoch,
+            previous_member_epoch=value.previous_member_epoch,
+            state=MemberState(value.state) if value.state in states else MemberState.UNKNOWN,
+            assigned=_owned(value.assigned_partitions, value.member_epoch),
+            pending_revocation=_owned(value.partitions_pending_revocation, value.member_epoch),
+        )
 
 
 @dataclass(slots=True)
@@ -212,26 +258,6 @@ ConsumerRecord = (
 )
 
 
-def _member_value(member: ConsumerMember) -> MemberValue:
-    classic = None
-    if member.classic is not None:
-        classic = ClassicMemberMetadata(
-            session_timeout_ms=member.classic.session_timeout_ms,
-            supported_protocols=[ClassicProtocol(name=name, metadata=metadata) for name, metadata in member.classic.protocols],
-        )
-    return MemberValue(
-        instance_id=member.instance_id,
-        rack_id=member.rack_id,
-        client_id=member.client_id,
-        client_host=member.client_host,
-        subscribed_topic_names=sorted(member.subscribed_topic_names),
-        subscribed_topic_regex=member.subscribed_topic_regex,
-        rebalance_timeout_ms=member.rebalance_timeout_ms,
-        server_assignor=member.server_assignor,
-        classic_member_metadata=classic,
-    )
-
-
 def _topic_partitions(owned: OwnedPartitions) -> list[TopicPartitions]:
     return [
         TopicPartitions(topic_id=topic_id, partitions=list(epochs), assignment_epochs=list(epochs.values()))
@@ -241,48 +267,6 @@ def _topic_partitions(owned: OwnedPartitions) -> list[TopicPartitions]:
 
 def _decode_partition_metadata(version: int, key: Buffer, value: Buffer | None) -> PartitionMetadataRecord:
     return PartitionMetadataRecord(read_key(GroupKey, version, key).group_id, is_tombstone=value is None)
-
-
-def _decode_member(version: int, key: Buffer, value: Buffer | None) -> MemberRecord:
-    name = read_key(MemberKey, version, key)
-    found = read_value(MemberValue, value)
-    return MemberRecord(name.group_id, name.member_id, None if found is None else _member_of(name.member_id, found))
-
-
-def _member_of(member_id: str, found: MemberValue) -> ConsumerMember:
-    classic = None
-    if found.classic_member_metadata is not None and found.classic_member_metadata.supported_protocols:
-        protocols = [(protocol.name, protocol.metadata) for protocol in found.classic_member_metadata.supported_protocols]
-        classic = ClassicMembership(found.classic_member_metadata.session_timeout_ms, protocols)
-    return ConsumerMember(
-        member_id,
-        instance_id=found.instance_id,
-        rack_id=found.rack_id,
-        client_id=found.client_id,
-        client_host=found.client_host,
-        subscribed_topic_names=frozenset(found.subscribed_topic_names),
-        subscribed_topic_regex=found.subscribed_topic_regex or "",
-        rebalance_timeout_ms=found.rebalance_timeout_ms,
-        server_assignor=found.server_assignor,
-        classic=classic,
-    )
-
-
-def _decode_current(version: int, key: Buffer, value: Buffer | None) -> CurrentRecord:
-    name = read_key(MemberKey, version, key)
-    found = read_value(CurrentValue, value)
-    member = None
-    if found is not None:
-        states = MemberState.__members__.values()
-        member = ConsumerMember(
-            name.member_id,
-            member_epoch=found.member_epoch,
-            previous_member_epoch=found.previous_member_epoch,
-            state=MemberState(found.state) if found.state in states else MemberState.UNKNOWN,
-            assigned=_owned(found.assigned_partitions, found.member_epoch),
-            pending_revocation=_owned(found.partitions_pending_revocation, found.member_epoch),
-        )
-    return CurrentRecord(name.group_id, name.member_id, member)
 
 
 def _owned(topics: list[TopicPartitions], member_epoch: int) -> OwnedPartitions:
@@ -309,10 +293,10 @@ def _decode_regex(version: int, key: Buffer, value: Buffer | None) -> RegexRecor
 CONSUMER_DECODERS: Mapping[int, Decoder] = {
     GROUP_EPOCH_KEY_VERSION: GroupEpochRecord.decode,
     PARTITION_METADATA_KEY_VERSION: _decode_partition_metadata,
-    MEMBER_KEY_VERSION: _decode_member,
+    MEMBER_KEY_VERSION: MemberRecord.decode,
     TARGET_EPOCH_KEY_VERSION: TargetEpochRecord.decode,
     TARGET_KEY_VERSION: TargetRecord.decode,
-    CURRENT_KEY_VERSION: _decode_current,
+    CURRENT_KEY_VERSION: CurrentRecord.decode,
     REGEX_KEY_VERSION: _decode_regex,
 }
 """The decoders of the records, by the version of the key."""

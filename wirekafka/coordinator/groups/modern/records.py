@@ -11,7 +11,7 @@ Source: GroupCoordinatorRecordHelpers of Apache Kafka 4.3; its Consumer*.json an
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Self, TypeVar
+from typing import Annotated, Any, ClassVar, Generic, Self, TypeVar
 
 from wirekafka.coordinator.groups.modern.topics import Partitions
 from wirekafka.coordinator.groups.records import read, version_of, versioned
@@ -20,6 +20,8 @@ from wirekafka.wire.codec import Buffer
 from wirekafka.wire.types import Int32, Int64, Message, String, Uuid, tag
 
 M = TypeVar("M", bound=Message)
+G = TypeVar("G")
+"""The type of a member."""
 
 
 class GroupKey(Message):
@@ -125,6 +127,40 @@ class MemberTargetRecord:
         name = read_key(MemberKey, version, key)
         found = read_value(TargetValue, value)
         return cls(name.group_id, name.member_id, None if found is None else from_topics(found.topic_partitions))
+
+
+@dataclass(slots=True)
+class StoredMemberRecord(Generic[G]):
+    """A part of what is stored of a member; None deletes it. Only the fields of that part count in `member`."""
+
+    KEY_VERSION: ClassVar[int]
+    VALUE: ClassVar[type[Message]]
+
+    group_id: str
+    member_id: str
+    member: G | None
+
+    def encode(self) -> tuple[bytes, bytes | None]:
+        """Returns the key and the value."""
+        value = None if self.member is None else self.to_value(self.member)
+        return member_key(self.KEY_VERSION, self.group_id, self.member_id), value_of(value)
+
+    @classmethod
+    def decode(cls, version: int, key: Buffer, value: Buffer | None) -> Self:
+        """Returns the record; see `Decoder`."""
+        name = read_key(MemberKey, version, key)
+        found = read_value(cls.VALUE, value)
+        return cls(name.group_id, name.member_id, None if found is None else cls.to_member(name.member_id, found))
+
+    @staticmethod
+    def to_value(member: G) -> Message:
+        """Returns the value of the record, a `VALUE`."""
+        raise NotImplementedError
+
+    @staticmethod
+    def to_member(member_id: str, value: Any) -> G:
+        """Returns a member with the fields of the value, a `VALUE`."""
+        raise NotImplementedError
 
 
 def group_key(version: int, group_id: str) -> bytes:

@@ -17,13 +17,12 @@ from typing import Annotated
 from wirekafka.coordinator.groups.modern.records import (
     EpochRecord,
     GroupKey,
-    MemberKey,
     MemberTargetRecord,
+    StoredMemberRecord,
     TargetsRecord,
     TopicPartition,
     from_topics,
     group_key,
-    member_key,
     read_key,
     read_value,
     to_topics,
@@ -123,25 +122,33 @@ InitializedTopics = dict[bytes, tuple[str, frozenset[int]]]
 """Partitions whose state is initialised, by the id of their topic, with its name."""
 
 
-@dataclass(slots=True)
-class ShareMemberRecord:
-    """The metadata of a member; None deletes the member. The record holds no other fields of the `ShareMember`."""
+class ShareMemberRecord(StoredMemberRecord[ShareMember]):
+    """The metadata of a member. None deletes the member."""
 
-    group_id: str
-    member_id: str
-    member: ShareMember | None
+    __slots__ = ()
+    KEY_VERSION = MEMBER_KEY_VERSION
+    VALUE = MemberValue
 
-    def encode(self) -> tuple[bytes, bytes | None]:
-        """Returns the key and the value."""
-        value = None
-        if self.member is not None:
-            value = MemberValue(
-                rack_id=self.member.rack_id,
-                client_id=self.member.client_id,
-                client_host=self.member.client_host,
-                subscribed_topic_names=sorted(self.member.subscribed_topic_names),
-            )
-        return member_key(MEMBER_KEY_VERSION, self.group_id, self.member_id), value_of(value)
+    @staticmethod
+    def to_value(member: ShareMember) -> MemberValue:
+        """Returns the value of the record."""
+        return MemberValue(
+            rack_id=member.rack_id,
+            client_id=member.client_id,
+            client_host=member.client_host,
+            subscribed_topic_names=sorted(member.subscribed_topic_names),
+        )
+
+    @staticmethod
+    def to_member(member_id: str, value: MemberValue) -> ShareMember:
+        """Returns a member with the fields of the value."""
+        return ShareMember(
+            member_id,
+            rack_id=value.rack_id,
+            client_id=value.client_id,
+            client_host=value.client_host,
+            subscribed_topic_names=frozenset(value.subscribed_topic_names),
+        )
 
 
 class ShareGroupEpochRecord(EpochRecord):
@@ -166,24 +173,31 @@ class ShareTargetRecord(MemberTargetRecord):
     KEY_VERSION = TARGET_KEY_VERSION
 
 
-@dataclass(slots=True)
-class ShareCurrentRecord:
-    """The epochs and the current assignment of a member; None deletes them. The record holds no other fields of the member."""
+class ShareCurrentRecord(StoredMemberRecord[ShareMember]):
+    """The epochs and the current assignment of a member. None deletes them."""
 
-    group_id: str
-    member_id: str
-    member: ShareMember | None
+    __slots__ = ()
+    KEY_VERSION = CURRENT_KEY_VERSION
+    VALUE = CurrentValue
 
-    def encode(self) -> tuple[bytes, bytes | None]:
-        """Returns the key and the value."""
-        value = None
-        if self.member is not None:
-            value = CurrentValue(
-                member_epoch=self.member.member_epoch,
-                previous_member_epoch=self.member.previous_member_epoch,
-                assigned_partitions=to_topics(self.member.assigned),
-            )
-        return member_key(CURRENT_KEY_VERSION, self.group_id, self.member_id), value_of(value)
+    @staticmethod
+    def to_value(member: ShareMember) -> CurrentValue:
+        """Returns the value of the record."""
+        return CurrentValue(
+            member_epoch=member.member_epoch,
+            previous_member_epoch=member.previous_member_epoch,
+            assigned_partitions=to_topics(member.assigned),
+        )
+
+    @staticmethod
+    def to_member(member_id: str, value: CurrentValue) -> ShareMember:
+        """Returns a member with the fields of the value."""
+        return ShareMember(
+            member_id,
+            member_epoch=value.member_epoch,
+            previous_member_epoch=value.previous_member_epoch,
+            assigned=from_topics(value.assigned_partitions),
+        )
 
 
 @dataclass(slots=True)
@@ -233,35 +247,6 @@ def _from_infos(infos: list[TopicPartitionsInfo]) -> InitializedTopics:
     return {info.topic_id: (info.topic_name, frozenset(info.partitions)) for info in infos}
 
 
-def _decode_member(version: int, key: Buffer, value: Buffer | None) -> ShareMemberRecord:
-    name = read_key(MemberKey, version, key)
-    found = read_value(MemberValue, value)
-    member = None
-    if found is not None:
-        member = ShareMember(
-            name.member_id,
-            rack_id=found.rack_id,
-            client_id=found.client_id,
-            client_host=found.client_host,
-            subscribed_topic_names=frozenset(found.subscribed_topic_names),
-        )
-    return ShareMemberRecord(name.group_id, name.member_id, member)
-
-
-def _decode_current(version: int, key: Buffer, value: Buffer | None) -> ShareCurrentRecord:
-    name = read_key(MemberKey, version, key)
-    found = read_value(CurrentValue, value)
-    member = None
-    if found is not None:
-        member = ShareMember(
-            name.member_id,
-            member_epoch=found.member_epoch,
-            previous_member_epoch=found.previous_member_epoch,
-            assigned=from_topics(found.assigned_partitions),
-        )
-    return ShareCurrentRecord(name.group_id, name.member_id, member)
-
-
 def _decode_state_partitions(version: int, key: Buffer, value: Buffer | None) -> StatePartitionsRecord:
     group_id = read_key(GroupKey, version, key).group_id
     found = read_value(StatePartitionsValue, value)
@@ -274,11 +259,11 @@ def _decode_state_partitions(version: int, key: Buffer, value: Buffer | None) ->
 
 
 SHARE_DECODERS: Mapping[int, Decoder] = {
-    MEMBER_KEY_VERSION: _decode_member,
+    MEMBER_KEY_VERSION: ShareMemberRecord.decode,
     GROUP_EPOCH_KEY_VERSION: ShareGroupEpochRecord.decode,
     TARGET_EPOCH_KEY_VERSION: ShareTargetEpochRecord.decode,
     TARGET_KEY_VERSION: ShareTargetRecord.decode,
-    CURRENT_KEY_VERSION: _decode_current,
+    CURRENT_KEY_VERSION: ShareCurrentRecord.decode,
     STATE_PARTITIONS_KEY_VERSION: _decode_state_partitions,
 }
 """The decoders of the records, by the version of their key."""
