@@ -320,3 +320,17 @@ def test_fetch_that_waits_is_counted_until_it_is_answered_or_abandoned(tmp_path:
         assert held.count == 0
 
     run(body, tmp_path)
+
+
+def test_session_tells_a_diverging_epoch_though_no_offset_has_changed(tmp_path: Path) -> None:
+    async def body(caller: Caller) -> None:
+        partition = caller.broker.topics.create("flights", 1).partitions[0]
+        append(caller, batch(b"a"))
+        partition.leader_epoch = 2
+        append(caller, batch(b"b"))
+        session = Session(caller, at(2))
+        assert session.fetch(at(2, last_fetched_epoch=2)).responses == []
+        data = partitions_of(session.fetch(at(2, last_fetched_epoch=1)))[0]
+        assert (data.diverging_epoch.epoch, data.diverging_epoch.end_offset) == (0, 1)
+
+    run(body, tmp_path)
