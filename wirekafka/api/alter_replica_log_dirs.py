@@ -11,7 +11,7 @@ Versions:
 
 Differs from Apache Kafka:
     The directory of a partition that does not exist yet is not stored for the partition's creation.
-    Moves have no quota. At most one move runs for each directory at a time.
+    Moves have no quota. At most as many moves run at once as the broker has directories.
     A path may end in a slash, or contain `..`.
 """
 

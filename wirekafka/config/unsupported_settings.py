@@ -25,7 +25,7 @@ _METRICS = "there are no metrics and no telemetry yet"
 _QUOTAS = "there are no quotas yet"
 _DROPPED = "the newest format is always written, as in Apache Kafka 4"
 _TIERED = "data is not tiered to remote storage"
-_MOVES = "one partition moves for each directory at a time, which is Kafka's default"
+_MOVES = "as many partitions move at once as there are directories, which is Kafka's default"
 _PURGATORY = "a waiting request is removed from its queues when it is answered"
 
 WITHOUT_EFFECT: dict[str, str] = {

@@ -248,7 +248,7 @@ class Move:
 
 
 class Mover:
-    """Moves logs between the data directories of a broker, at most one for each directory at a time.
+    """Moves logs between the data directories of a broker, at most as many at once as the broker has directories.
 
     Args:
         request_log_starts: requests a checkpoint of the log start offsets soon.
