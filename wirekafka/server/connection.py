@@ -384,12 +384,13 @@ class Connection:
         self._on_progress(self)
 
     def _refuse(self, error: ProtocolError) -> None:
-        """Ends the connection: `output` is still sent, but no further frame is handled."""
+        """Ends the connection: `output` is still sent, but no further frame is handled, and no later reply is sent."""
         write = log.debug if isinstance(error, RepeatedError) else log.warning
         write("Connection closed", client=f"{self.client.host}:{self.client.port}", reason=str(error))
         self.is_closing = True
         self.has_frames = self.is_blocked = False
         self._release_buffer()
+        self._abandon_replies()
 
     def abandon(self) -> None:
         """Drops the output and the outstanding replies, because the connection has ended."""
@@ -397,13 +398,16 @@ class Connection:
         self.has_frames = self.is_blocked = False
         self.output.clear()
         self._release_buffer()
+        self._abandon_replies()
+        self.client.closed()
+
+    def _abandon_replies(self) -> None:
         replies, self._replies = self._replies, []
         for reply in replies:
             self.settle(reply)
             if reply.pending is not None:
                 with isolate("A reply that is no longer awaited could not be abandoned", client=self.client.host):
                     reply.pending.abandon()
-        self.client.closed()
 
     def _refusal_of(self, size: int) -> str:
         if size >> 16 == TLS_HANDSHAKE:

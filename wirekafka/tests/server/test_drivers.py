@@ -213,6 +213,35 @@ def test_frame_that_waits_for_outstanding_replies_is_handled_after_the_last(kind
     run(kind, test)
 
 
+@pytest.mark.parametrize("last", [b"GET / HTTP/1.1\r\n\r\n", frame(b"something else")])
+def test_reply_that_is_an_error_ends_the_connection_and_abandons_the_later_replies(kind: str, last: bytes) -> None:
+    async def test(bench: Bench) -> None:
+        stream = await bench.connect()
+        await stream.send_all(produce(b"commit it") + produce(b"commit it too") + last)
+        await bench.until(lambda: len(bench.dispatcher.pendings) == 2)
+        bench.dispatcher.pendings[0].complete(ProtocolError("no place for it"))
+        assert await is_at_end(stream)
+        await bench.until(lambda: bench.closed)
+        assert bench.dispatcher.abandoned == 1
+
+    run(kind, test)
+
+
+def test_reply_that_is_an_error_lets_the_replies_before_it_leave(kind: str) -> None:
+    async def test(bench: Bench) -> None:
+        stream = await bench.connect()
+        await stream.send_all(produce(b"commit it") + produce(b"commit it") + produce(b"commit it"))
+        await bench.until(lambda: len(bench.dispatcher.pendings) == 3)
+        bench.dispatcher.pendings[1].complete(ProtocolError("no place for it"))
+        bench.dispatcher.pendings[2].complete(frame(b"NEVER SENT"))
+        await trio.testing.wait_all_tasks_blocked()
+        bench.dispatcher.complete(0)
+        assert await receive(stream, 26) == frame(b"REPLY TO A WAITING ONE")
+        assert await is_at_end(stream)
+
+    run(kind, test)
+
+
 def test_outstanding_replies_are_abandoned_when_the_client_hangs_up(kind: str) -> None:
     async def test(bench: Bench) -> None:
         stream = await bench.connect()
