@@ -21,6 +21,7 @@ from wirekafka.coordinator import patterns
 from wirekafka.coordinator.share_delivery import share_partition
 from wirekafka.log import validation
 from wirekafka.log.compaction import passes
+from wirekafka.server import drivers
 from wirekafka.wire import codec
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -52,6 +53,7 @@ MODULES = {
     "Regular expressions": patterns,
     "Timeouts": clock,
     "Sizes of requests and responses": codec,
+    "Connections": drivers,
 }
 """The modules with differences that are not APIs, by the heading of their section."""
 
