@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
+import wirekafka
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.log.context import AppendInfo
 from wirekafka.replication.partition import Partition
@@ -360,3 +361,14 @@ def test_marker_of_a_second_transaction_waits_for_its_own_commit(tmp_path: Path)
     assert partition.log.last_stable_offset == 2
     partition.advance_high_watermark(4)
     assert partition.log.last_stable_offset == 4
+
+
+def test_only_the_room_of_partitions_changes_their_logs() -> None:
+    """An append that goes around `Partition.append` would not be committed, and nothing that waits would hear of it."""
+    root = Path(wirekafka.__file__).parent
+    users = {
+        str(path.relative_to(root).parent)
+        for path in root.rglob("*.py")
+        if "tests" not in path.relative_to(root).parts and "writable_log" in path.read_text()
+    }
+    assert users == {"replication"}
