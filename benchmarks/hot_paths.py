@@ -39,11 +39,13 @@ CREATE_TOPICS, INIT_PRODUCER_ID, END_TXN, CONSUMER_GROUP_HEARTBEAT = 19, 22, 26,
 
 TOPIC = "flights"
 PARTITIONS = 10
+WIDE_TOPIC = "flights-of-all-airports"
+WIDE_PARTITIONS = 500
 VALUE = b"x" * 100
 FRAMES = 1000
 """The frames that are timed together, for about 10 ms."""
 LARGE_FRAMES = 10
-"""The frames of a large batch that are timed together."""
+"""The frames of a large batch, or of many partitions, that are timed together."""
 LEAST_LARGE_BYTES = 1 << 17
 """A larger frame may not fit into the loop's receive buffer."""
 
@@ -175,10 +177,16 @@ def expect_no_error(response: Any) -> None:
                 expect_no_error(each)
 
 
-def produce_request(topic_id: bytes, *indexes: int, batch: bytearray | None = None, transactional_id: str | None = None) -> Any:
+def produce_request(
+    topic_id: bytes,
+    *indexes: int,
+    topic_name: str = TOPIC,
+    batch: bytearray | None = None,
+    transactional_id: str | None = None,
+) -> Any:
     batch = build_batch([Record(value=VALUE, timestamp=1_700_000_000_000)]) if batch is None else batch
     data = [message(PRODUCE, "PartitionProduceData", index=index, records=bytes(batch)) for index in indexes]
-    topic = message(PRODUCE, "TopicProduceData", name=TOPIC, topic_id=topic_id, partition_data=data)
+    topic = message(PRODUCE, "TopicProduceData", name=topic_name, topic_id=topic_id, partition_data=data)
     return message(PRODUCE, acks=-1, timeout_ms=1000, topic_data=[topic], transactional_id=transactional_id)
 
 
@@ -199,6 +207,13 @@ async def produce_one(link: Link, topic_id: bytes) -> Frames:
 async def produce_three(link: Link, topic_id: bytes) -> Frames:
     """One batch for each of three partitions: a request that no shortcut takes."""
     return again(link.frame(PRODUCE, 12, produce_request(topic_id, 1, 2, 3)))
+
+
+async def produce_wide(link: Link, topic_id: bytes) -> Frames:
+    """One batch for each of 500 partitions in one request."""
+    topic_id = await create_topic(link, WIDE_TOPIC, WIDE_PARTITIONS)
+    request = produce_request(topic_id, *range(WIDE_PARTITIONS), topic_name=WIDE_TOPIC)
+    return forever([link.frame(PRODUCE, 12, request)] * LARGE_FRAMES)
 
 
 def produce_many(record_count: int, compression: Compression) -> Prepare:
@@ -380,6 +395,7 @@ ROWS: dict[str, tuple[Prepare, int]] = {
     "Fetch in a session, nothing new": (fetch_in_session_nothing_new, 1),
     "Produce, one partition": (produce_one, 1),
     "Produce, three partitions": (produce_three, 1),
+    "Produce, 500 partitions": (produce_wide, 1),
     "Produce, 9,000 records of 100 B": (produce_many(9000, Compression.NONE), 1),
     "Produce, 9,000 records in lz4": (produce_many(9000, Compression.LZ4), 1),
     "OffsetCommit": (offset_commit, 1),
@@ -400,22 +416,27 @@ def forever(frames: list[bytes]) -> Frames:
         yield frames
 
 
-async def create_topic(link: Link) -> bytes:
-    """Creates the topic with `FRAMES` batches in each partition; returns its id."""
-    created = message(CREATE_TOPICS, "CreatableTopic", name=TOPIC, num_partitions=PARTITIONS, replication_factor=1)
+async def create_topic(link: Link, name: str, partitions: int) -> bytes:
+    """Creates a topic; returns its id."""
+    created = message(CREATE_TOPICS, "CreatableTopic", name=name, num_partitions=partitions, replication_factor=1)
     answer = await link.ask(CREATE_TOPICS, 7, message(CREATE_TOPICS, topics=[created]))
     expect_no_error(answer)
     topic_id: bytes = answer.topics[0].topic_id
+    return topic_id
+
+
+async def fill_topic(link: Link, topic_id: bytes) -> None:
+    """Appends `FRAMES` batches to each partition of the topic."""
     request = produce_request(topic_id, *range(PARTITIONS))
     for _ in range(FRAMES):  # on a slow machine a thread validates some of them
         expect_no_error(await link.ask(PRODUCE, 12, request))
-    return topic_id
 
 
 async def measure(broker: Broker, seconds: float) -> dict[str, float]:
     """Returns the least microseconds of CPU for an operation of each row, measured for `seconds` per row."""
     link = Link(Dispatcher(broker))
-    topic_id = await create_topic(link)
+    topic_id = await create_topic(link, TOPIC, PARTITIONS)
+    await fill_topic(link, topic_id)
     figures: dict[str, float] = {}
     for name, (prepare, frames_each) in ROWS.items():
         lists = await prepare(link, topic_id)

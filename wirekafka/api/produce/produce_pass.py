@@ -30,10 +30,10 @@ from wirekafka.api.produce.rules import (
     ACKS_ALL,
     FIRST_VERSION_WITH_BATCHES,
     check_batch,
-    check_in_sync_replicas,
     denial_of,
     find_partition,
     is_transactional,
+    too_few_in_sync_replicas,
     without_transactional_id,
 )
 from wirekafka.api.produce.transactions import Refused
@@ -88,7 +88,9 @@ class ProducePass:
         "_broker",
         "_call",
         "_end",
+        "_has_batches",
         "_heavy",
+        "_is_acks_all",
         "_job",
         "_refusal",
         "_refused",
@@ -102,6 +104,8 @@ class ProducePass:
         self._call = call
         self._refusal = refusal
         self._refused = refused
+        self._is_acks_all = call.request.acks == ACKS_ALL
+        self._has_batches = call.version >= FIRST_VERSION_WITH_BATCHES
         self._heavy: list[_Heavy] = []
         self._job: Job | None = None
         self._uncommitted_reply: Pending[Any] | None = None
@@ -261,25 +265,24 @@ class ProducePass:
 
     def _is_uncommitted(self, partition: Partition, last_offset: int) -> bool:
         """Whether the request waits for the commit of records up to this offset."""
-        return self._call.request.acks == ACKS_ALL and last_offset >= partition.log.high_watermark
+        return self._is_acks_all and last_offset >= partition.log.high_watermark
 
     def _check(self, partition: Partition, data: PartitionProduceData) -> None:
         """Raises unless the request may append the records to the partition.
 
         Raises:
-            KafkaError: as `check_batch` and `check_in_sync_replicas`; the refusal of the transaction.
+            KafkaError: as `check_batch`; NOT_ENOUGH_REPLICAS; the refusal of the transaction.
         """
-        call = self._call
-        if call.version >= FIRST_VERSION_WITH_BATCHES:
-            check_batch(call, data.records)
+        if self._has_batches:
+            check_batch(self._call, data.records)
             if self._refused and partition in self._refused:
                 raise self._refused[partition]
         elif not data.records:
             return
         elif is_transactional(data.records):
             raise without_transactional_id()
-        if call.request.acks == ACKS_ALL:
-            check_in_sync_replicas(partition)
+        if self._is_acks_all and not partition.has_enough_in_sync_replicas:
+            raise too_few_in_sync_replicas(partition)
 
 
 def answer_of(index: int, info: AppendInfo) -> PartitionProduceResponse:

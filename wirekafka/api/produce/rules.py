@@ -91,14 +91,10 @@ def without_transactional_id() -> KafkaError:
     return KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "transactional records without a transactional id")
 
 
-def check_in_sync_replicas(partition: Partition) -> None:
-    """Raises unless enough replicas are in sync for acks=all.
-
-    Raises:
-        KafkaError: NOT_ENOUGH_REPLICAS.
+def too_few_in_sync_replicas(partition: Partition) -> KafkaError:
+    """Returns the error for acks=all if `Partition.has_enough_in_sync_replicas` is false.
 
     Source: Partition.appendRecordsToLeader.
     """
-    if not partition.has_enough_in_sync_replicas:
-        count, least = len(partition.in_sync_replicas), partition.log.config.min_insync_replicas
-        raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, f"{count} in sync, min.insync.replicas is {least}")
+    count, least = len(partition.in_sync_replicas), partition.log.config.min_insync_replicas
+    return KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, f"{count} in sync, min.insync.replicas is {least}")

@@ -21,7 +21,6 @@ from wirekafka.api.produce.rules import (
     FIRST_VERSION_WITH_TAGS,
     FIRST_VERSION_WITH_ZSTD,
     FLAGS_AT,
-    check_in_sync_replicas,
 )
 from wirekafka.api.registry import Call, Client
 from wirekafka.errors import ErrorCode, KafkaError
@@ -46,6 +45,8 @@ these bytes, and a topic id is too short for them."""
 _OFFSETS = struct.Struct(">qqq")
 _INT32 = struct.Struct(">i")
 _CORRELATION_ID_AT = 4
+_WRITE = Operation.WRITE
+"""The attribute of the enumeration costs the hot path 0.1 us."""
 _NO_TAGS = bytes(3)
 """The bytes after the batch in a flexible version: the empty tagged fields of the partition, the topic and the request."""
 
@@ -144,11 +145,11 @@ class ProduceShortcut:
         if len(records) < HEADER_SIZE or records[MAGIC_OFFSET] != MAGIC or records[FLAGS_AT] & TRANSACTIONAL_MASK:
             return None
         try:
-            client.authorize(Operation.WRITE, self._resource)
+            client.authorize(_WRITE, self._resource)
             partition = self._broker.find_partition(self._topic, self._index)
-            if self._is_acks_all:
-                check_in_sync_replicas(partition)
         except KafkaError:
+            return None
+        if self._is_acks_all and not partition.has_enough_in_sync_replicas:
             return None
         log_start_offset = partition.log.log_start_offset
         try:
