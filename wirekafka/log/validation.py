@@ -218,7 +218,7 @@ def _check(header: BatchHeader, data: bytearray | memoryview, config: LogConfig,
     """Returns the batch of a client, if it may be stored. The order of the checks is Kafka's."""
     _check_size(len(data), config)
     batch = Batch(header, data, config)
-    view = memoryview(data)
+    view = data if isinstance(data, memoryview) else memoryview(data)
     if crc32c(view[ATTRIBUTES_OFFSET:]) != header.crc:
         _refuse(ErrorCode.CORRUPT_MESSAGE, "the checksum of a record batch is wrong")
     _check_client(header)

@@ -28,7 +28,7 @@ Buffer = bytes | bytearray | memoryview
 CHUNK_BYTES = 256 * 1024
 """The most bytes that one step of a decompression yields. Only raw snappy, which has no blocks, comes in one piece."""
 
-INPUT_BYTES = 64 * 1024
+INPUT_BYTES = 128 * 1024
 """The input of one step of gzip and lz4. Both copy unread input at each step; steps over a whole batch take quadratic time.
 
 Each step costs an allocation of `CHUNK_BYTES`: 1 MB of lz4 takes 20 % more time with steps of 16 KiB."""

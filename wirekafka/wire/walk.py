@@ -12,7 +12,7 @@ module checks these fields of all records of a batch in one of three ways, and t
 Records that arrive in chunks (a decompressed stream) are read chunk by chunk. A record that is longer than a chunk is skipped, so
 memory use is one chunk.
 
-Costs (CPython 3.11, 2026-11): 1,000 records of 100 bytes 10 us, 9,000 records 34 us; records of varied sizes 0.21 us each
+Costs (CPython 3.11, 2026-11): 1,000 records of 100 bytes 8 us, 9,000 records 31 us; records of varied sizes 0.20 us each
 together, 0.33 us each one by one; the barest loop over the lengths takes 0.07 us a record.
 
 Rules of this file: pure. Records that do not fill their batch exactly get `INVALID_RECORD`, as in Kafka's LogValidator. The value
@@ -25,6 +25,7 @@ Source: org.apache.kafka.storage.internals.log.LogValidator (validateRecord); or
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache
 from itertools import chain, islice
 from struct import unpack
 from typing import NoReturn
@@ -357,8 +358,11 @@ class Inspection:
             count = count_of_first(buf[at : at + count * size : size])
             at += 1
         stop = pos + count * size
-        offset_at = self._read_times(buf, at + 1, stop, size)
-        if not offset_at:
+        times = buf[at + 1 : stop : size]
+        if times[0] < 0x80 and count_of_first(times) == count:
+            self._deltas.append((times[0] >> 1) ^ -(times[0] & 1))
+            offset_at = at + 2
+        elif not (offset_at := self._read_times(buf, times, at + 1, stop, size)):
             return 0
         key_at = _skip_offsets(buf, offset_at, stop, size, first, count)
         if not key_at:
@@ -373,9 +377,12 @@ class Inspection:
         self.count = first + count
         return stop
 
-    def _read_times(self, buf: bytes | bytearray, at: int, stop: int, size: int) -> int:
-        """Reads the timestamps of a run; returns the position of the first offset, or 0 if the sizes of the timestamps differ."""
-        times = buf[at:stop:size]
+    def _read_times(self, buf: bytes | bytearray, times: bytes | bytearray, at: int, stop: int, size: int) -> int:
+        """Reads the timestamps of a run, which differ; returns the position of the first offset, or 0 if their sizes differ.
+
+        Args:
+            times: the first bytes of the timestamps; the first one is at the position `at`.
+        """
         if times.isascii():
             self._note_columns((times,))
             return at + 1
@@ -676,9 +683,20 @@ def _under(view: memoryview) -> tuple[Buffer, int]:
     whole = view.obj
     if not isinstance(whole, bytearray) or not view.contiguous or not view:
         return bytes(view), 0
-    from ctypes import addressof, c_char  # imported here, because it would add 3 ms to the start
+    address_of = _address_function()
+    return whole, address_of(view) - address_of(whole)
 
-    return whole, addressof(c_char.from_buffer(view)) - addressof(c_char.from_buffer(whole))
+
+@cache
+def _address_function() -> Callable[[memoryview | bytearray], int]:
+    """Returns the function that returns the address of a buffer.
+
+    The import of `ctypes` takes 3 ms, so the start of the broker does without it.
+    """
+    from ctypes import addressof, c_char
+
+    from_buffer = c_char.from_buffer
+    return lambda buffer: addressof(from_buffer(buffer))
 
 
 def _refuse(reason: str) -> NoReturn:

@@ -28,6 +28,9 @@ FIRST_VERSION_WITH_TOPIC_IDS = 13
 
 ACKS_ALL = -1
 
+WRITE = Operation.WRITE
+"""The attribute of the enumeration costs the hot path 0.1 us."""
+
 FLAGS_AT = ATTRIBUTES_OFFSET + 1
 """The byte of a batch's attributes with the flag for transactions."""
 
@@ -40,7 +43,7 @@ def denial_of(broker: Broker, call: Call[ProduceRequest], topic: str | bytes) ->
             return None
         topic = found.name
     try:
-        call.authorize(Operation.WRITE, Resource.topic(topic))
+        call.client.authorize(WRITE, Resource.topic(topic))
     except KafkaError as error:
         return error
     return None
@@ -57,8 +60,13 @@ def find_partition(broker: Broker, topic: str | bytes, index: int) -> Partition:
     """
     partition = broker.find_partition(topic, index)
     if partition.topic in INTERNAL_TOPICS:
-        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"cannot append to internal topic {partition.topic}")
+        raise internal_topic(partition.topic)
     return partition
+
+
+def internal_topic(topic: str) -> KafkaError:
+    """Returns the error for records of a client for an internal topic."""
+    return KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"cannot append to internal topic {topic}")
 
 
 def check_batch(call: Call[ProduceRequest], records: memoryview | None) -> None:
