@@ -18,7 +18,7 @@ Differs from Apache Kafka:
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import structlog
 
@@ -29,6 +29,7 @@ from wirekafka.wire.types import Int16, Int32, Message, String
 
 if TYPE_CHECKING:
     from wirekafka.broker import Broker
+    from wirekafka.pending import Pending, Work
 
 log = structlog.get_logger(__name__)
 
@@ -63,16 +64,22 @@ class AlterReplicaLogDirsResponse(Message):
 
 
 @serves(34, AlterReplicaLogDirsRequest, AlterReplicaLogDirsResponse, versions=range(3), flexible_since=2)
-def alter_replica_log_dirs(broker: Broker, call: Call[AlterReplicaLogDirsRequest]) -> AlterReplicaLogDirsResponse:
+def alter_replica_log_dirs(broker: Broker, call: Call[AlterReplicaLogDirsRequest]) -> AlterReplicaLogDirsResponse | Pending[Any]:
     """Begins moves. If the request names a partition twice, the later entry counts."""
+    return broker.slices.run(_begin_all(broker, call))
+
+
+def _begin_all(broker: Broker, call: Call[AlterReplicaLogDirsRequest]) -> Work[AlterReplicaLogDirsResponse]:
     paths: dict[tuple[str, int], str] = {}
     for directory in call.request.dirs:
         for topic in directory.topics:
             paths |= {(topic.name, index): directory.path for index in topic.partitions}
+            yield
     results: defaultdict[str, list[AlterReplicaLogDirPartitionResult]] = defaultdict(list)
     for (name, index), path in paths.items():
         code = _move(broker, call, name, index, path)
         results[name].append(AlterReplicaLogDirPartitionResult(partition_index=index, error_code=code))
+        yield
     return AlterReplicaLogDirsResponse(
         results=[AlterReplicaLogDirTopicResult(topic_name=name, partitions=partitions) for name, partitions in results.items()]
     )

@@ -93,10 +93,14 @@ def consumer_group_describe(
 
 def _description(broker: Broker, call: Call[ConsumerGroupDescribeRequest]) -> Work[ConsumerGroupDescribeResponse]:
     names = dict.fromkeys(call.request.group_ids)
-    return ConsumerGroupDescribeResponse(groups=(yield from collect(_described(broker, call, name) for name in names)))
+    groups = []
+    for name in names:
+        groups.append((yield from _described(broker, call, name)))
+        yield
+    return ConsumerGroupDescribeResponse(groups=groups)
 
 
-def _described(broker: Broker, call: Call[ConsumerGroupDescribeRequest], group_id: str) -> DescribedConsumerGroup:
+def _described(broker: Broker, call: Call[ConsumerGroupDescribeRequest], group_id: str) -> Work[DescribedConsumerGroup]:
     group = Resource.group(group_id)
     try:
         call.authorize(Operation.DESCRIBE, group)
@@ -104,13 +108,14 @@ def _described(broker: Broker, call: Call[ConsumerGroupDescribeRequest], group_i
         authorize_topics(broker, call, (ids for member in found.members for ids in (*member.assignment, *member.target)))
     except KafkaError as error:
         return DescribedConsumerGroup(group_id=group_id, error_code=error.code, error_message=error.message)
+    members = yield from collect(_member(broker, member) for member in found.members)
     return DescribedConsumerGroup(
         group_id=group_id,
         group_state=found.state,
         group_epoch=found.group_epoch,
         assignment_epoch=found.assignment_epoch,
         assignor_name=found.assignor,
-        members=[_member(broker, member) for member in found.members],
+        members=members,
         authorized_operations=(call.authorized_operations(group) if call.request.include_authorized_operations else NOT_ASKED),
     )
 

@@ -90,19 +90,22 @@ def _description(broker: Broker, call: Call[DescribeShareGroupOffsetsRequest]) -
     asked: dict[str, DescribeShareGroupOffsetsRequestGroup] = {}
     for group in call.request.groups:
         asked.setdefault(group.group_id, group)
-    groups = yield from collect(_described(broker, call, group) for group in asked.values())
+    groups = []
+    for group in asked.values():
+        groups.append((yield from _described(broker, call, group)))
+        yield
     return DescribeShareGroupOffsetsResponse(groups=groups)
 
 
 def _described(
     broker: Broker, call: Call[DescribeShareGroupOffsetsRequest], asked: DescribeShareGroupOffsetsRequestGroup
-) -> DescribeShareGroupOffsetsResponseGroup:
+) -> Work[DescribeShareGroupOffsetsResponseGroup]:
     if not broker.topics.features.level(SHARE_VERSION):
         return DescribeShareGroupOffsetsResponseGroup(group_id=asked.group_id, error_code=ErrorCode.UNSUPPORTED_VERSION)
     try:
         call.authorize(Operation.DESCRIBE, Resource.group(asked.group_id))
         wanted = None if asked.topics is None else {topic.topic_name: topic.partitions for topic in asked.topics}
-        described = broker.share_groups.describe_offsets(asked.group_id, wanted)
+        described = yield from broker.share_groups.describe_offsets(asked.group_id, wanted)
     except KafkaError as error:
         return DescribeShareGroupOffsetsResponseGroup(group_id=asked.group_id, error_code=error.code)
     topics = []
@@ -110,7 +113,7 @@ def _described(
         topic = broker.topics.find(name)
         topic_id = ZERO_TOPIC_ID if topic is None else topic.topic_id
         if call.is_authorized(Operation.DESCRIBE, Resource.topic(name)):
-            partitions = [_partition(offset) for offset in offsets]
+            partitions = yield from collect(map(_partition, offsets))
         elif wanted is None:
             continue
         else:

@@ -72,10 +72,14 @@ def share_group_describe(broker: Broker, call: Call[ShareGroupDescribeRequest]) 
 
 def _description(broker: Broker, call: Call[ShareGroupDescribeRequest]) -> Work[ShareGroupDescribeResponse]:
     names = dict.fromkeys(call.request.group_ids)
-    return ShareGroupDescribeResponse(groups=(yield from collect(_described(broker, call, name) for name in names)))
+    groups = []
+    for name in names:
+        groups.append((yield from _described(broker, call, name)))
+        yield
+    return ShareGroupDescribeResponse(groups=groups)
 
 
-def _described(broker: Broker, call: Call[ShareGroupDescribeRequest], group_id: str) -> DescribedGroup:
+def _described(broker: Broker, call: Call[ShareGroupDescribeRequest], group_id: str) -> Work[DescribedGroup]:
     group = Resource.group(group_id)
     try:
         call.authorize(Operation.DESCRIBE, group)
@@ -86,13 +90,14 @@ def _described(broker: Broker, call: Call[ShareGroupDescribeRequest], group_id: 
         authorize_topics(broker, call, (topic_id for member in found.members for topic_id in member.assigned))
     except KafkaError as error:
         return DescribedGroup(group_id=group_id, error_code=error.code, error_message=error.message)
+    members = yield from collect(_member(broker, member) for member in found.members)
     return DescribedGroup(
         group_id=group_id,
         group_state=found.state,
         group_epoch=found.group_epoch,
         assignment_epoch=found.assignment_epoch,
         assignor_name=broker.share_groups.assignor,
-        members=[_member(broker, member) for member in found.members],
+        members=members,
         authorized_operations=(call.authorized_operations(group) if call.request.include_authorized_operations else NOT_ASKED),
     )
 

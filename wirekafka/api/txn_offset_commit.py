@@ -27,15 +27,17 @@ KafkaApis.handleTxnOffsetCommitRequest.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
+from wirekafka.api.offset_commit import COMMITS_AT_ONCE
 from wirekafka.api.registry import Call, serves
 from wirekafka.coordinator.effects import WritingProducer
 from wirekafka.coordinator.groups.requests import CommitRequest, PartitionCommit
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.metadata.operations import Operation, Resource
 from wirekafka.names import GROUP_METADATA_TOPIC, NO_LEADER_EPOCH, TopicPartition
-from wirekafka.pending import Pending
+from wirekafka.pending import Pending, Work
 from wirekafka.wire.types import Int16, Int32, Int64, Message, NullableString, String, nullable, since
 
 if TYPE_CHECKING:
@@ -86,6 +88,21 @@ class TxnOffsetCommitResponse(Message):
 @serves(28, TxnOffsetCommitRequest, TxnOffsetCommitResponse, versions=range(6), flexible_since=3)
 def txn_offset_commit(broker: Broker, call: Call[TxnOffsetCommitRequest]) -> TxnOffsetCommitResponse | Pending[Any]:
     """Commits the offsets of the partitions that exist, once the group's partition is in the transaction."""
+    checked = broker.slices.run(_check_partitions(broker, call))
+    if isinstance(checked, Pending):
+        return checked.map(partial(_commit_late, broker, call))
+    return _add_and_commit(broker, call, checked)
+
+
+class _Checked(NamedTuple):
+    """The commits for partitions that exist, their answers, and the response that has these and the other answers."""
+
+    response: TxnOffsetCommitResponse
+    commits: list[PartitionCommit]
+    answers: list[TxnOffsetCommitResponsePartition]
+
+
+def _check_partitions(broker: Broker, call: Call[TxnOffsetCommitRequest]) -> Work[_Checked]:
     commits: list[PartitionCommit] = []
     answers: list[TxnOffsetCommitResponsePartition] = []
     response = TxnOffsetCommitResponse()
@@ -106,11 +123,30 @@ def txn_offset_commit(broker: Broker, call: Call[TxnOffsetCommitRequest]) -> Txn
             else:
                 commits.append(_commit(asked.name, partition))
                 answers.append(answer)
+            yield
+    return _Checked(response, commits, answers)
 
-    def proceed(error: ErrorCode | None) -> TxnOffsetCommitResponse:
-        errors = _commit_all(broker, call, commits) if error is None else [error] * len(commits)
-        for answer, error_code in zip(answers, errors, strict=True):
-            answer.error_code = error_code
+
+def _commit_late(broker: Broker, call: Call[TxnOffsetCommitRequest], checked: _Checked | Exception) -> Any:
+    """Goes on after the check of many partitions. The response is held until everything that it depends on is committed."""
+    if isinstance(checked, Exception):
+        return checked
+    try:
+        return broker.reply_gate.handle(lambda broker, call: _add_and_commit(broker, call, checked), broker, call)
+    except Exception as error:  # noqa: BLE001 - the dispatcher answers it, whatever it is
+        return error
+
+
+def _add_and_commit(
+    broker: Broker, call: Call[TxnOffsetCommitRequest], checked: _Checked
+) -> TxnOffsetCommitResponse | Pending[Any]:
+    response, commits, answers = checked
+
+    def proceed(error: ErrorCode | None) -> TxnOffsetCommitResponse | Pending[Any]:
+        if error is None:
+            return broker.reply_gate.run_in_slices(broker.slices, lambda: _commit_in_slices(broker, call, checked))
+        for answer in answers:
+            answer.error_code = error
         return response
 
     if not commits:
@@ -122,6 +158,16 @@ def txn_offset_commit(broker: Broker, call: Call[TxnOffsetCommitRequest]) -> Txn
     if not is_added:
         return proceed(None)
     return broker.transactions.after_commit(call.request.transactional_id, proceed, prepare=lambda: None)
+
+
+def _commit_in_slices(broker: Broker, call: Call[TxnOffsetCommitRequest], checked: _Checked) -> Work[TxnOffsetCommitResponse]:
+    response, commits, answers = checked
+    for first in range(0, len(commits), COMMITS_AT_ONCE):
+        errors = _commit_all(broker, call, commits[first : first + COMMITS_AT_ONCE])
+        for answer, error_code in zip(answers[first:], errors, strict=False):
+            answer.error_code = error_code
+        yield
+    return response
 
 
 def _commit(topic: str, partition: TxnOffsetCommitRequestPartition) -> PartitionCommit:

@@ -168,8 +168,10 @@ class ShareGroupRuntime:
         if not self.sessions.has_members(group_id):
             self.partitions.unload_group(group_id)
 
-    def describe_offsets(self, group_id: str, wanted: Mapping[str, list[int]] | None) -> dict[str, list[ShareOffset]]:
+    def describe_offsets(self, group_id: str, wanted: Mapping[str, list[int]] | None) -> Work[dict[str, list[ShareOffset]]]:
         """Returns the offsets of a group, by topic name. If `wanted` is None, returns all initialized partitions.
+
+        The work is done in steps of one partition.
 
         Raises:
             KafkaError: The errors of `GroupRuntime.enter`.
@@ -177,14 +179,17 @@ class ShareGroupRuntime:
         Source: GroupCoordinatorService.describeShareGroupOffsets, describeShareGroupAllOffsets.
         """
         self._groups.enter(group_id)
-        if wanted is not None:
-            return {name: [self._offset(group_id, name, index) for index in indexes] for name, indexes in wanted.items()}
-        group = self._share_groups.find(group_id)
+        if wanted is None:
+            group = self._share_groups.find(group_id)
+            initialized = {} if group is None else group.initialized
+            topics = ((self._topics.find_by_id(topic_id), partitions) for topic_id, (_, partitions) in initialized.items())
+            wanted = {topic.name: sorted(partitions) for topic, partitions in topics if topic is not None}
         offsets: dict[str, list[ShareOffset]] = {}
-        for topic_id, (_, partitions) in group.initialized.items() if group is not None else ():
-            topic = self._topics.find_by_id(topic_id)
-            if topic is not None:
-                offsets[topic.name] = [self._offset(group_id, topic.name, index) for index in sorted(partitions)]
+        for name, indexes in wanted.items():
+            offsets[name] = []
+            for index in indexes:
+                offsets[name].append(self._offset(group_id, name, index))
+                yield
         return offsets
 
     def alter_offsets(self, group_id: str, start_offsets: Mapping[str, Mapping[int, int]]) -> None:

@@ -20,7 +20,13 @@ from wirekafka.api.alter_partition_reassignments import (
     ReassignablePartition,
     ReassignableTopic,
 )
+from wirekafka.api.alter_replica_log_dirs import (
+    AlterReplicaLogDir,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirTopic,
+)
 from wirekafka.api.consumer_group_describe import ConsumerGroupDescribeRequest
+from wirekafka.api.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from wirekafka.api.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from wirekafka.api.create_topics import CreatableTopic, CreateTopicsRequest
 from wirekafka.api.delete_groups import DeleteGroupsRequest
@@ -56,6 +62,11 @@ from wirekafka.api.offset_fetch import (
 )
 from wirekafka.api.offset_for_leader_epoch import OffsetForLeaderEpochRequest, OffsetForLeaderPartition, OffsetForLeaderTopic
 from wirekafka.api.share_group_describe import ShareGroupDescribeRequest
+from wirekafka.api.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
 from wirekafka.coordinator.groups.requests import CommitRequest, PartitionCommit
 from wirekafka.coordinator.transactions.requests import InitRequest
 from wirekafka.errors import ErrorCode, KafkaError
@@ -65,6 +76,7 @@ from wirekafka.names import GROUP_METADATA_TOPIC
 from wirekafka.pending import Pending
 from wirekafka.slices import SLICE_SECONDS, Slices
 from wirekafka.tests.api.data_plane import NOW_MS, Caller, batch, run, wait_for
+from wirekafka.tests.api.sharing import Member
 from wirekafka.wire.types import Message
 
 pytestmark = pytest.mark.time_limits
@@ -387,6 +399,28 @@ LARGE_QUESTIONS: dict[str, tuple[Message, int]] = {
         ),
         0,
     ),
+    "TxnOffsetCommit": (
+        TxnOffsetCommitRequest(
+            transactional_id="t",
+            group_id="g",
+            topics=[
+                TxnOffsetCommitRequestTopic(
+                    name="large", partitions=[TxnOffsetCommitRequestPartition(partition_index=each) for each in range(60, 160)]
+                )
+            ],
+        ),
+        5,
+    ),
+    "AlterReplicaLogDirs": (
+        AlterReplicaLogDirsRequest(
+            dirs=[
+                AlterReplicaLogDir(
+                    path="/nowhere", topics=[AlterReplicaLogDirTopic(name=f"t{each}", partitions=[0]) for each in MANY]
+                )
+            ]
+        ),
+        2,
+    ),
     "DescribeLogDirs": (
         DescribeLogDirsRequest(topics=[DescribableLogDirTopic(topic="large", partitions=list(MANY))]),
         4,
@@ -482,5 +516,62 @@ def test_list_of_many_is_made_in_slices_and_lets_what_it_lists_change(
         response = await wait_for(pending)
         assert response == at_once
         assert len(response.groups if "Groups" in name else response.transaction_states) == 20
+
+    run(body, tmp_path)
+
+
+def test_offsets_of_a_large_transaction_are_committed_in_slices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("wirekafka.api.txn_offset_commit.COMMITS_AT_ONCE", 10)
+
+    async def body(caller: Caller) -> None:
+        caller.broker.topics.create("large", len(MANY))
+        producer = caller.broker.transactions.init_producer_id(InitRequest("t", 60_000))
+        partitions = [TxnOffsetCommitRequestPartition(partition_index=each, committed_offset=each) for each in range(101)]
+        request = TxnOffsetCommitRequest(
+            transactional_id="t",
+            group_id="g",
+            producer_id=producer.producer_id,
+            producer_epoch=producer.producer_epoch,
+            topics=[TxnOffsetCommitRequestTopic(name="large", partitions=partitions)],
+        )
+        cut_into_slices(caller)
+        pending = caller.ask(request, 5)
+        assert isinstance(pending, Pending)
+        (topic,) = (await wait_for(pending)).topics
+        assert [each.error_code for each in topic.partitions] == [0] * 100 + [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+        caller.broker.transactions.end("t", producer, is_commit=True, client_version=2)
+        committed = caller.broker.groups.fetch_offsets("g")["large"]
+        assert {index: offset.offset for index, offset in committed.items()} == {index: index for index in MANY}
+
+    run(body, tmp_path)
+
+
+def test_large_groups_and_their_offsets_are_described_in_slices(tmp_path: Path) -> None:
+    async def body(caller: Caller) -> None:
+        caller.broker.topics.create("flights", 30)
+        members = [Member(caller, f"m{number}") for number in range(30)]
+        assert len(members) == 30
+        for number in range(30):
+            caller.ask(
+                ConsumerGroupHeartbeatRequest(
+                    group_id="c",
+                    member_id=f"{number:022}",
+                    rebalance_timeout_ms=60_000,
+                    subscribed_topic_names=["flights"],
+                    topic_partitions=[],
+                ),
+                1,
+            )
+        requests: list[tuple[Message, int]] = [
+            (ShareGroupDescribeRequest(group_ids=["g"]), 1),
+            (ConsumerGroupDescribeRequest(group_ids=["c"]), 1),
+            (DescribeShareGroupOffsetsRequest(groups=[DescribeShareGroupOffsetsRequestGroup(group_id="g", topics=None)]), 1),
+        ]
+        at_once = [caller.ask(*request) for request in requests]
+        cut_into_slices(caller)
+        for request, expected in zip(requests, at_once, strict=True):
+            pending = caller.ask(*request)
+            assert isinstance(pending, Pending)
+            assert await wait_for(pending) == expected
 
     run(body, tmp_path)

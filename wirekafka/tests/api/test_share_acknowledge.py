@@ -8,6 +8,7 @@ import trio
 
 from wirekafka.coordinator.share_state.records import ShareKey
 from wirekafka.errors import ErrorCode, KafkaError
+from wirekafka.pending import finish
 from wirekafka.replication.partition import Partition
 from wirekafka.tests.api.data_plane import Caller, wait_for
 from wirekafka.tests.api.sharing import ACCEPT, RELEASE, RENEW, Member, Said, acquired, append, errors, run, topic_id
@@ -20,7 +21,7 @@ def test_acknowledgement_is_taken_in_every_version(tmp_path: Path, version: int)
         member = Member(caller)
         await member.fetch(0)
         assert errors(member.acknowledge((0, 0, 1, [ACCEPT]), version=version)) == {0: 0}
-        (offset,) = caller.broker.share_groups.describe_offsets("g", {"flights": [0]})["flights"]
+        (offset,) = finish(caller.broker.share_groups.describe_offsets("g", {"flights": [0]}))["flights"]
         assert (offset.start_offset, offset.lag) == (2, 0)
 
     run(body, tmp_path)

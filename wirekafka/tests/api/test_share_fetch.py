@@ -9,7 +9,7 @@ import trio
 from wirekafka.coordinator.share_delivery.fetching import FetchResult, FetchWish, ShareFetches
 from wirekafka.coordinator.share_state.records import ShareKey
 from wirekafka.errors import ErrorCode, KafkaError
-from wirekafka.pending import Pending
+from wirekafka.pending import Pending, finish
 from wirekafka.tests.api.data_plane import Caller, values_of, wait_for
 from wirekafka.tests.api.sharing import (
     ACCEPT,
@@ -274,7 +274,7 @@ def test_log_that_loses_its_beginning_moves_the_group(tmp_path: Path) -> None:
         append(caller, b"d")
         assert acquired(await member.fetch()) == {0: [(3, 3, 1)]}
         assert errors(member.acknowledge((0, 0, 3, [ACCEPT]))) == {0: 0}
-        (offset,) = caller.broker.share_groups.describe_offsets("g", {"flights": [0]})["flights"]
+        (offset,) = finish(caller.broker.share_groups.describe_offsets("g", {"flights": [0]}))["flights"]
         assert (offset.start_offset, offset.lag) == (4, 0)
 
     run(body, tmp_path)
@@ -290,7 +290,7 @@ def test_partition_that_is_deleted_is_told_to_who_waits(tmp_path: Path) -> None:
         data = partitions_of(await wait_for(pending))
         assert data[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         assert (data[0].current_leader.leader_id, data[0].current_leader.leader_epoch) == (-1, -1), "no broker is named"
-        assert caller.broker.share_groups.describe_offsets("g", None) == {}
+        assert finish(caller.broker.share_groups.describe_offsets("g", None)) == {}
 
     run(body, tmp_path)
 

@@ -14,6 +14,7 @@ from wirekafka.coordinator.share_state.batches import RecordState, StateBatch, S
 from wirekafka.coordinator.share_state.records import ShareKey
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.names import SHARE_STATE_TOPIC
+from wirekafka.pending import finish
 from wirekafka.replication.partition import Partition
 from wirekafka.tests.api.data_plane import NOW_MS, Caller, wait_for
 from wirekafka.tests.api.sharing import ACCEPT, RELEASE, Member, acquired, append, errors, partitions_of, run, topic_id
@@ -329,7 +330,7 @@ def test_reader_of_committed_records_passes_over_those_of_aborted_transactions_a
         assert set(found) >= {1, 4}
         assert set(found).isdisjoint({0, 2})
         assert errors(member.acknowledge(*[(0, offset, offset, [ACCEPT]) for offset in found])) == {0: 0}
-        (offset,) = caller.broker.share_groups.describe_offsets("g", {"flights": [0]})["flights"]
+        (offset,) = finish(caller.broker.share_groups.describe_offsets("g", {"flights": [0]}))["flights"]
         assert (offset.start_offset, offset.lag) == (7, 0)
 
     run(body, tmp_path)
