@@ -83,6 +83,8 @@ def describe_log_dirs(broker: Broker, call: Call[DescribeLogDirsRequest]) -> Des
 def _description(broker: Broker, call: Call[DescribeLogDirsRequest]) -> Work[DescribeLogDirsResponse]:
     by_directory: Contents = defaultdict(lambda: defaultdict(list))
     for partition in _asked(broker, call.request.topics):
+        if partition.is_gone:  # Its topic was deleted since the first step.
+            continue
         by_directory[broker.logs.home_of(partition.log)][partition.topic].append(
             DescribeLogDirsPartition(partition_index=partition.index, partition_size=partition.log.size_bytes)
         )

@@ -1,4 +1,6 @@
 import shutil
+from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -6,7 +8,9 @@ import pytest
 
 from wirekafka.api.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
 from wirekafka.errors import ErrorCode
-from wirekafka.tests.api.data_plane import NOW_MS, Caller, batch, run
+from wirekafka.pending import Pending
+from wirekafka.slices import SLICE_SECONDS, Slices
+from wirekafka.tests.api.data_plane import NOW_MS, Caller, batch, run, wait_for
 
 
 def sizes(result: Any) -> dict[tuple[str, int], int]:
@@ -69,3 +73,19 @@ def test_describe_log_dirs_of_a_lost_directory_is_an_error_of_its_own(tmp_path: 
         shutil.move(moved, second)
 
     run(body, first, log_dirs=f"{first},{second}")
+
+
+@pytest.mark.parametrize("asks_for_all", [True, False])
+def test_topic_that_is_deleted_while_the_directories_are_described_is_left_out(tmp_path: Path, asks_for_all: bool) -> None:
+    async def body(caller: Caller) -> None:
+        for name in ("a", "b"):
+            caller.broker.topics.create(name, 50)
+        caller.broker.slices = Slices(caller.broker.clock, seconds=partial(next, count(step=SLICE_SECONDS)))
+        topics = None if asks_for_all else [DescribableLogDirTopic(topic=name, partitions=list(range(50))) for name in "ab"]
+        pending = caller.ask(DescribeLogDirsRequest(topics=topics), 4)
+        assert isinstance(pending, Pending)
+        caller.broker.topics.delete(caller.broker.topics.get("b"))
+        [result] = (await wait_for(pending)).results
+        assert [(topic.name, len(topic.partitions)) for topic in result.topics] == [("a", 50)]
+
+    run(body, tmp_path)
