@@ -165,9 +165,14 @@ class Route:
         budget = self._budget
         budget.left = ELEMENTS_AT_ONCE
         self.write(pieces.append, response, budget)
-        if self.has_regions and FileRegion in map(type, pieces):
-            _check_size(_memory_bytes(pieces))
-            return [self.pack_header(self.header_bytes + sum(map(len, pieces)), correlation_id), *pieces]
+        kinds = [*map(type, pieces)] if self.has_regions else []
+        if FileRegion in kinds:
+            framed = _joined(pieces, kinds)
+            size = sum(map(len, framed))
+            if size > MOST_RESPONSE_BYTES:
+                _check_size(_memory_bytes(framed))
+            framed[0] = self.pack_header(self.header_bytes + size, correlation_id) + framed[0]
+            return framed
         body = b"".join(pieces)
         if len(body) > MOST_RESPONSE_BYTES:
             _check_size(len(body))
@@ -186,11 +191,11 @@ class Route:
             if len(recent) >= PIECES_AT_ONCE:
                 memory_bytes += _memory_bytes(recent)
                 _check_size(memory_bytes)
-                framed += _joined(recent)
+                framed += _joined(recent, [*map(type, recent)])
                 recent.clear()
             yield
         _check_size(memory_bytes + _memory_bytes(recent))
-        framed += _joined(recent)
+        framed += _joined(recent, [*map(type, recent)])
         framed[0] = self.pack_header(self.header_bytes + sum(map(len, framed)), correlation_id)
         return framed
 
@@ -222,9 +227,25 @@ def _check_size(memory_bytes: int) -> None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, reason)
 
 
-def _joined(pieces: list[Piece]) -> list[Piece]:
-    """Returns the pieces joined into one, unless some of them are regions of files."""
-    return list(pieces) if FileRegion in map(type, pieces) else [b"".join(pieces)]
+def _joined(pieces: list[Piece], kinds: list[type]) -> list[Piece]:
+    """Returns the pieces with all bytes joined that no region of a file separates; the first piece is bytes.
+
+    The driver takes 0.1 us for each piece of a response. A response with one region has three pieces joined, and nine otherwise
+    (2026-11).
+
+    Args:
+        kinds: the types of the pieces.
+    """
+    joined: list[Piece] = []
+    start = 0
+    for _ in range(kinds.count(FileRegion)):
+        stop = kinds.index(FileRegion, start)
+        joined += b"".join(pieces[start:stop]), pieces[stop]
+        start = stop + 1
+    rest = b"".join(pieces[start:])
+    if rest or not joined:
+        joined.append(rest)
+    return joined
 
 
 class Dispatcher:

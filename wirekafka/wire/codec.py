@@ -476,6 +476,19 @@ class _ReaderSource(_Source):
         self.emit("else:")
         self.emit(f"    {target}, pos = {read}({self.arguments})")
 
+    def begin_length(self, target: str, empty: str) -> None:
+        """Reads an empty value of a flexible version. The lines that are emitted next, one deeper, read any other value.
+
+        A request has many empty strings and arrays. The general way takes 0.13 us for an empty string (2026-11).
+        """
+        if self.flexible:
+            self.emit("n = buf[pos]")
+            self.emit("if n == 1:")
+            self.emit("    pos += 1")
+            self.emit(f"    {target} = {empty}")
+            self.emit("else:")
+            self.depth += 1
+
     def read_length(self, rigid: str, longest: int | None = None) -> None:
         """Reads the next length into `n`: the length plus 1 or 0 for null in a flexible version; otherwise -1 for null.
 
@@ -483,7 +496,6 @@ class _ReaderSource(_Source):
             longest: the greatest length that a flexible version may have.
         """
         if self.flexible:
-            self.emit("n = buf[pos]")
             self.emit("if n < 128:")
             self.emit("    pos += 1")
             self.emit("else:")
@@ -510,6 +522,7 @@ class _ReaderSource(_Source):
         is_string = field.wire.name == "string"
         # A longer string could be read in a flexible version, but not written in a version whose lengths have two bytes. Kafka's
         # readers refuse it too.
+        self.begin_length(target, {"string": "''", "bytes": "b''", "records": "buf[pos:pos]"}[field.wire.name])
         self.read_length("h" if is_string else "i", LONGEST_STRING if is_string else None)
         self.begin_present(field, target)
         self.emit("stop = pos + n - 1" if self.flexible else "stop = pos + n")
@@ -519,9 +532,10 @@ class _ReaderSource(_Source):
         value = {"string": string, "bytes": "bytes(buf[pos:stop])", "records": "buf[pos:stop]"}
         self.emit(f"{target} = {value[field.wire.name]}")
         self.emit("pos = stop")
-        self.depth -= 1
+        self.depth -= 1 + self.flexible
 
     def read_array(self, field: Field, element: Field, target: str) -> None:
+        self.begin_length(target, "[]")
         self.read_length("i")
         self.begin_present(field, target)
         if self.flexible:
@@ -543,7 +557,7 @@ class _ReaderSource(_Source):
             self.emit("items.append(item)")
             self.yield_sometimes()
             self.depth -= 1
-        self.depth -= 1
+        self.depth -= 1 + self.flexible
 
     def read_tags(self, tagged: list[Field]) -> None:
         if not tagged:
