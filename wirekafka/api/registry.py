@@ -139,8 +139,11 @@ class Call(Generic[R]):
         return sum(1 << operation for operation in supported if self.is_authorized(operation, resource))
 
 
-Response = Message | Pending[Any] | None
-"""The result of a handler: the response, a Pending of it, or None if the client wants no response (acks=0)."""
+Response = Message | list[Piece] | Pending[Any] | None
+"""The result of a handler: the response, a Pending of it, or None if the client wants no response (acks=0).
+
+The response is a message, or the pieces of its encoded body, of which the first is bytes.
+"""
 
 Handler = Callable[["Broker", Call[Any]], Response]
 

@@ -154,13 +154,20 @@ class Route:
             return ProtocolError(f"a {self} request of {len(frame)} bytes needs more memory than there is")
         return ProtocolError(f"a broken {self} request: {error}")
 
-    def encode(self, correlation_id: int, response: Message) -> bytes | list[Piece]:
+    def encode(self, correlation_id: int, response: Message | list[Piece]) -> bytes | list[Piece]:
         """Returns the framed response, in one piece unless it has regions of files.
+
+        Args:
+            response: a message, or the pieces of a response that its handler has encoded, bytes first.
 
         Raises:
             KafkaError: INVALID_REQUEST, the response would be larger than `MOST_RESPONSE_BYTES`.
             LargeMessageError: the response has more elements than are written in one step.
         """
+        if type(response) is list:
+            size = sum(map(len, response))
+            response[0] = self.pack_header(self.header_bytes + size, correlation_id) + response[0]
+            return response
         pieces: list[Piece] = []
         budget = self._budget
         budget.left = ELEMENTS_AT_ONCE
@@ -382,6 +389,7 @@ class Dispatcher:
             try:
                 return route.encode(correlation_id, response)
             except LargeMessageError:
+                assert isinstance(response, Message), "an encoded response is not large"
                 return self._encode_in_slices(route, correlation_id, response)
         except Exception as error:  # noqa: BLE001 - `_failure` answers it, whatever it is
             return self._failure(route, correlation_id, error)
@@ -474,7 +482,7 @@ class Dispatcher:
                 for head in by_head:
                     del self._remembered[client, route, head]
 
-    def _encode_late(self, route: Route, correlation_id: int, response: Message | Exception | None) -> Any:
+    def _encode_late(self, route: Route, correlation_id: int, response: Message | list[Piece] | Exception | None) -> Any:
         """Encodes a reply that was pending, or the failure of its request.
 
         Returns:
@@ -488,6 +496,7 @@ class Dispatcher:
             try:
                 return route.encode(correlation_id, response)
             except LargeMessageError:
+                assert isinstance(response, Message), "an encoded response is not large"
                 return self._encode_in_slices(route, correlation_id, response)
         except Exception as error:  # noqa: BLE001 - the caller only completes a pending reply, and has no part in it
             try:

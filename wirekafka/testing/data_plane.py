@@ -56,12 +56,13 @@ class Caller:
         call = Call(decode(api.request, version, is_flexible, frame), version, "test", self.client, self.now_ms)
         response = api.handler_on(self.broker)(self.broker, call)
 
-        def through_codec(message: Message | Exception) -> Message | Exception:
+        def through_codec(message: Message | list[Any] | Exception) -> Message | Exception:
             if isinstance(message, Exception):
                 # An exception of a handler after a wait; the dispatcher makes a response of it.
                 return message
-            pieces: list[Any] = []
-            api.response_writer(version)(pieces.append, message)
+            pieces: list[Any] = message if isinstance(message, list) else []
+            if not isinstance(message, list):
+                api.response_writer(version)(pieces.append, message)
             data = b"".join(piece.read() if hasattr(piece, "read") else piece for piece in pieces)
             return decode(api.response, version, is_flexible, data)  # type: ignore[no-any-return]
 

@@ -14,6 +14,8 @@ from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
+from wirekafka.api.fetch.messages import FetchResponse
+from wirekafka.api.fetch.one_partition import Reply
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.faults import log_once
 from wirekafka.log.validation import MOST_CONTENT_LIMIT_BYTES
@@ -23,7 +25,7 @@ from wirekafka.wire.legacy import down_convert
 from wirekafka.workers import Job, rest
 
 if TYPE_CHECKING:
-    from wirekafka.api.fetch.messages import FetchRequest, FetchResponse, PartitionData
+    from wirekafka.api.fetch.messages import FetchRequest, PartitionData
     from wirekafka.api.registry import Call
     from wirekafka.broker import Broker
     from wirekafka.replication.fetch_sessions import Asked
@@ -40,10 +42,11 @@ LIGHT_CONTENT_BYTES = 64 * 1024
 """The most bytes of a partition that the loop converts, in 5 ms."""
 
 
-def convert(broker: Broker, call: Call[FetchRequest], response: FetchResponse | Pending[Any]) -> FetchResponse | Pending[Any]:
+def convert(broker: Broker, call: Call[FetchRequest], response: Reply) -> Reply:
     """Returns the response with message sets, for a version before 4, or a Pending of it."""
     if isinstance(response, Pending):
         return response.map(lambda reply: reply if isinstance(reply, Exception) else convert(broker, call, reply))
+    assert isinstance(response, FetchResponse), "responses of these versions are not encoded yet"
     if response.error_code:
         return response
     conversions = Conversions(broker, call.version)

@@ -22,6 +22,7 @@ from wirekafka.api.fetch.messages import (
     NodeEndpoint,
     PartitionData,
 )
+from wirekafka.api.fetch.one_partition import Reply
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.metadata.operations import Operation
 from wirekafka.replication.purgatory import DelayedFetch
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from wirekafka.api.fetch.messages import FetchRequest
     from wirekafka.api.registry import Call
     from wirekafka.broker import Broker
-    from wirekafka.pending import Pending
     from wirekafka.replication.fetch_sessions import Asked
     from wirekafka.replication.partition import Partition
 
@@ -125,16 +125,14 @@ class FetchPass:
         """Whether the fetch is answered at once."""
         return self._sum_bytes >= self.min_bytes or self.must_answer or self._call.request.max_wait_ms <= 0
 
-    def delay(
-        self, answer: Callable[[], FetchResponse | Pending[Any]], on_end: Callable[[], object] = lambda: None
-    ) -> DelayedFetch:
+    def delay(self, answer: Callable[[], Reply], on_end: Callable[[], object] = lambda: None) -> DelayedFetch:
         """Returns the delayed fetch, for when this pass has found too few bytes.
 
         Args:
             on_end: called once when the fetch no longer waits, because it was answered or abandoned.
         """
 
-        def answer_whatever_happens() -> FetchResponse | Pending[Any]:
+        def answer_whatever_happens() -> Reply:
             try:
                 return answer()
             except Exception:

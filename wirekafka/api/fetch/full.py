@@ -8,7 +8,7 @@ Source: kafka.server.FullFetchContext, KIP-227.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from wirekafka.api.fetch.fetch_pass import (
     FIRST_VERSION_WITH_TOPIC_IDS,
@@ -29,9 +29,10 @@ from wirekafka.api.fetch.messages import (
     FetchTopic,
     PartitionData,
 )
+from wirekafka.api.fetch.one_partition import Reply, encode_one
 from wirekafka.errors import KafkaError
 from wirekafka.metadata.operations import Resource
-from wirekafka.pending import Pending, Work, finish
+from wirekafka.pending import Work, finish
 from wirekafka.replication.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION_ID
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ Watched = list[tuple["Partition", "Asked"]]
 """The partitions that were read, in case the fetch must wait."""
 
 
-def fetch_all(broker: Broker, call: Call[FetchRequest], *, may_wait: bool = True) -> FetchResponse | Pending[Any]:
+def fetch_all(broker: Broker, call: Call[FetchRequest], *, may_wait: bool = True) -> Reply:
     """Reads the partitions that the request names.
 
     Args:
@@ -62,11 +63,16 @@ def fetch_all(broker: Broker, call: Call[FetchRequest], *, may_wait: bool = True
     if may_wait and watched and not reading.is_enough:
         return _wait(broker, call, reading, responses, watched)
     if request.session_epoch == FINAL_EPOCH:
+        if len(responses) == 1 and len(responses[0].partitions) == 1:
+            [topic] = responses
+            encoded = encode_one(call.version, NO_SESSION_ID, topic.topic, topic.topic_id, topic.partitions[0])
+            if encoded is not None:
+                return encoded
         return fetch_response(NO_SESSION_ID, responses, reading.node_endpoints)
     return finish(_answer(broker, call, reading, responses))
 
 
-def _fetch_in_slices(broker: Broker, call: Call[FetchRequest], may_wait: bool) -> Work[FetchResponse | Pending[Any]]:
+def _fetch_in_slices(broker: Broker, call: Call[FetchRequest], may_wait: bool) -> Work[Reply]:
     reading = FetchPass(broker, call)
     ends = ReadEnds()
     watched: Watched = []
@@ -111,7 +117,7 @@ def _read(
 
 def _wait(
     broker: Broker, call: Call[FetchRequest], reading: FetchPass, responses: list[FetchableTopicResponse], watched: Watched
-) -> FetchResponse | Pending[Any]:
+) -> Reply:
     """Waits until there is enough to read, or the time is over; then the fetch reads again."""
     held, count = broker.fetch_sessions.held, len(watched)
     if not held.fits(count):

@@ -38,16 +38,16 @@ Differs from Apache Kafka:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from wirekafka.api.fetch.conversion import FIRST_VERSION_WITH_BATCHES, convert
 from wirekafka.api.fetch.fetch_pass import failure_of
 from wirekafka.api.fetch.full import fetch_all
 from wirekafka.api.fetch.incremental import fetch_news
 from wirekafka.api.fetch.messages import FetchableTopicResponse, FetchRequest, FetchResponse
+from wirekafka.api.fetch.one_partition import Reply
 from wirekafka.api.registry import Call, serves
 from wirekafka.errors import ErrorCode
-from wirekafka.pending import Pending
 from wirekafka.replication.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION_ID
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 
 
 @serves(1, FetchRequest, FetchResponse, versions=range(19), flexible_since=12)
-def fetch(broker: Broker, call: Call[FetchRequest]) -> FetchResponse | Pending[Any]:
+def fetch(broker: Broker, call: Call[FetchRequest]) -> Reply:
     """Reads the partitions, or waits until there are enough records."""
     request = call.request
     if request.replica_id >= 0 or (request.replica_state is not None and request.replica_state.replica_id >= 0):

@@ -23,6 +23,7 @@ from wirekafka.api.fetch.fetch_pass import (
     topic_response,
 )
 from wirekafka.api.fetch.messages import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
+from wirekafka.api.fetch.one_partition import Reply, encode_one
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.metadata.operations import Resource
 from wirekafka.pending import Pending, Work
@@ -36,7 +37,7 @@ News = list[tuple[SessionPartition, PartitionData]]
 """The partitions of the response: those with records, an error, or offsets that the client does not know."""
 
 
-def fetch_news(broker: Broker, call: Call[FetchRequest]) -> FetchResponse | Pending[Any]:
+def fetch_news(broker: Broker, call: Call[FetchRequest]) -> Reply:
     """Changes the session by the request, and reads its dirty partitions."""
     request = call.request
     sessions = broker.fetch_sessions
@@ -73,9 +74,7 @@ def _fits(held: HeldPartitions, session: FetchSession, request: FetchRequest) ->
     return held.fits(len(new))
 
 
-def _read_session(
-    broker: Broker, call: Call[FetchRequest], session: FetchSession, *, may_wait: bool = True
-) -> FetchResponse | Pending[Any]:
+def _read_session(broker: Broker, call: Call[FetchRequest], session: FetchSession, *, may_wait: bool = True) -> Reply:
     """Reads the dirty partitions of the session.
 
     Args:
@@ -88,12 +87,12 @@ def _read_session(
     news = _read(broker, call, entries, reading)
     if may_wait and not reading.is_enough:
         return _wait(broker, call, session, reading)
-    return _tell(session, news, reading)
+    return _tell(call, session, news, reading)
 
 
 def _read_in_slices(
     broker: Broker, call: Call[FetchRequest], session: FetchSession, entries: Sequence[SessionPartition], may_wait: bool
-) -> Work[FetchResponse | Pending[Any]]:
+) -> Work[Reply]:
     epoch = session.epoch
     reading = FetchPass(broker, call)
     ends = ReadEnds()
@@ -107,14 +106,14 @@ def _read_in_slices(
             return _superseded(session)
     if may_wait and not reading.is_enough and not ends.have_moved:
         return _wait(broker, call, session, reading)
-    return _tell(session, news, reading)
+    return _tell(call, session, news, reading)
 
 
 def _wait(broker: Broker, call: Call[FetchRequest], session: FetchSession, reading: FetchPass) -> Pending[Any]:
     """Waits until there is enough to read, or the time is over; then the fetch reads again."""
     epoch = session.epoch
 
-    def answer() -> FetchResponse | Pending[Any]:
+    def answer() -> Reply:
         session.waiting = None
         if session.epoch != epoch:
             return _superseded(session)
@@ -151,8 +150,14 @@ def _read(broker: Broker, call: Call[FetchRequest], entries: Sequence[SessionPar
     return news
 
 
-def _tell(session: FetchSession, news: News, reading: FetchPass) -> FetchResponse:
+def _tell(call: Call[FetchRequest], session: FetchSession, news: News, reading: FetchPass) -> Reply:
     """Returns the response of a session. Neighbours of the same topic have one entry."""
+    if len(news) == 1:
+        [(entry, data)] = news
+        encoded = encode_one(call.version, session.session_id, entry.topic, entry.topic_id, data)
+        if encoded is not None:
+            entry.told(len(data.records), 0, data.high_watermark, data.log_start_offset)
+            return encoded
     responses: list[FetchableTopicResponse] = []
     last: FetchableTopicResponse | None = None
     for entry, data in news:

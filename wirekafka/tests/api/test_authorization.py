@@ -10,6 +10,7 @@ import pytest
 
 from wirekafka.api.registry import Api, Call, Client, all_apis
 from wirekafka.errors import ErrorCode, KafkaError
+from wirekafka.log.storage import FileRegion
 from wirekafka.metadata.operations import Operation as Op
 from wirekafka.metadata.operations import ProtectedType as Type
 from wirekafka.metadata.operations import Resource
@@ -182,6 +183,9 @@ def answer(caller: Caller, api: Api, version: int, *, may_do: bool) -> tuple[set
     if isinstance(response, Pending):
         response.abandon()
         return guard.asked, set()
+    if isinstance(response, list):
+        body = b"".join(piece.read() if isinstance(piece, FileRegion) else piece for piece in response)
+        response = decode(api.response, version, api.is_flexible(version), body)
     return guard.asked, set(_error_codes(response))
 
 
