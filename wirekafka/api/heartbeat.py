@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from wirekafka.api.registry import Call, serves
 from wirekafka.coordinator.groups import requests
-from wirekafka.metadata.operations import Operation, Resource
+from wirekafka.metadata.operations import READ, Resource
 from wirekafka.wire.types import Int16, Int32, Message, NullableString, String, nullable, since
 
 if TYPE_CHECKING:
@@ -44,6 +44,6 @@ class HeartbeatResponse(Message):
 def heartbeat(broker: Broker, call: Call[HeartbeatRequest]) -> HeartbeatResponse:
     """Keeps a member's session alive."""
     request = call.request
-    call.authorize(Operation.READ, Resource.group(request.group_id))
+    call.authorize(READ, Resource.group(request.group_id))
     beat = requests.HeartbeatRequest(request.group_id, request.member_id, request.generation_id, request.group_instance_id)
     return HeartbeatResponse(error_code=broker.groups.heartbeat(beat))

@@ -143,7 +143,16 @@ def _commit_request(broker: Broker, call: Call[OffsetCommitRequest], response: O
             except KafkaError as error:
                 answer.error_code = error.code
             else:
-                commits.append(_commit(found.topic, partition))
+                commits.append(
+                    PartitionCommit(
+                        found.topic,
+                        partition.partition_index,
+                        partition.committed_offset,
+                        None if partition.committed_leader_epoch == -1 else partition.committed_leader_epoch,
+                        partition.committed_metadata or "",
+                        None if partition.commit_timestamp == -1 else partition.commit_timestamp,
+                    )
+                )
                 answers.append(answer)
             yield
     for first in range(0, len(commits), COMMITS_AT_ONCE):
@@ -160,17 +169,6 @@ def _refusal(call: Call[OffsetCommitRequest]) -> KafkaError | None:
     except KafkaError as error:
         return error
     return None
-
-
-def _commit(topic: str, partition: OffsetCommitRequestPartition) -> PartitionCommit:
-    return PartitionCommit(
-        topic,
-        partition.partition_index,
-        partition.committed_offset,
-        None if partition.committed_leader_epoch == -1 else partition.committed_leader_epoch,
-        partition.committed_metadata or "",
-        None if partition.commit_timestamp == -1 else partition.commit_timestamp,
-    )
 
 
 def _commit_all(broker: Broker, call: Call[OffsetCommitRequest], commits: list[PartitionCommit]) -> list[ErrorCode]:

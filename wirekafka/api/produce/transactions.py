@@ -62,8 +62,8 @@ def check_transaction(broker: Broker, call: Call[ProduceRequest], transactional_
         errors = broker.transactions.check_produce(
             transactional_id, producer_id, producer_epoch, list(asked), adds=adds, knows_abortable=knows_abortable
         )
-        refused |= {asked[name]: _as_producer_knows_it(code, adds=adds) for name, code in errors.items()}
         for name, code in errors.items():
+            refused[asked[name]] = _as_producer_knows_it(code, adds=adds)
             if code in (ErrorCode.INVALID_PRODUCER_ID_MAPPING, ErrorCode.INVALID_REQUEST):
                 # A client that invents producer ids must not leave state in the partition.
                 asked[name].log.producers.forget_beginning(producer_id)

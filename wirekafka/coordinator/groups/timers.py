@@ -39,22 +39,21 @@ class GroupTimers:
     def apply(self, changes: Iterable[SetTimer | TimerKey]) -> None:
         """Sets the timer of each `SetTimer`, and cancels the timer of each `TimerKey`."""
         for change in changes:
-            if isinstance(change, SetTimer):
-                self._set(change)
-            else:
+            if not isinstance(change, SetTimer):
                 armed = self._armed.pop(change, None)
                 if armed is not None:
                     armed.timer.cancel()
+                continue
+            armed = self._armed.get(change.key)
+            if armed is None:
+                self._set(change)
+            elif not change.is_first:
+                is_same = armed.event is change.event or armed.event == change.event
+                if not is_same or not self._clock.postpone(armed.timer, change.delay_ms):
+                    armed.timer.cancel()
+                    self._set(change)
 
     def _set(self, change: SetTimer) -> None:
-        armed = self._armed.get(change.key)
-        if armed is not None:
-            if change.is_first:
-                return
-            is_same = armed.event is change.event or armed.event == change.event
-            if is_same and self._clock.postpone(armed.timer, change.delay_ms):
-                return
-            armed.timer.cancel()
         # The initial wait of a new group penalizes no client, so it needs no grace after a pause. All other timers do.
         is_wait = isinstance(change.event, InitialJoinExpired)
         set_timer = self._clock.call_later if is_wait else self._clock.expire_later

@@ -15,7 +15,14 @@ from collections.abc import Callable
 import structlog
 
 from wirekafka.coordinator.effects import Effects, SessionExpired, append_error, join_timer, session_timer, sync_timer
-from wirekafka.coordinator.groups.classic.group import ClassicGroup, GroupState, Member, classic_group, empty_record
+from wirekafka.coordinator.groups.classic.group import (
+    PREPARING_REBALANCE,
+    ClassicGroup,
+    GroupState,
+    Member,
+    classic_group,
+    empty_record,
+)
 from wirekafka.coordinator.groups.classic.rebalance import Rebalancer, join_result
 from wirekafka.coordinator.groups.records import CoordinatorRecord, GroupRecord
 from wirekafka.coordinator.groups.requests import (
@@ -30,7 +37,7 @@ from wirekafka.coordinator.groups.requests import (
 )
 from wirekafka.coordinator.groups.settings import NEW_MEMBER_JOIN_TIMEOUT_MS, GroupSettings
 from wirekafka.coordinator.groups.types import CONSUMER, ClassicMembers, Group
-from wirekafka.errors import ErrorCode, KafkaError
+from wirekafka.errors import NONE, ErrorCode, KafkaError
 from wirekafka.pending import Pending
 
 log = structlog.get_logger(__name__)
@@ -166,19 +173,25 @@ class Membership:
 
         The other errors are INVALID_GROUP_ID, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION.
         """
+        group = self._groups.get(request.group_id)
+        if not isinstance(group, ClassicGroup) or not request.group_id:
+            return self._heartbeat_of_no_classic_group(group, request, now_ms)
         effects = Effects()
-        other = self._groups.get(request.group_id)
-        if other is not None and other.group_type in self.others:
-            return self.others[other.group_type].heartbeat(other, request, now_ms)
         try:
-            group = self._find(request.group_id)
             group.check_member(request.member_id, request.group_instance_id)
-            _check_generation(group, request.generation_id)
         except KafkaError as error:
             return error.code, effects
+        if request.generation_id != group.generation_id:
+            return ErrorCode.ILLEGAL_GENERATION, effects
         self._rebalancer.renew_session(group, group.members[request.member_id], effects)
-        is_rebalancing = group.state is GroupState.PREPARING_REBALANCE
-        return ErrorCode.REBALANCE_IN_PROGRESS if is_rebalancing else ErrorCode.NONE, effects
+        return ErrorCode.REBALANCE_IN_PROGRESS if group.state is PREPARING_REBALANCE else NONE, effects
+
+    def _heartbeat_of_no_classic_group(
+        self, group: Group | None, request: HeartbeatRequest, now_ms: int
+    ) -> tuple[ErrorCode, Effects]:
+        if group is not None and group.group_type in self.others:
+            return self.others[group.group_type].heartbeat(group, request, now_ms)
+        return ErrorCode.UNKNOWN_MEMBER_ID if request.group_id else ErrorCode.INVALID_GROUP_ID, Effects()
 
     def leave(self, group_id: str, leaving: list[LeavingMember], now_ms: int) -> tuple[LeaveResult, Effects]:
         """Removes members at once, at the request of the members or of an administrator.
