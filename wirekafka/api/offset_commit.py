@@ -126,7 +126,11 @@ def _commit_request(broker: Broker, call: Call[OffsetCommitRequest], response: O
     find_partition = broker.topics.find_partition
     commits: list[PartitionCommit] = []
     answers: list[OffsetCommitResponsePartition] = []
-    refusal = _refusal(call)
+    refusal = None
+    try:
+        call.authorize(READ, Resource.group(request.group_id))
+    except KafkaError as error:
+        refusal = error
     for asked in request.topics:
         topic = asked.topic_id if has_topic_ids else asked.name
         answered: list[OffsetCommitResponsePartition] = []
@@ -160,15 +164,6 @@ def _commit_request(broker: Broker, call: Call[OffsetCommitRequest], response: O
         for answer, error_code in zip(answers[first:], errors, strict=False):
             answer.error_code = error_code
         yield
-
-
-def _refusal(call: Call[OffsetCommitRequest]) -> KafkaError | None:
-    """Returns why the client must not commit for the group; None if it may commit."""
-    try:
-        call.authorize(READ, Resource.group(call.request.group_id))
-    except KafkaError as error:
-        return error
-    return None
 
 
 def _commit_all(broker: Broker, call: Call[OffsetCommitRequest], commits: list[PartitionCommit]) -> list[ErrorCode]:

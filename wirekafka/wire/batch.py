@@ -500,11 +500,9 @@ def build_keyed_batch(
         attributes |= CONTROL_MASK
     if compression:
         body = compress(compression, body)
-    covered = _COVERED.pack(attributes, count - 1, timestamp, timestamp, producer_id, producer_epoch, base_sequence, count)
+    covered = _COVERED.pack(attributes, count - 1, timestamp, timestamp, producer_id, producer_epoch, base_sequence, count) + body
     batch_length = HEADER_SIZE - LOG_OVERHEAD + len(body)
-    return bytearray(
-        b"%b%b%b" % (_UNCOVERED.pack(0, batch_length, NO_LEADER_EPOCH, MAGIC, crc32c(body, crc32c(covered))), covered, body)
-    )
+    return bytearray(_UNCOVERED.pack(0, batch_length, NO_LEADER_EPOCH, MAGIC, crc32c(covered)) + covered)
 
 
 @lru_cache(CACHED_LENGTHS)
