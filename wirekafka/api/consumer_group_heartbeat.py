@@ -41,7 +41,7 @@ from wirekafka.api.registry import Call, serves
 from wirekafka.coordinator.groups.consumer.requests import ConsumerHeartbeat
 from wirekafka.coordinator.groups.modern.topics import Partitions
 from wirekafka.errors import KafkaError
-from wirekafka.metadata.operations import Operation, Resource
+from wirekafka.metadata.operations import READ, Operation, Resource
 from wirekafka.names import ZERO_TOPIC_ID
 from wirekafka.wire.types import Int16, Int32, Message, NullableString, String, Uuid, nullable, since
 
@@ -87,7 +87,7 @@ class ConsumerGroupHeartbeatResponse(Message):
 def consumer_group_heartbeat(broker: Broker, call: Call[ConsumerGroupHeartbeatRequest]) -> ConsumerGroupHeartbeatResponse:
     """Handles the heartbeat of one member."""
     try:
-        call.authorize(Operation.READ, Resource.group(call.request.group_id))
+        call.authorize(READ, Resource.group(call.request.group_id))
         for topic in call.request.subscribed_topic_names or ():
             call.authorize(Operation.DESCRIBE, Resource.topic(topic))
         result = broker.consumer_groups.heartbeat(_heartbeat_of(call))

@@ -36,7 +36,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from wirekafka.api.registry import Call, serves
 from wirekafka.coordinator.groups.requests import CommitRequest, PartitionCommit
-from wirekafka.errors import ErrorCode, KafkaError
+from wirekafka.errors import KafkaError
 from wirekafka.metadata.operations import READ, Resource
 from wirekafka.names import ZERO_TOPIC_ID
 from wirekafka.pending import Pending, Work
@@ -158,18 +158,25 @@ def _commit_request(broker: Broker, call: Call[OffsetCommitRequest], response: O
                     )
                 )
                 answers.append(answer)
+                if len(commits) == COMMITS_AT_ONCE:
+                    yield
+                    _commit_all(broker, call, commits, answers)
+                    commits, answers = [], []
             yield
-    for first in range(0, len(commits), COMMITS_AT_ONCE):
-        errors = _commit_all(broker, call, commits[first : first + COMMITS_AT_ONCE])
-        for answer, error_code in zip(answers[first:], errors, strict=False):
-            answer.error_code = error_code
-        yield
+    if commits:
+        _commit_all(broker, call, commits, answers)
 
 
-def _commit_all(broker: Broker, call: Call[OffsetCommitRequest], commits: list[PartitionCommit]) -> list[ErrorCode]:
+def _commit_all(
+    broker: Broker,
+    call: Call[OffsetCommitRequest],
+    commits: list[PartitionCommit],
+    answers: list[OffsetCommitResponsePartition],
+) -> None:
+    """Commits offsets in one step, and sets the error code in the answer of each partition."""
     request = call.request
     try:
-        return broker.groups.commit_offsets(
+        errors = broker.groups.commit_offsets(
             CommitRequest(
                 request.group_id,
                 commits,
@@ -181,4 +188,6 @@ def _commit_all(broker: Broker, call: Call[OffsetCommitRequest], commits: list[P
             )
         )
     except KafkaError as error:
-        return [error.code] * len(commits)
+        errors = [error.code] * len(commits)
+    for answer, error_code in zip(answers, errors, strict=True):
+        answer.error_code = error_code

@@ -108,7 +108,8 @@ class Features:
         levels = self.supported.get(name)
         if levels is None:
             return 0
-        return min(self._store.feature_levels.get(name, levels.most), levels.most)
+        level = self._store.feature_levels.get(name)
+        return levels.most if level is None or level > levels.most else level
 
     def require(self, name: str) -> None:
         """Raises unless a feature is on.

@@ -128,7 +128,8 @@ class Ending:
     def send(self, markers: Sequence[Marker]) -> None:
         """Adds markers to those that wait to be written."""
         self.to_write.extend(markers)
-        self.under_way.update((marker.topic_partition, marker) for marker in markers)
+        for marker in markers:
+            self.under_way[marker.topic_partition] = marker
 
 
 class Endings:

@@ -89,9 +89,9 @@ class ConsumerHeartbeatStep(HeartbeatStep[ConsumerMember]):
 
     def update_epoch(self, *, must_grow: bool) -> None:
         """See `HeartbeatStep.update_epoch`; also deletes the record of the group's partitions that an older Kafka wrote."""
-        is_due = must_grow or self._has_new_topics() or self._group.is_refresh_due
+        is_old = self._group.has_partition_metadata and (must_grow or self._has_new_topics() or self._group.is_refresh_due)
         super().update_epoch(must_grow=must_grow)
-        if is_due and self._group.has_partition_metadata:
+        if is_old:
             self._out.records.append(PartitionMetadataRecord(self._group.group_id))
 
     def _has_new_topics(self) -> bool:

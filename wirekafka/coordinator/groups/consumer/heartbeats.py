@@ -102,8 +102,10 @@ class Heartbeats:
         if request.is_member_id_required or request.member_epoch > 0 or request.member_epoch == LEAVE_EPOCH:
             _check_text(request.member_id, "MemberId can't be empty.")
         _check_text(request.group_id, "GroupId can't be empty.")
-        _check_text(request.instance_id, "InstanceId can't be empty.")
-        _check_text(request.rack_id, "RackId can't be empty.")
+        if request.instance_id is not None:
+            _check_text(request.instance_id, "InstanceId can't be empty.")
+        if request.rack_id is not None:
+            _check_text(request.rack_id, "RackId can't be empty.")
         if request.member_epoch == JOIN_EPOCH:
             _check_join(request)
         elif request.member_epoch == STATIC_LEAVE_EPOCH and request.instance_id is None:
