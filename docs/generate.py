@@ -70,7 +70,13 @@ def differences_of(name: str, doc: str) -> str | None:
     if found is None:
         raise click.ClickException(f"the docstring of {name} has no section {HEADING!r}")
     text = textwrap.dedent(found.group(1)).strip()
-    return None if text.rstrip(".").lower() in {"", "nothing", "no difference", "none"} else text[0].upper() + text[1:]
+    return None if text.rstrip(".").lower() in {"", "nothing", "no difference", "none"} else _as_list(text[0].upper() + text[1:])
+
+
+def _as_list(text: str) -> str:
+    """Returns the text as a list. An item begins on a line of its own, after a line that ends with a full stop."""
+    items = re.split(r"(?<=\.)\n", text)
+    return "\n".join("- " + item.replace("\n", "\n  ") for item in items)
 
 
 def differences_page() -> str:

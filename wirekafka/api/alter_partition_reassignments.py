@@ -12,7 +12,7 @@ Versions:
     alone.
 
 Differs from Apache Kafka:
-    Nothing, except that the cluster has one broker.
+    The cluster has one broker, so no other replicas can be assigned.
 
 Source: ReplicationControlManager.alterPartitionReassignments, validateManualPartitionAssignment.
 """

@@ -9,8 +9,8 @@ Versions:
     0: as described (KIP-932).
 
 Differs from Apache Kafka:
-    A negative partition index gets UNKNOWN_TOPIC_OR_PARTITION; Apache Kafka answers UNKNOWN_SERVER_ERROR. If none of the
-    partitions exists, no group is created; Apache Kafka creates the group if one of the topics exists.
+    A negative partition index gets UNKNOWN_TOPIC_OR_PARTITION; Apache Kafka answers UNKNOWN_SERVER_ERROR.
+    If none of the partitions exists, no group is created; Apache Kafka creates the group if one of the topics exists.
 
 Source: GroupCoordinatorService.alterShareGroupOffsets, GroupMetadataManager.alterShareGroupOffsets.
 """

@@ -10,7 +10,7 @@ Versions:
     0: as described (KIP-107). 1: as 0 (KIP-219). 2: flexible.
 
 Differs from Apache Kafka:
-    Nothing. `timeout_ms` has no effect, because the partition has no followers.
+    `timeout_ms` has no effect, because the partition has no followers.
 
 Source: KafkaApis.handleDeleteRecordsRequest, ReplicaManager.deleteRecordsOnLocalLog.
 """

@@ -11,7 +11,8 @@ Versions:
     5: `is_cordoned` (KIP-1066).
 
 Differs from Apache Kafka:
-    The lag of a future replica is counted in whole segments. No directory is cordoned.
+    The lag of a future replica is counted in whole segments.
+    No directory is cordoned.
 """
 
 from __future__ import annotations

@@ -19,7 +19,8 @@ Versions:
 
 Differs from Apache Kafka:
     A producer that repeats its request in the last epoch of its id gets the same answer. Apache Kafka answers
-    UNKNOWN_SERVER_ERROR. Version 6, which Apache Kafka marks as unstable, is advertised.
+    UNKNOWN_SERVER_ERROR.
+    Version 6, which Apache Kafka marks as unstable, is advertised.
 
 Source: KafkaApis.handleInitProducerIdRequest, TransactionCoordinator.handleInitProducerId.
 """

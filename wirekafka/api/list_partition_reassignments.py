@@ -7,7 +7,7 @@ Versions:
     0: as described (KIP-455).
 
 Differs from Apache Kafka:
-    Nothing, except that the cluster has one broker.
+    The cluster has one broker, so no partition is ever reassigned.
 
 Source: ReplicationControlManager.listPartitionReassignments.
 """

@@ -14,12 +14,15 @@ On the loop, the validation of a batch may cost as much CPU as `ON_LOOP` allows.
 
 Rules of this file: no I/O, no clock, no state. Each error of a client is a `KafkaError` that names the error.
 
-Differs from Apache Kafka: the fields of a record after its key (the value's length, headers) are not read. Wrong offset deltas of
-uncompressed records are corrected, as Kafka corrects those of compressed records. A broken compressed stream gets INVALID_RECORD
-instead of UNKNOWN_SERVER_ERROR. A batch has at most 1,000,000 records. Compressed records may take 64 MiB uncompressed,
-or max.message.bytes if that is more, but never more than 256 MiB. A message set may take a quarter of that. More records get
-MESSAGE_TOO_LARGE. A timestamp that does not fit into 64 bits gets INVALID_TIMESTAMP. A client must not set the delete horizon
-of a batch. An incomplete batch after a whole one is refused; Kafka drops it and acknowledges the whole one.
+Differs from Apache Kafka:
+    The fields of a record after its key (the value's length, headers) are not read.
+    Wrong offset deltas of uncompressed records are corrected. Apache Kafka corrects only those of compressed records.
+    A broken compressed stream gets INVALID_RECORD. Apache Kafka answers UNKNOWN_SERVER_ERROR.
+    A batch has at most 1,000,000 records. Compressed records may take 64 MiB uncompressed, or max.message.bytes if that is more,
+    but never more than 256 MiB. A message set may take a quarter of that. More records get MESSAGE_TOO_LARGE.
+    A timestamp that does not fit into 64 bits gets INVALID_TIMESTAMP.
+    A client must not set the delete horizon of a batch.
+    An incomplete batch after a whole one is refused. Apache Kafka drops it and acknowledges the whole one.
 
 Source: org.apache.kafka.storage.internals.log.LogValidator; UnifiedLog.analyzeAndValidateRecords; ProduceRequest.validateRecords;
 org.apache.kafka.common.record.ByteBufferLogInputStream.
