@@ -95,7 +95,7 @@ def txn_offset_commit(broker: Broker, call: Call[TxnOffsetCommitRequest]) -> Txn
 
 
 class _Checked(NamedTuple):
-    """The commits for partitions that exist, their answers, and the response that has these and the other answers."""
+    """The commits for partitions that exist, their answers, and the response with all answers."""
 
     response: TxnOffsetCommitResponse
     commits: list[PartitionCommit]
@@ -128,7 +128,7 @@ def _check_partitions(broker: Broker, call: Call[TxnOffsetCommitRequest]) -> Wor
 
 
 def _commit_late(broker: Broker, call: Call[TxnOffsetCommitRequest], checked: _Checked | Exception) -> Any:
-    """Goes on after the check of many partitions. The response is held until everything that it depends on is committed."""
+    """Continues after the check of many partitions. The response is held until everything that it depends on is committed."""
     if isinstance(checked, Exception):
         return checked
     try:

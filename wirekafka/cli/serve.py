@@ -35,15 +35,15 @@ COULD_NOT_RUN = 1
 ASKED_WRONG = 2
 
 COLLECTION_THRESHOLDS = (50_000, 1, 50)
-"""When Python looks for reference cycles: after so many new objects, at every second time also among those that were new the time
-before, and at every fiftieth such time among all objects. Reference counts free the objects of a request. Python's default of 700
-would scan a large request again and again while it is decoded. Its default of 10 for the second number would scan 500,000 objects
-at once, which takes 100 ms while a large response is made (2026-11)."""
+"""The thresholds of Python's garbage collector: it scans the new objects after 50,000 of them, each second time also the objects
+that survived the last scan, and each fiftieth of these times all objects. Reference counts free the objects of a request.
+Python's default of 700 would scan a large request again and again while it is decoded. With its default of 10 for the second
+number, a scan of 500,000 objects would take 100 ms while a large response is created (2026-11)."""
 
 SWITCH_INTERVAL_SECONDS = 0.0005
-"""How long the loop waits for the interpreter while a thread computes. With Python's default of 5 ms, a turn of the loop with 20
-system calls took up to 12 ms beside an assignor (10,000 members, 10,000 partitions), now 1.5 ms; the assignor took no longer
-(2026-11)."""
+"""The time that the loop waits for the interpreter while a thread computes. With Python's default of 5 ms, a turn of the loop
+with 20 system calls took up to 12 ms beside an assignor (10,000 members, 10,000 partitions), now 1.5 ms; the assignor took no
+longer (2026-11)."""
 
 UNUSED_MODULES = ("asyncio", "ssl")
 """structlog and trio import these modules, and the broker does not use them: 20 ms of 200 at start, 2.8 MiB of 38 at rest

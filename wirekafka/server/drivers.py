@@ -27,12 +27,11 @@ Rules of this file:
 Differs from Apache Kafka:
     If a client closes its end of a connection, or only the sending half, while a reply is pending, the request is abandoned and
     the connection is closed at once. So no records are acquired for a client that has disconnected, and no member waits for it.
-    Apache Kafka does not read a connection while it handles a request, and notices the end when it has sent the reply. There a
-    client that closed only its sending half receives the reply. The two kinds of end look the same to a broker (a FIN), and no
+    Apache Kafka does not read a connection while it handles a request, and detects the close when it has sent the reply, so a
+    client that closed only its sending half receives the reply. The two kinds of close look the same to a broker (a FIN), and no
     Kafka client closes only its sending half, so wirekafka treats both as the end of the client.
     Requests that are answered at once are answered in either case.
-    If responses that clients do not read, and requests that wait, take more than 512 MiB together, the connections with the most
-    of them are closed.
+    If unread responses and waiting requests take more than 512 MiB together, the connections with the most of them are closed.
 
 Source: kafka.network.SocketServer.Processor.processCompletedReceives (a channel is muted while its request is handled);
 org.apache.kafka.common.network.Selector.pollSelectionKeys (a muted channel is not read, but written).

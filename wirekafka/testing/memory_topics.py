@@ -72,7 +72,7 @@ class BatchLog:
 
     @property
     def last_stable_offset(self) -> int:
-        """The high watermark: no transaction is open."""
+        """The high watermark, because no transaction is open."""
         return self.high_watermark
 
     def advance_high_watermark(self, offset: int) -> None:
@@ -115,7 +115,7 @@ class BatchLog:
         return (memoryview(batch) for batch in self.appended)
 
     def delete_records(self, before_offset: int) -> None:
-        """Makes the log start at `before_offset`; the batches stay."""
+        """Sets the log start offset; the batches stay."""
         self.log_start_offset = before_offset
 
     @property
@@ -143,10 +143,10 @@ class MemoryTopics:
     """The part of `Topics` that coordinators use.
 
     Attributes:
-        topics: by name.
+        topics: the topics, by name.
         disk: the disk of all topics.
-        partition_count: of internal topics that are created from now on.
-        is_replicated: partitions that are created from now on have a follower in sync, so that an append is no commit.
+        partition_count: the partition count of internal topics that are created from now on.
+        is_replicated: partitions that are created from now on have a follower in sync, so that an append is not a commit.
         features: has every feature at level 2.
         on_delete: called with each deleted topic.
     """

@@ -131,7 +131,7 @@ class MemberTargetRecord:
 
 @dataclass(slots=True)
 class StoredMemberRecord(Generic[G]):
-    """A part of what is stored of a member; None deletes it. Only the fields of that part count in `member`."""
+    """One record of a member; None deletes it. The record holds only some fields of `member`."""
 
     KEY_VERSION: ClassVar[int]
     VALUE: ClassVar[type[Message]]
