@@ -1,1 +1,1 @@
-"""Logs on disk. Only this room writes data files."""
+"""Logs on disk. Only this room writes the files of partitions."""

@@ -130,7 +130,7 @@ class ShareFetches:
         return loaded, errors
 
     def attempt(self, wish: FetchWish, *, is_last: bool) -> FetchResult | None:
-        """Returns the current result of a fetch; None if the fetch must go on waiting.
+        """Returns the current result of a fetch; None if the fetch must continue to wait.
 
         Args:
             is_last: Whether the fetch ends with this attempt, however few records there are.

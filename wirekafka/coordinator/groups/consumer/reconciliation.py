@@ -4,7 +4,7 @@
     UNREVOKED_PARTITIONS   it still owns partitions to revoke, or names no partitions     -> stays, in its epoch
                            it has revoked all of them                                     -> any of the three
     UNRELEASED_PARTITIONS  every heartbeat: other members may have revoked partitions     -> any of the three
-    UNKNOWN                it owns partitions, or names none: fenced; else begins anew    -> any of the three
+    UNKNOWN                it owns partitions, or names none: fenced; else begins again   -> any of the three
 
 The three: UNREVOKED_PARTITIONS if the member still has to revoke partitions. Else the member moves to the epoch of the target and
 gets the partitions that are free. It is UNRELEASED_PARTITIONS if other members have partitions of its target, STABLE if not.

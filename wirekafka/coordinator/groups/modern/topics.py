@@ -41,7 +41,7 @@ class TopicImage(Protocol):
 
     @property
     def revision(self) -> int:
-        """Changes when a topic is created, extended or deleted; begins anew with each start of the broker."""
+        """Changes when a topic is created, extended or deleted; starts again with each start of the broker."""
 
     @property
     def version(self) -> int:
