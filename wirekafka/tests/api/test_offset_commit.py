@@ -2,10 +2,12 @@ from pathlib import Path
 
 import pytest
 
+from wirekafka.api import offset_commit
 from wirekafka.api.offset_commit import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic
 from wirekafka.errors import ErrorCode
 from wirekafka.names import new_topic_id
-from wirekafka.tests.api.data_plane import NOW_MS, Caller
+from wirekafka.pending import Pending
+from wirekafka.tests.api.data_plane import NOW_MS, Caller, wait_for
 from wirekafka.tests.api.group_client import commit, join, join_alone, run
 
 
@@ -47,6 +49,31 @@ def test_offset_commit_for_what_does_not_exist_is_refused_there_only(tmp_path: P
         assert [partition.error_code for partition in response.topics[0].partitions] == [0, unknown, unknown]
         assert [partition.error_code for partition in response.topics[1].partitions] == [error]
         assert list(caller.broker.groups.fetch_offsets("g")["flights"]) == [0]
+
+    run(body, tmp_path)
+
+
+@pytest.mark.parametrize("offset_count", [1, 2, 3, 4])
+@pytest.mark.parametrize("at_once", [0, 100])
+def test_offset_commit_of_many_offsets_stores_each_once_in_several_steps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, offset_count: int, at_once: int
+) -> None:
+    monkeypatch.setattr(offset_commit, "COMMITS_AT_ONCE", 2)
+    monkeypatch.setattr(offset_commit, "AT_ONCE", at_once)
+
+    async def body(caller: Caller) -> None:
+        indexes = [9, *range(offset_count)]
+        partitions = [OffsetCommitRequestPartition(partition_index=index, committed_offset=10 + index) for index in indexes]
+        request = OffsetCommitRequest(group_id="g", topics=[OffsetCommitRequestTopic(name="flights", partitions=partitions)])
+        answer = caller.ask(request, 8)
+        response = await wait_for(answer) if isinstance(answer, Pending) else answer
+        codes = [partition.error_code for partition in response.topics[0].partitions]
+        assert codes == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, *[ErrorCode.NONE] * offset_count]
+        kept = caller.broker.groups.fetch_offsets("g")["flights"]
+        assert {index: each.offset for index, each in kept.items()} == {index: 10 + index for index in range(offset_count)}
+        topic = caller.broker.topics.find("__consumer_offsets")
+        assert topic is not None
+        assert sum(partition.log.log_end_offset for partition in topic.partitions) == offset_count
 
     run(body, tmp_path)
 
