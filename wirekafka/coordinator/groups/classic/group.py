@@ -23,6 +23,8 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
+import structlog
+
 from wirekafka.coordinator.effects import SetTimer
 from wirekafka.coordinator.groups.classic.subscription import subscribed_topics
 from wirekafka.coordinator.groups.records import (
@@ -59,6 +61,8 @@ TRANSITIONS: dict[GroupState, frozenset[GroupState]] = {
     GroupState.STABLE: frozenset({GroupState.PREPARING_REBALANCE}),
 }
 """The states that may follow each state."""
+
+log = structlog.get_logger(__name__)
 
 CONSUMER_PROTOCOL_TYPE = "consumer"
 """The protocol type of Kafka's consumers, whose metadata the coordinator reads for the topics."""
@@ -296,6 +300,13 @@ class ClassicGroup:
             if existing is None:
                 raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
             if existing != member_id:
+                log.info(
+                    "Fenced a static member",
+                    group=self.group_id,
+                    instance=group_instance_id,
+                    member=member_id,
+                    replaced_by=existing,
+                )
                 raise KafkaError(ErrorCode.FENCED_INSTANCE_ID)
         if member_id not in self.members:
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)

@@ -153,9 +153,9 @@ class ConsumerGroupsClassicMembers:
         if instance_id is None:
             log.info("Member joins", group=group.group_id, member=member_id, protocol="classic")
             return group.members.get(member_id) or ConsumerMember(member_id)
-        known = group.static_member(instance_id)
         if request.member_id != UNKNOWN_MEMBER_ID:
-            return check_static(known, instance_id, member_id)
+            return check_static(group, instance_id, member_id)
+        known = group.static_member(instance_id)
         log.info("Static member joins", group=group.group_id, member=member_id, instance=instance_id, protocol="classic")
         return ConsumerMember(member_id) if known is None else replace_static(group, known, member_id, effects)
 
@@ -235,7 +235,7 @@ class ConsumerGroupsClassicMembers:
         if instance_id is None:
             member = group.member(member_id)
         else:
-            member = check_static(group.static_member(instance_id), instance_id, member_id)
+            member = check_static(group, instance_id, member_id)
         if member.classic is None:
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"Member {member_id} does not use the classic protocol.")
         return member, member.classic
@@ -286,4 +286,4 @@ def _leaving_member(group: ConsumerGroup, asked: LeavingMember) -> ConsumerMembe
     known = group.static_member(asked.group_instance_id)
     if known is not None and asked.member_id == UNKNOWN_MEMBER_ID:
         return known
-    return check_static(known, asked.group_instance_id, asked.member_id)
+    return check_static(group, asked.group_instance_id, asked.member_id)

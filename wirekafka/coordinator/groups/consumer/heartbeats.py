@@ -130,7 +130,7 @@ class Heartbeats:
     ) -> ConsumerMember:
         known = group.static_member(instance_id)
         if request.member_epoch != JOIN_EPOCH:
-            known = check_static(known, instance_id, request.member_id)
+            known = check_static(group, instance_id, request.member_id)
             _check_epoch(known, request.member_epoch, request.owned)
             return known
         log.info("Static member joins", group=group.group_id, member=request.member_id, instance=instance_id, protocol="consumer")
@@ -150,7 +150,7 @@ class Heartbeats:
         if request.instance_id is None:
             member = group.member(request.member_id)
         else:
-            member = check_static(group.static_member(request.instance_id), request.instance_id, request.member_id)
+            member = check_static(group, request.instance_id, request.member_id)
         if request.instance_id is not None and request.member_epoch == STATIC_LEAVE_EPOCH:
             log.info("Static member leaves temporarily", group=group.group_id, member=member.member_id)
             return result, Effects(records=[CurrentRecord(group.group_id, member.member_id, _away(member))])
@@ -160,15 +160,19 @@ class Heartbeats:
         return result, effects
 
 
-def check_static(known: ConsumerMember | None, instance_id: str, member_id: str) -> ConsumerMember:
-    """Returns the static member; raises unless the member id is its current one.
+def check_static(group: ConsumerGroup, instance_id: str, member_id: str) -> ConsumerMember:
+    """Returns the static member with this instance id; raises unless the member id is its current one.
 
     Raises:
         KafkaError: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID.
     """
+    known = group.static_member(instance_id)
     if known is None:
         raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"Instance id {instance_id} is unknown.")
     if known.member_id != member_id:
+        log.info(
+            "Fenced a static member", group=group.group_id, instance=instance_id, member=member_id, replaced_by=known.member_id
+        )
         message = f"Static member {member_id} with instance id {instance_id} was fenced by member {known.member_id}."
         raise KafkaError(ErrorCode.FENCED_INSTANCE_ID, message)
     return known
@@ -179,6 +183,7 @@ def replace_static(group: ConsumerGroup, known: ConsumerMember, member_id: str, 
 
     Source: GroupMetadataManager.replaceMember.
     """
+    log.info("Static member rejoined", group=group.group_id, instance=known.instance_id, member=member_id, was=known.member_id)
     member = replace(known, member_id=member_id, member_epoch=JOIN_EPOCH, previous_member_epoch=JOIN_EPOCH)
     effects.records += [
         CurrentRecord(group.group_id, known.member_id, None),

@@ -1,4 +1,5 @@
 import pytest
+from structlog.testing import capture_logs
 
 from wirekafka.coordinator.groups.classic.group import TRANSITIONS, ClassicGroup, GroupState, Member
 from wirekafka.coordinator.groups.records import GroupMetadataValue, MemberMetadata
@@ -78,6 +79,16 @@ def test_member_is_known_by_id_and_instance(member_id: str, instance: str | None
     with pytest.raises(KafkaError) as refused:
         group.check_member(member_id, instance)
     assert refused.value.code is error
+
+
+def test_fenced_static_member_is_logged_with_the_member_that_has_replaced_it() -> None:
+    group = make_group(make_member("a", instance="one"))
+    group.replace_static("one", "b")
+    with capture_logs() as lines, pytest.raises(KafkaError):
+        group.check_member("a", "one")
+    [line] = lines
+    assert (line["log_level"], line["event"]) == ("info", "Fenced a static member")
+    assert (line["group"], line["instance"], line["member"], line["replaced_by"]) == ("g", "one", "a", "b")
 
 
 def test_generation_starts_over_before_it_would_be_negative() -> None:

@@ -5,8 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from structlog.testing import capture_logs
 
+from wirekafka.coordinator.effects import Effects
 from wirekafka.coordinator.groups.consumer.group import ConsumerGroup
+from wirekafka.coordinator.groups.consumer.heartbeats import check_static, replace_static
 from wirekafka.coordinator.groups.consumer.member import ClassicMembership, ConsumerMember, ResolvedRegex
 from wirekafka.coordinator.groups.consumer.records import CurrentRecord, MemberRecord, RegexRecord, TargetEpochRecord
 from wirekafka.coordinator.groups.requests import CommitRequest, PartitionCommit
@@ -108,3 +111,22 @@ def test_group_whose_target_is_gone_is_due_for_one() -> None:
     group = group_of(ConsumerMember("m", 0))
     group.apply(TargetEpochRecord("g", None))
     assert (group.assignment_epoch, group.state_name) == (-1, "Assigning")
+
+
+def test_fenced_static_member_is_logged_with_the_member_that_has_replaced_it() -> None:
+    group = group_of(ConsumerMember("m", EPOCH, instance_id="i"))
+    effects = Effects()
+    with capture_logs() as lines:
+        replace_static(group, group.members["m"], "n", effects)
+        for record in effects.records:
+            if isinstance(record, MemberRecord) and record.member is not None:
+                group.apply(record)
+        with pytest.raises(KafkaError) as fenced:
+            check_static(group, "i", "m")
+    assert fenced.value.code is ErrorCode.FENCED_INSTANCE_ID
+    assert [(line["log_level"], line["event"]) for line in lines] == [
+        ("info", "Static member rejoined"),
+        ("info", "Fenced a static member"),
+    ]
+    assert (lines[0]["group"], lines[0]["instance"], lines[0]["member"], lines[0]["was"]) == ("g", "i", "n", "m")
+    assert (lines[1]["group"], lines[1]["instance"], lines[1]["member"], lines[1]["replaced_by"]) == ("g", "i", "m", "n")
