@@ -242,11 +242,13 @@ class Inspection:
     def _note_columns(self, columns: Sequence[bytes | bytearray]) -> None:
         """Takes the timestamps from one to four columns of bytes; the varints of all of them have this size."""
         if len(columns) == 1:
-            self._deltas += [(value >> 1) ^ -(value & 1) for value in _extremes_of_bytes(columns[0])]
+            # The value for no timestamp must not hide the least of the others.
+            extremes = _distinct if -64 <= self._no_timestamp < 64 else _extremes_of_bytes
+            self._note([(value >> 1) ^ -(value & 1) for value in extremes(columns[0])])
             return
         has_real_times = self._no_timestamp < -_GREATEST_OF_FOUR_BYTES
-        if len(columns) == 2 and has_real_times and (extremes := _extremes_of_ascending(*columns)):
-            self._deltas += extremes
+        if len(columns) == 2 and has_real_times and (ends := _extremes_of_ascending(*columns)):
+            self._deltas += ends
             return
         # Varints of one size sort as the numbers of their bytes, with the last byte as the highest.
         low = columns[0]
@@ -255,7 +257,7 @@ class Inspection:
             packed[number::4] = column
         values: Iterable[int] = unpack(f"<{len(low)}I", packed)
         if not has_real_times:
-            values = set(values)  # The value for no timestamp must not hide the least of the others.
+            values = set(values)  # As above.
         elif low.translate(None, _EVEN_BYTES):
             values = _extremes(set(values))
         else:

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from wirekafka.errors import ErrorCode, KafkaError
-from wirekafka.wire.batch import HEADER_SIZE, Record, build_batch, do_nothing, read_varint, varint
+from wirekafka.wire.batch import HEADER_SIZE, Record, build_batch, do_nothing, encode_record, read_varint, varint
 from wirekafka.wire.walk import (
     Inspection,
     deltas_in,
@@ -288,6 +288,15 @@ def varied_records(random: Random) -> Iterator[bytes]:
         value = bytes(5 if number < first else random.randrange(least, most))
         record = b"\0" + varint(time) + varint(offset) + key_head + varint(len(value)) + value + b"\0"
         yield varint(len(record)) + record
+
+
+@pytest.mark.parametrize("base_timestamp", [-3, -1, 0])
+def test_least_timestamp_of_a_run_is_not_hidden_by_a_record_without_timestamp(base_timestamp: int) -> None:
+    """The delta that means no timestamp, -1 - base_timestamp, is the first of the run, and less than all others."""
+    times = list(range(-1 - base_timestamp, 60))
+    body = b"".join(encode_record(Record(key=b"k", value=b"v"), time, number) for number, time in enumerate(times))
+    found = inspect_records(body, base_timestamp=base_timestamp, most_count=len(times))
+    assert (found.least_delta, found.greatest_delta) == (-base_timestamp, 59)
 
 
 @given(st.randoms(use_true_random=False), st.lists(st.integers(0, 1 << 20), max_size=3), st.integers(-2, 1_000))
