@@ -72,7 +72,7 @@ class Segments:
     def read(
         self, offset: int, *, max_bytes: int, end_offset: int, log_end_offset: int, min_one_batch: bool
     ) -> FileRegion | bytes:
-        """Returns the batches from the one that holds `offset`; see `Log.read`.
+        """Returns the batches from the one that holds `offset`; see `ReadableLog.read`.
 
         With a remembered position, the read decodes the header of the first batch only if more than `max_bytes` follow;
         otherwise only the consumer detects damage.
