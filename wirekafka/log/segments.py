@@ -110,7 +110,7 @@ class Segments:
             if first_bytes > max_bytes and not min_one_batch:
                 # The Java client fails on a response without a complete batch.
                 return b""
-            length = max(max_bytes, first_bytes)
+            length = first_bytes if first_bytes > max_bytes else max_bytes
             if 2 * first_bytes > length and position + first_bytes < segment.size:
                 # The next batch probably does not fit either. If it does, the remembered position is unused.
                 self._remember(last_offset + 1, segment, position + first_bytes)
