@@ -334,26 +334,28 @@ class FetchSessions:
         """Evicts sessions until a new session of `partition_count` partitions has room; returns whether it has.
 
         The first choice is the session that was idle for longest, if it was idle for EVICTION_MS. The second choice is the
-        smallest session older than EVICTION_MS, if the new session is larger; this scans all slots, only when there is no room.
+        smallest session older than EVICTION_MS, if the new session is larger; this scans all slots, once for all evictions.
 
         Source: FetchSessionCacheShard.tryEvict.
         """
         if partition_count > self.held.limit:
             return False
+        evictable: Iterator[FetchSession] | None = None
         while len(self._sessions) >= self.slot_count or not self.held.fits(partition_count):
-            evictable = self._find_evictable(partition_count, now_ms)
-            if evictable is None:
+            evictable = evictable or self._evictable(partition_count, now_ms)
+            session = next(evictable, None)
+            if session is None:
                 return False
-            self.remove(evictable.session_id)
+            self.remove(session.session_id)
         return True
 
-    def _find_evictable(self, partition_count: int, now_ms: int) -> FetchSession | None:
-        """Returns the session that a new one with so many partitions may replace; None if there is none."""
-        oldest = next(iter(self._sessions.values()), None)
-        if oldest is not None and now_ms - oldest.last_used_ms > EVICTION_MS:
-            return oldest
-        old = (session for session in self if now_ms - session.created_ms > EVICTION_MS)
-        smallest = min(old, key=lambda session: (len(session.partitions), session.session_id), default=None)
-        if smallest is None or partition_count <= len(smallest.partitions):
-            return None
-        return smallest
+    def _evictable(self, partition_count: int, now_ms: int) -> Iterator[FetchSession]:
+        """Yields the sessions that a new one with so many partitions may replace, the first choice first."""
+        sessions = [*self]
+        old = []
+        for session in sessions:
+            if now_ms - session.last_used_ms > EVICTION_MS:
+                yield session
+            elif now_ms - session.created_ms > EVICTION_MS and len(session.partitions) < partition_count:
+                old.append(session)
+        yield from sorted(old, key=lambda session: (len(session.partitions), session.session_id))

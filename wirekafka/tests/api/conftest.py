@@ -10,6 +10,7 @@ TIME_LIMITS = {
     "wirekafka.slices": "SLICE_SECONDS",
     "wirekafka.api.list_offsets": "SECONDS_ON_LOOP",
     "wirekafka.api.produce.produce_pass": "SECONDS_ON_LOOP",
+    "wirekafka.replication.purgatory": "SECONDS_AT_ONCE",
 }
 """The constants, by module, that bound the time in which a handler answers at once."""
 

@@ -275,3 +275,25 @@ def test_session_gives_back_partitions_that_it_forgets_and_those_it_has_when_it_
     assert sessions.held.count == 3
     sessions.remove(session.session_id)
     assert sessions.held.count == 0
+
+
+class Watched(dict[int, FetchSession]):
+    """Sessions by id, and how often all of them were looked through."""
+
+    scan_count = 0
+
+    def values(self) -> Any:
+        self.scan_count += 1
+        return super().values()
+
+
+def test_session_that_evicts_many_looks_through_the_others_once() -> None:
+    sessions = limited_sessions(100)
+    fill(sessions, *[1] * 100)
+    now_ms = EVICTION_MS + 1
+    for session in tuple(sessions):
+        sessions.touch(session, now_ms)
+    watched = sessions._sessions = Watched(sessions._sessions)
+    assert sessions.create(60, uses_topic_ids=False, now_ms=now_ms) is not None
+    assert len(sessions) == 41
+    assert watched.scan_count == 1

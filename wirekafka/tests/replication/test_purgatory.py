@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import count
 
 import pytest
 import trio
@@ -8,7 +9,7 @@ import trio.testing
 
 from wirekafka.clock import Clock
 from wirekafka.replication.partition import Partition
-from wirekafka.replication.purgatory import ANSWERED_AT_ONCE, DelayedFetch, Purgatory
+from wirekafka.replication.purgatory import ANSWERED_AT_ONCE, SECONDS_AT_ONCE, DelayedFetch, Purgatory
 from wirekafka.tests.replication.memory_log import append, make_partition
 
 
@@ -127,7 +128,7 @@ def test_commit_that_is_enough_for_many_answers_some_at_once_and_the_others_in_l
         async with trio.open_nursery() as nursery:
             clock = Clock()
             nursery.start_soon(clock.run)
-            purgatory = Purgatory(clock)
+            purgatory = Purgatory(clock, seconds=lambda: 0.0)
             partition = make_partition()
             waiting = [delay(purgatory, (partition, 1000)) for _ in range(3 * ANSWERED_AT_ONCE)]
             if is_held:
@@ -145,3 +146,26 @@ def test_commit_that_is_enough_for_many_answers_some_at_once_and_the_others_in_l
             nursery.cancel_scope.cancel()
 
     trio.run(main, clock=trio.testing.MockClock())
+
+
+@pytest.mark.parametrize("is_held", [False, True])
+def test_commit_that_is_enough_for_slow_requests_answers_the_others_in_later_turns(is_held: bool) -> None:
+    async def main() -> None:
+        async with trio.open_nursery() as nursery:
+            clock = Clock()
+            nursery.start_soon(clock.run)
+            numbers = count()
+            purgatory = Purgatory(clock, seconds=lambda: next(numbers) * SECONDS_AT_ONCE)
+            partition = make_partition()
+            waiting = [delay(purgatory, (partition, 1000)) for _ in range(10)]
+            if is_held:
+                purgatory.hold()
+            append(partition, 10)
+            if is_held:
+                purgatory.release()
+            assert 0 < sum(delayed.pending.is_done for delayed in waiting) < len(waiting) / 2
+            await trio.sleep(0.1)
+            assert all(delayed.pending.is_done for delayed in waiting)
+            nursery.cancel_scope.cancel()
+
+    trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
