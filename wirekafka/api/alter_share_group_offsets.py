@@ -100,5 +100,5 @@ def _alteration(broker: Broker, call: Call[AlterShareGroupOffsetsRequest]) -> Wo
             yield
         responses.append(response)
         yield
-    broker.share_groups.alter_offsets(request.group_id, start_offsets)
+    yield from broker.share_groups.alter_offsets(request.group_id, start_offsets)
     return AlterShareGroupOffsetsResponse(responses=responses)

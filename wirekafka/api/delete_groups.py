@@ -58,7 +58,7 @@ def _deletion(broker: Broker, call: Call[DeleteGroupsRequest]) -> Work[DeleteGro
 def _delete(broker: Broker, call: Call[DeleteGroupsRequest], group_id: str) -> Work[DeletableGroupResult]:
     try:
         call.authorize(Operation.DELETE, Resource.group(group_id))
-        broker.share_groups.delete_state(group_id)
+        yield from broker.share_groups.delete_state(group_id)
         yield from broker.groups.delete_group(group_id)
     except KafkaError as error:
         return DeletableGroupResult(group_id=group_id, error_code=error.code)

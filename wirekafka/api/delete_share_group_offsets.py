@@ -27,6 +27,7 @@ from wirekafka.wire.types import Int16, Int32, Message, NullableString, String, 
 
 if TYPE_CHECKING:
     from wirekafka.broker import Broker
+    from wirekafka.pending import Pending, Work
 
 
 class DeleteShareGroupOffsetsRequestTopic(Message):
@@ -53,7 +54,9 @@ class DeleteShareGroupOffsetsResponse(Message):
 
 
 @serves(92, DeleteShareGroupOffsetsRequest, DeleteShareGroupOffsetsResponse, versions=range(1), flexible_since=0)
-def delete_share_group_offsets(broker: Broker, call: Call[DeleteShareGroupOffsetsRequest]) -> DeleteShareGroupOffsetsResponse:
+def delete_share_group_offsets(
+    broker: Broker, call: Call[DeleteShareGroupOffsetsRequest]
+) -> DeleteShareGroupOffsetsResponse | Pending[DeleteShareGroupOffsetsResponse]:
     """Deletes one group's state of each topic."""
     broker.topics.features.require(SHARE_VERSION)
     request = call.request
@@ -61,19 +64,25 @@ def delete_share_group_offsets(broker: Broker, call: Call[DeleteShareGroupOffset
     if not request.group_id:
         raise KafkaError(ErrorCode.INVALID_GROUP_ID, "The group id is invalid.")
     broker.share_groups.check_can_delete(request.group_id)
-    return DeleteShareGroupOffsetsResponse(
-        responses=[_deleted(broker, call, request.group_id, topic.topic_name) for topic in request.topics]
-    )
+    return broker.reply_gate.run_in_slices(broker.slices, lambda: _deletion(broker, call))
+
+
+def _deletion(broker: Broker, call: Call[DeleteShareGroupOffsetsRequest]) -> Work[DeleteShareGroupOffsetsResponse]:
+    response = DeleteShareGroupOffsetsResponse()
+    for topic in call.request.topics:
+        response.responses.append((yield from _deleted(broker, call, call.request.group_id, topic.topic_name)))
+        yield
+    return response
 
 
 def _deleted(
     broker: Broker, call: Call[DeleteShareGroupOffsetsRequest], group_id: str, name: str
-) -> DeleteShareGroupOffsetsResponseTopic:
+) -> Work[DeleteShareGroupOffsetsResponseTopic]:
     response = DeleteShareGroupOffsetsResponseTopic(topic_name=name)
     try:
         call.authorize(Operation.READ, Resource.topic(name))
         topic = broker.topics.get(name)
-        is_known = broker.share_groups.delete_offsets(group_id, topic)
+        is_known = yield from broker.share_groups.delete_offsets(group_id, topic)
     except KafkaError as error:
         response.error_code, response.error_message = error.code, error.message
         return response

@@ -37,6 +37,7 @@ from wirekafka.wire.types import Bool, Int8, Int16, Int32, Int64, Message, Nulla
 
 if TYPE_CHECKING:
     from wirekafka.broker import Broker
+    from wirekafka.pending import Pending, Work
 
 LONGEST_MEMBER_ID = 36
 
@@ -101,14 +102,21 @@ class ShareAcknowledgeResponse(Message):
 
 
 @serves(79, ShareAcknowledgeRequest, ShareAcknowledgeResponse, versions=range(1, 3), flexible_since=0)
-def share_acknowledge(broker: Broker, call: Call[ShareAcknowledgeRequest]) -> ShareAcknowledgeResponse:
+def share_acknowledge(
+    broker: Broker, call: Call[ShareAcknowledgeRequest]
+) -> ShareAcknowledgeResponse | Pending[ShareAcknowledgeResponse]:
     """Applies the member's acknowledgements, partition by partition."""
     broker.topics.features.require(SHARE_VERSION)
     request = call.request
     call.authorize(Operation.READ, Resource.group(request.group_id or ""))
     key = session_key(request.group_id, request.member_id)
     _check_epoch(broker, key, request.share_session_epoch)
-    errors = acknowledge_all(broker, call, key, request.topics, is_renewal=request.is_renew_ack)
+    return broker.reply_gate.run_in_slices(broker.slices, lambda: _acknowledged(broker, call, key))
+
+
+def _acknowledged(broker: Broker, call: Call[ShareAcknowledgeRequest], key: SessionKey) -> Work[ShareAcknowledgeResponse]:
+    request = call.request
+    errors = yield from acknowledge_all(broker, call, key, request.topics, is_renewal=request.is_renew_ack)
     if request.share_session_epoch == FINAL_EPOCH:
         broker.share_groups.close_session(key)
     by_topic: dict[bytes, ShareAcknowledgeTopicResponse] = {}
@@ -155,7 +163,7 @@ def _check_epoch(broker: Broker, key: SessionKey, epoch: int) -> None:
 
 def acknowledge_all(
     broker: Broker, call: Call[Any], key: SessionKey, topics: Iterable[AcknowledgeTopic], *, is_renewal: bool
-) -> dict[PartitionKey, KafkaError | None]:
+) -> Work[dict[PartitionKey, KafkaError | None]]:
     """Applies acknowledgements; returns for each named partition its error, or None.
 
     If a partition is named twice, the last acknowledgements count. A partition without acknowledgements is in the result only
@@ -166,19 +174,24 @@ def acknowledge_all(
 
     Source: KafkaApis.handleAcknowledgements.
     """
-    said = {
-        (topic.topic_id, partition.partition_index): [
-            Acknowledgement(batch.first_offset, batch.last_offset, batch.acknowledge_types)
-            for batch in partition.acknowledgement_batches
-        ]
-        for topic in topics
-        for partition in topic.partitions
-    }
-    errors = {name: _refusal(broker, call, name, words, is_renewal=is_renewal) for name, words in said.items()}
-    sound = {name: words for name, words in said.items() if words and errors[name] is None}
+    said: dict[PartitionKey, list[Acknowledgement]] = {}
+    for topic in topics:
+        for partition in topic.partitions:
+            said[topic.topic_id, partition.partition_index] = [
+                Acknowledgement(batch.first_offset, batch.last_offset, batch.acknowledge_types)
+                for batch in partition.acknowledgement_batches
+            ]
+            yield
+    errors: dict[PartitionKey, KafkaError | None] = {}
+    sound: dict[PartitionKey, list[Acknowledgement]] = {}
+    for name, words in said.items():
+        errors[name] = _refusal(broker, call, name, words, is_renewal=is_renewal)
+        if words and errors[name] is None:
+            sound[name] = words
+        yield
     if not sound:
         return {name: error for name, error in errors.items() if error is not None}
-    return errors | broker.share_groups.acknowledge(key, sound)
+    return errors | (yield from broker.share_groups.acknowledge(key, sound))
 
 
 def _refusal(

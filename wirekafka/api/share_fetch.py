@@ -53,7 +53,7 @@ from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.metadata.features import SHARE_VERSION
 from wirekafka.metadata.operations import Operation, Resource
 from wirekafka.names import ZERO_TOPIC_ID
-from wirekafka.pending import Pending
+from wirekafka.pending import Pending, Work
 from wirekafka.wire.types import (
     Bool,
     Int8,
@@ -136,22 +136,27 @@ def share_fetch(broker: Broker, call: Call[ShareFetchRequest]) -> ShareFetchResp
     if request.is_renew_ack and (request.max_wait_ms or request.min_bytes or request.max_bytes or request.max_records):
         # A request that renews locks must not fetch.
         raise KafkaError(ErrorCode.INVALID_REQUEST)
+    return broker.reply_gate.run_in_slices(broker.slices, lambda: _fetch(broker, call, key))
+
+
+def _fetch(broker: Broker, call: Call[ShareFetchRequest], key: SessionKey) -> Work[ShareFetchResponse | Pending[Any]]:
+    request = call.request
     try:
         session = _session(broker, call, key)
     except KafkaError as error:
         if error.code is ErrorCode.SHARE_SESSION_LIMIT_REACHED:
             return _answered_later(broker, request.max_wait_ms, error)
         raise
-    errors = (
-        acknowledge_all(broker, call, key, request.topics, is_renewal=request.is_renew_ack) if _says_something(request) else {}
-    )
+    errors: dict[PartitionKey, KafkaError | None] = {}
+    if _says_something(request):
+        errors = yield from acknowledge_all(broker, call, key, request.topics, is_renewal=request.is_renew_ack)
     if session is None:
         broker.share_groups.close_session(key)
     if session is None or request.is_renew_ack:
         return _response(broker, key, {}, errors)
     epoch = session.epoch
     is_new = request.share_session_epoch == INITIAL_EPOCH
-    unknown, known = _sorted_out(broker, call, session, request.share_session_epoch)
+    unknown, known = yield from _sorted_out(broker, call, session, request.share_session_epoch)
     wish = FetchWish(
         group_id=key.group_id,
         member_id=key.member_id,
@@ -164,6 +169,8 @@ def share_fetch(broker: Broker, call: Call[ShareFetchRequest]) -> ShareFetchResp
         mode=AcquireMode(request.share_acquire_mode),
         is_current=lambda: broker.share_groups.sessions.find(key) is session and session.epoch == epoch,
     )
+
+    yield from broker.share_groups.partitions.load_all(wish.partitions)
 
     def answer(result: FetchResult) -> ShareFetchResponse:
         if not wish.is_current():
@@ -218,7 +225,7 @@ def _answered_later(broker: Broker, delay_ms: int, error: KafkaError) -> Pending
 
 def _sorted_out(
     broker: Broker, call: Call[ShareFetchRequest], session: ShareSession, epoch: int
-) -> tuple[dict[PartitionKey, Fetched], list[PartitionKey]]:
+) -> Work[tuple[dict[PartitionKey, Fetched], list[PartitionKey]]]:
     """Returns the session's unknown partitions with their errors, and its existing partitions."""
     unknown: dict[PartitionKey, Fetched] = {}
     known = []
@@ -230,6 +237,7 @@ def _sorted_out(
             unknown[topic_id, index] = Fetched(KafkaError(error.code))  # Kafka gives no message in this case
         else:
             known.append((topic_id, index))
+        yield
     return unknown, known
 
 

@@ -35,6 +35,7 @@ from wirekafka.wire.types import Int16, Int32, Message, NullableString, String, 
 
 if TYPE_CHECKING:
     from wirekafka.broker import Broker
+    from wirekafka.pending import Pending, Work
 
 
 class ShareGroupHeartbeatRequest(Message):
@@ -65,15 +66,23 @@ class ShareGroupHeartbeatResponse(Message):
 
 
 @serves(76, ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse, versions=range(1, 2), flexible_since=0)
-def share_group_heartbeat(broker: Broker, call: Call[ShareGroupHeartbeatRequest]) -> ShareGroupHeartbeatResponse:
+def share_group_heartbeat(
+    broker: Broker, call: Call[ShareGroupHeartbeatRequest]
+) -> ShareGroupHeartbeatResponse | Pending[ShareGroupHeartbeatResponse]:
     """Handles the heartbeat of one member."""
     broker.topics.features.require(SHARE_VERSION)
     request = call.request
     _check(request)
     call.authorize(Operation.READ, Resource.group(request.group_id))
+    return broker.reply_gate.run_in_slices(broker.slices, lambda: _heartbeat(broker, call))
+
+
+def _heartbeat(broker: Broker, call: Call[ShareGroupHeartbeatRequest]) -> Work[ShareGroupHeartbeatResponse]:
+    request = call.request
     for topic in request.subscribed_topic_names or ():
         call.authorize(Operation.DESCRIBE, Resource.topic(topic))
-    result = broker.share_groups.heartbeat(
+        yield
+    result = yield from broker.share_groups.heartbeat(
         ShareHeartbeat(
             group_id=request.group_id,
             member_id=request.member_id,

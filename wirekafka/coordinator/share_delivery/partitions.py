@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 
 import structlog
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from wirekafka.config import GroupConfig
     from wirekafka.coordinator.share_state.batches import StateBatch
     from wirekafka.coordinator.share_state.state_log import ShareStateLog
+    from wirekafka.pending import Work
     from wirekafka.replication.partition import Partition
     from wirekafka.replication.replica_manager import HostedTopics
 
@@ -103,6 +105,13 @@ class SharePartitionManager:
     def find(self, key: ShareKey) -> LoadedPartition | None:
         """Returns a loaded share partition; None if it is not loaded."""
         return self._by_group[key.group_id].get(key) if key.group_id in self._by_group else None
+
+    def load_all(self, keys: Iterable[ShareKey]) -> Work[None]:
+        """Loads share partitions, one in each step. One that cannot be loaded stays as it is; `load` tells why."""
+        for key in keys:
+            with suppress(KafkaError):
+                self.load(key)
+            yield
 
     def load(self, key: ShareKey) -> LoadedPartition:
         """Returns a share partition, and loads it if it is not loaded.

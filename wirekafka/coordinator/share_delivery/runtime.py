@@ -103,8 +103,8 @@ class ShareGroupRuntime:
         for group in self._share_groups.all():
             self._forget_lost(group)
 
-    def heartbeat(self, request: ShareHeartbeat) -> ShareHeartbeatResult:
-        """ShareGroupHeartbeat: see `ShareGroups.heartbeat`.
+    def heartbeat(self, request: ShareHeartbeat) -> Work[ShareHeartbeatResult]:
+        """ShareGroupHeartbeat: see `ShareGroups.heartbeat`. The state of many new share partitions is initialized in steps.
 
         Raises:
             KafkaError: The errors of `ShareGroups.heartbeat` and of `GroupRuntime.enter`; the error of an append: the member is
@@ -115,10 +115,22 @@ class ShareGroupRuntime:
         if missing:
             group = self._share_groups.group_or_new(request.group_id)
             start_offsets = dict.fromkeys(_keys(request.group_id, missing))
-            self.states.initialize(start_offsets, state_epoch=group.group_epoch + 1)
+            yield from self.states.initialize(start_offsets, state_epoch=group.group_epoch + 1, is_reset=False)
+            # Topics, and what other members have initialized, may have changed between two steps.
+            self._groups.enter(request.group_id)
+            missing = self._with_state(request.group_id, self._share_groups.uninitialized(request))
         result, effects = self._share_groups.heartbeat(request, missing, self._clock.now_ms())
         self._run(request.group_id, effects)
         return result
+
+    def _with_state(self, group_id: str, topics: InitializedTopics) -> InitializedTopics:
+        """Returns the partitions that have state."""
+        found: InitializedTopics = {}
+        for topic_id, (name, partitions) in topics.items():
+            known = frozenset(each for each in partitions if self.states.get(ShareKey(group_id, topic_id, each)) is not None)
+            if known:
+                found[topic_id] = name, known
+        return found
 
     def describe(self, group_id: str) -> DescribedShareGroup:
         """Returns a description of a group and its members.
@@ -131,7 +143,7 @@ class ShareGroupRuntime:
 
     def acknowledge(
         self, key: SessionKey, said: Mapping[PartitionKey, list[Acknowledgement]]
-    ) -> dict[PartitionKey, KafkaError | None]:
+    ) -> Work[dict[PartitionKey, KafkaError | None]]:
         """Applies the acknowledgements of a member. Returns the error of each partition, None if there is none."""
         errors: dict[PartitionKey, KafkaError | None] = {}
         for (topic_id, index), acknowledgements in said.items():
@@ -140,6 +152,7 @@ class ShareGroupRuntime:
                 self.partitions.acknowledge(ShareKey(key.group_id, topic_id, index), key.member_id, acknowledgements)
             except KafkaError as error:
                 errors[topic_id, index] = error
+            yield
         return errors
 
     def open_session(self, key: SessionKey, partitions: Iterable[PartitionKey], on_close: OnClose) -> ShareSession:
@@ -192,7 +205,7 @@ class ShareGroupRuntime:
                 yield
         return offsets
 
-    def alter_offsets(self, group_id: str, start_offsets: Mapping[str, Mapping[int, int]]) -> None:
+    def alter_offsets(self, group_id: str, start_offsets: Mapping[str, Mapping[int, int]]) -> Work[None]:
         """Sets the start offsets of a group without members in existing partitions. Without offsets, it only checks the group.
 
         Raises:
@@ -204,16 +217,21 @@ class ShareGroupRuntime:
         if not start_offsets:
             return
         keys: dict[ShareKey, int | None] = {}
-        initialized = dict(group.initialized)
+        altered: dict[bytes, tuple[str, frozenset[int]]] = {}
         for name, offsets in start_offsets.items():
             topic = self._topics.find(name)
             assert topic is not None, "the topic was checked"
             for index, start_offset in offsets.items():
                 keys[ShareKey(group_id, topic.topic_id, index)] = start_offset if start_offset >= 0 else None
-            _, known = initialized.get(topic.topic_id, (name, frozenset[int]()))
-            initialized[topic.topic_id] = name, known.union(offsets)
-        self.states.initialize(keys, state_epoch=group.group_epoch)
+            altered[topic.topic_id] = name, frozenset(offsets)
+        yield from self.states.initialize(keys, state_epoch=group.group_epoch)
+        self._groups.enter(group_id)
         self.partitions.unload_group(group_id)
+        # The group, and the topics, may have changed between two steps.
+        initialized = dict(self._share_groups.group_or_new(group_id).initialized)
+        for topic_id, (name, indexes) in self._with_state(group_id, altered).items():
+            _, known = initialized.get(topic_id, (name, frozenset[int]()))
+            initialized[topic_id] = name, known.union(indexes)
         self._run(group_id, Effects(records=[StatePartitionsRecord(group_id, initialized)]))
 
     def check_can_delete(self, group_id: str) -> ShareGroup:
@@ -227,7 +245,7 @@ class ShareGroupRuntime:
         group.check_delete()
         return group
 
-    def delete_offsets(self, group_id: str, topic: HostedTopic) -> bool:
+    def delete_offsets(self, group_id: str, topic: HostedTopic) -> Work[bool]:
         """Deletes the offsets of a group without members in a topic. Returns False if the group has none there.
 
         Raises:
@@ -237,12 +255,12 @@ class ShareGroupRuntime:
         known = group.initialized.get(topic.topic_id)
         if known is None:
             return False
-        self.states.delete(_keys(group_id, {topic.topic_id: known}))
+        yield from self.states.delete(_keys(group_id, {topic.topic_id: known}))
         self.partitions.unload_group(group_id)
-        self._forget_topic(group, topic.topic_id)
+        self._forget_topic(self._share_groups.group(group_id), topic.topic_id)
         return True
 
-    def delete_state(self, group_id: str) -> None:
+    def delete_state(self, group_id: str) -> Work[None]:
         """Deletes the state of a share group before the group is deleted. Does nothing unless the group exists and is empty.
 
         Raises:
@@ -251,8 +269,12 @@ class ShareGroupRuntime:
         self._groups.enter(group_id)
         group = self._share_groups.find(group_id)
         if group is not None and group.is_empty:
-            self.states.delete(_keys(group_id, group.initialized))
+            yield from self.states.delete(_keys(group_id, group.initialized))
             self.partitions.unload_group(group_id)
+            joined = self._share_groups.find(group_id)
+            if joined is not None and joined.members:
+                # A member has joined between two steps: the next heartbeat initializes the partitions again.
+                self._forget_lost(joined)
 
     def _on_features_changed(self) -> None:
         """Ends all sessions if the feature was disabled, and completes the fetches that wait for records.

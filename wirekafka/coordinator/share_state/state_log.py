@@ -152,16 +152,25 @@ class ShareStateLog:
         """Whether FindCoordinator should name this broker as the coordinator of a share partition."""
         return self.state.is_available(self.partition_of(key))
 
-    def initialize(self, start_offsets: dict[ShareKey, int | None], state_epoch: int) -> None:
+    def initialize(self, start_offsets: dict[ShareKey, int | None], state_epoch: int, *, is_reset: bool = True) -> Work[None]:
         """Initializes share partitions with their start offsets; with None, the first fetch decides the start offset.
+
+        The work is done in steps of `CHANGED_AT_ONCE` share partitions.
+
+        Args:
+            is_reset: Whether share partitions that have state get a new one.
 
         Raises:
             KafkaError: The error of an append; some share partitions may be initialized then.
         """
-        now_ms = self._clock.now_ms()
-        self._append(
-            self._states.initialize(key, state_epoch, start_offset, now_ms) for key, start_offset in start_offsets.items()
-        )
+        for keys in _chunks([*start_offsets]):
+            now_ms = self._clock.now_ms()
+            self._append(
+                self._states.initialize(key, state_epoch, start_offsets[key], now_ms)
+                for key in keys
+                if is_reset or key not in self._states.by_key
+            )
+            yield
 
     def write(self, key: ShareKey, change: StateChange, leader_epoch: int) -> None:
         """Stores a change of an initialized share partition.
@@ -175,13 +184,15 @@ class ShareStateLog:
             raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{key} is not initialized")
         self._append([self._states.write(key, change, leader_epoch, self._clock.now_ms())])
 
-    def delete(self, keys: Iterable[ShareKey]) -> None:
-        """Deletes the state of share partitions.
+    def delete(self, keys: Iterable[ShareKey]) -> Work[None]:
+        """Deletes the state of share partitions, in steps of `CHANGED_AT_ONCE` share partitions.
 
         Raises:
             KafkaError: The error of an append; some states may be deleted then.
         """
-        self._append([ShareStateRecord(key, None) for key in keys if key in self._states.by_key])
+        for some in _chunks([*keys]):
+            self._append([ShareStateRecord(key, None) for key in some if key in self._states.by_key])
+            yield
 
     def _append(self, records: Iterable[ShareStateRecord]) -> None:
         """Appends each record to its partition. A failed partition does not stop the appends to the other partitions.
@@ -244,9 +255,7 @@ class ShareStateLog:
         """Deletes the state of deleted topics. A failure is harmless."""
         with isolate("Cannot delete the state of a deleted topic"), suppress(KafkaError):
             # The executor has logged the error. A topic id is never used again, so the state is never read.
-            for some in _chunks(keys):
-                self.delete(some)
-                yield
+            yield from self.delete(keys)
 
 
 def _chunks(keys: list[ShareKey]) -> Iterator[list[ShareKey]]:

@@ -25,12 +25,21 @@ from wirekafka.api.alter_replica_log_dirs import (
     AlterReplicaLogDirsRequest,
     AlterReplicaLogDirTopic,
 )
+from wirekafka.api.alter_share_group_offsets import (
+    AlterShareGroupOffsetsRequest,
+    AlterShareGroupOffsetsRequestPartition,
+    AlterShareGroupOffsetsRequestTopic,
+)
 from wirekafka.api.consumer_group_describe import ConsumerGroupDescribeRequest
 from wirekafka.api.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from wirekafka.api.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from wirekafka.api.create_topics import CreatableTopic, CreateTopicsRequest
 from wirekafka.api.delete_groups import DeleteGroupsRequest
 from wirekafka.api.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
+from wirekafka.api.delete_share_group_offsets import (
+    DeleteShareGroupOffsetsRequest,
+    DeleteShareGroupOffsetsRequestTopic,
+)
 from wirekafka.api.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from wirekafka.api.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from wirekafka.api.describe_groups import DescribeGroupsRequest
@@ -62,12 +71,14 @@ from wirekafka.api.offset_fetch import (
 )
 from wirekafka.api.offset_for_leader_epoch import OffsetForLeaderEpochRequest, OffsetForLeaderPartition, OffsetForLeaderTopic
 from wirekafka.api.share_group_describe import ShareGroupDescribeRequest
+from wirekafka.api.share_group_heartbeat import ShareGroupHeartbeatRequest
 from wirekafka.api.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
 from wirekafka.coordinator.groups.requests import CommitRequest, PartitionCommit
+from wirekafka.coordinator.share_state.records import ShareKey
 from wirekafka.coordinator.transactions.requests import InitRequest
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.log.storage import Storage
@@ -76,7 +87,7 @@ from wirekafka.names import GROUP_METADATA_TOPIC
 from wirekafka.pending import Pending
 from wirekafka.slices import SLICE_SECONDS, Slices
 from wirekafka.tests.api.data_plane import NOW_MS, Caller, batch, run, wait_for
-from wirekafka.tests.api.sharing import Member
+from wirekafka.tests.api.sharing import ACCEPT, Member, errors
 from wirekafka.wire.types import Message
 
 pytestmark = pytest.mark.time_limits
@@ -573,5 +584,89 @@ def test_large_groups_and_their_offsets_are_described_in_slices(tmp_path: Path) 
             pending = caller.ask(*request)
             assert isinstance(pending, Pending)
             assert await wait_for(pending) == expected
+
+    run(body, tmp_path)
+
+
+def share_partitions_of(caller: Caller) -> dict[int, tuple[int | None, int]]:
+    """The start offset and the snapshot epoch of each share partition of `flights` in the group `g`."""
+    states = caller.broker.share_groups.states
+    topic = caller.broker.topics.get("flights")
+    found = {index: states.get(ShareKey("g", topic.topic_id, index)) for index in range(len(topic.partitions))}
+    return {index: (state.start_offset, state.snapshot_epoch) for index, state in found.items() if state is not None}
+
+
+def test_share_partitions_of_a_large_topic_are_initialized_once_though_two_members_join(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("wirekafka.coordinator.share_state.state_log.CHANGED_AT_ONCE", 2)
+
+    async def body(caller: Caller) -> None:
+        caller.broker.topics.create("flights", 30)
+        cut_into_slices(caller)
+        joins = [ShareGroupHeartbeatRequest(group_id="g", member_id=name, subscribed_topic_names=["flights"]) for name in "ab"]
+        pendings = [caller.ask(join, 1) for join in joins]
+        assert all(isinstance(pending, Pending) for pending in pendings)
+        assert len(share_partitions_of(caller)) < 30
+        answers = [await wait_for(pending) for pending in pendings]
+        assert [answer.error_code for answer in answers] == [0, 0]
+        assert share_partitions_of(caller) == dict.fromkeys(range(30), (None, 0))
+
+    run(body, tmp_path)
+
+
+def test_topic_that_is_deleted_while_a_share_group_initializes_it_is_not_assigned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("wirekafka.coordinator.share_state.state_log.CHANGED_AT_ONCE", 2)
+
+    async def body(caller: Caller) -> None:
+        caller.broker.topics.create("flights", 30)
+        cut_into_slices(caller)
+        pending = caller.ask(ShareGroupHeartbeatRequest(group_id="g", member_id="a", subscribed_topic_names=["flights"]), 1)
+        assert isinstance(pending, Pending)
+        caller.broker.topics.delete(caller.broker.topics.get("flights"))
+        answer = await wait_for(pending)
+        assert (answer.error_code, answer.assignment.topic_partitions) == (0, [])
+
+    run(body, tmp_path)
+
+
+def test_share_fetch_acknowledgements_and_offsets_of_many_partitions_are_handled_in_slices(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("wirekafka.coordinator.share_state.state_log.CHANGED_AT_ONCE", 2)
+    every = range(30)
+
+    async def body(caller: Caller) -> None:
+        caller.broker.topics.group_configs.alter("g", {"share.auto.offset.reset": "earliest"})
+        topic = caller.broker.topics.create("flights", len(every))
+        for partition in topic.partitions:
+            partition.append(memoryview(batch(b"a")), now_ms=NOW_MS)
+        member = Member(caller)
+        cut_into_slices(caller)
+        pending = member.ask(member.fetch_request(*every), 2)
+        assert isinstance(pending, Pending)
+        (fetched,) = (await wait_for(pending)).responses
+        assert len([each for each in fetched.partitions if each.acquired_records]) == len(every)
+        member.session_epoch = 1
+        pending = member.acknowledge(*[(index, 0, 0, [ACCEPT]) for index in every])
+        assert isinstance(pending, Pending)
+        assert set(errors(await wait_for(pending)).values()) == {0}
+        assert {start for start, _ in share_partitions_of(caller).values()} == {1}
+        member.member_epoch = -1
+        member.heartbeat()
+        partitions = [AlterShareGroupOffsetsRequestPartition(partition_index=index, start_offset=0) for index in every]
+        altered = AlterShareGroupOffsetsRequestTopic(topic_name="flights", partitions=partitions)
+        pending = caller.ask(AlterShareGroupOffsetsRequest(group_id="g", topics=[altered]), 0)
+        assert isinstance(pending, Pending)
+        await wait_for(pending)
+        assert {start for start, _ in share_partitions_of(caller).values()} == {0}
+        deleted = DeleteShareGroupOffsetsRequestTopic(topic_name="flights")
+        pending = caller.ask(DeleteShareGroupOffsetsRequest(group_id="g", topics=[deleted]), 0)
+        assert isinstance(pending, Pending)
+        (answer,) = (await wait_for(pending)).responses
+        assert answer.error_code == 0
+        assert share_partitions_of(caller) == {}
 
     run(body, tmp_path)

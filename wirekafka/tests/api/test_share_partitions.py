@@ -81,7 +81,7 @@ def test_state_that_is_offline_has_no_coordinator(tmp_path: Path) -> None:
         assert partitions_of(response)[0].error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
 
     async def forgotten(caller: Caller) -> None:
-        caller.broker.share_groups.states.delete([key_of(caller, 0), key_of(caller, 1)])
+        finish(caller.broker.share_groups.states.delete([key_of(caller, 0), key_of(caller, 1)]))
         await after(caller)
 
     run(before, tmp_path)
@@ -134,7 +134,7 @@ def initialized(caller: Caller) -> dict[str, list[int]]:
 def test_state_that_is_lost_while_the_broker_is_away_is_made_anew(tmp_path: Path) -> None:
     async def before(caller: Caller) -> None:
         Member(caller)
-        caller.broker.share_groups.states.delete([key_of(caller, 1)])
+        finish(caller.broker.share_groups.states.delete([key_of(caller, 1)]))
         assert initialized(caller) == {"flights": [0, 1]}
 
     async def after(caller: Caller) -> None:
@@ -188,11 +188,11 @@ def test_fetch_that_waits_goes_on_with_the_offset_that_is_set_meanwhile(tmp_path
         pending = second.ask(second.fetch_request(0, max_wait_ms=10_000), 2)
         first.member_epoch = -1
         first.heartbeat()
-        caller.broker.share_groups.alter_offsets("g", {"flights": {0: 2}})
+        finish(caller.broker.share_groups.alter_offsets("g", {"flights": {0: 2}}))
         loaded = caller.broker.share_groups.partitions.find(key_of(caller))
         assert loaded is not None
         assert len(loaded.waiting) == 1, "it waits for the one that there is now"
-        caller.broker.share_groups.alter_offsets("g", {"flights": {0: 1}})
+        finish(caller.broker.share_groups.alter_offsets("g", {"flights": {0: 1}}))
         assert acquired(await wait_for(pending)) == {0: [(1, 1, 1)]}
 
     run(body, tmp_path)

@@ -22,6 +22,7 @@ from wirekafka.coordinator.share_state.records import ShareKey, ShareSnapshotVal
 from wirekafka.coordinator.share_state.state_log import ShareStateLog
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.names import SHARE_STATE_TOPIC
+from wirekafka.pending import finish
 from wirekafka.slices import SLICE_SECONDS, Slices
 from wirekafka.wire.batch import LENGTH_OFFSET, Record, build_batch
 
@@ -81,10 +82,10 @@ def test_state_outlives_the_broker(tmp_path: Path) -> None:
     live: dict[int, Any] = {}
 
     async def before(stage: Stage) -> None:
-        stage.states.initialize({key: 5 if key.partition else None for key in stage.keys}, state_epoch=1)
+        finish(stage.states.initialize({key: 5 if key.partition else None for key in stage.keys}, state_epoch=1))
         stage.write(1, 7)
         stage.write(1, 9)
-        stage.states.delete([stage.keys[2]])
+        finish(stage.states.delete([stage.keys[2]]))
         live.update(stage.known)
         assert live == {0: (None, []), 1: (9, [StateBatch(9, 12, RecordState.ACKNOWLEDGED, 1)])}
 
@@ -97,7 +98,7 @@ def test_state_outlives_the_broker(tmp_path: Path) -> None:
 
 def test_snapshot_after_many_updates_says_what_they_said(tmp_path: Path) -> None:
     async def before(stage: Stage) -> None:
-        stage.states.initialize({stage.keys[0]: 0}, state_epoch=1)
+        finish(stage.states.initialize({stage.keys[0]: 0}, state_epoch=1))
         for offset in range(10):
             stage.write(0, offset)
         state = stage.states.get(stage.keys[0])
@@ -113,21 +114,21 @@ def test_snapshot_after_many_updates_says_what_they_said(tmp_path: Path) -> None
 
 def test_what_newer_snapshots_have_made_worthless_is_cut_off(tmp_path: Path) -> None:
     async def body(stage: Stage) -> None:
-        stage.states.initialize(dict.fromkeys(stage.keys[:2], 0), state_epoch=1)
+        finish(stage.states.initialize(dict.fromkeys(stage.keys[:2], 0), state_epoch=1))
         stage.write(0, 1)
         stage.write(0, 2)
         await trio.sleep(PRUNE_SECONDS - 1)
-        stage.states.initialize({stage.keys[0]: 3}, state_epoch=1)
+        finish(stage.states.initialize({stage.keys[0]: 3}, state_epoch=1))
         await trio.sleep(2)
         assert stage.log.log_start_offset == 1
-        stage.states.initialize({stage.keys[1]: 4}, state_epoch=1)
+        finish(stage.states.initialize({stage.keys[1]: 4}, state_epoch=1))
         await trio.sleep(PRUNE_SECONDS)
         assert (stage.log.log_start_offset, stage.log.log_end_offset) == (4, 6)
 
     async def after(stage: Stage) -> None:
         assert stage.known == {0: (3, []), 1: (4, [])}
         await trio.sleep(PRUNE_SECONDS + 1)
-        stage.states.delete(stage.keys)
+        finish(stage.states.delete(stage.keys))
         await trio.sleep(PRUNE_SECONDS)
         assert stage.log.log_start_offset == stage.log.log_end_offset == 8
 
@@ -138,8 +139,8 @@ def test_what_newer_snapshots_have_made_worthless_is_cut_off(tmp_path: Path) -> 
 
 def test_what_has_not_changed_for_long_does_not_hold_the_log(tmp_path: Path) -> None:
     async def body(stage: Stage) -> None:
-        stage.states.initialize({stage.keys[0]: 5}, state_epoch=1)
-        stage.states.initialize({stage.keys[1]: 0}, state_epoch=1)
+        finish(stage.states.initialize({stage.keys[0]: 5}, state_epoch=1))
+        finish(stage.states.initialize({stage.keys[1]: 0}, state_epoch=1))
         for round_number in range(4 * COLD_SECONDS + 2):
             stage.write(1, round_number)
             await trio.sleep(1)
@@ -151,7 +152,7 @@ def test_what_has_not_changed_for_long_does_not_hold_the_log(tmp_path: Path) -> 
 
 def test_disk_that_is_full_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def body(stage: Stage) -> None:
-        stage.states.initialize({stage.keys[0]: 5}, state_epoch=1)
+        finish(stage.states.initialize({stage.keys[0]: 5}, state_epoch=1))
         with monkeypatch.context() as patch:
             patch.setattr(os, "pwrite", fail)
             patch.setattr(os, "pwritev", fail)
@@ -178,7 +179,7 @@ def test_state_of_many_cold_share_partitions_and_of_deleted_topics_is_written_in
     async def body(stage: Stage) -> None:
         stage.broker.slices = Slices(stage.broker.clock, seconds=lambda: next(numbers) * SLICE_SECONDS)
         keys: dict[ShareKey, int | None] = {ShareKey("g", b"?" * 16, number): number for number in range(9)}
-        stage.states.initialize(keys, state_epoch=1)
+        finish(stage.states.initialize(keys, state_epoch=1))
         await trio.sleep(2 * COLD_SECONDS + 1)
         states = [stage.states.get(key) for key in keys]
         assert [state is not None and (state.snapshot_epoch > 0, state.start_offset) for state in states] == [
@@ -194,9 +195,9 @@ def test_state_of_many_cold_share_partitions_and_of_deleted_topics_is_written_in
 
 def test_state_of_topics_that_are_gone_is_dropped(tmp_path: Path) -> None:
     async def before(stage: Stage) -> None:
-        stage.states.initialize(dict.fromkeys(stage.keys, 0), state_epoch=1)
+        finish(stage.states.initialize(dict.fromkeys(stage.keys, 0), state_epoch=1))
         gone = ShareKey("g", b"?" * 16, 0)
-        stage.states.initialize({gone: 0}, state_epoch=1)
+        finish(stage.states.initialize({gone: 0}, state_epoch=1))
         assert stage.states.keys_of_topic(gone.topic_id) == [gone]
 
     async def after(stage: Stage) -> None:
@@ -212,12 +213,12 @@ def test_state_of_topics_that_are_gone_is_dropped(tmp_path: Path) -> None:
 
 def test_topic_of_the_state_that_is_deleted_takes_it_along(tmp_path: Path) -> None:
     async def body(stage: Stage) -> None:
-        stage.states.initialize(dict.fromkeys(stage.keys, 0), state_epoch=1)
+        finish(stage.states.initialize(dict.fromkeys(stage.keys, 0), state_epoch=1))
         topic = stage.broker.topics.find(SHARE_STATE_TOPIC)
         assert topic is not None
         stage.broker.topics.delete(topic)
         assert stage.known == {}
-        stage.states.initialize({stage.keys[0]: 3}, state_epoch=1)
+        finish(stage.states.initialize({stage.keys[0]: 3}, state_epoch=1))
         assert stage.known == {0: (3, [])}
         await trio.sleep(PRUNE_SECONDS + 1)
         assert stage.log.log_start_offset == 0
@@ -227,7 +228,7 @@ def test_topic_of_the_state_that_is_deleted_takes_it_along(tmp_path: Path) -> No
 
 def test_records_that_cannot_be_read_are_passed_over(tmp_path: Path) -> None:
     async def before(stage: Stage) -> None:
-        stage.states.initialize({stage.keys[0]: 5}, state_epoch=1)
+        finish(stage.states.initialize({stage.keys[0]: 5}, state_epoch=1))
         key, value = encode(ShareStateRecord(stage.keys[1], ShareSnapshotValue()))
         assert value is not None
         torn = [
@@ -250,7 +251,7 @@ def test_records_that_cannot_be_read_are_passed_over(tmp_path: Path) -> None:
 
 def test_markers_among_the_states_mean_nothing(tmp_path: Path) -> None:
     async def before(stage: Stage) -> None:
-        stage.states.initialize({stage.keys[0]: 5}, state_epoch=1)
+        finish(stage.states.initialize({stage.keys[0]: 5}, state_epoch=1))
         topic = stage.broker.topics.find(SHARE_STATE_TOPIC)
         assert topic is not None
         topic.partitions[0].write_marker(7, 0, coordinator_epoch=0, is_commit=True, now_ms=0, transaction_version=0)
@@ -266,7 +267,7 @@ def test_markers_among_the_states_mean_nothing(tmp_path: Path) -> None:
 
 def test_a_log_that_turns_out_to_be_damaged_keeps_no_broker_from_starting(tmp_path: Path) -> None:
     async def before(stage: Stage) -> None:
-        stage.states.initialize({stage.keys[0]: 5}, state_epoch=1)
+        finish(stage.states.initialize({stage.keys[0]: 5}, state_epoch=1))
         stage.partition.writable_log.roll()
         stage.write(0, 7)
         stage.partition.writable_log.roll()
@@ -274,7 +275,7 @@ def test_a_log_that_turns_out_to_be_damaged_keeps_no_broker_from_starting(tmp_pa
     async def after(stage: Stage) -> None:
         assert stage.known == {}
         with pytest.raises(KafkaError):
-            stage.states.initialize({stage.keys[0]: 5}, state_epoch=1)
+            finish(stage.states.initialize({stage.keys[0]: 5}, state_epoch=1))
 
     run(before, tmp_path)
     second = sorted((tmp_path / f"{SHARE_STATE_TOPIC}-0").glob("*.log"))[1]
