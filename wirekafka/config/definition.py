@@ -1,4 +1,4 @@
-"""What a setting is: its name, type, default, accepted values and documentation.
+"""The definition of a setting: its name, type, default, accepted values and documentation.
 
 Rules of this file: a table holds `Setting`s. The same entry parses a line of server.properties, answers DescribeConfigs and
 becomes a line of docs/configuration.md. A value is checked when it is parsed, and never again. Absence is None.
@@ -76,7 +76,7 @@ _PHRASES = {
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """What a value must satisfy beyond its type; `accepted` is the phrase for it in errors and docs."""
+    """A condition on a value beyond its type; `accepted` describes it in errors and docs."""
 
     accepted: str
     holds: Callable[[Value], bool]

@@ -107,7 +107,7 @@ class SharePartitionManager:
         return self._by_group[key.group_id].get(key) if key.group_id in self._by_group else None
 
     def load_all(self, keys: Iterable[ShareKey]) -> Work[None]:
-        """Loads share partitions, one in each step. One that cannot be loaded stays as it is; `load` tells why."""
+        """Loads share partitions, one in each step. One that cannot be loaded is skipped; `load` raises its error."""
         for key in keys:
             with suppress(KafkaError):
                 self.load(key)

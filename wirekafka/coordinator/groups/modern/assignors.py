@@ -6,7 +6,7 @@ changes as few targets as balance allows.
 
 Rules of this file: pure, and linear where possible: a group may have a thousand members and ten thousand partitions. The order of
 members and topics decides between equals, so the same input gives the same result.
-    Invariant: every partition of a topic with subscribers has exactly one owner, who subscribes to it.
+    Invariant: every partition of a topic with subscribers has exactly one owner, which subscribes to it.
 
 Source: org.apache.kafka.coordinator.group.assignor (UniformAssignor, UniformHomogeneousAssignmentBuilder,
 UniformHeterogeneousAssignmentBuilder, RangeAssignor) of Apache Kafka 4.3; since 4.0 none of them uses racks.
