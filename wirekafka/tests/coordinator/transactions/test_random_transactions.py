@@ -33,12 +33,12 @@ TIMEOUT_MS = 1000
 RETRIABLE = {ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.COORDINATOR_NOT_AVAILABLE}
 
 
-class Crash(Exception):
-    """The broker crashes at this point."""
+class Crash(BaseException):
+    """The broker crashes at this point; nothing may catch it as an error of background work."""
 
 
-class FencedByLog(Exception):
-    """The partition has seen a higher epoch of this producer."""
+class FencedByLog(BaseException):
+    """The partition has seen a higher epoch of this producer; no marker may meet it."""
 
 
 @dataclass
@@ -71,20 +71,22 @@ class FragileWorld(World):
         self.failing_markers = 0
         self.partitions = {partition: PartitionLog() for partition in PARTITIONS}
 
-    def append(self, record: TransactionRecord) -> None:
+    def before_append(self, record: TransactionRecord) -> None:
         known = self.coordinator.transactions.get(record.transactional_id)
         if known is not None and record.value is not None:
             assert record.value.state in TRANSITIONS[known.state]
         self.is_disk_full = self.failing_appends > 0
         self.failing_appends = max(0, self.failing_appends - 1)
-        super().append(record)
+        super().before_append(record)
+
+    def after_append(self, record: TransactionRecord) -> None:
         self._step()
 
-    def write(self, marker: Marker) -> bool:
+    def take_marker(self, marker: Marker) -> bool:
         if self.failing_markers > 0:
             self.failing_markers -= 1
             return False
-        assert super().write(marker)
+        assert super().take_marker(marker)
         self.partitions[marker.topic_partition].end(marker)
         self._step()
         return True
@@ -323,10 +325,7 @@ class Transactions(RuleBasedStateMachine):
     @invariant()
     def replay_of_the_log_gives_the_same_state(self) -> None:
         live = self.world.coordinator
-        copy = World()
-        copy.log = self.world.log
-        copy.broken = set(PARTITIONS)
-        copy.reload()
+        copy = self.world.reloaded_copy(broken=set(PARTITIONS))
         assert self.as_written(copy.coordinator.transactions) == self.as_written(live.transactions)
         assert set(copy.coordinator.prepared) == set(live.prepared)
 

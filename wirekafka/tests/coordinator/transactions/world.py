@@ -1,38 +1,77 @@
-"""A world for the pure coordinator of transactions: time that is told, a log that is a list of bytes, a disk that can fill,
-partitions that can refuse their markers.
+"""A world for transactions: the real runtime and executor, over a topic in memory, under a clock that the test moves.
 
-It does what `TransactionRuntime` does, in the same order, and writes down what it was asked for.
+It writes down the records and markers that come of each step. The disk can be full, and partitions can refuse their markers.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import count
-from typing import TypeVar
+from types import SimpleNamespace
+from typing import TypeVar, cast
 
+from wirekafka.clock import Clock
+from wirekafka.config import BrokerConfig
+from wirekafka.coordinator.reply_gate import ReplyGate
 from wirekafka.coordinator.transactions.coordinator import Step, TransactionCoordinator
-from wirekafka.coordinator.transactions.records import (
-    OLD_VALUE_VERSION,
-    VALUE_VERSION,
-    TransactionRecord,
-    decode,
-    encode,
-)
+from wirekafka.coordinator.transactions.records import TransactionRecord
 from wirekafka.coordinator.transactions.requests import Marker
+from wirekafka.coordinator.transactions.runtime import TransactionRuntime
 from wirekafka.coordinator.transactions.settings import TransactionSettings
 from wirekafka.coordinator.transactions.transaction import Transaction
-from wirekafka.errors import ErrorCode, KafkaError
-from wirekafka.names import TopicPartition
+from wirekafka.errors import ErrorCode
+from wirekafka.names import TRANSACTION_STATE_TOPIC, TopicPartition
 from wirekafka.pending import finish
+from wirekafka.replication.purgatory import Purgatory
+from wirekafka.replication.replica_manager import HostedTopics
+from wirekafka.testing.memory_topics import BatchLog, MemoryTopics
+from wirekafka.tests.coordinator.manual_clock import ManualClock
 
 START_MS = 1_000_000
 
 T = TypeVar("T")
 
 
+class StoryRuntime(TransactionRuntime):
+    """A runtime that tells its world what it appends."""
+
+    def __init__(self, world: World) -> None:
+        clock = cast(Clock, world.clock)
+        gate = ReplyGate(Purgatory(clock))
+        config = BrokerConfig({"transaction.state.log.num.partitions": "1"})
+        topics = cast(HostedTopics, world.topics)
+        super().__init__(config, clock, topics, world, world.take_producer_id, gate, finish)
+        self._coordinator = world.new_coordinator()
+        self._world = world
+
+    def _append(self, index: int, records: list[TransactionRecord], *, is_atomic: bool = True) -> None:
+        for record in records:
+            self._world.before_append(record)
+        super()._append(index, records, is_atomic=is_atomic)
+        for record in records:
+            self._world.after_append(record)
+
+    def run(self, step: Step[T]) -> T:
+        return self._run(0, step)
+
+    @property
+    def coordinator(self) -> TransactionCoordinator:
+        return self._coordinator
+
+    def retry(self) -> None:
+        self._endings._try_again()
+
+    def abort_timed_out(self) -> None:
+        self._abort_timed_out()
+
+    def expire(self) -> None:
+        self._expire()
+
+
 class World:
     """Attributes:
-    is_disk_full: nothing can be appended to the coordinator's log.
+    topics: where transactions are kept, in one partition.
     broken: the partitions that take no markers just now.
     level: of transaction.version.
     markers: all that were written, in order.
@@ -40,53 +79,67 @@ class World:
 
     def __init__(self, settings: TransactionSettings | None = None) -> None:
         self.settings = settings or TransactionSettings()
-        self.now_ms = START_MS
-        self.log: list[tuple[bytes, bytes | None]] = []
-        self.is_disk_full = False
+        self.clock = ManualClock(START_MS)
+        self.topics = MemoryTopics(1)
+        self.topics.create_internal(TRANSACTION_STATE_TOPIC)
+        self.level: int = 2
+        self.topics.features = SimpleNamespace(level=lambda name: self.level)
         self.broken: set[TopicPartition] = set()
-        self.level = 2
         self.markers: list[Marker] = []
         self.story: list[str] = []
-        self._producer_ids = count(1)
-        self.coordinator = self._new_coordinator()
+        producer_ids = count(1)
+        self.take_producer_id: Callable[[], int] = lambda: next(producer_ids)
+        self.runtime = StoryRuntime(self)
 
-    def _new_coordinator(self) -> TransactionCoordinator:
-        return TransactionCoordinator(self.settings, lambda: next(self._producer_ids), lambda: self.level)
+    def new_coordinator(self) -> TransactionCoordinator:
+        return TransactionCoordinator(self.settings, self.take_producer_id, lambda: self.level)
+
+    @property
+    def coordinator(self) -> TransactionCoordinator:
+        return self.runtime.coordinator
+
+    @property
+    def now_ms(self) -> int:
+        return self.clock.time_ms
+
+    @now_ms.setter
+    def now_ms(self, now_ms: int) -> None:
+        self.clock.time_ms = now_ms
+
+    @property
+    def log(self) -> BatchLog:
+        return cast(BatchLog, self.topics.topics[TRANSACTION_STATE_TOPIC].partitions[0].log)
+
+    @property
+    def is_disk_full(self) -> bool:
+        """Nothing can be appended to the coordinator's log."""
+        return self.topics.error is not None
+
+    @is_disk_full.setter
+    def is_disk_full(self, is_full: bool) -> None:
+        self.topics.error = ErrorCode.KAFKA_STORAGE_ERROR if is_full else None
 
     def run(self, step: Step[T]) -> T:
-        if step.record is not None:
-            self.append(step.record)
-            self.carry_out(step.record.transactional_id)
-        if step.error:
-            raise KafkaError(step.error)
-        return step.result
+        return self.runtime.run(step)
 
-    def append(self, record: TransactionRecord) -> None:
+    def before_append(self, record: TransactionRecord) -> None:
         self.story.append(f"append{' fails' if self.is_disk_full else ''}: {self._record(record)}")
-        if self.is_disk_full:
-            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        self.log.append(encode(record, VALUE_VERSION if self.level else OLD_VALUE_VERSION))
-        self.coordinator.replay(record)
 
-    def carry_out(self, transactional_id: str) -> None:
-        coordinator = self.coordinator
-        if not coordinator.is_prepared(transactional_id):
-            return
-        for marker in coordinator.markers(transactional_id):
-            is_written = self.write(marker)
-            self.story.append(describe_marker(marker, fails=not is_written))
-            if is_written:
-                coordinator.marked(transactional_id, marker.topic_partition)
-        if coordinator.markers(transactional_id):
-            return
-        step = coordinator.complete(transactional_id, self.now_ms)
-        assert step.record is not None
-        try:
-            self.append(step.record)
-        except KafkaError:
-            return
+    def after_append(self, record: TransactionRecord) -> None:
+        """Is called once a record is in the log and replayed."""
 
-    def write(self, marker: Marker) -> bool:
+    def write(
+        self, marker: Marker, *, coordinator_epoch: int, now_ms: int, on_written: Callable[[ErrorCode | None], object]
+    ) -> None:
+        """Writes a marker, as `Markers.write`."""
+        is_written = self.take_marker(marker)
+        self.story.append(describe_marker(marker, fails=not is_written))
+        on_written(None if is_written else ErrorCode.KAFKA_STORAGE_ERROR)
+
+    def is_needed(self, marker: Marker) -> bool:
+        return True
+
+    def take_marker(self, marker: Marker) -> bool:
         """Writes a marker; False if the partition does not take it."""
         if marker.topic_partition in self.broken:
             return False
@@ -94,31 +147,35 @@ class World:
         return True
 
     def retry(self) -> None:
-        for transactional_id in self.coordinator.prepared:
-            self.carry_out(transactional_id)
+        self.runtime.retry()
 
     def abort_timed_out(self) -> None:
-        for transactional_id in finish(self.coordinator.timed_out(self.now_ms)):
-            self.run(self.coordinator.abort_timed_out(transactional_id, self.now_ms))
+        self.runtime.abort_timed_out()
 
     def expire(self) -> None:
-        for transactional_id in finish(self.coordinator.expired(self.now_ms)):
-            self.append(TransactionRecord(transactional_id, None))
+        self.runtime.expire()
 
     def reload(self) -> None:
         """Restarts the broker after a crash: everything that is not in the log is lost."""
-        self.coordinator = self._new_coordinator()
-        for key, value in self.log:
-            record = decode(key, value)
-            assert record is not None
-            self.coordinator.replay(record)
-        self.retry()
+        self.topics.on_delete.clear()
+        self.runtime = StoryRuntime(self)
+        self.runtime.load()
+
+    def reloaded_copy(self, broken: set[TopicPartition]) -> World:
+        """Returns the world of another broker that has loaded a copy of the log."""
+        copy = World(self.settings)
+        copy.broken = broken
+        copy.log.appended = [*self.log.appended]
+        copy.log.log_end_offset = copy.log.high_watermark = self.log.log_end_offset
+        copy.reload()
+        return copy
 
     def set_epoch(self, transactional_id: str, epoch: int) -> None:
         """As if the producer had gone on for long: its epoch is now this one."""
         known = self.coordinator.transactions[transactional_id]
-        known = replace(known, producer_epoch=epoch, previous_producer_id=known.producer_id)
-        World.append(self, TransactionRecord(transactional_id, known))
+        record = TransactionRecord(transactional_id, replace(known, producer_epoch=epoch, previous_producer_id=known.producer_id))
+        World.before_append(self, record)
+        self.runtime.state.append(0, [record])
 
     def states(self) -> list[str]:
         known = self.coordinator.transactions
