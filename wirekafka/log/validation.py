@@ -295,9 +295,10 @@ def _check_range(header: BatchHeader, found: Inspection) -> tuple[int, int]:
     Raises:
         KafkaError: INVALID_TIMESTAMP, a timestamp does not fit into 64 bits.
     """
-    assert found.greatest_delta is not None, "there is a record"
-    latest = header.base_timestamp + found.greatest_delta
-    earliest = NO_TIMESTAMP if found.least_delta is None else header.base_timestamp + found.least_delta
+    greatest_delta, least_delta = found.greatest_delta, found.least_delta
+    assert greatest_delta is not None, "there is a record"
+    latest = header.base_timestamp + greatest_delta
+    earliest = NO_TIMESTAMP if least_delta is None else header.base_timestamp + least_delta
     if latest > GREATEST_INT64 or earliest < LEAST_INT64:
         _refuse(ErrorCode.INVALID_TIMESTAMP, "a timestamp does not fit into 64 bits")
     return latest, earliest

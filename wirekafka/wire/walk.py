@@ -122,12 +122,14 @@ class Inspection:
     @property
     def greatest_delta(self) -> int | None:
         """The greatest timestamp, relative to the batch's base timestamp; None if there are no records."""
-        return max(self._deltas, default=None)
+        deltas = self._deltas
+        return max(deltas) if len(deltas) > 1 else deltas[0] if deltas else None
 
     @property
     def least_delta(self) -> int | None:
         """The least timestamp, relative to the batch's base timestamp; None if no record has a timestamp."""
-        return min(self._real_deltas(self._deltas), default=None)
+        deltas = self._real_deltas(self._deltas)
+        return min(deltas) if len(deltas) > 1 else deltas[0] if deltas else None
 
     def _real_deltas(self, deltas: Sequence[int]) -> Sequence[int]:
         """Returns the timestamps without the value that stands for no timestamp."""
