@@ -239,6 +239,7 @@ class Broker:
         Durability: all logs are on disk, and marked as closed cleanly.
         """
         self.workers.close()
+        self.slices.close()
         try:
             self.topics.close()
         finally:

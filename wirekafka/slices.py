@@ -11,7 +11,8 @@ Rules of this file:
     One slice of all sliced work together runs in a turn of the loop, whatever the number of requests. What follows from the end
     of a work, as the handler that gets its result and the first slice of that handler's work, belongs to the same slice.
     If the client of the work goes away, the work is closed at its current yield: its `finally` and `except GeneratorExit` blocks
-    run.
+    run. Work that outlives its client goes on to its end in slices instead, because to undo or to finish it at once would take
+    long.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any, TypeVar
 
 from wirekafka.clock import Clock
+from wirekafka.faults import isolate
 from wirekafka.pending import Pending, Work
 
 T = TypeVar("T")
@@ -58,7 +60,13 @@ class Slices:
         """Whether so much work is in progress that no further work should begin."""
         return len(self._waiting) >= BUSY_COUNT
 
-    def run(self, work: Work[T], around: Callable[[], AbstractContextManager[object]] = nullcontext) -> T | Pending[Any]:
+    def run(
+        self,
+        work: Work[T],
+        around: Callable[[], AbstractContextManager[object]] = nullcontext,
+        *,
+        outlives_client: bool = False,
+    ) -> T | Pending[Any]:
         """Runs the first slice of the work; returns the work's result or, if it takes longer, a Pending of it.
 
         An exception of a later slice is the result of the Pending. Work that must wait at its end returns a Pending, whose result
@@ -66,6 +74,7 @@ class Slices:
 
         Args:
             around: opens a block around each slice, for example one that syncs the slice's changes at its end.
+            outlives_client: the work goes on if its client goes away.
 
         Raises:
             Exception: whatever the first slice raises.
@@ -86,10 +95,17 @@ class Slices:
         except Exception:
             work.close()
             raise
-        sliced = _Sliced(work, around)
+        sliced = _Sliced(work, around, outlives_client=outlives_client)
         self._waiting.append(sliced)
         self._call_again()
         return sliced.pending
+
+    def close(self) -> None:
+        """Closes all work at its current yield; no slice runs from now on."""
+        waiting, self._waiting = self._waiting, deque()
+        for sliced in waiting:
+            with isolate("Work could not be ended when the broker was closed"):
+                sliced.close()
 
     def _call_again(self) -> None:
         if not self._is_due and self._waiting:
@@ -99,9 +115,11 @@ class Slices:
     def _turn(self) -> None:
         """Runs one slice of the oldest work, and puts the work last."""
         self._is_due = False
+        if not self._waiting:
+            return
         sliced = self._waiting.popleft()
         try:
-            if sliced.pending.is_done:
+            if sliced.is_over:
                 return
             self._slice_end = self._seconds() + SLICE_SECONDS
             if not sliced.advance(self._seconds, self._slice_end):
@@ -129,14 +147,20 @@ def collect(items: Iterable[T]) -> Work[list[T]]:
 class _Sliced:
     """Work in progress, and the reply that waits for it."""
 
-    __slots__ = ("_around", "_error", "_result", "_work", "pending")
+    __slots__ = ("_around", "_error", "_outlives_client", "_result", "_work", "pending")
 
-    def __init__(self, work: Work[Any], around: Callable[[], AbstractContextManager[object]]) -> None:
+    def __init__(self, work: Work[Any], around: Callable[[], AbstractContextManager[object]], *, outlives_client: bool) -> None:
         self._work = work
         self._around = around
         self._result: Any = None
         self._error: Exception | None = None
-        self.pending: Pending[Any] = Pending(on_abandon=self._close)
+        self._outlives_client = outlives_client
+        self.pending: Pending[Any] = Pending(on_abandon=None if outlives_client else self.close)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the client has gone away, and the work with it."""
+        return self.pending.is_done and not self._outlives_client
 
     def advance(self, seconds: Callable[[], float], end: float) -> bool:
         """Runs steps until `end`, at least one; returns whether the work has ended, with a result or an exception."""
@@ -151,7 +175,7 @@ class _Sliced:
                     return True
         except Exception as error:  # noqa: BLE001 - `result` raises it
             self._error = error
-            self._close()
+            self.close()
             return True
         return False
 
@@ -161,5 +185,6 @@ class _Sliced:
             raise self._error
         return self._result
 
-    def _close(self) -> None:
+    def close(self) -> None:
+        """Closes the work at its current yield."""
         self._work.close()

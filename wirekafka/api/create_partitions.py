@@ -60,7 +60,7 @@ class CreatePartitionsResponse(Message):
 @serves(37, CreatePartitionsRequest, CreatePartitionsResponse, versions=range(4), flexible_since=2)
 def create_partitions(broker: Broker, call: Call[CreatePartitionsRequest]) -> CreatePartitionsResponse | Pending[Any]:
     """Answers one CreatePartitions request; the partitions of one slice are synced to the disk together."""
-    return broker.slices.run(_growth(broker, call), around=broker.topics.together)
+    return broker.slices.run(_growth(broker, call), around=broker.topics.together, outlives_client=True)
 
 
 def _growth(broker: Broker, call: Call[CreatePartitionsRequest]) -> Work[CreatePartitionsResponse]:

@@ -87,7 +87,7 @@ class CreateTopicsResponse(Message):
 @serves(19, CreateTopicsRequest, CreateTopicsResponse, versions=range(8), flexible_since=5)
 def create_topics(broker: Broker, call: Call[CreateTopicsRequest]) -> CreateTopicsResponse | Pending[Any]:
     """Answers one CreateTopics request; the topics of one slice are synced to the disk together."""
-    return broker.slices.run(_creation(broker, call), around=broker.topics.together)
+    return broker.slices.run(_creation(broker, call), around=broker.topics.together, outlives_client=True)
 
 
 def _creation(broker: Broker, call: Call[CreateTopicsRequest]) -> Work[CreateTopicsResponse]:

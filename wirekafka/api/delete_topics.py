@@ -68,7 +68,7 @@ def delete_topics(broker: Broker, call: Call[DeleteTopicsRequest]) -> DeleteTopi
         code = ErrorCode.TOPIC_DELETION_DISABLED if has_code else ErrorCode.INVALID_REQUEST
         error = KafkaError(code, "Topic deletion is disabled.")
         return DeleteTopicsResponse(responses=[_failure(state, error) for state in states])
-    return broker.slices.run(_deletion(broker, call, states), around=broker.topics.together)
+    return broker.slices.run(_deletion(broker, call, states), around=broker.topics.together, outlives_client=True)
 
 
 def _deletion(broker: Broker, call: Call[DeleteTopicsRequest], states: list[DeleteTopicState]) -> Work[DeleteTopicsResponse]:

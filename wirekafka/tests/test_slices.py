@@ -160,6 +160,26 @@ def test_work_whose_client_goes_away_is_closed_where_it_stands() -> None:
     run(body)
 
 
+def test_work_that_outlives_its_client_goes_on_in_slices_until_it_ends_or_the_broker_is_closed() -> None:
+    async def body(clock: Clock) -> None:
+        done: list[int] = []
+        slices = Slices(clock, seconds=slow_clock())
+        pending = slices.run(steps(50, done), outlives_client=True)
+        assert isinstance(pending, Pending)
+        pending.abandon()
+        assert len(done) <= STEPS_A_SLICE
+        await trio.sleep(1)
+        assert done == list(range(50))
+        done.clear()
+        pending = slices.run(steps(50, done), outlives_client=True)
+        slices.close()
+        assert done[-1] == -1
+        await trio.sleep(1)
+        assert done[-1] == -1
+
+    run(body)
+
+
 def test_block_around_work_is_entered_for_each_slice_and_left_before_the_reply() -> None:
     async def body(clock: Clock) -> None:
         events: list[str] = []
