@@ -180,7 +180,7 @@ class _Held:
 
     def __init__(self, noted: list[tuple[StatePartitions, int]], response: Any, handle: Callable[[], Any]) -> None:
         self._response = response
-        self._handle = handle
+        self._handle: Callable[[], Any] | None = handle
         self._waiting_count = len(noted)
         self._is_lost = False
         self.pending: Pending[Any] = Pending(on_abandon=self._abandon)
@@ -190,16 +190,20 @@ class _Held:
     def _abandon(self) -> None:
         if isinstance(self._response, Pending):
             self._response.abandon()
+        # The wait for the commit may be long, and must not keep what a client that has gone away asked for.
+        self._response = self._handle = None
 
     def _note(self, error: ErrorCode | None) -> None:
         self._waiting_count -= 1
         self._is_lost |= error is not None
-        if self._waiting_count:
+        if self._waiting_count or self.pending.is_done:
             return
-        if self._is_lost and not self.pending.is_done:
+        if self._is_lost:
+            handle = self._handle
+            assert handle is not None, "the reply is awaited"
             self._abandon()
             try:
-                self._response = self._handle()
+                self._response = handle()
             except Exception as failure:  # noqa: BLE001 - the dispatcher answers it, whatever it is
                 self._response = failure
         self.pending.complete_with(self._response)

@@ -30,7 +30,7 @@ Differs from Apache Kafka:
     Apache Kafka does not read a connection while it handles a request, and detects the close when it has sent the reply, so a
     client that closed only its sending half receives the reply. The two kinds of close look the same to a broker (a FIN), and no
     Kafka client closes only its sending half, so wirekafka treats both as the end of the client.
-    Requests that are answered at once are answered in either case.
+    Requests that are answered at once are answered in either case, and a change of topics that has begun is completed.
     If unread responses and waiting requests take more than 512 MiB together, the connections with the most of them are closed.
 
 Source: kafka.network.SocketServer.Processor.processCompletedReceives (a channel is muted while its request is handled);

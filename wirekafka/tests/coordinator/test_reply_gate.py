@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from itertools import count
 from typing import Any, cast
@@ -136,3 +137,23 @@ def test_request_that_waits_after_a_commit_is_abandoned_with_its_client() -> Non
     late.abandon()
     assert inner.is_done
     assert not inner.complete("too late")
+
+
+def test_reply_whose_client_goes_away_is_not_kept_until_the_commit() -> None:
+    class Response:
+        pass
+
+    world, made = World(), weakref.WeakSet[Response]()
+
+    def handler(broker: Any, call: Any) -> Response:
+        world.gate.note(world.partitions, 7)
+        response = Response()
+        made.add(response)
+        return response
+
+    pending = world.gate.handle(handler, None, None)
+    assert len(made) == 1
+    pending.abandon()
+    assert len(made) == 0
+    world.partitions.callbacks[7](ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    assert len(made) == 0
