@@ -34,11 +34,11 @@ if TYPE_CHECKING:
 COULD_NOT_RUN = 1
 ASKED_WRONG = 2
 
-COLLECTION_THRESHOLDS = (50_000, 1, 50)
+COLLECTION_THRESHOLDS = (50_000, 1, 1)
 """The thresholds of Python's garbage collector: it scans the new objects after 50,000 of them, each second time also the objects
-that survived the last scan, and each fiftieth of these times all objects. Reference counts free the objects of a request.
-Python's default of 700 would scan a large request again and again while it is decoded. With its default of 10 for the second
-number, a scan of 500,000 objects would take 100 ms while a large response is created (2026-11)."""
+that survived the last scan, and each second of these times all objects that are not frozen (`Collections`). Reference counts free
+the objects of a request. Python's default of 700 would scan a large request again and again while it is decoded. With its default
+of 10 for the second number, a scan of 500,000 objects would take 100 ms while a large response is created (2026-11)."""
 
 SWITCH_INTERVAL_SECONDS = 0.0005
 """The time that the loop waits for the interpreter while a thread computes. With Python's default of 5 ms, a turn of the loop
@@ -261,6 +261,7 @@ async def _serve(config: BrokerConfig, stop: _Stop, published: Address | None) -
         async with open_broker(config, published=published) as running:
             gc.freeze()
             gc.set_threshold(*COLLECTION_THRESHOLDS)
+            running.lag.collections.freezes = True
             sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
             gc.enable()
             print(_ready_line(running.addresses, config.log_dirs), flush=True)

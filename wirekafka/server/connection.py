@@ -399,6 +399,7 @@ class Connection:
         self.output.clear()
         self._release_buffer()
         self._abandon_replies()
+        self._on_progress = _ignore  # The driver's callback refers back to this connection, and only the collector frees a cycle.
         self.client.closed()
 
     def _abandon_replies(self) -> None:
@@ -454,3 +455,7 @@ class Connection:
             self._buffer = None
             self._hold(0)
         self._pos = self._end = self._frame_end = 0
+
+
+def _ignore(connection: Connection) -> None:
+    """Takes the progress of a connection that has ended."""

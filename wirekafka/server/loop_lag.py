@@ -27,17 +27,29 @@ BOUNDS_MS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000)
 STALL_SECONDS = 0.5
 
 
+FREEZE_AFTER_SECONDS = 0.02
+
+OLDEST_GENERATION = 2
+"""A collection of this generation visits all objects that are not frozen."""
+
+
 class Collections:
-    """Measures Python's collections of cyclic garbage in this process.
+    """Measures Python's collections of cyclic garbage in this process, and keeps them short.
+
+    A full collection visits every object that Python tracks, 1.6 million in a broker with 500,000 producer ids. After a full
+    collection of more than `FREEZE_AFTER_SECONDS`, all objects are frozen: later collections do not visit them. Reference counts
+    still free frozen objects, but cycles of them are never freed. Therefore a small broker freezes nothing.
 
     Attributes:
         seconds: the time that all collections have taken.
         longest_seconds: the longest collection so far; a reader may set it to 0.
+        freezes: objects are frozen after a long collection. Only a process that does nothing else sets this.
     """
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         self.seconds = 0.0
         self.longest_seconds = 0.0
+        self.freezes = False
         self._clock = clock
         self._begun: float | None = None
 
@@ -59,6 +71,8 @@ class Collections:
             self._begun = None
             self.seconds += seconds
             self.longest_seconds = max(self.longest_seconds, seconds)
+            if self.freezes and seconds > FREEZE_AFTER_SECONDS and info["generation"] == OLDEST_GENERATION:
+                gc.freeze()
 
 
 class LoopLag(trio.abc.Instrument):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from contextlib import suppress
 from pathlib import Path
@@ -465,6 +466,24 @@ def test_reply_that_cannot_be_abandoned_costs_nobody_else(kind: str) -> None:
         assert await receive(other, 16) == frame(b"STILL ALIVE?")
 
     run(kind, test)
+
+
+def test_epoll_connection_that_was_closed_leaves_no_garbage_to_collect() -> None:
+    async def test(bench: Bench) -> None:
+        for number in range(2):
+            stream = await bench.connect()
+            await ask_politely(bench, stream)
+            await stream.aclose()
+            await bench.until(lambda number=number: len(bench.closed) == number + 1)
+        left = [each for each in gc.get_objects() if isinstance(each, connection.Connection)]
+        assert left == []
+
+    gc.collect()
+    gc.disable()
+    try:
+        run("epoll", test)
+    finally:
+        gc.enable()
 
 
 def test_epoll_driver_goes_on_if_the_end_of_a_connection_cannot_be_told() -> None:

@@ -10,7 +10,7 @@ import structlog
 import trio
 import trio.testing
 
-from wirekafka.server import idle
+from wirekafka.server import idle, loop_lag
 from wirekafka.server.loop_lag import BOUNDS_MS, LoopLag
 
 
@@ -89,6 +89,27 @@ def test_collection_of_garbage_is_measured_and_told_with_a_stall() -> None:
         gc.collect()
     assert collections.seconds == collections.longest_seconds == 1
     assert [(line["seconds"], line["collecting_garbage_seconds"]) for line in lines] == [(1.25, 1)]
+
+
+@pytest.mark.parametrize(
+    ("freezes", "generation", "seconds", "frozen"),
+    [(True, 2, 0.03, 1), (True, 2, 0.01, 0), (True, 1, 0.03, 0), (False, 2, 0.03, 0)],
+)
+def test_objects_are_frozen_after_a_long_full_collection(
+    monkeypatch: pytest.MonkeyPatch, freezes: bool, generation: int, seconds: float, frozen: int
+) -> None:
+    it = Measured()
+    collector = SimpleNamespace(callbacks=[], frozen=0)
+    collector.freeze = lambda: setattr(collector, "frozen", collector.frozen + 1)
+    monkeypatch.setattr(loop_lag, "gc", collector)
+    it.lag.collections.freezes = freezes
+    with it.lag.collections.measured():
+        [note] = collector.callbacks
+        note("start", {"generation": generation})
+        it.now += seconds
+        note("stop", {"generation": generation})
+    assert collector.frozen == frozen
+    assert collector.callbacks == []
 
 
 @pytest.mark.parametrize(("seconds", "is_logged"), [(0.5, False), (0.51, True), (99, True)])
