@@ -35,8 +35,10 @@ Source: KafkaApis.handleShareFetchRequest, SharePartitionManager.newContext, Sha
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any
 
+from wirekafka.api.list_offsets import ListOffsetsPartitionResponse, ListOffsetsResponse, TimestampSearch, TimestampSearches
 from wirekafka.api.registry import Call, serves
 from wirekafka.api.share_acknowledge import (
     AcknowledgeTopic,
@@ -70,6 +72,7 @@ from wirekafka.wire.types import (
 
 if TYPE_CHECKING:
     from wirekafka.broker import Broker
+    from wirekafka.replication.partition import Partition
 
 
 class ForgottenTopic(Message):
@@ -170,8 +173,6 @@ def _fetch(broker: Broker, call: Call[ShareFetchRequest], key: SessionKey) -> Wo
         is_current=lambda: broker.share_groups.sessions.find(key) is session and session.epoch == epoch,
     )
 
-    yield from broker.share_groups.partitions.load_all(wish.partitions)
-
     def answer(result: FetchResult) -> ShareFetchResponse:
         if not wish.is_current():
             return ShareFetchResponse(error_code=ErrorCode.INVALID_SHARE_SESSION_EPOCH)
@@ -183,7 +184,60 @@ def _fetch(broker: Broker, call: Call[ShareFetchRequest], key: SessionKey) -> Wo
         }
         return _response(broker, key, told, errors)
 
-    return broker.share_groups.fetches.fetch(wish).map(answer)
+    return (yield from _start(broker, call, wish, answer))
+
+
+def _start(
+    broker: Broker,
+    call: Call[ShareFetchRequest],
+    wish: FetchWish,
+    answer: Callable[[FetchResult], ShareFetchResponse],
+) -> Work[Pending[Any]]:
+    """Loads the share partitions, and starts the fetch; where a group begins at a time, the offset is searched first."""
+    searches = TimestampSearches(broker)
+    found: dict[ShareKey, tuple[Partition, ListOffsetsPartitionResponse]] = {}
+    for name in wish.partitions:
+        _begin_search(broker, name, searches, found)
+        yield
+
+    def begin() -> Work[Pending[ShareFetchResponse]]:
+        starts = {
+            name: answer.offset if answer.offset >= 0 else partition.log.high_watermark
+            for name, (partition, answer) in found.items()
+            if not answer.error_code
+        }
+        yield from broker.share_groups.partitions.load_all(wish.partitions, starts)
+        return broker.share_groups.fetches.fetch(wish).map(answer)
+
+    def begin_late(_: object) -> Any:
+        try:
+            return broker.reply_gate.handle(lambda *_: broker.reply_gate.run_in_slices(broker.slices, begin), broker, call)
+        except Exception as error:  # noqa: BLE001 - the dispatcher answers it, whatever it is
+            return error
+
+    ended = searches.answer(ListOffsetsResponse())
+    if isinstance(ended, Pending):
+        return ended.map(begin_late)
+    return (yield from begin())
+
+
+def _begin_search(
+    broker: Broker,
+    name: ShareKey,
+    searches: TimestampSearches,
+    found: dict[ShareKey, tuple[Partition, ListOffsetsPartitionResponse]],
+) -> None:
+    """Searches the first offset of a group in a partition if it is that of a time; what takes long runs in a thread later."""
+    wanted = broker.share_groups.partitions.time_to_search(name)
+    if wanted is None:
+        return
+    partition, time_ms = wanted
+    answer = ListOffsetsPartitionResponse(partition_index=name.partition)
+    found[name] = partition, answer
+    try:
+        searches.run(TimestampSearch(partition.log.search_timestamp(time_ms), partition.log.high_watermark, answer))
+    except KafkaError as error:
+        answer.error_code = error.code
 
 
 def _session(broker: Broker, call: Call[ShareFetchRequest], key: SessionKey) -> ShareSession | None:

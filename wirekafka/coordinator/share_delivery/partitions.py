@@ -14,7 +14,7 @@ Source: kafka.server.share.SharePartitionManager, SharePartitionCache, SharePart
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 
@@ -106,20 +106,42 @@ class SharePartitionManager:
         """Returns a loaded share partition; None if it is not loaded."""
         return self._by_group[key.group_id].get(key) if key.group_id in self._by_group else None
 
-    def load_all(self, keys: Iterable[ShareKey]) -> Work[None]:
-        """Loads share partitions, one in each step. One that cannot be loaded is skipped; `load` raises its error."""
+    def time_to_search(self, key: ShareKey) -> tuple[Partition, int] | None:
+        """Returns a partition and the time in ms at whose first record the group begins (share.auto.offset.reset by_duration).
+
+        Returns:
+            None if `load` needs no search.
+        """
+        topic = self._topics.find_by_id(key.topic_id)
+        state = self._states.get(key)
+        if self.find(key) is not None or topic is None or state is None or state.start_offset is not None:
+            return None
+        reset = self._topics.group_configs.resolve(key.group_id).text("share.auto.offset.reset")
+        if not reset.startswith(BY_DURATION):
+            return None
+        ago_ms = duration_ms(reset.removeprefix(BY_DURATION))
+        assert ago_ms is not None, "the setting was checked"
+        return topic.partitions[key.partition], max(0, self._clock.now_ms() - ago_ms)
+
+    def load_all(self, keys: Iterable[ShareKey], found: Mapping[ShareKey, int]) -> Work[None]:
+        """Loads share partitions, one in each step. One that cannot be loaded is skipped; `load` raises its error.
+
+        Args:
+            found: The start offsets that searches have found, for share partitions without a start offset.
+        """
         for key in keys:
             with suppress(KafkaError):
-                self.load(key)
+                self.load(key, found.get(key))
             yield
 
-    def load(self, key: ShareKey) -> LoadedPartition:
+    def load(self, key: ShareKey, found_offset: int | None = None) -> LoadedPartition:
         """Returns a share partition, and loads it if it is not loaded.
 
         Raises:
             KafkaError: UNKNOWN_TOPIC_OR_PARTITION; NOT_LEADER_OR_FOLLOWER while the broker closes; KAFKA_STORAGE_ERROR;
                 COORDINATOR_NOT_AVAILABLE if its state is in a partition that is offline; UNKNOWN_SERVER_ERROR if the group was
-                never assigned the partition; the error of the append, if the start offset cannot be stored.
+                never assigned the partition; OFFSET_NOT_AVAILABLE if the start offset is that of a time and `found_offset` is
+                None; the error of the append, if the start offset cannot be stored.
         """
         loaded = self.find(key)
         if loaded is not None and not loaded.partition.is_gone:
@@ -141,7 +163,8 @@ class SharePartitionManager:
             raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, message)
         start_offset = state.start_offset
         if start_offset is None:
-            start_offset = first_offset(partition, self._topics.group_configs.resolve(key.group_id), self._clock.now_ms())
+            config = self._topics.group_configs.resolve(key.group_id)
+            start_offset = _first_offset(partition, config) if found_offset is None else found_offset
             self._states.write(key, StateChange(start_offset, 0, []), partition.leader_epoch)
         end_offset = partition.log.log_end_offset
         share = SharePartition(
@@ -247,27 +270,18 @@ class SharePartitionManager:
             loaded.wake()
 
 
-def first_offset(partition: Partition, config: GroupConfig, now_ms: int) -> int:
+def _first_offset(partition: Partition, config: GroupConfig) -> int:
     """Returns the first start offset of a group in a partition (share.auto.offset.reset).
 
-    A time after the timestamps of all records yields the high watermark.
-
     Raises:
-        KafkaError: KAFKA_STORAGE_ERROR.
+        KafkaError: OFFSET_NOT_AVAILABLE if the offset is that of a time, which a search must find first.
 
     Source: SharePartition.startOffsetDuringInitialization.
     """
-    source = partition.log
     reset = config.text("share.auto.offset.reset")
-    if reset == "earliest":
-        return source.log_start_offset
     if reset.startswith(BY_DURATION):
-        ago_ms = duration_ms(reset.removeprefix(BY_DURATION))
-        assert ago_ms is not None, "the setting was checked"
-        found = source.offset_for_timestamp(max(0, now_ms - ago_ms))
-        if found is not None:
-            return min(found.offset, source.high_watermark)
-    return source.high_watermark
+        raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE, "The start offset of the group is not found yet.")
+    return partition.log.log_start_offset if reset == "earliest" else partition.log.high_watermark
 
 
 def _within(batches: list[StateBatch], end_offset: int, partition: Partition, key: ShareKey) -> list[StateBatch]:

@@ -9,8 +9,9 @@ import trio
 from wirekafka.coordinator.share_delivery.fetching import FetchResult, FetchWish, ShareFetches
 from wirekafka.coordinator.share_state.records import ShareKey
 from wirekafka.errors import ErrorCode, KafkaError
+from wirekafka.log.timestamps import LIGHT_RECORDS
 from wirekafka.pending import Pending, finish
-from wirekafka.tests.api.data_plane import Caller, values_of, wait_for
+from wirekafka.tests.api.data_plane import NOW_MS, Caller, values_of, wait_for
 from wirekafka.tests.api.sharing import (
     ACCEPT,
     REJECT,
@@ -24,6 +25,7 @@ from wirekafka.tests.api.sharing import (
     run,
     topic_id,
 )
+from wirekafka.wire.compression import Compression
 
 NOTHING = {"max_wait_ms": 0, "min_bytes": 0, "max_bytes": 0, "max_records": 0}
 """The limits of a fetch that renews locks."""
@@ -529,3 +531,51 @@ def test_share_fetch_ends_before_a_batch_whose_length_is_damaged(tmp_path: Path,
         assert acquired(response) == {0: [(0, 0, 1)]}
 
     run(body, tmp_path)
+
+
+@pytest.mark.parametrize("codec", [Compression.NONE, Compression.GZIP])
+@pytest.mark.parametrize(("ago_ms", "first_offset"), [(10_000, 0), (5_000, 5_000), (-1, 10_000)])
+def test_group_that_begins_at_a_time_searches_it_off_the_loop_if_that_takes_long(
+    tmp_path: Path, codec: Compression, ago_ms: int, first_offset: int
+) -> None:
+    count = 10_000
+    assert count > LIGHT_RECORDS
+
+    async def body(caller: Caller) -> None:
+        values = [b"%d" % number for number in range(count)]
+        append(caller, *values, timestamp=NOW_MS - count, compression=codec)
+        reset = "latest" if ago_ms < 0 else f"by_duration:PT{ago_ms // 1000}S"
+        caller.broker.topics.group_configs.alter("g", {"share.auto.offset.reset": reset})
+        member = Member(caller)
+        submitted = record_jobs(caller)
+        response = await member.fetch(0, max_records=1, batch_size=1)
+        assert len(submitted) == (1 if ago_ms >= 0 else 0)
+        (offset,) = finish(caller.broker.share_groups.describe_offsets("g", {"flights": [0]}))["flights"]
+        assert (response.error_code, offset.start_offset) == (0, first_offset)
+
+    run(body, tmp_path)
+
+
+def test_group_that_begins_at_a_time_after_all_records_begins_at_the_end(tmp_path: Path) -> None:
+    async def body(caller: Caller) -> None:
+        append(caller, b"a", b"b", timestamp=NOW_MS - 10_000)
+        caller.broker.topics.group_configs.alter("g", {"share.auto.offset.reset": "by_duration:PT5S"})
+        member = Member(caller)
+        await member.fetch(0, 1)
+        offsets = finish(caller.broker.share_groups.describe_offsets("g", {"flights": [0, 1]}))["flights"]
+        assert [offset.start_offset for offset in offsets] == [2, 0]
+
+    run(body, tmp_path)
+
+
+def record_jobs(caller: Caller) -> list[object]:
+    """The jobs that the workers get from now on."""
+    submitted: list[object] = []
+    submit = caller.broker.workers.submit
+
+    def note(work: Any, done: Any, **fields: Any) -> Any:
+        submitted.append(work)
+        return submit(work, done, **fields)
+
+    caller.broker.workers.submit = note  # type: ignore[method-assign]
+    return submitted
