@@ -1,4 +1,5 @@
 import struct
+from itertools import islice
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from wirekafka.wire.batch import (
     read_batch_header,
     read_varint,
     varint,
+    whole_batches,
     with_records,
     write_offsets,
     write_timestamp,
@@ -294,3 +296,10 @@ def test_keyed_batch_is_what_the_general_builder_makes(
     records = [Record(key, value, (), 1_700_000_000_000) for key, value in pairs]
     general = build_batch(records, compression=compression, is_transactional=is_transactional, is_control=is_control, **producer)
     assert keyed == general
+
+
+@pytest.mark.parametrize("length", [-12, 0, 48, 1 << 30])
+def test_whole_batches_end_before_a_length_that_no_whole_batch_has(length: int) -> None:
+    first, second = (build_batch([Record(key=b"k", value=value)]) for value in (b"a", b"b"))
+    struct.pack_into(">i", second, 8, length)
+    assert [bytes(batch) for _, batch in islice(whole_batches(bytes(first + second)), 3)] == [first]

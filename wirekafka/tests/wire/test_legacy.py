@@ -1,5 +1,6 @@
 import gzip
 import struct
+from itertools import islice
 from typing import Any
 from zlib import crc32
 
@@ -12,7 +13,7 @@ from kafka.record import MemoryRecords, MemoryRecordsBuilder
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.wire.batch import BatchHeader, Record, TimestampType, build_batch, check_crc, iterate_records
 from wirekafka.wire.compression import Compression, compress, with_old_lz4_checksum
-from wirekafka.wire.legacy import down_convert, stored_records, up_convert
+from wirekafka.wire.legacy import down_convert, entries_in, stored_records, up_convert
 
 PLENTY = 1 << 30
 OLD_CODECS = [Compression.NONE, Compression.GZIP, Compression.SNAPPY, Compression.LZ4]
@@ -278,3 +279,34 @@ def test_stored_wrapper_without_messages_is_refused() -> None:
     with pytest.raises(KafkaError) as caught:
         stored_records(wrapper(1, Compression.GZIP, b""))
     assert caught.value.code == ErrorCode.INVALID_RECORD
+
+
+def entries(data: bytes) -> list[tuple[int, int]]:
+    return list(islice(entries_in(memoryview(data)), 5))
+
+
+def test_entries_are_stepped_over_whatever_their_formats_are() -> None:
+    batch = bytes(build_batch([Record(key=b"k", value=b"v")]))
+    old = bytes(down_convert(memoryview(batch), 1, 0))
+    assert entries(old + batch + old) == [(1, len(old)), (2, len(batch)), (1, len(old))]
+
+
+@pytest.mark.parametrize("missing_bytes", [1, 11, 12, 13])
+def test_entry_that_is_incomplete_is_refused(missing_bytes: int) -> None:
+    batch = bytes(build_batch([Record(key=b"k", value=bytes(20))]))
+    with pytest.raises(KafkaError) as caught:
+        entries(batch + batch[:-missing_bytes])
+    assert caught.value.code is ErrorCode.INVALID_RECORD
+
+
+def test_no_entries_are_refused() -> None:
+    with pytest.raises(KafkaError) as caught:
+        entries(b"")
+    assert caught.value.code is ErrorCode.INVALID_RECORD
+
+
+@pytest.mark.parametrize(("length", "magic"), [(-12, 1), (0, 1), (13, 0), (48, 2), (100, 3)])
+def test_entry_with_an_impossible_length_or_magic_number_is_corrupt(length: int, magic: int) -> None:
+    with pytest.raises(KafkaError) as caught:
+        entries(bytes(8) + struct.pack(">ii", length, 0) + bytes([magic]) + bytes(100))
+    assert caught.value.code is ErrorCode.CORRUPT_MESSAGE
