@@ -40,6 +40,8 @@ OTHER_TOPIC = "polite"
 PARTITIONS = 1000
 LARGEST_MS = 100
 """Five times what 64 greedy connections may cost on a quiet machine; without fair turns it was up to 3,500."""
+MACHINE_FACTOR = 20
+"""A machine with other work delays an idle broker too, and more so a busy one: so many times that delay is allowed beside."""
 TRIES = 4
 """A test that other processes disturb is repeated."""
 
@@ -130,6 +132,10 @@ def latencies_ms(broker: Broker, seconds: float) -> list[float]:
     return sorted(taken)
 
 
+def p99(sorted_ms: list[float]) -> float:
+    return sorted_ms[int(0.99 * (len(sorted_ms) - 1))]
+
+
 def percentiles(sorted_ms: list[float]) -> str:
     at = [(name, sorted_ms[int(share * (len(sorted_ms) - 1))]) for name, share in (("p50", 0.5), ("p99", 0.99), ("max", 1))]
     return ", ".join(f"{name} {ms:.1f} ms" for name, ms in at)
@@ -150,9 +156,10 @@ def test_polite_client_beside_greedy_connections_is_answered_within_milliseconds
 ) -> None:
     load = LOADS[name]()
     for _ in range(TRIES):
+        idle_ms = p99(latencies_ms(busy_broker, 0.5))
         with greedy(busy_broker, load, connections):
             measured = latencies_ms(busy_broker, 2)
-        print(f"{connections} greedy, {name}: {percentiles(measured)}")
-        if measured[int(0.99 * (len(measured) - 1))] < LARGEST_MS:
+        print(f"{connections} greedy, {name}: {percentiles(measured)}; idle p99 {idle_ms:.1f} ms")
+        if p99(measured) < LARGEST_MS + MACHINE_FACTOR * idle_ms:
             return
     pytest.fail(f"the latency of the polite client is too high: {percentiles(measured)}")
