@@ -37,7 +37,7 @@ from wirekafka.coordinator.effects import WritingProducer, append_error
 from wirekafka.coordinator.hashing import partition_for
 from wirekafka.coordinator.state_loading import Entry, StateReader
 from wirekafka.errors import ErrorCode, KafkaError, ProtocolError
-from wirekafka.faults import isolate, log_once
+from wirekafka.faults import log_once
 from wirekafka.log.validation import COORDINATOR
 from wirekafka.wire.batch import HEADER_SIZE, build_keyed_batch
 from wirekafka.wire.compression import Compression
@@ -352,17 +352,17 @@ class StateTopic(Generic[R]):
 
     def _replay_loaded(self, partition: Partition, entry: Entry) -> bool:
         """Replays a record of the log; returns False if its type is not served."""
-        name = str(partition.topic_partition)
-        with isolate("A record of state cannot be replayed", subject=self._subject, partition=name):
-            try:
-                record = self._machine.decode(entry.key, entry.value)
-                if record is None:
-                    return False
-                self._machine.replay(partition.index, record, entry.offset, entry.producer_id)
-            except ProtocolError as error:
-                log.error(
-                    "A record of state cannot be read", subject=self._subject, partition=name, key=entry.key, error=str(error)
-                )
+        try:
+            record = self._machine.decode(entry.key, entry.value)
+            if record is None:
+                return False
+            self._machine.replay(partition.index, record, entry.offset, entry.producer_id)
+        except ProtocolError as error:
+            name = str(partition.topic_partition)
+            log.error("A record of state cannot be read", subject=self._subject, partition=name, key=entry.key, error=str(error))
+        except Exception as error:  # noqa: BLE001 - the record costs only itself
+            name = str(partition.topic_partition)
+            log_once(error, "A record of state cannot be replayed", subject=self._subject, partition=name)
         return True
 
     # Appending
