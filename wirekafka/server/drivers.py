@@ -436,7 +436,8 @@ class EpollDriver:
         handled, self._handled = self._handled, []
         step = self._send_answers
         for number, link in enumerate(handled, 1):
-            self._serve(link, step)
+            if link.is_open:  # a connection that was served twice in the turn may have been closed
+                self._serve(link, step)
             if not number % ANSWERS_PER_LOOK and time.perf_counter() > end:
                 for waiting in handled[number:]:
                     self._queue(waiting)

@@ -7,6 +7,7 @@ import os
 from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import structlog
@@ -750,6 +751,37 @@ def test_epoll_large_frame_waits_while_the_dispatcher_is_busy_and_others_do_not(
         bench.dispatcher.is_busy = False
         expected = frame(payload.upper()) + frame(b"THE NEXT REQUEST")
         assert await receive(large, len(expected)) == expected
+
+    run("epoll", test)
+
+
+def test_epoll_connection_that_is_served_twice_in_a_turn_and_refused_is_closed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(monkeypatch)
+
+    async def test(bench: Bench) -> None:
+        def answer(payload: bytes) -> bytes:
+            if payload.startswith(b"complete"):
+                bench.dispatcher.complete()
+            return frame(payload.upper())
+
+        def handle(payload: memoryview, client: Client, now_ms: int) -> Any:
+            clock.now += 0.002 if bytes(payload).startswith(b"wait") else 0
+            return original(payload, client, now_ms)
+
+        original = bench.dispatcher.handle
+        monkeypatch.setattr(bench.dispatcher, "handle", handle)
+        bench.dispatcher.answer = answer
+        refused, other = await bench.connect(), await bench.connect()
+        await ask_politely(bench, refused)
+        await ask_politely(bench, other)
+        for stream, data in (refused, frame(b"wait for the other") + bytes(8)), (other, frame(b"complete it")):
+            assert isinstance(stream, trio.SocketStream)
+            os.write(stream.socket.fileno(), data)  # without a checkpoint, so that one turn serves both
+        assert await receive(other, 15) == frame(b"COMPLETE IT")
+        assert await receive(refused, 26) == frame(b"REPLY TO A WAITING ONE")
+        assert await is_at_end(refused)
+        await ask_politely(bench, other)
+        assert len(bench.closed) == 1
 
     run("epoll", test)
 
