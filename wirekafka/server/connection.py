@@ -48,6 +48,10 @@ Answer = bytes | list[Piece] | None
 LARGE_FRAME_BYTES = 1 << 16
 """While the dispatcher is busy, larger frames wait, except for those of Produce."""
 
+HELD_SECONDS = 0.1
+"""While the dispatcher is busy, a driver begins one of the large frames that wait every 0.1 s. Without this rule, 16
+connections whose small requests always kept the dispatcher busy let no large frame of another client begin (2026-11)."""
+
 FRAMES_PER_TURN = 32
 """A connection's part of a turn ends after this many frames, and other connections are served."""
 
@@ -157,7 +161,8 @@ class Connection:
         client: the client of the connection.
         output: the bytes and the regions of files to send, in order. The driver takes them from the left.
         has_frames: a complete frame was received and is not handled yet.
-        has_held_frame: the next complete frame is large, and waits until the dispatcher is no longer busy.
+        has_held_frame: the next complete frame is large, and waits until the dispatcher is no longer busy, or until the driver
+            begins the frame nevertheless.
         is_blocked: no frame is handled before a reply is complete; the driver receives nothing meanwhile.
         is_closing: nothing more is received or handled; the driver closes the connection once the output is sent.
         quiet_sweeps: the number of the driver's checks for idle connections since bytes were last received or sent.
@@ -259,18 +264,19 @@ class Connection:
         self._end += count
         self.quiet_sweeps = 0
 
-    def handle_frames(self, until: float = inf) -> None:
+    def handle_frames(self, until: float = inf, begins_large: bool = False) -> None:
         """Handles complete frames until a frame must wait, or the turn ends.
 
         Args:
             until: when the turn ends, by `time.perf_counter`; the first frame is handled in any case.
+            begins_large: one large frame is handled although the dispatcher is busy.
         """
         if self.is_blocked:
             return
         own = self._buffer
         buffer = self._buffers.shared if own is None else own
         try:
-            self._handle_frames_of(buffer, until)
+            self._handle_frames_of(buffer, until, begins_large)
         except ProtocolError as error:
             if not self._replies:
                 self._refuse(error)
@@ -287,7 +293,7 @@ class Connection:
             self._expects_large = self._end > SHARED_BYTES
             self._release_buffer()
 
-    def _handle_frames_of(self, buffer: memoryview, until: float) -> None:
+    def _handle_frames_of(self, buffer: memoryview, until: float, begins_large: bool) -> None:
         dispatcher, end = self._dispatcher, self._end
         handle, now_ms = dispatcher.handle, dispatcher.now_ms()
         client, output, replies = self.client, self.output, self._replies
@@ -302,9 +308,11 @@ class Connection:
             if stop > end:
                 self._frame_end = stop
                 break
-            if size > LARGE_FRAME_BYTES and dispatcher.is_busy and buffer[pos + 4 : pos + 6] != PRODUCE_KEY:
-                self.has_frames = self.has_held_frame = True
-                break
+            if size > LARGE_FRAME_BYTES:
+                if dispatcher.is_busy and not begins_large and buffer[pos + 4 : pos + 6] != PRODUCE_KEY:
+                    self.has_frames = self.has_held_frame = True
+                    break
+                begins_large = False
             if frame_count and (
                 frame_count == FRAMES_PER_TURN or produced_bytes > OUTPUT_PER_TURN_BYTES or perf_counter() > until
             ):

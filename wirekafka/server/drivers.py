@@ -18,7 +18,8 @@ Rules of this file:
     served first. `_unproven`: the connection is new, or its last part took more than `UNPROVEN_AFTER_SECONDS`. `_deferred`: the
     connection is greedy; the one that is greedy for the shortest time is served first. Of each queue at least one connection is
     served in each turn.
-    While the dispatcher is busy, large frames wait in the memory of their connections (`_held`), except for those of Produce.
+    While the dispatcher is busy, large frames wait in the memory of their connections (`_held`), except for those of Produce. One
+    of them begins every `HELD_SECONDS`, the longest waiting first.
     Memory for all connections together is bounded. While partly received frames take more than `queued.max.request.bytes`, the
     driver receives small frames, and one large frame at a time (`_parked`). If responses that are not read and requests that
     wait take more than `MOST_OWED_BYTES`, the connections with the most of them are closed.
@@ -56,7 +57,7 @@ import trio
 from wirekafka.api.registry import Client
 from wirekafka.faults import isolate
 from wirekafka.log.storage import FileRegion
-from wirekafka.server.connection import LEAST_BUFFER_BYTES, Connection, FrameHandler
+from wirekafka.server.connection import HELD_SECONDS, LEAST_BUFFER_BYTES, Connection, FrameHandler
 from wirekafka.server.idle import Idle
 from wirekafka.server.loop_lag import Collections, LoopLag
 from wirekafka.server.receive_buffers import MOST_HELD_BYTES, ReceiveBuffers
@@ -259,8 +260,10 @@ class EpollDriver:
         self._deferred: list[tuple[float, int, _Link]] = []
         """A heap of greedy connections, by the end of their greedy time and then by their arrival."""
         self._deferred_numbers = count()
-        self._held: list[_Link] = []
-        """The connections with a large frame that waits until the dispatcher is no longer busy."""
+        self._held: dict[_Link, None] = {}
+        """The connections with a large frame that waits while the dispatcher is busy, the longest waiting first."""
+        self._held_since = 0.0
+        """When the first of them began to wait, or when the one before it was taken."""
         self._now = 0.0
         """The time of the last reading of the clock."""
         lag = lag or LoopLag()
@@ -372,10 +375,8 @@ class EpollDriver:
         if self._deferred:
             self._serve_deferred(min(end, self._now + DEFERRED_SECONDS))
         self._answer(end)
-        if self._held and not self._dispatcher.is_busy:
-            held, self._held = self._held, []
-            for link in held:
-                self._queue(link)
+        if self._held:
+            self._begin_held()
         if self._parked:
             self._unpark()
         if self._unread_bytes + self._buffers.owed_bytes > MOST_OWED_BYTES:
@@ -418,6 +419,26 @@ class EpollDriver:
                 self._note_long_part(link, begun)
             if self._now > end:
                 break
+
+    def _begin_held(self) -> None:
+        """Queues the connections with held frames if the dispatcher is no longer busy; otherwise begins one frame when due."""
+        if not self._dispatcher.is_busy:
+            held, self._held = self._held, {}
+            for link in held:
+                self._queue(link)
+        elif self._now - self._held_since >= HELD_SECONDS:
+            self._held_since = self._now
+            link = next(iter(self._held))
+            del self._held[link]
+            self._serve(link, self._begin_large)
+
+    def _begin_large(self, link: _Link) -> bool:
+        """Handles a held frame, unless output waits for the client; returns True if the connection has ended."""
+        connection = link.connection
+        if not connection.has_held_frame or connection.output:
+            return False
+        connection.handle_frames(self._now + CONNECTION_SECONDS, begins_large=True)
+        return self._send_answers(link)
 
     def _has_handled(self, link: _Link) -> bool:
         """Returns whether the link was the last one to handle frames, and handled everything that it had received."""
@@ -495,7 +516,9 @@ class EpollDriver:
         if connection.is_blocked:
             return link.is_hung_up
         if connection.has_held_frame:
-            self._held.append(link)
+            if not self._held:
+                self._held_since = self._now
+            self._held[link] = None
         elif connection.has_frames or link.is_readable:
             self._queue(link)
         return connection.is_closing
@@ -614,6 +637,7 @@ class EpollDriver:
         """Closes a connection; closing its descriptor removes it from the epoll."""
         link.is_open = False
         del self._links[link.fd]
+        self._held.pop(link, None)
         link.connection.abandon()
         self._unread_bytes -= link.unread_bytes
         link.unread_bytes = 0
@@ -676,6 +700,9 @@ class _StreamDriver:
                     await self._wait_for_progress()
                     if self._is_at_end and not self._progress.is_set():
                         return
+                elif connection.has_held_frame:
+                    await trio.sleep(HELD_SECONDS)
+                    connection.handle_frames(begins_large=True)
                 elif connection.has_frames or await self._receive():
                     connection.handle_frames()
                 else:

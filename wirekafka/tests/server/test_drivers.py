@@ -21,7 +21,7 @@ from wirekafka.faults import forget_logged
 from wirekafka.log.storage import FileHandle, FileRegion
 from wirekafka.pending import Pending
 from wirekafka.server import connection, drivers
-from wirekafka.server.connection import FRAMES_PER_TURN, LARGE_FRAME_BYTES
+from wirekafka.server.connection import FRAMES_PER_TURN, HELD_SECONDS, LARGE_FRAME_BYTES
 from wirekafka.server.drivers import SEND_PER_TURN_BYTES, SENDFILE_BYTES, EpollDriver
 from wirekafka.server.loop_lag import LoopLag
 from wirekafka.server.receive_buffers import SHARED_BYTES
@@ -734,7 +734,9 @@ def test_epoll_connection_that_took_little_is_served_before_greedier_ones(monkey
     run("epoll", test)
 
 
-def test_epoll_large_frame_waits_while_the_dispatcher_is_busy_and_others_do_not() -> None:
+def test_epoll_large_frame_waits_while_the_dispatcher_is_busy_and_others_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    Clock(monkeypatch)
+
     async def test(bench: Bench) -> None:
         handled = bench.dispatcher.frames
         bench.dispatcher.is_busy = True
@@ -753,6 +755,61 @@ def test_epoll_large_frame_waits_while_the_dispatcher_is_busy_and_others_do_not(
         assert await receive(large, len(expected)) == expected
 
     run("epoll", test)
+
+
+def test_epoll_large_frames_begin_one_by_one_while_the_dispatcher_stays_busy(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(monkeypatch)
+
+    async def test(bench: Bench) -> None:
+        assert bench.epoll is not None
+        bench.dispatcher.is_busy = True
+        handled = bench.dispatcher.frames
+        payloads = [bytes([letter]) * (LARGE_FRAME_BYTES + 1) for letter in b"xyz"]
+        streams = [await bench.connect() for _ in payloads]
+        for number, (stream, payload) in enumerate(zip(streams, payloads, strict=True), 1):
+            await stream.send_all(frame(payload) * 2)
+            await bench.until(lambda number=number: len(bench.epoll._held) == number)
+        other = await bench.connect()
+        for expected in [*payloads, *payloads]:
+            await ask_politely(bench, other)
+            assert handled[-1] != expected, "it is not yet time"
+            clock.now += HELD_SECONDS
+            await bench.until(lambda expected=expected: handled[-1] == expected)
+        assert not bench.epoll._held
+        for stream, payload in zip(streams, payloads, strict=True):
+            assert await receive(stream, 2 * len(frame(payload))) == frame(payload.upper()) * 2
+
+    run("epoll", test)
+
+
+def test_epoll_connection_with_a_held_frame_is_forgotten_when_it_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    Clock(monkeypatch)
+
+    async def test(bench: Bench) -> None:
+        assert bench.epoll is not None
+        bench.dispatcher.is_busy = True
+        leaving = await bench.connect()
+        await leaving.send_all(frame(b"x" * (LARGE_FRAME_BYTES + 1)))
+        await bench.until(lambda: bench.epoll is not None and bench.epoll._held)
+        [link] = bench.epoll._links.values()
+        bench.epoll._close(link)
+        assert not bench.epoll._held
+
+    run("epoll", test)
+
+
+def test_stream_large_frame_waits_while_the_dispatcher_is_busy_and_others_do_not() -> None:
+    async def main() -> None:
+        async with bench("stream") as it:
+            it.dispatcher.is_busy = True
+            large, small = await it.connect(), await it.connect()
+            payload = b"large request" * (LARGE_FRAME_BYTES // 10)
+            await large.send_all(frame(payload))
+            await ask_politely(it, small)
+            assert len(it.dispatcher.frames) == 1
+            assert await receive(large, len(payload) + 4) == frame(payload.upper())
+
+    trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
 
 
 def test_epoll_connection_that_is_served_twice_in_a_turn_and_refused_is_closed_once(monkeypatch: pytest.MonkeyPatch) -> None:
