@@ -377,7 +377,7 @@ class EpollDriver:
         self._answer(end)
         if self._held:
             self._begin_held()
-        if self._parked:
+        if self._parked or self._favoured is not None:
             self._unpark()
         if self._unread_bytes + self._buffers.owed_bytes > MOST_OWED_BYTES:
             self._close_largest()
@@ -580,7 +580,7 @@ class EpollDriver:
         """Queues the parked connections if memory is free again, or if the favoured frame has arrived or takes too long."""
         favoured = self._favoured
         if favoured is not None and self._buffers.is_short and favoured.is_open and favoured.connection.held_bytes > SMALL_BYTES:
-            if time.perf_counter() - self._favoured_since < LARGE_FRAME_SECONDS:
+            if not self._parked or time.perf_counter() - self._favoured_since < LARGE_FRAME_SECONDS:
                 return
             self._close_for_memory(favoured, "its request arrives too slowly while memory is short")
         self._favoured = None

@@ -933,6 +933,36 @@ def test_epoll_large_frame_that_does_not_arrive_makes_room_for_the_others(monkey
     run("epoll", test)
 
 
+def test_epoll_frame_that_was_favoured_while_memory_was_short_once_is_not_timed_since_then(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = Clock(monkeypatch)
+
+    async def test(bench: Bench) -> None:
+        assert bench.epoll is not None
+        size, buffers = 400_000, bench.epoll._buffers
+        buffers._most_bytes = 0
+        first, second = await bench.connect(), await bench.connect()
+        await first.send_all(frame(b"x" * size)[: size // 2])
+        await bench.until(lambda: bench.epoll is not None and bench.epoll._favoured)
+        buffers._most_bytes = 1 << 30
+        await first.send_all(frame(b"x" * size)[size // 2 :])
+        assert await receive(first, size + 4) == frame(b"X" * size)
+        clock.now += drivers.LARGE_FRAME_SECONDS + 1
+        await first.send_all(frame(b"x" * size)[: size // 2])
+        await second.send_all(frame(b"y" * size)[: size // 2])
+        await bench.until(lambda: buffers._held_bytes >= size)
+        buffers._most_bytes = 0
+        buffers.hold(0)
+        for stream, letter in (second, b"y"), (first, b"x"):
+            await stream.send_all(frame(letter * size)[size // 2 :])
+        for stream, letter in (first, b"X"), (second, b"Y"):
+            assert await receive(stream, size + 4) == frame(letter * size)
+        assert not bench.closed
+
+    run("epoll", test)
+
+
 def test_epoll_connection_with_most_unread_responses_is_closed_when_they_take_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(drivers, "MOST_OWED_BYTES", 30_000_000)
 
