@@ -23,7 +23,7 @@ import structlog
 from wirekafka.coordinator.effects import append_error
 from wirekafka.coordinator.share_state.batches import StateChange
 from wirekafka.coordinator.share_state.records import ShareKey, ShareSnapshotValue, ShareStateRecord, decode, encode
-from wirekafka.coordinator.share_state.state import ShareState, ShareStates
+from wirekafka.coordinator.share_state.state import EXAMINED_AT_ONCE, ShareState, ShareStates
 from wirekafka.coordinator.state_topic import StateTopic
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.faults import isolate
@@ -112,8 +112,9 @@ class ShareStateLog:
 
     def on_loaded(self, index: int) -> None:
         """See `StateMachine.on_loaded`: deletes the state of topics that no longer exist."""
-        gone = [key for key in self._snapshot_offsets[index] if self._topics.find_by_id(key.topic_id) is None]
-        self._run_in_slices(self._deletion(gone))
+        self._run_in_slices(
+            self._deletion_where([*self._snapshot_offsets[index]], lambda key: self._topics.find_by_id(key.topic_id) is None)
+        )
 
     def unload(self, index: int) -> None:
         """See `StateMachine.unload`."""
@@ -135,10 +136,6 @@ class ShareStateLog:
     def get(self, key: ShareKey) -> ShareState | None:
         """Returns the state of a share partition; None if it was never initialized. The caller must not change it."""
         return self._states.by_key.get(key)
-
-    def keys_of_topic(self, topic_id: bytes) -> list[ShareKey]:
-        """Returns the share partitions of a topic that have state."""
-        return [key for key in self._states.by_key if key.topic_id == topic_id]
 
     def partition_of(self, key: ShareKey) -> int:
         """Returns the partition of __share_group_state that holds a share partition."""
@@ -216,15 +213,20 @@ class ShareStateLog:
     def _prune(self) -> None:
         """Deletes the records that newer snapshots have made redundant."""
         self._clock.call_later(self._prune_interval_ms, self._prune)
+        self._run_in_slices(self._pruning())
+
+    def _pruning(self) -> Work[None]:
+        """Prunes one partition of __share_group_state in each step."""
         topic = self._topics.find(SHARE_STATE_TOPIC)
-        for partition in topic.partitions if topic is not None else ():
+        for partition in tuple(topic.partitions) if topic is not None else ():
             with isolate("Cannot delete old state of share groups", partition=str(partition.topic_partition)):
-                if self.state.is_active(partition.index):
+                if self.state.is_active(partition.index) and not partition.is_gone:
                     self._prune_partition(partition)
+            yield
 
     def _prune_partition(self, partition: Partition) -> None:
         high_watermark = partition.log.high_watermark
-        redundant = min([high_watermark, *self._snapshot_offsets[partition.index].values()])
+        redundant = min(high_watermark, min(self._snapshot_offsets[partition.index].values(), default=high_watermark))
         if redundant > partition.log.log_start_offset and not partition.is_offline:
             try:
                 partition.delete_records(redundant)
@@ -249,7 +251,17 @@ class ShareStateLog:
             log.warning("The topic with the state of share groups was deleted, so the state is lost")
             self.state.forget_topic()
             return
-        self._run_in_slices(self._deletion(self.keys_of_topic(topic.topic_id)))
+        self._run_in_slices(self._deletion_where([*self._states.by_key], lambda key: key.topic_id == topic.topic_id))
+
+    def _deletion_where(self, keys: list[ShareKey], is_deleted: Callable[[ShareKey], bool]) -> Work[None]:
+        """Deletes the state of deleted topics; examines `EXAMINED_AT_ONCE` share partitions in each step."""
+        deleted = []
+        for number, key in enumerate(keys, 1):
+            if is_deleted(key):
+                deleted.append(key)
+            if number % EXAMINED_AT_ONCE == 0:
+                yield
+        yield from self._deletion(deleted)
 
     def _deletion(self, keys: list[ShareKey]) -> Work[None]:
         """Deletes the state of deleted topics. A failure is harmless."""

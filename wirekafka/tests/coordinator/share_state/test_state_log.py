@@ -198,10 +198,10 @@ def test_state_of_topics_that_are_gone_is_dropped(tmp_path: Path) -> None:
         finish(stage.states.initialize(dict.fromkeys(stage.keys, 0), state_epoch=1))
         gone = ShareKey("g", b"?" * 16, 0)
         finish(stage.states.initialize({gone: 0}, state_epoch=1))
-        assert stage.states.keys_of_topic(gone.topic_id) == [gone]
+        assert stage.states.get(gone) is not None
 
     async def after(stage: Stage) -> None:
-        assert stage.states.keys_of_topic(b"?" * 16) == []
+        assert stage.states.get(ShareKey("g", b"?" * 16, 0)) is None
         topic = stage.broker.topics.find("flights")
         assert topic is not None
         stage.broker.topics.delete(topic)
@@ -209,6 +209,41 @@ def test_state_of_topics_that_are_gone_is_dropped(tmp_path: Path) -> None:
 
     run(before, tmp_path)
     run(after, tmp_path)
+
+
+def test_state_of_a_deleted_topic_is_looked_for_in_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("wirekafka.coordinator.share_state.state_log.EXAMINED_AT_ONCE", 2)
+    numbers = count()
+
+    async def body(stage: Stage) -> None:
+        finish(stage.states.initialize(dict.fromkeys(stage.keys, 0), state_epoch=1))
+        stage.broker.slices = Slices(stage.broker.clock, seconds=lambda: next(numbers) * SLICE_SECONDS)
+        topic = stage.broker.topics.find("flights")
+        assert topic is not None
+        stage.broker.topics.delete(topic)
+        assert len(stage.known) == 3
+        await trio.sleep(0.01)
+        assert stage.known == {}
+
+    run(body, tmp_path)
+
+
+def test_old_state_is_pruned_in_one_partition_at_a_step(tmp_path: Path) -> None:
+    numbers = count()
+
+    async def body(stage: Stage) -> None:
+        keys: dict[ShareKey, int | None] = {ShareKey("g", b"?" * 16, number): number for number in range(20)}
+        for _ in range(2):
+            finish(stage.states.initialize(keys, state_epoch=1))
+        topic = stage.broker.topics.find(SHARE_STATE_TOPIC)
+        assert topic is not None
+        stage.broker.slices = Slices(stage.broker.clock, seconds=lambda: next(numbers) * SLICE_SECONDS)
+        stage.states._prune()
+        assert [partition.log.log_start_offset > 0 for partition in topic.partitions] == [True, False]
+        await trio.sleep(0.01)
+        assert [partition.log.log_start_offset > 0 for partition in topic.partitions] == [True, True]
+
+    run(body, tmp_path, share_coordinator_state_topic_num_partitions="2")
 
 
 def test_topic_of_the_state_that_is_deleted_takes_it_along(tmp_path: Path) -> None:
