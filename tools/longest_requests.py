@@ -10,10 +10,10 @@ a topic of `PARTITIONS` partitions, groups of `MEMBERS` members, and some 20,000
 from __future__ import annotations
 
 import logging
-import sys
 import tempfile
 from pathlib import Path
 
+import click
 import structlog
 import trio
 
@@ -43,15 +43,19 @@ async def measure_large_states(folder: Path) -> list[tuple[float, str, str]]:
         return [(longest_ms, outcome, name) for longest_ms, name, outcome in measured]
 
 
-def main() -> None:
-    """Measures all APIs and prints the table."""
+@click.command()
+@click.argument("count", type=click.IntRange(1, MOST_ELEMENTS), default=MOST_ELEMENTS)
+def main(count: int) -> None:
+    """Measures the requests that hold the loop longest, and prints them, the longest first.
+
+    COUNT is the number of elements in the array of a request on an empty broker; by default, as many as a request may have.
+    """
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
-    count = int(sys.argv[1]) if len(sys.argv) > 1 else MOST_ELEMENTS
     with tempfile.TemporaryDirectory() as folder:
         rows = trio.run(measure_all, Path(folder, "empty"), count)
         rows += trio.run(measure_large_states, Path(folder, "full"))
     for longest_ms, outcome, name in sorted(rows, reverse=True):
-        print(f"{longest_ms:9.1f} ms  {name:45} {outcome}")
+        click.echo(f"{longest_ms:9.1f} ms  {name:45} {outcome}")
 
 
 if __name__ == "__main__":
