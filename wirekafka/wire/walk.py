@@ -603,7 +603,10 @@ def is_first_and_only(view: memoryview, pos: int, needs_key: bool) -> bool:
         if byte < 0x80:
             at, end = pos + 1, pos + 1 + (byte >> 1)
         else:
-            at, end = pos + 2, pos + (view[pos + 1] << 6) + (byte >> 1) - 62
+            second = view[pos + 1]
+            if second > 0x7F:
+                return False
+            at, end = pos + 2, pos + (second << 6) + (byte >> 1) - 62
         key_size = view[at + 3]
         if byte & 1 or end != len(view) or view[at + 1] or view[at + 2]:
             return False

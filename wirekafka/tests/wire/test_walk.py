@@ -351,3 +351,29 @@ def test_record_that_is_first_and_only_is_found_so_only_if_it_is_plain(
     is_plain = (key is not None or not needs_key) and len(key or b"") < 64 and not extra
     changed = body + b"\0" if extra > 0 else body[: len(body) + extra]
     assert is_first_and_only(memoryview(b"head" + changed), 4, needs_key) == is_plain
+
+
+@given(
+    st.one_of(st.none(), st.binary(max_size=70)),
+    st.sampled_from([0, 1, 50, 60, 127, 8_000, 8_180, 8_190, 9_000, 16_380, 20_000]),
+    st.integers(-20, 20),
+    st.sampled_from([-8_192, -128, -64, -1, 0, 0, 0, 1, 64, 128, 8_192, 16_384, 1 << 20]),
+    st.sampled_from([-1, 0, 0, 0, 1]),
+)
+def test_record_that_is_first_and_only_by_a_glance_is_so_by_reading(
+    key: bytes | None, value_size: int, more_bytes: int, wrong_length: int, torn_bytes: int
+) -> None:
+    record = encode_record(Record(key=key, value=bytes(max(0, value_size + more_bytes))), 0, 0)
+    size, start = read_varint(record, 0)
+    body = (varint(size + wrong_length) + record[start:] + bytes(1))[: len(record) + torn_bytes]
+    if is_first_and_only(memoryview(body), 0, needs_key=False):
+        found = inspect_records(body, base_timestamp=0, most_count=1)
+        assert (found.count, found.greatest_delta, found.least_delta, found.has_wrong_offsets) == (1, 0, 0, False)
+
+
+@pytest.mark.parametrize("length", [(0x80, 0x80, 0x01), (0x90, 0xFF, 0x01), (0x80, 0x80, 0x03)])
+def test_record_whose_length_takes_three_bytes_is_not_first_and_only_by_a_glance(length: tuple[int, int, int]) -> None:
+    """The third byte of a length is not the record's attributes."""
+    end = (length[1] << 6) + (length[0] >> 1) - 62
+    body = bytes((*length, 0, 0, 0, 0)).ljust(end, b"\0")
+    assert not is_first_and_only(memoryview(body), 0, needs_key=False)
