@@ -228,7 +228,10 @@ class Partition:
         info = self.writable_log.append(records, leader_epoch=self.leader_epoch, now_ms=now_ms, origin=origin)
         if not self.is_sole_replica:
             self._tell_replicas(len(records))
-        elif log.high_watermark != log.log_end_offset:
+        elif log.high_watermark != info.base_offset or info.is_duplicate:
+            # An earlier append may have failed in its flush, so that its records are in the log and not committed.
+            self.advance_high_watermark(log.log_end_offset)
+        else:
             log.high_watermark = log.log_end_offset
             if self.watchers:
                 size_bytes = len(records)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import pytest
@@ -8,8 +9,9 @@ from structlog.testing import capture_logs
 import wirekafka
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.log.context import AppendInfo
+from wirekafka.log.storage import Storage
 from wirekafka.replication.partition import Partition
-from wirekafka.tests.log.logs import NOW_MS, World, batch, transactional
+from wirekafka.tests.log.logs import NOW_MS, World, batch, config_with, transactional
 from wirekafka.tests.replication.memory_log import append, make_partition
 
 
@@ -272,6 +274,17 @@ class Waiter:
         raise AssertionError("the partition stays")
 
 
+class FailingSyncs(Storage):
+    """The file system, whose syncs fail while `is_failing`."""
+
+    is_failing = False
+
+    def sync(self, fd: int) -> None:
+        if self.is_failing:
+            raise OSError(errno.EIO, "failed")
+        super().sync(fd)
+
+
 def on_disk(path: Path) -> tuple[Partition, Waiter]:
     partition = Partition("flights", bytes(16), 0, World().open_log(path), leader=1)
     waiter = Waiter()
@@ -361,6 +374,27 @@ def test_marker_of_a_second_transaction_waits_for_its_own_commit(tmp_path: Path)
     assert partition.log.last_stable_offset == 2
     partition.advance_high_watermark(4)
     assert partition.log.last_stable_offset == 4
+
+
+@pytest.mark.parametrize("is_duplicate", [False, True])
+def test_marker_whose_flush_failed_is_committed_with_the_next_append(tmp_path: Path, is_duplicate: bool) -> None:
+    storage = FailingSyncs()
+    log = World(storage).open_log(tmp_path, config_with(flush_messages=1))
+    partition, waiter = Partition("flights", bytes(16), 0, log, leader=1), Waiter()
+    partition.watchers[waiter] = None
+    partition.append(transactional(0), now_ms=NOW_MS)
+    storage.is_failing = True
+    with pytest.raises(KafkaError):
+        end(partition)
+    assert partition.log.last_stable_offset == 0
+    log.update_config(config_with())
+
+    last = transactional(0) if is_duplicate else batch(b"a")
+    assert partition.append(last, now_ms=NOW_MS).is_duplicate == is_duplicate
+
+    assert partition.log.last_stable_offset == partition.log.high_watermark == partition.log.log_end_offset
+    written = partition.log.size_bytes
+    assert [sum(told) for told in zip(*waiter.told, strict=True)] == [written, written]
 
 
 def test_only_the_room_of_partitions_changes_their_logs() -> None:
