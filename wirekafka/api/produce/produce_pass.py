@@ -261,8 +261,7 @@ class ProducePass:
         except HeavyBatchError:
             raise
         except Exception as error:  # noqa: BLE001 - the answers for the other partitions must not depend on this one
-            log_once(error, "A Produce to a partition failed", topic=topic, partition=index)
-            return failure_of(index, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR), log_start_offset)
+            return failure_of(index, unexpected_failure(error, topic, index), log_start_offset)
         answer = answer_of(index, info)
         if not partition.is_sole_replica and self._is_uncommitted(partition, info.last_offset):
             self.uncommitted.append(Appended(partition, info.last_offset + 1, partial(setattr, answer, "error_code")))
@@ -314,3 +313,9 @@ def failure_of(index: int, error: KafkaError, log_start_offset: int = -1) -> Par
         record_errors=blamed,
         error_message=error.message,
     )
+
+
+def unexpected_failure(error: Exception, topic: str | bytes, index: int) -> KafkaError:
+    """Logs an exception of an append that is not the client's fault; returns the error for the partition."""
+    log_once(error, "A Produce to a partition failed", topic=topic, partition=index)
+    return KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)

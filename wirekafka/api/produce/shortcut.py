@@ -15,7 +15,7 @@ import struct
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from wirekafka.api.produce.produce_pass import answer_of, failure_of
+from wirekafka.api.produce.produce_pass import answer_of, failure_of, unexpected_failure
 from wirekafka.api.produce.rules import (
     ACKS_ALL,
     FIRST_VERSION_WITH_TAGS,
@@ -157,6 +157,9 @@ class ProduceShortcut:
             return None
         except KafkaError as error:
             return self._frame_answer(correlation_id, failure_of(self._index, error, log_start_offset))
+        except Exception as error:  # noqa: BLE001 - the handler answers it too, and the connection goes on
+            failure = unexpected_failure(error, self._topic, self._index)
+            return self._frame_answer(correlation_id, failure_of(self._index, failure, log_start_offset))
         answer, append_time_ms = self._answer, info.log_append_time_ms
         _INT32.pack_into(answer, _CORRELATION_ID_AT, correlation_id)
         _OFFSETS.pack_into(

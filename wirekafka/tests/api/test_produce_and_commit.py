@@ -276,6 +276,34 @@ class Replies:
             self.answered += struct.unpack_from(">i", piece, 4)
 
 
+def test_produce_by_shortcut_that_fails_unexpectedly_is_answered_for_its_partition(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def body(caller: Caller) -> None:
+        caller.broker.topics.create("flights", 1)
+        dispatcher, by = Dispatcher(caller.broker), client()
+
+        def send(correlation_id: int) -> Any:
+            frame = request(0, VERSION, correlation_id, b"\0" + encode(message(), VERSION, True))
+            return dispatcher.handle(memoryview(bytearray(frame))[4:], by, NOW_MS)
+
+        def fail(self: Partition, *arguments: Any, **settings: Any) -> Any:
+            raise ZeroDivisionError
+
+        send(1)
+        route = dispatcher._routes[VERSION]
+        assert by.shortcuts
+        route.handler = None  # type: ignore[assignment]
+        with monkeypatch.context() as patch, capture_logs() as lines:
+            patch.setattr(Partition, "append", fail)
+            answer = send(2)
+        found = decode(type(route.api.response()), VERSION, True, memoryview(answer)[9:])
+        assert codes(found) == [ErrorCode.UNKNOWN_SERVER_ERROR]
+        assert [line["log_level"] for line in lines] == ["error"]
+
+    run(body, tmp_path)
+
+
 @pytest.mark.parametrize("is_heavy", [False, True])
 def test_produce_to_a_partition_that_fails_unexpectedly_costs_only_its_own_answer(
     tmp_path: Path, is_heavy: bool, monkeypatch: pytest.MonkeyPatch
