@@ -142,9 +142,14 @@ def _add_and_commit(
 ) -> TxnOffsetCommitResponse | Pending[Any]:
     response, commits, answers = checked
 
+    def commit(broker: Broker, call: Call[TxnOffsetCommitRequest]) -> TxnOffsetCommitResponse | Pending[Any]:
+        return broker.reply_gate.run_in_slices(broker.slices, lambda: _commit_in_slices(broker, call, checked))
+
     def proceed(error: ErrorCode | None) -> TxnOffsetCommitResponse | Pending[Any]:
         if error is None:
-            return broker.reply_gate.run_in_slices(broker.slices, lambda: _commit_in_slices(broker, call, checked))
+            # This may run after the handler has returned, so its response is held by a call of its own.
+            held: TxnOffsetCommitResponse | Pending[Any] = broker.reply_gate.handle(commit, broker, call)
+            return held
         for answer in answers:
             answer.error_code = error
         return response

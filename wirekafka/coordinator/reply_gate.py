@@ -215,7 +215,8 @@ def after_commit(
     """Continues a request once everything in a partition of coordinator state is committed; at once if it is committed.
 
     Args:
-        proceed: returns the response or a Pending of it. It gets the reason if the partition was lost, otherwise None.
+        proceed: returns the response or a Pending of it. It gets the reason if the partition was lost, otherwise None. After a
+            wait the request's handler has returned. So if `proceed` uses coordinator state, it calls `ReplyGate.handle` for that.
         prepare: called before a wait; copies the parts of the request that are valid only until its handler returns.
     """
     if topic.is_committed(index):

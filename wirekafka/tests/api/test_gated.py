@@ -37,23 +37,26 @@ from wirekafka.api.list_transactions import ListTransactionsRequest
 from wirekafka.api.offset_commit import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic
 from wirekafka.api.offset_delete import OffsetDeleteRequest, OffsetDeleteRequestPartition, OffsetDeleteRequestTopic
 from wirekafka.api.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+from wirekafka.api.produce.messages import PartitionProduceData, ProduceRequest, TopicProduceData
 from wirekafka.api.registry import all_apis
 from wirekafka.api.share_group_describe import ShareGroupDescribeRequest
 from wirekafka.api.share_group_heartbeat import ShareGroupHeartbeatRequest
 from wirekafka.api.sync_group import SyncGroupRequest
 from wirekafka.api.txn_offset_commit import (
+    FIRST_VERSION_WITH_TRANSACTIONS_V2,
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
+    TxnOffsetCommitResponse,
 )
 from wirekafka.coordinator.groups.requests import CommitRequest, PartitionCommit
-from wirekafka.coordinator.transactions.requests import InitRequest
+from wirekafka.coordinator.transactions.requests import InitRequest, ProducerIdentity
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.names import GROUP_METADATA_TOPIC, SHARE_STATE_TOPIC, TRANSACTION_STATE_TOPIC
 from wirekafka.pending import Pending
 from wirekafka.replication.partition import Partition
 from wirekafka.tests.api import data_plane
-from wirekafka.tests.api.data_plane import Caller, wait_for
+from wirekafka.tests.api.data_plane import Caller, batch, wait_for
 from wirekafka.wire.types import Message
 
 INTERNAL = (GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, SHARE_STATE_TOPIC)
@@ -85,10 +88,14 @@ def partition_of(caller: Caller, topic: str) -> Partition:
     return found.partitions[0]
 
 
+def commit(caller: Caller, topic: str) -> None:
+    partition = partition_of(caller, topic)
+    partition.advance_high_watermark(partition.log.log_end_offset)
+
+
 def commit_all(caller: Caller) -> None:
     for name in INTERNAL:
-        partition = partition_of(caller, name)
-        partition.advance_high_watermark(partition.log.log_end_offset)
+        commit(caller, name)
 
 
 def leave_uncommitted(caller: Caller) -> None:
@@ -238,5 +245,91 @@ def test_committed_state_answers_at_once(tmp_path: Path) -> None:
         response = caller.ask(ListGroupsRequest(), 4)
         assert response.is_done
         assert [group.group_id for group in (await wait_for(response)).groups] == ["other"]
+
+    run(body, tmp_path)
+
+
+def offset_commit_of(producer: ProducerIdentity, partition_count: int) -> TxnOffsetCommitRequest:
+    partitions = [TxnOffsetCommitRequestPartition(partition_index=index, committed_offset=1) for index in range(partition_count)]
+    return TxnOffsetCommitRequest(
+        transactional_id="x",
+        group_id="g",
+        producer_id=producer.producer_id,
+        producer_epoch=producer.producer_epoch,
+        topics=[TxnOffsetCommitRequestTopic(name="many", partitions=partitions)],
+    )
+
+
+async def begin_offset_commit(caller: Caller, partition_count: int) -> Pending[TxnOffsetCommitResponse]:
+    """Sends a TxnOffsetCommit that adds the group's partition to the transaction; the addition is not committed."""
+    caller.broker.topics.create("many", partition_count)
+    producer = caller.broker.transactions.init_producer_id(InitRequest("x", 1000))
+    commit_all(caller)
+    response = caller.ask(offset_commit_of(producer, partition_count), FIRST_VERSION_WITH_TRANSACTIONS_V2)
+    await trio.sleep(1)
+    assert isinstance(response, Pending)
+    assert partition_of(caller, GROUP_METADATA_TOPIC).log.log_end_offset == 0
+    return response
+
+
+async def continue_offset_commit(caller: Caller) -> None:
+    """Commits the addition of the group's partition, so that the offsets are written; these are not committed."""
+    commit(caller, TRANSACTION_STATE_TOPIC)
+    await trio.sleep(1)
+    assert partition_of(caller, GROUP_METADATA_TOPIC).log.log_end_offset > 0
+
+
+@pytest.mark.parametrize("partition_count", [1, 3000], ids=["at once", "in slices"])
+def test_offset_commit_that_continues_after_a_commit_waits_for_the_offsets_too(tmp_path: Path, partition_count: int) -> None:
+    async def body(caller: Caller) -> None:
+        response = await begin_offset_commit(caller, partition_count)
+        await continue_offset_commit(caller)
+        assert not response.is_done
+        commit(caller, GROUP_METADATA_TOPIC)
+        assert response.is_done
+        assert set(errors_in(await wait_for(response))) == {0}
+
+    run(body, tmp_path)
+
+
+def test_offset_commit_that_continues_after_a_commit_says_that_its_offsets_are_lost(tmp_path: Path) -> None:
+    async def body(caller: Caller) -> None:
+        response = await begin_offset_commit(caller, 1)
+        await continue_offset_commit(caller)
+        partition_of(caller, GROUP_METADATA_TOPIC).close()
+        assert set(errors_in(await wait_for(response))) == {ErrorCode.NOT_COORDINATOR}
+
+    run(body, tmp_path)
+
+
+def test_offset_commit_whose_addition_to_the_transaction_is_lost_writes_no_offset(tmp_path: Path) -> None:
+    async def body(caller: Caller) -> None:
+        response = await begin_offset_commit(caller, 1)
+        partition_of(caller, TRANSACTION_STATE_TOPIC).close()
+        assert set(errors_in(await wait_for(response))) == {ErrorCode.NOT_COORDINATOR}
+        assert partition_of(caller, GROUP_METADATA_TOPIC).log.log_end_offset == 0
+
+    run(body, tmp_path)
+
+
+def test_produce_that_continues_after_a_commit_appends_once_its_partition_is_in_the_transaction(tmp_path: Path) -> None:
+    async def body(caller: Caller) -> None:
+        producer = caller.broker.transactions.init_producer_id(InitRequest("x", 1000))
+        commit_all(caller)
+        records = batch(
+            b"a",
+            producer_id=producer.producer_id,
+            producer_epoch=producer.producer_epoch,
+            base_sequence=0,
+            is_transactional=True,
+        )
+        data = [TopicProduceData(name=TOPIC, partition_data=[PartitionProduceData(index=0, records=records)])]
+        request = ProduceRequest(transactional_id="x", acks=-1, timeout_ms=1000, topic_data=data)
+        response = caller.ask(request, 12)
+        flights = partition_of(caller, TOPIC)
+        assert (response.is_done, flights.log.log_end_offset) == (False, 0)
+        commit(caller, TRANSACTION_STATE_TOPIC)
+        assert (response.is_done, flights.log.log_end_offset) == (True, 1)
+        assert set(errors_in(await wait_for(response))) == {0}
 
     run(body, tmp_path)
