@@ -381,7 +381,10 @@ class GroupRuntime:
         """Runs work off the loop, and then executes the steps that result from it, in slices."""
 
         def done(result: Any) -> None:
-            if isinstance(result, BaseException):
+            if isinstance(result, KafkaError) and result.code is ErrorCode.REQUEST_TIMED_OUT:
+                log.info("Work of a group off the loop is put off until the next heartbeat", partition=index, error=str(result))
+                result = None
+            elif isinstance(result, BaseException):
                 log_once(result, "Work of a group off the loop failed", partition=index)
                 result = None
             steps = work.then(result, self._clock.now_ms())

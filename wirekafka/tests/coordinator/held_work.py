@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from wirekafka.errors import ErrorCode, KafkaError
+
 
 class HeldWork:
     """Attributes:
@@ -26,3 +28,9 @@ class HeldWork:
             except Exception as error:  # noqa: BLE001 - the result tells it
                 result = error
             done(result)
+
+    def refuse(self) -> None:
+        """Refuses all waiting work as `Workers` do with a full queue."""
+        waiting, self.waiting = self.waiting, []
+        for _, done in waiting:
+            done(KafkaError(ErrorCode.REQUEST_TIMED_OUT, "the queue is full"))

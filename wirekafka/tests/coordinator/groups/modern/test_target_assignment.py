@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from structlog.testing import capture_logs
 
 from wirekafka.coordinator.effects import Effects
 from wirekafka.coordinator.groups.consumer.group import ConsumerGroup
@@ -181,6 +182,18 @@ def test_assignor_that_fails_is_asked_again_by_the_next_heartbeat(
         stage.joining("m")
         stage.work.run()
     assert "Work of a group off the loop failed" in logged_faults.pop()
+    assert stage.modern.assignment_epoch == 1
+    stage.beat("m")
+    stage.work.run()
+    assert count_of(stage.modern.targets["m"]) == 10_000
+
+
+def test_assignment_for_which_the_workers_have_no_room_is_computed_after_the_next_heartbeat() -> None:
+    stage = Stage()
+    stage.joining("m")
+    with capture_logs() as lines:
+        stage.work.refuse()
+    assert [line["log_level"] for line in lines] == ["info"]
     assert stage.modern.assignment_epoch == 1
     stage.beat("m")
     stage.work.run()
