@@ -49,9 +49,9 @@ def ask(caller: Caller, session_id: int = 0, session_epoch: int = -1, *asked: Fe
     return caller.ask(request, 12)
 
 
-async def open_session(caller: Caller) -> int:
-    """Opens a session of many partitions, whose first fetch finds nothing."""
-    opened = await wait_for(ask(caller, 0, 0, *TO_MANY))
+async def open_session(caller: Caller, **fields: Any) -> int:
+    """Opens a session of many partitions with a first fetch."""
+    opened = await wait_for(ask(caller, 0, 0, *TO_MANY, **fields))
     assert opened.session_id > 0
     session_id: int = opened.session_id
     return session_id
@@ -145,6 +145,49 @@ def test_session_of_many_partitions_loses_no_record_that_is_committed_between_sl
         assert [*first] == [0], "its log start offset is new"
         found = partitions_of(ask(caller, session_id, 2))
         assert {index: values(data) for index, data in found.items()} == {0: [b"b"]}
+
+    run(body, tmp_path)
+
+
+@pytest.mark.parametrize("given_count", [1, 70], ids=["one", "those of two slices"])
+def test_session_of_many_partitions_takes_them_in_turn_where_a_limit_allows_few(tmp_path: Path, given_count: int) -> None:
+    """Each fetch names all partitions in the same order, and the session reads them in its own order."""
+
+    async def body(caller: Caller) -> None:
+        topic = caller.broker.topics.create("flights", MANY)
+        for partition in topic.partitions:
+            append(caller, batch(b"a"), index=partition.index)
+        take_one_step_a_turn(caller)
+        session_id = await open_session(caller, max_bytes=1)
+        limit = given_count * topic.partitions[0].log.size_bytes
+        given: list[int] = []
+        fetch_count = MANY // given_count + 2 if given_count > 1 else 5
+        for epoch in range(1, 1 + fetch_count):
+            pending = ask(caller, session_id, epoch, *TO_MANY, max_bytes=limit)
+            assert isinstance(pending, Pending), "all partitions are read, in slices"
+            given += [index for index, data in partitions_of(await wait_for(pending)).items() if data.records]
+        assert given == [number % MANY for number in range(fetch_count * given_count)]
+
+    run(body, tmp_path)
+
+
+def test_session_of_many_partitions_that_a_limit_leaves_out_is_given_their_records_in_later_fetches(tmp_path: Path) -> None:
+    async def body(caller: Caller) -> None:
+        topic = caller.broker.topics.create("flights", MANY)
+        take_one_step_a_turn(caller)
+        session_id = await open_session(caller)
+        for partition in topic.partitions:
+            append(caller, batch(b"a"), index=partition.index)
+        limit = 100 * topic.partitions[0].log.size_bytes
+        served: list[int] = []
+        moved: tuple[FetchPartition, ...] = ()
+        for epoch in range(1, 1 + -(-MANY // 100)):
+            fetched = ask(caller, session_id, epoch, *moved, max_bytes=limit)
+            found = partitions_of(await wait_for(fetched) if isinstance(fetched, Pending) else fetched)
+            given = [index for index, data in found.items() if data.records]
+            served += given
+            moved = tuple(at(1, index) for index in given)
+        assert sorted(served) == [*range(MANY)]
 
     run(body, tmp_path)
 
