@@ -21,9 +21,10 @@ from wirekafka.log.checkpoint import (
     PARTITION_METADATA,
     RECOVERY_POINTS,
 )
-from wirekafka.log.directory import partition_of_folder
+from wirekafka.log.directory import DELETED_FOLDER_SUFFIX, FUTURE_FOLDER_SUFFIX, partition_of_folder
 from wirekafka.log.epochs import FILE_NAME as EPOCHS_FILE
 from wirekafka.log.storage import FileHandle, Storage
+from wirekafka.names import TopicPartition
 
 Advance = Callable[[int], object]
 """Called with the number of further bytes that were read."""
@@ -115,6 +116,17 @@ def partition_folders(root: str) -> list[str]:
     with os.scandir(root) as entries:
         names = sorted(entry.name for entry in entries if entry.is_dir() and partition_of_folder(entry.name) is not None)
     return [os.path.join(root, name) for name in names]
+
+
+def partitions_of_other_folders(root: str) -> set[TopicPartition]:
+    """Returns the partitions that were deleted or moved away, or that were moving to the data directory, by their folders.
+
+    Names of more than 200 characters may be missing, because the names of deleted folders are cut.
+    """
+    with os.scandir(root) as entries:
+        names = [entry.name for entry in entries if entry.name.endswith((DELETED_FOLDER_SUFFIX, FUTURE_FOLDER_SUFFIX))]
+    partitions = (partition_of_folder(name.rpartition(".")[0]) for name in names)
+    return {partition for partition in partitions if partition is not None}
 
 
 def holds_partition(folder: str) -> bool:

@@ -32,6 +32,7 @@ from wirekafka.inspection.files import (
     holds_partition,
     kind_of,
     partition_folders,
+    partitions_of_other_folders,
     read_whole,
     size_of,
 )
@@ -144,10 +145,13 @@ class Verification:
         """Yields an error for each partition that has records according to a checkpoint, and that has no folder.
 
         Folders of a deleted topic are removed before the checkpoints are rewritten. So a missing folder is no damage while a
-        broker is running, or if the journal of topics does not know the topic. A directory without a journal is not the first
-        of its broker. Its checkpoints name deleted partitions after a crash, and are exact after a clean stop.
+        broker is running, or if the journal of topics does not know the topic. The same holds for a partition that moves from or
+        to another directory, and for a deleted partition whose topic was being created again: a deleted or future folder of the
+        partition remains. A directory without a journal is not the first of its broker. Its checkpoints name deleted partitions
+        after a crash, and are exact after a clean stop.
         """
         present = {partition_of_folder(os.path.basename(folder)) for folder in partition_folders(self.root)}
+        left_or_arriving = partitions_of_other_folders(self.root)
         known_topics = topics_in_journal(self.root)
         may_be_outdated = self.is_live or (known_topics is None and not self._is_first_or_clean())
         reported = set()
@@ -157,7 +161,8 @@ class Verification:
                     continue
                 reported.add(partition)
                 reason = f"{partition} has records up to offset {offset} according to this file, but no folder"
-                if may_be_outdated or (known_topics is not None and partition.topic not in known_topics):
+                is_unknown = known_topics is not None and partition.topic not in known_topics
+                if may_be_outdated or is_unknown or partition in left_or_arriving:
                     self.notes.append(f"{path}: {reason}; the partition was deleted or moved, or a running broker is deleting it")
                 else:
                     yield DamageError(path, reason, offset=0)

@@ -23,6 +23,7 @@ from wirekafka.log.epochs import FILE_NAME as EPOCHS_FILE
 from wirekafka.log.producer_state import Producers
 from wirekafka.metadata.journal import FILE_NAME
 from wirekafka.names import TopicPartition
+from wirekafka.tests.api.data_plane import Caller, run
 from wirekafka.tests.inspection.folders import (
     BATCHES,
     PARTITION,
@@ -394,6 +395,42 @@ def test_verify_of_a_removed_folder_is_damage_unless_the_journal_lacks_the_topic
     shutil.rmtree(folder)
     (root / FILE_NAME).write_bytes(journal)
     assert bool(look(root)[1]) == is_damage
+
+
+@pytest.mark.parametrize("suffix", ["delete", "future"])
+@pytest.mark.parametrize(("partition", "is_damage"), [(PARTITION, False), (TopicPartition("topic", 1), True)])
+def test_verify_of_a_removed_folder_is_a_note_if_the_partition_was_deleted_or_moved(
+    root: Path, folder: Path, suffix: str, partition: TopicPartition, *, is_damage: bool
+) -> None:
+    folder.rename(root / f"{partition}.{'0' * 32}-{suffix}")
+    (root / FILE_NAME).write_bytes(b'{"topic":"topic"}\n')
+    verification, damages = look(root)
+    assert (bool(damages), bool(verification.notes)) == (is_damage, not is_damage)
+
+
+@pytest.mark.parametrize("directory_count", [1, 2])
+def test_verify_after_a_crash_that_follows_the_deletion_of_a_topic_is_a_note(tmp_path: Path, directory_count: int) -> None:
+    paths = [tmp_path / f"directory {number}" for number in range(directory_count)]
+    crashed = [tmp_path / f"crashed {number}" for number in range(directory_count)]
+
+    async def body(caller: Caller) -> None:
+        topic = caller.broker.topics.create("flights", 2)
+        for partition in topic.partitions:
+            partition.append(memoryview(build_batch([Record(b"k", b"v", timestamp=NOW_MS)])), now_ms=NOW_MS)
+        catalog = caller.broker.logs.catalog
+        for directory in catalog.directories:
+            directory.write_checkpoint(HIGH_WATERMARKS, catalog.offsets_of(directory, HIGH_WATERMARKS))
+        caller.broker.topics.delete(topic)
+        for path, copy in zip(paths, crashed, strict=True):
+            shutil.copytree(path, copy)
+
+    run(body, paths[0], log_dirs=",".join(map(str, paths)))
+    notes = 0
+    for copy in crashed:
+        verification, damages = look(copy)
+        assert not damages
+        notes += len(verification.notes)
+    assert notes == 2
 
 
 @pytest.mark.parametrize("is_clean", [True, False])
