@@ -213,7 +213,6 @@ class LogManager:
     def _look_through(self, directory: DataDirectory, config_of: Callable[[str], LogConfig]) -> list[Opened]:
         for path in directory.deleted_folders():
             Folder(path, self.storage).delete()
-        self.catalog.cleaner_offsets |= directory.read_checkpoint(CLEANER_OFFSETS)
         checkpoints = {file: directory.read_checkpoint(file) for file in OFFSETS_OF}
         found = []
         for name, path in directory.partitions():
@@ -232,7 +231,10 @@ class LogManager:
                 truncates_damage=self._config.boolean(TRUNCATES_DAMAGE),
             )
             found.append(Opened(name, directory, config, loader))
-        if any(checkpoint.keys() - {each.name for each in found} for checkpoint in checkpoints.values()):
+        names = {each.name for each in found}
+        cleaner_offsets = directory.read_checkpoint(CLEANER_OFFSETS)
+        self.catalog.cleaner_offsets |= {name: offset for name, offset in cleaner_offsets.items() if name in names}
+        if any(checkpoint.keys() - names for checkpoint in (*checkpoints.values(), cleaner_offsets)):
             self.catalog.note_stale(directory)
         return found
 

@@ -307,6 +307,24 @@ def test_recreated_log_does_not_inherit_the_checkpoints_of_the_deleted_one(tmp_p
     run(main)
 
 
+@pytest.mark.parametrize("file", CHECKPOINTS)
+def test_created_log_does_not_inherit_a_checkpoint_that_a_crash_left_without_its_log(tmp_path: Path, file: str) -> None:
+    async def main() -> None:
+        setting = Setting(tmp_path)
+        logs = await setting.open()
+        logs.directories[0].write_checkpoint(file, {NAME: 7})
+        logs._unlock()
+
+        logs = await setting.open()
+        fill(setting.create(logs), 3)
+
+        assert read_offsets((setting.path / file).read_bytes()) == {}
+        assert NAME not in logs.catalog.cleaner_offsets
+        await logs.close()
+
+    run(main)
+
+
 def test_close_with_a_failing_disk_does_not_mark_the_directory_clean(tmp_path: Path) -> None:
     async def main() -> None:
         setting = Setting(tmp_path)
