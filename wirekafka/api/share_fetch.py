@@ -74,6 +74,9 @@ if TYPE_CHECKING:
     from wirekafka.broker import Broker
     from wirekafka.replication.partition import Partition
 
+ANSWERS_A_STEP = 200
+"""The partitions that are put into the response between two yields."""
+
 
 class ForgottenTopic(Message):
     topic_id: Uuid = ZERO_TOPIC_ID
@@ -156,7 +159,7 @@ def _fetch(broker: Broker, call: Call[ShareFetchRequest], key: SessionKey) -> Wo
     if session is None:
         broker.share_groups.close_session(key)
     if session is None or request.is_renew_ack:
-        return _response(broker, key, {}, errors)
+        return (yield from _response(broker, key, {}, errors))
     epoch = session.epoch
     is_new = request.share_session_epoch == INITIAL_EPOCH
     unknown, known = yield from _sorted_out(broker, call, session, request.share_session_epoch)
@@ -173,16 +176,11 @@ def _fetch(broker: Broker, call: Call[ShareFetchRequest], key: SessionKey) -> Wo
         is_current=lambda: broker.share_groups.sessions.find(key) is session and session.epoch == epoch,
     )
 
-    def answer(result: FetchResult) -> ShareFetchResponse:
+    def answer(result: FetchResult) -> ShareFetchResponse | Pending[Any]:
         if not wish.is_current():
             return ShareFetchResponse(error_code=ErrorCode.INVALID_SHARE_SESSION_EPOCH)
         found = unknown | {(name.topic_id, name.partition): fetched for name, fetched in result.items()}
-        told = {
-            partition: fetched
-            for partition, fetched in found.items()
-            if session.must_tell(partition, has_records=bool(len(fetched.records)), is_error=fetched.error is not None) or is_new
-        }
-        return _response(broker, key, told, errors)
+        return broker.slices.run(_response(broker, key, found, errors, session, is_new=is_new))
 
     return (yield from _start(broker, call, wish, answer))
 
@@ -191,7 +189,7 @@ def _start(
     broker: Broker,
     call: Call[ShareFetchRequest],
     wish: FetchWish,
-    answer: Callable[[FetchResult], ShareFetchResponse],
+    answer: Callable[[FetchResult], ShareFetchResponse | Pending[Any]],
 ) -> Work[Pending[Any]]:
     """Loads the share partitions, and starts the fetch; where a group begins at a time, the offset is searched first."""
     searches = TimestampSearches(broker)
@@ -207,7 +205,7 @@ def _start(
             if not answer.error_code
         }
         yield from broker.share_groups.partitions.load_all(wish.partitions, starts)
-        return broker.share_groups.fetches.fetch(wish).map(answer)
+        return (yield from broker.share_groups.fetches.fetch(wish)).map(answer)
 
     def begin_late(_: object) -> Any:
         try:
@@ -298,24 +296,33 @@ def _sorted_out(
 def _response(
     broker: Broker,
     key: SessionKey,
-    told: dict[PartitionKey, Fetched],
+    found: dict[PartitionKey, Fetched],
     errors: dict[PartitionKey, KafkaError | None],
-) -> ShareFetchResponse:
-    """Returns the response with the fetched records and the errors of the acknowledgements."""
+    session: ShareSession | None = None,
+    *,
+    is_new: bool = False,
+) -> Work[ShareFetchResponse]:
+    """Returns the response with the fetched records and the errors of the acknowledgements.
+
+    Args:
+        session: The session, which decides what must be told; None if nothing was fetched.
+        is_new: Whether the request opens the session: then everything is told.
+    """
     by_topic: dict[bytes, ShareFetchableTopicResponse] = {}
-    for partition in {**told, **errors}:
+    for number, partition in enumerate({**found, **errors}, 1):
+        if number % ANSWERS_A_STEP == 0:
+            yield
         topic_id, index = partition
         data = PartitionData(partition_index=index)
-        fetched, refusal = told.get(partition), errors.get(partition)
-        if fetched is not None:
-            data.records = fetched.records
-            data.acquired_records = [
-                AcquiredRecords(first_offset=first, last_offset=last, delivery_count=count)
-                for first, last, count in fetched.acquired
-            ]
-            if fetched.error is not None:
-                data.error_code = fetched.error.code
-                data.current_leader = LeaderIdAndEpoch(leader_id=-1, leader_epoch=-1)
+        fetched, refusal = found.get(partition), errors.get(partition)
+        must_tell = partition in errors
+        if fetched is not None and session is not None:
+            is_news = session.must_tell(partition, has_records=bool(len(fetched.records)), is_error=fetched.error is not None)
+            if is_news or is_new:
+                must_tell = True
+                _tell(data, fetched)
+        if not must_tell:
+            continue
         if refusal is not None:
             data.acknowledge_error_code, data.acknowledge_error_message = refusal.code, refusal.message
         response = by_topic.setdefault(topic_id, ShareFetchableTopicResponse(topic_id=topic_id, partitions=[]))
@@ -324,3 +331,14 @@ def _response(
         acquisition_lock_timeout_ms=broker.share_groups.partitions.limits(key.group_id).lock_duration_ms,
         responses=list(by_topic.values()),
     )
+
+
+def _tell(data: PartitionData, fetched: Fetched) -> None:
+    """Puts the records of a partition, or its error, into the response."""
+    data.records = fetched.records
+    data.acquired_records = [
+        AcquiredRecords(first_offset=first, last_offset=last, delivery_count=count) for first, last, count in fetched.acquired
+    ]
+    if fetched.error is not None:
+        data.error_code = fetched.error.code
+        data.current_leader = LeaderIdAndEpoch(leader_id=-1, leader_epoch=-1)

@@ -4,7 +4,9 @@ How it works: a fetch reads its partitions in order; each partition may return a
 a region of a file, of which only the batch headers are parsed. `SharePartition.acquire` selects records from these batches, and
 the region is cut to the batches of the selected records. A fetch that finds too few records waits. An append, or a release by
 another member, wakes the fetch, and the fetch tries again. A fetch that found nothing costs little while it waits, because a
-comparison of offsets shows that its share partitions have nothing to read.
+comparison of offsets shows that its share partitions have nothing to read. Loading, reading and acquiring go on in slices, with
+`PARTITIONS_A_STEP` partitions in each step, and so a fetch of more partitions watches them before it reads: an event behind the
+reading makes it read once more.
 
 Rules of this file: only batch headers are parsed, never records.
 
@@ -16,7 +18,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import structlog
 
@@ -27,7 +29,7 @@ from wirekafka.coordinator.share_state.records import ShareKey
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.log.positions import heads_in
 from wirekafka.log.storage import FileRegion
-from wirekafka.pending import Pending
+from wirekafka.pending import Pending, Work
 from wirekafka.wire.batch import MAGIC, BatchHeader
 
 if TYPE_CHECKING:
@@ -39,6 +41,9 @@ log = structlog.get_logger(__name__)
 
 MOST_ATTEMPTS = 100
 """How often one fetch reads a partition, if the records of each read are archived because they cannot be delivered."""
+
+PARTITIONS_A_STEP = 50
+"""The partitions that a fetch loads, reads or acquires from between two yields."""
 
 
 @dataclass(slots=True)
@@ -98,29 +103,40 @@ class _Reading(NamedTuple):
 
 
 class ShareFetches:
-    """Runs the fetches of share groups."""
+    """Runs the fetches of share groups.
 
-    def __init__(self, partitions: SharePartitionManager, purgatory: Purgatory, clock: Clock) -> None:
+    Args:
+        run_in_slices: Runs long work a few milliseconds at a time, as `Slices.run` does.
+    """
+
+    def __init__(
+        self,
+        partitions: SharePartitionManager,
+        purgatory: Purgatory,
+        clock: Clock,
+        run_in_slices: Callable[[Work[Any]], Any],
+    ) -> None:
         self._partitions = partitions
         self._purgatory = purgatory
         self._clock = clock
+        self._run_in_slices = run_in_slices
 
-    def fetch(self, wish: FetchWish) -> Pending[FetchResult]:
-        """Starts a fetch. The result is complete at once if there are enough records, and otherwise when the wait ends."""
+    def fetch(self, wish: FetchWish) -> Work[Pending[FetchResult]]:
+        """Starts a fetch. The result is complete at the end if there are enough records, and otherwise when the wait ends."""
         if not wish.partitions or wish.max_records <= 0 or wish.max_bytes <= 0:
             done: Pending[FetchResult] = Pending()
             done.complete({})
             return done
-        delayed = DelayedShareFetch(self, self._purgatory, wish)
-        delayed.finish()
-        if not delayed.pending.is_done:
-            delayed.wait()
+        delayed = DelayedShareFetch(self, self._purgatory, self._run_in_slices, wish)
+        yield from delayed.begin()
         return delayed.pending
 
-    def load(self, wish: FetchWish) -> tuple[list[LoadedPartition], FetchResult]:
+    def load(self, wish: FetchWish) -> Work[tuple[list[LoadedPartition], FetchResult]]:
         """Returns the loaded share partitions of a fetch, and the errors of the other partitions."""
         loaded, errors = [], {}
-        for key in wish.partitions:
+        for number, key in enumerate(wish.partitions):
+            if _ends_step(number):
+                yield
             try:
                 each = self._partitions.load(key)
                 each.partition.check_online()
@@ -129,7 +145,7 @@ class ShareFetches:
                 errors[key] = Fetched(error)
         return loaded, errors
 
-    def attempt(self, wish: FetchWish, *, is_last: bool) -> FetchResult | None:
+    def attempt(self, wish: FetchWish, *, is_last: bool) -> Work[FetchResult | None]:
         """Returns the current result of a fetch; None if the fetch must continue to wait.
 
         Args:
@@ -137,19 +153,25 @@ class ShareFetches:
         """
         if not wish.is_current():
             return {}
-        loaded, result = self.load(wish)
+        loaded, result = yield from self.load(wish)
         limits = self._partitions.limits(wish.group_id)
         only_stable = self._partitions.reads_committed(wish.group_id)
-        readings, failed = self._read_all(wish, loaded, limits, only_stable)
+        readings, failed = yield from self._read_all(wish, loaded, limits, only_stable)
         found_bytes = sum(len(reading.region) for reading in readings)
         must_answer = is_last or not loaded or bool(failed) or wish.min_bytes <= 0
         if not must_answer and found_bytes < min(wish.min_bytes, wish.max_bytes):
             return None
         result |= failed
         records_left = wish.max_records
-        for reading in readings:
+        for number, reading in enumerate(readings):
+            if _ends_step(number):
+                yield
+                if not wish.is_current():
+                    return {}
+            if reading.loaded.is_unloaded or reading.loaded.partition.is_gone:
+                continue  # the next attempt loads it again
             try:
-                fetched = self._acquire(wish, reading, records_left, limits, only_stable)
+                fetched = self._acquire(wish, self._renewed(reading, only_stable), records_left, limits, only_stable)
             except KafkaError as error:
                 fetched = Fetched(error)
                 must_answer = True
@@ -161,13 +183,17 @@ class ShareFetches:
 
     def _read_all(
         self, wish: FetchWish, loaded: list[LoadedPartition], limits: Limits, only_stable: bool
-    ) -> tuple[list[_Reading], FetchResult]:
+    ) -> Work[tuple[list[_Reading], FetchResult]]:
         """Reads the records that could be acquired. Returns the readings, and the errors of partitions that could not be read."""
         acquirable = [each for each in loaded if each.share.can_acquire(limits)]
+        if len(loaded) > PARTITIONS_A_STEP:
+            yield
         readings: list[_Reading] = []
         failed: FetchResult = {}
         gives_a_batch = True
         for number, each in enumerate(acquirable):
+            if _ends_step(number):
+                yield
             # Each partition gets an equal part of the bytes; the first partition gets the remainder too.
             part_bytes, rest_bytes = divmod(wish.max_bytes, len(acquirable))
             max_bytes = part_bytes + (0 if number else rest_bytes)
@@ -193,6 +219,19 @@ class ShareFetches:
             return _Reading(loaded, fetch_offset, max_bytes, b"")
         region = partition.read(fetch_offset, max_bytes=max_bytes, min_one_batch=gives_a_batch, only_stable=only_stable)
         return _Reading(loaded, fetch_offset, max_bytes, region)
+
+    def _renewed(self, reading: _Reading, only_stable: bool) -> _Reading:
+        """Returns the reading, or a new one if the fetch offset of the group has changed since.
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR.
+        """
+        if not len(reading.region):
+            return reading
+        self._partitions.follow_log(reading.loaded)
+        if reading.loaded.share.fetch_offset() == reading.fetch_offset:
+            return reading
+        return self._read(reading.loaded, reading.max_bytes, only_stable, gives_a_batch=True)
 
     def _acquire(self, wish: FetchWish, reading: _Reading, max_records: int, limits: Limits, only_stable: bool) -> Fetched:
         """Acquires records of a reading, and reads on if none can be delivered: they are deleted or aborted.
@@ -244,24 +283,62 @@ class DelayedShareFetch:
         pending: The response.
     """
 
-    __slots__ = ("_fetches", "_loaded", "_purgatory", "_timer", "_wish", "pending")
+    __slots__ = (
+        "_fetches",
+        "_is_attempting",
+        "_is_over",
+        "_is_woken",
+        "_loaded",
+        "_purgatory",
+        "_run_in_slices",
+        "_timer",
+        "_wish",
+        "pending",
+    )
 
-    def __init__(self, fetches: ShareFetches, purgatory: Purgatory, wish: FetchWish) -> None:
+    def __init__(
+        self, fetches: ShareFetches, purgatory: Purgatory, run_in_slices: Callable[[Work[Any]], Any], wish: FetchWish
+    ) -> None:
         self._fetches = fetches
         self._purgatory = purgatory
+        self._run_in_slices = run_in_slices
         self._wish = wish
         self._loaded: list[LoadedPartition] = []
         self._timer: Timer | None = None
+        self._is_attempting = False
+        self._is_woken = False
+        """Whether an event has come since the current attempt began."""
+        self._is_over = wish.max_wait_ms <= 0
+        """Whether the wait time has passed."""
         self.pending: Pending[FetchResult] = Pending(on_abandon=self._let_go)
 
-    def wait(self) -> None:
-        """Starts the wait."""
-        self._timer = self._purgatory.clock.call_later(self._wish.max_wait_ms, self._give_up)
-        self._watch()
+    def begin(self) -> Work[None]:
+        """Reads for the first time, and starts the wait if there are too few records."""
+        self._is_attempting = True
+        try:
+            if len(self._wish.partitions) > PARTITIONS_A_STEP:
+                yield from self._watch()
+            self._end((yield from self._attempts()))
+            if not self.pending.is_done:
+                self._timer = self._purgatory.clock.call_later(self._wish.max_wait_ms, self._give_up)
+                if not self._loaded:
+                    yield from self._watch()
+        except GeneratorExit:
+            self.pending.abandon()
+            raise
 
     def finish(self) -> None:
         """Completes the response if there are enough records now."""
-        self._try(is_last=self._wish.max_wait_ms <= 0)
+        if self.pending.is_done:
+            return
+        if self._is_attempting:
+            self._is_woken = True
+        elif self._is_over or self._can_get_more:
+            ended = self._run_in_slices(self._attempts())
+            if isinstance(ended, Pending):
+                ended.then(self._end)
+            else:
+                self._end(ended)
 
     def on_committed(self, partition: Partition, size_bytes: int, stable_bytes: int) -> None:
         """Is called after the commit of records in a partition."""
@@ -287,27 +364,50 @@ class DelayedShareFetch:
         return any(each.is_unloaded or each.partition.is_gone or each.has_records for each in self._loaded)
 
     def _give_up(self) -> None:
-        self._try(is_last=True)
+        self._is_over = True
+        self.finish()
 
-    def _try(self, *, is_last: bool) -> None:
-        if self.pending.is_done or not (is_last or self._can_get_more):
-            return
+    def _attempts(self) -> Work[FetchResult | None]:
+        """Reads, and reads again if events have come meanwhile; returns the result, or None if the fetch waits."""
+        self._is_attempting = True
         try:
-            result = self._fetches.attempt(self._wish, is_last=is_last)
+            while True:
+                self._is_woken = False
+                result = yield from self._attempt()
+                if result is not None or self.pending.is_done:
+                    return result
+                while any(each.is_unloaded or each.partition.is_gone for each in self._loaded):
+                    self._unwatch()
+                    yield from self._watch()
+                if not self._is_woken or not (self._is_over or self._can_get_more):
+                    return None
+                yield
+        finally:
+            self._is_attempting = False
+
+    def _attempt(self) -> Work[FetchResult | None]:
+        try:
+            result = yield from self._fetches.attempt(self._wish, is_last=self._is_over)
+            if len(self._wish.partitions) > PARTITIONS_A_STEP:
+                yield
+            return result
         except Exception:
             log.exception("a share fetch failed", group=self._wish.group_id)
             failure = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
-            result = {key: Fetched(failure) for key in self._wish.partitions}
-        if result is not None:
+            return {key: Fetched(failure) for key in self._wish.partitions}
+
+    def _end(self, result: FetchResult | None) -> None:
+        """Completes the response, if there is a result."""
+        if result is not None and not self.pending.is_done:
             self._let_go()
             self.pending.complete(result)
-        elif any(each.is_unloaded or each.partition.is_gone for each in self._loaded):
-            self._unwatch()
-            self._watch()
 
-    def _watch(self) -> None:
-        self._loaded, _ = self._fetches.load(self._wish)
-        for each in self._loaded:
+    def _watch(self) -> Work[None]:
+        loaded, _ = yield from self._fetches.load(self._wish)
+        if self.pending.is_done:
+            return
+        self._loaded = loaded
+        for each in loaded:
             each.waiting[self] = None
             each.partition.watchers[self] = None
 
@@ -321,6 +421,11 @@ class DelayedShareFetch:
         if self._timer is not None:
             self._timer.cancel()
         self._unwatch()
+
+
+def _ends_step(number: int) -> bool:
+    """Whether a step ends before the partition with this number."""
+    return number > 0 and number % PARTITIONS_A_STEP == 0
 
 
 def _batches_of(region: FileRegion | bytes, stop_offset: int) -> list[_Batch]:

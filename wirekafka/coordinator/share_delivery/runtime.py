@@ -82,7 +82,7 @@ class ShareGroupRuntime:
         self.sessions = ShareSessions(config.integer("group.share.max.share.sessions"))
         self.states = ShareStateLog(config, clock, topics, gate, run_in_slices)
         self.partitions = SharePartitionManager(clock, topics, self.states)
-        self.fetches = ShareFetches(self.partitions, purgatory, clock)
+        self.fetches = ShareFetches(self.partitions, purgatory, clock, run_in_slices)
         coordinator = groups.coordinator
         self._share_groups = ShareGroups(
             coordinator.groups,

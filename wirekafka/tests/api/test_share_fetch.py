@@ -10,7 +10,7 @@ from wirekafka.coordinator.share_delivery.fetching import FetchResult, FetchWish
 from wirekafka.coordinator.share_state.records import ShareKey
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.log.timestamps import LIGHT_RECORDS
-from wirekafka.pending import Pending, finish
+from wirekafka.pending import Pending, Work, finish
 from wirekafka.tests.api.data_plane import NOW_MS, Caller, values_of, wait_for
 from wirekafka.tests.api.sharing import (
     ACCEPT,
@@ -499,7 +499,7 @@ def test_append_lets_only_those_of_many_waiting_share_fetches_try_that_can_get_r
         attempts: list[str] = []
         attempt = ShareFetches.attempt
 
-        def counted(self: ShareFetches, wish: FetchWish, *, is_last: bool) -> FetchResult | None:
+        def counted(self: ShareFetches, wish: FetchWish, *, is_last: bool) -> Work[FetchResult | None]:
             attempts.append(wish.member_id)
             return attempt(self, wish, is_last=is_last)
 
