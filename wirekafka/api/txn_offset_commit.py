@@ -168,7 +168,7 @@ def _add_and_commit(
 def _commit_in_slices(broker: Broker, call: Call[TxnOffsetCommitRequest], checked: _Checked) -> Work[TxnOffsetCommitResponse]:
     response, commits, answers = checked
     for first in range(0, len(commits), COMMITS_AT_ONCE):
-        errors = _commit_all(broker, call, commits[first : first + COMMITS_AT_ONCE])
+        errors = _commit_all(broker, call, commits[first : first + COMMITS_AT_ONCE], is_later=first > 0)
         for answer, error_code in zip(answers[first:], errors, strict=False):
             answer.error_code = error_code
         yield
@@ -185,9 +185,19 @@ def _commit(topic: str, partition: TxnOffsetCommitRequestPartition) -> Partition
     )
 
 
-def _commit_all(broker: Broker, call: Call[TxnOffsetCommitRequest], commits: list[PartitionCommit]) -> list[ErrorCode]:
+def _commit_all(
+    broker: Broker, call: Call[TxnOffsetCommitRequest], commits: list[PartitionCommit], *, is_later: bool
+) -> list[ErrorCode]:
+    """Commits offsets in one step; returns an error for each.
+
+    Args:
+        is_later: other requests were handled since the transaction was checked. If the transaction has ended meanwhile, offsets
+            that were appended now would begin a transaction that nothing ends.
+    """
     request = call.request
     try:
+        if is_later:
+            _check_transaction(broker, call)
         return broker.groups.commit_offsets_in_transaction(
             CommitRequest(
                 request.group_id,

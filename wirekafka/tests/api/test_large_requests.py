@@ -83,7 +83,7 @@ from wirekafka.coordinator.transactions.requests import InitRequest
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.log.storage import Storage
 from wirekafka.metadata.journal import Journal
-from wirekafka.names import GROUP_METADATA_TOPIC
+from wirekafka.names import GROUP_METADATA_TOPIC, TopicPartition
 from wirekafka.pending import Pending
 from wirekafka.slices import SLICE_SECONDS, Slices
 from wirekafka.tests.api.data_plane import NOW_MS, Caller, batch, run, wait_for
@@ -555,6 +555,52 @@ def test_offsets_of_a_large_transaction_are_committed_in_slices(tmp_path: Path, 
         caller.broker.transactions.end("t", producer, is_commit=True, client_version=2)
         committed = caller.broker.groups.fetch_offsets("g")["large"]
         assert {index: offset.offset for index, offset in committed.items()} == {index: index for index in MANY}
+
+    run(body, tmp_path)
+
+
+def test_offsets_of_a_transaction_that_ends_between_two_slices_begin_no_other_transaction(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("wirekafka.api.txn_offset_commit.COMMITS_AT_ONCE", 10)
+
+    async def body(caller: Caller) -> None:
+        broker = caller.broker
+        broker.topics.create("large", len(MANY))
+        producer = broker.transactions.init_producer_id(InitRequest("t", 60_000))
+        partition = TopicPartition(GROUP_METADATA_TOPIC, broker.groups.partition_of("g"))
+        broker.transactions.add_partitions("t", producer, [partition])
+        partitions = [TxnOffsetCommitRequestPartition(partition_index=each, committed_offset=each) for each in MANY]
+        request = TxnOffsetCommitRequest(
+            transactional_id="t",
+            group_id="g",
+            producer_id=producer.producer_id,
+            producer_epoch=producer.producer_epoch,
+            topics=[TxnOffsetCommitRequestTopic(name="large", partitions=partitions)],
+        )
+
+        def is_open() -> bool:
+            return broker.groups.has_open_transaction("g", producer.producer_id, producer.producer_epoch)
+
+        numbers = count()
+        ended: list[bool] = []
+
+        def seconds() -> float:
+            """Ends the transaction once it has offsets; the slices ask for the time between two steps."""
+            if is_open() and not ended:
+                ended.append(True)
+                broker.transactions.end("t", producer, is_commit=True, client_version=0)
+            return next(numbers) * SLICE_SECONDS / STEPS_A_SLICE
+
+        broker.slices = Slices(broker.clock, seconds=seconds)
+        pending = caller.ask(request, 3)
+        (topic,) = (await wait_for(pending)).topics
+
+        committed = broker.groups.fetch_offsets("g")["large"]
+        codes = [each.error_code for each in topic.partitions]
+        assert 0 < len(committed) < len(MANY)
+        assert codes == [0] * len(committed) + [ErrorCode.INVALID_TXN_STATE] * (len(MANY) - len(committed))
+        assert not is_open()
 
     run(body, tmp_path)
 
