@@ -64,11 +64,13 @@ class StoredBatch:
         place: its position; for a wrapper of format 0 or 1 the base offset is that of its last message.
         header: None for formats 0 and 1.
         data: all bytes of the batch.
+        chunk_at: the position of the batch in the chunk of the file that `data` is a part of; `data.obj` is the chunk.
     """
 
     place: BatchPosition
     header: BatchHeader | None
     data: memoryview
+    chunk_at: int = 0
 
     @property
     def magic(self) -> int:
@@ -115,12 +117,19 @@ class StoredBatch:
 
 
 def scan(
-    file: DataFile, base_offset: int, *, advance: Advance, from_offset: int = 0, has_writer: bool = False
+    file: DataFile,
+    base_offset: int,
+    *,
+    advance: Advance,
+    from_position: int = 0,
+    from_offset: int = 0,
+    has_writer: bool = False,
 ) -> Iterator[StoredBatch]:
     """Yields the batches of a file in order.
 
     Args:
-        base_offset: the segment's base offset, which an error names if no batch precedes the damage.
+        base_offset: the offset that an error names if no batch precedes the damage: that of the segment, or of `from_position`.
+        from_position: the position of the first batch to read.
         advance: called with the number of bytes that were passed.
         from_offset: batches that end before this offset are skipped.
         has_writer: a broker may be appending, so a batch that was incomplete when the file was opened may be complete now.
@@ -129,7 +138,7 @@ def scan(
         DamageError: no batch begins where one should, or it does not end within the file.
     """
     chunk = memoryview(b"")
-    chunk_position = position = 0
+    chunk_position = position = from_position
     next_offset = base_offset
     while position < file.size:
         at = position - chunk_position
@@ -148,7 +157,7 @@ def scan(
                 chunk = memoryview(_read_from(file, place))
                 chunk_position, at = position, 0
             data = chunk[at : at + place.size_bytes]
-            yield StoredBatch(place, BatchHeader(data) if data[MAGIC_OFFSET] == MAGIC else None, data)
+            yield StoredBatch(place, BatchHeader(data) if data[MAGIC_OFFSET] == MAGIC else None, data, at)
         advance(place.size_bytes)
         position += place.size_bytes
 
