@@ -1,0 +1,23 @@
+"""The data pipelines of Kafka as programs of Spark, through PySpark; the extra `wirekafka[spark]` installs what they need.
+
+Rules of this package: Spark is the engine, so no record is processed outside of it. Nothing else in wirekafka imports PySpark,
+pyarrow or numpy. They are imported only when a pipeline is used.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def register(spark: Any) -> None:
+    """Adds the data source `wirekafka-log` to a SparkSession: `spark.read.format("wirekafka-log").load(DATA_DIR)`.
+
+    The Python that runs Spark's tasks needs wirekafka and the packages of the extra `wirekafka[spark]` too. That Python is the
+    `python3` of the path, unless the environment variable PYSPARK_PYTHON names another.
+
+    Raises:
+        ImportError: the packages of the extra are missing.
+    """
+    from wirekafka.pipelines.log_source.source import LogDataSource
+
+    spark.dataSource.register(LogDataSource)

@@ -1,0 +1,407 @@
+"""Decodes the records of many batches into Arrow columns, without a Python object for each record.
+
+The columns, in this order (`SCHEMA`): `topic`, `partition`, `offset`, `timestamp`, `timestamp_type`, `key`, `value`, `headers`,
+`producer_id`, `producer_epoch`, `sequence`, `is_transactional`, `is_control`, `compression`, `leader_epoch`. Where the batch has
+no value, the column is null: `timestamp` of message format 0, `headers` of a record without headers, the three of the producer,
+and `leader_epoch`. `timestamp_type` is `CreateTime`, `LogAppendTime`, or null for message format 0. `compression` is the name of
+the codec, or `none`. A timestamp that does not fit into 64 bits as microseconds becomes the nearest that fits.
+
+How it works: a `ColumnBuilder` collects the uncompressed records of batches, one after the other, and the fields of each batch's
+header. All fields but the headers are decoded for all records at once, by `record_bytes`. Headers are decoded record by record,
+because few records have headers.
+
+Rules of this file: pure. Records that do not match the header of their batch raise `DamageError`, which names the file, the
+position of the batch and its offset.
+
+Source: org.apache.kafka.common.record.{DefaultRecord, DefaultRecordBatch}.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from wirekafka.errors import KafkaError
+from wirekafka.inspection.files import DamageError
+from wirekafka.names import NO_TIMESTAMP
+from wirekafka.pipelines.log_source.record_bytes import (
+    Content,
+    CorruptRecordsError,
+    Int64s,
+    binary_column,
+    read_varints,
+    record_starts,
+)
+from wirekafka.wire.batch import (
+    COMPRESSION_MASK,
+    CONTROL_MASK,
+    MOST_SEQUENCE,
+    TIMESTAMP_TYPE_MASK,
+    TRANSACTIONAL_MASK,
+    BatchHeader,
+    Record,
+    encode_record,
+    read_varint,
+)
+from wirekafka.wire.compression import Compression
+
+Bools = npt.NDArray[np.bool_]
+
+HEADERS_TYPE = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+SCHEMA = pa.schema(
+    [
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("timestamp", pa.timestamp("us", "UTC")),
+        ("timestamp_type", pa.string()),
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("headers", HEADERS_TYPE),
+        ("producer_id", pa.int64()),
+        ("producer_epoch", pa.int16()),
+        ("sequence", pa.int32()),
+        ("is_transactional", pa.bool_()),
+        ("is_control", pa.bool_()),
+        ("compression", pa.string()),
+        ("leader_epoch", pa.int32()),
+    ]
+)
+
+_TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime", None)
+_NO_TIMESTAMP_TYPE = 1 << 16
+"""A flag beside the 16 bits of the attributes."""
+_COMPRESSIONS = tuple(codec.name.lower() for codec in Compression)
+_MOST_TIMESTAMP_MS = ((1 << 63) - 1) // 1000
+
+
+class BatchFields(NamedTuple):
+    """The fields of a batch that its records share, with the wire's -1 for none; or arrays of the fields of many batches.
+
+    Attributes:
+        base_timestamp: the timestamp that the records' deltas are added to. It is the delete horizon if that flag is set, and the
+            deltas are relative to it then.
+        max_timestamp: with LogAppendTime, the timestamp of every record.
+        attributes: those of format 2; `_NO_TIMESTAMP_TYPE` is added for message format 0.
+
+    Source: DefaultRecordBatch.baseTimestamp, MemoryRecordsBuilder.
+    """
+
+    base_offset: Any
+    last_offset_delta: Any
+    base_timestamp: Any
+    max_timestamp: Any
+    attributes: Any
+    producer_id: Any
+    producer_epoch: Any
+    base_sequence: Any
+    leader_epoch: Any
+
+    @classmethod
+    def of_header(cls, header: BatchHeader) -> BatchFields:
+        """Returns the fields of a batch of format 2."""
+        return cls(
+            header.base_offset,
+            header.last_offset_delta,
+            header.base_timestamp,
+            header.max_timestamp,
+            header.attributes,
+            header.producer_id,
+            header.producer_epoch,
+            header.base_sequence,
+            header.partition_leader_epoch,
+        )
+
+
+class BatchPlace(NamedTuple):
+    """The place of a batch, for error messages."""
+
+    path: str
+    position: int
+    offset: int
+
+
+@dataclass(slots=True)
+class Bounds:
+    """The records that are wanted.
+
+    Attributes:
+        first_offset, end_offset: offsets from the first up to the second, excluded.
+        first_timestamp, end_timestamp: timestamps in ms from the first up to the second, excluded; None is no bound. A record
+            without a timestamp has none within bounds.
+    """
+
+    first_offset: int
+    end_offset: int
+    first_timestamp: int | None = None
+    end_timestamp: int | None = None
+
+    def select(self, offsets: Int64s, timestamps: Int64s) -> Bools | None:
+        """Returns which records are wanted; None if all are."""
+        wanted = (offsets >= self.first_offset) & (offsets < self.end_offset)
+        if self.first_timestamp is not None:
+            wanted &= timestamps >= self.first_timestamp
+        if self.end_timestamp is not None:
+            wanted &= timestamps < self.end_timestamp
+        if self.first_timestamp is not None or self.end_timestamp is not None:
+            wanted &= timestamps != NO_TIMESTAMP
+        return None if wanted.all() else wanted
+
+
+class _Collected(NamedTuple):
+    content: Content
+    starts: Int64s
+    fields: BatchFields
+    place: BatchPlace
+
+
+class _Records(NamedTuple):
+    """The numbers of all records."""
+
+    batch_number: Int64s
+    offset: Int64s
+    timestamp: Int64s
+    offset_delta: Int64s
+    key_at: Int64s
+    key_size: Int64s
+    value_at: Int64s
+    value_size: Int64s
+    header_at: Int64s
+    header_count: Int64s
+
+
+class ColumnBuilder:
+    """Collects the records of batches of one partition, and makes Arrow columns of them.
+
+    Attributes:
+        size_bytes: the uncompressed bytes collected so far.
+        record_count: the records collected so far.
+        chunk: the bytes that hold all of these records, so that none needs a copy; None if there are no such bytes.
+    """
+
+    def __init__(self, topic: str, partition: int) -> None:
+        self._topic = topic
+        self._partition = partition
+        self._batches: list[_Collected] = []
+        self.size_bytes = 0
+        self.record_count = 0
+        self.chunk: bytes | None = None
+
+    def add(self, header: BatchHeader, content: Content, place: BatchPlace) -> None:
+        """Adds the records of a batch of format 2.
+
+        Raises:
+            DamageError: the records do not match the header.
+        """
+        try:
+            starts = record_starts(content, header.record_count)
+        except CorruptRecordsError as error:
+            raise _damage(place, str(error)) from None
+        self._collect(_Collected(content, starts, BatchFields.of_header(header), place))
+
+    def add_old_records(
+        self, records: Sequence[Record], magic: int, compression: int, *, is_append_time: bool, place: BatchPlace
+    ) -> None:
+        """Adds the records of a message of format 0 or 1; they are encoded as format 2, so that one code decodes all formats."""
+        if not records:
+            return
+        base_offset, base_timestamp = records[0].offset, records[0].timestamp
+        body = b"".join(
+            encode_record(record, record.timestamp - base_timestamp, record.offset - base_offset) for record in records
+        )
+        last_offset_delta = records[-1].offset - base_offset
+        attributes = compression | (TIMESTAMP_TYPE_MASK if is_append_time else 0) | (0 if magic else _NO_TIMESTAMP_TYPE)
+        fields = BatchFields(base_offset, last_offset_delta, base_timestamp, base_timestamp, attributes, -1, -1, -1, -1)
+        content = Content(body, 0, len(body))
+        self._collect(_Collected(content, record_starts(content, len(records)), fields, place))
+
+    def _collect(self, batch: _Collected) -> None:
+        if len(batch.starts):
+            is_in_chunk = not self._batches or self.chunk is batch.content.data
+            self.chunk = batch.content.data if is_in_chunk else None
+            self._batches.append(batch)
+            self.size_bytes += batch.content.end - batch.content.start
+            self.record_count += len(batch.starts)
+
+    def take(self, bounds: Bounds) -> pa.RecordBatch:
+        """Returns the wanted records, and begins anew.
+
+        Raises:
+            DamageError: the records of a batch do not match its header.
+        """
+        batches, self._batches = self._batches, []
+        self.size_bytes = self.record_count = 0
+        self.chunk = None
+        if not batches:
+            return pa.RecordBatch.from_pylist([], SCHEMA)
+        try:
+            return self._columns(batches, bounds)
+        except CorruptRecordsError:
+            # The positions of the records of all batches were followed at once. Each batch alone tells which one is corrupt.
+            for batch in batches:
+                try:
+                    self._columns([batch], bounds)
+                except CorruptRecordsError as error:
+                    raise _damage(batch.place, str(error)) from None
+            raise
+
+    def _columns(self, batches: list[_Collected], bounds: Bounds) -> pa.RecordBatch:
+        counts = np.array([len(batch.starts) for batch in batches])
+        starts = np.concatenate([batch.starts for batch in batches])
+        first_bytes = np.array([batch.content.start for batch in batches])
+        data = batches[0].content.data
+        if any(batch.content.data is not data for batch in batches):
+            data = b"".join([memoryview(batch.content.data)[batch.content.start : batch.content.end] for batch in batches])
+            sizes = [batch.content.end - batch.content.start for batch in batches]
+            moved = np.cumsum([0, *sizes[:-1]]) - first_bytes
+            starts += np.repeat(moved, counts)
+            first_bytes += moved
+        shared = BatchFields(*np.array([batch.fields for batch in batches], dtype=np.int64).T)
+        batch_numbers = np.repeat(np.arange(len(batches)), counts)
+        records = _decode(data, starts, batch_numbers, shared)
+        headers, ends = _decode_headers(data, starts, records)
+        firsts = np.cumsum(counts) - counts
+        _check_ends(data, starts, ends, firsts, first_bytes)
+        wanted = bounds.select(records.offset, records.timestamp)
+        if wanted is not None:
+            records = _Records(*(numbers[wanted] for numbers in records))
+            headers = headers.filter(pa.array(wanted))
+        return pa.RecordBatch.from_arrays(self._arrays(pa.py_buffer(data), records, headers, shared), schema=SCHEMA)
+
+    def _arrays(self, buffer: pa.Buffer, records: _Records, headers: pa.Array, shared: BatchFields) -> list[pa.Array]:
+        count, number = len(records.offset), records.batch_number
+        sequences = np.where(
+            shared.base_sequence[number] < 0, -1, (shared.base_sequence[number] + records.offset_delta) & MOST_SEQUENCE
+        )
+        microseconds = np.clip(records.timestamp, -_MOST_TIMESTAMP_MS, _MOST_TIMESTAMP_MS) * 1000
+        return [
+            pa.repeat(pa.scalar(self._topic), count),
+            pa.repeat(pa.scalar(self._partition, pa.int32()), count),
+            pa.array(records.offset),
+            pa.array(microseconds, pa.timestamp("us", "UTC"), mask=records.timestamp == NO_TIMESTAMP),
+            _names(_TIMESTAMP_TYPES, _timestamp_types(shared.attributes), number),
+            binary_column(buffer, records.key_at, records.key_size),
+            binary_column(buffer, records.value_at, records.value_size),
+            headers,
+            _numbers(shared.producer_id, number, pa.int64()),
+            _numbers(shared.producer_epoch, number, pa.int16()),
+            pa.array(sequences.astype(np.int32), mask=sequences < 0),
+            pa.array((shared.attributes & TRANSACTIONAL_MASK != 0)[number]),
+            pa.array((shared.attributes & CONTROL_MASK != 0)[number]),
+            _names(_COMPRESSIONS, shared.attributes & COMPRESSION_MASK, number),
+            _numbers(shared.leader_epoch, number, pa.int32()),
+        ]
+
+
+def _decode(data: bytes, starts: Int64s, batch_number: Int64s, shared: BatchFields) -> _Records:
+    octets = np.frombuffer(data, dtype=np.uint8)
+    try:
+        timestamp_delta, at = read_varints(octets, starts + 1)
+        offset_delta, at = read_varints(octets, at)
+        key_size, key_at = read_varints(octets, at)
+        value_size, value_at = read_varints(octets, key_at + np.maximum(key_size, 0))
+        header_count, header_at = read_varints(octets, value_at + np.maximum(value_size, 0))
+    except IndexError:
+        raise CorruptRecordsError("a record ends after its batch") from None
+    if (offset_delta < 0).any() or (offset_delta > shared.last_offset_delta[batch_number]).any():
+        raise CorruptRecordsError("a record has an offset outside of its batch")
+    timestamp = shared.base_timestamp[batch_number] + timestamp_delta
+    is_append_time = shared.attributes & TIMESTAMP_TYPE_MASK != 0
+    if is_append_time.any():
+        timestamp = np.where(is_append_time[batch_number], shared.max_timestamp[batch_number], timestamp)
+    offset = shared.base_offset[batch_number] + offset_delta
+    return _Records(
+        batch_number, offset, timestamp, offset_delta, key_at, key_size, value_at, value_size, header_at, header_count
+    )
+
+
+def _decode_headers(data: bytes, starts: Int64s, records: _Records) -> tuple[pa.Array, Int64s]:
+    """Returns the headers of all records, null for a record without headers, and the end of each record."""
+    counts = records.header_count
+    with_headers = np.flatnonzero(counts)
+    if not len(with_headers):
+        return pa.nulls(len(counts), HEADERS_TYPE), records.header_at
+    names: list[str] = []
+    values: list[bytes | None] = []
+    ends = records.header_at.copy()
+    limits = np.append(starts[1:], len(data))
+    try:
+        for number in with_headers.tolist():
+            ends[number] = _read_headers(data, int(ends[number]), int(limits[number]), int(counts[number]), names, values)
+    except (IndexError, KafkaError):
+        raise CorruptRecordsError("a header ends after its record") from None
+    pairs = pa.StructArray.from_arrays(
+        [pa.array(names, pa.string()), pa.array(values, pa.binary())], fields=list(HEADERS_TYPE.value_type)
+    )
+    bounds = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
+    return pa.ListArray.from_arrays(pa.array(bounds), pairs, type=HEADERS_TYPE, mask=pa.array(counts == 0)), ends
+
+
+def _read_headers(data: bytes, pos: int, limit: int, count: int, names: list[str], values: list[bytes | None]) -> int:
+    """Appends the headers of one record; returns their end. A name that is not UTF-8 gets U+FFFD for what cannot be decoded."""
+    if not 0 <= count <= limit - pos:
+        raise CorruptRecordsError(f"a record of {count} headers")
+    for _ in range(count):
+        size, pos = read_varint(data, pos)
+        end = pos + size
+        if not pos <= end <= limit:
+            raise CorruptRecordsError("a header ends after its record, or has no name")
+        names.append(data[pos:end].decode(errors="replace"))
+        size, pos = read_varint(data, end)
+        end = pos + max(size, 0)
+        if end > limit:
+            raise CorruptRecordsError("a header ends after its record")
+        values.append(data[pos:end] if size >= 0 else None)
+        pos = end
+    return pos
+
+
+def _check_ends(data: bytes, starts: Int64s, ends: Int64s, firsts: Int64s, first_bytes: Int64s) -> None:
+    """Raises unless each record ends where its length says.
+
+    Args:
+        ends: the ends of the last fields of the records.
+        firsts: the number of the first record of each batch.
+        first_bytes: the position of that record's length.
+    """
+    length_at = np.concatenate([[0], ends[:-1]])
+    length_at[firsts] = first_bytes
+    octets = np.frombuffer(data, dtype=np.uint8)
+    try:
+        sizes, found_starts = read_varints(octets, length_at)
+    except IndexError:
+        raise CorruptRecordsError("a record ends after its batch") from None
+    if (found_starts != starts).any() or (starts + sizes != ends).any():
+        raise CorruptRecordsError("the fields of a record do not end where its length says")
+
+
+def _timestamp_types(attributes: Int64s) -> Int64s:
+    """Returns the number of each batch's timestamp type in `_TIMESTAMP_TYPES`."""
+    return np.where(attributes & _NO_TIMESTAMP_TYPE, 2, (attributes & TIMESTAMP_TYPE_MASK != 0).astype(np.int64))
+
+
+def _numbers(values: Int64s, batch_number: Int64s, type_: pa.DataType) -> pa.Array:
+    """Returns a field of batches by record; a negative number is null."""
+    if (values == values[0]).all():
+        return (
+            pa.nulls(len(batch_number), type_)
+            if values[0] < 0
+            else pa.repeat(pa.scalar(int(values[0]), type_), len(batch_number))
+        )
+    numbers = values[batch_number]
+    return pa.array(numbers.astype(type_.to_pandas_dtype()), mask=numbers < 0)
+
+
+def _names(names: Sequence[str | None], values: Int64s, batch_number: Int64s) -> pa.Array:
+    if (values == values[0]).all():
+        return pa.repeat(pa.scalar(names[values[0]], pa.string()), len(batch_number))
+    return pa.array(names, pa.string()).take(pa.array(values[batch_number]))
+
+
+def _damage(place: BatchPlace, reason: str) -> DamageError:
+    return DamageError(place.path, reason, position=place.position, offset=place.offset)

@@ -1,0 +1,93 @@
+"""The data source `wirekafka-log` of PySpark: the records in the segment files of a broker, read without the broker.
+
+    wirekafka.pipelines.register(spark)
+    spark.read.format("wirekafka-log").option("topic", "orders").load("/var/lib/wirekafka")
+
+How it works: the driver plans splits from the files' headers and indexes (`plan`), and each task reads one split as Arrow batches
+(`reading`). The directory must be at the same path on the driver and on each executor. The end of each partition is fixed at
+planning, so a query is a consistent prefix of each log beside a running broker. Records that were not replicated yet are part of
+it. `options` lists the options, `columns` the columns.
+
+Rules of this file: it holds only what PySpark needs. Everything that it hands to Spark can be pickled.
+
+Source: pyspark.sql.datasource.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
+
+from wirekafka.pipelines.log_source.columns import SCHEMA
+from wirekafka.pipelines.log_source.options import LogOptions, narrow, read_options
+from wirekafka.pipelines.log_source.plan import plan
+from wirekafka.pipelines.log_source.reading import Reading, read_split
+
+FORMAT = "wirekafka-log"
+
+
+class LogDataSource(DataSource):
+    """The records of a data directory."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Returns the name of the format."""
+        return FORMAT
+
+    def schema(self) -> StructType:
+        """Returns the columns.
+
+        Raises:
+            OptionError: an option or the directory cannot be used.
+        """
+        read_options(self.options).check_data()
+        return from_arrow_schema(SCHEMA)
+
+    def reader(self, schema: StructType) -> LogReader:
+        """Returns a reader of the records that the options select.
+
+        Raises:
+            OptionError: an option cannot be used.
+        """
+        return LogReader(read_options(self.options))
+
+
+class LogReader(DataSourceReader):
+    """Plans the splits on the driver, and reads a split in a task."""
+
+    def __init__(self, options: LogOptions) -> None:
+        self._options = options
+
+    def pushFilters(self, filters: Iterable[Any]) -> Iterator[Any]:  # noqa: N802 - PySpark's name
+        """Narrows the selection by the filters of a query; returns all filters, because Spark applies them again.
+
+        PySpark calls this method from 4.1 on, if `spark.sql.python.filterPushdown.enabled` is true.
+        """
+        for each in filters:
+            column = getattr(each, "attribute", ())
+            if len(column) == 1 and hasattr(each, "value"):
+                selection = narrow(self._options.selection, type(each).__name__, column[0], each.value)
+                self._options = replace(self._options, selection=selection)
+            yield each
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Returns a partition of Spark for each split."""
+        options = self._options
+        return [InputPartition(split) for split in plan(options.path, options.selection, options.split_bytes)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yields the records of a split."""
+        selection = self._options.selection
+        reading = Reading(
+            first_timestamp=selection.starting_timestamp,
+            end_timestamp=selection.ending_timestamp,
+            is_committed=selection.is_committed,
+            has_crc_checks=self._options.has_crc_checks,
+        )
+        return read_split(partition.value, reading)
