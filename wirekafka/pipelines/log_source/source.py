@@ -70,7 +70,7 @@ class LogReader(DataSourceReader):
         PySpark calls this method from 4.1 on, if `spark.sql.python.filterPushdown.enabled` is true.
         """
         for each in filters:
-            column = getattr(each, "attribute", ())
+            column: tuple[str, ...] = getattr(each, "attribute", ())
             if len(column) == 1 and hasattr(each, "value"):
                 selection = narrow(self._options.selection, type(each).__name__, column[0], each.value)
                 self._options = replace(self._options, selection=selection)

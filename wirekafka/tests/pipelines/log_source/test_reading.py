@@ -7,6 +7,7 @@ import pickle
 import random
 import struct
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -129,7 +130,7 @@ def test_a_selection_of_topics_and_partitions_leaves_out_the_others(tmp_path: Pa
     write_log(tmp_path, batch_at(0), topic="orders.old")
     write_log(tmp_path, batch_at(0), topic="__cluster_metadata")
 
-    def topics(**wanted: object) -> set[str]:
+    def topics(**wanted: Any) -> set[str]:
         return {row["topic"] for row in rows_of(tmp_path, **wanted)}
 
     assert topics() == {"orders", "orders.old"}
@@ -277,7 +278,7 @@ def test_a_batch_that_compaction_emptied_has_no_rows(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("limit", [{"most_records": 7}, {"most_bytes": 700}])
-def test_an_arrow_batch_ends_at_its_limits(tmp_path: Path, limit: dict[str, int]) -> None:
+def test_an_arrow_batch_ends_at_its_limits(tmp_path: Path, limit: dict[str, Any]) -> None:
     make_data(tmp_path)
     (split,) = plan(str(tmp_path), Selection())
 

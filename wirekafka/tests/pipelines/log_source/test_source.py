@@ -39,7 +39,7 @@ def offsets_of(reader: LogReader) -> list[int]:
 
 
 def test_a_session_gets_the_format() -> None:
-    registered: list[type] = []
+    registered: list[Any] = []
 
     class Sources:
         register = staticmethod(registered.append)
