@@ -1,0 +1,142 @@
+"""Opens the SparkSession of a pipeline: the master, the connectors' jars, and settings that suit a small machine.
+
+The connectors come from Maven Central through `spark.jars.packages`, or, on a machine without access to it, from a directory of
+jars. Each connector has the version that belongs to the installed PySpark.
+
+Source: https://spark.apache.org/docs/latest/configuration.html
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from wirekafka.pipelines.errors import PipelineError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+DEFAULT_MASTER = "local[*]"
+TASK_ATTEMPTS = 4
+"""A local master runs a failed task again this often in all, as a cluster does (spark.task.maxFailures)."""
+
+DELTA_VERSIONS = {"4.0": "4.0.0"}
+"""The release of Delta Lake for each release of Spark."""
+
+
+class Connector(Enum):
+    """A library that Spark needs beside PySpark; its value is the beginning of the names of its jars."""
+
+    KAFKA = "spark-sql-kafka-0-10_2.13"
+    AVRO = "spark-avro_2.13"
+    DELTA = "delta-spark_2.13"
+
+
+@dataclass(slots=True)
+class SessionOptions:
+    """How the SparkSession of a pipeline is opened.
+
+    Attributes:
+        master: a master URL of Spark.
+        jars: a directory whose jars are used instead of packages from Maven Central.
+        conf: more settings of Spark; they override those of wirekafka.
+    """
+
+    master: str = DEFAULT_MASTER
+    jars: Path | None = None
+    conf: Mapping[str, str] = field(default_factory=dict)
+
+
+def open_session(name: str, connectors: frozenset[Connector], options: SessionOptions) -> SparkSession:
+    """Returns a new SparkSession, or the one that runs in this process.
+
+    Raises:
+        PipelineError: PySpark or Java is missing, or the directory of jars lacks a connector.
+    """
+    try:
+        import pyspark
+        from pyspark.sql import SparkSession
+    except ImportError:
+        raise PipelineError("PySpark is missing: pip install 'wirekafka[spark]'") from None
+    if shutil.which("java") is None and not os.environ.get("JAVA_HOME"):
+        raise PipelineError("Java is missing. Spark needs Java 17 (Debian: apt-get install openjdk-17-jre-headless)")
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.session.timeZone": "UTC",
+        **_jar_settings(connectors, options.jars, pyspark.__version__),
+        **_delta_settings(connectors),
+        **options.conf,
+    }
+    if is_local(options.master):
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        settings.setdefault("spark.sql.shuffle.partitions", str(local_cores(options.master)))
+    builder = SparkSession.builder.master(_with_task_attempts(options.master)).appName(f"wirekafka {name}")
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    return session
+
+
+def is_local(master: str) -> bool:
+    """Whether Spark runs in this process's JVM alone."""
+    return master == "local" or master.startswith("local[")
+
+
+def local_cores(master: str) -> int:
+    """Returns the number of threads of a local master."""
+    threads = re.fullmatch(r"local(?:\[(\*|\d+)(?:,\d+)?\])?", master)
+    if threads is None:
+        raise PipelineError(f"the master {master!r} is malformed: write local[*], local[2], or spark://HOST:PORT")
+    if threads[1] == "*":
+        return len(os.sched_getaffinity(0))
+    return int(threads[1] or 1)
+
+
+def _with_task_attempts(master: str) -> str:
+    """Returns a local master with Spark's usual number of attempts of a task; its own default is one."""
+    bare = re.fullmatch(r"local\[(\*|\d+)\]", master)
+    return f"local[{bare[1]},{TASK_ATTEMPTS}]" if bare else master
+
+
+def _jar_settings(connectors: frozenset[Connector], jars: Path | None, spark_version: str) -> dict[str, str]:
+    if not connectors:
+        return {}
+    if jars is None:
+        packages = sorted(_coordinates(connector, spark_version) for connector in connectors)
+        return {"spark.jars.packages": ",".join(packages)}
+    found = sorted(jars.glob("*.jar"))
+    for connector in connectors:
+        if not any(path.name.startswith(connector.value) for path in found):
+            missing = _coordinates(connector, spark_version)
+            raise PipelineError(f"the directory {jars} has no {connector.value}-*.jar: copy {missing} and its dependencies there")
+    return {"spark.jars": ",".join(str(path.resolve()) for path in found)}
+
+
+def _coordinates(connector: Connector, spark_version: str) -> str:
+    """Returns the Maven coordinates of a connector for a version of Spark."""
+    if connector is not Connector.DELTA:
+        return f"org.apache.spark:{connector.value}:{spark_version}"
+    release = ".".join(spark_version.split(".")[:2])
+    if release not in DELTA_VERSIONS:
+        known = ", ".join(DELTA_VERSIONS)
+        raise PipelineError(f"no Delta Lake is known for Spark {spark_version}: install PySpark {known}, or use --jars")
+    return f"io.delta:{connector.value}:{DELTA_VERSIONS[release]}"
+
+
+def _delta_settings(connectors: frozenset[Connector]) -> dict[str, str]:
+    if Connector.DELTA not in connectors:
+        return {}
+    return {
+        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    }
