@@ -130,9 +130,11 @@ def make_broker(broker_kind: str, tmp_path: Path) -> Iterator[BrokerFactory]:
     count = itertools.count()
     with ExitStack() as stack:
 
-        def make(settings: Mapping[str, str] = {}, *, advertised: str | None = None, directory: Path | None = None) -> Broker:
+        def make(
+            settings: Mapping[str, str] = {}, *, directory: Path | None = None, kind: str = broker_kind, **more: Any
+        ) -> Broker:
             place = directory or tmp_path / f"broker-{next(count)}"
-            return stack.enter_context(brokers.running(CLASSES[broker_kind](place, settings, advertised=advertised)))
+            return stack.enter_context(brokers.running(CLASSES[kind](place, settings, **more)))
 
         yield make
 

@@ -87,7 +87,7 @@ def test_every_snippet_of_the_readme_runs_in_its_order_and_prints_what_it_should
 @pytest.mark.java
 @pytest.mark.xdist_group("spark")
 def test_the_snippet_of_spark_reads_what_the_one_before_it_wrote(started: Broker) -> None:
-    jars.jars(jars.SPARK_KAFKA)  # whether Maven Central can be reached
+    jars.jars(jars.SPARK_PIPELINES)  # whether Maven Central can be reached
     run(find(SNIPPETS, "KafkaConsumer"), started)
     assert re.search(r"\|\s*hello\|", run(find(SNIPPETS, "pyspark"), started))
 

@@ -55,6 +55,11 @@ FAULT = re.compile(r"^.*(?:Traceback \(most recent call last\)|A request failed|
 """A line of wirekafka's log about a fault in the broker itself."""
 
 
+def random_loopback_host() -> str:
+    """Returns an address of this machine on which hardly any other process listens."""
+    return f"127.7.{random.randint(0, 255)}.{random.randint(1, 254)}"
+
+
 class Broker:
     """A broker's process, data directory and log.
 
@@ -62,16 +67,22 @@ class Broker:
         bootstrap: HOST:PORT of its listener while it runs.
         ready_line: the line that it printed when it was ready.
         data_dir: the directory of its partitions; it remains after a stop, so that the broker can be started again.
+        keeps_address: whether a start after the first one uses the same address. The address is then on a random loopback
+            host (Linux has 127.0.0.0/8), so that no other process takes the port while the broker is down.
     """
 
     ready_timeout_s = 30.0
 
-    def __init__(self, directory: Path, settings: Mapping[str, str] = {}, *, advertised: str | None = None) -> None:
+    def __init__(
+        self, directory: Path, settings: Mapping[str, str] = {}, *, advertised: str | None = None, keeps_address: bool = False
+    ) -> None:
         self.directory = directory
         self.data_dir = directory / "data"
         self.log_path = directory / "broker.log"
         self.settings = {**TEST_SETTINGS, **settings}
         self.advertised = advertised
+        self.keeps_address = keeps_address
+        self.host = random_loopback_host() if keeps_address else "127.0.0.1"
         self.process: subprocess.Popen[str] | None = None
         self.bootstrap = ""
         self.ready_line = ""
@@ -89,6 +100,11 @@ class Broker:
     def pid(self) -> int:
         assert self.process is not None
         return self.process.pid
+
+    @property
+    def listen_address(self) -> str:
+        """HOST:PORT for the next start; port 0 lets the kernel choose."""
+        return self.bootstrap if self.keeps_address and self.bootstrap else f"{self.host}:0"
 
     def command(self) -> list[str]:
         """Returns the command line that starts the broker."""
@@ -187,10 +203,8 @@ class Broker:
 class Wirekafka(Broker):
     """`wirekafka serve`, installed in the interpreter that runs the tests."""
 
-    listen = "127.0.0.1:0"
-
     def command(self) -> list[str]:
-        command = [sys.executable, "-m", "wirekafka", "serve", "--listen", self.listen]
+        command = [sys.executable, "-m", "wirekafka", "serve", "--listen", self.listen_address]
         if "log.dirs" not in self.settings:
             command += ["--data-dir", str(self.data_dir)]
         if self.advertised is not None:
@@ -202,9 +216,9 @@ class Wirekafka(Broker):
     def start(self) -> None:
         self._spawn(self.command())
         self.ready_line = line = self._read_ready_line()
-        found = re.search(r"127\.0\.0\.1:(\d+)", line)
+        found = re.search(rf"{re.escape(self.host)}:\d+", line)
         assert found is not None, f"no address in the ready line: {line!r}"
-        self.bootstrap = f"127.0.0.1:{found[1]}"
+        self.bootstrap = found[0]
 
 
 class ApacheKafka(Broker):
@@ -220,7 +234,7 @@ class ApacheKafka(Broker):
     logging_flags = (f"-Dlog4j2.configurationFile={jars.HERE / 'java' / 'log4j2.properties'}",)
 
     def _controller(self) -> str:
-        host = f"127.7.{random.randint(0, 255)}.{random.randint(1, 254)}"
+        host = random_loopback_host()
         with socket.socket() as probe:
             probe.bind((host, 0))
             return f"{host}:{probe.getsockname()[1]}"
@@ -236,7 +250,7 @@ class ApacheKafka(Broker):
             "node.id": "1",
             "controller.quorum.voters": f"1@{controller}",
             "controller.listener.names": "CONTROLLER",
-            "listeners": f"PLAINTEXT://127.0.0.1:0,CONTROLLER://{controller}",
+            "listeners": f"PLAINTEXT://{self.listen_address},CONTROLLER://{controller}",
             "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
             "log.dirs": str(self.data_dir),
             "transaction.state.log.replication.factor": "1",
@@ -263,14 +277,13 @@ class ApacheKafka(Broker):
         before = len(self.log_text())
         self._spawn(self.command())
 
-        def ready() -> tuple[str, str] | None:
+        def ready() -> str:
             assert self.is_running(), f"Kafka ended:\n{self.log_text()[-3000:]}"
             text = self.log_text()[before:]
-            bound = re.search(r"Awaiting socket connections on 127\.0\.0\.1:(\d+)", text)
-            return ("127.0.0.1", bound[1]) if bound is not None and "Kafka Server started" in text else None
+            bound = re.search(rf"Awaiting socket connections on ({re.escape(self.host)}:\d+)", text)
+            return bound[1] if bound is not None and "Kafka Server started" in text else ""
 
-        host, port = wait_until(ready, timeout_s=self.ready_timeout_s, what="Kafka is ready")
-        self.bootstrap = f"{host}:{port}"
+        self.bootstrap = wait_until(ready, timeout_s=self.ready_timeout_s, what="Kafka is ready")
 
 
 class OlderApacheKafka(ApacheKafka):

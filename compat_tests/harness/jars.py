@@ -25,7 +25,6 @@ KAFKA = "kafka-4.3.1"
 OLDER_KAFKA = "kafka-3.9.1"
 OLD_CLIENTS = "kafka-0.10.0.0"
 STREAMS = "kafka-streams-4.3.1"
-SPARK_KAFKA = "spark-kafka-4.0.0"
 SPARK_PIPELINES = "spark-pipelines-4.0.0"
 
 

@@ -1,4 +1,4 @@
-"""A Spark session with the Kafka connector and no Kafka settings."""
+"""A Spark session with the connectors of the pipelines and no Kafka settings."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def spark_session(directory: Path) -> Iterator[SparkSession]:
     """Returns a small session: two threads, half a gibibyte, no web pages, all its files below `directory`."""
     from pyspark.sql import SparkSession
 
-    connector = ",".join(str(path) for path in sorted(jars.jars(jars.SPARK_KAFKA).glob("*.jar")))
+    connector = ",".join(str(path) for path in sorted(jars.jars(jars.SPARK_PIPELINES).glob("*.jar")))
     log4j = jars.HERE / "java" / "log4j2.properties"
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     session = (
@@ -35,6 +35,8 @@ def spark_session(directory: Path) -> Iterator[SparkSession]:
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.sql.extensions", "io.delta.sql.DeltaSparkSessionExtension")
+        .config("spark.sql.catalog.spark_catalog", "org.apache.spark.sql.delta.catalog.DeltaCatalog")
         .config("spark.sql.warehouse.dir", str(directory / "warehouse"))
         .config("spark.local.dir", str(directory))
         .getOrCreate()
