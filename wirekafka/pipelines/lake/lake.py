@@ -1,0 +1,202 @@
+"""A lake as the pipelines use it: one table of records a topic, written exactly once by one streaming query."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Protocol
+
+from wirekafka.pipelines.errors import PipelineError
+from wirekafka.pipelines.lake import layout
+from wirekafka.pipelines.lake.description import LakeDescription, refuse_changes
+from wirekafka.pipelines.lake.files import Files, open_files
+from wirekafka.pipelines.lake.parquet import ParquetTables
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+DESCRIPTION_ATTEMPT = "description."
+"""How the names of attempts at a new description begin."""
+
+
+class Tables(Protocol):
+    """The tables of a lake in one format."""
+
+    def prepare(self) -> None:
+        """Removes what killed writers have left; called by the one writer before its first batch."""
+
+    def settle(self) -> None:
+        """Finishes the changes that killed writers have decided."""
+
+    def write_batch(self, frames: Sequence[DataFrame], query_id: str, batch_id: int) -> bool:
+        """Adds records unless the batch was written before; returns whether it added them."""
+
+    def read(self, topic: str, schema: StructType) -> DataFrame:
+        """Returns the records of a topic that has a table."""
+
+
+class Lake:
+    """A directory with the records of some topics.
+
+    Attributes:
+        path: the path or URI of the directory.
+        description: what the lake holds.
+    """
+
+    def __init__(self, spark: SparkSession, path: str, files: Files, description: LakeDescription, number: int) -> None:
+        self.path = path
+        self.description = description
+        self._spark = spark
+        self._files = files
+        self._number = number
+        self._tables: Tables = ParquetTables(spark, path, files)
+
+    @property
+    def checkpoint(self) -> str:
+        """The directory of the checkpoint of the query that fills the lake."""
+        return f"{self.path}/{layout.CHECKPOINT}"
+
+    def topics(self) -> list[str]:
+        """Returns the topics that have records in the lake."""
+        names = self._files.names("")
+        return [name.removeprefix(layout.TOPIC_PREFIX) for name in names if name.startswith(layout.TOPIC_PREFIX)]
+
+    def read(self, topic: str) -> DataFrame:
+        """Returns the records of a topic, without an order; no rows if the lake has none.
+
+        Columns: topic, partition, offset, timestamp, timestamp_type, key, headers, value, value_bytes if the lake keeps them,
+        and date, the UTC date of the timestamp. `value` is a struct of the topic's schema, or bytes.
+        """
+        schema = layout.columns(self.schema(topic), has_value_bytes=self.description.has_value_bytes)
+        if topic not in self.topics():
+            return self._spark.createDataFrame([], schema)
+        return self._tables.read(topic, schema)
+
+    def schema(self, topic: str) -> StructType | None:
+        """Returns the type of the topic's values; None for bytes, or if it is not known yet."""
+        from pyspark.sql.types import StructType
+
+        known = self.description.schemas.get(topic)
+        return None if known is None else StructType.fromJson(known)
+
+    def set_schema(self, topic: str, schema: StructType) -> None:
+        """Changes the type of the topic's values before records with the new type are written.
+
+        Records that are in the lake are read with the new type too, so it may only add fields, and widen types as Spark's Parquet
+        reader does: byte to short to int to bigint; byte, short and int to double; float to double; integers and decimals to
+        decimals that hold all their digits. It does not read bigint as double, or numbers as strings.
+        """
+        self._describe(self.description.with_schema(topic, schema.jsonValue()))
+
+    def write_batch(self, frames: Sequence[DataFrame], query_id: str, batch_id: int) -> bool:
+        """Adds the records of a batch of a streaming query to the lake, once, however often the batch is repeated.
+
+        Args:
+            frames: the records, with the columns of `read` but `date`, in any order. Frames differ in the type of `value`. All
+                records of a topic are in one frame. A frame is computed more than once, so persist it if that costs much.
+            query_id: the id of the query, which stays when the query is started again from its checkpoint.
+            batch_id: the number of the batch.
+
+        Returns:
+            False if the batch was in the lake already.
+
+        Raises:
+            PipelineError: another query has filled the lake, or another process writes to it now.
+        """
+        if self.description.query_id is None:
+            self._describe(replace(self.description, query_id=query_id))
+        if self.description.query_id != query_id:
+            raise PipelineError(
+                f"the lake {self.path} was filled by a query with another checkpoint than {self.checkpoint}: restore the"
+                " checkpoint, or use another directory"
+            )
+        frames = [_with_date(frame, has_value_bytes=self.description.has_value_bytes) for frame in frames]
+        return self._tables.write_batch(frames, query_id, batch_id)
+
+    def _describe(self, description: LakeDescription) -> None:
+        write_description(self._files, description, self._number + 1)
+        self._number += 1
+        self.description = description
+
+
+def create_lake(spark: SparkSession, path: str, description: LakeDescription) -> Lake:
+    """Makes a lake, or opens the lake that is there, for the one process that fills it.
+
+    Raises:
+        PipelineError: the directory has other files, or is a lake that was made with another description.
+    """
+    files = open_files(spark, path)
+    number, found = read_description(files)
+    if found is None:
+        foreign = [name for name in files.names("") if name != layout.PRIVATE]
+        if foreign:
+            raise PipelineError(f"{path} is no lake and not empty ({foreign[0]}): use another directory")
+        write_description(files, description, 1)
+        number, found = 1, description
+    refuse_changes(path, found, description)
+    for name in files.names(layout.STAGING):
+        if name.startswith(DESCRIPTION_ATTEMPT):
+            files.delete(f"{layout.STAGING}/{name}")
+    lake = Lake(spark, path, files, found, number)
+    lake._tables.prepare()
+    return lake
+
+
+def open_lake(spark: SparkSession, path: str) -> Lake:
+    """Opens a lake to read it, beside the process that fills it or after.
+
+    It finishes what a killed writer has decided and not completed, so it needs the right to write.
+
+    Raises:
+        PipelineError: the path is no lake.
+    """
+    files = open_files(spark, path)
+    number, found = read_description(files)
+    if found is None:
+        raise PipelineError(f"{path} is no lake: `wirekafka pipeline ingest` makes one")
+    lake = Lake(spark, path, files, found, number)
+    lake._tables.settle()
+    return lake
+
+
+def read_description(files: Files) -> tuple[int, LakeDescription | None]:
+    """Returns the newest description of a lake with its number; 0 and None if there is none."""
+    while True:
+        numbers = [int(name.removesuffix(".json")) for name in files.names(layout.DESCRIPTIONS)]
+        if not numbers:
+            return 0, None
+        data = files.read(_description_path(max(numbers)))
+        if data is not None:  # otherwise a newer one was written since
+            return max(numbers), LakeDescription.from_json(data)
+
+
+def write_description(files: Files, description: LakeDescription, number: int) -> None:
+    """Writes the next description of a lake, and deletes the older ones.
+
+    Raises:
+        PipelineError: another process has written one with this number.
+    """
+    attempt = f"{layout.STAGING}/{DESCRIPTION_ATTEMPT}{number}.{uuid.uuid4().hex}"
+    files.write(f"{attempt}/claim", description.to_json())
+    try:
+        files.claim(f"{attempt}/claim", _description_path(number))
+    except (FileExistsError, FileNotFoundError):
+        raise PipelineError("another process writes to this lake: stop one of the two") from None
+    finally:
+        files.delete(attempt)
+    for name in files.names(layout.DESCRIPTIONS)[:-1]:
+        files.delete(f"{layout.DESCRIPTIONS}/{name}")
+
+
+def _description_path(number: int) -> str:
+    return f"{layout.DESCRIPTIONS}/{number:012d}.json"
+
+
+def _with_date(frame: DataFrame, *, has_value_bytes: bool) -> DataFrame:
+    """Returns the frame with the columns of a table, in their order."""
+    from pyspark.sql import functions
+
+    names = layout.columns(None, has_value_bytes=has_value_bytes).names
+    return frame.withColumn("date", functions.expr(layout.UTC_DATE)).select(*names)
