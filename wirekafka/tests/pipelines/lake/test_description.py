@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -34,7 +35,7 @@ def test_description_of_a_later_version_is_refused() -> None:
         ({"dead_letter_topic": None}, "the dead-letter topic of the lake /lake cannot change from dead to none"),
     ],
 )
-def test_lake_that_was_made_for_something_else_is_refused(change: dict[str, object], text: str) -> None:
+def test_lake_that_was_made_for_something_else_is_refused(change: dict[str, Any], text: str) -> None:
     with pytest.raises(PipelineError, match=text):
         refuse_changes("/lake", DESCRIPTION, replace(DESCRIPTION, **change))
 
