@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,6 +23,7 @@ def spark_session(directory: Path) -> Iterator[SparkSession]:
     connector = ",".join(str(path) for path in sorted(jars.jars(jars.SPARK_PIPELINES).glob("*.jar")))
     log4j = jars.HERE / "java" / "log4j2.properties"
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     session = (
         SparkSession.builder.master("local[2]")
         .appName("wirekafka")

@@ -16,6 +16,7 @@ from typing import Any
 from wirekafka.inspection.files import holds_data, partition_folders
 from wirekafka.log.directory import partition_of_folder
 from wirekafka.names import CLUSTER_METADATA_TOPIC
+from wirekafka.pipelines.errors import PipelineError
 from wirekafka.pipelines.log_source.plan import DEFAULT_SPLIT_BYTES, Selection
 from wirekafka.wire.batch import GREATEST_INT64
 
@@ -37,7 +38,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MS = timedelta(milliseconds=1)
 
 
-class OptionError(ValueError):
+class OptionError(PipelineError):
     """An option of the data source cannot be used."""
 
 

@@ -23,7 +23,9 @@ from wirekafka.log.segment_files import INDEX_SUFFIX, TIME_INDEX_SUFFIX, file_na
 from wirekafka.wire.batch import HEADER_SIZE, MAGIC, MAGIC_OFFSET, BatchHeader
 
 _SEGMENT = re.compile(r"(\d{20})\.log(\.swap)?")
-_MOST_LISTINGS = 20
+_TRANSACTION_INDEX = re.compile(r"\d{20}\.txnindex(\.swap)?")
+MOST_LISTINGS = 20
+"""The attempts to read files of a folder that are replaced meanwhile."""
 
 
 class UnsettledFolderError(OSError):
@@ -73,7 +75,7 @@ def open_segment(folder: str, offset: int) -> tuple[SegmentFile, DataFile, int |
         UnsettledFolderError: the segments changed during each attempt.
     """
     before = list_segments(folder)
-    for _ in range(_MOST_LISTINGS):
+    for _ in range(MOST_LISTINGS):
         if not before:
             return None
         number = max((number for number, each in enumerate(before) if each.base_offset <= offset), default=0)
@@ -87,9 +89,21 @@ def open_segment(folder: str, offset: int) -> tuple[SegmentFile, DataFile, int |
         if file is not None and after == before:
             return before[number], file, before[number + 1].base_offset if number + 1 < len(before) else None
         before = after
-    raise UnsettledFolderError(
-        f"the segments in {folder} changed during each of {_MOST_LISTINGS} attempts to open one; try again"
-    )
+    raise unsettled(folder)
+
+
+def unsettled(folder: str) -> UnsettledFolderError:
+    """Returns the error of a folder whose files were replaced during each attempt to read them."""
+    return UnsettledFolderError(f"the segments in {folder} changed during each of {MOST_LISTINGS} attempts; try again")
+
+
+def list_transaction_indexes(folder: str) -> dict[str, int]:
+    """Returns the inodes of the transaction indexes of a folder by their names.
+
+    Between the renames of a compaction, the entries of a segment may be in a file that ends in `.swap` only.
+    """
+    with os.scandir(folder) as entries:
+        return {entry.name: entry.inode() for entry in entries if _TRANSACTION_INDEX.fullmatch(entry.name)}
 
 
 @dataclass(slots=True)

@@ -24,6 +24,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
+from wirekafka.pipelines.errors import PipelineError
 from wirekafka.pipelines.log_source.columns import SCHEMA
 from wirekafka.pipelines.log_source.options import LogOptions, narrow, read_options
 from wirekafka.pipelines.log_source.plan import plan
@@ -81,8 +82,16 @@ class LogReader(DataSourceReader):
         options = self._options
         return [InputPartition(split) for split in plan(options.path, options.selection, options.split_bytes)]
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yields the records of a split."""
+    def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
+        """Yields the records of a split; of none, because PySpark starts one task without a partition if there is no split.
+
+        Raises:
+            DamageError: a batch is damaged; names the file, the position and the offset.
+            PipelineError: the folder of the partition is missing where the task runs.
+        """
+        if partition is None:
+            return
+        split = partition.value
         selection = self._options.selection
         reading = Reading(
             first_timestamp=selection.starting_timestamp,
@@ -90,4 +99,10 @@ class LogReader(DataSourceReader):
             is_committed=selection.is_committed,
             has_crc_checks=self._options.has_crc_checks,
         )
-        return read_split(partition.value, reading)
+        try:
+            yield from read_split(split, reading)
+        except FileNotFoundError:
+            raise PipelineError(
+                f"there is no directory {split.folder}: each executor needs the data directory at the path that the driver read, "
+                f"or the partition was deleted after the query was planned"
+            ) from None

@@ -26,11 +26,14 @@ from wirekafka.log.producer_snapshot import CorruptSnapshotError
 from wirekafka.log.producer_state import Producers
 from wirekafka.log.transaction_index import ENTRY, AbortedTransaction
 from wirekafka.pipelines.log_source.segments import (
+    MOST_LISTINGS,
     batch_at,
     list_segments,
+    list_transaction_indexes,
     open_segment,
     position_before,
     read_offset_index,
+    unsettled,
 )
 from wirekafka.wire.batch import HEADER_SIZE, MAGIC, MAGIC_OFFSET, BatchHeader
 from wirekafka.wire.control import read_end_marker
@@ -84,7 +87,7 @@ def read_transactions(folder: str, log_start_offset: int, end_offset: int) -> Tr
     Raises:
         OSError: a file cannot be read.
     """
-    aborted = {*_indexed(folder, end_offset)}
+    aborted = _indexed(folder, end_offset)
     producers = _last_snapshot(folder, log_start_offset, end_offset)
     aborted.update(_replay(folder, producers, end_offset))
     unstable = producers.first_unstable_offset
@@ -92,17 +95,28 @@ def read_transactions(folder: str, log_start_offset: int, end_offset: int) -> Tr
     return Transactions(last_stable_offset, tuple(sorted(aborted, key=lambda each: each.last_offset)))
 
 
-def _indexed(folder: str, end_offset: int) -> Iterable[AbortedRange]:
-    for name in files_in(folder):
-        if kind_of(name) is not Kind.TRANSACTION_INDEX:
-            continue
-        data = b""
-        with suppress(FileNotFoundError):
-            data = read_whole(os.path.join(folder, name))
-        for fields in ENTRY.iter_unpack(data[: len(data) - len(data) % ENTRY.size]):
-            entry = AbortedTransaction(*fields)
-            if entry.last_offset < end_offset:
-                yield _range_of(entry)
+def _indexed(folder: str, end_offset: int) -> set[AbortedRange]:
+    """Returns the aborted transactions in the indexes.
+
+    Raises:
+        UnsettledFolderError: the indexes were replaced during each attempt to read them.
+    """
+    before = list_transaction_indexes(folder)
+    for _ in range(MOST_LISTINGS):
+        found = {entry for name in before for entry in _read_index(os.path.join(folder, name))}
+        after = list_transaction_indexes(folder)
+        if after == before:
+            return {_range_of(entry) for entry in found if entry.last_offset < end_offset}
+        before = after
+    raise unsettled(folder)
+
+
+def _read_index(path: str) -> list[AbortedTransaction]:
+    try:
+        data = read_whole(path)
+    except FileNotFoundError:
+        return []
+    return [AbortedTransaction(*fields) for fields in ENTRY.iter_unpack(data[: len(data) - len(data) % ENTRY.size])]
 
 
 def _range_of(entry: AbortedTransaction) -> AbortedRange:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from wirekafka.pipelines import register
+from wirekafka.pipelines.errors import PipelineError
 from wirekafka.pipelines.log_source.columns import SCHEMA
 from wirekafka.pipelines.log_source.options import OptionError
 from wirekafka.pipelines.log_source.source import LogDataSource, LogReader
@@ -71,6 +72,24 @@ def test_the_tasks_of_a_query_read_each_record_once(tmp_path: Path) -> None:
 
     assert len(reader.partitions()) > 3
     assert offsets_of(reader) == list(range(BATCHES))
+
+
+def test_a_task_without_a_split_reads_nothing(tmp_path: Path) -> None:
+    make_data(tmp_path)
+    reader = LogDataSource({"path": str(tmp_path), "partition": "7"}).reader(None)
+
+    assert reader.partitions() == []
+    assert list(reader.read(None)) == []
+
+
+def test_a_task_on_a_machine_without_the_directory_says_so(tmp_path: Path) -> None:
+    folder = make_data(tmp_path)
+    reader = LogDataSource({"path": str(tmp_path)}).reader(None)
+    (partition,) = reader.partitions()
+    folder.rename(tmp_path / "elsewhere")
+
+    with pytest.raises(PipelineError, match=f"there is no directory {folder}: each executor needs"):
+        list(reader.read(partition))
 
 
 def test_pushed_filters_narrow_the_plan_and_stay_with_spark(tmp_path: Path) -> None:

@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from wirekafka.pipelines.log_source import transactions
 from wirekafka.pipelines.log_source.plan import Selection, plan
+from wirekafka.pipelines.log_source.segments import list_transaction_indexes
 from wirekafka.pipelines.log_source.transactions import AbortedRange, read_transactions
-from wirekafka.tests.inspection.folders import PARTITION
+from wirekafka.tests.inspection.folders import PARTITION, segment_file
 from wirekafka.tests.log.logs import World, append, batch, close, config_with, end_transaction, transactional
 from wirekafka.tests.pipelines.log_source.rows import offsets_of, rows_in, rows_of
 
@@ -34,6 +36,39 @@ def test_records_of_an_aborted_transaction_are_rows_of_all_only(tmp_path: Path) 
 
     assert offsets_of(rows_of(tmp_path)) == [0, 1, 2, 3, 4]
     assert offsets_of(rows_of(tmp_path, is_committed=True)) == [0, 3]
+
+
+def test_the_index_of_a_compacted_segment_is_read_while_it_is_swapped_in(tmp_path: Path) -> None:
+    folder = tmp_path / str(PARTITION)
+    log = World().open_log(folder)
+    append(log, transactional(0, producer_id=1))
+    end_transaction(log, 1, is_commit=False)
+    close(log)
+    index = segment_file(folder, 0, ".txnindex")
+    index.rename(f"{index}.swap")
+
+    assert read_transactions(str(folder), 0, 2).aborted == (AbortedRange(1, 0, 1),)
+    assert offsets_of(rows_of(tmp_path, is_committed=True)) == []
+
+
+def test_an_index_that_is_replaced_while_it_is_read_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / str(PARTITION)
+    log = World().open_log(folder)
+    append(log, transactional(0, producer_id=1))
+    end_transaction(log, 1, is_commit=False)
+    close(log)
+    index, listings = segment_file(folder, 0, ".txnindex"), [0]
+
+    def listing(folder: str) -> dict[str, int]:
+        found = list_transaction_indexes(folder)
+        listings[0] += 1
+        if listings[0] == 1:
+            index.rename(f"{index}.swap")
+        return found
+
+    monkeypatch.setattr(transactions, "list_transaction_indexes", listing)
+
+    assert read_transactions(str(folder), 0, 2).aborted == (AbortedRange(1, 0, 1),)
 
 
 def test_an_open_transaction_ends_the_committed_records(tmp_path: Path) -> None:
