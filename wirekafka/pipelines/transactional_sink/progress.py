@@ -1,0 +1,195 @@
+"""What a sink stores in Kafka about its progress, in the transactions of its records.
+
+Three places, all written in the transaction that has the records:
+
+- the offset of the source partition's group (`SinkOptions.identity`) on partition 0 of the progress topic is the next source
+  offset; the offset's metadata is the id of the source topic;
+- a record in the progress topic says the same. It remains when the broker has deleted the group's offset, which is
+  `offsets.retention.minutes` after its commit (7 days by default);
+- with `maps_offsets`, a record in the runs topic has the runs of the transaction: which target offsets the source offsets have.
+
+Only the last `RUN_SLOTS` transactions of each source partition keep their runs: their keys are the numbers of slots that are used
+in turn, so that compaction bounds the topic.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from wirekafka.pipelines.kafka import REQUEST_TIMEOUT_S, Cluster
+from wirekafka.pipelines.transactional_sink.failures import failure
+from wirekafka.pipelines.transactional_sink.options import SinkOptions
+
+RUN_SLOTS = 100_000
+
+Source = tuple[str, int]
+"""A source topic and one of its partitions."""
+
+
+@dataclass(slots=True, frozen=True)
+class Progress:
+    """How far a source partition is written.
+
+    Attributes:
+        next_offset: the first source offset that is not written.
+        source_id: the id of the source topic; empty if the sink was told none.
+        transaction_count: the number of transactions of this source partition.
+    """
+
+    next_offset: int = 0
+    source_id: str = ""
+    transaction_count: int = 0
+
+    def to_json(self) -> str:
+        """Returns the metadata of the group's offset, and the value of the record in the progress topic."""
+        return json.dumps({"next": self.next_offset, "source_id": self.source_id, "transactions": self.transaction_count})
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Progress:
+        """Reads what `to_json` returned."""
+        fields = json.loads(text)
+        return cls(fields["next"], fields["source_id"], fields["transactions"])
+
+
+@dataclass(slots=True, frozen=True)
+class Run:
+    """Consecutive source offsets that have consecutive target offsets.
+
+    Source offset `source_offset + n` has target offset `target_offset + n`, for each n below `count`.
+    """
+
+    source_offset: int
+    target_offset: int
+    count: int
+
+
+@dataclass(slots=True, frozen=True)
+class TargetRuns:
+    """The runs of a transaction in one target partition."""
+
+    topic: str
+    partition: int
+    runs: list[Run]
+
+
+@dataclass(slots=True, frozen=True)
+class MappedRun:
+    """A run, and the partitions on its two sides."""
+
+    source_topic: str
+    source_partition: int
+    topic: str
+    partition: int
+    run: Run
+
+
+def runs_of(pairs: Iterable[tuple[int, int]]) -> list[Run]:
+    """Returns the runs of pairs of a source offset and its target offset, in ascending order."""
+    runs: list[Run] = []
+    first = target = count = 0
+    for source_offset, target_offset in pairs:
+        if count and source_offset == first + count and target_offset == target + count:
+            count += 1
+            continue
+        if count:
+            runs.append(Run(first, target, count))
+        first, target, count = source_offset, target_offset, 1
+    if count:
+        runs.append(Run(first, target, count))
+    return runs
+
+
+def progress_key(source: Source) -> bytes:
+    """Returns the key of a source partition's record in the progress topic."""
+    return json.dumps({"topic": source[0], "partition": source[1]}).encode()
+
+
+def runs_key(source: Source, transaction_count: int) -> bytes:
+    """Returns the key of the record of a transaction's runs."""
+    slot = transaction_count % RUN_SLOTS
+    return json.dumps({"topic": source[0], "partition": source[1], "slot": slot}).encode()
+
+
+def runs_value(targets: Iterable[TargetRuns]) -> bytes:
+    """Returns the value of the record of a transaction's runs."""
+    fields = [
+        {
+            "topic": target.topic,
+            "partition": target.partition,
+            "runs": [[run.source_offset, run.target_offset, run.count] for run in target.runs],
+        }
+        for target in targets
+    ]
+    return json.dumps({"targets": fields}).encode()
+
+
+def mapped_runs(key: bytes, value: bytes) -> Iterator[MappedRun]:
+    """Yields the runs of a record of the runs topic."""
+    source = json.loads(key)
+    for target in json.loads(value)["targets"]:
+        for numbers in target["runs"]:
+            yield MappedRun(source["topic"], source["partition"], target["topic"], target["partition"], Run(*numbers))
+
+
+def read_progress(sink: SinkOptions) -> dict[Source, int]:
+    """Returns the next source offset of each source partition that the sink has written.
+
+    Transactions that are open or in doubt are not in it.
+
+    Raises:
+        PipelineError: the broker refuses the client.
+        SinkInterrupted: no broker answers.
+    """
+    return {source: progress.next_offset for source, progress in read_stored_progress(sink).items()}
+
+
+def read_stored_progress(sink: SinkOptions) -> dict[Source, Progress]:
+    """Returns the last record of each source partition in the progress topic; empty if the topic does not exist."""
+    found: dict[Source, Progress] = {}
+    for message in committed_records(sink.cluster, sink.progress_topic):
+        key = json.loads(message.key())
+        found[key["topic"], key["partition"]] = Progress.from_json(message.value())
+    return found
+
+
+def read_runs(sink: SinkOptions) -> list[MappedRun]:
+    """Returns the runs of the last transactions of each source partition, in the order of their source offsets.
+
+    Raises:
+        PipelineError: the broker refuses the client.
+        SinkInterrupted: no broker answers.
+    """
+    latest = {message.key(): message.value() for message in committed_records(sink.cluster, sink.runs_topic)}
+    runs = [run for key, value in latest.items() for run in mapped_runs(key, value)]
+    return sorted(runs, key=lambda each: (each.source_topic, each.source_partition, each.run.source_offset))
+
+
+def committed_records(cluster: Cluster, topic: str) -> Iterator[Any]:
+    """Yields the committed records of partition 0 of a topic up to its last stable offset; none if the topic does not exist."""
+    from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
+
+    settings = cluster.client_config(
+        group_id="wirekafka.reader", isolation_level="read_committed", enable_auto_commit=False, enable_partition_eof=True, fetch_wait_max_ms=10
+    )
+    consumer = Consumer(settings)
+    try:
+        found = consumer.list_topics(topic, timeout=REQUEST_TIMEOUT_S).topics[topic]
+        if found.error is not None:
+            return
+        consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
+        while True:
+            message = consumer.poll(REQUEST_TIMEOUT_S)
+            error = KafkaError(KafkaError._TIMED_OUT) if message is None else message.error()
+            if error is None:
+                yield message
+            elif error.code() == KafkaError._PARTITION_EOF:
+                return
+            elif message is None or not error.retriable():
+                raise failure(error, f"cannot read the topic {topic} at {cluster.bootstrap}")
+    except KafkaException as error:
+        raise failure(error.args[0], f"cannot read the topic {topic} at {cluster.bootstrap}") from None
+    finally:
+        consumer.close()
