@@ -27,9 +27,9 @@ POLL_S = 0.2
 
 OUTAGES = re.compile(
     r"TimeoutException|DisconnectException|Failed to (?:construct|create) (?:new )?Kafka|No resolvable bootstrap"
-    r"|_TRANSPORT|_ALL_BROKERS_DOWN|_TIMED_OUT|COORDINATOR_NOT_AVAILABLE|NOT_COORDINATOR|NETWORK_EXCEPTION"
+    r"|_TRANSPORT|_ALL_BROKERS_DOWN|_TIMED_OUT|COORDINATOR_NOT_AVAILABLE|NOT_COORDINATOR|NETWORK_EXCEPTION|SinkInterrupted"
 )
-"""What errors of Spark, of Kafka's Java client and of librdkafka say when no broker answers."""
+"""What errors of Spark, of Kafka's Java client, of librdkafka and of the transactional sink say when no broker answers."""
 
 
 class StopRequest:

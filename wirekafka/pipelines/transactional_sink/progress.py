@@ -172,7 +172,11 @@ def committed_records(cluster: Cluster, topic: str) -> Iterator[Any]:
     from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
 
     settings = cluster.client_config(
-        group_id="wirekafka.reader", isolation_level="read_committed", enable_auto_commit=False, enable_partition_eof=True, fetch_wait_max_ms=10
+        group_id="wirekafka.reader",
+        isolation_level="read_committed",
+        enable_auto_commit=False,
+        enable_partition_eof=True,
+        fetch_wait_max_ms=10,
     )
     consumer = Consumer(settings)
     try:

@@ -49,7 +49,11 @@ def test_slices_of_a_long_source_partition_are_bounded() -> None:
 
 def test_rows_with_nulls_keep_them_apart_from_empty_values() -> None:
     batch = arrow_batch(
-        [("s", 0, n) for n in range(3)], key=[None, b"", b"k"], value=[b"", None, b"v"], partition=[None, 1, 0], timestamp_ms=[None, 0, 9]
+        [("s", 0, n) for n in range(3)],
+        key=[None, b"", b"k"],
+        value=[b"", None, b"v"],
+        partition=[None, 1, 0],
+        timestamp_ms=[None, 0, 9],
     )
     rows = rows_of(batch)
     assert rows.keys == [None, b"", b"k"]
