@@ -11,9 +11,11 @@ from typing import Any
 
 import click
 
+from wirekafka.cli.pipeline.audit import audit
+
 FAILED = 1
 
-COMMANDS: tuple[click.Command, ...] = ()
+COMMANDS: tuple[click.Command, ...] = (audit,)
 
 
 class PipelineGroup(click.Group):
