@@ -12,7 +12,7 @@ from wirekafka.pipelines.errors import PipelineError
 FORMAT_VERSION = 1
 
 Sink = Literal["parquet", "delta"]
-RecordFormat = Literal["raw", "json", "avro"]
+RecordFormat = Literal["raw", "json", "avro", "avro-confluent"]
 
 
 @dataclass(slots=True, frozen=True)

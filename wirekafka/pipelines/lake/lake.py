@@ -94,8 +94,9 @@ class Lake:
         """Adds the records of a batch of a streaming query to the lake, once, however often the batch is repeated.
 
         Args:
-            frames: the records, with the columns of `read` but `date`, in any order. Frames differ in the type of `value`. All
-                records of a topic are in one frame. A frame is computed more than once, so persist it if that costs much.
+            frames: the records, with the columns of `read` but `date`, in any order. Frames differ in the type of `value`, and
+                lack it while the topic has no schema. All records of a topic are in one frame. A frame is computed more than
+                once, so persist it if that costs much.
             query_id: the id of the query, which stays when the query is started again from its checkpoint.
             batch_id: the number of the batch.
 
@@ -198,5 +199,6 @@ def _with_date(frame: DataFrame, *, has_value_bytes: bool) -> DataFrame:
     """Returns the frame with the columns of a table, in their order."""
     from pyspark.sql import functions
 
+    dated = frame.withColumn("date", functions.expr(layout.UTC_DATE))
     names = layout.columns(None, has_value_bytes=has_value_bytes).names
-    return frame.withColumn("date", functions.expr(layout.UTC_DATE)).select(*names)
+    return dated.select(*(name for name in names if name in dated.columns))

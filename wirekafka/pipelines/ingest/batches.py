@@ -1,0 +1,94 @@
+"""Writes one batch of an ingest: the rows into the lake, then the dead letters into their topic."""
+
+from __future__ import annotations
+
+from functools import reduce
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions
+
+from wirekafka.pipelines.ingest.batch_plans import stored_plan
+from wirekafka.pipelines.ingest.dead_letters import KIND, dead_letters
+from wirekafka.pipelines.ingest.formats import ValueFormat, open_format
+from wirekafka.pipelines.ingest.options import IngestOptions
+from wirekafka.pipelines.lake.files import open_files
+from wirekafka.pipelines.transactional_sink import SinkOptions, write
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from wirekafka.pipelines.lake.lake import Lake
+
+TIMESTAMP_TYPE = "CASE timestampType WHEN 0 THEN 'CreateTime' WHEN 1 THEN 'LogAppendTime' END"
+
+DEAD_LETTER_PARTITIONS = 1
+"""With how many partitions a missing dead-letter topic is created."""
+
+
+class BatchWriter:
+    """Writes the batches of one query, which may begin with a batch that was written before, as a whole or in part.
+
+    Raises:
+        PipelineError: a schema file is wrong or does not merge with the schema of the lake, or the registry's place is wrong.
+    """
+
+    def __init__(self, spark: SparkSession, options: IngestOptions, lake: Lake) -> None:
+        self._options = options
+        self._lake = lake
+        self._files = open_files(spark, options.lake)
+        self._format = open_format(spark, options, lake)
+
+    def write(self, records: DataFrame, batch_id: int) -> None:
+        """Writes a batch; what of it was written before is skipped.
+
+        Raises:
+            PipelineError: another query fills the lake, the registry does not answer, or the dead-letter topic takes no records.
+            SinkInterrupted: the brokers stopped answering. The batch can be written again.
+        """
+        query_id = records.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
+        if self._format is None:
+            self._lake.write_batch([self._rows(records, "value")], query_id, batch_id)
+            return
+        records = records.persist()
+        try:
+            self._write_decoded(self._format, records, query_id, batch_id)
+        finally:
+            records.unpersist()
+
+    def _write_decoded(self, value_format: ValueFormat, records: DataFrame, query_id: str, batch_id: int) -> None:
+        plan = stored_plan(self._files, batch_id, lambda: value_format.plan(records))
+        decoded = []
+        for topic, each in plan.items():
+            if each.schema.fields and self._lake.schema(topic) != each.schema:
+                self._lake.set_schema(topic, each.schema)
+            decoded.append(value_format.decode(records.where(functions.col("topic") == topic), each))
+        rows = [self._rows(each.where("reason IS NULL"), "decoded") for each in decoded]
+        self._lake.write_batch(rows, query_id, batch_id)
+        self._write_dead_letters(decoded, query_id)
+
+    def _write_dead_letters(self, decoded: list[DataFrame], query_id: str) -> None:
+        topic = self._options.dead_letter_topic
+        assert topic is not None, "raw records all fit"
+        letters = reduce(lambda first, second: first.unionAll(second), (dead_letters(each, topic) for each in decoded)).persist()
+        try:
+            if not letters.isEmpty():
+                write(letters, SinkOptions(self._options.cluster, KIND, query_id, {topic: DEAD_LETTER_PARTITIONS}))
+        finally:
+            letters.unpersist()
+
+    def _rows(self, records: DataFrame, value: str) -> DataFrame:
+        """Returns records as the rows of a table of the lake; their column `value` has a column of the records, if it exists."""
+        columns = [
+            "topic",
+            "partition",
+            "offset",
+            "timestamp",
+            functions.expr(TIMESTAMP_TYPE).alias("timestamp_type"),
+            "key",
+            "headers",
+        ]
+        if value in records.columns:
+            columns.append(functions.col(value).alias("value"))
+        if self._options.keep_value_bytes:
+            columns.append(functions.col("value").alias("value_bytes"))
+        return records.select(*columns)

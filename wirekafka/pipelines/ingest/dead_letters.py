@@ -1,0 +1,64 @@
+"""The dead letters of an ingest: records that do not fit, unchanged, with where they come from and why in their headers.
+
+The headers have the names of Kafka Connect's with another first word. The records go through the transactional sink, which skips
+what it has written before, so each dead letter is in the topic once.
+
+Source: KIP-298, and https://kafka.apache.org/documentation/#connect_dlq
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+TOPIC_HEADER = "__wirekafka.errors.topic"
+PARTITION_HEADER = "__wirekafka.errors.partition"
+OFFSET_HEADER = "__wirekafka.errors.offset"
+REASON_HEADER = "__wirekafka.errors.exception.message"
+
+KIND = "dead-letters"
+"""The kind of the transactional sink."""
+
+
+def dead_letters(decoded: DataFrame, topic: str) -> DataFrame:
+    """Returns the records that have a reason, as rows of the transactional sink.
+
+    Args:
+        decoded: the records with the column `reason`.
+        topic: the dead-letter topic.
+    """
+    time_ms = functions.expr("unix_millis(timestamp)")
+    return decoded.where("reason IS NOT NULL").select(
+        functions.col("topic").alias("source_topic"),
+        functions.col("partition").alias("source_partition"),
+        functions.col("offset").alias("source_offset"),
+        functions.lit(topic).alias("topic"),
+        functions.lit(None).cast("int").alias("partition"),
+        "key",
+        "value",
+        functions.concat(functions.coalesce("headers", _no_headers()), _headers()).alias("headers"),
+        functions.when(time_ms >= 0, time_ms).alias("timestamp_ms"),
+    )
+
+
+def _headers() -> Column:
+    values = {
+        TOPIC_HEADER: functions.col("topic"),
+        PARTITION_HEADER: functions.col("partition").cast("string"),
+        OFFSET_HEADER: functions.col("offset").cast("string"),
+        REASON_HEADER: functions.col("reason"),
+    }
+    return functions.array(
+        *(
+            functions.struct(functions.lit(name).alias("key"), value.cast("binary").alias("value"))
+            for name, value in values.items()
+        )
+    )
+
+
+def _no_headers() -> Column:
+    return functions.array().cast("array<struct<key:string,value:binary>>")

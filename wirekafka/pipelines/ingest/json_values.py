@@ -1,0 +1,125 @@
+"""JSON values: which fields a batch has, and the struct of each record. All of it are expressions of Spark's JVM.
+
+Each value is parsed twice, because Spark's two parsers have different gaps:
+
+- `try_parse_json` returns null for text that is no JSON and for an object with a key twice. Its result tells the types of the
+  fields. It ignores text after the end of a value.
+- `from_json` gives the struct, and says if a field did not fit its type. It ignores unknown fields, and takes the last of two
+  keys.
+
+The first reads `[VALUE]`, the second reads `{"v":VALUE}`. Text after the value breaks one of the two: after the end of the value,
+the first wants `,` or `]`, the second wants `,` or `}`, and after a `,` only the second wants a key.
+
+Source: https://spark.apache.org/docs/latest/api/sql/index.html#try_parse_json
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions
+from pyspark.sql.types import DataType, StringType, StructField, StructType
+
+from wirekafka.pipelines.ingest.batch_plans import TopicPlan
+from wirekafka.pipelines.ingest.json_shapes import parse_shape, stored_type
+from wirekafka.pipelines.ingest.schema_changes import merge
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+TEXT = "CAST(value AS STRING)"
+IS_OBJECT = f"startswith(ltrim(' \t\r\n', {TEXT}), '{{')"
+IS_UTF8 = f"is_valid_utf8({TEXT})"
+PARSED = f"variant_get(try_parse_json(concat('[', {TEXT}, ']')), '$[0]', 'variant')"
+
+CORRUPT = "corrupt"
+READING = {
+    "mode": "PERMISSIVE",
+    "columnNameOfCorruptRecord": CORRUPT,
+    "allowSingleQuotes": "false",
+    "allowNonNumericNumbers": "false",
+    "dateFormat": "yyyy-MM-dd",
+}
+"""Strict JSON, and dates without a time: Spark's default reads the date of `2020-01-01T10:00` and drops the time."""
+
+MAX_REASON_CHARS = 400
+
+Stored = Callable[[str], StructType]
+
+
+def observed_shapes(records: DataFrame) -> dict[str, DataType]:
+    """Returns for each topic of the frame the type of its JSON objects together; NullType if it has none."""
+    shape = functions.expr(f"schema_of_variant_agg(CASE WHEN {IS_UTF8} AND {IS_OBJECT} THEN {PARSED} END)")
+    rows = records.groupBy("topic").agg(shape.alias("shape")).collect()
+    return {row.topic: parse_shape(row.shape or "VOID") for row in sorted(rows)}
+
+
+def plan_json(records: DataFrame, stored: Stored, forbidden: str) -> dict[str, TopicPlan]:
+    """Returns the plan of each topic of a batch: its schema with what its records add.
+
+    Args:
+        records: the batch.
+        stored: returns the schema of a topic so far, which may have no fields.
+        forbidden: characters that the name of a new field cannot have.
+    """
+    plans = {}
+    for topic, shape in observed_shapes(records).items():
+        schema = stored(topic)
+        merged = merge(schema, _as_struct(stored_type(shape, schema)), forbidden)
+        plans[topic] = TopicPlan(merged.schema, all_fit=not merged.misfits)
+    return plans
+
+
+def infer_json_schema(sample: DataFrame, forbidden: str) -> StructType:
+    """Returns the schema of the records of one topic; it has no field if no record has one."""
+    for shape in observed_shapes(sample).values():
+        return merge(StructType(), _as_struct(stored_type(shape, StructType())), forbidden).schema
+    return StructType()
+
+
+def decode_json(records: DataFrame, plan: TopicPlan, forbidden: str) -> DataFrame:
+    """Returns the records of one topic with the columns `decoded`, a struct, and `reason`, why a record does not fit.
+
+    Without a schema there is no column `decoded`.
+    """
+    if not plan.schema.fields:
+        nothing = functions.when(functions.col("value").isNotNull(), "no record of the topic has had a field yet")
+        return records.withColumn("reason", nothing)
+    read = StructType([StructField("v", plan.schema), StructField(CORRUPT, StringType())])
+    text = functions.expr(f"concat('{{\"v\":', {TEXT}, '}}')")
+    envelope = functions.from_json(text, read, READING)
+    described = records.withColumn("envelope", envelope)
+    reason = _reason(plan, forbidden)
+    return described.withColumn("reason", reason).withColumn("decoded", functions.col("envelope.v")).drop("envelope")
+
+
+def _reason(plan: TopicPlan, forbidden: str) -> Column:
+    """Returns the expression of why a record does not fit; null if it does."""
+    reason = (
+        functions.when(functions.col("value").isNull(), None)
+        .when(~functions.expr(IS_UTF8), "not UTF-8")
+        .when(~functions.expr(IS_OBJECT), "not a JSON object")
+        .when(functions.expr(f"{PARSED} IS NULL"), "not valid JSON, or an object has a key twice")
+    )
+    if not plan.all_fit:
+        misfit = functions.udf(lambda shape: shape_misfit(shape, plan.schema, forbidden), StringType())
+        found = misfit(functions.expr(f"schema_of_variant({PARSED})"))
+        reason = reason.when(found.isNotNull(), found)
+    out_of_range = f"text after the value, or a value out of the range of its type in: {plan.schema.simpleString()}"
+    is_corrupt = functions.col(f"envelope.{CORRUPT}").isNotNull() | functions.col("envelope.v").isNull()
+    return reason.when(is_corrupt, out_of_range[:MAX_REASON_CHARS])
+
+
+def shape_misfit(shape: str | None, schema: StructType, forbidden: str) -> str | None:
+    """Returns why records of a shape do not fit a schema that will not change; None if they do."""
+    if shape is None:
+        return None
+    merged = merge(schema, _as_struct(stored_type(parse_shape(shape), schema)), forbidden)
+    if merged.misfits:
+        return str(merged.misfits[0])
+    return None if merged.schema == schema else f"{shape} needs wider types than {schema.simpleString()}"[:MAX_REASON_CHARS]
+
+
+def _as_struct(given: DataType) -> StructType:
+    return given if isinstance(given, StructType) else StructType()

@@ -1,0 +1,111 @@
+"""Where the Avro schemas of framed records come from: Confluent's schema registry, or a directory.
+
+Source: https://docs.confluent.io/platform/current/schema-registry/develop/api.html#get--schemas-ids-int-%20id
+"""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import json
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from wirekafka.pipelines.errors import PipelineError
+from wirekafka.pipelines.ingest.schema_files import read_text
+
+REQUEST_TIMEOUT_S = 10.0
+ATTEMPTS = 3
+RETRY_DELAY_S = 1.0
+NOT_FOUND = 404
+
+
+class UnknownSchemaError(Exception):
+    """No Avro schema has this id; the text says why."""
+
+
+class SchemaRegistry(Protocol):
+    """Finds schemas by their ids. The schema of an id never changes."""
+
+    def schema(self, schema_id: int) -> str:
+        """Returns the text of an Avro schema.
+
+        Raises:
+            UnknownSchemaError: the registry has no Avro schema with this id.
+            PipelineError: the registry cannot be asked.
+        """
+
+
+def open_registry(place: str) -> SchemaRegistry:
+    """Returns the registry at a URL, or in a directory.
+
+    Raises:
+        PipelineError: the place is no URL of HTTP, and no directory.
+    """
+    if urllib.parse.urlsplit(place).scheme in ("http", "https"):
+        return HttpRegistry(place)
+    if not Path(place).is_dir():
+        raise PipelineError(f"the schema registry {place} is no URL (http://HOST:PORT) and no directory")
+    return SchemaDirectory(Path(place))
+
+
+@dataclass(slots=True, frozen=True)
+class SchemaDirectory:
+    """A directory with a file ID.avsc for each schema."""
+
+    directory: Path
+
+    def schema(self, schema_id: int) -> str:
+        """Returns the text of an Avro schema."""
+        path = self.directory / f"{schema_id}.avsc"
+        if not path.exists():
+            raise UnknownSchemaError(f"the directory {self.directory} has no {path.name}")
+        return read_text(path)
+
+
+class HttpRegistry:
+    """A schema registry at a URL, which may hold a user and a password: https://USER:PASSWORD@HOST:PORT/PATH."""
+
+    def __init__(self, url: str) -> None:
+        parts = urllib.parse.urlsplit(url)
+        host = parts.netloc.rpartition("@")[2]
+        self.url = urllib.parse.urlunsplit((parts.scheme, host, parts.path.rstrip("/"), "", ""))
+        self._headers = {"Accept": "application/vnd.schemaregistry.v1+json, application/json"}
+        if parts.username is not None:
+            user = f"{urllib.parse.unquote(parts.username)}:{urllib.parse.unquote(parts.password or '')}"
+            self._headers["Authorization"] = f"Basic {base64.b64encode(user.encode()).decode()}"
+
+    def schema(self, schema_id: int) -> str:
+        """Returns the text of an Avro schema."""
+        answer = self._get(f"{self.url}/schemas/ids/{schema_id}")
+        if answer is None:
+            raise UnknownSchemaError(f"the schema registry has no schema with id {schema_id}")
+        if answer.get("schemaType", "AVRO") != "AVRO":
+            raise UnknownSchemaError(f"the schema with id {schema_id} is of type {answer['schemaType']}, not AVRO")
+        if answer.get("references"):
+            raise UnknownSchemaError(f"the schema with id {schema_id} refers to other schemas, which is not supported")
+        return str(answer["schema"])
+
+    def _get(self, url: str) -> dict[str, Any] | None:
+        """Returns the answer to a request; None if there is no such thing."""
+        for attempt in range(1, ATTEMPTS + 1):
+            try:
+                request = urllib.request.Request(url, headers=self._headers)
+                with urllib.request.urlopen(request, timeout=REQUEST_TIMEOUT_S) as response:
+                    return dict(json.load(response))
+            except urllib.error.HTTPError as error:
+                if error.code == NOT_FOUND:
+                    return None
+                failure = f"{error.code} {error.reason}"
+                if error.code < http.client.INTERNAL_SERVER_ERROR:
+                    break
+            except (OSError, http.client.HTTPException, ValueError, TypeError) as error:
+                failure = str(getattr(error, "reason", error))
+            if attempt < ATTEMPTS:
+                time.sleep(RETRY_DELAY_S)
+        raise PipelineError(f"the schema registry {self.url} does not answer: {failure}: check its URL, user and password")
