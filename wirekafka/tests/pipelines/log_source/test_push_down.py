@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 import random
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cache
@@ -24,7 +25,7 @@ PARTITIONS = 2
 RECORDS = 60
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
-COMPARISONS = {
+COMPARISONS: dict[str, Callable[[Any, Any], object]] = {
     "EqualTo": operator.eq,
     "GreaterThan": operator.gt,
     "GreaterThanOrEqual": operator.ge,
@@ -44,10 +45,11 @@ class Filter:
     def keeps(self, row: Row) -> bool:
         """Whether Spark keeps the row; a comparison with null is not true."""
         value = row[self.attribute[0]]
-        return value is not None and bool(COMPARISONS[type(self).__name__](value, self.value))
+        compare = COMPARISONS[type(self).__name__]
+        return value is not None and bool(compare(value, self.value))
 
 
-KINDS = {name: type(name, (Filter,), {}) for name in COMPARISONS}
+KINDS: dict[str, type[Filter]] = {name: type(name, (Filter,), {}) for name in COMPARISONS}
 
 
 @pytest.fixture(scope="module")
