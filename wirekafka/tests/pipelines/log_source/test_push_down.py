@@ -91,24 +91,20 @@ def time_of(microseconds: int) -> datetime:
 
 
 offsets = st.integers(-3, RECORDS + 9)
-filters = st.lists(
+times = st.builds(lambda ms, us: time_of(1000 * ms + us), offsets, st.sampled_from([0, 1, 500, 999]))
+filters_on_timestamps = filters_on("timestamp", times)
+any_filters = st.lists(
     filters_on("topic", st.sampled_from([*TOPICS, "other"]))
     | filters_on("partition", st.integers(-1, PARTITIONS))
     | filters_on("offset", offsets)
-    | filters_on(
-        "timestamp", st.integers(-15_000, (RECORDS + 15) * 1000).map(time_of) | offsets.map(lambda ms: time_of(ms * 1000))
-    ),
+    | filters_on_timestamps,
     max_size=4,
 )
 split_bytes = st.sampled_from(["1", "700", "67108864"])
 
 
-@settings(max_examples=150, deadline=None)
-@given(filters=filters, split_bytes=split_bytes)
-def test_pushed_filters_leave_the_rows_that_filtering_afterwards_keeps(
-    root: Path, filters: list[Filter], split_bytes: str
-) -> None:
-    reader = LogDataSource({"path": str(root), "splitBytes": split_bytes}).reader(None)
+def check_pushed(root: Path, filters: list[Filter], **options: str) -> None:
+    reader = LogDataSource({"path": str(root), **options}).reader(None)
 
     left = list(reader.pushFilters(filters))
 
@@ -116,6 +112,20 @@ def test_pushed_filters_leave_the_rows_that_filtering_afterwards_keeps(
     rows = rows_of(reader)
     kept = [row for row in rows if all(each.keeps(row) for each in filters)]
     assert kept == [row for row in all_rows(root) if all(each.keeps(row) for each in filters)]
+
+
+@settings(max_examples=120, deadline=None)
+@given(filters=any_filters, split_bytes=split_bytes)
+def test_pushed_filters_leave_the_rows_that_filtering_afterwards_keeps(
+    root: Path, filters: list[Filter], split_bytes: str
+) -> None:
+    check_pushed(root, filters, splitBytes=split_bytes)
+
+
+@settings(max_examples=80, deadline=None)
+@given(pushed=filters_on_timestamps)
+def test_a_pushed_filter_on_timestamps_leaves_the_rows_that_filtering_afterwards_keeps(root: Path, pushed: Filter) -> None:
+    check_pushed(root, [pushed])
 
 
 @settings(max_examples=50, deadline=None)
