@@ -23,10 +23,10 @@ REMEDIES = {
 """What to do about an error that a second attempt meets again."""
 
 
-class SinkInterrupted(Exception):
+class SinkInterrupted(PipelineError):
     """A transaction did not commit because of an outage, or because another process took the source partition over.
 
-    The transaction has no effect. The same frame can be written again.
+    The transaction has no effect. The same frame can be written again. `running.OUTAGES` knows this error by its name.
     """
 
 
