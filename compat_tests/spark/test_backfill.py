@@ -16,6 +16,7 @@ from compat_tests.harness.broker import Broker
 from compat_tests.harness.clients import CONFLUENT, Agent, Client, Record
 from compat_tests.harness.pipelines import PipelineProcess
 from compat_tests.harness.topics import create_topic
+from compat_tests.harness.waiting import wait_until
 from wirekafka.pipelines.backfill.job import describe, run_backfill
 from wirekafka.pipelines.backfill.options import BackfillOptions, OffsetBound
 from wirekafka.pipelines.errors import PipelineError
@@ -230,6 +231,26 @@ def committed(bootstrap: str, topic: str) -> dict[int, list[Any]]:
     return found
 
 
+class LogEnd:
+    """Watches how far the partitions of a topic are written, open transactions included."""
+
+    def __init__(self, bootstrap: str, topic: str) -> None:
+        from confluent_kafka import Consumer
+
+        self.topic = topic
+        self.consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "watcher", "log_level": 0})
+
+    def offset(self) -> int:
+        """Returns the sum of the ends; 0 as long as the topic does not exist or the broker does not answer."""
+        from confluent_kafka import KafkaException, TopicPartition
+
+        places = [TopicPartition(self.topic, partition) for partition in range(PARTITIONS)]
+        try:
+            return sum(self.consumer.get_watermark_offsets(place, timeout=5)[1] for place in places)
+        except KafkaException:
+            return 0
+
+
 def test_a_backfill_that_is_killed_with_its_broker_writes_each_flight_once(
     spark: SparkSession,
     make_broker: Callable[..., Broker],
@@ -237,27 +258,13 @@ def test_a_backfill_that_is_killed_with_its_broker_writes_each_flight_once(
     tmp_path: Path,
     chaos_seconds: float,
 ) -> None:
-    from wirekafka.pipelines.transactional_sink import read_progress
-    from wirekafka.pipelines.transactional_sink.options import SinkOptions
-
     table = flight_lake(spark, tmp_path / "lake", tmp_path / "flights.parquet")
     broker = make_broker(keeps_address=True)
-    chance = random.Random(13)
     running = pipeline("backfill", tmp_path / "lake", "--to", "again", "--name", "chaos", "--bootstrap", broker.bootstrap)
     running.start()
-    deadline, kills = time.monotonic() + chaos_seconds, Counter[str]()
-    sink = SinkOptions(Cluster(broker.bootstrap), "backfill", "chaos", {})
-    while time.monotonic() < deadline and running.is_running():
-        before = sum(read_progress(sink).values())
-        while running.is_running() and sum(read_progress(sink).values()) == before and chance.random() < 0.98:
-            time.sleep(0.05)
-        victim: PipelineProcess | Broker = chance.choice([running, broker])
-        victim.kill()
-        kills[type(victim).__name__] += 1
-        victim.start()
-    if not running.is_running() and running.wait() != 0:
-        running.start()
+    kills = kill_while_writing(13, running, broker, chaos_seconds)
     assert running.wait(240) == 0, running.log_text()[-3000:]
+    assert {"PipelineProcess", type(broker).__name__} <= set(kills)
     found = committed(broker.bootstrap, "again")
     rows = [json.loads(message.value()) for messages in found.values() for message in messages]
     assert len(rows) == FLIGHT_COUNT
@@ -267,4 +274,26 @@ def test_a_backfill_that_is_killed_with_its_broker_writes_each_flight_once(
     for partition, messages in found.items():
         keys = [None if message.key() is None else message.key().decode() for message in messages]
         assert keys == tails[partition::PARTITIONS].tolist(), "in the order of the source"
-    assert kills["PipelineProcess"], kills
+
+
+def kill_while_writing(seed: int, running: PipelineProcess, broker: Broker, seconds: float) -> list[str]:
+    """Kills the backfill or its broker, most times while records are written, and starts them again; returns what was killed."""
+    chance = random.Random(seed)
+    victims: list[PipelineProcess | Broker] = [running, broker]
+    end, deadline, killed = LogEnd(broker.bootstrap, "again"), time.monotonic() + seconds, list[str]()
+    while time.monotonic() < deadline or len(killed) < len(victims):
+        before = end.offset()
+        if chance.random() < 3 / 4:
+            wait_until(
+                lambda seen=before: end.offset() > seen or not running.is_running(), timeout_s=120, what="records are written"
+            )
+            time.sleep(chance.uniform(0, 0.5))
+        else:
+            time.sleep(chance.uniform(0, 5))
+        if not running.is_running():
+            break
+        victim = victims[len(killed)] if len(killed) < len(victims) else chance.choice(victims)
+        victim.kill()
+        killed.append(type(victim).__name__)
+        victim.start()
+    return killed

@@ -98,7 +98,7 @@ def run_backfill(spark: SparkSession, options: BackfillOptions) -> BackfillResul
     plans = _plans(spark, options)
     sink = _sink(options, plans)
     _through_outage(lambda: transactional_sink.prepare_topics(sink))
-    warnings = _warnings(options.cluster, plans)
+    warnings = _through_outage(lambda: _warnings(options.cluster, plans))
     results = []
     for plan in plans:
         done = _write_through_outages(plan, sink)
