@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from wirekafka.pipelines.errors import PipelineError
+from wirekafka.pipelines.errors import PipelineError, UnreachableError
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
@@ -66,7 +66,8 @@ class TopicSelection:
         """Returns the number of partitions of each topic that exists and is selected.
 
         Raises:
-            PipelineError: no broker answers, or a topic that is named does not exist.
+            UnreachableError: no broker answers.
+            PipelineError: a topic that is named does not exist.
         """
         partitions = partition_counts(cluster)
         missing = [name for name in self.names if name not in partitions]
@@ -82,12 +83,12 @@ def partition_counts(cluster: Cluster) -> dict[str, int]:
     """Returns the number of partitions of each topic.
 
     Raises:
-        PipelineError: no broker answers.
+        UnreachableError: no broker answers.
     """
     from confluent_kafka import KafkaException
 
     try:
         metadata = cluster.admin().list_topics(timeout=REQUEST_TIMEOUT_S)
     except KafkaException as error:
-        raise PipelineError(f"no broker answers at {cluster.bootstrap}: {error.args[0].str()}") from None
+        raise UnreachableError(f"no broker answers at {cluster.bootstrap}: {error.args[0].str()}") from None
     return {name: len(topic.partitions) for name, topic in metadata.topics.items() if topic.error is None}

@@ -1,99 +1,198 @@
 """Runs a streaming query until it ends or is told to stop, and starts it again from its checkpoint after an outage.
 
-Spark's query fails when no broker answers for some seconds. Its checkpoint says where it goes on, so the query is started again,
-until brokers have been away for `OUTAGE_S`.
+Spark's query fails when no broker answers for some time. Its checkpoint says where it goes on, so the query is started again,
+until the brokers have been away for `OUTAGE_S`.
+
+A stop that is asked for waits for the running batch. Spark itself has only `StreamingQuery.stop`, which interrupts a batch, and a
+query that always has data is never idle. So after a request:
+
+- the batch that runs ends, and is committed to the checkpoint;
+- the next one ends in `stoppable`, before its function does anything, or is interrupted when the end of the batch is noticed.
+
+A second request, or `STOP_TIMEOUT_S`, interrupts the batch. The next run does such a batch again, and the sinks make sure that
+this changes nothing.
+
+Source: org.apache.spark.sql.execution.streaming.StreamExecution and MicroBatchExecution of Spark 4.0.
 """
 
 from __future__ import annotations
 
-import re
+import functools
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from wirekafka.pipelines.errors import PipelineError
+from wirekafka.pipelines.errors import PipelineError, UnreachableError
+from wirekafka.pipelines.failures import explain
 
 if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
     from pyspark.sql.streaming import StreamingQuery
 
 OUTAGE_S = 300.0
 """A query whose brokers do not answer is started again for this long since its last batch."""
 
-RESTART_DELAY_S = 1.0
-POLL_S = 0.2
+STOP_TIMEOUT_S = 300.0
+"""A stop waits this long for the running batch."""
 
-OUTAGES = re.compile(
-    r"TimeoutException|DisconnectException|Failed to (?:construct|create) (?:new )?Kafka|No resolvable bootstrap"
-    r"|_TRANSPORT|_ALL_BROKERS_DOWN|_TIMED_OUT|COORDINATOR_NOT_AVAILABLE|NOT_COORDINATOR|NETWORK_EXCEPTION|SinkInterrupted"
-)
-"""What errors of Spark, of Kafka's Java client, of librdkafka and of the transactional sink say when no broker answers."""
+FIRST_DELAY_S = 1.0
+LONGEST_DELAY_S = 15.0
+POLL_S = 0.1
+
+STOPPED = "WIREKAFKA_STOPPED_BETWEEN_BATCHES"
+"""In the text of the failure by which `stoppable` ends a query."""
 
 
 class StopRequest:
-    """Tells a pipeline to end after its running batch; SIGTERM and SIGINT set it."""
+    """Tells a pipeline to end: after the running batch if it was asked for once, at once if it was asked for again."""
 
     def __init__(self) -> None:
-        self._event = threading.Event()
+        self._asked = threading.Event()
+        self.is_urgent = False
 
     def set(self) -> None:
         """Asks for the end."""
-        self._event.set()
+        self.is_urgent = self._asked.is_set()
+        self._asked.set()
 
     def is_set(self) -> bool:
         """Whether the end was asked for."""
-        return self._event.is_set()
+        return self._asked.is_set()
 
     def wait(self, timeout_s: float) -> bool:
         """Waits for the request; returns whether it came."""
-        return self._event.wait(timeout_s)
+        return self._asked.wait(timeout_s)
+
+
+_current: StopRequest | None = None
+"""The request of the signals of this process, for `stoppable`."""
 
 
 @contextmanager
 def stop_on_signals() -> Iterator[StopRequest]:
     """Yields a request that SIGTERM and SIGINT set, as long as the block runs."""
-    request = StopRequest()
+    global _current
+    request = _current = StopRequest()
     numbers = (signal.SIGTERM, signal.SIGINT)
     before = {number: signal.signal(number, lambda *_: request.set()) for number in numbers}
     try:
         yield request
     finally:
+        _current = None
         for number, handler in before.items():
             signal.signal(number, handler)
 
 
-def run_query(start: Callable[[], StreamingQuery], stop: StopRequest) -> None:
+def stoppable(write_batch: Callable[[DataFrame, int], None]) -> Callable[[DataFrame, int], None]:
+    """Returns a function for `foreachBatch` that ends the query before a batch if a stop was asked for."""
+
+    @functools.wraps(write_batch)
+    def write(frame: DataFrame, batch_id: int) -> None:
+        if _current is not None and _current.is_set():
+            raise PipelineError(STOPPED)
+        write_batch(frame, batch_id)
+
+    return write
+
+
+def tell(message: str) -> None:
+    """Prints a message of a running pipeline on stderr."""
+    print(f"wirekafka: {message}", file=sys.stderr, flush=True)
+
+
+def run_query(start: Callable[[], StreamingQuery], stop: StopRequest, notify: Callable[[str], None] = tell) -> None:
     """Runs the query that `start` starts, until it ends by itself or `stop` is set; a running batch ends first.
 
+    Args:
+        start: starts the query from its checkpoint.
+        stop: the request to end.
+        notify: takes a message about an outage.
+
     Raises:
-        PipelineError: the query failed for another reason than an outage of the brokers, or the outage was too long.
+        PipelineError: the query cannot start, it failed for another reason than an outage of the brokers, or the outage was
+            too long.
     """
-    from pyspark.errors import StreamingQueryException
+    run = _Run(stop)
+    first = start()
+    outage = run.attempt(lambda: first)
+    while outage is not None:
+        delay_s = run.next_delay(outage)
+        notify(f"{outage}; the pipeline tries again in {delay_s:g} s")
+        if stop.wait(delay_s):
+            return
+        outage = run.attempt(start)
 
-    last_success = time.monotonic()
-    while True:
-        query = start()
-        batch: Any = None
+
+class _Run:
+    """The run of a query over all its starts."""
+
+    def __init__(self, stop: StopRequest) -> None:
+        self._stop = stop
+        self._last_batch: Any = None
+        self._last_success = time.monotonic()
+        self._delay_s = FIRST_DELAY_S
+
+    def attempt(self, start: Callable[[], StreamingQuery]) -> UnreachableError | None:
+        """Runs the query until its end; returns the outage that ended it.
+
+        Raises:
+            PipelineError: the query failed for another reason.
+        """
+        from pyspark.errors import PySparkException
+
         try:
-            while not query.awaitTermination(POLL_S):
-                progress = query.lastProgress
-                if progress is not None and progress["batchId"] != batch:
-                    batch, last_success = progress["batchId"], time.monotonic()
-                if stop.is_set():
-                    _stop_after_batch(query)
-                    return
-            return
-        except StreamingQueryException as error:
-            if OUTAGES.search(str(error)) is None or time.monotonic() - last_success > OUTAGE_S:
-                raise PipelineError(str(error)) from error
-        if stop.wait(RESTART_DELAY_S):
-            return
+            self._watch(start())
+        except UnreachableError as outage:
+            return outage
+        except PySparkException as error:
+            if STOPPED in str(error):
+                return None
+            explanation = explain(str(error))
+            if not isinstance(explanation, UnreachableError):
+                raise explanation from error
+            return explanation
+        return None
 
+    def _watch(self, query: StreamingQuery) -> None:
+        """Waits for the end of the query, or stops it when the stop is asked for."""
+        while not query.awaitTermination(POLL_S):
+            self._note_batch(query)
+            if self._stop.is_set():
+                self._stop_after_batch(query)
+                return
 
-def _stop_after_batch(query: StreamingQuery) -> None:
-    """Stops a query between two batches; in a batch, it waits for the end of the batch."""
-    while query.isActive and query.status["isTriggerActive"]:
-        time.sleep(POLL_S)
-    query.stop()
+    def next_delay(self, outage: UnreachableError) -> float:
+        """Returns the seconds until the next start; they double from one start to the next.
+
+        Raises:
+            UnreachableError: no batch has ended for too long.
+        """
+        if time.monotonic() - self._last_success > OUTAGE_S:
+            raise outage
+        delay_s = self._delay_s
+        self._delay_s = min(2 * delay_s, LONGEST_DELAY_S)
+        return delay_s
+
+    def _note_batch(self, query: StreamingQuery) -> bool:
+        """Returns whether another batch, or another look for data, has ended since the last call."""
+        progress = query.lastProgress
+        batch = (progress["batchId"], progress["timestamp"]) if progress is not None else None
+        if batch == self._last_batch:
+            return False
+        self._last_batch, self._last_success, self._delay_s = batch, time.monotonic(), FIRST_DELAY_S
+        return True
+
+    def _stop_after_batch(self, query: StreamingQuery) -> None:
+        deadline = time.monotonic() + STOP_TIMEOUT_S
+        while query.isActive and query.status["isTriggerActive"] and not self._stop.is_urgent:
+            if self._note_batch(query) or time.monotonic() > deadline:
+                break
+            time.sleep(POLL_S)
+        query.stop()
+        failure = query.exception()
+        if failure is not None:
+            raise failure

@@ -11,21 +11,28 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import socket
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from wirekafka.pipelines import jvm
 from wirekafka.pipelines.errors import PipelineError
+from wirekafka.pipelines.failures import explain
 
 if TYPE_CHECKING:
+    from pyspark import SparkConf
     from pyspark.sql import SparkSession
 
 DEFAULT_MASTER = "local[*]"
 TASK_ATTEMPTS = 4
 """A local master runs a failed task again this often in all, as a cluster does (spark.task.maxFailures)."""
+
+CONNECT_TIMEOUT_S = 5.0
 
 DELTA_VERSIONS = {"4.0": "4.0.0"}
 """The release of Delta Lake for each release of Spark."""
@@ -58,33 +65,95 @@ def open_session(name: str, connectors: frozenset[Connector], options: SessionOp
     """Returns a new SparkSession, or the one that runs in this process.
 
     Raises:
-        PipelineError: PySpark or Java is missing, or the directory of jars lacks a connector.
+        PipelineError: PySpark or Java is missing, a connector is missing, or the master does not answer.
     """
     try:
         import pyspark
         from pyspark.sql import SparkSession
     except ImportError:
         raise PipelineError("PySpark is missing: pip install 'wirekafka[spark]'") from None
-    if shutil.which("java") is None and not os.environ.get("JAVA_HOME"):
-        raise PipelineError("Java is missing. Spark needs Java 17 (Debian: apt-get install openjdk-17-jre-headless)")
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    if pyspark.SparkContext._active_spark_context is None:
+        check_java()
+        check_standalone_master(options.master)
+        settings = settings_of(connectors, options, pyspark.__version__)
+        _set_environment(options)
+        conf = pyspark.SparkConf().setMaster(_with_task_attempts(options.master)).setAppName(f"wirekafka {name}")
+        _start(conf.setAll(settings.items()))
+    return SparkSession.builder.getOrCreate()
+
+
+def settings_of(connectors: frozenset[Connector], options: SessionOptions, spark_version: str) -> dict[str, str]:
+    """Returns the settings of the session; those of the user override those of wirekafka.
+
+    Raises:
+        PipelineError: the directory of jars lacks a connector, or no release of one is known for this Spark.
+    """
     settings = {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.session.timeZone": "UTC",
-        **_jar_settings(connectors, options.jars, pyspark.__version__),
+        "spark.driver.defaultJavaOptions": f'"-Dlog4j2.configurationFile={jvm.LOGGING}"',
+        **_jar_settings(connectors, options.jars, spark_version),
         **_delta_settings(connectors),
-        **options.conf,
     }
     if is_local(options.master):
+        settings["spark.sql.shuffle.partitions"] = str(local_cores(options.master))
+    return {**settings, **options.conf}
+
+
+def check_java() -> None:
+    """Checks that there is a Java to run.
+
+    Raises:
+        PipelineError: there is none.
+    """
+    home = os.environ.get("JAVA_HOME")
+    if home and not os.access(Path(home) / "bin" / "java", os.X_OK):
+        raise PipelineError(f"JAVA_HOME names {home}, which has no bin/java: let it name a Java 17 or 21, or unset it")
+    if not home and shutil.which("java") is None:
+        raise PipelineError("Java is missing. Spark needs Java 17 (Debian: apt-get install openjdk-17-jre-headless)")
+
+
+def _set_environment(options: SessionOptions) -> None:
+    """Sets the variables by which PySpark takes the Python of the tasks and the address of the driver.
+
+    Source: pyspark/core/context.py reads PYSPARK_PYTHON; only spark-submit reads spark.pyspark.python.
+    """
+    python = options.conf.get("spark.pyspark.python")
+    if python is not None:
+        os.environ["PYSPARK_PYTHON"] = python
+    if is_local(options.master):
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-        settings.setdefault("spark.sql.shuffle.partitions", str(local_cores(options.master)))
-    builder = SparkSession.builder.master(_with_task_attempts(options.master)).appName(f"wirekafka {name}")
-    for key, value in settings.items():
-        builder = builder.config(key, value)
-    session = builder.getOrCreate()
-    session.sparkContext.setLogLevel("ERROR")
-    return session
+
+
+def _start(conf: SparkConf) -> None:
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    output = jvm.JvmOutput()
+    try:
+        jvm.start_context(conf, output)
+    except (PySparkException, Py4JError) as error:
+        raise explain(f"{output.text()}\n{error}") from error
+    output.pass_on()
+
+
+def check_standalone_master(master: str) -> None:
+    """Checks that a standalone master listens; Spark itself would take a minute to say that none does.
+
+    Raises:
+        PipelineError: no master listens at an address of the URL.
+    """
+    addresses = master.removeprefix("spark://").split(",") if master.startswith("spark://") else []
+    for address in addresses:
+        host, _, port = address.rpartition(":")
+        if not host or not port.isdecimal():
+            raise PipelineError(f"the master {master!r} is malformed: write spark://HOST:PORT")
+        with suppress(OSError), socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_TIMEOUT_S):
+            return
+    if addresses:
+        raise PipelineError(f"no Spark master answers at {master}: check the address, and that the master runs")
 
 
 def is_local(master: str) -> bool:
@@ -97,9 +166,7 @@ def local_cores(master: str) -> int:
     threads = re.fullmatch(r"local(?:\[(\*|\d+)(?:,\d+)?\])?", master)
     if threads is None:
         raise PipelineError(f"the master {master!r} is malformed: write local[*], local[2], or spark://HOST:PORT")
-    if threads[1] == "*":
-        return len(os.sched_getaffinity(0))
-    return int(threads[1] or 1)
+    return len(os.sched_getaffinity(0)) if threads[1] == "*" else int(threads[1] or 1)
 
 
 def _with_task_attempts(master: str) -> str:

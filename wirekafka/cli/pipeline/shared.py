@@ -27,6 +27,7 @@ command: the group prints it in one line and exits with 1. Wrong arguments are a
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -128,13 +129,15 @@ def open_spark(name: str, connectors: Collection[Connector], options: Any) -> It
     """Opens a SparkSession for one command, and stops it at the end of the block.
 
     Raises:
-        PipelineError: the session cannot be opened.
+        PipelineError: the session cannot be opened, or Spark failed in the block.
     """
+    from wirekafka.pipelines.failures import explained
     from wirekafka.pipelines.session import open_session
 
     session = open_session(name, frozenset(connectors), options)
     try:
-        yield session
+        with explained():
+            yield session
     finally:
         session.stop()
 
@@ -149,9 +152,10 @@ def run_stream(spark: SparkSession, start: Callable[[], StreamingQuery]) -> None
     Raises:
         PipelineError: the stream failed.
     """
+    from wirekafka.pipelines.progress import report_progress
     from wirekafka.pipelines.running import run_query, stop_on_signals
 
-    with stop_on_signals() as stop:
+    with stop_on_signals() as stop, report_progress(spark, out=sys.stdout):
         run_query(start, stop)
 
 

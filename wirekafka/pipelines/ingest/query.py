@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from wirekafka.pipelines.errors import PipelineError
 from wirekafka.pipelines.ingest.options import IngestOptions
 from wirekafka.pipelines.kafka import REQUEST_TIMEOUT_S
+from wirekafka.pipelines.running import stoppable
 from wirekafka.pipelines.session import Connector
 
 if TYPE_CHECKING:
@@ -60,7 +61,9 @@ def start_ingest(spark: SparkSession, options: IngestOptions) -> StreamingQuery:
     lake = create_lake(spark, options.lake, lake_description(options))
     writer = BatchWriter(spark, options, lake)
     source = spark.readStream.format("kafka").options(**_source_options(options)).load()
-    stream = source.writeStream.foreachBatch(writer.write).option("checkpointLocation", lake.checkpoint).queryName("ingest")
+    stream = (
+        source.writeStream.foreachBatch(stoppable(writer.write)).option("checkpointLocation", lake.checkpoint).queryName("ingest")
+    )
     trigger = {"availableNow": True} if options.once else {"processingTime": options.interval}
     return stream.trigger(**trigger).start()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from wirekafka.pipelines.errors import PipelineError
+from wirekafka.pipelines.errors import PipelineError, UnreachableError
 
 REMEDIES = {
     "MSG_SIZE_TOO_LARGE": "raise the topic's max.message.bytes",
@@ -23,10 +23,10 @@ REMEDIES = {
 """What to do about an error that a second attempt meets again."""
 
 
-class SinkInterrupted(PipelineError):
+class SinkInterrupted(UnreachableError):
     """A transaction did not commit because of an outage, or because another process took the source partition over.
 
-    The transaction has no effect. The same frame can be written again. `running.OUTAGES` knows this error by its name.
+    The transaction has no effect. The same frame can be written again.
     """
 
 

@@ -1,0 +1,75 @@
+"""Starts Spark's JVM, and decides what of its output a user sees.
+
+Spark's launcher prints much before Spark's logging begins: how packages are resolved, warnings of Java. All of it is kept until
+the JVM runs. If the JVM does not start, it says why. From then on, what the JVM prints (log4j2.properties: errors, and warnings
+that help) goes to stderr, so that stdout belongs to the pipeline alone.
+
+Source: `launch_gateway` of pyspark/java_gateway.py, whose `popen_kwargs` are made for this.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark import SparkConf, SparkContext
+
+LOGGING = Path(__file__).with_name("log4j2.properties")
+
+
+class JvmOutput:
+    """What the JVM prints: kept at first, then passed on to stderr."""
+
+    def __init__(self) -> None:
+        self._kept: list[str] = []
+        self._passes_on = False
+        self._lock = threading.Lock()
+        read_end, self.write_end = os.pipe()
+        threading.Thread(target=self._read, args=(read_end,), name="output of Spark's JVM", daemon=True).start()
+
+    def text(self) -> str:
+        """Returns what was kept."""
+        with self._lock:
+            return "".join(self._kept)
+
+    def pass_on(self) -> None:
+        """Begins to write what comes from now on to stderr, and forgets what was kept."""
+        with self._lock:
+            self._kept.clear()
+            self._passes_on = True
+
+    def close(self) -> None:
+        """Closes this process's end; the JVM has its own."""
+        os.close(self.write_end)
+
+    def _read(self, read_end: int) -> None:
+        with os.fdopen(read_end, encoding="utf-8", errors="replace") as lines:
+            for line in lines:
+                with self._lock:
+                    if not self._passes_on:
+                        self._kept.append(line)
+                        continue
+                sys.stderr.write(line)
+                sys.stderr.flush()
+
+
+def start_context(conf: SparkConf, output: JvmOutput) -> SparkContext:
+    """Returns the SparkContext of a new JVM, or of the JVM that this process already has.
+
+    Raises:
+        PySparkException, Py4JError: the JVM or Spark did not start; `output` may say why.
+    """
+    from pyspark import SparkContext
+    from pyspark.java_gateway import launch_gateway
+
+    gateway = None
+    try:
+        if SparkContext._gateway is None:
+            gateway = launch_gateway(conf, {"stdout": output.write_end, "stderr": output.write_end})
+    finally:
+        output.close()
+    return SparkContext(conf=conf, gateway=gateway)

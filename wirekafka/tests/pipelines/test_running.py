@@ -1,0 +1,178 @@
+"""The run of a stream: stops between batches, and starts again after outages; with a fake of Spark's query."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from wirekafka.pipelines import running
+from wirekafka.pipelines.errors import PipelineError, UnreachableError
+from wirekafka.pipelines.running import STOPPED, StopRequest, run_query, stop_on_signals, stoppable
+
+pyspark_errors = pytest.importorskip("pyspark.errors")
+
+
+class FakeQuery:
+    """A query that ends one batch at each look, and ends itself after `batches` looks, with the failure if there is one."""
+
+    def __init__(self, batches: int = 3, failure: str | None = None, *, is_stuck: bool = False) -> None:
+        self.batches, self.failure, self.is_stuck = batches, failure, is_stuck
+        self.done = 0
+        self.isActive = True
+
+    def awaitTermination(self, timeout_s: float) -> bool:  # noqa: N802
+        if self.done >= self.batches:
+            self.isActive = False
+            if self.failure is not None:
+                raise pyspark_errors.StreamingQueryException(self.failure)
+            return True
+        self.done += not self.is_stuck
+        return False
+
+    @property
+    def lastProgress(self) -> dict[str, Any] | None:  # noqa: N802
+        self.done += not self.is_stuck and self.isActive
+        return {"batchId": self.done, "timestamp": str(self.done)} if self.done else None
+
+    @property
+    def status(self) -> dict[str, bool]:
+        return {"isTriggerActive": True}
+
+    def stop(self) -> None:
+        self.isActive = False
+
+    def exception(self) -> None:
+        return None
+
+
+class FakeStop(StopRequest):
+    """A request that remembers the waits and does not wait."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waits: list[float] = []
+
+    def wait(self, timeout_s: float) -> bool:
+        self.waits.append(timeout_s)
+        return self.is_set()
+
+
+def starts(*queries: FakeQuery | Exception) -> Callable[[], Any]:
+    """Returns a function that starts these, one after the other; an exception is raised instead."""
+    remaining: Iterator[FakeQuery | Exception] = iter(queries)
+
+    def start() -> FakeQuery:
+        query = next(remaining)
+        if isinstance(query, Exception):
+            raise query
+        return query
+
+    return start
+
+
+OUTAGE = "org.apache.kafka.common.errors.TimeoutException: Timed out waiting for a node assignment"
+
+
+def test_a_query_that_ends_by_itself_ends_the_run() -> None:
+    stop = FakeStop()
+    run_query(starts(FakeQuery()), stop)
+    assert stop.waits == []
+
+
+def test_a_stop_waits_for_the_end_of_the_running_batch() -> None:
+    query, stop = FakeQuery(batches=1000), FakeStop()
+    stop.set()
+    run_query(starts(query), stop)
+    assert not query.isActive
+    assert query.done >= 1
+
+
+def test_an_urgent_stop_does_not_wait() -> None:
+    query, stop = FakeQuery(batches=1000, is_stuck=True), FakeStop()
+    stop.set()
+    stop.set()
+    run_query(starts(query), stop)
+    assert not query.isActive
+
+
+def test_a_stop_waits_a_limited_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(running, "STOP_TIMEOUT_S", 0.0)
+    query, stop = FakeQuery(batches=1000, is_stuck=True), FakeStop()
+    stop.set()
+    run_query(starts(query), stop)
+    assert not query.isActive
+
+
+def test_after_an_outage_the_query_is_started_again() -> None:
+    stop, told = FakeStop(), list[str]()
+    run_query(starts(FakeQuery(failure=OUTAGE), FakeQuery()), stop, told.append)
+    assert stop.waits == [1.0]
+    assert told == [f"no broker answers: {OUTAGE.rpartition('.')[2]}; the pipeline tries again in 1 s"]
+
+
+def test_the_waits_double_up_to_a_limit() -> None:
+    stop = FakeStop()
+    away = UnreachableError("no broker answers")
+    run_query(starts(FakeQuery(failure=OUTAGE), *[away] * 6, FakeQuery()), stop, lambda message: None)
+    assert stop.waits == [1.0, 2.0, 4.0, 8.0, 15.0, 15.0, 15.0]
+
+
+def test_a_batch_after_an_outage_makes_the_waits_short_again() -> None:
+    stop = FakeStop()
+    away = UnreachableError("no broker answers")
+    run_query(starts(FakeQuery(0, OUTAGE), away, FakeQuery(2, OUTAGE), FakeQuery()), stop, lambda message: None)
+    assert stop.waits == [1.0, 2.0, 1.0]
+
+
+def test_an_outage_at_the_first_start_is_an_error() -> None:
+    with pytest.raises(UnreachableError):
+        run_query(starts(UnreachableError("no broker answers")), FakeStop())
+
+
+def test_an_outage_that_is_too_long_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(running, "OUTAGE_S", -1.0)
+    with pytest.raises(UnreachableError, match="no broker answers"):
+        run_query(starts(FakeQuery(failure=OUTAGE)), FakeStop(), lambda message: None)
+
+
+def test_a_stop_in_an_outage_ends_the_run() -> None:
+    stop = FakeStop()
+    run_query(starts(FakeQuery(0, OUTAGE)), stop, lambda message: stop.set())
+    assert stop.waits == [1.0]
+
+
+def test_another_failure_is_an_error() -> None:
+    with pytest.raises(PipelineError, match="no space is left"):
+        run_query(starts(FakeQuery(failure="java.io.IOException: No space left on device")), FakeStop())
+
+
+def test_a_query_that_ended_between_batches_has_not_failed() -> None:
+    run_query(starts(FakeQuery(failure=f"wirekafka.pipelines.errors.PipelineError: {STOPPED}")), FakeStop())
+
+
+def test_a_batch_is_not_begun_after_the_signal() -> None:
+    seen: list[int] = []
+    write = stoppable(lambda frame, number: seen.append(number))
+    frame: Any = None
+    with stop_on_signals() as stop:
+        write(frame, 1)
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert stop.is_set()
+        assert not stop.is_urgent
+        with pytest.raises(PipelineError, match=STOPPED):
+            write(frame, 2)
+        os.kill(os.getpid(), signal.SIGINT)
+        assert stop.is_urgent
+    write(frame, 3)
+    assert seen == [1, 3]
+
+
+def test_the_handlers_of_the_signals_are_put_back() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    with stop_on_signals():
+        assert signal.getsignal(signal.SIGTERM) is not before
+    assert signal.getsignal(signal.SIGTERM) is before
