@@ -17,13 +17,14 @@ from benchmarks.brokers import FLOOR, KINDS, delete_topics, open_broker
 from benchmarks.consumer_rows import CONSUMER_ROWS
 from benchmarks.group_rows import GROUP_ROWS
 from benchmarks.log_rows import LOG_ROWS, LogRow
-from benchmarks.rows import RESTING, ROWS, Figures, Row, Timing
+from benchmarks.rows import RESTING, ROWS, SPARK_RECORDS, Figures, Row, Timing
+from benchmarks.spark_rows import SPARK_ROWS
 from benchmarks.transaction_rows import TRANSACTION_ROWS
 from compat_tests.harness import jars
 from compat_tests.harness.broker import running
 
 OWN_ROWS = (*LOG_ROWS, *GROUP_ROWS, *CONSUMER_ROWS)
-NAMES = [row.name for row in (*RESTING, *ROWS, *TRANSACTION_ROWS, *OWN_ROWS)]
+NAMES = [row.name for row in (*RESTING, *ROWS, *TRANSACTION_ROWS, *SPARK_ROWS, *OWN_ROWS)]
 
 Results = dict[str, dict[str, dict[str, list[float]]]]
 
@@ -111,6 +112,13 @@ def note(kind: str, row: Row, figures: Figures, results: Results) -> None:
 @click.option("--seconds", type=click.IntRange(1), default=5, show_default=True, help="How long a row measures.")
 @click.option("--warmup", type=click.IntRange(1), default=6, show_default=True, help="How long a row warms up before that.")
 @click.option(
+    "--spark-records",
+    type=click.IntRange(1000),
+    default=SPARK_RECORDS,
+    show_default=True,
+    help="How many records Spark reads in each of the rows spark-100 and spark-1k, which run only if --only names them.",
+)
+@click.option(
     "--free-memory",
     "is_memory_free",
     is_flag=True,
@@ -133,6 +141,7 @@ def main(
     rounds: int,
     seconds: int,
     warmup: int,
+    spark_records: int,
     is_memory_free: bool,
     quick: bool,
     json_path: Path | None,
@@ -144,11 +153,12 @@ def main(
     if "kafka" in kinds and (reason := jars.missing_program()) is not None:
         raise click.ClickException(f"Apache Kafka {reason}")
     facts = machine.facts(directory) | {"free memory": "left as it was" if is_memory_free else "filled with page cache"}
-    timing = Timing(warmup, seconds)
+    timing = Timing(warmup, seconds, spark_records)
     results: Results = defaultdict(lambda: defaultdict(lambda: defaultdict(list)))
     resting, loaded = (
         tuple(row for row in rows if not names or row.name in names) for rows in (RESTING, (*ROWS, *TRANSACTION_ROWS))
     )
+    loaded += tuple(row for row in SPARK_ROWS if row.name in names)
     of_log = tuple(row for row in OWN_ROWS if not names or row.name in names)
     try:
         load.program()

@@ -20,15 +20,22 @@ from benchmarks.processes import resident_bytes
 IDLE_CONNECTIONS = 1000
 PARTITIONS = 2000
 
+SPARK_RECORDS = 5_000_000
+
 Figures = dict[str, float]
 
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """The seconds for which a row warms up, and those for which it measures."""
+    """The seconds for which a row warms up, and those for which it measures.
+
+    Attributes:
+        spark_records: the records that a row of Spark reads; such a row measures how long that takes.
+    """
 
     warmup: int
     seconds: int
+    spark_records: int = SPARK_RECORDS
 
     def options(self) -> dict[str, int]:
         """Returns the options of the load program."""
@@ -40,7 +47,7 @@ class Timing:
         Apache Kafka maps two index files of 10 MiB for each partition. A kernel that reads 8 MiB ahead fills nearly all of a file
         with zeros at its first use, which takes 10 to 20 s of CPU for 500 partitions (2026-11).
         """
-        return Timing(3 * self.warmup, self.seconds)
+        return Timing(3 * self.warmup, self.seconds, self.spark_records)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,11 +12,12 @@ from typing import Any
 import click
 
 from wirekafka.cli.pipeline.audit import audit
+from wirekafka.cli.pipeline.backfill import backfill
 from wirekafka.cli.pipeline.ingest import ingest
 
 FAILED = 1
 
-COMMANDS: tuple[click.Command, ...] = (audit, ingest)
+COMMANDS: tuple[click.Command, ...] = (audit, backfill, ingest)
 
 
 class PipelineGroup(click.Group):

@@ -61,20 +61,21 @@ class BatchWriter:
         for topic, each in plan.items():
             if each.schema.fields and self._lake.schema(topic) != each.schema:
                 self._lake.set_schema(topic, each.schema)
-            decoded.append(value_format.decode(records.where(functions.col("topic") == topic), each))
-        rows = [self._rows(each.where("reason IS NULL"), "decoded") for each in decoded]
-        self._lake.write_batch(rows, query_id, batch_id)
-        self._write_dead_letters(decoded, query_id)
+            decoded.append(value_format.decode(records.where(functions.col("topic") == topic), each).persist())
+        try:
+            rows = [self._rows(each.where("reason IS NULL"), "decoded") for each in decoded]
+            self._lake.write_batch(rows, query_id, batch_id)
+            self._write_dead_letters(decoded, query_id)
+        finally:
+            for frame in decoded:
+                frame.unpersist()
 
     def _write_dead_letters(self, decoded: list[DataFrame], query_id: str) -> None:
         topic = self._options.dead_letter_topic
         assert topic is not None, "raw records all fit"
-        letters = reduce(lambda first, second: first.unionAll(second), (dead_letters(each, topic) for each in decoded)).persist()
-        try:
-            if not letters.isEmpty():
-                write(letters, SinkOptions(self._options.cluster, KIND, query_id, {topic: DEAD_LETTER_PARTITIONS}))
-        finally:
-            letters.unpersist()
+        letters = reduce(lambda first, second: first.unionAll(second), (dead_letters(each, topic) for each in decoded))
+        if not letters.isEmpty():
+            write(letters, SinkOptions(self._options.cluster, KIND, query_id, {topic: DEAD_LETTER_PARTITIONS}))
 
     def _rows(self, records: DataFrame, value: str) -> DataFrame:
         """Returns records as the rows of a table of the lake; their column `value` has a column of the records, if it exists."""

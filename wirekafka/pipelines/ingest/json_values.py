@@ -23,7 +23,7 @@ from pyspark.sql.types import DataType, StringType, StructField, StructType
 
 from wirekafka.pipelines.ingest.batch_plans import TopicPlan
 from wirekafka.pipelines.ingest.json_shapes import parse_shape, stored_type
-from wirekafka.pipelines.ingest.schema_changes import merge
+from wirekafka.pipelines.ingest.schema_changes import merge, narrow_paths, widened
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -67,8 +67,20 @@ def plan_json(records: DataFrame, stored: Stored, forbidden: str) -> dict[str, T
     for topic, shape in observed_shapes(records).items():
         schema = stored(topic)
         merged = merge(schema, _as_struct(stored_type(shape, schema)), forbidden)
-        plans[topic] = TopicPlan(merged.schema, all_fit=not merged.misfits)
+        wide = _widened_for_values(records.where(functions.col("topic") == topic), merged.schema)
+        plans[topic] = TopicPlan(wide, all_fit=not merged.misfits)
     return plans
+
+
+def _widened_for_values(records: DataFrame, schema: StructType) -> StructType:
+    """Returns the schema with wider types where records of one topic have numbers and times that do not fit otherwise."""
+    paths = narrow_paths(schema)
+    if not paths:
+        return schema
+    strays = records.where(_is_corrupt(schema) & ~_is_corrupt(widened(schema, paths)))
+    needs = [functions.bool_or(_is_corrupt(widened(schema, set(paths) - {path}))) for path in paths]
+    needed = strays.agg(*(each.alias(str(number)) for number, each in enumerate(needs))).first()
+    return widened(schema, [path for path, need in zip(paths, needed, strict=True) if need])
 
 
 def infer_json_schema(sample: DataFrame, forbidden: str) -> StructType:
@@ -86,12 +98,19 @@ def decode_json(records: DataFrame, plan: TopicPlan, forbidden: str) -> DataFram
     if not plan.schema.fields:
         nothing = functions.when(functions.col("value").isNotNull(), "no record of the topic has had a field yet")
         return records.withColumn("reason", nothing)
-    read = StructType([StructField("v", plan.schema), StructField(CORRUPT, StringType())])
-    text = functions.expr(f"concat('{{\"v\":', {TEXT}, '}}')")
-    envelope = functions.from_json(text, read, READING)
-    described = records.withColumn("envelope", envelope)
-    reason = _reason(plan, forbidden)
-    return described.withColumn("reason", reason).withColumn("decoded", functions.col("envelope.v")).drop("envelope")
+    parsed = records.withColumn("envelope", _envelope(plan.schema)).withColumn("parsed", functions.expr(PARSED))
+    with_reason = parsed.withColumn("reason", _reason(plan, forbidden)).withColumn("decoded", functions.col("envelope.v"))
+    return with_reason.drop("envelope", "parsed")
+
+
+def _envelope(schema: StructType) -> Column:
+    """Returns the expression of a struct with the record as `v`, and with the text as `corrupt` if the record does not fit."""
+    read = StructType([StructField("v", schema), StructField(CORRUPT, StringType())])
+    return functions.from_json(functions.expr(f"concat('{{\"v\":', {TEXT}, '}}')"), read, READING)
+
+
+def _is_corrupt(schema: StructType) -> Column:
+    return _envelope(schema).getField(CORRUPT).isNotNull()
 
 
 def _reason(plan: TopicPlan, forbidden: str) -> Column:
@@ -100,11 +119,11 @@ def _reason(plan: TopicPlan, forbidden: str) -> Column:
         functions.when(functions.col("value").isNull(), None)
         .when(~functions.expr(IS_UTF8), "not UTF-8")
         .when(~functions.expr(IS_OBJECT), "not a JSON object")
-        .when(functions.expr(f"{PARSED} IS NULL"), "not valid JSON, or an object has a key twice")
+        .when(functions.col("parsed").isNull(), "not valid JSON, or an object has a key twice")
     )
     if not plan.all_fit:
         misfit = functions.udf(lambda shape: shape_misfit(shape, plan.schema, forbidden), StringType())
-        found = misfit(functions.expr(f"schema_of_variant({PARSED})"))
+        found = misfit(functions.expr("schema_of_variant(parsed)"))
         reason = reason.when(found.isNotNull(), found)
     out_of_range = f"text after the value, or a value out of the range of its type in: {plan.schema.simpleString()}"
     is_corrupt = functions.col(f"envelope.{CORRUPT}").isNotNull() | functions.col("envelope.v").isNull()

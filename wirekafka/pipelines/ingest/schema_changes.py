@@ -15,7 +15,7 @@ Source: https://docs.delta.io/latest/delta-type-widening.html, whose changes of 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 
 from pyspark.sql.types import (
@@ -99,15 +99,27 @@ def wider(first: DataType, second: DataType) -> DataType | None:
 
 def all_nullable(given: DataType) -> DataType:
     """Returns the type with every field, element and value nullable, and without comments."""
-    match given:
-        case StructType():
-            return StructType([StructField(field.name, all_nullable(field.dataType)) for field in given.fields])
-        case ArrayType():
-            return ArrayType(all_nullable(given.elementType))
-        case MapType():
-            return MapType(all_nullable(given.keyType), all_nullable(given.valueType))
-        case _:
-            return given
+    return _replace_types("", given, lambda _, each: each)
+
+
+def narrow_paths(given: DataType) -> list[str]:
+    """Returns the paths of the types whose range a value can exceed although its kind fits: small integers, decimals, dates."""
+    narrow: list[str] = []
+
+    def note(path: str, each: DataType) -> DataType:
+        if _for_any_value(each) != each:
+            narrow.append(path)
+        return each
+
+    _replace_types("", given, note)
+    return narrow
+
+
+def widened(given: StructType, paths: Collection[str]) -> StructType:
+    """Returns the schema with the types at some of its `narrow_paths` as wide as values of their kind can need."""
+    found = _replace_types("", given, lambda path, each: _for_any_value(each) if path in paths else each)
+    assert isinstance(found, StructType)
+    return found
 
 
 def field_paths(given: DataType, path: str = "") -> Iterator[str]:
@@ -194,6 +206,32 @@ class _Merger:
 
     def _refuse(self, path: str, reason: str) -> None:
         self.misfits.append(Misfit(path, reason))
+
+
+def _for_any_value(given: DataType) -> DataType:
+    """Returns the type that a type can widen to when a value is out of its range; the type itself if there is none."""
+    if given in INTEGERS:
+        return LongType()
+    if given == DateType():
+        return TimestampNTZType()
+    if isinstance(given, DecimalType):
+        before = max(given.precision - given.scale, min(LONG_DIGITS, MAX_DIGITS - given.scale))
+        return DecimalType(before + given.scale, given.scale)
+    return given
+
+
+def _replace_types(path: str, given: DataType, replace: Callable[[str, DataType], DataType]) -> DataType:
+    """Returns a type with each type in it that is no struct, array or map replaced; `replace` gets its path."""
+    match given:
+        case StructType():
+            fields = ((each.name, _replace_types(_inside(path, each.name), each.dataType, replace)) for each in given.fields)
+            return StructType([StructField(name, each) for name, each in fields])
+        case ArrayType():
+            return ArrayType(_replace_types(f"{path}[]", given.elementType, replace))
+        case MapType():
+            return MapType(given.keyType, _replace_types(f"{path}{{}}", given.valueType, replace))
+        case _:
+            return replace(path, given)
 
 
 def _inside(path: str, name: str) -> str:

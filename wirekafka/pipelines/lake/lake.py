@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from wirekafka.pipelines.errors import PipelineError
 from wirekafka.pipelines.lake import layout
+from wirekafka.pipelines.lake.compaction import CompactionResult
+from wirekafka.pipelines.lake.delta import DeltaTables
 from wirekafka.pipelines.lake.description import LakeDescription, refuse_changes
 from wirekafka.pipelines.lake.files import Files, open_files
 from wirekafka.pipelines.lake.parquet import ParquetTables
@@ -16,6 +18,9 @@ from wirekafka.pipelines.lake.parquet import ParquetTables
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
+
+TARGET_BYTES = 128 * 1024 * 1024
+"""The size that files have about after a compaction: that of a block of HDFS."""
 
 DESCRIPTION_ATTEMPT = "description."
 """How the names of attempts at a new description begin."""
@@ -30,11 +35,17 @@ class Tables(Protocol):
     def settle(self) -> None:
         """Finishes the changes that killed writers have decided."""
 
-    def write_batch(self, frames: Sequence[DataFrame], query_id: str, batch_id: int) -> bool:
-        """Adds records unless the batch was written before; returns whether it added them."""
+    def write_batch(self, frames: Sequence[DataFrame], query_id: str, batch_id: int) -> None:
+        """Adds records unless the batch was written before."""
 
     def read(self, topic: str, schema: StructType) -> DataFrame:
         """Returns the records of a topic that has a table."""
+
+    def snapshot(self, topic: str, schema: StructType) -> DataFrame:
+        """Returns the records of a topic that has a table, as they were between two batches."""
+
+    def compact(self, topic: str, schema: StructType, target_bytes: int) -> CompactionResult:
+        """Merges small files of a topic that has a table."""
 
 
 class Lake:
@@ -51,7 +62,7 @@ class Lake:
         self._spark = spark
         self._files = files
         self._number = number
-        self._tables: Tables = ParquetTables(spark, path, files)
+        self._tables: Tables = ParquetTables(spark, path, files) if description.sink == "parquet" else DeltaTables(spark, path)
 
     @property
     def checkpoint(self) -> str:
@@ -69,10 +80,36 @@ class Lake:
         Columns: topic, partition, offset, timestamp, timestamp_type, key, headers, value, value_bytes if the lake keeps them,
         and date, the UTC date of the timestamp. `value` is a struct of the topic's schema, or bytes.
         """
-        schema = layout.columns(self.schema(topic), has_value_bytes=self.description.has_value_bytes)
         if topic not in self.topics():
-            return self._spark.createDataFrame([], schema)
-        return self._tables.read(topic, schema)
+            return self._spark.createDataFrame([], self._columns(topic))
+        return self._tables.read(topic, self._columns(topic))
+
+    def snapshot(self, topic: str) -> DataFrame:
+        """Returns the records of a topic like `read`, with all or none of the records of each batch.
+
+        Raises:
+            PipelineError: the writer was too fast to find a moment between two batches.
+        """
+        self._tables.settle()
+        if topic not in self.topics():
+            return self._spark.createDataFrame([], self._columns(topic))
+        return self._tables.snapshot(topic, self._columns(topic))
+
+    def compact(self, target_bytes: int = TARGET_BYTES) -> CompactionResult:
+        """Merges small files of one topic and date to files of about `target_bytes`, which are sorted by partition and offset.
+
+        Parquet: a reader that is not this class misses the records of the files that are replaced for the moment between two
+        steps, or, if it has listed the files before, finds some of them deleted and has to be started again. A killed
+        compaction is finished when the lake is opened next. Delta: readers see the old files until the user runs VACUUM.
+        """
+        results = [self._tables.compact(topic, self._columns(topic), target_bytes) for topic in self.topics()]
+        return sum(results, CompactionResult())
+
+    def compact_if_due(self, batch_id: int, every: int, target_bytes: int = TARGET_BYTES) -> CompactionResult:
+        """Compacts the lake after each `every` batches of the query that fills it; 0: never."""
+        if not every or (batch_id + 1) % every:
+            return CompactionResult()
+        return self.compact(target_bytes)
 
     def schema(self, topic: str) -> StructType | None:
         """Returns the type of the topic's values; None for bytes, or if it is not known yet."""
@@ -90,7 +127,7 @@ class Lake:
         """
         self._describe(self.description.with_schema(topic, schema.jsonValue()))
 
-    def write_batch(self, frames: Sequence[DataFrame], query_id: str, batch_id: int) -> bool:
+    def write_batch(self, frames: Sequence[DataFrame], query_id: str, batch_id: int) -> None:
         """Adds the records of a batch of a streaming query to the lake, once, however often the batch is repeated.
 
         Args:
@@ -99,9 +136,6 @@ class Lake:
                 once, so persist it if that costs much.
             query_id: the id of the query, which stays when the query is started again from its checkpoint.
             batch_id: the number of the batch.
-
-        Returns:
-            False if the batch was in the lake already.
 
         Raises:
             PipelineError: another query has filled the lake, or another process writes to it now.
@@ -114,7 +148,10 @@ class Lake:
                 " checkpoint, or use another directory"
             )
         frames = [_with_date(frame, has_value_bytes=self.description.has_value_bytes) for frame in frames]
-        return self._tables.write_batch(frames, query_id, batch_id)
+        self._tables.write_batch(frames, query_id, batch_id)
+
+    def _columns(self, topic: str) -> StructType:
+        return layout.columns(self.schema(topic), has_value_bytes=self.description.has_value_bytes)
 
     def _describe(self, description: LakeDescription) -> None:
         write_description(self._files, description, self._number + 1)

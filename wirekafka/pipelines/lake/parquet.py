@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from wirekafka.pipelines.errors import PipelineError
 from wirekafka.pipelines.lake import layout
 from wirekafka.pipelines.lake.commits import Attempt, Change, CommitLog
+from wirekafka.pipelines.lake.compaction import CompactionResult, Merge, commits_of, plan_merges
 from wirekafka.pipelines.lake.files import Files
 from wirekafka.pipelines.lake.session_settings import changed_settings
 
@@ -16,6 +19,8 @@ if TYPE_CHECKING:
 
 WRITE_SETTINGS = {"spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS"}
 """Spark writes timestamps as INT96 otherwise, which has no statistics and which newer readers refuse."""
+
+SNAPSHOT_TRIES = 20
 
 
 class ParquetTables:
@@ -38,22 +43,91 @@ class ParquetTables:
         for log in self._logs():
             log.settle()
 
-    def write_batch(self, frames: Sequence[DataFrame], query_id: str, batch_id: int) -> bool:
-        """Adds records unless the batch was written before; returns whether it added them."""
+    def write_batch(self, frames: Sequence[DataFrame], query_id: str, batch_id: int) -> None:
+        """Adds records unless the batch was written before."""
         log = self._batches(query_id)
         log.settle()
         attempt = log.begin(batch_id)
         if attempt is None:
-            return False
-        for number, frame in enumerate(frames):
-            with changed_settings(frame.sparkSession, WRITE_SETTINGS):
-                frame.write.partitionBy("topic", "date").parquet(f"{self._path}/{attempt.data}/{number}")
-        return log.commit(attempt, Change(added=self._staged(attempt)))
+            return
+        with self._abandoned_on_error(attempt):
+            for number, frame in enumerate(frames):
+                self._write(frame, attempt, number)
+        log.commit(attempt, Change(added=self._staged(attempt)))
+
+    def snapshot(self, topic: str, schema: StructType) -> DataFrame:
+        """Returns the records of a topic between two commits: Spark lists the files when the frame is made.
+
+        Raises:
+            PipelineError: there was a commit during each of many listings.
+        """
+        for _ in range(SNAPSHOT_TRIES):
+            before = self._last_commits()
+            self.settle()
+            frame = self.read(topic, schema)
+            if self._last_commits() == before:
+                return frame
+        raise PipelineError(f"the lake {self._path} changes faster than its files are listed: try again, or stop its writer")
+
+    def compact(self, topic: str, schema: StructType, target_bytes: int) -> CompactionResult:
+        """Merges the small files of each date of a topic, unless another process does it now."""
+        result = CompactionResult()
+        groups = list(commits_of(self._merges(topic, target_bytes)))
+        for _ in groups:
+            number = (self._compactions.last() or 0) + 1
+            self.settle()
+            # The files of a merge are looked up after the number is known: a compaction in between takes the number.
+            group = next(commits_of(self._merges(topic, target_bytes)), [])
+            if group:
+                result += self._compact_group(number, group, schema)
+        return result
 
     def read(self, topic: str, schema: StructType) -> DataFrame:
         """Returns the records of a topic that has a table."""
+        return self._frame([layout.table_directory(topic)], schema)
+
+    def _merges(self, topic: str, target_bytes: int) -> list[Merge]:
+        return plan_merges(self._files.sizes(layout.table_directory(topic)), target_bytes)
+
+    def _compact_group(self, number: int, group: Sequence[Merge], schema: StructType) -> CompactionResult:
+        attempt = self._compactions.begin(number)
+        if attempt is None:
+            return CompactionResult()
+        with self._abandoned_on_error(attempt):
+            self._write_merged(attempt, group, schema)
+        added, removed = self._staged(attempt), [path for merge in group for path in merge.files]
+        if not self._compactions.commit(attempt, Change(added, removed)):
+            return CompactionResult()
+        return CompactionResult(len(removed), len(added))
+
+    def _write_merged(self, attempt: Attempt, group: Sequence[Merge], schema: StructType) -> None:
+        order = ("topic", "date", "partition", "offset")
+        whole = [path for merge in group if merge.output_count == 1 for path in merge.files]
+        if whole:
+            self._write(self._frame(whole, schema).repartition("date").sortWithinPartitions(*order), attempt, 0)
+        for index, merge in enumerate(merge for merge in group if merge.output_count > 1):
+            ranges = self._frame(merge.files, schema).repartitionByRange(merge.output_count, "partition", "offset")
+            self._write(ranges.sortWithinPartitions(*order), attempt, index + 1)
+
+    @contextmanager
+    def _abandoned_on_error(self, attempt: Attempt) -> Iterator[None]:
+        """Deletes an undecided attempt if its files cannot be written, for example on a full disk."""
+        try:
+            yield
+        except BaseException:
+            self._files.delete(attempt.directory)
+            raise
+
+    def _frame(self, paths: Sequence[str], schema: StructType) -> DataFrame:
         reader = self._spark.read.schema(schema).option("basePath", self._path)
-        return reader.parquet(f"{self._path}/{layout.table_directory(topic)}").select(*schema.names)
+        return reader.parquet(*(f"{self._path}/{path}" for path in paths)).select(*schema.names)
+
+    def _write(self, frame: DataFrame, attempt: Attempt, number: int) -> None:
+        with changed_settings(frame.sparkSession, WRITE_SETTINGS):
+            frame.write.partitionBy("topic", "date").parquet(f"{self._path}/{attempt.data}/{number}")
+
+    def _last_commits(self) -> list[int | None]:
+        return [log.last() for log in self._logs()]
 
     def _logs(self) -> list[CommitLog]:
         return [*map(self._batches, self._files.names(layout.BATCHES)), self._compactions]

@@ -7,8 +7,8 @@ and `leader_epoch`. `timestamp_type` is `CreateTime`, `LogAppendTime`, or null f
 the codec, or `none`. A timestamp that does not fit into 64 bits as microseconds becomes the nearest that fits.
 
 How it works: a `ColumnBuilder` collects the uncompressed records of batches, one after the other, and the fields of each batch's
-header. All fields but the headers are decoded for all records at once, by `record_bytes`. Headers are decoded record by record,
-because few records have headers.
+header. All fields are decoded for all records at once, by `record_bytes`; of the headers, the first ones of all records, then the
+second ones, and so on.
 
 Rules of this file: pure. Records that do not match the header of their batch raise `DamageError`, which names the file, the
 position of the batch and its offset.
@@ -26,7 +26,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from wirekafka.errors import KafkaError
 from wirekafka.inspection.files import DamageError
 from wirekafka.names import NO_TIMESTAMP
 from wirekafka.pipelines.log_source.record_bytes import (
@@ -46,7 +45,6 @@ from wirekafka.wire.batch import (
     BatchHeader,
     Record,
     encode_record,
-    read_varint,
 )
 from wirekafka.wire.compression import Compression
 
@@ -77,6 +75,8 @@ _TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime", None)
 _NO_TIMESTAMP_TYPE = 1 << 16
 """A flag beside the 16 bits of the attributes."""
 _COMPRESSIONS = tuple(codec.name.lower() for codec in Compression)
+_LEAST_HEADER_BYTES = 2
+"""The two lengths of a header."""
 _MOST_TIMESTAMP_MS = ((1 << 63) - 1) // 1000
 
 
@@ -300,14 +300,11 @@ class ColumnBuilder:
 
 def _decode(data: bytes, starts: Int64s, batch_number: Int64s, shared: BatchFields) -> _Records:
     octets = np.frombuffer(data, dtype=np.uint8)
-    try:
-        timestamp_delta, at = read_varints(octets, starts + 1)
-        offset_delta, at = read_varints(octets, at)
-        key_size, key_at = read_varints(octets, at)
-        value_size, value_at = read_varints(octets, key_at + np.maximum(key_size, 0))
-        header_count, header_at = read_varints(octets, value_at + np.maximum(value_size, 0))
-    except IndexError:
-        raise CorruptRecordsError("a record ends after its batch") from None
+    timestamp_delta, at = read_varints(octets, starts + 1)
+    offset_delta, at = read_varints(octets, at)
+    key_size, key_at = read_varints(octets, at)
+    value_size, value_at = read_varints(octets, key_at + np.maximum(key_size, 0))
+    header_count, header_at = read_varints(octets, value_at + np.maximum(value_size, 0))
     if (offset_delta < 0).any() or (offset_delta > shared.last_offset_delta[batch_number]).any():
         raise CorruptRecordsError("a record has an offset outside of its batch")
     timestamp = shared.base_timestamp[batch_number] + timestamp_delta
@@ -323,42 +320,47 @@ def _decode(data: bytes, starts: Int64s, batch_number: Int64s, shared: BatchFiel
 def _decode_headers(data: bytes, starts: Int64s, records: _Records) -> tuple[pa.Array, Int64s]:
     """Returns the headers of all records, null for a record without headers, and the end of each record."""
     counts = records.header_count
-    with_headers = np.flatnonzero(counts)
-    if not len(with_headers):
+    numbers = np.flatnonzero(counts)
+    if not len(numbers):
         return pa.nulls(len(counts), HEADERS_TYPE), records.header_at
-    names: list[str] = []
-    values: list[bytes | None] = []
-    ends = records.header_at.copy()
     limits = np.append(starts[1:], len(data))
-    try:
-        for number in with_headers.tolist():
-            ends[number] = _read_headers(data, int(ends[number]), int(limits[number]), int(counts[number]), names, values)
-    except (IndexError, KafkaError):
-        raise CorruptRecordsError("a header ends after its record") from None
+    if (counts < 0).any() or (counts > (limits - records.header_at) // _LEAST_HEADER_BYTES).any():
+        raise CorruptRecordsError("a record has more headers than bytes for them, or a negative number")
+    octets = np.frombuffer(data, dtype=np.uint8)
+    bounds = np.concatenate([[0], np.cumsum(counts)])
+    name_at, name_size, value_at, value_size = (np.empty(bounds[-1], dtype=np.int64) for _ in range(4))
+    ends = records.header_at.copy()
+    turn = 0
+    while len(numbers):
+        slots = bounds[numbers] + turn
+        name_size[slots], name_at[slots] = read_varints(octets, ends[numbers])
+        _check_fit(name_at[slots], name_size[slots], limits[numbers])
+        value_size[slots], value_at[slots] = read_varints(octets, name_at[slots] + name_size[slots])
+        sizes = np.maximum(value_size[slots], 0)
+        _check_fit(value_at[slots], sizes, limits[numbers])
+        ends[numbers] = value_at[slots] + sizes
+        turn += 1
+        numbers = numbers[counts[numbers] > turn]
+    buffer = pa.py_buffer(data)
     pairs = pa.StructArray.from_arrays(
-        [pa.array(names, pa.string()), pa.array(values, pa.binary())], fields=list(HEADERS_TYPE.value_type)
+        [_text(binary_column(buffer, name_at, name_size)), binary_column(buffer, value_at, value_size)],
+        fields=list(HEADERS_TYPE.value_type),
     )
-    bounds = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
-    return pa.ListArray.from_arrays(pa.array(bounds), pairs, type=HEADERS_TYPE, mask=pa.array(counts == 0)), ends
+    offsets = pa.array(bounds.astype(np.int32))
+    return pa.ListArray.from_arrays(offsets, pairs, type=HEADERS_TYPE, mask=pa.array(counts == 0)), ends
 
 
-def _read_headers(data: bytes, pos: int, limit: int, count: int, names: list[str], values: list[bytes | None]) -> int:
-    """Appends the headers of one record; returns their end. A name that is not UTF-8 gets U+FFFD for what cannot be decoded."""
-    if not 0 <= count <= limit - pos:
-        raise CorruptRecordsError(f"a record of {count} headers")
-    for _ in range(count):
-        size, pos = read_varint(data, pos)
-        end = pos + size
-        if not pos <= end <= limit:
-            raise CorruptRecordsError("a header ends after its record, or has no name")
-        names.append(data[pos:end].decode(errors="replace"))
-        size, pos = read_varint(data, end)
-        end = pos + max(size, 0)
-        if end > limit:
-            raise CorruptRecordsError("a header ends after its record")
-        values.append(data[pos:end] if size >= 0 else None)
-        pos = end
-    return pos
+def _check_fit(at: Int64s, sizes: Int64s, limits: Int64s) -> None:
+    if (sizes < 0).any() or (sizes > limits - at).any():
+        raise CorruptRecordsError("a header ends after its record, or has no name")
+
+
+def _text(names: pa.Array) -> pa.Array:
+    """Returns names as text; a name that is not UTF-8 gets U+FFFD for what cannot be decoded."""
+    try:
+        return names.cast(pa.string())
+    except pa.ArrowInvalid:
+        return pa.array([name.decode(errors="replace") for name in names.to_pylist()], pa.string())
 
 
 def _check_ends(data: bytes, starts: Int64s, ends: Int64s, firsts: Int64s, first_bytes: Int64s) -> None:
@@ -372,10 +374,7 @@ def _check_ends(data: bytes, starts: Int64s, ends: Int64s, firsts: Int64s, first
     length_at = np.concatenate([[0], ends[:-1]])
     length_at[firsts] = first_bytes
     octets = np.frombuffer(data, dtype=np.uint8)
-    try:
-        sizes, found_starts = read_varints(octets, length_at)
-    except IndexError:
-        raise CorruptRecordsError("a record ends after its batch") from None
+    sizes, found_starts = read_varints(octets, length_at)
     if (found_starts != starts).any() or (starts + sizes != ends).any():
         raise CorruptRecordsError("the fields of a record do not end where its length says")
 

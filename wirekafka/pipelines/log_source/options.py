@@ -191,9 +191,8 @@ def narrow(selection: Selection, operator: str, column: str, value: Any) -> Sele
             ending_offset=_earlier(selection.ending_offset, end),
         )
     if column == "timestamp" and _all_are(values or [value], datetime) and all(time.tzinfo for time in values or [value]):
-        # Spark compares microseconds. The bounds are whole milliseconds around the operand.
+        # Spark compares microseconds, and records have milliseconds. The operand is rounded down, so only an end needs one more.
         start, end = _range_of(operator, [(time - _EPOCH) // _MS for time in values or [value]])
-        start = start - 1 if start is not None and operator == "GreaterThan" else start
         end = end + 1 if end is not None and operator == "LessThan" else end
         return replace(
             selection,

@@ -118,26 +118,28 @@ def read_varints(data: npt.NDArray[np.uint8], at: Int64s) -> tuple[Int64s, Int64
     """Returns the zigzag varints that start at the positions, and the positions after them.
 
     Raises:
-        CorruptRecordsError: a varint has more than ten bytes.
-        IndexError: a varint ends after the data.
+        CorruptRecordsError: a varint has more than ten bytes, or ends after the data.
     """
-    first = data[at]
-    long = first >= 0x80
-    if not long.any():
-        value = first.astype(np.int64)
-        return (value >> 1) ^ -(value & 1), at + 1
-    raw = (first & 0x7F).astype(np.uint64)
-    end = at + 1
-    more = np.flatnonzero(long)
-    for shift in range(7, 70, 7):
-        positions = end[more]
-        byte = data[positions]
-        raw[more] |= (byte & 0x7F).astype(np.uint64) << np.uint64(shift)
-        end[more] = positions + 1
-        more = more[byte >= 0x80]
-        if not len(more):
-            signed = (raw >> np.uint64(1)).view(np.int64) ^ -(raw & np.uint64(1)).view(np.int64)
-            return signed, end
+    try:
+        first = data[at]
+        long = first >= 0x80
+        if not long.any():
+            value = first.astype(np.int64)
+            return (value >> 1) ^ -(value & 1), at + 1
+        raw = (first & 0x7F).astype(np.uint64)
+        end = at + 1
+        more = np.flatnonzero(long)
+        for shift in range(7, 70, 7):
+            positions = end[more]
+            byte = data[positions]
+            raw[more] |= (byte & 0x7F).astype(np.uint64) << np.uint64(shift)
+            end[more] = positions + 1
+            more = more[byte >= 0x80]
+            if not len(more):
+                signed = (raw >> np.uint64(1)).view(np.int64) ^ -(raw & np.uint64(1)).view(np.int64)
+                return signed, end
+    except IndexError:
+        raise CorruptRecordsError("a record ends after its batch") from None
     raise CorruptRecordsError("a varint of more than ten bytes")
 
 

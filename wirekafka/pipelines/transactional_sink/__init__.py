@@ -7,6 +7,7 @@ its progress too; see `delivery` for the protocol.
 from wirekafka.pipelines.transactional_sink.failures import SinkInterrupted
 from wirekafka.pipelines.transactional_sink.options import SinkOptions
 from wirekafka.pipelines.transactional_sink.progress import MappedRun, Run, read_progress, read_runs
+from wirekafka.pipelines.transactional_sink.topics import prepare_topics, topic_settings
 from wirekafka.pipelines.transactional_sink.writing import PartitionResult, WriteResult, write
 
 __all__ = [
@@ -16,7 +17,9 @@ __all__ = [
     "SinkInterrupted",
     "SinkOptions",
     "WriteResult",
+    "prepare_topics",
     "read_progress",
     "read_runs",
+    "topic_settings",
     "write",
 ]

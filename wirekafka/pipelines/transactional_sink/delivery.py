@@ -180,9 +180,9 @@ class SourcePartitionWriter:
         source_id = self._sink.source_ids.get(self.source[0], "")
         if progress.source_id and source_id and progress.source_id != source_id:
             raise PipelineError(
-                f"the topic {self.source[0]} was deleted and created again after {progress.next_offset} offsets of its "
-                f"partition {self.source[1]} were written (its id was {progress.source_id}, is {source_id}): use another --name, "
-                f"or delete the topic {self._sink.progress_topic} to write every source topic from its first offset"
+                f"the source topic {self.source[0]} is not the one of which {progress.next_offset} offsets of partition "
+                f"{self.source[1]} were written: it was created again (its id was {progress.source_id}, is {source_id}). "
+                f"Use another name, or delete the topic {self._sink.progress_topic} to write all of it"
             )
 
     def write(self, batch: pyarrow.RecordBatch) -> None:

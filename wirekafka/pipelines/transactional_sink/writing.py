@@ -5,24 +5,20 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from wirekafka.pipelines.errors import PipelineError
-from wirekafka.pipelines.kafka import REQUEST_TIMEOUT_S
-from wirekafka.pipelines.transactional_sink.delivery import RESULT_SCHEMA, Plan, Target, write_partitions
-from wirekafka.pipelines.transactional_sink.failures import SinkInterrupted, failure
+from wirekafka.pipelines.transactional_sink.delivery import RESULT_SCHEMA, Plan, write_partitions
+from wirekafka.pipelines.transactional_sink.failures import SinkInterrupted
 from wirekafka.pipelines.transactional_sink.options import SinkOptions
 from wirekafka.pipelines.transactional_sink.rows import COLUMNS
+from wirekafka.pipelines.transactional_sink.topics import prepare_topics
 
 if TYPE_CHECKING:
-    from confluent_kafka.admin import AdminClient
     from pyspark.sql import DataFrame
 
 MIN_TASKS = 8
 """With a few more tasks than cores, two large source partitions seldom fall into one task."""
-
-STORED_TOPIC_SETTINGS = {"cleanup.policy": "compact", "segment.bytes": str(16 << 20)}
-"""The settings of the topics of a sink; small segments are compacted soon."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -76,7 +72,7 @@ def write(frame: DataFrame, sink: SinkOptions) -> WriteResult:
     from pyspark.errors import PySparkException
 
     _check_columns(frame)
-    plan = Plan(sink, _prepare_topics(sink))
+    plan = Plan(sink, prepare_topics(sink))
     tasks = max(int(frame.sparkSession.conf.get("spark.sql.shuffle.partitions")), MIN_TASKS)
     source = ("source_topic", "source_partition")
     sorted_rows = (
@@ -104,52 +100,3 @@ def _task_failure(error: Exception) -> Exception | None:
     if found is None:
         return None
     return PipelineError(found[2]) if found[1] == "PipelineError" else SinkInterrupted(found[2])
-
-
-def _prepare_topics(sink: SinkOptions) -> dict[str, Target]:
-    """Creates the topics that are missing; returns the target topics."""
-    from confluent_kafka import KafkaException
-
-    admin = sink.cluster.admin()
-    try:
-        found = admin.list_topics(timeout=REQUEST_TIMEOUT_S).topics
-        partitions = {name: len(topic.partitions) for name, topic in found.items() if topic.error is None}
-        _create_topics(admin, sink, partitions)
-        limits = _max_message_bytes(admin, list(sink.targets))
-    except KafkaException as error:
-        raise failure(error.args[0], f"cannot prepare the topics at {sink.cluster.bootstrap}") from None
-    return {name: Target(partitions[name], limits[name]) for name in sink.targets}
-
-
-def _create_topics(admin: AdminClient, sink: SinkOptions, partitions: dict[str, int]) -> None:
-    """Creates the target topics and the sink's own topics that are missing, and adds them to `partitions`."""
-    from confluent_kafka import KafkaError, KafkaException
-    from confluent_kafka.admin import NewTopic
-
-    own = [sink.progress_topic, sink.runs_topic] if sink.maps_offsets else [sink.progress_topic]
-    missing = [NewTopic(name, 1, config=STORED_TOPIC_SETTINGS) for name in own if name not in partitions]
-    for name, count in sink.targets.items():
-        if name in partitions:
-            continue
-        if count is None:
-            raise PipelineError(f"the topic {name} does not exist at {sink.cluster.bootstrap}: create it first")
-        missing.append(NewTopic(name, count))
-    if not missing:
-        return
-    for created in admin.create_topics(missing, request_timeout=REQUEST_TIMEOUT_S).values():
-        try:
-            created.result()
-        except KafkaException as error:
-            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                raise
-    partitions.update({topic.topic: topic.num_partitions for topic in missing})
-
-
-def _max_message_bytes(admin: AdminClient, topics: list[str]) -> dict[str, int]:
-    from confluent_kafka.admin import ConfigResource, ResourceType
-
-    resources: list[Any] = [ConfigResource(ResourceType.TOPIC, name) for name in topics]
-    if not resources:
-        return {}
-    found = admin.describe_configs(resources, request_timeout=REQUEST_TIMEOUT_S)
-    return {resource.name: int(future.result()["max.message.bytes"].value) for resource, future in found.items()}

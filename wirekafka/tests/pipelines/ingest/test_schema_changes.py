@@ -26,7 +26,15 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from wirekafka.pipelines.ingest.schema_changes import DELTA_FORBIDDEN, all_nullable, field_paths, merge, wider
+from wirekafka.pipelines.ingest.schema_changes import (
+    DELTA_FORBIDDEN,
+    all_nullable,
+    field_paths,
+    merge,
+    narrow_paths,
+    widened,
+    wider,
+)
 
 ATOMS = (
     ByteType(),
@@ -164,6 +172,24 @@ def test_merge_of_a_field_without_a_type_waits_for_the_type() -> None:
     incoming = struct(a=NullType(), b=ArrayType(NullType()), c=StructType(), d=struct(e=NullType()), f=LongType())
     assert merge(StructType(), incoming).schema == struct(f=LongType())
     assert merge(struct(a=LongType()), incoming).schema == struct(a=LongType(), f=LongType())
+
+
+def test_widened_of_narrow_types_changes_those_that_are_named() -> None:
+    schema = struct(a=ByteType(), b=ArrayType(struct(c=DateType(), d=DecimalType(10, 2))), e=StringType(), f=LongType())
+    paths = narrow_paths(schema)
+    assert paths == ["a", "b[].c", "b[].d"]
+    assert widened(schema, ["b[].c"]) == struct(
+        a=ByteType(), b=ArrayType(struct(c=TimestampNTZType(), d=DecimalType(10, 2))), e=StringType(), f=LongType()
+    )
+
+
+@given(SCHEMAS)
+def test_widened_of_any_schema_is_a_merge_without_misfits(schema: StructType) -> None:
+    wide = widened(schema, narrow_paths(schema))
+    assert narrow_paths(wide) == []
+    merged = merge(schema, wide)
+    assert merged.schema == wide
+    assert not merged.misfits
 
 
 def test_all_nullable_of_a_strict_schema_allows_null_everywhere() -> None:

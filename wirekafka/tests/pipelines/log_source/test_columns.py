@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -111,6 +112,17 @@ def test_columns_of_headers_are_null_for_records_without_headers() -> None:
     assert [row["key"] for row in rows] == [b"a", b"b", b"c"]
 
 
+def test_columns_of_many_headers_keep_their_order_in_each_record() -> None:
+    counts = [3, 0, 1, 40, 0, 2]
+    records = [Record(headers=tuple((b"%d" % n, b"%d.%d" % (count, n)) for n in range(count))) for count in counts]
+
+    rows = take(build_batch(records))
+
+    assert [[pair["value"] for pair in row["headers"] or ()] for row in rows] == [
+        [b"%d.%d" % (count, n) for n in range(count)] for count in counts
+    ]
+
+
 def test_columns_of_a_timestamp_out_of_range_have_the_nearest_that_fits() -> None:
     builder = ColumnBuilder("topic", 0)
     data = build_batch([Record(timestamp=(1 << 63) - 1)])
@@ -161,6 +173,16 @@ def test_columns_of_corrupt_records_name_the_batch(at: int) -> None:
     with pytest.raises(DamageError, match="^log, at byte 17, offset 5: "):
         builder.add(BatchHeader(data), content_of(data), PLACE)
         builder.take(ALL)
+
+
+@given(st.integers(0, 80), st.integers(0, 255))
+def test_columns_of_a_record_with_any_wrong_byte_are_refused_or_of_the_same_length(at: int, byte: int) -> None:
+    headers = ((b"name", b"value"), (b"other", None))
+    data = build_batch([Record(b"key", b"v" * 20, headers=headers, timestamp=1), Record(b"k", None, headers=headers[:1])])
+    data[min(HEADER_SIZE + at, len(data) - 1)] = byte
+
+    with suppress(DamageError):
+        assert len(take(data)) == 2
 
 
 some_bytes = st.none() | st.binary(max_size=200)

@@ -1,0 +1,234 @@
+"""Writes records of a lake into topics, each record once.
+
+The sink holds the progress of the backfill in the cluster of the target. So a backfill that was killed goes on where it ended,
+and one that is complete writes nothing but the records that the lake has gained since.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from wirekafka.pipelines import transactional_sink
+from wirekafka.pipelines.backfill.options import KIND, BackfillOptions
+from wirekafka.pipelines.backfill.values import Encoding, encoding
+from wirekafka.pipelines.errors import PipelineError
+from wirekafka.pipelines.kafka import Cluster, partition_counts
+from wirekafka.pipelines.lake.lake import Lake, open_lake
+from wirekafka.pipelines.running import FIRST_DELAY_S, OUTAGE_S
+from wirekafka.pipelines.transactional_sink import SinkInterrupted, SinkOptions, WriteResult
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+Result = TypeVar("Result")
+
+MAX_IDLE_ATTEMPTS = 5
+
+
+@dataclass(slots=True, frozen=True)
+class TopicPlan:
+    """What a backfill does with one topic of the lake.
+
+    Attributes:
+        topic: the topic of the lake.
+        target: the topic that is written.
+        records: the number of records in the range.
+        partitions: the number of partitions that the target needs.
+        first_timestamp_ms: the least timestamp in the range; None without records.
+        frame: the records, with the columns of the sink.
+        encoding: how the values become bytes.
+    """
+
+    topic: str
+    target: str
+    records: int
+    partitions: int
+    first_timestamp_ms: int | None
+    frame: DataFrame
+    encoding: Encoding
+
+
+@dataclass(slots=True, frozen=True)
+class TopicResult:
+    """What a backfill did with one topic.
+
+    Attributes:
+        topic: the topic of the lake.
+        target: the topic that was written.
+        written: the number of records that the run wrote after the last outage of the brokers.
+        written_before: the number of records that it, or an earlier run, wrote before.
+        values: how the values became bytes.
+    """
+
+    topic: str
+    target: str
+    written: int
+    written_before: int
+    values: str
+
+
+@dataclass(slots=True, frozen=True)
+class BackfillResult:
+    """What a backfill did.
+
+    Attributes:
+        name: the name of the backfill, which a later run can be given.
+        topics: the results by topic.
+        warnings: what may happen to the records in the target.
+    """
+
+    name: str
+    topics: list[TopicResult]
+    warnings: list[str]
+
+
+def run_backfill(spark: SparkSession, options: BackfillOptions) -> BackfillResult:
+    """Writes records of a lake into topics, with their keys, headers, timestamps, and order in each source partition.
+
+    Durability: on return, all records of the range are in committed transactions.
+
+    Raises:
+        PipelineError: the lake or the target lacks something, or the brokers were away for too long.
+    """
+    partition_counts(options.cluster)
+    plans = _plans(spark, options)
+    sink = _sink(options, plans)
+    _through_outage(lambda: transactional_sink.prepare_topics(sink))
+    warnings = _through_outage(lambda: _warnings(options.cluster, plans))
+    results = []
+    for plan in plans:
+        done = _write_through_outages(plan, sink)
+        results.append(TopicResult(plan.topic, plan.target, done.written, done.skipped, plan.encoding.description))
+    return BackfillResult(options.backfill_name, results, warnings)
+
+
+def describe(spark: SparkSession, options: BackfillOptions) -> dict[str, Any]:
+    """Returns what a backfill would read and write, for a dry run.
+
+    Raises:
+        PipelineError: the lake or the target lacks something.
+    """
+    plans = _plans(spark, options)
+    sink = _sink(options, plans)
+    known = partition_counts(options.cluster)
+    progress = transactional_sink.read_progress(sink)
+    stored = [f"{topic} partition {partition}: up to offset {end}" for (topic, partition), end in sorted(progress.items())]
+    return {
+        "lake": options.lake,
+        "topics": [f"{plan.topic}: {plan.records} records to {plan.target}, {_fate(plan, known, options)}" for plan in plans],
+        "values": [f"{plan.topic}: {plan.encoding.description}" for plan in plans],
+        "partitions": "kept" if options.partitions == "keep" else "by the hash of the key",
+        "cluster": options.cluster.bootstrap,
+        "name": options.backfill_name,
+        "written before": stored,
+        "warnings": _warnings(options.cluster, [plan for plan in plans if plan.target in known]),
+    }
+
+
+def _fate(plan: TopicPlan, known: dict[str, int], options: BackfillOptions) -> str:
+    if plan.target in known:
+        return f"which has {known[plan.target]} partitions"
+    return f"which is created with {options.create_partitions or plan.partitions} partitions"
+
+
+def _plans(spark: SparkSession, options: BackfillOptions) -> list[TopicPlan]:
+    lake = open_lake(spark, options.lake)
+    return [_plan(spark, lake, topic, target, options) for topic, target in options.targets(lake.topics()).items()]
+
+
+def _plan(spark: SparkSession, lake: Lake, topic: str, target: str, options: BackfillOptions) -> TopicPlan:
+    records = lake.read(topic)
+    for condition in options.conditions(topic):
+        records = records.where(condition)
+    (facts,) = records.selectExpr("count(*)", "max(partition)", "unix_millis(min(timestamp))").collect()
+    values = encoding(spark, lake.description, lake.schema(topic))
+    return TopicPlan(
+        topic, target, facts[0], (facts[1] or 0) + 1, facts[2], _sink_frame(records, target, options, values), values
+    )
+
+
+def _sink_frame(records: DataFrame, target: str, options: BackfillOptions, values: Encoding) -> DataFrame:
+    from pyspark.sql import functions
+
+    keeps = options.partitions == "keep"
+    return records.select(
+        functions.col("topic").alias("source_topic"),
+        functions.col("partition").alias("source_partition"),
+        functions.col("offset").alias("source_offset"),
+        functions.lit(target).alias("topic"),
+        (functions.col("partition") if keeps else functions.lit(None).cast("int")).alias("partition"),
+        "key",
+        values.column.alias("value"),
+        "headers",
+        functions.expr("unix_millis(timestamp)").alias("timestamp_ms"),
+    )
+
+
+def _sink(options: BackfillOptions, plans: list[TopicPlan]) -> SinkOptions:
+    targets = {plan.target: options.create_partitions or plan.partitions for plan in plans}
+    return SinkOptions(options.cluster, KIND, options.backfill_name, targets)
+
+
+def _write_through_outages(plan: TopicPlan, sink: SinkOptions) -> WriteResult:
+    """Writes a topic, again after each outage of the brokers.
+
+    Raises:
+        PipelineError: the brokers were away for `OUTAGE_S`, or answer and `MAX_IDLE_ATTEMPTS` attempts have made no progress.
+    """
+    position: dict[tuple[str, int], int] | None = None
+    idle = 0
+    while True:
+        try:
+            return transactional_sink.write(plan.frame, sink)
+        except SinkInterrupted as error:
+            now = _through_outage(lambda: transactional_sink.read_progress(sink))
+            idle = idle + 1 if now == position else 0
+            position = now
+            if idle >= MAX_IDLE_ATTEMPTS:
+                raise PipelineError(f"{error}; see the broker's log, and end other runs of the backfill {sink.name}") from None
+
+
+def _through_outage(call: Callable[[], Result]) -> Result:
+    """Calls a function that needs the brokers until they answer.
+
+    Raises:
+        PipelineError: they were away for `OUTAGE_S`.
+    """
+    deadline_s = time.monotonic() + OUTAGE_S
+    while True:
+        try:
+            return call()
+        except SinkInterrupted:
+            if time.monotonic() > deadline_s:
+                raise
+            time.sleep(FIRST_DELAY_S)
+
+
+def _warnings(cluster: Cluster, plans: list[TopicPlan]) -> list[str]:
+    """Returns what the settings of the targets, which exist, do to the records."""
+    settings = transactional_sink.topic_settings(cluster, [plan.target for plan in plans])
+    return [warning for plan in plans for warning in target_warnings(plan.target, settings[plan.target], plan.first_timestamp_ms)]
+
+
+def target_warnings(target: str, settings: Mapping[str, str], first_timestamp_ms: int | None) -> list[str]:
+    """Returns what a topic with these settings does to records with old timestamps."""
+    found = []
+    if settings["message.timestamp.type"] == "LogAppendTime":
+        found.append(
+            f"the topic {target} has message.timestamp.type=LogAppendTime, so the records get the time of their append: "
+            "set it to CreateTime to keep their timestamps"
+        )
+    retention_ms = int(settings["retention.ms"])
+    if "delete" not in settings["cleanup.policy"] or retention_ms < 0 or first_timestamp_ms is None:
+        return found
+    if not found and first_timestamp_ms < time.time() * 1000 - retention_ms:
+        first = datetime.fromtimestamp(first_timestamp_ms / 1000, UTC).date()
+        found.append(
+            f"the topic {target} deletes records that are older than retention.ms={retention_ms}, and the backfill begins with "
+            f"{first}: raise retention.ms (-1: without limit) before the broker deletes them"
+        )
+    return found
