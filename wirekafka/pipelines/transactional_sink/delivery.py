@@ -55,6 +55,9 @@ BATCH_OVERHEAD_BYTES = 1_024
 
 QUEUE_POLL_S = 0.05
 
+MAX_GAPS = 20_000
+"""A transaction with so many gaps in its source offsets is committed, so that the record of its runs stays below 1 MB."""
+
 RESULT_TYPES = {
     "source_topic": "string",
     "source_partition": "int32",
@@ -91,6 +94,8 @@ class Transaction:
         self.began_s = time.monotonic()
         self.records = self.bytes = 0
         self.largest = (0, 0)  # bytes of the largest record, and its source offset
+        self.first_offset: int | None = None
+        self.gaps = 0  # in the source offsets
         self.sent: dict[tuple[str, int | None], list[int]] = defaultdict(list)
         self.delivered: dict[tuple[str, int | None], list[int]] = defaultdict(list)
 
@@ -103,8 +108,13 @@ class Transaction:
 
     def add_offsets(self, rows: Rows) -> None:
         """Notes the source offsets of rows that were sent."""
+        if self.first_offset is None:
+            self.first_offset = rows.offsets[0]
         for topic, partition, offset in zip(rows.topics, rows.partitions, rows.offsets, strict=True):
-            self.sent[topic, partition].append(offset)
+            offsets = self.sent[topic, partition]
+            if offsets and offset != offsets[-1] + 1:
+                self.gaps += 1
+            offsets.append(offset)
 
     def runs(self) -> list[TargetRuns]:
         """Returns the runs of the records, all of which are delivered.
@@ -209,7 +219,8 @@ class SourcePartitionWriter:
         if transaction is None:
             return False
         age_s = time.monotonic() - transaction.began_s
-        return transaction.records >= sink.chunk_records or transaction.bytes >= sink.chunk_bytes or age_s >= sink.chunk_s
+        is_large = transaction.records >= sink.chunk_records or transaction.bytes >= sink.chunk_bytes
+        return is_large or transaction.gaps >= MAX_GAPS or age_s >= sink.chunk_s
 
     def _check_targets(self, rows: Rows) -> None:
         unknown = set(zip(rows.topics, rows.partitions, strict=True)) - self._known_targets
@@ -279,11 +290,10 @@ class SourcePartitionWriter:
         from confluent_kafka import TopicPartition
 
         source_id = self._sink.source_ids.get(self.source[0], self._progress.source_id)
-        count = self._progress.transaction_count
-        if self._sink.maps_offsets:
-            value = runs_value(transaction.runs())
-            self._producer.produce(self._sink.runs_topic, value, runs_key(self.source, count), 0)
-        self._progress = progress = Progress(self._progress.next_offset, source_id, count + 1)
+        if transaction.first_offset is not None:
+            key, value = runs_key(self.source, transaction.first_offset), runs_value(transaction.runs())
+            self._producer.produce(self._sink.runs_topic, value, key, 0)
+        self._progress = progress = Progress(self._progress.next_offset, source_id)
         self._producer.produce(self._sink.progress_topic, progress.to_json(), progress_key(self.source), 0)
         place = TopicPartition(self._sink.progress_topic, 0, progress.next_offset, progress.to_json())
         group = self._consumer.consumer_group_metadata()

@@ -8,8 +8,8 @@ Three places, all written in the transaction that has the records:
   `offsets.retention.minutes` after its commit (7 days by default);
 - with `maps_offsets`, a record in the runs topic has the runs of the transaction: which target offsets the source offsets have.
 
-Only the last `RUN_SLOTS` transactions of each source partition keep their runs: their keys are the numbers of slots that are used
-in turn, so that compaction bounds the topic.
+The runs topic has one record for each transaction; the key has the transaction's first source offset. The pipeline that reads the
+runs writes tombstones for those that it does not need any more, as the mirror does.
 """
 
 from __future__ import annotations
@@ -23,8 +23,6 @@ from wirekafka.pipelines.kafka import REQUEST_TIMEOUT_S, Cluster
 from wirekafka.pipelines.transactional_sink.failures import failure
 from wirekafka.pipelines.transactional_sink.options import SinkOptions
 
-RUN_SLOTS = 100_000
-
 Source = tuple[str, int]
 """A source topic and one of its partitions."""
 
@@ -36,22 +34,20 @@ class Progress:
     Attributes:
         next_offset: the first source offset that is not written.
         source_id: the id of the source topic; empty if the sink was told none.
-        transaction_count: the number of transactions of this source partition.
     """
 
     next_offset: int = 0
     source_id: str = ""
-    transaction_count: int = 0
 
     def to_json(self) -> str:
         """Returns the metadata of the group's offset, and the value of the record in the progress topic."""
-        return json.dumps({"next": self.next_offset, "source_id": self.source_id, "transactions": self.transaction_count})
+        return json.dumps({"next": self.next_offset, "source_id": self.source_id})
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Progress:
         """Reads what `to_json` returned."""
         fields = json.loads(text)
-        return cls(fields["next"], fields["source_id"], fields["transactions"])
+        return cls(fields["next"], fields["source_id"])
 
 
 @dataclass(slots=True, frozen=True)
@@ -107,10 +103,9 @@ def progress_key(source: Source) -> bytes:
     return json.dumps({"topic": source[0], "partition": source[1]}).encode()
 
 
-def runs_key(source: Source, transaction_count: int) -> bytes:
-    """Returns the key of the record of a transaction's runs."""
-    slot = transaction_count % RUN_SLOTS
-    return json.dumps({"topic": source[0], "partition": source[1], "slot": slot}).encode()
+def runs_key(source: Source, first_offset: int) -> bytes:
+    """Returns the key of the record of the runs of a transaction that begins at a source offset."""
+    return json.dumps({"topic": source[0], "partition": source[1], "first": first_offset}).encode()
 
 
 def runs_value(targets: Iterable[TargetRuns]) -> bytes:
@@ -151,7 +146,11 @@ def read_stored_progress(sink: SinkOptions) -> dict[Source, Progress]:
     found: dict[Source, Progress] = {}
     for message in committed_records(sink.cluster, sink.progress_topic):
         key = json.loads(message.key())
-        found[key["topic"], key["partition"]] = Progress.from_json(message.value())
+        source = key["topic"], key["partition"]
+        if message.value() is None:
+            found.pop(source, None)
+        else:
+            found[source] = Progress.from_json(message.value())
     return found
 
 
@@ -163,17 +162,28 @@ def read_runs(sink: SinkOptions) -> list[MappedRun]:
         SinkInterrupted: no broker answers.
     """
     latest = {message.key(): message.value() for message in committed_records(sink.cluster, sink.runs_topic)}
-    runs = [run for key, value in latest.items() for run in mapped_runs(key, value)]
+    runs = [run for key, value in latest.items() if value is not None for run in mapped_runs(key, value)]
     return sorted(runs, key=lambda each: (each.source_topic, each.source_partition, each.run.source_offset))
 
 
-def committed_records(cluster: Cluster, topic: str) -> Iterator[Any]:
-    """Yields the committed records of partition 0 of a topic up to its last stable offset; none if the topic does not exist."""
+def committed_records(cluster: Cluster, topic: str, first_offset: int | None = None) -> Iterator[Any]:
+    """Yields the committed records of partition 0 of a topic up to its last stable offset; none if the topic does not exist.
+
+    Args:
+        cluster: where the topic is.
+        topic: its name.
+        first_offset: where to begin; None for the beginning.
+
+    Raises:
+        PipelineError: the brokers refuse.
+        SinkInterrupted: no broker answers.
+    """
     from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
 
     settings = cluster.client_config(
         group_id="wirekafka.reader",
         isolation_level="read_committed",
+        auto_offset_reset="earliest",
         enable_auto_commit=False,
         enable_partition_eof=True,
         fetch_wait_max_ms=10,
@@ -183,7 +193,7 @@ def committed_records(cluster: Cluster, topic: str) -> Iterator[Any]:
         found = consumer.list_topics(topic, timeout=REQUEST_TIMEOUT_S).topics[topic]
         if found.error is not None:
             return
-        consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
+        consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING if first_offset is None else first_offset)])
         while True:
             message = consumer.poll(REQUEST_TIMEOUT_S)
             error = KafkaError(KafkaError._TIMED_OUT) if message is None else message.error()

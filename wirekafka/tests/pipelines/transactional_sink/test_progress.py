@@ -3,8 +3,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from wirekafka.pipelines.transactional_sink.delivery import MAX_GAPS
 from wirekafka.pipelines.transactional_sink.progress import (
-    RUN_SLOTS,
     Progress,
     Run,
     TargetRuns,
@@ -13,6 +13,7 @@ from wirekafka.pipelines.transactional_sink.progress import (
     runs_of,
     runs_value,
 )
+from wirekafka.pipelines.transactional_sink.rows import SLICE_ROWS
 
 
 def test_runs_of_consecutive_pairs_are_joined() -> None:
@@ -38,11 +39,16 @@ def test_runs_of_a_transaction_are_read_as_they_were_written() -> None:
     assert found == [("s", 3, "t", 1, Run(5, 100, 2)), ("s", 3, "t", 1, Run(7, 103, 1)), ("s", 3, "u", 0, Run(8, 0, 1))]
 
 
-def test_runs_of_a_much_later_transaction_take_the_place_of_the_oldest() -> None:
-    assert runs_key(("s", 3), 0) == runs_key(("s", 3), RUN_SLOTS)
+def test_runs_of_each_transaction_have_a_key_of_their_own() -> None:
     assert len({runs_key(("s", 3), 0), runs_key(("s", 3), 1), runs_key(("s", 2), 0)}) == 3
 
 
+def test_the_runs_of_a_transaction_with_the_most_gaps_fit_into_a_record() -> None:
+    end = 10**12
+    runs = [Run(end + 2 * n, end + n, 1) for n in range(MAX_GAPS + SLICE_ROWS)]
+    assert len(runs_value([TargetRuns("t" * 249, 1, runs)])) < 1_000_000
+
+
 def test_progress_is_read_as_it_was_written() -> None:
-    progress = Progress(7, "é-id", 3)
+    progress = Progress(7, "é-id")
     assert Progress.from_json(progress.to_json()) == progress
