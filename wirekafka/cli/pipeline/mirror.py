@@ -1,0 +1,152 @@
+"""`wirekafka pipeline mirror`: mirrors topics from one cluster to another."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from wirekafka.cli.pipeline.shared import cluster_options, dry_run_option, open_spark, print_plan, run_stream, session_options
+
+if TYPE_CHECKING:
+    from wirekafka.pipelines.kafka import Cluster
+    from wirekafka.pipelines.mirror.options import MirrorOptions
+    from wirekafka.pipelines.session import SessionOptions
+
+
+@click.command(
+    epilog="Example: wirekafka pipeline mirror --pattern 'orders.*' --source-bootstrap here:9092 --target-bootstrap there:9092 "
+    "--checkpoint /var/lib/mirror --rename 'here.{topic}' --groups 'shop-.*'"
+)
+@click.argument("topics", metavar="[TOPIC]...", nargs=-1)
+@click.option("--pattern", metavar="REGEX", help="Mirror the topics whose whole names match, those too that come while it runs.")
+@cluster_options("source", "source-")
+@cluster_options("target", "target-")
+@click.option("--checkpoint", metavar="DIR", help="A directory for Spark's checkpoint, in any file system of Hadoop.")
+@click.option(
+    "--name",
+    default="default",
+    show_default=True,
+    help="Names the mirror at the target, where its progress is. Mirrors of several sources into one target need several names.",
+)
+@click.option("--rename", metavar="TEMPLATE", default="{topic}", show_default=True, help="How the mirror of a topic is called.")
+@click.option("--groups", metavar="REGEX", help="Translate the offsets of the consumer groups whose whole names match.")
+@click.option("--groups-every", metavar="SECONDS", type=click.FloatRange(min=0.1), default=10.0, show_default=True)
+@click.option(
+    "--groups-only",
+    is_flag=True,
+    help="Translate the groups once, print each offset, and mirror no records. With --dry-run: only print.",
+)
+@click.option("--allow-group-rewind", is_flag=True, help="Set a group's offset at the target back to an earlier record too.")
+@click.option(
+    "--isolation",
+    type=click.Choice(["read_committed", "read_uncommitted"]),
+    default="read_committed",
+    show_default=True,
+    help="read_uncommitted mirrors the records of aborted and open transactions too.",
+)
+@click.option(
+    "--batch-records", type=click.IntRange(min=1), default=500_000, show_default=True, help="About the size of a batch."
+)
+@click.option("--once", is_flag=True, help="Mirror what is there now, and end.")
+@click.option("--allow-data-loss", is_flag=True, help="Go on although the source has deleted records that were not mirrored.")
+@click.option("--into-existing", is_flag=True, help="Mirror into topics that have records of others.")
+@click.option(
+    "--restart-topic",
+    metavar="TOPIC",
+    multiple=True,
+    help="Mirror this topic from its beginning, after it or its mirror was created again. Can be given several times.",
+)
+@session_options
+@dry_run_option
+def mirror(
+    topics: tuple[str, ...],
+    pattern: str | None,
+    source: Cluster,
+    target: Cluster,
+    checkpoint: str | None,
+    name: str,
+    rename: str,
+    groups: str | None,
+    groups_every: float,
+    groups_only: bool,
+    allow_group_rewind: bool,
+    isolation: str,
+    batch_records: int,
+    once: bool,
+    allow_data_loss: bool,
+    into_existing: bool,
+    restart_topic: tuple[str, ...],
+    session: SessionOptions,
+    dry_run: bool,
+) -> None:
+    """Mirrors topics from one cluster to another, exactly once.
+
+    Partitions, order, keys, headers, timestamps and tombstones are kept. Topics are created at the target with the settings of
+    the source. Progress and offsets are stored at the target in the transactions of the records, so after a kill at any moment,
+    and after the loss of the checkpoint too, the mirror goes on without a lost or a doubled record.
+    """
+    from wirekafka.pipelines.kafka import TopicSelection
+    from wirekafka.pipelines.mirror.names import TopicNames
+    from wirekafka.pipelines.mirror.options import MirrorOptions
+
+    if bool(topics) == (pattern is not None):
+        raise click.UsageError("Give the names of topics, or --pattern.")
+    if checkpoint is None and not groups_only:
+        raise click.UsageError("Missing option '--checkpoint'.")
+    if groups_only and groups is None:
+        raise click.UsageError("--groups-only needs --groups.")
+    options = MirrorOptions(
+        source,
+        target,
+        TopicSelection(topics, pattern),
+        checkpoint or "",
+        name=name,
+        names=TopicNames(rename),
+        groups=groups,
+        groups_every_s=groups_every,
+        allows_group_rewind=allow_group_rewind,
+        isolation=isolation,
+        batch_records=batch_records,
+        once=once,
+        allows_data_loss=allow_data_loss,
+        allows_existing=into_existing,
+        restarted_topics=restart_topic,
+    )
+    if groups_only:
+        _print_groups(options, commits=not dry_run)
+    elif dry_run:
+        from wirekafka.pipelines.mirror.commands import describe
+
+        print_plan(describe(options))
+    else:
+        _run(options, session)
+
+
+def _run(options: MirrorOptions, session: SessionOptions) -> None:
+    from wirekafka.pipelines.mirror.commands import run_mirror
+    from wirekafka.pipelines.session import Connector
+
+    with open_spark("mirror", {Connector.KAFKA}, session) as spark:
+        run_mirror(options, lambda start: run_stream(spark, start), spark)
+
+
+def _print_groups(options: MirrorOptions, *, commits: bool) -> None:
+    """Prints a table on a terminal, else a JSON object a line."""
+    from wirekafka.pipelines.mirror.commands import translate_groups
+    from wirekafka.pipelines.mirror.groups import columns
+
+    rows = columns(translate_groups(options, commits=commits))
+    if not sys.stdout.isatty():
+        for row in rows:
+            click.echo(json.dumps(row))
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(*(rows[0] if rows else ["group"]))
+    for row in rows:
+        table.add_row(*("" if value is None else str(value) for value in row.values()))
+    Console().print(table)
