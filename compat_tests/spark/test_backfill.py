@@ -251,6 +251,7 @@ class LogEnd:
             return 0
 
 
+@pytest.mark.timeout(900)
 def test_a_backfill_that_is_killed_with_its_broker_writes_each_flight_once(
     spark: SparkSession,
     make_broker: Callable[..., Broker],
@@ -263,7 +264,7 @@ def test_a_backfill_that_is_killed_with_its_broker_writes_each_flight_once(
     running = pipeline("backfill", tmp_path / "lake", "--to", "again", "--name", "chaos", "--bootstrap", broker.bootstrap)
     running.start()
     kills = kill_while_writing(13, running, broker, chaos_seconds)
-    assert running.wait(240) == 0, running.log_text()[-3000:]
+    assert running.wait(300) == 0, running.log_text()[-3000:]
     assert {"PipelineProcess", type(broker).__name__} <= set(kills)
     found = committed(broker.bootstrap, "again")
     rows = [json.loads(message.value()) for messages in found.values() for message in messages]
@@ -285,7 +286,10 @@ def kill_while_writing(seed: int, running: PipelineProcess, broker: Broker, seco
         before = end.offset()
         if chance.random() < 3 / 4:
             wait_until(
-                lambda seen=before: end.offset() > seen or not running.is_running(), timeout_s=120, what="records are written"
+                lambda seen=before: end.offset() > seen or not running.is_running(),
+                timeout_s=240,
+                what="records are written",
+                poll_s=0.1,
             )
             time.sleep(chance.uniform(0, 0.5))
         else:

@@ -12,6 +12,7 @@ import pytest
 from compat_tests.harness.broker import Broker
 from compat_tests.harness.clients import CONFLUENT, Agent, Client
 from compat_tests.harness.topics import create_topic
+from compat_tests.harness.waiting import wait_until
 from wirekafka.pipelines.errors import PipelineError
 from wirekafka.pipelines.kafka import Cluster
 from wirekafka.pipelines.transactional_sink import SinkInterrupted, SinkOptions, read_progress, read_runs, write
@@ -175,6 +176,23 @@ def test_a_source_topic_that_was_created_again_is_refused(sink: Callable[..., Si
     list(write_partitions(plan(sink(source_ids={"s": "first"})), [arrow_batch(0, 10, topic)]))
     with pytest.raises(PipelineError, match=r"10 offsets of partition 0 .* created again .*Use another name"):
         list(write_partitions(plan(sink(source_ids={"s": "second"})), [arrow_batch(0, 10, topic)]))
+
+
+def test_a_sink_whose_progress_topic_was_deleted_begins_again(
+    broker: Broker, sink: Callable[..., SinkOptions], topic: str
+) -> None:
+    from confluent_kafka.admin import AdminClient
+
+    options = sink()
+    list(write_partitions(plan(options), [arrow_batch(0, 10, topic)]))
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    admin.delete_topics([options.progress_topic])[options.progress_topic].result(20)
+    wait_until(
+        lambda: options.progress_topic not in admin.list_topics(timeout=10).topics, timeout_s=30, what="the topic was deleted"
+    )
+    writer = SourcePartitionWriter(plan(options), ("s", 0))
+    assert writer.next_offset == 0
+    writer.close()
 
 
 def test_a_record_that_the_target_refuses_is_named(

@@ -6,7 +6,21 @@ pyarrow or numpy. They are imported only when a pipeline is used.
 
 from __future__ import annotations
 
+import importlib
 from typing import Any
+
+EXPORTS = {
+    "BackfillOptions": "wirekafka.pipelines.backfill.options",
+    "run_backfill": "wirekafka.pipelines.backfill.job",
+}
+"""The functions and options of the pipelines, and their modules."""
+
+
+def __getattr__(name: str) -> Any:
+    """Imports a name of `EXPORTS` at its first use."""
+    if name not in EXPORTS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(EXPORTS[name]), name)
 
 
 def register(spark: Any) -> None:
