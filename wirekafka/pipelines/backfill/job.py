@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from wirekafka.pipelines import transactional_sink
 from wirekafka.pipelines.backfill.options import KIND, BackfillOptions
 from wirekafka.pipelines.backfill.values import Encoding, encoding
-from wirekafka.pipelines.errors import PipelineError
+from wirekafka.pipelines.errors import PipelineError, UnreachableError
 from wirekafka.pipelines.kafka import Cluster, partition_counts
 from wirekafka.pipelines.lake.lake import Lake, open_lake
 from wirekafka.pipelines.running import FIRST_DELAY_S, OUTAGE_S
-from wirekafka.pipelines.transactional_sink import SinkInterrupted, SinkOptions, WriteResult
+from wirekafka.pipelines.transactional_sink import SinkOptions, WriteResult
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -184,7 +184,7 @@ def _write_through_outages(plan: TopicPlan, sink: SinkOptions) -> WriteResult:
     while True:
         try:
             return transactional_sink.write(plan.frame, sink)
-        except SinkInterrupted as error:
+        except UnreachableError as error:
             now = _through_outage(lambda: transactional_sink.read_progress(sink))
             idle = idle + 1 if now == position else 0
             position = now
@@ -202,7 +202,7 @@ def _through_outage(call: Callable[[], Result]) -> Result:
     while True:
         try:
             return call()
-        except SinkInterrupted:
+        except UnreachableError:
             if time.monotonic() > deadline_s:
                 raise
             time.sleep(FIRST_DELAY_S)

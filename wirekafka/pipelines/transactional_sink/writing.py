@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
 from wirekafka.pipelines.errors import PipelineError
+from wirekafka.pipelines.failures import explained
 from wirekafka.pipelines.transactional_sink.delivery import RESULT_SCHEMA, Plan, write_partitions
-from wirekafka.pipelines.transactional_sink.failures import SinkInterrupted
 from wirekafka.pipelines.transactional_sink.options import SinkOptions
 from wirekafka.pipelines.transactional_sink.rows import COLUMNS
 from wirekafka.pipelines.transactional_sink.topics import prepare_topics
@@ -67,10 +66,8 @@ def write(frame: DataFrame, sink: SinkOptions) -> WriteResult:
 
     Raises:
         PipelineError: a target topic is missing, or refuses a record, or a source topic was created again.
-        SinkInterrupted: the brokers did not answer; write the frame again.
+        UnreachableError: the brokers did not answer, or another run took over; write the frame again.
     """
-    from pyspark.errors import PySparkException
-
     _check_columns(frame)
     plan = Plan(sink, prepare_topics(sink))
     tasks = max(int(frame.sparkSession.conf.get("spark.sql.shuffle.partitions")), MIN_TASKS)
@@ -81,10 +78,8 @@ def write(frame: DataFrame, sink: SinkOptions) -> WriteResult:
         .sortWithinPartitions(*source, "source_offset")
     )
     written = sorted_rows.mapInArrow(partial(write_partitions, plan), RESULT_SCHEMA)
-    try:
+    with explained():
         rows = written.collect()
-    except PySparkException as error:
-        raise _task_failure(error) or error from None
     return WriteResult([PartitionResult(**row.asDict()) for row in rows])
 
 
@@ -92,11 +87,3 @@ def _check_columns(frame: DataFrame) -> None:
     missing = [name for name in COLUMNS if name not in frame.columns]
     if missing:
         raise PipelineError(f"the frame has no column {', '.join(missing)}; it has {', '.join(frame.columns)}")
-
-
-def _task_failure(error: Exception) -> Exception | None:
-    """Returns the error that a writer raised in a task, which Spark reports as the text of a traceback."""
-    found = re.search(r"^(?:\w+\.)*(PipelineError|SinkInterrupted): (.+)$", str(error), re.MULTILINE)
-    if found is None:
-        return None
-    return PipelineError(found[2]) if found[1] == "PipelineError" else SinkInterrupted(found[2])
