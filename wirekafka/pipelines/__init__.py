@@ -11,7 +11,9 @@ from typing import Any
 
 EXPORTS = {
     "BackfillOptions": "wirekafka.pipelines.backfill.options",
+    "IngestOptions": "wirekafka.pipelines.ingest.options",
     "run_backfill": "wirekafka.pipelines.backfill.job",
+    "start_ingest": "wirekafka.pipelines.ingest.query",
 }
 """The functions and options of the pipelines, and their modules."""
 

@@ -86,6 +86,22 @@ def _schema_files(context: click.Context, parameter: click.Parameter, values: tu
     metavar="N",
     help="The size of a batch.",
 )
+@click.option(
+    "--compact-every",
+    type=click.IntRange(0),
+    default=50,
+    show_default=True,
+    metavar="N",
+    help="Merge the small files of the lake after each N batches; 0 for never.",
+)
+@click.option(
+    "--file-bytes",
+    type=click.IntRange(1),
+    default=128 << 20,
+    show_default=True,
+    metavar="BYTES",
+    help="About the size of the files that are merged.",
+)
 @click.option("--min-partitions", type=click.IntRange(1), metavar="N", help="Read a batch in at least this many tasks.")
 @click.option(
     "--starting-offsets",

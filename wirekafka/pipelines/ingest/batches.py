@@ -39,7 +39,7 @@ class BatchWriter:
         self._format = open_format(spark, options, lake)
 
     def write(self, records: DataFrame, batch_id: int) -> None:
-        """Writes a batch; what of it was written before is skipped.
+        """Writes a batch; what of it was written before is skipped. Then it merges small files of the lake, if that is due.
 
         Raises:
             PipelineError: another query fills the lake, the registry does not answer, or the dead-letter topic takes no records.
@@ -48,10 +48,14 @@ class BatchWriter:
         query_id = records.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
         if self._format is None:
             self._lake.write_batch([self._rows(records, "value")], query_id, batch_id)
-            return
+        else:
+            self._write_values(self._format, records, query_id, batch_id)
+        self._lake.compact_if_due(batch_id, self._options.compact_every, self._options.file_bytes)
+
+    def _write_values(self, value_format: ValueFormat, records: DataFrame, query_id: str, batch_id: int) -> None:
         records = records.persist()
         try:
-            self._write_decoded(self._format, records, query_id, batch_id)
+            self._write_decoded(value_format, records, query_id, batch_id)
         finally:
             records.unpersist()
 

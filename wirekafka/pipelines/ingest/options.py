@@ -40,6 +40,8 @@ class IngestOptions:
         max_offsets_per_batch: at most about this many offsets are in a batch.
         min_partitions: splits the partitions of Kafka into at least this many tasks.
         starting_offsets: where a new lake begins: `earliest`, `latest`, or JSON as the connector takes it.
+        compact_every: merges the lake's small files after each so many batches; 0 for never.
+        file_bytes: about the size of the merged files.
         isolation: `read_committed` or `read_uncommitted`.
         allow_data_loss: goes on if the topic no longer has the records of a batch.
     """
@@ -59,6 +61,8 @@ class IngestOptions:
     max_offsets_per_batch: int = MAX_OFFSETS_PER_BATCH
     min_partitions: int | None = None
     starting_offsets: str = "earliest"
+    compact_every: int = 50
+    file_bytes: int = 128 << 20
     isolation: str = "read_committed"
     allow_data_loss: bool = False
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from wirekafka.pipelines.errors import PipelineError
+from wirekafka.pipelines.errors import PipelineError, UnreachableError
 from wirekafka.pipelines.ingest.options import IngestOptions
 from wirekafka.pipelines.kafka import REQUEST_TIMEOUT_S
 from wirekafka.pipelines.running import stoppable
@@ -32,7 +32,8 @@ def describe(options: IngestOptions) -> Mapping[str, object]:
     """Returns what the ingest would read and write.
 
     Raises:
-        PipelineError: no broker answers, a topic that is named does not exist, or no topic matches the pattern.
+        UnreachableError: no broker answers.
+        PipelineError: a topic that is named does not exist, or no topic matches the pattern.
     """
     plan: dict[str, object] = {
         "reads": _topic_lines(options),
@@ -40,6 +41,7 @@ def describe(options: IngestOptions) -> Mapping[str, object]:
         "format": options.record_format,
         "writes": f"{options.lake} ({options.sink})",
         "batches": "what is there now, once" if options.once else f"every {options.interval}",
+        "small files": f"merged after every {options.compact_every} batches" if options.compact_every else "not merged",
     }
     if options.dead_letter_topic is not None:
         plan["dead letters"] = options.dead_letter_topic
@@ -52,7 +54,8 @@ def start_ingest(spark: SparkSession, options: IngestOptions) -> StreamingQuery:
     The checkpoint is in the lake. Kill the query at any time: another one with the same options goes on where it ended.
 
     Raises:
-        PipelineError: no broker answers, a topic is unknown, a schema file is wrong, or the lake was made for something else.
+        UnreachableError: no broker answers.
+        PipelineError: a topic is unknown, a schema file is wrong, or the lake was made for something else.
     """
     from wirekafka.pipelines.ingest.batches import BatchWriter
     from wirekafka.pipelines.lake.lake import create_lake
@@ -61,11 +64,9 @@ def start_ingest(spark: SparkSession, options: IngestOptions) -> StreamingQuery:
     lake = create_lake(spark, options.lake, lake_description(options))
     writer = BatchWriter(spark, options, lake)
     source = spark.readStream.format("kafka").options(**_source_options(options)).load()
-    stream = (
-        source.writeStream.foreachBatch(stoppable(writer.write)).option("checkpointLocation", lake.checkpoint).queryName("ingest")
-    )
+    stream = source.writeStream.foreachBatch(stoppable(writer.write)).option("checkpointLocation", lake.checkpoint)
     trigger = {"availableNow": True} if options.once else {"processingTime": options.interval}
-    return stream.trigger(**trigger).start()
+    return stream.queryName(f"ingest {options.lake}").trigger(**trigger).start()
 
 
 def lake_description(options: IngestOptions) -> LakeDescription:
@@ -112,5 +113,5 @@ def _cluster_id(options: IngestOptions) -> str | None:
     try:
         found = options.cluster.admin().list_topics(timeout=REQUEST_TIMEOUT_S).cluster_id
     except KafkaException as error:
-        raise PipelineError(f"no broker answers at {options.cluster.bootstrap}: {error.args[0].str()}") from None
+        raise UnreachableError(f"no broker answers at {options.cluster.bootstrap}: {error.args[0].str()}") from None
     return None if found is None else str(found)

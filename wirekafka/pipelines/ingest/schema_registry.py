@@ -22,7 +22,8 @@ from wirekafka.pipelines.ingest.schema_files import read_text
 REQUEST_TIMEOUT_S = 10.0
 ATTEMPTS = 3
 RETRY_DELAY_S = 1.0
-NOT_FOUND = 404
+SCHEMA_NOT_FOUND = 40403
+"""The registry's own code in the answer 404 to an unknown id. Another 404 means that no registry is at the URL."""
 
 
 class UnknownSchemaError(Exception):
@@ -97,15 +98,28 @@ class HttpRegistry:
             try:
                 request = urllib.request.Request(url, headers=self._headers)
                 with urllib.request.urlopen(request, timeout=REQUEST_TIMEOUT_S) as response:
-                    return dict(json.load(response))
+                    return _with_schema(json.load(response))
             except urllib.error.HTTPError as error:
-                if error.code == NOT_FOUND:
+                if _says_unknown(error):
                     return None
                 failure = f"{error.code} {error.reason}"
                 if error.code < http.client.INTERNAL_SERVER_ERROR:
                     break
-            except (OSError, http.client.HTTPException, ValueError, TypeError) as error:
+            except (OSError, http.client.HTTPException, ValueError) as error:
                 failure = str(getattr(error, "reason", error))
             if attempt < ATTEMPTS:
                 time.sleep(RETRY_DELAY_S)
         raise PipelineError(f"the schema registry {self.url} does not answer: {failure}: check its URL, user and password")
+
+
+def _with_schema(answer: Any) -> dict[str, Any]:
+    if not isinstance(answer, dict) or "schema" not in answer:
+        raise ValueError("its answer holds no schema")
+    return answer
+
+
+def _says_unknown(error: urllib.error.HTTPError) -> bool:
+    try:
+        return bool(json.load(error)["error_code"] == SCHEMA_NOT_FOUND)
+    except (OSError, http.client.HTTPException, ValueError, TypeError, KeyError):
+        return False
