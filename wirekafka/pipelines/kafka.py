@@ -85,10 +85,24 @@ def partition_counts(cluster: Cluster) -> dict[str, int]:
     Raises:
         UnreachableError: no broker answers.
     """
+    topics = _metadata(cluster).topics
+    return {name: len(topic.partitions) for name, topic in topics.items() if topic.error is None}
+
+
+def cluster_id(cluster: Cluster) -> str | None:
+    """Returns the id of the cluster; None if its brokers tell none.
+
+    Raises:
+        UnreachableError: no broker answers.
+    """
+    found = _metadata(cluster).cluster_id
+    return None if found is None else str(found)
+
+
+def _metadata(cluster: Cluster) -> Any:
     from confluent_kafka import KafkaException
 
     try:
-        metadata = cluster.admin().list_topics(timeout=REQUEST_TIMEOUT_S)
+        return cluster.admin().list_topics(timeout=REQUEST_TIMEOUT_S)
     except KafkaException as error:
         raise UnreachableError(f"no broker answers at {cluster.bootstrap}: {error.args[0].str()}") from None
-    return {name: len(topic.partitions) for name, topic in metadata.topics.items() if topic.error is None}

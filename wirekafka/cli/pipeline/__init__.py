@@ -13,12 +13,13 @@ import click
 
 from wirekafka.cli.pipeline.audit import audit
 from wirekafka.cli.pipeline.backfill import backfill
+from wirekafka.cli.pipeline.check import check
 from wirekafka.cli.pipeline.ingest import ingest
 from wirekafka.cli.pipeline.mirror import mirror
 
 FAILED = 1
 
-COMMANDS: tuple[click.Command, ...] = (audit, backfill, ingest, mirror)
+COMMANDS: tuple[click.Command, ...] = (audit, backfill, check, ingest, mirror)
 
 
 class PipelineGroup(click.Group):

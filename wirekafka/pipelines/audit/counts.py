@@ -18,6 +18,7 @@ from wirekafka.pipelines.audit.claims import MINUTE_MS
 from wirekafka.pipelines.audit.offsets import Offsets, Place
 from wirekafka.pipelines.errors import PipelineError
 from wirekafka.pipelines.kafka import Cluster
+from wirekafka.pipelines.lake.layout import HEADERS_TYPE
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -111,12 +112,13 @@ class Times(NamedTuple):
     until_ms: int | None = None
 
 
-def read_brokers(spark: SparkSession, cluster: Cluster, offsets: Offsets) -> DataFrame:
-    """Returns the committed records of partitions, through Spark's connector."""
+def read_brokers(spark: SparkSession, cluster: Cluster, offsets: Offsets, *, has_headers: bool = False) -> DataFrame:
+    """Returns the committed records of partitions, through Spark's connector; with their headers if `has_headers` is true."""
     ranges = {place: each for place, each in offsets.items() if each.first_offset < each.last_stable_offset}
     if not ranges:
         return spark.createDataFrame(
-            [], "topic string, partition int, offset long, timestamp timestamp, key binary, value binary"
+            [],
+            f"topic string, partition int, offset long, timestamp timestamp, key binary, value binary, headers {HEADERS_TYPE}",
         )
     starts = by_topic({place: each.first_offset for place, each in ranges.items()})
     ends = by_topic({place: each.last_stable_offset for place, each in ranges.items()})
@@ -126,6 +128,7 @@ def read_brokers(spark: SparkSession, cluster: Cluster, offsets: Offsets) -> Dat
         .option("startingOffsets", json.dumps(starts))
         .option("endingOffsets", json.dumps(ends))
         .option("minPartitions", str(spark.sparkContext.defaultParallelism))
+        .option("includeHeaders", has_headers)
         .load()
     )
 

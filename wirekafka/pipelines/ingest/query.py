@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from wirekafka.pipelines.errors import PipelineError, UnreachableError
+from wirekafka.pipelines.errors import PipelineError
 from wirekafka.pipelines.ingest.options import IngestOptions
-from wirekafka.pipelines.kafka import REQUEST_TIMEOUT_S
+from wirekafka.pipelines.kafka import cluster_id
 from wirekafka.pipelines.running import stoppable
 from wirekafka.pipelines.session import Connector
 
@@ -78,7 +78,7 @@ def lake_description(options: IngestOptions) -> LakeDescription:
         record_format=options.record_format,
         topics=tuple(sorted(options.topics.names)),
         pattern=options.topics.pattern,
-        cluster_id=_cluster_id(options),
+        cluster_id=cluster_id(options.cluster),
         has_value_bytes=options.keep_value_bytes,
         dead_letter_topic=options.dead_letter_topic,
     )
@@ -105,13 +105,3 @@ def _topic_lines(options: IngestOptions) -> list[str]:
     if not found:
         raise PipelineError(f"no topic at {options.cluster.bootstrap} matches {options.topics.pattern!r}")
     return [f"{topic} ({count} partition{'s' if count != 1 else ''})" for topic, count in sorted(found.items())]
-
-
-def _cluster_id(options: IngestOptions) -> str | None:
-    from confluent_kafka import KafkaException
-
-    try:
-        found = options.cluster.admin().list_topics(timeout=REQUEST_TIMEOUT_S).cluster_id
-    except KafkaException as error:
-        raise UnreachableError(f"no broker answers at {options.cluster.bootstrap}: {error.args[0].str()}") from None
-    return None if found is None else str(found)

@@ -1,0 +1,45 @@
+"""What a check compares, and the plan that a dry run prints."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from wirekafka.pipelines.session import Connector
+
+if TYPE_CHECKING:
+    from wirekafka.pipelines.kafka import Cluster
+
+
+@dataclass(slots=True, frozen=True)
+class CheckOptions:
+    """The options of a check.
+
+    Attributes:
+        lake: the path or URI of the lake.
+        cluster: the brokers that the records came from; None: they are not asked.
+        data_dirs: data directories of these brokers, whose segment files are read instead of asking the brokers for records.
+        accept_deleted: whether offsets before the log start offset count as explained.
+    """
+
+    lake: str
+    cluster: Cluster | None = None
+    data_dirs: tuple[Path, ...] = ()
+    accept_deleted: bool = False
+
+
+def connectors(options: CheckOptions) -> frozenset[Connector]:
+    """Returns the connectors that the session of a check needs; what the lake's tables are is not known before."""
+    return frozenset({Connector.DELTA} | ({Connector.KAFKA} if options.cluster is not None else set()))
+
+
+def describe(options: CheckOptions) -> Mapping[str, object]:
+    """Returns what the check would read. It writes nothing but what a killed writer of the lake has left to finish."""
+    return {
+        "lake": options.lake,
+        "brokers": "none" if options.cluster is None else options.cluster.bootstrap,
+        "data directories": [str(path) for path in options.data_dirs],
+        "writes": "nothing",
+    }

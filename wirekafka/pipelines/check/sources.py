@@ -1,0 +1,144 @@
+"""Where a check looks up what the offsets are that have no row in the lake: brokers, or their segment files."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from wirekafka.pipelines import register
+from wirekafka.pipelines.audit.counts import read_brokers, read_data_dirs, union
+from wirekafka.pipelines.audit.offsets import (
+    PartitionOffsets,
+    Place,
+    offsets_of_cluster,
+    offsets_of_data_dirs,
+    places_in,
+)
+from wirekafka.pipelines.errors import PipelineError
+from wirekafka.pipelines.ingest.dead_letters import OFFSET_HEADER, PARTITION_HEADER, TOPIC_HEADER
+from wirekafka.pipelines.kafka import Cluster, TopicSelection, partition_counts
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+OFFSETS = ("topic", "partition", "offset")
+NO_OFFSETS = "topic string, partition int, offset bigint"
+Spans = Mapping[Place, tuple[int, int]]
+"""The offsets of each partition that are looked up: from the first up to the second, excluded."""
+
+
+class Source(Protocol):
+    """What is asked for the records that the lake does not have."""
+
+    def log_start_offsets(self) -> Mapping[Place, int]:
+        """Returns the log start offset of each partition of the topics."""
+
+    def committed(self, spans: Spans) -> DataFrame:
+        """Returns topic, partition and offset of the records that a read_committed consumer gets, at least those in the spans."""
+
+    def dead_letters(self) -> DataFrame:
+        """Returns topic, partition and offset of the records that are dead letters, as often as they are."""
+
+    def others(self, spans: Spans) -> DataFrame | None:
+        """Returns topic, partition, offset and is_control of what is not committed; None if that is not known."""
+
+
+class Brokers:
+    """Asks the brokers, through Spark's connector.
+
+    Raises:
+        PipelineError: no broker answers, it is another cluster than that of the lake, or a topic does not exist any more.
+    """
+
+    def __init__(self, spark: SparkSession, cluster: Cluster, topics: Collection[str], dead_letter_topic: str | None) -> None:
+        self._spark = spark
+        self._cluster = cluster
+        self._dead_letter_topic = dead_letter_topic
+        self._offsets = offsets_of_cluster(cluster, TopicSelection(tuple(topics)).matching(cluster), None)
+
+    def log_start_offsets(self) -> Mapping[Place, int]:
+        """Returns the log start offset of each partition of the topics."""
+        return {place: each.log_start_offset for place, each in self._offsets.items()}
+
+    def committed(self, spans: Spans) -> DataFrame:
+        """Returns the records of the spans that a read_committed consumer gets."""
+        ranges = {place: _within(self._offsets[place], span) for place, span in spans.items() if place in self._offsets}
+        return read_brokers(self._spark, self._cluster, ranges).select(*OFFSETS)
+
+    def dead_letters(self) -> DataFrame:
+        """Returns the records that are dead letters."""
+        counts = partition_counts(self._cluster)
+        if self._dead_letter_topic not in counts:
+            return self._spark.createDataFrame([], NO_OFFSETS)
+        offsets = offsets_of_cluster(self._cluster, {self._dead_letter_topic: counts[self._dead_letter_topic]}, None)
+        return _origins(read_brokers(self._spark, self._cluster, offsets, has_headers=True))
+
+    def others(self, spans: Spans) -> None:
+        """Returns None: a consumer gets no control records, and no records of aborted transactions."""
+        return
+
+
+class Segments:
+    """Reads the segment files of brokers, through the data source `wirekafka-log`.
+
+    Raises:
+        PipelineError: a directory is no data directory, or none of them has a topic of the lake.
+    """
+
+    def __init__(
+        self, spark: SparkSession, data_dirs: Sequence[Path], topics: Collection[str], dead_letter_topic: str | None
+    ) -> None:
+        self._spark = spark
+        self._data_dirs = data_dirs
+        self._topics = topics
+        self._dead_letter_topic = dead_letter_topic
+        present = {place.topic for place in places_in(data_dirs)}
+        missing = sorted(set(topics) - present)
+        if missing:
+            places = ", ".join(map(str, data_dirs))
+            raise PipelineError(f"the topic {missing[0]} of the lake is not in {places}: name each of the broker's log.dirs")
+        self._has_dead_letters = dead_letter_topic in present
+
+    def log_start_offsets(self) -> Mapping[Place, int]:
+        """Returns the log start offset of each partition of the topics."""
+        found = offsets_of_data_dirs(self._data_dirs, self._topics, None)
+        return {place: each.log_start_offset for place, each in found.items()}
+
+    def committed(self, spans: Spans) -> DataFrame:
+        """Returns the records of the topics that a read_committed consumer gets."""
+        return read_data_dirs(self._spark, self._data_dirs, self._topics).select(*OFFSETS)
+
+    def dead_letters(self) -> DataFrame:
+        """Returns the records that are dead letters."""
+        if not self._has_dead_letters:
+            return self._spark.createDataFrame([], NO_OFFSETS)
+        assert self._dead_letter_topic is not None
+        return _origins(read_data_dirs(self._spark, self._data_dirs, [self._dead_letter_topic]))
+
+    def others(self, spans: Spans) -> DataFrame:
+        """Returns the control records, and the records that a read_committed consumer does not get."""
+        register(self._spark)
+        reader = self._spark.read.format("wirekafka-log").option("topic", ",".join(self._topics))
+        everything = union([reader.load(str(directory.resolve())) for directory in self._data_dirs])
+        return everything.select(*OFFSETS, "is_control").join(self.committed(spans), list(OFFSETS), "left_anti")
+
+
+def _within(offsets: PartitionOffsets, span: tuple[int, int]) -> PartitionOffsets:
+    """Returns the offsets of a partition with the bounds of a span; empty if the broker has none of it."""
+    end = max(min(span[1], offsets.last_stable_offset), offsets.log_start_offset)
+    first = min(max(span[0], offsets.log_start_offset), end)
+    return PartitionOffsets(offsets.log_start_offset, first, end, offsets.log_end_offset)
+
+
+def _origins(letters: DataFrame) -> DataFrame:
+    """Returns where dead letters come from, by their headers. The last header of a name is that of the last ingest."""
+
+    def last(name: str) -> str:
+        return f"CAST(element_at(filter(headers, each -> each.key = '{name}'), -1).value AS string)"
+
+    return letters.selectExpr(
+        f"{last(TOPIC_HEADER)} AS topic",
+        f"CAST({last(PARTITION_HEADER)} AS int) AS partition",
+        f"CAST({last(OFFSET_HEADER)} AS bigint) AS offset",
+    )
