@@ -94,8 +94,8 @@ class Finding:
     Attributes:
         kind: one of the words of the module's docstring.
         records: how many records; the lake's or the brokers' surplus is positive, a deficit is negative.
-        claimed, broker, in_lake: the counts of the minute; None if the place was not counted.
-        lake: the path of the lake; None for claims.
+        claimed, broker, in_lake: the counts of the minute; None if the place does not count it.
+        lake: the path of the lake that differs; None if the claims differ.
     """
 
     kind: str
@@ -148,7 +148,7 @@ def _compare_lake(counts: Counts, number: int, rules: Rules) -> Iterator[Finding
         }
         for kind, records in kinds.items():
             if records:
-                yield Finding(kind, minute, records, None, theirs.records, ours.records, lake.path)
+                yield Finding(kind, minute, records, _claimed(counts, minute), theirs.records, ours.records, lake.path)
 
 
 def _compare_claims(counts: Counts, rules: Rules) -> Iterator[Finding]:
@@ -161,12 +161,28 @@ def _compare_claims(counts: Counts, rules: Rules) -> Iterator[Finding]:
         first_ms, last_ms = spans[minute.topic]
         claimed, known = claims[minute].records if minute in claims else 0, seen.get(minute, 0)
         if known < claimed:
-            yield Finding(
-                _kind_of_deficit(counts, rules, minute, claimed - known), minute, known - claimed, claimed, known, None, None
-            )
+            kind = _kind_of_deficit(counts, rules, minute, claimed - known)
+            yield Finding(kind, minute, known - claimed, claimed, known, _in_lake(counts, minute), None)
         elif known > claimed and minute.minute_ms >= first_ms:
             is_open = minute.minute_ms > last_ms or (rules.open_from_ms is not None and minute.minute_ms >= rules.open_from_ms)
-            yield Finding("open" if is_open else "unclaimed", minute, known - claimed, claimed, known, None, None)
+            kind = "open" if is_open else "unclaimed"
+            yield Finding(kind, minute, known - claimed, claimed, known, _in_lake(counts, minute), None)
+
+
+def _claimed(counts: Counts, minute: Minute) -> int | None:
+    """Returns what is claimed of a minute of a partition; None if no claim names it."""
+    claim = (counts.claims or {}).get(minute)
+    return None if claim is None else claim.records
+
+
+def _in_lake(counts: Counts, minute: Minute) -> int | None:
+    """Returns the records of a minute in the lake that reads the topic; None without such a lake, or if there are several."""
+    lakes = [lake for lake in counts.lakes if minute.topic in lake.topics]
+    if len(lakes) != 1:
+        return None
+    partitions = [place.partition for place in counts.offsets if place.topic == minute.topic]
+    minutes = [minute] if minute.partition is not None else [minute._replace(partition=number) for number in partitions]
+    return sum(lakes[0].minutes.get(each, NO_COUNT).records for each in minutes)
 
 
 def _claimed_spans(claims: Mapping[Minute, ClaimCount]) -> dict[str, tuple[int, int]]:

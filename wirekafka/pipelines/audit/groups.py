@@ -1,7 +1,7 @@
 """The lag of consumer groups: what they have committed, and where the logs end.
 
-Groups of both protocols are listed: `classic`, and `consumer` of KIP-848. Share groups (KIP-932) commit no offsets, so only
-their names are reported.
+Groups of both protocols are listed: `classic`, and `consumer` of KIP-848. Share groups (KIP-932) have no committed offsets, and
+librdkafka does not list them.
 
 Source: KIP-396 (the lag is the log end offset minus the committed offset), kafka-consumer-groups.sh.
 """
@@ -45,21 +45,8 @@ class GroupLag:
     lag: int
 
 
-@dataclass(slots=True)
-class Groups:
-    """The consumer groups of a cluster.
-
-    Attributes:
-        lags: a row for each partition in which a group has committed an offset.
-        others: the names of groups of other kinds, such as share groups.
-    """
-
-    lags: list[GroupLag]
-    others: list[str]
-
-
-def group_lags(cluster: Cluster, offsets: Offsets) -> Groups:
-    """Returns the lag of all groups in the partitions of `offsets`.
+def group_lags(cluster: Cluster, offsets: Offsets) -> list[GroupLag]:
+    """Returns the lag of all groups in the partitions of `offsets`, a row for each partition in which a group has committed.
 
     Raises:
         PipelineError: a broker does not answer.
@@ -68,7 +55,7 @@ def group_lags(cluster: Cluster, offsets: Offsets) -> Groups:
 
     admin = cluster.admin()
     try:
-        protocols, others = _list_groups(admin)
+        protocols = _list_groups(admin)
         descriptions = _describe(admin, list(protocols))
         committed = {group: _committed(admin, group) for group in protocols}
     except KafkaException as error:
@@ -80,19 +67,17 @@ def group_lags(cluster: Cluster, offsets: Offsets) -> Groups:
             if place in offsets:
                 end = offsets[place].log_end_offset
                 lags.append(GroupLag(group, protocols[group], state, members, *place, offset, end, max(end - offset, 0)))
-    return Groups(lags, others)
+    return lags
 
 
-def _list_groups(admin: AdminClient) -> tuple[dict[str, str], list[str]]:
-    """Returns the protocol of each consumer group, and the names of the other groups."""
+def _list_groups(admin: AdminClient) -> dict[str, str]:
+    """Returns the protocol of each consumer group. A broker before Kafka 3.8 does not tell it, and has classic groups."""
     from confluent_kafka import ConsumerGroupType
 
     listed = admin.list_consumer_groups(request_timeout=REQUEST_TIMEOUT_S).result()
     if listed.errors:
         raise listed.errors[0]
-    kinds = {ConsumerGroupType.CLASSIC: "classic", ConsumerGroupType.CONSUMER: "consumer"}
-    protocols = {each.group_id: kinds[each.type] for each in listed.valid if each.type in kinds}
-    return protocols, sorted(each.group_id for each in listed.valid if each.type not in kinds)
+    return {each.group_id: "consumer" if each.type == ConsumerGroupType.CONSUMER else "classic" for each in listed.valid}
 
 
 def _describe(admin: AdminClient, groups: list[str]) -> dict[str, tuple[str, int]]:

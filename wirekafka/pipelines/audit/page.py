@@ -31,9 +31,10 @@ body { font: 15px/1.45 system-ui, sans-serif; margin: 2rem auto; max-width: 72re
 h1 { font-size: 1.6rem; margin-bottom: .2rem; } h2 { font-size: 1.15rem; margin: 2.2rem 0 .4rem; }
 .verdict { padding: .7rem 1rem; border-left: .35rem solid #2a9d5c; background: #eef8f1; font-weight: 600; }
 .verdict.different { border-color: #c8372d; background: #fcefee; }
-.scroll { overflow-x: auto; } table { border-collapse: collapse; font-size: .88rem; }
+.scroll { overflow: auto; max-height: 30rem; } table { border-collapse: collapse; font-size: .88rem; }
 th, td { padding: .25rem .7rem; border-bottom: 1px solid #dde3ea; text-align: left; white-space: nowrap; }
-th { color: #55636f; font-weight: 600; } .number { text-align: right; font-variant-numeric: tabular-nums; }
+th { color: #55636f; font-weight: 600; position: sticky; top: 0; background: #fff; }
+.number { text-align: right; font-variant-numeric: tabular-nums; }
 .note { color: #55636f; }
 """
 

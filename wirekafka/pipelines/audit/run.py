@@ -23,7 +23,7 @@ from wirekafka.pipelines.audit.counts import (
     read_brokers,
     read_data_dirs,
 )
-from wirekafka.pipelines.audit.groups import Groups, group_lags
+from wirekafka.pipelines.audit.groups import group_lags
 from wirekafka.pipelines.audit.lakes import AuditedLake, lake_records, open_audited, table_files
 from wirekafka.pipelines.audit.offsets import (
     Offsets,
@@ -86,7 +86,7 @@ def audit(spark: SparkSession, options: AuditOptions) -> AuditReport:
     counts, malformed = _count(spark, options, offsets, lakes, claims)
     grace_ms = int(options.grace_s * 1000)
     rules = Rules(_compacted_topics(options.cluster, topics), now_ms - grace_ms - MINUTE_MS)
-    groups = group_lags(options.cluster, offsets) if options.cluster is not None else Groups([], [])
+    groups = group_lags(options.cluster, offsets) if options.cluster is not None else []
     return AuditReport(
         audited_at_ms=now_ms,
         read=read,
@@ -94,9 +94,9 @@ def audit(spark: SparkSession, options: AuditOptions) -> AuditReport:
         findings=compare(counts, rules),
         topics=topic_sizes(counts),
         lakes=_lake_sizes(spark, lakes, counts),
-        groups=groups.lags,
+        groups=groups,
         queries=[lag for checkpoint in checkpoints for lag in query_lags(checkpoint, offsets)],
-        notes=_notes(options, groups, malformed, checkpoints, topics),
+        notes=_notes(options, malformed, checkpoints, topics),
     )
 
 
@@ -174,14 +174,10 @@ def _lake_sizes(spark: SparkSession, lakes: Sequence[AuditedLake], counts: Count
     return sizes
 
 
-def _notes(
-    options: AuditOptions, groups: Groups, malformed: int, checkpoints: Sequence[Checkpoint], topics: Sequence[str]
-) -> list[str]:
+def _notes(options: AuditOptions, malformed: int, checkpoints: Sequence[Checkpoint], topics: Sequence[str]) -> list[str]:
     notes = []
     if malformed:
         notes.append(f"{malformed} records of the topic {options.claims_topic} are no claims; they were left out.")
-    if groups.others:
-        notes.append(f"These groups commit no offsets (share groups), and were left out: {', '.join(groups.others)}.")
     if options.cluster is None:
         notes.append("Without --bootstrap, no consumer groups are audited, and compacted topics are not known as such.")
     for checkpoint in checkpoints:

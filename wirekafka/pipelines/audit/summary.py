@@ -51,10 +51,9 @@ def verdict(report: AuditReport) -> str:
     for finding in report.findings.differences:
         counts[finding.kind] += abs(finding.records)
     if not counts:
-        places = ["the brokers"]
-        places += ["the claims"] if report.counts.claims else []
-        places += ["the lakes" if len(report.counts.lakes) > 1 else "the lake"] if report.counts.lakes else []
-        return f"No difference between {' and '.join(places)}." if len(places) > 1 else "Only the brokers were counted."
+        places = ["the claims"] if report.counts.claims else []
+        places += [f"the lake {lake.path}" for lake in report.counts.lakes]
+        return f"No difference between the brokers and {' or '.join(places)}." if places else "Only the brokers were counted."
     words = ", ".join(f"{records:,} {kind}" for kind, records in counts.items())
     minutes = len({finding.minute for finding in report.findings.differences})
     return f"Differences in {minutes:,} minute{'s' if minutes != 1 else ''} of partitions, in records: {words}."

@@ -157,6 +157,17 @@ def test_claims_are_compared_with_what_only_a_lake_still_has() -> None:
     assert kinds(found.explained) == {("deleted", at(0)): 10}
 
 
+def test_findings_have_the_counts_of_all_three_places() -> None:
+    counts = with_lake({at(0): at_brokers(5)}, {at(0): LakeCount(4, within=4)})
+    for claims in ({at(0): ClaimCount(6, 0)}, {at(0, None): ClaimCount(6, 0)}):
+        counts.claims = claims
+        found = compare(counts, Rules()).differences
+        assert {(each.kind, each.broker, each.in_lake) for each in found} == {("lost", 5, 4), ("missing", 5, 4)}
+        assert [each.claimed for each in found if each.kind == "missing"] == [6]
+    counts.claims = {at(0): ClaimCount(6, 0)}
+    assert [each.claimed for each in compare(counts, Rules()).differences] == [6, 6]
+
+
 COUNT = st.integers(0, 5)
 
 

@@ -80,7 +80,7 @@ def test_json_has_every_count(report: AuditReport) -> None:
 def test_verdict_names_the_kinds_of_differences(report: AuditReport) -> None:
     assert verdict(report) == "Differences in 1 minute of partitions, in records: 1 lost."
     report.findings.differences.clear()
-    assert verdict(report) == "No difference between the brokers and the claims and the lake."
+    assert verdict(report) == "No difference between the brokers and the claims or the lake /lake."
 
 
 def test_tables_are_cut_and_say_how_many_rows_are_left_out(report: AuditReport) -> None:
