@@ -25,6 +25,8 @@ from wirekafka.pipelines.audit.options import AuditOptions
 from wirekafka.pipelines.audit.report import AuditReport
 from wirekafka.pipelines.audit.run import audit
 from wirekafka.pipelines.errors import PipelineError
+from wirekafka.pipelines.ingest.options import IngestOptions
+from wirekafka.pipelines.ingest.query import start_ingest
 from wirekafka.pipelines.kafka import Cluster, TopicSelection
 from wirekafka.pipelines.lake.description import LakeDescription
 from wirekafka.pipelines.lake.lake import Lake, create_lake
@@ -164,6 +166,33 @@ def test_audit_of_a_lake_that_has_all_records_finds_no_difference(
     files = list(Path(lake.path).glob("topic=*/date=*/*.parquet"))
     assert (report.lakes[0].files, report.lakes[0].file_bytes) == (len(files), sum(file.stat().st_size for file in files))
     assert [(lag.partition, lag.lag, lag.batch) for lag in report.queries] == [(0, 0, 0), (1, 0, 0)]
+
+
+def test_dead_letters_are_no_loss(spark: SparkSession, broker: Broker, run_audit: Audit, topic: str, tmp_path: Path) -> None:
+    from confluent_kafka import Producer
+
+    create_topic(broker.bootstrap, topic)
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    for number in range(12):
+        producer.produce(topic, b"{" if number % 4 == 0 else b'{"n": 1}', b"key", 0, timestamp=START_MS + number * 10_000)
+    assert producer.flush(30) == 0
+    options = IngestOptions(
+        Cluster(broker.bootstrap),
+        str(tmp_path / "lake"),
+        TopicSelection((topic,)),
+        "json",
+        dead_letters=f"{topic}-dead",
+        once=True,
+    )
+    query = start_ingest(spark, options)
+    assert query.awaitTermination(90)
+    report = run_audit(lakes=(options.lake,))
+    assert spark.read.parquet(options.lake).count() == 9
+    assert found(report.findings.differences) == {}
+    assert report.findings.explained == []
+    assert lake_minutes(report) == {(0, START_MS): 6, (0, START_MS + MINUTE_MS): 6}
+    report = run_audit(lakes=(options.lake,), data_dirs=(broker.data_dir,))
+    assert lake_minutes(report) == {(0, START_MS): 6, (0, START_MS + MINUTE_MS): 6}
 
 
 def test_lost_and_doubled_records_of_one_minute_are_both_found(
@@ -411,7 +440,7 @@ def test_command_exits_with_one_and_its_page_has_the_values_of_the_json(
     rewrite(lake, lambda table: table.slice(1))
     html_path = tmp_path / "audit.html"
     process = pipeline(
-        "audit", "--bootstrap", broker.bootstrap, "--topics", topic, "--lake", lake.path, "--html", html_path, "--json"
+        "audit", "--bootstrap", broker.bootstrap, "--topic", topic, "--lake", lake.path, "--html", html_path, "--json"
     )
     assert process.run() == 1, process.log_text()
     report = json.loads(process.out_text())
@@ -436,12 +465,12 @@ def test_command_exits_with_one_and_its_page_has_the_values_of_the_json(
 def test_dry_run_names_what_would_be_read(broker: Broker, topic: str) -> None:
     create_topic(broker.bootstrap, topic, 3)
     done = CliRunner().invoke(
-        main, ["pipeline", "audit", "--bootstrap", broker.bootstrap, "--topics", topic, "--since", "2013-01-01", "--dry-run"]
+        main, ["pipeline", "audit", "--bootstrap", broker.bootstrap, "--topic", topic, "--since", "2013-01-01", "--dry-run"]
     )
     assert done.exit_code == 0, done.output
     assert f"{topic}: 3 partitions" in done.output
     assert "2013-01-01T00:00Z to the last record" in done.output
-    done = CliRunner().invoke(main, ["pipeline", "audit", "--bootstrap", broker.bootstrap, "--topics", f"{topic}-x", "--dry-run"])
+    done = CliRunner().invoke(main, ["pipeline", "audit", "--bootstrap", broker.bootstrap, "--topic", f"{topic}-x", "--dry-run"])
     assert done.exit_code == 1
     assert f"unknown topic {topic}-x" in done.output
 

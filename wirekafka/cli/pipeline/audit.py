@@ -24,7 +24,7 @@ WIDE = 4096
 
 EXAMPLE = """\b
 Example:
-  wirekafka pipeline audit --bootstrap localhost:9092 --topics orders --lake /data/lake \\
+  wirekafka pipeline audit --bootstrap localhost:9092 --topic orders --lake /data/lake \\
       --claims orders-claims --html audit.html
 """
 
@@ -42,8 +42,8 @@ def _minute(context: click.Context, parameter: click.Parameter, text: str | None
 
 @click.command(epilog=EXAMPLE)
 @cluster_options(required=False)
-@click.option("--topics", metavar="NAMES", help="The topics, separated by commas; all but internal ones by default.")
-@click.option("--pattern", metavar="REGEX", help="Topics whose whole names match.")
+@click.option("--topic", "topics", metavar="NAME", multiple=True, help="A topic to count. Can be given several times.")
+@click.option("--pattern", metavar="REGEX", help="Count the topics whose whole names match; all but internal ones by default.")
 @click.option(
     "--data-dir",
     "data_dirs",
@@ -72,7 +72,7 @@ def _minute(context: click.Context, parameter: click.Parameter, text: str | None
 @dry_run_option
 def audit(
     cluster: Cluster | None,
-    topics: str | None,
+    topics: tuple[str, ...],
     pattern: str | None,
     data_dirs: tuple[Path, ...],
     lakes: tuple[str, ...],
@@ -100,12 +100,11 @@ def audit(
     from wirekafka.pipelines.kafka import TopicSelection
     from wirekafka.pipelines.session import Connector
 
-    if topics is not None and pattern is not None:
-        raise click.UsageError("--topics and --pattern cannot be given together.")
-    names = tuple(name.strip() for name in topics.split(",")) if topics is not None else ()
+    if topics and pattern is not None:
+        raise click.UsageError("--topic and --pattern cannot be given together.")
     options = AuditOptions(
         cluster=cluster,
-        topics=TopicSelection(names, pattern) if names or pattern is not None else ALL_TOPICS,
+        topics=TopicSelection(topics, pattern) if topics or pattern is not None else ALL_TOPICS,
         data_dirs=data_dirs,
         lakes=lakes,
         claims_topic=claims,

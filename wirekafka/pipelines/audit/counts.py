@@ -328,6 +328,6 @@ def _collect(counts: DataFrame) -> Iterator[tuple[Any, ...]]:
     table = counts.limit(MOST_MINUTES + 1).toArrow()
     if table.num_rows > MOST_MINUTES:
         raise PipelineError(
-            f"the records lie in more than {MOST_MINUTES} minutes of partitions: narrow --topics, --since or --until"
+            f"the records lie in more than {MOST_MINUTES} minutes of partitions: narrow --topic, --since or --until"
         )
     return zip(*(column.to_pylist() for column in table.columns), strict=True)

@@ -72,7 +72,7 @@ def lake_records(audited: AuditedLake, dead_letters: DataFrame | None) -> DataFr
         audited: a lake that reads an audited topic at least.
         dead_letters: the records that could not be parsed, with the same columns; None without.
     """
-    frames = [audited.lake.read(topic).select(*COLUMNS) for topic in sorted(audited.topics)]
+    frames = [audited.lake.snapshot(topic).select(*COLUMNS) for topic in sorted(audited.topics)]
     return union(frames if dead_letters is None else [*frames, dead_letters.select(*COLUMNS)])
 
 
@@ -80,7 +80,7 @@ def table_files(spark: SparkSession, lake: Lake, topic: str) -> tuple[int, int]:
     """Returns the number of files of a topic's table, and their bytes; old files of a Delta table do not count."""
     if topic not in lake.topics():
         return 0, 0
-    names = {path.rpartition("/")[2] for path in lake.read(topic).inputFiles()}
+    names = {path.rpartition("/")[2] for path in lake.snapshot(topic).inputFiles()}
     sizes: Mapping[str, Any] = open_files(spark, lake.path).sizes(table_directory(topic))
     found = [size for path, size in sizes.items() if path.rpartition("/")[2] in names]
     return len(found), sum(found)

@@ -38,7 +38,7 @@ th { color: #55636f; font-weight: 600; position: sticky; top: 0; background: #ff
 .note { color: #55636f; }
 """
 
-COLORS = {"brokers": "#1f6fb2", "claims": "#e08a1e"}
+LINES = {"brokers": {"color": "#9cc4e4", "width": 4}, "claims": {"color": "#e08a1e", "width": 1.5}}
 LAKE_COLORS = ("#2a9d5c", "#8a4fbf", "#b0446e", "#5c6b2f")
 
 
@@ -82,7 +82,7 @@ def _table(table: Table) -> str:
 def _plots(report: AuditReport) -> Iterator[str]:
     for title, figure in figures(report):
         yield f"<h2>{escape(title)}</h2>"
-        yield figure.to_html(full_html=False, include_plotlyjs=False, config={"displaylogo": False, "responsive": True})
+        yield figure.to_html(full_html=False, include_plotlyjs=False, config={"displayModeBar": False, "responsive": True})
     if len(report.topics) > MOST_TOPICS:
         yield f'<p class="note">The {MOST_TOPICS} topics with the most records have plots, of {len(report.topics):,} topics.</p>'
 
@@ -115,9 +115,13 @@ def _rates(report: AuditReport, topic: str) -> Figure:
     figure = make_subplots(rows=2, cols=1, shared_xaxes=True, vertical_spacing=0.08)
     lakes = iter(LAKE_COLORS * len(series.records))
     for place, values in series.records.items():
-        line = {"color": COLORS.get(place) or next(lakes), "shape": "hv", "width": 1.5}
-        figure.add_trace(Scatter(x=x, y=per_second(values, times), name=escape(place), mode="lines", line=line), row=1, col=1)
-    line = {"color": COLORS["brokers"], "shape": "hv", "width": 1.5}
+        line = LINES.get(place) or {"color": next(lakes), "width": 1.5, "dash": "dot"}
+        figure.add_trace(
+            Scatter(x=x, y=per_second(values, times), name=escape(place), mode="lines", line={**line, "shape": "hv"}),
+            row=1,
+            col=1,
+        )
+    line = {"color": "#1f6fb2", "shape": "hv", "width": 1.5}
     sizes = per_second(series.size_bytes, times)
     figure.add_trace(Scatter(x=x, y=sizes, name="bytes at the brokers", mode="lines", line=line), row=2, col=1)
     minutes = times.width_ms // 60_000

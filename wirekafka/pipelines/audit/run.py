@@ -154,9 +154,28 @@ def _count(
     starts = {place: each.log_start_offset for place, each in offsets.items()}
     counted = []
     for lake, ranges in zip(lakes, reached, strict=True):
-        minutes = count_lake(lake_records(lake, None), ranges, starts, times) if lake.topics else {}
+        minutes = (
+            count_lake(lake_records(lake, _dead_letters(spark, options, lake)), ranges, starts, times) if lake.topics else {}
+        )
         counted.append(LakeCounts(lake.path, lake.topics, minutes))
     return Counts(offsets, brokers, counted, None if claim_records is None else claims.minutes), claims.malformed
+
+
+def _dead_letters(spark: SparkSession, options: AuditOptions, lake: AuditedLake) -> DataFrame | None:
+    """Returns where the dead letters of a lake come from; None if there are none, or if their topic cannot be read."""
+    from wirekafka.pipelines.ingest.dead_letters import origins
+
+    topic = lake.lake.description.dead_letter_topic
+    if topic is None:
+        return None
+    if options.cluster is None:
+        is_present = topic in {place.topic for place in places_in(options.data_dirs)}
+        return origins(read_data_dirs(spark, options.data_dirs, [topic])) if is_present else None
+    counts = partition_counts(options.cluster)
+    if topic not in counts:
+        return None
+    offsets = offsets_of_cluster(options.cluster, {topic: counts[topic]}, None)
+    return origins(read_brokers(spark, options.cluster, offsets, has_headers=True))
 
 
 def _compacted_topics(cluster: Cluster | None, topics: Iterable[str]) -> frozenset[str]:

@@ -49,13 +49,12 @@ def topic_series(counts: Counts, topic: str) -> TopicSeries:
         if minute.topic == topic and minute.minute_ms is not None:
             brokers[minute.minute_ms] += each.records
             size_bytes[minute.minute_ms] += each.key_bytes + each.value_bytes
-    records: dict[str, dict[int, int]] = {}
+    records: dict[str, dict[int, int]] = {"brokers": brokers}
     if any(minute.topic == topic for minute in counts.claims or {}):
         claims = records.setdefault("claims", defaultdict(int))
         for minute, claim in (counts.claims or {}).items():
             if minute.topic == topic and minute.minute_ms is not None:
                 claims[minute.minute_ms] += claim.records
-    records["brokers"] = brokers
     for lake in counts.lakes:
         if topic in lake.topics:
             in_lake = records.setdefault(lake.path, defaultdict(int))

@@ -45,6 +45,26 @@ def dead_letters(decoded: DataFrame, topic: str) -> DataFrame:
     )
 
 
+def origins(letters: DataFrame) -> DataFrame:
+    """Returns topic, partition and offset of the records that are dead letters, with the timestamps that the letters kept.
+
+    A dead letter that was read again and did not fit again has each header twice; the last one counts.
+
+    Args:
+        letters: the records of a dead-letter topic, at least headers and timestamp.
+    """
+
+    def last(name: str) -> str:
+        return f"CAST(element_at(filter(headers, each -> each.key = '{name}'), -1).value AS string)"
+
+    return letters.selectExpr(
+        f"{last(TOPIC_HEADER)} AS topic",
+        f"CAST({last(PARTITION_HEADER)} AS int) AS partition",
+        f"CAST({last(OFFSET_HEADER)} AS bigint) AS offset",
+        "timestamp",
+    )
+
+
 def _headers() -> Column:
     values = {
         TOPIC_HEADER: functions.col("topic"),
