@@ -23,7 +23,7 @@ from wirekafka.pipelines.audit.claims import MINUTE_MS, ClaimCounter
 from wirekafka.pipelines.audit.compare import Finding
 from wirekafka.pipelines.audit.options import AuditOptions
 from wirekafka.pipelines.audit.report import AuditReport
-from wirekafka.pipelines.audit.run import audit
+from wirekafka.pipelines.audit.run import run_audit
 from wirekafka.pipelines.errors import PipelineError
 from wirekafka.pipelines.ingest.options import IngestOptions
 from wirekafka.pipelines.ingest.query import start_ingest
@@ -105,11 +105,11 @@ def summed(findings: Sequence[Finding]) -> dict[str, int]:
 
 
 @pytest.fixture
-def run_audit(spark: SparkSession, broker: Broker, topic: str) -> Audit:
+def audited(spark: SparkSession, broker: Broker, topic: str) -> Audit:
     """Audits the topic of the test with these options."""
 
     def run(**options: Any) -> AuditReport:
-        return audit(spark, AuditOptions(Cluster(broker.bootstrap), TopicSelection((topic,)), **options))
+        return run_audit(spark, AuditOptions(Cluster(broker.bootstrap), TopicSelection((topic,)), **options))
 
     return run
 
@@ -150,13 +150,13 @@ def rewrite(lake: Lake, change: Callable[[Any], Any]) -> None:
 
 
 def test_audit_of_a_lake_that_has_all_records_finds_no_difference(
-    broker: Broker, run_audit: Audit, ingest: Callable[[], Lake], topic: str
+    broker: Broker, audited: Audit, ingest: Callable[[], Lake], topic: str
 ) -> None:
     create_topic(broker.bootstrap, topic, 2)
     records = every(7, 100)
     send(broker.bootstrap, topic, records)
     lake = ingest()
-    report = run_audit(lakes=(lake.path,))
+    report = audited(lakes=(lake.path,))
     assert broker_minutes(report, topic) == lake_minutes(report) == minutes_of(records)
     assert found(report.findings.differences) == {}
     assert report.findings.explained == []
@@ -168,7 +168,7 @@ def test_audit_of_a_lake_that_has_all_records_finds_no_difference(
     assert [(lag.partition, lag.lag, lag.batch) for lag in report.queries] == [(0, 0, 0), (1, 0, 0)]
 
 
-def test_dead_letters_are_no_loss(spark: SparkSession, broker: Broker, run_audit: Audit, topic: str, tmp_path: Path) -> None:
+def test_dead_letters_are_no_loss(spark: SparkSession, broker: Broker, audited: Audit, topic: str, tmp_path: Path) -> None:
     from confluent_kafka import Producer
 
     create_topic(broker.bootstrap, topic)
@@ -186,17 +186,17 @@ def test_dead_letters_are_no_loss(spark: SparkSession, broker: Broker, run_audit
     )
     query = start_ingest(spark, options)
     assert query.awaitTermination(90)
-    report = run_audit(lakes=(options.lake,))
+    report = audited(lakes=(options.lake,))
     assert spark.read.parquet(options.lake).count() == 9
     assert found(report.findings.differences) == {}
     assert report.findings.explained == []
     assert lake_minutes(report) == {(0, START_MS): 6, (0, START_MS + MINUTE_MS): 6}
-    report = run_audit(lakes=(options.lake,), data_dirs=(broker.data_dir,))
+    report = audited(lakes=(options.lake,), data_dirs=(broker.data_dir,))
     assert lake_minutes(report) == {(0, START_MS): 6, (0, START_MS + MINUTE_MS): 6}
 
 
 def test_lost_and_doubled_records_of_one_minute_are_both_found(
-    broker: Broker, run_audit: Audit, ingest: Callable[[], Lake], topic: str
+    broker: Broker, audited: Audit, ingest: Callable[[], Lake], topic: str
 ) -> None:
     import pyarrow as pa
 
@@ -204,19 +204,19 @@ def test_lost_and_doubled_records_of_one_minute_are_both_found(
     send(broker.bootstrap, topic, every(10, 60, partitions=1))
     lake = ingest()
     rewrite(lake, lambda table: pa.concat_tables([table.slice(0, 1), table.slice(0, 1), table.slice(2)]))
-    report = run_audit(lakes=(lake.path,))
+    report = audited(lakes=(lake.path,))
     assert lake_minutes(report)[0, START_MS] == broker_minutes(report, topic)[0, START_MS] == 6, "the sums are equal"
     assert found(report.findings.differences) == {("lost", 0, 0): -1, ("duplicate", 0, 0): 1}
 
 
 def test_records_that_the_lake_has_not_reached_are_lag(
-    broker: Broker, run_audit: Audit, ingest: Callable[[], Lake], topic: str
+    broker: Broker, audited: Audit, ingest: Callable[[], Lake], topic: str
 ) -> None:
     create_topic(broker.bootstrap, topic, 2)
     send(broker.bootstrap, topic, every(10, 40))
     lake = ingest()
     send(broker.bootstrap, topic, every(10, 30, start_ms=START_MS + 3 * MINUTE_MS))
-    report = run_audit(lakes=(lake.path,))
+    report = audited(lakes=(lake.path,))
     assert found(report.findings.differences) == {}
     assert summed(report.findings.explained) == {"lag": -30}
     assert [(lag.partition, lag.end_offset, lag.log_end_offset, lag.lag) for lag in report.queries] == [
@@ -224,14 +224,14 @@ def test_records_that_the_lake_has_not_reached_are_lag(
         (1, 20, 35, 15),
     ]
     ingest()
-    report = run_audit(lakes=(lake.path,))
+    report = audited(lakes=(lake.path,))
     assert found(report.findings.differences) == {}
     assert report.findings.explained == []
     assert [lag.lag for lag in report.queries] == [0, 0]
 
 
 def test_records_that_retention_has_deleted_are_no_loss(
-    broker: Broker, run_audit: Audit, ingest: Callable[[], Lake], topic: str
+    broker: Broker, audited: Audit, ingest: Callable[[], Lake], topic: str
 ) -> None:
     from confluent_kafka import TopicPartition
     from confluent_kafka.admin import AdminClient
@@ -243,15 +243,15 @@ def test_records_that_retention_has_deleted_are_no_loss(
     lake = ingest()
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     admin.delete_records([place])[place].result(20)
-    report = run_audit(lakes=(lake.path,), claims_topic=f"{topic}-claims")
+    report = audited(lakes=(lake.path,), claims_topic=f"{topic}-claims")
     assert found(report.findings.differences) == {}, "the lake shows that the claims were true"
     assert summed(report.findings.explained) == {"deleted": 33}
-    report = run_audit(claims_topic=f"{topic}-claims")
+    report = audited(claims_topic=f"{topic}-claims")
     assert found(report.findings.differences) == {}
     assert found(report.findings.explained) == {("deleted", 0, minute): -6 for minute in range(5)} | {("deleted", 0, 5): -3}
 
 
-def test_claims_that_differ_from_the_brokers_are_found(broker: Broker, run_audit: Audit, topic: str) -> None:
+def test_claims_that_differ_from_the_brokers_are_found(broker: Broker, audited: Audit, topic: str) -> None:
     from confluent_kafka import Producer
 
     create_topic(broker.bootstrap, topic, 2)
@@ -259,7 +259,7 @@ def test_claims_that_differ_from_the_brokers_are_found(broker: Broker, run_audit
     counter = ClaimCounter("honest", run=f"{topic}-1")
     records = every(10, 60)
     send(broker.bootstrap, topic, records, counter, f"{topic}-claims")
-    report = run_audit(claims_topic=f"{topic}-claims")
+    report = audited(claims_topic=f"{topic}-claims")
     assert found(report.findings.differences) == {}
     assert claimed_minutes(report) == minutes_of(records)
     assert report.counts.claims is not None
@@ -276,22 +276,22 @@ def test_claims_that_differ_from_the_brokers_are_found(broker: Broker, run_audit
     producer.produce(f"{topic}-claims", b"no JSON")
     assert producer.flush(30) == 0
     send(broker.bootstrap, topic, [(0, START_MS + MINUTE_MS)])
-    report = run_audit(claims_topic=f"{topic}-claims")
+    report = audited(claims_topic=f"{topic}-claims")
     assert found(report.findings.differences) == {("missing", 1, 2): -4, ("unclaimed", 0, 1): 1}
     assert any("2 records" in note and "no claims" in note for note in report.notes)
 
 
-def test_records_after_the_last_claim_are_open(broker: Broker, run_audit: Audit, topic: str) -> None:
+def test_records_after_the_last_claim_are_open(broker: Broker, audited: Audit, topic: str) -> None:
     create_topic(broker.bootstrap, topic)
     create_topic(broker.bootstrap, f"{topic}-claims")
     send(broker.bootstrap, topic, every(10, 12, partitions=1), ClaimCounter("test"), f"{topic}-claims")
     send(broker.bootstrap, topic, every(10, 6, partitions=1, start_ms=START_MS + 2 * MINUTE_MS))
-    report = run_audit(claims_topic=f"{topic}-claims")
+    report = audited(claims_topic=f"{topic}-claims")
     assert found(report.findings.differences) == {}
     assert found(report.findings.explained) == {("open", 0, 2): 6}
 
 
-def test_claims_without_partitions_are_compared_by_topic(broker: Broker, run_audit: Audit, topic: str) -> None:
+def test_claims_without_partitions_are_compared_by_topic(broker: Broker, audited: Audit, topic: str) -> None:
     create_topic(broker.bootstrap, topic, 2)
     create_topic(broker.bootstrap, f"{topic}-claims")
     counter = ClaimCounter("test", grace_ms=10 * MINUTE_MS)
@@ -300,13 +300,13 @@ def test_claims_without_partitions_are_compared_by_topic(broker: Broker, run_aud
         assert counter.count(topic, None, timestamp_ms, 13) == []
     send(broker.bootstrap, topic, records)
     send(broker.bootstrap, topic, [], counter, f"{topic}-claims")
-    assert not run_audit(claims_topic=f"{topic}-claims").has_differences
+    assert not audited(claims_topic=f"{topic}-claims").has_differences
     send(broker.bootstrap, topic, records[:1])
-    assert found(run_audit(claims_topic=f"{topic}-claims").findings.differences) == {("unclaimed", None, 0): 1}
+    assert found(audited(claims_topic=f"{topic}-claims").findings.differences) == {("unclaimed", None, 0): 1}
 
 
 def test_aborted_records_and_markers_are_not_counted(
-    broker: Broker, run_audit: Audit, ingest: Callable[[], Lake], agent: Callable[[Client], Agent], topic: str
+    broker: Broker, audited: Audit, ingest: Callable[[], Lake], agent: Callable[[Client], Agent], topic: str
 ) -> None:
     create_topic(broker.bootstrap, topic)
     producer = agent(CONFLUENT).open_transactions(broker.bootstrap, topic)
@@ -319,7 +319,7 @@ def test_aborted_records_and_markers_are_not_counted(
     producer.begin()
     producer.send(topic, "open")
     producer.flush()
-    report = run_audit(lakes=(lake.path,))
+    report = audited(lakes=(lake.path,))
     producer.abort()
     producer.close()
     assert found(report.findings.differences) == {}
@@ -330,13 +330,13 @@ def test_aborted_records_and_markers_are_not_counted(
 
 
 def test_claims_of_a_topic_with_append_time_use_the_time_of_the_broker(
-    broker: Broker, run_audit: Audit, ingest: Callable[[], Lake], topic: str
+    broker: Broker, audited: Audit, ingest: Callable[[], Lake], topic: str
 ) -> None:
     create_topic(broker.bootstrap, topic, 2, {"message.timestamp.type": "LogAppendTime"})
     create_topic(broker.bootstrap, f"{topic}-claims")
     send(broker.bootstrap, topic, every(10, 60), ClaimCounter("test"), f"{topic}-claims")
     lake = ingest()
-    report = run_audit(lakes=(lake.path,), claims_topic=f"{topic}-claims", grace_s=0)
+    report = audited(lakes=(lake.path,), claims_topic=f"{topic}-claims", grace_s=0)
     assert found(report.findings.differences) == {}
     assert report.topics[0].records == 60
     assert report.topics[0].first_minute_ms is not None
@@ -345,7 +345,7 @@ def test_claims_of_a_topic_with_append_time_use_the_time_of_the_broker(
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_lag_of_a_group_is_known(broker: Broker, run_audit: Audit, topic: str, protocol: str) -> None:
+def test_lag_of_a_group_is_known(broker: Broker, audited: Audit, topic: str, protocol: str) -> None:
     from confluent_kafka import Consumer, TopicPartition
 
     create_topic(broker.bootstrap, topic, 2)
@@ -356,7 +356,7 @@ def test_lag_of_a_group_is_known(broker: Broker, run_audit: Audit, topic: str, p
         consumer.subscribe([topic])
         wait_until(lambda: consumer.poll(0.1), timeout_s=30, what="the group reads")
         consumer.commit(offsets=[TopicPartition(topic, 0, 12), TopicPartition(topic, 1, 30)], asynchronous=False)
-        report = run_audit()
+        report = audited()
     finally:
         consumer.close()
     lags = [lag for lag in report.groups if lag.group == topic]
@@ -368,7 +368,7 @@ def test_lag_of_a_group_is_known(broker: Broker, run_audit: Audit, topic: str, p
 
 
 def test_query_that_is_no_lake_has_its_lag(
-    spark: SparkSession, broker: Broker, run_audit: Audit, topic: str, tmp_path: Path
+    spark: SparkSession, broker: Broker, audited: Audit, topic: str, tmp_path: Path
 ) -> None:
     create_topic(broker.bootstrap, topic)
     send(broker.bootstrap, topic, every(10, 50, partitions=1))
@@ -378,35 +378,33 @@ def test_query_that_is_no_lake_has_its_lag(
     query = writer.trigger(availableNow=True).start()
     assert query.awaitTermination(90)
     send(broker.bootstrap, topic, every(10, 7, partitions=1))
-    report = run_audit(checkpoints=(str(tmp_path / "checkpoint"),))
+    report = audited(checkpoints=(str(tmp_path / "checkpoint"),))
     (lag,) = report.queries
     assert (lag.query_id, lag.batch, lag.end_offset, lag.lag) == (query.id, 0, 50, 7)
     assert lag.batch_time_ms is not None
     assert abs(lag.batch_time_ms - report.audited_at_ms) < 60_000
     with pytest.raises(PipelineError, match="no checkpoint"):
-        run_audit(checkpoints=(str(tmp_path),))
+        audited(checkpoints=(str(tmp_path),))
 
 
-def test_empty_topic_has_no_records_and_no_difference(broker: Broker, run_audit: Audit, topic: str) -> None:
+def test_empty_topic_has_no_records_and_no_difference(broker: Broker, audited: Audit, topic: str) -> None:
     create_topic(broker.bootstrap, topic, 3)
-    report = run_audit()
+    report = audited()
     assert [(size.topic, size.partitions, size.records) for size in report.topics] == [(topic, 3, 0)]
     assert report.to_json()["minutes"] == []
 
 
-def test_audit_of_a_time_counts_its_minutes_alone(
-    broker: Broker, run_audit: Audit, ingest: Callable[[], Lake], topic: str
-) -> None:
+def test_audit_of_a_time_counts_its_minutes_alone(broker: Broker, audited: Audit, ingest: Callable[[], Lake], topic: str) -> None:
     create_topic(broker.bootstrap, topic, 2)
     records = every(7, 100)
     send(broker.bootstrap, topic, records)
     lake = ingest()
     since_ms, until_ms = START_MS + 2 * MINUTE_MS, START_MS + 5 * MINUTE_MS
     expected = minutes_of(record for record in records if since_ms <= record[1] < until_ms)
-    report = run_audit(lakes=(lake.path,), since_ms=since_ms, until_ms=until_ms)
+    report = audited(lakes=(lake.path,), since_ms=since_ms, until_ms=until_ms)
     assert broker_minutes(report, topic) == lake_minutes(report) == expected
     assert found(report.findings.differences) == {}
-    report = run_audit(data_dirs=(broker.data_dir,), since_ms=since_ms, until_ms=until_ms)
+    report = audited(data_dirs=(broker.data_dir,), since_ms=since_ms, until_ms=until_ms)
     assert broker_minutes(report, topic) == expected
 
 
@@ -491,8 +489,8 @@ def test_flights_are_counted_by_minute_as_pandas_counts_them(
     expected = frame.groupby(["partition", "minute_ms"]).size().to_dict()
     assert sum(expected.values()) == 336_776
     topics = TopicSelection((topic,))
-    by_broker = audit(spark, AuditOptions(Cluster(broker.bootstrap), topics))
+    by_broker = run_audit(spark, AuditOptions(Cluster(broker.bootstrap), topics))
     assert broker_minutes(by_broker, topic) == expected
-    by_files = audit(spark, AuditOptions(None, topics, data_dirs=(broker.data_dir,)))
+    by_files = run_audit(spark, AuditOptions(None, topics, data_dirs=(broker.data_dir,)))
     assert broker_minutes(by_files, topic) == expected
     assert by_files.topics == by_broker.topics

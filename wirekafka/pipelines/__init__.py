@@ -10,8 +10,11 @@ import importlib
 from typing import Any
 
 EXPORTS = {
+    "AuditOptions": "wirekafka.pipelines.audit.options",
     "BackfillOptions": "wirekafka.pipelines.backfill.options",
+    "ClaimCounter": "wirekafka.pipelines.audit.claims",
     "IngestOptions": "wirekafka.pipelines.ingest.options",
+    "run_audit": "wirekafka.pipelines.audit.run",
     "run_backfill": "wirekafka.pipelines.backfill.job",
     "start_ingest": "wirekafka.pipelines.ingest.query",
 }

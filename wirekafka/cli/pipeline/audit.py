@@ -95,8 +95,7 @@ def audit(
     Exit code: 0 without differences, 1 with differences or if the audit failed, 2 for wrong arguments.
     """
     from wirekafka.pipelines.audit.options import ALL_TOPICS, DEFAULT_GRACE_S, AuditOptions
-    from wirekafka.pipelines.audit.run import audit as run_audit
-    from wirekafka.pipelines.audit.run import describe
+    from wirekafka.pipelines.audit.run import describe, run_audit
     from wirekafka.pipelines.kafka import TopicSelection
     from wirekafka.pipelines.session import Connector
 

@@ -65,7 +65,7 @@ def describe(options: AuditOptions) -> dict[str, object]:
     }
 
 
-def audit(spark: SparkSession, options: AuditOptions) -> AuditReport:
+def run_audit(spark: SparkSession, options: AuditOptions) -> AuditReport:
     """Counts and compares the records of the producers' claims, of the brokers and of lakes.
 
     Args:
