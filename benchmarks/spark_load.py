@@ -22,6 +22,9 @@ import psutil
 
 import wirekafka.pipelines
 from compat_tests.harness import jars
+from wirekafka.pipelines.ingest.options import IngestOptions
+from wirekafka.pipelines.ingest.query import start_ingest
+from wirekafka.pipelines.kafka import Cluster, TopicSelection
 from wirekafka.pipelines.session import Connector, SessionOptions, open_session
 
 if TYPE_CHECKING:
@@ -94,6 +97,14 @@ def read_stream(spark: SparkSession, work: Work, topic: str, directory: str) -> 
     return _finish(writer.trigger(availableNow=True).start())
 
 
+def ingest(spark: SparkSession, work: Work, topic: str, directory: str) -> int:
+    """Reads a topic into a lake of Parquet files, each record once."""
+    cluster, topics = Cluster(work.bootstrap), TopicSelection((topic,))
+    most = work.topics[topic] // BATCHES_OF_A_STREAM
+    options = IngestOptions(cluster, f"{directory}/lake", topics, once=True, max_offsets_per_batch=most)
+    return _finish(start_ingest(spark, options))
+
+
 def _finish(query: Any) -> int:
     """Waits for the end of a streaming query; returns the number of rows."""
     query.awaitTermination()
@@ -103,6 +114,7 @@ def _finish(query: Any) -> int:
 WAYS: dict[str, Callable[[SparkSession, Work, str, str], int]] = {
     "batch": read_batch,
     "stream": read_stream,
+    "ingest": ingest,
     "log": read_log,
 }
 

@@ -1,4 +1,4 @@
-"""Rows about Spark: one topic read by Spark's connector in batches and as a stream, and by the data source from the files.
+"""Rows about Spark: one topic read by Spark's connector in batches, as a stream and by an ingest, and by the data source.
 
 Each row loads a topic into the broker, and a Spark of its own (`spark_load`) reads the topic in each way with local[2] and with
 local[1]. The broker's CPU time is measured during each read. The rows run only if `--only` names them, because they take minutes.
@@ -29,6 +29,7 @@ WARMUP_RECORDS = 200_000
 WAYS = {
     "batch": "batch read",
     "stream": "streaming read",
+    "ingest": "ingest to Parquet",
     "log": "data source",
 }
 """The ways to read that `spark_load` knows, with their names in the table."""
