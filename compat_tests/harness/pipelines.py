@@ -26,7 +26,8 @@ from compat_tests.harness.broker import Broker
 from compat_tests.harness.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-TOUCHES_NOTHING_S = 0.05
+POLL_S = 0.05
+PIPELINE = ("-m", "wirekafka", "pipeline")
 
 
 def small_session() -> list[str]:
@@ -37,17 +38,26 @@ def small_session() -> list[str]:
 
 
 class PipelineProcess:
-    """A command of `wirekafka pipeline`, in its own session of processes: Python, Spark's JVM and Spark's Python workers.
+    """A command of `wirekafka pipeline`, or another program with the options of a SparkSession.
+
+    Python, Spark's JVM and Spark's Python workers are a session of processes of their own.
 
     Attributes:
-        arguments: the words after `wirekafka pipeline`, without those of the session.
+        arguments: the words after those of the program, without those of the session.
         directory: the process works here; `out.txt` has what it printed in all its runs, `log.txt` what it wrote on stderr.
         kill_count: how often it was killed.
     """
 
-    def __init__(self, arguments: Sequence[object], directory: Path, session: Sequence[str] | None = None) -> None:
+    def __init__(
+        self,
+        arguments: Sequence[object],
+        directory: Path,
+        session: Sequence[str] | None = None,
+        program: Sequence[str] = PIPELINE,
+    ) -> None:
         self.arguments = [str(word) for word in arguments]
         self.directory = directory
+        self.program = program
         self.session = small_session() if session is None else list(session)
         self.out_path, self.log_path = directory / "out.txt", directory / "log.txt"
         self.process: subprocess.Popen[bytes] | None = None
@@ -61,7 +71,7 @@ class PipelineProcess:
         self.close()
         self._run_begins_at = len(self.out_text())
         places = {"TMPDIR": str(self.directory), "SPARK_LOCAL_DIRS": str(self.directory / "spark"), "SPARK_LOCAL_IP": "127.0.0.1"}
-        command = [sys.executable, "-m", "wirekafka", "pipeline", *self.arguments, *self.session]
+        command = [sys.executable, *self.program, *self.arguments, *self.session]
         with self.out_path.open("ab") as out, self.log_path.open("ab") as log:
             self.process = subprocess.Popen(
                 command,
@@ -136,7 +146,7 @@ class PipelineProcess:
             lambda: len(self.json_lines(of_this_run=True)) >= count or self._fail_if_ended(),
             timeout_s=timeout_s,
             what=f"{self} has reported {count} batches",
-            poll_s=TOUCHES_NOTHING_S,
+            poll_s=POLL_S,
         )
 
     def close(self) -> None:
@@ -166,7 +176,7 @@ class PipelineProcess:
         self.close()
 
     def __str__(self) -> str:
-        return f"wirekafka pipeline {' '.join(self.arguments)}"
+        return " ".join([*self.program, *self.arguments])
 
 
 def kill_at_random(
@@ -196,7 +206,7 @@ def kill_at_random(
                 lambda seen=batches: len(pipeline.json_lines()) > seen or not pipeline.is_running(),
                 timeout_s=timeout_s,
                 what=f"{pipeline} has reported a batch",
-                poll_s=TOUCHES_NOTHING_S,
+                poll_s=POLL_S,
             )
         time.sleep(chance.uniform(0, most_s))
         if not pipeline.is_running():

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,8 +22,8 @@ def pipeline(tmp_path: Path) -> Iterator[MakePipeline]:
     count = itertools.count()
     with ExitStack() as stack:
 
-        def make(*arguments: object, session: Sequence[str] | None = None) -> PipelineProcess:
-            made = PipelineProcess(arguments, tmp_path / f"pipeline-{next(count)}", session)
+        def make(*arguments: object, **more: Any) -> PipelineProcess:
+            made = PipelineProcess(arguments, tmp_path / f"pipeline-{next(count)}", **more)
             stack.callback(made.close)
             return made
 

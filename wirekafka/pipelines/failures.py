@@ -35,6 +35,8 @@ OUTAGE = re.compile(
 OWN_ERROR = re.compile(r"wirekafka\.pipelines(?:\.\w+)*\.(UnreachableError|SinkInterrupted|PipelineError): (.+)")
 """An error of the pipelines themselves, in the traceback of a task or of a foreachBatch function."""
 
+QUERY_PREFIX = re.compile(r"\[STREAM_FAILED\] Query \[[^]]*\] terminated with exception: ")
+
 PYTHON_ERROR = re.compile(r"^(?:[A-Za-z_]\w*\.)*([A-Z]\w*(?:Error|Exception)): (.+)$", re.MULTILINE)
 
 DATA_LOSS = r"Some data may have been lost.*?Reason:\s*"
@@ -51,8 +53,8 @@ RULES = (
         "Raise retention.ms of the topic, and go on without these records with --allow-data-loss",
     ),
     Rule(
-        re.compile(r"org\.apache\.kafka\.common\.config\.ConfigException: (?!No resolvable)([^\n]+)"),
-        "Kafka's client refuses a setting: {0} Check --kafka-option",
+        re.compile(r"(Invalid value \S+ for configuration [^\n]+?)(?: SQLSTATE|\n|$)"),
+        "Kafka's client refuses a setting: {0}. Check --kafka-option",
     ),
     Rule(
         re.compile(r"Could not parse Master URL: '?([^'\n]*)'?"),
@@ -143,7 +145,7 @@ def _main_message(text: str) -> str:
     if python and "Traceback" in text:
         return "{}: {}".format(*python[-1])
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return lines[0] if lines else "Spark failed without a message"
+    return QUERY_PREFIX.sub("", lines[0]) if lines else "Spark failed without a message"
 
 
 def _cut(text: str) -> str:

@@ -24,7 +24,7 @@ TRACEBACK = 'Traceback (most recent call last):\n  File "/a.py", line 1, in f\n'
         (LOST + "Starting offset for orders-0 was 200 but consumer reset to 900.", "was 200 but consumer reset to 900"),
         ("Error: Master must either be yarn or start with spark, k8s, or local", "--master is unknown to Spark"),
         ("[unresolved dependency: org.apache.spark#spark-avro_2.13;4.0.0: not found]", "lacks org.apache.spark#spark-avro_2.13"),
-        ("org.apache.kafka.common.config.ConfigException: Invalid value a for b", "refuses a setting: Invalid value a for b"),
+        ("ConfigException: Invalid value NONE for configuration a.b: one of A SQLSTATE: X", "setting: Invalid value NONE for conf"),
         ("java.lang.UnsupportedClassVersionError: org/apache/spark/launcher/Main", "Java is too old"),
         ("org.apache.spark.SparkClassNotFoundException: [DATA_SOURCE_NOT_FOUND] Failed to find the data source: kafka.",
          "no connector for kafka"),
@@ -66,6 +66,12 @@ def test_an_error_of_python_is_told_by_its_last_line() -> None:
 
 def test_an_unknown_failure_is_told_by_the_first_line() -> None:
     assert str(explain("\n[PARSE_SYNTAX_ERROR] Syntax error at 'x'.\n== SQL ==")) == "[PARSE_SYNTAX_ERROR] Syntax error at 'x'."
+
+
+def test_the_failure_of_a_query_is_told_without_the_ids_of_the_query() -> None:
+    assert (
+        str(explain("[STREAM_FAILED] Query [id = 5, runId = 6] terminated with exception: odd SQLSTATE: 1")) == "odd SQLSTATE: 1"
+    )
 
 
 def test_a_long_message_is_cut() -> None:
