@@ -33,7 +33,14 @@ if TYPE_CHECKING:
 )
 @click.option("--rename", metavar="TEMPLATE", default="{topic}", show_default=True, help="How the mirror of a topic is called.")
 @click.option("--groups", metavar="REGEX", help="Translate the offsets of the consumer groups whose whole names match.")
-@click.option("--groups-every", metavar="SECONDS", type=click.FloatRange(min=0.1), default=10.0, show_default=True)
+@click.option(
+    "--groups-every",
+    metavar="SECONDS",
+    type=click.FloatRange(min=0.1),
+    default=10.0,
+    show_default=True,
+    help="How often the offsets of groups are translated.",
+)
 @click.option(
     "--groups-only",
     is_flag=True,

@@ -28,6 +28,7 @@ from wirekafka.pipelines.mirror.registry import MirroredTopic, Registry, check_e
 from wirekafka.pipelines.mirror.starting import spark_offsets, starting_offsets
 from wirekafka.pipelines.mirror.topic_plan import Topic, TopicChange, copied_configs, plan_topic
 from wirekafka.pipelines.mirror.topics import apply_change, cluster_id, made_topic, offset_ranges, read_topics
+from wirekafka.pipelines.running import stoppable
 from wirekafka.pipelines.transactional_sink.failures import SinkInterrupted
 from wirekafka.pipelines.transactional_sink.options import SinkOptions
 from wirekafka.pipelines.transactional_sink.progress import read_progress
@@ -134,7 +135,7 @@ class Mirror:
             self._mirrored(reader.load())
             .writeStream.queryName(f"mirror {options.name}")
             .option("checkpointLocation", checkpoint.spark_path)
-            .foreachBatch(lambda batch, _: self._write_batch(batch, selection))
+            .foreachBatch(stoppable(lambda batch, _: self._write_batch(batch, selection)))
         )
         return (writer.trigger(availableNow=True) if options.once else writer).start()
 
