@@ -263,6 +263,8 @@ def test_a_backfill_that_is_killed_with_its_broker_writes_each_flight_once(
     broker = make_broker(keeps_address=True)
     running = pipeline("backfill", tmp_path / "lake", "--to", "again", "--name", "chaos", "--bootstrap", broker.bootstrap)
     running.start()
+    stop_while_writing(running, broker)
+    running.start()
     kills = kill_while_writing(13, running, broker, chaos_seconds)
     assert running.wait(300) == 0, running.log_text()[-3000:]
     assert {"PipelineProcess", type(broker).__name__} <= set(kills)
@@ -271,10 +273,19 @@ def test_a_backfill_that_is_killed_with_its_broker_writes_each_flight_once(
     assert len(rows) == FLIGHT_COUNT
     assert Counter(row["carrier"] for row in rows) == table.groupby("carrier").size().to_dict()
     assert sum(row["distance"] for row in rows) == table["distance"].sum()
-    tails = table["tailnum"].where(table["tailnum"].notna(), None)
+    tails = [tail if isinstance(tail, str) else None for tail in table["tailnum"]]
     for partition, messages in found.items():
         keys = [None if message.key() is None else message.key().decode() for message in messages]
-        assert keys == tails[partition::PARTITIONS].tolist(), "in the order of the source"
+        assert keys == tails[partition::PARTITIONS], "in the order of the source"
+
+
+def stop_while_writing(running: PipelineProcess, broker: Broker) -> None:
+    """Stops the backfill by SIGTERM when it has begun to write; it says how to go on."""
+    end = LogEnd(broker.bootstrap, "again")
+    wait_until(lambda: end.offset() > 0 or not running.is_running(), timeout_s=240, what="records are written", poll_s=0.1)
+    running.terminate()
+    assert running.wait() == 1, running.log_text()[-3000:]
+    assert "wirekafka: stopped by a signal; the same command goes on" in running.log_text()
 
 
 def kill_while_writing(seed: int, running: PipelineProcess, broker: Broker, seconds: float) -> list[str]:

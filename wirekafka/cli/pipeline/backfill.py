@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -39,7 +41,7 @@ OFFSET = "[TOPIC[:PARTITION]=]OFFSET"
 @click.option("--from-time", metavar="TIME", help="The first timestamp: ms since 1970, or ISO 8601 (UTC without an offset).")
 @click.option("--to-time", metavar="TIME", help="The end of the timestamps, excluded.")
 @click.option("--name", help="The name of the backfill; by default made from LAKE and these options. The same name goes on.")
-@cluster_options()
+@cluster_options(uses_connector=False)
 @session_options
 @dry_run_option
 def backfill(
@@ -74,7 +76,9 @@ def backfill(
         to_ms=None if to_time is None else _parsed("--to-time", parse_time_ms, to_time),
         **fields,
     )
-    with open_spark("backfill", {Connector.AVRO, Connector.DELTA}, session) as spark:
+    if options.target is not None and options.prefix:
+        raise click.UsageError("--to names the topic: leave --prefix out")
+    with open_spark("backfill", {Connector.AVRO, Connector.DELTA}, session) as spark, _stopped_by_signals():
         if dry_run:
             print_plan(describe(spark, options))
             return
@@ -85,6 +89,24 @@ def backfill(
         click.echo(f"{each.topic} -> {each.target}: {each.written} records written, {each.written_before} were written before")
         click.echo(f"  values: {each.values}")
     click.echo(f"name: {result.name}")
+
+
+@contextmanager
+def _stopped_by_signals() -> Iterator[None]:
+    """Ends the block at SIGTERM as at SIGINT, for which PySpark has a handler that cancels the running jobs.
+
+    Raises:
+        PipelineError: a signal came.
+    """
+    from wirekafka.pipelines.errors import PipelineError
+
+    before = signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGINT))
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise PipelineError("stopped by a signal; the same command goes on from what is committed") from None
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _parsed(option: str, parse: Callable[[str], Any], text: str) -> Any:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 @click.argument("topics", metavar="[TOPIC]...", nargs=-1)
 @click.option("--pattern", metavar="REGEX", help="Mirror the topics whose whole names match, those too that come while it runs.")
 @cluster_options("source", "source-")
-@cluster_options("target", "target-")
+@cluster_options("target", "target-", uses_connector=False)
 @click.option("--checkpoint", metavar="DIR", help="A directory for Spark's checkpoint, in any file system of Hadoop.")
 @click.option(
     "--name",

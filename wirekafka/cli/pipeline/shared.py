@@ -44,15 +44,26 @@ if TYPE_CHECKING:
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-def cluster_options(name: str = "cluster", prefix: str = "", *, required: bool = True) -> Callable[[Function], Function]:
+def cluster_options(
+    name: str = "cluster", prefix: str = "", *, required: bool = True, uses_connector: bool = True
+) -> Callable[[Function], Function]:
     """Adds the options of a Kafka cluster; the command gets them as a `Cluster`, or None without an address.
 
     Args:
         name: the parameter of the command.
         prefix: begins the names of the options, for a command with two clusters: "source-" gives `--source-bootstrap`.
         required: whether the address must be given.
+        uses_connector: whether Spark's connector reads or writes the cluster, so that its Java clients can have settings.
     """
     whose = f"of the {prefix.rstrip('-')} cluster " if prefix else ""
+    connector_option = click.option(
+        f"--{prefix}kafka-option",
+        f"{name}_kafka_options",
+        metavar="KEY=VALUE",
+        multiple=True,
+        callback=_parsed,
+        help=f"A setting of the Java clients {whose}in Spark's connector. Can be given several times.",
+    )
     options = (
         click.option(
             f"--{prefix}bootstrap",
@@ -61,14 +72,7 @@ def cluster_options(name: str = "cluster", prefix: str = "", *, required: bool =
             required=required,
             help=f"Addresses of the {prefix.rstrip('-') or 'Kafka'} cluster's brokers, separated by commas.",
         ),
-        click.option(
-            f"--{prefix}kafka-option",
-            f"{name}_kafka_options",
-            metavar="KEY=VALUE",
-            multiple=True,
-            callback=_parsed,
-            help=f"A setting of the Java clients {whose}in Spark's connector. Can be given several times.",
-        ),
+        *((connector_option,) if uses_connector else ()),
         click.option(
             f"--{prefix}client-option",
             f"{name}_client_options",
@@ -85,7 +89,7 @@ def cluster_options(name: str = "cluster", prefix: str = "", *, required: bool =
             from wirekafka.pipelines.kafka import Cluster
 
             bootstrap = values.pop(f"{name}_bootstrap")
-            settings = (values.pop(f"{name}_kafka_options"), values.pop(f"{name}_client_options"))
+            settings = (values.pop(f"{name}_kafka_options", {}), values.pop(f"{name}_client_options"))
             return command(**values, **{name: Cluster(bootstrap, *settings) if bootstrap else None})
 
         return cast(Function, _with_options(run, options))

@@ -180,7 +180,9 @@ class SourcePartitionWriter:
         if found.error is not None:
             raise KafkaException(found.error)
         if found.offset >= 0:
-            progress = Progress.from_json(found.metadata)
+            # A user who resets the group's offset leaves no metadata.
+            stored = Progress.from_json(found.metadata) if found.metadata else Progress()
+            progress = replace(stored, next_offset=found.offset)
         else:
             progress = read_stored_progress(self._sink).get(self.source, Progress())
         self._refuse_another_topic(progress)

@@ -23,7 +23,8 @@ COLUMNS = {
 """The columns of a frame, and their types in Spark."""
 
 SLICE_ROWS = 1_000
-"""A writer looks at the size and the age of its transaction after this many rows."""
+SLICE_BYTES = 8 << 20
+"""A writer looks at the size and the age of its transaction after this many rows, or about this many bytes."""
 
 Headers = list[tuple[str, bytes | None]]
 
@@ -67,10 +68,11 @@ class Rows:
 def source_slices(batch: pyarrow.RecordBatch) -> Iterator[tuple[tuple[str, int], pyarrow.RecordBatch]]:
     """Yields slices of a batch that is sorted by source, each with its source topic and partition."""
     topics, partitions = batch.column("source_topic"), batch.column("source_partition")
+    step = max(1, min(SLICE_ROWS, batch.num_rows * SLICE_BYTES // max(1, batch.nbytes)))
     for first, end in _runs_of_equals(topics, partitions):
         source = (topics[first].as_py(), partitions[first].as_py())
-        for start in range(first, end, SLICE_ROWS):
-            yield source, batch.slice(start, min(SLICE_ROWS, end - start))
+        for start in range(first, end, step):
+            yield source, batch.slice(start, min(step, end - start))
 
 
 def _runs_of_equals(*columns: Any) -> Iterator[tuple[int, int]]:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from wirekafka.pipelines.transactional_sink.rows import SLICE_ROWS, Rows, header_lists, rows_of, source_slices
+from wirekafka.pipelines.transactional_sink.rows import SLICE_BYTES, SLICE_ROWS, Rows, header_lists, rows_of, source_slices
 
 pyarrow = pytest.importorskip("pyarrow")
 
@@ -45,6 +45,12 @@ def test_slices_of_an_empty_batch_are_none() -> None:
 def test_slices_of_a_long_source_partition_are_bounded() -> None:
     sources = [("a", 0, offset) for offset in range(2 * SLICE_ROWS + 1)]
     assert [rows.num_rows for _, rows in source_slices(arrow_batch(sources))] == [SLICE_ROWS, SLICE_ROWS, 1]
+
+
+def test_slices_of_large_records_are_bounded_in_bytes() -> None:
+    sources = [("a", 0, offset) for offset in range(20)]
+    batch = arrow_batch(sources, value=[bytes(SLICE_BYTES // 4)] * 20)
+    assert {rows.num_rows for _, rows in source_slices(batch)} <= {2, 3, 4}
 
 
 def test_rows_with_nulls_keep_them_apart_from_empty_values() -> None:
