@@ -34,6 +34,9 @@ TASK_ATTEMPTS = 4
 
 CONNECT_TIMEOUT_S = 5.0
 
+ARROW_BATCH_BYTES = 32 << 20
+"""Spark hands records to Python in batches of at most so many bytes, so that large records need little memory."""
+
 DELTA_VERSIONS = {"4.0": "4.0.0"}
 """The release of Delta Lake for each release of Spark."""
 
@@ -92,6 +95,7 @@ def settings_of(connectors: frozenset[Connector], options: SessionOptions, spark
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.session.timeZone": "UTC",
+        "spark.sql.execution.arrow.maxBytesPerBatch": str(ARROW_BATCH_BYTES),
         "spark.driver.defaultJavaOptions": f'"-Dlog4j2.configurationFile={jvm.LOGGING}"',
         **_jar_settings(connectors, options.jars, spark_version),
         **_delta_settings(connectors),
