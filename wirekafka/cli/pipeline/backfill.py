@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import signal
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -64,6 +62,7 @@ def backfill(
     """
     from wirekafka.pipelines.backfill.job import describe, run_backfill
     from wirekafka.pipelines.backfill.options import BackfillOptions, OffsetBound, parse_time_ms
+    from wirekafka.pipelines.running import stop_on_signals
     from wirekafka.pipelines.session import Connector
 
     options = BackfillOptions(
@@ -78,35 +77,18 @@ def backfill(
     )
     if options.target is not None and options.prefix:
         raise click.UsageError("--to names the topic: leave --prefix out")
-    with open_spark("backfill", {Connector.AVRO, Connector.DELTA}, session) as spark, _stopped_by_signals():
+    with open_spark("backfill", {Connector.AVRO, Connector.DELTA}, session) as spark:
         if dry_run:
             print_plan(describe(spark, options))
             return
-        result = run_backfill(spark, options)
+        with stop_on_signals() as stop:
+            result = run_backfill(spark, options, stop)
     for warning in result.warnings:
         click.echo(f"warning: {warning}", err=True)
     for each in result.topics:
         click.echo(f"{each.topic} -> {each.target}: {each.written} records written, {each.written_before} were written before")
         click.echo(f"  values: {each.values}")
     click.echo(f"name: {result.name}")
-
-
-@contextmanager
-def _stopped_by_signals() -> Iterator[None]:
-    """Ends the block at SIGTERM as at SIGINT, for which PySpark has a handler that cancels the running jobs.
-
-    Raises:
-        PipelineError: a signal came.
-    """
-    from wirekafka.pipelines.errors import PipelineError
-
-    before = signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGINT))
-    try:
-        yield
-    except KeyboardInterrupt:
-        raise PipelineError("stopped by a signal; the same command goes on from what is committed") from None
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def _parsed(option: str, parse: Callable[[str], Any], text: str) -> Any:

@@ -6,8 +6,10 @@ and one that is complete writes nothing but the records that the lake has gained
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -16,9 +18,10 @@ from wirekafka.pipelines import transactional_sink
 from wirekafka.pipelines.backfill.options import KIND, BackfillOptions
 from wirekafka.pipelines.backfill.values import Encoding, encoding
 from wirekafka.pipelines.errors import PipelineError, UnreachableError
+from wirekafka.pipelines.failures import explained
 from wirekafka.pipelines.kafka import Cluster, partition_counts
 from wirekafka.pipelines.lake.lake import Lake, open_lake
-from wirekafka.pipelines.running import FIRST_DELAY_S, OUTAGE_S
+from wirekafka.pipelines.running import FIRST_DELAY_S, OUTAGE_S, POLL_S, StopRequest
 from wirekafka.pipelines.transactional_sink import SinkOptions, WriteResult
 
 if TYPE_CHECKING:
@@ -27,6 +30,7 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 
 MAX_IDLE_ATTEMPTS = 5
+STOPPED = "stopped by a signal; the same command goes on from what is committed"
 
 
 @dataclass(slots=True, frozen=True)
@@ -86,26 +90,62 @@ class BackfillResult:
     warnings: list[str]
 
 
-def run_backfill(spark: SparkSession, options: BackfillOptions) -> BackfillResult:
+def run_backfill(spark: SparkSession, options: BackfillOptions, stop: StopRequest | None = None) -> BackfillResult:
     """Writes records of a lake into topics, with their keys, headers, timestamps, and order in each source partition.
+
+    A stop that is asked for cancels the running job of Spark. What is not committed has no effect, and the next run writes it.
 
     Durability: on return, all records of the range are in committed transactions.
 
     Raises:
-        PipelineError: the lake or the target lacks something, or the brokers were away for too long.
+        PipelineError: the lake or the target lacks something, the brokers were away for too long, or a stop was asked for.
     """
+    stop = stop or StopRequest()
+    with _jobs_cancelled_by(stop, spark), explained():
+        return _run(spark, options, stop)
+
+
+@contextmanager
+def _jobs_cancelled_by(stop: StopRequest, spark: SparkSession) -> Iterator[None]:
+    """Cancels the jobs of Spark when the stop is asked for; they fail, and their failure is then the stop.
+
+    Raises:
+        PipelineError: the stop was asked for, or the block raised it.
+    """
+    ended = threading.Event()
+
+    def cancel() -> None:
+        while not ended.wait(POLL_S):
+            if stop.is_set():
+                spark.sparkContext.cancelAllJobs()
+
+    watcher = threading.Thread(target=cancel, name="wirekafka-stop", daemon=True)
+    watcher.start()
+    try:
+        yield
+    except PipelineError:
+        if stop.is_set():
+            raise PipelineError(STOPPED) from None
+        raise
+    finally:
+        ended.set()
+        watcher.join()
+
+
+def _run(spark: SparkSession, options: BackfillOptions, stop: StopRequest) -> BackfillResult:
     partition_counts(options.cluster)
     plans = _plans(spark, options)
     sink = _sink(options, plans)
-    _through_outage(lambda: transactional_sink.prepare_topics(sink))
-    warnings = _through_outage(lambda: _warnings(options.cluster, plans))
+    _through_outage(lambda: transactional_sink.prepare_topics(sink), stop)
+    warnings = _through_outage(lambda: _warnings(options.cluster, plans), stop)
     results = []
     for plan in plans:
-        done = _write_through_outages(plan, sink)
+        done = _write_through_outages(plan, sink, stop)
         results.append(TopicResult(plan.topic, plan.target, done.written, done.skipped, plan.encoding.description))
     return BackfillResult(options.backfill_name, results, warnings)
 
 
+@explained()
 def describe(spark: SparkSession, options: BackfillOptions) -> dict[str, Any]:
     """Returns what a backfill would read and write, for a dry run.
 
@@ -173,7 +213,7 @@ def _sink(options: BackfillOptions, plans: list[TopicPlan]) -> SinkOptions:
     return SinkOptions(options.cluster, KIND, options.backfill_name, targets)
 
 
-def _write_through_outages(plan: TopicPlan, sink: SinkOptions) -> WriteResult:
+def _write_through_outages(plan: TopicPlan, sink: SinkOptions, stop: StopRequest) -> WriteResult:
     """Writes a topic, again after each outage of the brokers.
 
     Raises:
@@ -185,14 +225,14 @@ def _write_through_outages(plan: TopicPlan, sink: SinkOptions) -> WriteResult:
         try:
             return transactional_sink.write(plan.frame, sink)
         except UnreachableError as error:
-            now = _through_outage(lambda: transactional_sink.read_progress(sink))
+            now = _through_outage(lambda: transactional_sink.read_progress(sink), stop)
             idle = idle + 1 if now == position else 0
             position = now
             if idle >= MAX_IDLE_ATTEMPTS:
                 raise PipelineError(f"{error}; see the broker's log, and end other runs of the backfill {sink.name}") from None
 
 
-def _through_outage(call: Callable[[], Result]) -> Result:
+def _through_outage(call: Callable[[], Result], stop: StopRequest) -> Result:
     """Calls a function that needs the brokers until they answer.
 
     Raises:
@@ -205,7 +245,8 @@ def _through_outage(call: Callable[[], Result]) -> Result:
         except UnreachableError:
             if time.monotonic() > deadline_s:
                 raise
-            time.sleep(FIRST_DELAY_S)
+            if stop.wait(FIRST_DELAY_S):
+                raise PipelineError(STOPPED) from None
 
 
 def _warnings(cluster: Cluster, plans: list[TopicPlan]) -> list[str]:
