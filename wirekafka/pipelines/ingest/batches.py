@@ -46,16 +46,20 @@ class BatchWriter:
             SinkInterrupted: the brokers stopped answering. The batch can be written again.
         """
         query_id = records.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
-        if self._format is None:
+        if self._format is None and self._options.sink == "parquet":
             self._lake.write_batch([self._rows(records, "value")], query_id, batch_id)
         else:
-            self._write_values(self._format, records, query_id, batch_id)
+            self._write_persisted(records, query_id, batch_id)
         self._lake.compact_if_due(batch_id, self._options.compact_every, self._options.file_bytes)
 
-    def _write_values(self, value_format: ValueFormat, records: DataFrame, query_id: str, batch_id: int) -> None:
+    def _write_persisted(self, records: DataFrame, query_id: str, batch_id: int) -> None:
+        """Writes a batch that is read more than once: to plan it, or to find the topics whose Delta tables it reaches."""
         records = records.persist()
         try:
-            self._write_decoded(value_format, records, query_id, batch_id)
+            if self._format is None:
+                self._lake.write_batch([self._rows(records, "value")], query_id, batch_id)
+            else:
+                self._write_decoded(self._format, records, query_id, batch_id)
         finally:
             records.unpersist()
 

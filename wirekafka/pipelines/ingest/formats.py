@@ -95,7 +95,7 @@ class JsonFormat:
 
     def _inferred(self, topic: str) -> StructType:
         reader = self._spark.read.format("kafka").options(**self._options.cluster.spark_options())
-        reader = reader.option("kafka.isolation.level", self._options.isolation)
+        reader = reader.option("kafka.isolation.level", self._options.isolation).option("failOnDataLoss", "false")
         sample = reader.option("subscribe", topic).load().limit(self._options.sample_records)
         return infer_json_schema(sample, self._forbidden)
 
