@@ -18,7 +18,7 @@ from wirekafka.log.checkpoint import CLEANER_OFFSETS, read_offsets
 from wirekafka.names import TopicPartition as Partition
 from wirekafka.pipelines.check.options import CheckOptions
 from wirekafka.pipelines.check.report import CheckReport, PartitionReport
-from wirekafka.pipelines.check.run import check
+from wirekafka.pipelines.check.run import run_check
 from wirekafka.pipelines.errors import PipelineError
 from wirekafka.pipelines.ingest.options import IngestOptions
 from wirekafka.pipelines.ingest.query import start_ingest
@@ -119,13 +119,13 @@ def copy(orders: Path, tmp_path: Path) -> Path:
 @pytest.fixture
 def asked(spark: SparkSession, filled: Broker) -> Check:
     """Checks a lake by asking the broker."""
-    return lambda lake, **options: check(spark, CheckOptions(str(lake), Cluster(filled.bootstrap), **options))
+    return lambda lake, **options: run_check(spark, CheckOptions(str(lake), Cluster(filled.bootstrap), **options))
 
 
 @pytest.fixture
 def read(spark: SparkSession, filled: Broker) -> Check:
     """Checks a lake by reading the broker's files."""
-    return lambda lake, **options: check(spark, CheckOptions(str(lake), data_dirs=(filled.data_dir,), **options))
+    return lambda lake, **options: run_check(spark, CheckOptions(str(lake), data_dirs=(filled.data_dir,), **options))
 
 
 def remove(lake: Path, offset: int, partition: int = 0) -> None:
@@ -155,7 +155,7 @@ def test_check_with_segment_files_tells_control_and_aborted_records_apart(read: 
 
 
 def test_check_without_a_broker_does_not_prove_missing_offsets(spark: SparkSession, orders: Path) -> None:
-    report = check(spark, CheckOptions(str(orders)))
+    report = run_check(spark, CheckOptions(str(orders)))
     assert [each.unexplained_count for each in report.partitions] == [7, 0]
     assert list(report.problems()) == ["orders 0: 7 offsets missing; --bootstrap or --data-dir tells whether records are lost"]
 
@@ -182,7 +182,7 @@ def test_doubled_record_is_named(asked: Check, spark: SparkSession, copy: Path) 
     pyarrow.parquet.write_table(table, path.with_name("part-planted.parquet"))
     expected = f"orders {partition}: 1 record more than once in the lake and the dead letters: {offset}"
     assert list(asked(copy).problems()) == [expected]
-    assert expected in check(spark, CheckOptions(str(copy))).problems()
+    assert expected in run_check(spark, CheckOptions(str(copy))).problems()
 
 
 def test_dead_letter_that_is_in_the_lake_too_is_named(asked: Check, copy: Path) -> None:
@@ -246,8 +246,8 @@ def test_brokers_and_directories_of_something_else_are_refused(
     spark: SparkSession, broker: Broker, orders: Path, tmp_path: Path
 ) -> None:
     with pytest.raises(PipelineError, match="and the records of the lake came from"):
-        check(spark, CheckOptions(str(orders), Cluster(broker.bootstrap)))
+        run_check(spark, CheckOptions(str(orders), Cluster(broker.bootstrap)))
     with pytest.raises(PipelineError, match="is no data directory of a broker"):
-        check(spark, CheckOptions(str(orders), data_dirs=(tmp_path,)))
+        run_check(spark, CheckOptions(str(orders), data_dirs=(tmp_path,)))
     with pytest.raises(PipelineError, match="the topic orders of the lake is not in"):
-        check(spark, CheckOptions(str(orders), data_dirs=(broker.data_dir,)))
+        run_check(spark, CheckOptions(str(orders), data_dirs=(broker.data_dir,)))

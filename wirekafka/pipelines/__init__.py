@@ -12,10 +12,13 @@ from typing import Any
 EXPORTS = {
     "AuditOptions": "wirekafka.pipelines.audit.options",
     "BackfillOptions": "wirekafka.pipelines.backfill.options",
+    "CheckOptions": "wirekafka.pipelines.check.options",
     "ClaimCounter": "wirekafka.pipelines.audit.claims",
     "IngestOptions": "wirekafka.pipelines.ingest.options",
+    "open_lake": "wirekafka.pipelines.lake.lake",
     "run_audit": "wirekafka.pipelines.audit.run",
     "run_backfill": "wirekafka.pipelines.backfill.job",
+    "run_check": "wirekafka.pipelines.check.run",
     "start_ingest": "wirekafka.pipelines.ingest.query",
 }
 """The functions and options of the pipelines, and their modules."""

@@ -24,7 +24,7 @@ FILE_IS_GONE = "FILE_NOT_EXIST"
 """Spark's error class for a file that was deleted after it was listed."""
 
 
-def check(spark: SparkSession, options: CheckOptions) -> CheckReport:
+def run_check(spark: SparkSession, options: CheckOptions) -> CheckReport:
     """Compares a lake with the brokers that its records came from, or with their segment files.
 
     The ingest may run meanwhile: the check covers the batches that were finished when it began.
