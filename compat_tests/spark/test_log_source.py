@@ -357,6 +357,18 @@ def check_transacted(load: Load, broker: Broker, writer: Writer) -> None:
     assert numbers == [number for turn in transactions for number in range(turn * LIVE_BATCH, (turn + 1) * LIVE_BATCH)]
 
 
+def test_records_written_after_the_first_query_are_rows_of_the_next_load(
+    load: Load, make_broker: Callable[..., Broker], topic: str
+) -> None:
+    broker = make_broker()
+    create_topic(broker.bootstrap, topic)
+    produce(broker, topic, range(30))
+    before = load(broker.data_dir, topic=topic).count()
+    produce(broker, topic, range(30, 50))
+
+    assert (before, load(broker.data_dir, topic=topic).count()) == (30, 50)
+
+
 # Options, filters and errors
 
 

@@ -32,7 +32,9 @@ OPTIONS = {
     "isolation": "all (default): every record; committed: no control records and no records of aborted or open transactions",
     "splitBytes": f"about the bytes of the log that one task reads, 1 or more; {DEFAULT_SPLIT_BYTES} by default",
     "checkCrcs": "true (default) or false: whether the checksum of each batch is checked",
+    "pushFilters": "true or false (default): whether pushed filters narrow the read; each query then needs a load() of its own",
 }
+_SWITCH = {"true": True, "false": False}
 _NAMES = {name.lower(): name for name in OPTIONS}
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MS = timedelta(milliseconds=1)
@@ -49,12 +51,14 @@ class LogOptions:
     Attributes:
         path: a data directory, or the folder of a partition.
         has_crc_checks: whether the checksum of each batch is checked.
+        has_pushed_filters: whether filters that Spark pushes down narrow the read.
     """
 
     path: str
     selection: Selection = field(default_factory=Selection)
     split_bytes: int = DEFAULT_SPLIT_BYTES
     has_crc_checks: bool = True
+    has_pushed_filters: bool = False
 
     def check_data(self) -> None:
         """Raises unless the path is a directory with partitions, and has each topic that is named.
@@ -105,7 +109,8 @@ def read_options(options: Mapping[str, str]) -> LogOptions:
             is_committed=_choice(values, "isolation", {"all": False, "committed": True}, "all"),
         ),
         split_bytes=_split_bytes(values),
-        has_crc_checks=_choice(values, "checkCrcs", {"true": True, "false": False}, "true"),
+        has_crc_checks=_choice(values, "checkCrcs", _SWITCH, "true"),
+        has_pushed_filters=_choice(values, "pushFilters", _SWITCH, "false"),
     )
 
 

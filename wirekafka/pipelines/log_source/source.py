@@ -56,7 +56,8 @@ class LogDataSource(DataSource):
         Raises:
             OptionError: an option cannot be used.
         """
-        return LogReader(read_options(self.options))
+        options = read_options(self.options)
+        return PushDownLogReader(options) if options.has_pushed_filters else LogReader(options)
 
 
 class LogReader(DataSourceReader):
@@ -64,18 +65,6 @@ class LogReader(DataSourceReader):
 
     def __init__(self, options: LogOptions) -> None:
         self._options = options
-
-    def pushFilters(self, filters: Iterable[Any]) -> Iterator[Any]:  # noqa: N802 - PySpark's name
-        """Narrows the selection by the filters of a query; returns all filters, because Spark applies them again.
-
-        PySpark calls this method from 4.1 on, if `spark.sql.python.filterPushdown.enabled` is true.
-        """
-        for each in filters:
-            column: tuple[str, ...] = getattr(each, "attribute", ())
-            if len(column) == 1 and hasattr(each, "value"):
-                selection = narrow(self._options.selection, type(each).__name__, column[0], each.value)
-                self._options = replace(self._options, selection=selection)
-            yield each
 
     def partitions(self) -> Sequence[InputPartition]:
         """Returns a partition of Spark for each split."""
@@ -106,3 +95,23 @@ class LogReader(DataSourceReader):
                 f"there is no directory {split.folder}: each executor needs the data directory at the path that the driver read, "
                 f"or the partition was deleted after the query was planned"
             ) from None
+
+
+class PushDownLogReader(LogReader):
+    """The reader with the option `pushFilters`: narrows the selection by the filters of a query.
+
+    PySpark 4.1 to 4.3 keeps the narrowed plan for every later query of the same load(), whatever its filters are, and so loses
+    rows of that query. It also refuses a reader that has `pushFilters` unless `spark.sql.python.filterPushdown.enabled` is true.
+    So this reader is used only with the option.
+
+    Source: PythonScanBuilder and PythonDataSourceV2.setReadInfo of Spark 4.1; DATA_SOURCE_PUSHDOWN_DISABLED.
+    """
+
+    def pushFilters(self, filters: Iterable[Any]) -> Iterator[Any]:  # noqa: N802 - PySpark's name
+        """Narrows the selection; returns all filters, because Spark applies them again. PySpark calls this from 4.1 on."""
+        for each in filters:
+            column: tuple[str, ...] = getattr(each, "attribute", ())
+            if len(column) == 1 and hasattr(each, "value"):
+                selection = narrow(self._options.selection, type(each).__name__, column[0], each.value)
+                self._options = replace(self._options, selection=selection)
+            yield each

@@ -28,12 +28,14 @@ def test_options_are_read_without_regard_to_case() -> None:
             "isolation": "COMMITTED",
             "splitBytes": "1000",
             "checkCrcs": "false",
+            "pushFilters": "TRUE",
         }
     )
 
     assert options.path == "/data"
     assert options.split_bytes == 1000
     assert not options.has_crc_checks
+    assert options.has_pushed_filters
     assert options.selection == Selection(
         topics=frozenset({"orders", "stock"}),
         topic_pattern="o.*",
@@ -73,6 +75,7 @@ def test_an_unknown_option_is_refused_with_the_accepted_ones() -> None:
         ("isolation", "read_committed"),
         ("splitBytes", "0"),
         ("checkCrcs", "maybe"),
+        ("pushFilters", "1"),
     ],
 )
 def test_a_value_that_cannot_be_used_is_refused_with_its_meaning(name: str, value: str) -> None:

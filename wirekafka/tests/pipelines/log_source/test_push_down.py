@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from wirekafka.pipelines.log_source.source import LogDataSource, LogReader
+from wirekafka.pipelines.log_source.source import LogDataSource, LogReader, PushDownLogReader
 from wirekafka.tests.log.logs import NOW_MS, World, append, batch, close, config_with
 from wirekafka.tests.pipelines.log_source.rows import Row
 from wirekafka.wire.compression import Compression
@@ -104,7 +104,8 @@ split_bytes = st.sampled_from(["1", "700", "67108864"])
 
 
 def check_pushed(root: Path, filters: list[Filter], **options: str) -> None:
-    reader = LogDataSource({"path": str(root), **options}).reader(None)
+    reader = LogDataSource({"path": str(root), "pushFilters": "true", **options}).reader(None)
+    assert isinstance(reader, PushDownLogReader)
 
     left = list(reader.pushFilters(filters))
 
@@ -132,7 +133,8 @@ def test_a_pushed_filter_on_timestamps_leaves_the_rows_that_filtering_afterwards
 @given(name=st.sampled_from([name for name in COMPARISONS if name != "In"]), offset=offsets)
 def test_a_pushed_filter_on_offsets_reads_no_other_rows(root: Path, name: str, offset: int) -> None:
     pushed = KINDS[name](("offset",), offset)
-    reader = LogDataSource({"path": str(root)}).reader(None)
+    reader = LogDataSource({"path": str(root), "pushFilters": "true"}).reader(None)
+    assert isinstance(reader, PushDownLogReader)
     list(reader.pushFilters([pushed]))
 
     assert all(pushed.keeps(row) for row in rows_of(reader))

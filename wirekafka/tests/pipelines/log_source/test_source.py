@@ -13,7 +13,7 @@ from wirekafka.pipelines import register
 from wirekafka.pipelines.errors import PipelineError
 from wirekafka.pipelines.log_source.columns import SCHEMA
 from wirekafka.pipelines.log_source.options import OptionError
-from wirekafka.pipelines.log_source.source import LogDataSource, LogReader
+from wirekafka.pipelines.log_source.source import LogDataSource, LogReader, PushDownLogReader
 from wirekafka.tests.inspection.folders import BATCHES, make_data
 
 
@@ -94,10 +94,19 @@ def test_a_task_on_a_machine_without_the_directory_says_so(tmp_path: Path) -> No
 
 def test_pushed_filters_narrow_the_plan_and_stay_with_spark(tmp_path: Path) -> None:
     make_data(tmp_path)
-    reader = LogDataSource({"path": str(tmp_path)}).reader(None)
+    reader = LogDataSource({"path": str(tmp_path), "pushFilters": "true"}).reader(None)
+    assert isinstance(reader, PushDownLogReader)
     filters = [EqualTo(("offset",), 7), EqualTo(("headers", "key"), "k"), IsNotNull(("key",))]
 
     left = list(reader.pushFilters(filters))
 
     assert left == filters
     assert offsets_of(reader) == [7]
+
+
+def test_a_reader_without_the_option_has_no_push_down_which_pyspark_4_1_would_refuse(tmp_path: Path) -> None:
+    make_data(tmp_path)
+    reader = LogDataSource({"path": str(tmp_path)}).reader(None)
+
+    assert not isinstance(reader, PushDownLogReader)
+    assert "pushFilters" not in vars(LogReader)
