@@ -100,7 +100,7 @@ class PipelineProcess:
         assert self.process is not None
         self.process.send_signal(number)
 
-    def wait(self, timeout_s: float = 120.0) -> int:
+    def wait(self, timeout_s: float = 240.0) -> int:
         """Waits for the end; returns the exit code."""
         assert self.process is not None
         try:
@@ -108,7 +108,7 @@ class PipelineProcess:
         except subprocess.TimeoutExpired:
             raise AssertionError(f"{self} did not end within {timeout_s} s:\n{self.log_text()[-4000:]}") from None
 
-    def run(self, timeout_s: float = 120.0) -> int:
+    def run(self, timeout_s: float = 240.0) -> int:
         """Starts the command and waits for its end; returns the exit code."""
         self.start()
         try:
@@ -116,7 +116,7 @@ class PipelineProcess:
         finally:
             self.close()
 
-    def check(self, timeout_s: float = 120.0) -> None:
+    def check(self, timeout_s: float = 240.0) -> None:
         """Runs a command that must succeed."""
         code = self.run(timeout_s)
         assert code == 0, f"{self} exited with {code}:\n{self.out_text()[-2000:]}\n{self.log_text()[-4000:]}"
@@ -140,7 +140,7 @@ class PipelineProcess:
                     found.append(value)
         return found
 
-    def wait_for_batches(self, count: int, timeout_s: float = 120.0) -> None:
+    def wait_for_batches(self, count: int, timeout_s: float = 240.0) -> None:
         """Waits until this run has reported so many batches."""
         wait_until(
             lambda: len(self.json_lines(of_this_run=True)) >= count or self._fail_if_ended(),
@@ -180,7 +180,7 @@ class PipelineProcess:
 
 
 def kill_at_random(
-    seed: int, pipeline: PipelineProcess, brokers: Sequence[Broker], kills: int, *, most_s: float = 2.0, timeout_s: float = 120.0
+    seed: int, pipeline: PipelineProcess, brokers: Sequence[Broker], kills: int, *, most_s: float = 2.0, timeout_s: float = 240.0
 ) -> list[str]:
     """Kills the running pipeline and the brokers at random points, and starts them again; returns what was killed, in order.
 

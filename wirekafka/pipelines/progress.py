@@ -38,7 +38,8 @@ class BatchProgress:
         records: the records that were read.
         records_per_second: at which the batch processed them.
         duration_ms: of the batch.
-        lag: the offsets that remain to be read, by topic; None if the source is not Kafka.
+        lag: the offsets that remain to be read, by topic. None if the source is not Kafka, and in a batch that an earlier run
+            had planned: Spark did not ask for the ends of the topics.
         state_rows: rows in the state stores.
         state_bytes: memory that the state stores use.
     """
@@ -172,7 +173,7 @@ def progress_table(last: Mapping[str, BatchProgress], totals: Mapping[str, int],
 def _lag(sources: list[Mapping[str, Any]]) -> dict[str, int] | None:
     """Returns the offsets from the end of the batch to the end of each topic, of the sources that are Kafka."""
     lag: Counter[str] = Counter()
-    kafka = [source for source in sources if source["description"].startswith("KafkaV2")]
+    kafka = [source for source in sources if source["description"].startswith("KafkaV2") and source.get("latestOffset")]
     for source in kafka:
         ends, latest = _offsets(source.get("endOffset")), _offsets(source.get("latestOffset"))
         for topic, partitions in latest.items():

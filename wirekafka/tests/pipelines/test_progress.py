@@ -74,6 +74,12 @@ def test_a_source_that_is_not_kafka_has_no_lag() -> None:
     assert found.lag is None
 
 
+def test_a_batch_that_an_earlier_run_planned_has_no_lag() -> None:
+    found = batch_progress(reported(sources=[{**KAFKA, "latestOffset": None}]))
+    assert found is not None
+    assert found.lag is None
+
+
 def test_a_rate_that_is_no_number_is_zero() -> None:
     for rate in ("NaN", "Infinity", None):
         found = batch_progress(reported(processedRowsPerSecond=rate))
