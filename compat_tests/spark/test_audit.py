@@ -387,6 +387,15 @@ def test_query_that_is_no_lake_has_its_lag(
         audited(checkpoints=(str(tmp_path),))
 
 
+def test_lake_of_another_cluster_is_refused(
+    spark: SparkSession, broker: Broker, audited: Audit, topic: str, tmp_path: Path
+) -> None:
+    create_topic(broker.bootstrap, topic)
+    create_lake(spark, str(tmp_path / "lake"), LakeDescription("parquet", topics=(topic,), cluster_id="elsewhere"))
+    with pytest.raises(PipelineError, match="came from elsewhere"):
+        audited(lakes=(str(tmp_path / "lake"),))
+
+
 def test_empty_topic_has_no_records_and_no_difference(broker: Broker, audited: Audit, topic: str) -> None:
     create_topic(broker.bootstrap, topic, 3)
     report = audited()

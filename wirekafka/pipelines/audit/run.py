@@ -35,7 +35,8 @@ from wirekafka.pipelines.audit.offsets import (
 from wirekafka.pipelines.audit.options import AuditOptions, format_minute, selected
 from wirekafka.pipelines.audit.report import AuditReport, LakeSize, topic_sizes
 from wirekafka.pipelines.errors import PipelineError
-from wirekafka.pipelines.kafka import partition_counts
+from wirekafka.pipelines.kafka import cluster_id, partition_counts
+from wirekafka.pipelines.lake.description import refuse_other_cluster
 from wirekafka.pipelines.lake.files import open_files
 
 if TYPE_CHECKING:
@@ -79,6 +80,10 @@ def run_audit(spark: SparkSession, options: AuditOptions) -> AuditReport:
     now_ms = int(time.time() * 1000)
     topics = list(_partitions(options))
     lakes = [open_audited(spark, path, topics) for path in options.lakes]
+    if options.cluster is not None and lakes:
+        found = cluster_id(options.cluster)
+        for lake in lakes:
+            refuse_other_cluster(lake.path, lake.lake.description, found, options.cluster.bootstrap)
     checkpoints = [lake.checkpoint for lake in lakes if lake.checkpoint is not None]
     checkpoints += [read_checkpoint(open_files(spark, path), path) for path in options.checkpoints]
     claims = _claim_records(spark, options)

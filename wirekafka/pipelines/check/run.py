@@ -13,6 +13,7 @@ from wirekafka.pipelines.check.report import NAMED_OFFSETS, CheckReport, Evidenc
 from wirekafka.pipelines.check.sources import NO_OFFSETS, OFFSETS, Brokers, Segments, Source, Spans
 from wirekafka.pipelines.errors import PipelineError
 from wirekafka.pipelines.kafka import cluster_id
+from wirekafka.pipelines.lake.description import refuse_other_cluster
 from wirekafka.pipelines.lake.files import open_files
 from wirekafka.pipelines.lake.lake import Lake, open_lake
 
@@ -76,12 +77,7 @@ def _checkpoint(spark: SparkSession, lake: Lake) -> Checkpoint:
 def _source(spark: SparkSession, options: CheckOptions, lake: Lake, topics: list[str]) -> Source | None:
     dead_letters = lake.description.dead_letter_topic
     if options.cluster is not None:
-        expected, found = lake.description.cluster_id, cluster_id(options.cluster)
-        if expected is not None and found != expected:
-            raise PipelineError(
-                f"{options.cluster.bootstrap} is the cluster {found}, and the records of the lake came from {expected}: name"
-                " brokers of that cluster"
-            )
+        refuse_other_cluster(lake.path, lake.description, cluster_id(options.cluster), options.cluster.bootstrap)
     if options.data_dirs:
         return Segments(spark, options.data_dirs, topics, dead_letters)
     return Brokers(spark, options.cluster, topics, dead_letters) if options.cluster is not None else None

@@ -89,6 +89,26 @@ def refuse_changes(path: str, found: LakeDescription, wanted: LakeDescription) -
             )
 
 
+def refuse_other_cluster(path: str, description: LakeDescription, found: str | None, bootstrap: str) -> None:
+    """Refuses to compare a lake with brokers that its records do not come from.
+
+    Args:
+        path: the path of the lake.
+        description: what the lake holds.
+        found: the id of the brokers' cluster.
+        bootstrap: the addresses of the brokers.
+
+    Raises:
+        PipelineError: the lake was filled from another cluster.
+    """
+    expected = description.cluster_id
+    if expected is not None and found != expected:
+        raise PipelineError(
+            f"{bootstrap} is the cluster {found}, and the records of the lake {path} came from {expected}: name brokers of that"
+            " cluster"
+        )
+
+
 def _text(value: Any) -> str:
     if isinstance(value, tuple):
         return ", ".join(value) or "none"

@@ -7,7 +7,7 @@ import pytest
 
 from wirekafka.pipelines.errors import PipelineError
 from wirekafka.pipelines.lake import lake
-from wirekafka.pipelines.lake.description import LakeDescription, refuse_changes
+from wirekafka.pipelines.lake.description import LakeDescription, refuse_changes, refuse_other_cluster
 from wirekafka.tests.pipelines.lake.fake_files import FakeFiles, Killed
 
 DESCRIPTION = LakeDescription("parquet", "json", ("orders", "bills"), cluster_id="c1", dead_letter_topic="dead")
@@ -71,3 +71,13 @@ def test_kill_while_a_description_is_written_leaves_the_old_or_the_new_one(kille
         lake.write_description(FakeFiles(content, killed_at=killed_at), changed, 2)
     found = lake.read_description(FakeFiles(content))
     assert found == ((1, DESCRIPTION) if killed_at < 2 else (2, changed))
+
+
+def test_brokers_of_another_cluster_are_refused() -> None:
+    description = replace(DESCRIPTION, cluster_id="here")
+    refuse_other_cluster("/lake", description, "here", "localhost:9092")
+    refuse_other_cluster("/lake", replace(DESCRIPTION, cluster_id=None), "there", "localhost:9092")
+    with pytest.raises(
+        PipelineError, match="localhost:9092 is the cluster there, and the records of the lake /lake came from here"
+    ):
+        refuse_other_cluster("/lake", description, "there", "localhost:9092")
