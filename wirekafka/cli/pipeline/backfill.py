@@ -17,13 +17,23 @@ OFFSET = "[TOPIC[:PARTITION]=]OFFSET"
 
 
 @click.command(
-    epilog="Example: wirekafka pipeline backfill /data/lake --topic orders --to orders-again --from-time 2026-01-01"
-    " --bootstrap localhost:9092"
+    epilog="""\b
+Example:
+  wirekafka pipeline backfill ./lake --bootstrap localhost:9092 --topic orders \\
+      --to orders-again --from-time 2026-01-01
+"""
 )
 @click.argument("lake")
-@click.option("--topic", "topics", multiple=True, help="A topic of the lake; all by default. Can be given several times.")
+@click.option(
+    "--topic", "topics", metavar="NAME", multiple=True, help="A topic of the lake; all by default. Can be given several times."
+)
 @click.option("--to", "target", metavar="TOPIC", help="The topic to write, if one topic is read.")
-@click.option("--prefix", default="", help="Begins the names of the topics to write; without --to and --prefix they stay.")
+@click.option(
+    "--prefix",
+    metavar="TEXT",
+    default="",
+    help="Begins the names of the topics to write. Without --to and --prefix, the names stay.",
+)
 @click.option(
     "--partitions",
     type=click.Choice(["keep", "by-key"]),
@@ -38,7 +48,9 @@ OFFSET = "[TOPIC[:PARTITION]=]OFFSET"
 @click.option("--to-offset", "to_offsets", metavar=OFFSET, multiple=True, help="The end, excluded. Can be given several times.")
 @click.option("--from-time", metavar="TIME", help="The first timestamp: ms since 1970, or ISO 8601 (UTC without an offset).")
 @click.option("--to-time", metavar="TIME", help="The end of the timestamps, excluded.")
-@click.option("--name", help="The name of the backfill; by default made from LAKE and these options. The same name goes on.")
+@click.option(
+    "--name", metavar="NAME", help="The name of the backfill; by default made from LAKE and these options. The same name goes on."
+)
 @cluster_options(uses_connector=False)
 @session_options
 @dry_run_option

@@ -13,9 +13,11 @@ if TYPE_CHECKING:
     from wirekafka.pipelines.kafka import Cluster
     from wirekafka.pipelines.session import SessionOptions
 
-EPILOG = (
-    "Example: wirekafka pipeline ingest ./lake --bootstrap localhost:9092 --topic orders --topic payments --format json --once"
-)
+EXAMPLE = """\b
+Example:
+  wirekafka pipeline ingest ./lake --bootstrap localhost:9092 --topic orders \\
+      --topic payments --format json --once
+"""
 
 
 def _schema_files(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, Path]:
@@ -29,7 +31,7 @@ def _schema_files(context: click.Context, parameter: click.Parameter, values: tu
     return files
 
 
-@click.command(epilog=EPILOG)
+@click.command(epilog=EXAMPLE)
 @click.argument("lake", metavar="LAKE")
 @cluster_options()
 @click.option("--topic", "topics", metavar="NAME", multiple=True, help="A topic to read. Can be given several times.")

@@ -17,8 +17,12 @@ if TYPE_CHECKING:
 
 
 @click.command(
-    epilog="Example: wirekafka pipeline mirror --pattern 'orders.*' --source-bootstrap here:9092 --target-bootstrap there:9092 "
-    "--checkpoint /var/lib/mirror --rename 'here.{topic}' --groups 'shop-.*'"
+    epilog="""\b
+Example:
+  wirekafka pipeline mirror --pattern 'orders.*' --source-bootstrap here:9092 \\
+      --target-bootstrap there:9092 --checkpoint /var/lib/mirror \\
+      --rename 'here.{topic}' --groups 'shop-.*'
+"""
 )
 @click.argument("topics", metavar="[TOPIC]...", nargs=-1)
 @click.option("--pattern", metavar="REGEX", help="Mirror the topics whose whole names match, those too that come while it runs.")
