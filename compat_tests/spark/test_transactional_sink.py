@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -226,16 +227,19 @@ def test_writers_and_a_broker_that_are_killed_at_random_write_each_record_once(
     chance = random.Random(seed)
     broker = make_broker(keeps_address=True)
     options = SinkOptions(Cluster(broker.bootstrap), "test", topic, {topic: 1}, maps_offsets=True, chunk_records=2_000)
-    prepared, count, kills = plan(options), 60_000, 0
-    while read_progress(options).get(("s", 0), 0) < count:
-        writer = SourcePartitionWriter(prepared, ("s", 0))
-        end = chance.randrange(writer.next_offset + 3_000, writer.next_offset + 30_000)
-        for first in range(max(0, writer.next_offset - 1_000), min(end, count), 1_000):
-            writer.write(arrow_batch(first, 1_000, topic))
-        if end >= count and kills:
-            writer.commit()
-        elif chance.random() < 0.5 or not kills:
-            broker.kill()
-            broker.start()
-            kills += 1
+    prepared, count, kills, is_complete = plan(options), 60_000, 0, False
+    while not is_complete:
+        # Spark runs a task that was interrupted again.
+        with contextlib.suppress(SinkInterrupted):
+            writer = SourcePartitionWriter(prepared, ("s", 0))
+            end = count if kills == 2 else min(count, writer.next_offset + chance.randrange(3_000, 15_000))
+            for first in range(max(0, writer.next_offset - 1_000), end, 1_000):
+                writer.write(arrow_batch(first, 1_000, topic))
+            if kills == 2:
+                writer.commit()
+                is_complete = True
+            elif chance.random() < 0.5:
+                broker.kill()
+                broker.start()
+                kills += 1
     assert numbers(agent, broker, topic, count) == list(range(count))

@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from wirekafka.pipelines.errors import PipelineError
-from wirekafka.pipelines.transactional_sink.failures import failure
+from wirekafka.pipelines.transactional_sink.failures import failure, is_final
 from wirekafka.pipelines.transactional_sink.options import SinkOptions
 from wirekafka.pipelines.transactional_sink.progress import (
     Progress,
@@ -54,6 +54,7 @@ MAX_BATCH_BYTES = 1_000_000
 BATCH_OVERHEAD_BYTES = 1_024
 
 QUEUE_POLL_S = 0.05
+COORDINATOR_POLL_S = 0.2
 
 MAX_GAPS = 20_000
 """A transaction with so many gaps in its source offsets is committed, so that the record of its runs stays below 1 MB."""
@@ -174,11 +175,7 @@ class SourcePartitionWriter:
         That record lies below the topic's last stable offset: the group's offset expires days after its transaction, and open
         transactions are at most minutes old.
         """
-        from confluent_kafka import KafkaException, TopicPartition
-
-        (found,) = self._consumer.committed([TopicPartition(self._sink.progress_topic, 0)], timeout=CALL_TIMEOUT_S)
-        if found.error is not None:
-            raise KafkaException(found.error)
+        found = self._committed()
         if found.offset >= 0:
             # A user who resets the group's offset leaves no metadata.
             stored = Progress.from_json(found.metadata) if found.metadata else Progress()
@@ -187,6 +184,25 @@ class SourcePartitionWriter:
             progress = read_stored_progress(self._sink).get(self.source, Progress())
         self._refuse_another_topic(progress)
         return progress
+
+    def _committed(self) -> Any:
+        """Returns the group's offset; asks again for some time if the group's coordinator is not ready.
+
+        librdkafka returns NOT_COORDINATOR while Kafka makes the topic of the offsets, or has just started.
+        """
+        from confluent_kafka import KafkaException, TopicPartition
+
+        deadline_s = time.monotonic() + CALL_TIMEOUT_S
+        while True:
+            try:
+                (found,) = self._consumer.committed([TopicPartition(self._sink.progress_topic, 0)], timeout=CALL_TIMEOUT_S)
+                if found.error is None:
+                    return found
+                raise KafkaException(found.error)
+            except KafkaException as error:
+                if is_final(error.args[0]) or time.monotonic() > deadline_s:
+                    raise
+            time.sleep(COORDINATOR_POLL_S)
 
     def _refuse_another_topic(self, progress: Progress) -> None:
         source_id = self._sink.source_ids.get(self.source[0], "")

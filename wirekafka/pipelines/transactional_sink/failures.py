@@ -30,6 +30,11 @@ class SinkInterrupted(UnreachableError):
     """
 
 
+def is_final(error: Any) -> bool:
+    """Whether a second attempt meets the same KafkaError."""
+    return error.name() in REMEDIES
+
+
 def failure(error: Any, doing: str) -> Exception:
     """Returns what to raise for a KafkaError: PipelineError if a second attempt fails too, SinkInterrupted otherwise."""
     remedy = REMEDIES.get(error.name())
