@@ -42,6 +42,8 @@ class BatchProgress:
             had planned: Spark did not ask for the ends of the topics.
         state_rows: rows in the state stores.
         state_bytes: memory that the state stores use.
+        watermark: the event time up to which the batch took no rows, in ISO 8601; None without a watermark.
+        late_rows: rows that stateful operators dropped because they were behind the watermark.
     """
 
     query: str
@@ -53,6 +55,8 @@ class BatchProgress:
     lag: Mapping[str, int] | None
     state_rows: int
     state_bytes: int
+    watermark: str | None
+    late_rows: int
 
 
 def batch_progress(progress: Mapping[str, Any]) -> BatchProgress | None:
@@ -70,6 +74,8 @@ def batch_progress(progress: Mapping[str, Any]) -> BatchProgress | None:
         lag=_lag(progress["sources"]),
         state_rows=sum(state["numRowsTotal"] for state in states),
         state_bytes=sum(state["memoryUsedBytes"] for state in states),
+        watermark=progress.get("eventTime", {}).get("watermark"),
+        late_rows=sum(state["numRowsDroppedByWatermark"] for state in states),
     )
 
 
@@ -161,12 +167,13 @@ def progress_table(last: Mapping[str, BatchProgress], totals: Mapping[str, int],
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    table = Table("query", "batch", "records", "records/s", "total", "lag", "state rows", box=SIMPLE_HEAD)
+    table = Table("query", "batch", "records", "records/s", "total", "lag", "state rows", "watermark", box=SIMPLE_HEAD)
     table.title, table.title_justify = f"{elapsed_s:,.0f} s", "left"
     for name, progress in last.items():
         lag = "\n".join(f"{topic} {count:,}" for topic, count in (progress.lag or {}).items())
         numbers = (progress.records, round(progress.records_per_second), totals[name])
-        table.add_row(name, str(progress.batch), *(f"{number:,}" for number in numbers), lag, f"{progress.state_rows:,}")
+        state = (f"{progress.state_rows:,}", progress.watermark or "")
+        table.add_row(name, str(progress.batch), *(f"{number:,}" for number in numbers), lag, *state)
     return table
 
 

@@ -15,7 +15,7 @@ KAFKA = {
     "endOffset": {"orders": {"0": 10, "1": 5}, "stock": {"0": 7}},
     "latestOffset": {"orders": {"0": 15, "1": 6}, "stock": {"0": 7}},
 }
-STATE = {"numRowsTotal": 3, "memoryUsedBytes": 500}
+STATE = {"numRowsTotal": 3, "memoryUsedBytes": 500, "numRowsDroppedByWatermark": 2}
 
 
 def reported(**changes: Any) -> Mapping[str, Any]:
@@ -35,7 +35,7 @@ def reported(**changes: Any) -> Mapping[str, Any]:
 
 def test_a_batch_tells_its_records_and_its_rate() -> None:
     assert batch_progress(reported()) == BatchProgress(
-        "counts", 4, "2026-11-22T12:00:00.000Z", 22, 440.0, 50, {"orders": 6, "stock": 0}, 0, 0
+        "counts", 4, "2026-11-22T12:00:00.000Z", 22, 440.0, 50, {"orders": 6, "stock": 0}, 0, 0, None, 0
     )
 
 
@@ -53,6 +53,13 @@ def test_the_state_is_that_of_all_operators() -> None:
     found = batch_progress(reported(stateOperators=[STATE, STATE]))
     assert found is not None
     assert (found.state_rows, found.state_bytes) == (6, 1000)
+
+
+def test_a_batch_tells_its_watermark_and_the_rows_behind_it() -> None:
+    watermark = "2026-11-22T11:50:00.000Z"
+    found = batch_progress(reported(eventTime={"watermark": watermark}, stateOperators=[STATE, STATE]))
+    assert found is not None
+    assert (found.watermark, found.late_rows) == (watermark, 4)
 
 
 def test_a_partition_that_was_not_read_yet_lags_by_all_its_offsets() -> None:
