@@ -15,11 +15,15 @@ EXPORTS = {
     "CheckOptions": "wirekafka.pipelines.check.options",
     "ClaimCounter": "wirekafka.pipelines.audit.claims",
     "IngestOptions": "wirekafka.pipelines.ingest.options",
+    "MirrorOptions": "wirekafka.pipelines.mirror.options",
     "open_lake": "wirekafka.pipelines.lake.lake",
     "run_audit": "wirekafka.pipelines.audit.run",
     "run_backfill": "wirekafka.pipelines.backfill.job",
     "run_check": "wirekafka.pipelines.check.run",
+    "run_mirror": "wirekafka.pipelines.mirror.commands",
     "start_ingest": "wirekafka.pipelines.ingest.query",
+    "start_mirror": "wirekafka.pipelines.mirror.commands",
+    "translate_groups": "wirekafka.pipelines.mirror.commands",
 }
 """The functions and options of the pipelines, and their modules."""
 

@@ -19,6 +19,9 @@ DYNAMIC_TOPIC_CONFIG = 1
 
 METADATA_POLL_S = 0.1
 
+TRANSIENT = frozenset({"NOT_COORDINATOR", "COORDINATOR_NOT_AVAILABLE", "COORDINATOR_LOAD_IN_PROGRESS"})
+"""Answers of a broker whose coordinators have just moved or started; librdkafka does not call them retriable in each answer."""
+
 
 def cluster_id(cluster: Cluster) -> str:
     """Returns the id of a cluster.
@@ -57,7 +60,7 @@ def asked(cluster: Cluster, ask: Callable[[AdminClient], Any]) -> Any:
         return ask(cluster.admin())
     except KafkaException as error:
         reason = error.args[0]
-        if reason.retriable() or reason.code() < 0:
+        if reason.retriable() or reason.code() < 0 or reason.name() in TRANSIENT:
             raise UnreachableError(f"no broker answers at {cluster.bootstrap}: {reason.str()}") from None
         raise PipelineError(f"the brokers at {cluster.bootstrap} answered {reason.name()}: {reason.str()}") from None
 

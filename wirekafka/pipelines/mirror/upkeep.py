@@ -11,12 +11,16 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from wirekafka.pipelines.errors import PipelineError
+from wirekafka.pipelines.errors import PipelineError, UnreachableError
 from wirekafka.pipelines.mirror.groups import GroupTranslator
 from wirekafka.pipelines.mirror.options import MirrorOptions
 from wirekafka.pipelines.mirror.places import OffsetMap
+from wirekafka.pipelines.mirror.translation import Action
 
 PRUNE_EVERY_S = 600.0
+MARKERS_S = 5.0
+OUTAGE_S = 60.0
+POLL_S = 0.2
 
 
 class Upkeep:
@@ -33,18 +37,38 @@ class Upkeep:
         """Seconds between two rounds."""
         return self._options.groups_every_s if self._groups is not None else PRUNE_EVERY_S
 
-    def work(self) -> None:
-        """Does one round.
+    def work(self) -> bool:
+        """Does one round; returns whether no offset of a group waits for records or for their mapping.
 
         Raises:
             PipelineError: a cluster does not answer, or refuses.
         """
+        table = self._groups.table() if self._groups is not None else []
         if self._groups is not None:
-            self._groups.commit(self._groups.table())
+            self._groups.commit(table)
         if time.monotonic() - self._pruned_at_s >= PRUNE_EVERY_S:
             self._offsets.refresh()
             self._offsets.prune()
             self._pruned_at_s = time.monotonic()
+        return not any(each.action is Action.WAIT for each in table)
+
+    def finish(self) -> None:
+        """Does the last rounds: a broker ends a transaction shortly after it has answered that it will.
+
+        Source: KIP-98, the markers of a transaction follow the answer to EndTxn.
+
+        Raises:
+            PipelineError: a cluster does not answer, or refuses.
+        """
+        started_s = time.monotonic()
+        while True:
+            try:
+                if self.work() or time.monotonic() - started_s > MARKERS_S:
+                    return
+            except UnreachableError:
+                if time.monotonic() - started_s > OUTAGE_S:
+                    raise
+            time.sleep(POLL_S)
 
 
 @contextmanager
@@ -77,4 +101,4 @@ def kept_up(upkeep: Upkeep, report: Callable[[str], None] | None = None) -> Iter
     finally:
         stop.set()
         thread.join()
-    upkeep.work()
+    upkeep.finish()
