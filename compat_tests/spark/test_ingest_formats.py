@@ -131,7 +131,7 @@ def make_ingest(spark: SparkSession, broker: Broker, topic: str, tmp_path: Path)
 def test_raw_ingest_keeps_every_part_of_the_records_and_reads_nothing_twice(
     make_ingest: MakeIngest, broker: Broker, topic: str, sink: str
 ) -> None:
-    ingest = make_ingest(sink=sink)
+    ingest = make_ingest(sink=sink, compact_every=2)
     produce(broker, topic, [b"\x00\xff", None, b""], headers=[("n", b"1"), ("n", None)])
     produce(broker, topic, [b"without headers"])
     for _ in range(2):
@@ -146,8 +146,10 @@ def test_raw_ingest_keeps_every_part_of_the_records_and_reads_nothing_twice(
     assert rows[1].timestamp.timestamp() * 1000 == pytest.approx(START_MS + 1)
     assert {str(row.date) for row in rows} == {"2023-11-14"}
     produce(broker, topic, [b"later"])
-    ingest.run()
-    assert [bytes(row.value) for row in ingest.rows() if row.offset == 4] == [b"later"]
+    lake = ingest.run()
+    assert [row.value and bytes(row.value) for row in ingest.rows()] == [b"\x00\xff", None, b"", b"without headers", b"later"]
+    files = {name for row in lake.read(topic).selectExpr("input_file_name() AS name").collect() for name in row}
+    assert len(files) == 1, "the second batch merged its file with that of the first"
 
 
 @SINKS
@@ -373,6 +375,15 @@ def test_framed_avro_is_read_with_schemas_of_a_directory(
     ingest.run()
     assert ingest.values() == {0: {"n": 1}}
     assert ingest.reasons() == {1: f"schema 13: the directory {tmp_path} has no 13.avsc"}
+
+
+def test_values_with_too_many_schema_ids_stop_the_ingest_before_the_registry_is_asked(
+    make_ingest: MakeIngest, broker: Broker, topic: str, tmp_path: Path
+) -> None:
+    ingest = make_ingest(record_format="avro-confluent", schema_registry=str(tmp_path))
+    produce(broker, topic, [framed(number, b"") for number in range(1001)])
+    with pytest.raises(Exception, match=f"the values of the topic {topic} begin with over 1000 schema ids"):
+        ingest.run()
 
 
 def test_a_registry_that_does_not_answer_stops_the_ingest_with_its_address(

@@ -7,7 +7,6 @@ Source: https://docs.confluent.io/platform/current/schema-registry/fundamentals/
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -29,6 +28,9 @@ READING = {"mode": "PERMISSIVE"}
 
 IS_FRAMED = "length(value) >= 5 AND substring(value, 1, 1) = X'00'"
 SCHEMA_ID = "CAST(conv(hex(substring(value, 2, 4)), 16, 10) AS BIGINT)"
+
+MAX_SCHEMAS_PER_BATCH = 1000
+"""More ids than that in one topic are not ids. Each would be a request to the registry."""
 
 Stored = Callable[[str], StructType]
 
@@ -77,14 +79,31 @@ def plan_framed(records: DataFrame, stored: Stored, registry: SchemaRegistry, fo
     A schema that does not merge as a whole is refused with all of its records.
 
     Raises:
-        PipelineError: the registry cannot be asked.
+        PipelineError: the registry cannot be asked, or a topic has too many ids.
     """
     spark = records.sparkSession
-    rows = records.select("topic", functions.expr(f"CASE WHEN {IS_FRAMED} THEN {SCHEMA_ID} END").alias("id")).distinct().collect()
-    ids: dict[str, list[int]] = defaultdict(list)
-    for row in rows:
-        ids[row.topic] += [] if row.id is None else [row.id]
-    return {topic: _plan_topic(spark, stored(topic), sorted(each), registry, forbidden) for topic, each in sorted(ids.items())}
+    return {
+        topic: _plan_topic(spark, stored(topic), schema_ids, registry, forbidden)
+        for topic, schema_ids in sorted(_schema_ids(records).items())
+    }
+
+
+def _schema_ids(records: DataFrame) -> dict[str, list[int]]:
+    """Returns the ids of the schemas of each topic of a batch, in ascending order.
+
+    Raises:
+        PipelineError: a topic has so many ids that its records cannot have this framing.
+    """
+    schema_id = functions.expr(f"CASE WHEN {IS_FRAMED} THEN {SCHEMA_ID} END")
+    found = functions.array_sort(functions.slice(functions.collect_set(schema_id), 1, MAX_SCHEMAS_PER_BATCH + 1))
+    ids = {row.topic: row.ids for row in records.groupBy("topic").agg(found.alias("ids")).collect()}
+    for topic, each in ids.items():
+        if len(each) > MAX_SCHEMAS_PER_BATCH:
+            raise PipelineError(
+                f"the values of the topic {topic} begin with over {MAX_SCHEMAS_PER_BATCH} schema ids, so they do not have"
+                " the framing of a schema registry: use the format avro with a schema file, or raw"
+            )
+    return ids
 
 
 def _plan_topic(spark: SparkSession, schema: StructType, ids: list[int], registry: SchemaRegistry, forbidden: str) -> TopicPlan:

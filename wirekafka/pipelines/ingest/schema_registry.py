@@ -43,7 +43,7 @@ class SchemaRegistry(Protocol):
 
 
 def open_registry(place: str) -> SchemaRegistry:
-    """Returns the registry at a URL, or in a directory.
+    """Returns the registry at a URL, which asks for each schema once, or in a directory.
 
     Raises:
         PipelineError: the place is no URL of HTTP, and no directory.
@@ -76,6 +76,7 @@ class HttpRegistry:
         parts = urllib.parse.urlsplit(url)
         host = parts.netloc.rpartition("@")[2]
         self.url = urllib.parse.urlunsplit((parts.scheme, host, parts.path.rstrip("/"), "", ""))
+        self._known: dict[int, str] = {}
         self._headers = {"Accept": "application/vnd.schemaregistry.v1+json, application/json"}
         if parts.username is not None:
             user = f"{urllib.parse.unquote(parts.username)}:{urllib.parse.unquote(parts.password or '')}"
@@ -83,6 +84,11 @@ class HttpRegistry:
 
     def schema(self, schema_id: int) -> str:
         """Returns the text of an Avro schema."""
+        if schema_id not in self._known:
+            self._known[schema_id] = self._request_schema(schema_id)
+        return self._known[schema_id]
+
+    def _request_schema(self, schema_id: int) -> str:
         answer = self._get(f"{self.url}/schemas/ids/{schema_id}")
         if answer is None:
             raise UnknownSchemaError(f"the schema registry has no schema with id {schema_id}")

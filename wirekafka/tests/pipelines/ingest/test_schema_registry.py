@@ -51,8 +51,9 @@ def address(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         thread.join()
 
 
-def test_schema_from_a_url_with_a_user_sends_the_user_and_not_the_address_of_it(address: str) -> None:
-    assert open_registry(f"http://me:p%3Aw@{address}/api/").schema(1) == '"string"'
+def test_schema_from_a_url_with_a_user_is_asked_for_once_with_the_user(address: str) -> None:
+    registry = open_registry(f"http://me:p%3Aw@{address}/api/")
+    assert [registry.schema(1), registry.schema(1)] == ['"string"'] * 2
     assert Handler.requests == [("/api/schemas/ids/1", "Basic bWU6cDp3")]
 
 
