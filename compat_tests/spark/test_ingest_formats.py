@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.java, pytest.mark.xdist_group("spark-ingest"), pytest.mark.filterwarnings("ignore::ResourceWarning")]
 
 START_MS = 1_700_000_000_000
-QUERY_TIMEOUT_S = 120
+QUERY_TIMEOUT_S = 240
 SINKS = pytest.mark.parametrize("sink", ["parquet", "delta"])
 
 
