@@ -228,7 +228,8 @@ def test_json_that_does_not_parse_goes_to_the_dead_letters_unchanged(make_ingest
         b'{"":1}': ": a column needs a name",
     }
     produce(broker, topic, [{"a": 0}, b' \n{"a":1} ', *bad], headers=[("h", b"1"), ("h", None)])
-    ingest.run()
+    query_id = ingest.run().description.query_id
+    assert query_id is not None
     assert ingest.values() == {0: {"a": 0}, 1: {"a": 1}}
     assert ingest.reasons() == dict(enumerate(bad.values(), 2))
     letters = ingest.dead_letters()
@@ -242,6 +243,7 @@ def test_json_that_does_not_parse_goes_to_the_dead_letters_unchanged(make_ingest
         ("__wirekafka.errors.partition", b"0"),
         ("__wirekafka.errors.offset", b"2"),
         ("__wirekafka.errors.exception.message", b"not a JSON object"),
+        ("__wirekafka.errors.query", query_id.encode()),
     ]
     ingest.run()
     assert len(ingest.dead_letters()) == len(bad)

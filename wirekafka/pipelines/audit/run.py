@@ -170,17 +170,17 @@ def _dead_letters(spark: SparkSession, options: AuditOptions, lake: AuditedLake)
     """Returns where the dead letters of a lake come from; None if there are none, or if their topic cannot be read."""
     from wirekafka.pipelines.ingest.dead_letters import origins
 
-    topic = lake.lake.description.dead_letter_topic
+    topic, query_id = lake.lake.description.dead_letter_topic, lake.lake.description.query_id
     if topic is None:
         return None
     if options.cluster is None:
         is_present = topic in {place.topic for place in places_in(options.data_dirs)}
-        return origins(read_data_dirs(spark, options.data_dirs, [topic])) if is_present else None
+        return origins(read_data_dirs(spark, options.data_dirs, [topic]), query_id) if is_present else None
     counts = partition_counts(options.cluster)
     if topic not in counts:
         return None
     offsets = offsets_of_cluster(options.cluster, {topic: counts[topic]}, None)
-    return origins(read_brokers(spark, options.cluster, offsets, has_headers=True))
+    return origins(read_brokers(spark, options.cluster, offsets, has_headers=True), query_id)
 
 
 def _compacted_topics(cluster: Cluster | None, topics: Iterable[str]) -> frozenset[str]:

@@ -75,12 +75,11 @@ def _checkpoint(spark: SparkSession, lake: Lake) -> Checkpoint:
 
 
 def _source(spark: SparkSession, options: CheckOptions, lake: Lake, topics: list[str]) -> Source | None:
-    dead_letters = lake.description.dead_letter_topic
     if options.cluster is not None:
         refuse_other_cluster(lake.path, lake.description, cluster_id(options.cluster), options.cluster.bootstrap)
     if options.data_dirs:
-        return Segments(spark, options.data_dirs, topics, dead_letters)
-    return Brokers(spark, options.cluster, topics, dead_letters) if options.cluster is not None else None
+        return Segments(spark, options.data_dirs, topics, lake.description)
+    return Brokers(spark, options.cluster, topics, lake.description) if options.cluster is not None else None
 
 
 class _Offsets:

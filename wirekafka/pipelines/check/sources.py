@@ -16,11 +16,13 @@ from wirekafka.pipelines.audit.offsets import (
     places_in,
 )
 from wirekafka.pipelines.errors import PipelineError
-from wirekafka.pipelines.ingest.dead_letters import OFFSET_HEADER, PARTITION_HEADER, TOPIC_HEADER
+from wirekafka.pipelines.ingest.dead_letters import origins
 from wirekafka.pipelines.kafka import Cluster, TopicSelection, partition_counts
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+    from wirekafka.pipelines.lake.description import LakeDescription
 
 OFFSETS = ("topic", "partition", "offset")
 NO_OFFSETS = "topic string, partition int, offset bigint"
@@ -51,10 +53,10 @@ class Brokers:
         PipelineError: no broker answers, it is another cluster than that of the lake, or a topic does not exist any more.
     """
 
-    def __init__(self, spark: SparkSession, cluster: Cluster, topics: Collection[str], dead_letter_topic: str | None) -> None:
+    def __init__(self, spark: SparkSession, cluster: Cluster, topics: Collection[str], lake: LakeDescription) -> None:
         self._spark = spark
         self._cluster = cluster
-        self._dead_letter_topic = dead_letter_topic
+        self._lake = lake
         self._offsets = offsets_of_cluster(cluster, TopicSelection(tuple(topics)).matching(cluster), None)
 
     def log_start_offsets(self) -> Mapping[Place, int]:
@@ -68,11 +70,12 @@ class Brokers:
 
     def dead_letters(self) -> DataFrame:
         """Returns the records that are dead letters."""
-        counts = partition_counts(self._cluster)
-        if self._dead_letter_topic not in counts:
+        topic, counts = self._lake.dead_letter_topic, partition_counts(self._cluster)
+        if topic not in counts:
             return self._spark.createDataFrame([], NO_OFFSETS)
-        offsets = offsets_of_cluster(self._cluster, {self._dead_letter_topic: counts[self._dead_letter_topic]}, None)
-        return _origins(read_brokers(self._spark, self._cluster, offsets, has_headers=True))
+        offsets = offsets_of_cluster(self._cluster, {topic: counts[topic]}, None)
+        letters = read_brokers(self._spark, self._cluster, offsets, has_headers=True)
+        return origins(letters, self._lake.query_id).select(*OFFSETS)
 
     def others(self, spans: Spans) -> None:
         """Returns None: a consumer gets no control records, and no records of aborted transactions."""
@@ -86,19 +89,17 @@ class Segments:
         PipelineError: a directory is no data directory, or none of them has a topic of the lake.
     """
 
-    def __init__(
-        self, spark: SparkSession, data_dirs: Sequence[Path], topics: Collection[str], dead_letter_topic: str | None
-    ) -> None:
+    def __init__(self, spark: SparkSession, data_dirs: Sequence[Path], topics: Collection[str], lake: LakeDescription) -> None:
         self._spark = spark
         self._data_dirs = data_dirs
         self._topics = topics
-        self._dead_letter_topic = dead_letter_topic
+        self._lake = lake
         present = {place.topic for place in places_in(data_dirs)}
         missing = sorted(set(topics) - present)
         if missing:
             places = ", ".join(map(str, data_dirs))
             raise PipelineError(f"the topic {missing[0]} of the lake is not in {places}: name each of the broker's log.dirs")
-        self._has_dead_letters = dead_letter_topic in present
+        self._has_dead_letters = lake.dead_letter_topic in present
 
     def log_start_offsets(self) -> Mapping[Place, int]:
         """Returns the log start offset of each partition of the topics."""
@@ -113,8 +114,9 @@ class Segments:
         """Returns the records that are dead letters."""
         if not self._has_dead_letters:
             return self._spark.createDataFrame([], NO_OFFSETS)
-        assert self._dead_letter_topic is not None
-        return _origins(read_data_dirs(self._spark, self._data_dirs, [self._dead_letter_topic]))
+        assert self._lake.dead_letter_topic is not None
+        letters = read_data_dirs(self._spark, self._data_dirs, [self._lake.dead_letter_topic])
+        return origins(letters, self._lake.query_id).select(*OFFSETS)
 
     def others(self, spans: Spans) -> DataFrame:
         """Returns the control records, and the records that a read_committed consumer does not get."""
@@ -129,16 +131,3 @@ def _within(offsets: PartitionOffsets, span: tuple[int, int]) -> PartitionOffset
     end = max(min(span[1], offsets.last_stable_offset), offsets.log_start_offset)
     first = min(max(span[0], offsets.log_start_offset), end)
     return PartitionOffsets(offsets.log_start_offset, first, end, offsets.log_end_offset)
-
-
-def _origins(letters: DataFrame) -> DataFrame:
-    """Returns where dead letters come from, by their headers. The last header of a name is that of the last ingest."""
-
-    def last(name: str) -> str:
-        return f"CAST(element_at(filter(headers, each -> each.key = '{name}'), -1).value AS string)"
-
-    return letters.selectExpr(
-        f"{last(TOPIC_HEADER)} AS topic",
-        f"CAST({last(PARTITION_HEADER)} AS int) AS partition",
-        f"CAST({last(OFFSET_HEADER)} AS bigint) AS offset",
-    )

@@ -81,7 +81,7 @@ class BatchWriter:
     def _write_dead_letters(self, decoded: list[DataFrame], query_id: str) -> None:
         topic = self._options.dead_letter_topic
         assert topic is not None, "raw records all fit"
-        letters = reduce(lambda first, second: first.unionAll(second), (dead_letters(each, topic) for each in decoded))
+        letters = reduce(lambda first, second: first.unionAll(second), (dead_letters(each, topic, query_id) for each in decoded))
         if not letters.isEmpty():
             write(letters, SinkOptions(self._options.cluster, KIND, query_id, {topic: DEAD_LETTER_PARTITIONS}))
 

@@ -19,17 +19,19 @@ TOPIC_HEADER = "__wirekafka.errors.topic"
 PARTITION_HEADER = "__wirekafka.errors.partition"
 OFFSET_HEADER = "__wirekafka.errors.offset"
 REASON_HEADER = "__wirekafka.errors.exception.message"
+QUERY_HEADER = "__wirekafka.errors.query"
 
 KIND = "dead-letters"
 """The kind of the transactional sink."""
 
 
-def dead_letters(decoded: DataFrame, topic: str) -> DataFrame:
+def dead_letters(decoded: DataFrame, topic: str, query_id: str) -> DataFrame:
     """Returns the records that have a reason, as rows of the transactional sink.
 
     Args:
         decoded: the records with the column `reason`.
         topic: the dead-letter topic.
+        query_id: the id of the streaming query that fills the lake. It tells the letters of a lake from those of an earlier one.
     """
     time_ms = functions.expr("unix_millis(timestamp)")
     return decoded.where("reason IS NOT NULL").select(
@@ -40,24 +42,25 @@ def dead_letters(decoded: DataFrame, topic: str) -> DataFrame:
         functions.lit(None).cast("int").alias("partition"),
         "key",
         "value",
-        functions.concat(functions.coalesce("headers", _no_headers()), _headers()).alias("headers"),
+        functions.concat(functions.coalesce("headers", _no_headers()), _headers(query_id)).alias("headers"),
         functions.when(time_ms >= 0, time_ms).alias("timestamp_ms"),
     )
 
 
-def origins(letters: DataFrame) -> DataFrame:
+def origins(letters: DataFrame, query_id: str | None) -> DataFrame:
     """Returns topic, partition and offset of the records that are dead letters, with the timestamps that the letters kept.
 
     A dead letter that was read again and did not fit again has each header twice; the last one counts.
 
     Args:
         letters: the records of a dead-letter topic, at least headers and timestamp.
+        query_id: the id of the query whose dead letters are returned.
     """
 
     def last(name: str) -> str:
         return f"CAST(element_at(filter(headers, each -> each.key = '{name}'), -1).value AS string)"
 
-    return letters.selectExpr(
+    return letters.where(functions.expr(last(QUERY_HEADER)) == query_id).selectExpr(
         f"{last(TOPIC_HEADER)} AS topic",
         f"CAST({last(PARTITION_HEADER)} AS int) AS partition",
         f"CAST({last(OFFSET_HEADER)} AS bigint) AS offset",
@@ -65,12 +68,13 @@ def origins(letters: DataFrame) -> DataFrame:
     )
 
 
-def _headers() -> Column:
+def _headers(query_id: str) -> Column:
     values = {
         TOPIC_HEADER: functions.col("topic"),
         PARTITION_HEADER: functions.col("partition").cast("string"),
         OFFSET_HEADER: functions.col("offset").cast("string"),
         REASON_HEADER: functions.col("reason"),
+        QUERY_HEADER: functions.lit(query_id),
     }
     return functions.array(
         *(
