@@ -98,7 +98,7 @@ def ingest(spark: SparkSession, broker: Broker, lake: Path, topic: str, **option
     settings = IngestOptions(Cluster(broker.bootstrap), str(lake), TopicSelection((topic,)), once=True, **options)
     query = start_ingest(spark, settings)
     try:
-        assert query.awaitTermination(120), "the ingest did not end"
+        assert query.awaitTermination(240), "the ingest did not end"
     finally:
         query.stop()
     return lake
