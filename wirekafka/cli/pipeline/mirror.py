@@ -59,7 +59,11 @@ Example:
     help="read_uncommitted mirrors the records of aborted and open transactions too.",
 )
 @click.option(
-    "--batch-records", type=click.IntRange(min=1), default=500_000, show_default=True, help="About the size of a batch."
+    "--batch-records",
+    type=click.IntRange(min=1),
+    default=500_000,
+    show_default=True,
+    help="At most about so many.",
 )
 @click.option("--once", is_flag=True, help="Mirror what is there now, and end.")
 @click.option("--allow-data-loss", is_flag=True, help="Go on although the source has deleted records that were not mirrored.")
