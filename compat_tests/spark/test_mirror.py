@@ -30,6 +30,7 @@ from wirekafka.pipelines.mirror.groups import group_states
 from wirekafka.pipelines.mirror.names import TopicNames
 from wirekafka.pipelines.mirror.options import MirrorOptions
 from wirekafka.pipelines.mirror.pipeline import Mirror
+from wirekafka.pipelines.mirror.places import OffsetMap
 from wirekafka.pipelines.mirror.registry import MirroredTopic, Registry
 from wirekafka.pipelines.mirror.topics import read_topics
 from wirekafka.pipelines.running import StopRequest, run_query
@@ -473,3 +474,27 @@ def test_a_mirror_that_is_killed_with_both_brokers_has_each_flight_once(
     assert committed(target.bootstrap, "dashboard", "flights") == {
         partition: there[partition][len(each) // 2][0] for partition, each in here.items()
     }
+
+
+def test_mapped_offsets_of_records_that_the_target_has_deleted_are_deleted_too(
+    spark: SparkSession, source: Broker, target: Broker, options: MirrorOptions, topic: str
+) -> None:
+    create_topic(source.bootstrap, topic, 1)
+    for first in (0, 10):
+        produce(source.bootstrap, topic, range(first, first + 10))
+        mirror(spark, options)
+    there = consumed(target.bootstrap, topic)[0]
+    admin, place = AdminClient({"bootstrap.servers": target.bootstrap}), TopicPartition(topic, 0, there[10][0])
+    admin.delete_records([place])[place].result()
+    made = Mirror(options)
+    offsets = OffsetMap(options.target, made.sink, made.registry)
+    offsets.refresh()
+    assert offsets.prune() == 1
+
+    def is_pruned() -> bool:
+        offsets.refresh()
+        return offsets.prune() == 0
+
+    wait_until(is_pruned, timeout_s=30, what="the tombstone is read")
+    commit(source.bootstrap, topic, topic, {0: 3})
+    assert [row["target offset"] for row in groups_only(options, topic)] == [there[10][0]], "the first record that is left"
