@@ -160,8 +160,9 @@ class Mirror:
         if unknown:
             raise PipelineError(f"--restart-topic {unknown[0]}: the mirror does not read this topic")
         if self._restarting:
-            forget_topics(options.target, self.sink, self.registry.topic, self._restarting)
+            # First the checkpoint: one that is past the beginning of a forgotten topic would leave its first records out.
             checkpoint.begin_generation()
+            forget_topics(options.target, self.sink, self.registry.topic, self._restarting)
             self._restarting = ()
         return read_topics(options.source, names, with_configs=False)
 
