@@ -17,12 +17,15 @@ from compat_tests.harness.clients import CONFLUENT, Agent, Client, Record
 from compat_tests.harness.pipelines import PipelineProcess
 from compat_tests.harness.topics import create_topic
 from compat_tests.harness.waiting import wait_until
+from wirekafka.pipelines.backfill import job
 from wirekafka.pipelines.backfill.job import describe, run_backfill
 from wirekafka.pipelines.backfill.options import BackfillOptions, OffsetBound
 from wirekafka.pipelines.errors import PipelineError
 from wirekafka.pipelines.kafka import Cluster
 from wirekafka.pipelines.lake.description import LakeDescription, RecordFormat, Sink
-from wirekafka.pipelines.lake.lake import Lake, create_lake
+from wirekafka.pipelines.lake.files import LocalFiles
+from wirekafka.pipelines.lake.lake import Lake, create_lake, open_lake
+from wirekafka.pipelines.lake.parquet import ParquetTables
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -103,6 +106,44 @@ def test_a_backfill_that_runs_again_adds_what_the_lake_has_gained(
     found = agent(CONFLUENT).read(broker.bootstrap, topic, 100, isolation="read_committed")
     for partition in range(2):
         assert in_partition(found, partition) == [record(number) for number in range(partition, 100, 2)]
+
+
+class Killed(BaseException):
+    """Stands for a kill of the process that fills the lake."""
+
+
+def test_a_backfill_beside_a_writer_passes_over_no_record_whose_file_is_not_in_its_place_yet(
+    spark: SparkSession,
+    broker: Broker,
+    options: Callable[..., BackfillOptions],
+    tmp_path: Path,
+    topic: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    lake = make_lake(spark, tmp_path / "lake")
+    lake.write_batch([numbered(spark, 0, 10)], "q", 0)
+    real_open, real_move, real_staged = open_lake, LocalFiles.move, ParquetTables._staged
+
+    def move_the_last_day(files: LocalFiles, source: str, target: str) -> None:
+        if "2023-11-17" not in target:
+            raise Killed
+        real_move(files, source, target)
+
+    def open_beside_a_batch(*arguments: Any) -> Lake:
+        opened = real_open(*arguments)
+        with monkeypatch.context() as patch, pytest.raises(Killed):
+            patch.setattr(LocalFiles, "move", move_the_last_day)
+            patch.setattr(ParquetTables, "_staged", lambda *each: dict(sorted(real_staged(*each).items(), reverse=True)))
+            lake.write_batch([numbered(spark, 10, 4000).coalesce(1)], "q", 1)
+        return opened
+
+    with monkeypatch.context() as patch:
+        patch.setattr(job, "open_lake", open_beside_a_batch)
+        run_backfill(spark, options(create_partitions=PARTITIONS))
+    run_backfill(spark, options(create_partitions=PARTITIONS))
+    found = committed(broker.bootstrap, topic)
+    for partition in range(2):
+        assert [each.value() for each in found[partition]] == [record(number).value for number in range(partition, 4000, 2)]
 
 
 def test_a_range_of_offsets_or_times_is_written_by_the_hash_of_the_keys(

@@ -181,7 +181,8 @@ def _plans(spark: SparkSession, options: BackfillOptions) -> list[TopicPlan]:
 
 
 def _plan(spark: SparkSession, lake: Lake, topic: str, target: str, options: BackfillOptions) -> TopicPlan:
-    records = lake.read(topic)
+    # Between two batches of a running ingest: a record below the progress is never written, so no offset may come late.
+    records = lake.snapshot(topic)
     for condition in options.conditions(topic):
         records = records.where(condition)
     (facts,) = records.selectExpr("count(*)", "max(partition)", "unix_millis(min(timestamp))").collect()
