@@ -304,6 +304,19 @@ def test_compaction_splits_the_records_of_a_date_at_the_target_size(spark: Spark
     assert sum(last - first + 1 for first, last in ranges) == 4000
 
 
+def test_compaction_keeps_columns_that_another_process_has_added(spark: SparkSession, tmp_path: Path) -> None:
+    writer = make(spark, tmp_path / "lake", "parquet", record_format="json")
+    schemas = ("named_struct('a', id)", "named_struct('a', id, 'b', 'text')")
+    writer.set_schema("orders", struct_of(records(spark, 1, schemas[0])))
+    writer.write_batch([records(spark, 2, schemas[0])], QUERY, 0)
+    compacter = open_lake(spark, str(tmp_path / "lake"))
+    writer.set_schema("orders", struct_of(records(spark, 1, schemas[1])))
+    writer.write_batch([records(spark, 2, schemas[1], first=2)], QUERY, 1)
+    assert compacter.compact().added_files == 1
+    rows = writer.read("orders").orderBy("offset").collect()
+    assert [row.value.b for row in rows] == [None, None, "text", "text"]
+
+
 def test_compaction_is_due_after_every_so_many_batches(spark: SparkSession, tmp_path: Path) -> None:
     lake = make(spark, tmp_path / "lake", "parquet")
     counts = []

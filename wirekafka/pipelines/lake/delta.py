@@ -7,7 +7,7 @@ Source: https://docs.delta.io/latest/delta-streaming.html#idempotent-table-write
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from wirekafka.pipelines.lake import layout
@@ -57,7 +57,7 @@ class DeltaTables:
         """Returns the newest version of a topic's table."""
         return self.read(topic, schema)
 
-    def compact(self, topic: str, schema: StructType, target_bytes: int) -> CompactionResult:
+    def compact(self, topic: str, schema: Callable[[], StructType], target_bytes: int) -> CompactionResult:
         """Merges small files by OPTIMIZE. The old files stay until the user runs VACUUM."""
         sizes = {f"spark.databricks.delta.optimize.{name}": str(target_bytes) for name in ("minFileSize", "maxFileSize")}
         with changed_settings(self._spark, sizes):

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from wirekafka.pipelines.errors import PipelineError
@@ -44,8 +45,8 @@ class Tables(Protocol):
     def snapshot(self, topic: str, schema: StructType) -> DataFrame:
         """Returns the records of a topic that has a table, as they were between two batches."""
 
-    def compact(self, topic: str, schema: StructType, target_bytes: int) -> CompactionResult:
-        """Merges small files of a topic that has a table."""
+    def compact(self, topic: str, schema: Callable[[], StructType], target_bytes: int) -> CompactionResult:
+        """Merges small files of a topic that has a table. `schema` returns the columns that it has by then."""
 
 
 class Lake:
@@ -102,7 +103,7 @@ class Lake:
         steps, or, if it has listed the files before, finds some of them deleted and has to be started again. A killed
         compaction is finished when the lake is opened next. Delta: readers see the old files until the user runs VACUUM.
         """
-        results = [self._tables.compact(topic, self._columns(topic), target_bytes) for topic in self.topics()]
+        results = [self._tables.compact(topic, partial(self._columns_now, topic), target_bytes) for topic in self.topics()]
         return sum(results, CompactionResult())
 
     def compact_if_due(self, batch_id: int, every: int, target_bytes: int = TARGET_BYTES) -> CompactionResult:
@@ -113,10 +114,7 @@ class Lake:
 
     def schema(self, topic: str) -> StructType | None:
         """Returns the type of the topic's values; None for bytes, or if it is not known yet."""
-        from pyspark.sql.types import StructType
-
-        known = self.description.schemas.get(topic)
-        return None if known is None else StructType.fromJson(known)
+        return _value_type(self.description, topic)
 
     def set_schema(self, topic: str, schema: StructType) -> None:
         """Changes the type of the topic's values before records with the new type are written.
@@ -142,21 +140,45 @@ class Lake:
         """
         if self.description.query_id is None:
             self._describe(replace(self.description, query_id=query_id))
-        if self.description.query_id != query_id:
+        self.refuse_other_query(query_id)
+        frames = [_with_date(frame, has_value_bytes=self.description.has_value_bytes) for frame in frames]
+        self._tables.write_batch(frames, query_id, batch_id)
+
+    def refuse_other_query(self, query_id: str) -> None:
+        """Refuses a query that does not fill the lake.
+
+        Raises:
+            PipelineError: another query has filled it.
+        """
+        if self.description.query_id not in (None, query_id):
             raise PipelineError(
                 f"the lake {self.path} was filled by a query with another checkpoint than {self.checkpoint}: restore the"
                 " checkpoint, or use another directory"
             )
-        frames = [_with_date(frame, has_value_bytes=self.description.has_value_bytes) for frame in frames]
-        self._tables.write_batch(frames, query_id, batch_id)
+
+    def _columns_now(self, topic: str) -> StructType:
+        """Returns the columns of a topic's table, also those that another process has added since this one opened the lake."""
+        _, description = read_description(self._files)
+        return _table_columns(description or self.description, topic)
 
     def _columns(self, topic: str) -> StructType:
-        return layout.columns(self.schema(topic), has_value_bytes=self.description.has_value_bytes)
+        return _table_columns(self.description, topic)
 
     def _describe(self, description: LakeDescription) -> None:
         write_description(self._files, description, self._number + 1)
         self._number += 1
         self.description = description
+
+
+def _value_type(description: LakeDescription, topic: str) -> StructType | None:
+    from pyspark.sql.types import StructType
+
+    known = description.schemas.get(topic)
+    return None if known is None else StructType.fromJson(known)
+
+
+def _table_columns(description: LakeDescription, topic: str) -> StructType:
+    return layout.columns(_value_type(description, topic), has_value_bytes=description.has_value_bytes)
 
 
 def create_lake(spark: SparkSession, path: str, description: LakeDescription) -> Lake:

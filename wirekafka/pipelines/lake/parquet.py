@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -69,8 +69,11 @@ class ParquetTables:
                 return frame
         raise PipelineError(f"the lake {self._path} changes faster than its files are listed: try again, or stop its writer")
 
-    def compact(self, topic: str, schema: StructType, target_bytes: int) -> CompactionResult:
-        """Merges the small files of each date of a topic, unless another process does it now."""
+    def compact(self, topic: str, schema: Callable[[], StructType], target_bytes: int) -> CompactionResult:
+        """Merges the small files of each date of a topic, unless another process does it now.
+
+        The schema is asked for after the files are listed, so it has all of their columns.
+        """
         result = CompactionResult()
         groups = list(commits_of(self._merges(topic, target_bytes)))
         for _ in groups:
@@ -79,7 +82,7 @@ class ParquetTables:
             # The files of a merge are looked up after the number is known: a compaction in between takes the number.
             group = next(commits_of(self._merges(topic, target_bytes)), [])
             if group:
-                result += self._compact_group(number, group, schema)
+                result += self._compact_group(number, group, schema())
         return result
 
     def read(self, topic: str, schema: StructType) -> DataFrame:
