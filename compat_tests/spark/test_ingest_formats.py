@@ -6,6 +6,7 @@ import json
 import re
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
@@ -17,11 +18,19 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from compat_tests.harness.broker import Broker
 from compat_tests.harness.topics import create_topic
 from wirekafka.pipelines.errors import PipelineError
-from wirekafka.pipelines.ingest.dead_letters import OFFSET_HEADER, REASON_HEADER
+from wirekafka.pipelines.ingest.dead_letters import (
+    OFFSET_HEADER,
+    PARTITION_HEADER,
+    QUERY_HEADER,
+    REASON_HEADER,
+    TOPIC_HEADER,
+    origins,
+)
 from wirekafka.pipelines.ingest.options import IngestOptions
 from wirekafka.pipelines.ingest.query import describe, start_ingest
 from wirekafka.pipelines.kafka import Cluster, TopicSelection
 from wirekafka.pipelines.lake.lake import Lake, open_lake
+from wirekafka.pipelines.lake.layout import HEADERS_TYPE
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -453,11 +462,38 @@ def test_aborted_records_are_in_neither_the_lake_nor_the_dead_letters(
     for value, end in ((b'{"a":1}', producer.commit_transaction), (b'{"b":1}', producer.abort_transaction)):
         producer.begin_transaction()
         producer.produce(topic, value)
+        producer.flush(30)  # an abort would discard a record that is not sent yet
         end(30)
     ingest = make_ingest(record_format="json")
     assert type_of_values(ingest.run(), topic) == "struct<a:bigint>"
     assert ingest.values() == {0: {"a": 1}}
     assert ingest.dead_letters() == []
+
+
+@SINKS
+def test_a_batch_of_aborted_records_alone_does_not_end_the_ingest(
+    make_ingest: MakeIngest, broker: Broker, topic: str, sink: str
+) -> None:
+    produce(broker, topic, [{"a": 1}])
+    ingest = make_ingest(sink=sink, record_format="json")
+    ingest.run()
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": topic})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(topic, b'{"a":2}')
+    producer.flush(30)
+    producer.abort_transaction(30)
+    ingest.run()
+    produce(broker, topic, [{"a": 3}])
+    ingest.run()
+    assert list(ingest.values().values()) == [{"a": 1}, {"a": 3}]
+
+
+def test_records_of_others_in_the_dead_letter_topic_are_no_dead_letters(spark: SparkSession) -> None:
+    no_number = [(QUERY_HEADER, b"q"), (TOPIC_HEADER, b"t"), (PARTITION_HEADER, b"?"), (OFFSET_HEADER, b"1")]
+    rows = [(headers, datetime(2026, 1, 1, tzinfo=UTC)) for headers in ([("x", b"1")], [], None, no_number)]
+    letters = spark.createDataFrame(rows, f"headers {HEADERS_TYPE}, timestamp timestamp")
+    assert [(row.topic, row.partition, row.offset) for row in origins(letters, "q").collect()] == [("t", None, 1)]
 
 
 def test_wrong_options_say_what_to_do(make_ingest: MakeIngest, broker: Broker, topic: str, tmp_path: Path) -> None:

@@ -55,18 +55,22 @@ BatchPlan = Mapping[str, TopicPlan]
 """The plan of each topic that has records in the batch."""
 
 
-def stored_plan(files: Files, batch_id: int, make: Callable[[], BatchPlan]) -> BatchPlan:
-    """Returns the plan of a batch: the stored one, or what `make` returns, which is stored then."""
-    path = f"{DIRECTORY}/{batch_id}.json"
+def stored_plan(files: Files, query_id: str, batch_id: int, make: Callable[[], BatchPlan]) -> BatchPlan:
+    """Returns the plan of a batch: the stored one, or what `make` returns, which is stored then.
+
+    A query with another checkpoint has other records in the batch of the same number, so it has plans of its own.
+    """
+    name = f"{query_id}.{batch_id}.json"
+    path = f"{DIRECTORY}/{name}"
     stored = files.read(path)
     if stored is None:
         plan = make()
-        draft = f"{DIRECTORY}/.{batch_id}.{uuid.uuid4().hex}"
+        draft = f"{DIRECTORY}/.{name}.{uuid.uuid4().hex}"
         files.write(draft, json.dumps({topic: each.to_fields() for topic, each in plan.items()}).encode())
         files.move(draft, path)
         stored = files.read(path)
         assert stored is not None
-    for name in files.names(DIRECTORY):
-        if name != f"{batch_id}.json":
-            files.delete(f"{DIRECTORY}/{name}")
+    for other in files.names(DIRECTORY):
+        if other != name:
+            files.delete(f"{DIRECTORY}/{other}")
     return {topic: TopicPlan.from_fields(fields) for topic, fields in json.loads(stored).items()}

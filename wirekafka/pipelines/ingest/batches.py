@@ -46,6 +46,7 @@ class BatchWriter:
             SinkInterrupted: the brokers stopped answering. The batch can be written again.
         """
         query_id = records.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
+        self._lake.refuse_other_query(query_id)
         if self._format is None and self._options.sink == "parquet":
             self._lake.write_batch([self._rows(records, "value")], query_id, batch_id)
         else:
@@ -64,7 +65,7 @@ class BatchWriter:
             records.unpersist()
 
     def _write_decoded(self, value_format: ValueFormat, records: DataFrame, query_id: str, batch_id: int) -> None:
-        plan = stored_plan(self._files, batch_id, lambda: value_format.plan(records))
+        plan = stored_plan(self._files, query_id, batch_id, lambda: value_format.plan(records))
         decoded = []
         for topic, each in plan.items():
             if each.schema.fields and self._lake.schema(topic) != each.schema:
@@ -73,7 +74,8 @@ class BatchWriter:
         try:
             rows = [self._rows(each.where("reason IS NULL"), "decoded") for each in decoded]
             self._lake.write_batch(rows, query_id, batch_id)
-            self._write_dead_letters(decoded, query_id)
+            if decoded:  # a batch may have only offsets without a record: markers of transactions, and aborted records
+                self._write_dead_letters(decoded, query_id)
         finally:
             for frame in decoded:
                 frame.unpersist()

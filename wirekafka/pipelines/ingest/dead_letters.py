@@ -58,12 +58,12 @@ def origins(letters: DataFrame, query_id: str | None) -> DataFrame:
     """
 
     def last(name: str) -> str:
-        return f"CAST(element_at(filter(headers, each -> each.key = '{name}'), -1).value AS string)"
+        return f"CAST(try_element_at(filter(headers, each -> each.key = '{name}'), -1).value AS string)"
 
     return letters.where(functions.expr(last(QUERY_HEADER)) == query_id).selectExpr(
         f"{last(TOPIC_HEADER)} AS topic",
-        f"CAST({last(PARTITION_HEADER)} AS int) AS partition",
-        f"CAST({last(OFFSET_HEADER)} AS bigint) AS offset",
+        f"TRY_CAST({last(PARTITION_HEADER)} AS int) AS partition",
+        f"TRY_CAST({last(OFFSET_HEADER)} AS bigint) AS offset",
         "timestamp",
     )
 

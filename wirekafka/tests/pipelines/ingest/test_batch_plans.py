@@ -19,19 +19,25 @@ def must_not_be_made() -> BatchPlan:
 
 def test_stored_plan_of_a_repeated_batch_is_the_first_one(tmp_path: Path) -> None:
     files = LocalFiles(tmp_path)
-    assert stored_plan(files, 3, lambda: FIRST) == FIRST
-    assert stored_plan(LocalFiles(tmp_path), 3, must_not_be_made) == FIRST
+    assert stored_plan(files, "q", 3, lambda: FIRST) == FIRST
+    assert stored_plan(LocalFiles(tmp_path), "q", 3, must_not_be_made) == FIRST
 
 
 def test_stored_plan_of_the_next_batch_replaces_the_last_one(tmp_path: Path) -> None:
     files = LocalFiles(tmp_path)
-    stored_plan(files, 3, lambda: FIRST)
-    assert stored_plan(files, 4, lambda: SECOND) == SECOND
-    assert files.names(DIRECTORY) == ["4.json"]
+    stored_plan(files, "q", 3, lambda: FIRST)
+    assert stored_plan(files, "q", 4, lambda: SECOND) == SECOND
+    assert files.names(DIRECTORY) == ["q.4.json"]
 
 
 def test_stored_plan_that_was_half_written_is_made_again(tmp_path: Path) -> None:
     files = LocalFiles(tmp_path)
-    files.write(f"{DIRECTORY}/.3.draft", b"{")
-    assert stored_plan(files, 3, lambda: FIRST) == FIRST
-    assert files.names(DIRECTORY) == ["3.json"]
+    files.write(f"{DIRECTORY}/.q.3.json.draft", b"{")
+    assert stored_plan(files, "q", 3, lambda: FIRST) == FIRST
+    assert files.names(DIRECTORY) == ["q.3.json"]
+
+
+def test_stored_plan_of_a_query_with_another_checkpoint_is_not_used(tmp_path: Path) -> None:
+    files = LocalFiles(tmp_path)
+    stored_plan(files, "q", 0, lambda: FIRST)
+    assert stored_plan(files, "another", 0, lambda: SECOND) == SECOND
