@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming import StreamingQuery
 
 OUTAGE_S = 300.0
-"""A query whose brokers do not answer is started again for this long since its last batch."""
+"""A query whose brokers do not answer is started again for this long since its first failure, if no batch ends meanwhile."""
 
 STOP_TIMEOUT_S = 300.0
 """A stop waits this long for the running batch."""
@@ -133,7 +133,7 @@ class _Run:
     def __init__(self, stop: StopRequest) -> None:
         self._stop = stop
         self._last_batch: Any = None
-        self._last_success = time.monotonic()
+        self._failing_since_s: float | None = None
         self._delay_s = FIRST_DELAY_S
 
     def attempt(self, start: Callable[[], StreamingQuery]) -> UnreachableError | None:
@@ -171,7 +171,9 @@ class _Run:
         Raises:
             UnreachableError: no batch has ended for too long.
         """
-        if time.monotonic() - self._last_success > OUTAGE_S:
+        if self._failing_since_s is None:
+            self._failing_since_s = time.monotonic()
+        if time.monotonic() - self._failing_since_s > OUTAGE_S:
             raise outage
         delay_s = self._delay_s
         self._delay_s = min(2 * delay_s, LONGEST_DELAY_S)
@@ -183,7 +185,7 @@ class _Run:
         batch = (progress["batchId"], progress["timestamp"]) if progress is not None else None
         if batch == self._last_batch:
             return False
-        self._last_batch, self._last_success, self._delay_s = batch, time.monotonic(), FIRST_DELAY_S
+        self._last_batch, self._failing_since_s, self._delay_s = batch, None, FIRST_DELAY_S
         return True
 
     def _stop_after_batch(self, query: StreamingQuery) -> None:

@@ -139,6 +139,21 @@ def test_an_outage_that_is_too_long_is_an_error(monkeypatch: pytest.MonkeyPatch)
         run_query(starts(FakeQuery(failure=OUTAGE)), FakeStop(), lambda message: None)
 
 
+def test_an_outage_long_after_the_last_batch_is_not_too_long_yet(monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s = 0.0
+    monkeypatch.setattr(running.time, "monotonic", lambda: now_s)
+
+    class QueryOfEachHour(FakeQuery):
+        def awaitTermination(self, timeout_s: float) -> bool:  # noqa: N802
+            nonlocal now_s
+            now_s += 3600.0
+            return super().awaitTermination(timeout_s)
+
+    stop = FakeStop()
+    run_query(starts(QueryOfEachHour(1, OUTAGE), QueryOfEachHour(3, OUTAGE), FakeQuery()), stop, lambda message: None)
+    assert stop.waits == [1.0, 1.0]
+
+
 def test_a_stop_in_an_outage_ends_the_run() -> None:
     stop = FakeStop()
     run_query(starts(FakeQuery(0, OUTAGE)), stop, lambda message: stop.set())
