@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,8 @@ from wirekafka.pipelines.transactional_sink.options import SinkOptions
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
+
+METADATA_POLL_S = 0.1
 
 STORED_TOPIC_SETTINGS = {"cleanup.policy": "compact", "segment.bytes": str(16 << 20)}
 """The settings of the topics of a sink; small segments are compacted soon."""
@@ -32,7 +35,7 @@ def prepare_topics(sink: SinkOptions) -> dict[str, Target]:
         found = admin.list_topics(timeout=REQUEST_TIMEOUT_S).topics
         partitions = {name: len(topic.partitions) for name, topic in found.items() if topic.error is None}
         _create_topics(admin, sink, partitions)
-        settings = _settings(admin, list(sink.targets))
+        settings = _settings_of_new(admin, list(sink.targets))
     except KafkaException as error:
         raise failure(error.args[0], f"cannot prepare the topics at {sink.cluster.bootstrap}") from None
     return {name: Target(partitions[name], int(settings[name]["max.message.bytes"])) for name in sink.targets}
@@ -60,6 +63,23 @@ def _create_topics(admin: AdminClient, sink: SinkOptions, partitions: dict[str, 
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise
     partitions.update({topic.topic: topic.num_partitions for topic in missing})
+
+
+def _settings_of_new(admin: AdminClient, topics: Sequence[str]) -> dict[str, dict[str, str]]:
+    """Returns the settings of topics; asks again for some time while the broker that answers has not heard of one.
+
+    A broker of Apache Kafka answers the creation of a topic when the controller has it, and gets the metadata later.
+    """
+    from confluent_kafka import KafkaError, KafkaException
+
+    deadline_s = time.monotonic() + REQUEST_TIMEOUT_S
+    while True:
+        try:
+            return _settings(admin, topics)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART or time.monotonic() > deadline_s:
+                raise
+        time.sleep(METADATA_POLL_S)
 
 
 def topic_settings(cluster: Cluster, topics: Sequence[str]) -> dict[str, dict[str, str]]:
