@@ -99,6 +99,10 @@ RULES = (
     ),
     Rule(re.compile(r"No space left on device"), "no space is left on the device"),
     Rule(
+        re.compile(r"FILE_NOT_EXIST\] Encountered error while reading file (?:file:)?(\S+?)\.? "),
+        "the file {0} was compacted while it was read: run the command again",
+    ),
+    Rule(
         re.compile(r"java\.lang\.OutOfMemoryError: ?([^\n]*)"),
         "Spark ran out of memory ({0}): give the driver more with --conf spark.driver.memory=4g, on a cluster the executors "
         "with --conf spark.executor.memory=4g, or read fewer records in a batch",
@@ -125,10 +129,10 @@ def explain(text: str) -> PipelineError:
 
 @contextmanager
 def explained() -> Iterator[None]:
-    """Turns the exceptions of Spark in the block into a PipelineError.
+    """Turns the exceptions of Spark and of the operating system in the block into a PipelineError.
 
     Raises:
-        PipelineError: Spark failed.
+        PipelineError: Spark failed, or a file cannot be used.
     """
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
@@ -137,6 +141,9 @@ def explained() -> Iterator[None]:
         yield
     except (PySparkException, Py4JError) as error:
         raise explain(str(error)) from error
+    except OSError as error:
+        what = f"cannot use {error.filename}" if error.filename is not None else "the operating system says"
+        raise PipelineError(f"{what}: {error.strerror or error}") from error
 
 
 def _main_message(text: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from wirekafka.pipelines.errors import PipelineError, UnreachableError
-from wirekafka.pipelines.failures import LONGEST_CHARACTERS, explain
+from wirekafka.pipelines.failures import LONGEST_CHARACTERS, explain, explained
 
 LOST = (
     "[STREAM_FAILED] Query [id = 5, runId = 6] terminated with exception: Some data may have been lost because they are not "
@@ -32,6 +32,8 @@ TRACEBACK = 'Traceback (most recent call last):\n  File "/a.py", line 1, in f\n'
         ('java.io.IOException: Cannot run program "/opt/python3": error=2', "no Python at /opt/python3"),
         (TRACEBACK + "PermissionError: [Errno 13] Permission denied: '/data/t-0'", "no permission to use /data/t-0"),
         ("java.io.IOException: No space left on device", "no space is left"),
+        ("[FAILED_READ_FILE.FILE_NOT_EXIST] Encountered error while reading file file:/lake/topic=t/a.parquet. File.",
+         "/lake/topic=t/a.parquet was compacted while it was read: run the command again"),
         ("java.lang.OutOfMemoryError: Java heap space\n\tat java.base", "(Java heap space): give the driver more"),
     ],
 )  # fmt: skip
@@ -81,3 +83,16 @@ def test_a_long_message_is_cut() -> None:
 def test_a_failure_without_a_text_has_a_message() -> None:
     assert type(explain("")) is PipelineError
     assert str(explain(""))
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (PermissionError(13, "Permission denied", "/root/lake"), "cannot use /root/lake: Permission denied"),
+        (BrokenPipeError(32, "Broken pipe"), "the operating system says: Broken pipe"),
+    ],
+)
+def test_an_error_of_the_operating_system_is_told_in_one_line(error: OSError, told: str) -> None:
+    pytest.importorskip("pyspark")
+    with pytest.raises(PipelineError, match=told), explained():
+        raise error
