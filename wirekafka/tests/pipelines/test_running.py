@@ -141,7 +141,7 @@ def test_an_outage_that_is_too_long_is_an_error(monkeypatch: pytest.MonkeyPatch)
 
 def test_an_outage_long_after_the_last_batch_is_not_too_long_yet(monkeypatch: pytest.MonkeyPatch) -> None:
     now_s = 0.0
-    monkeypatch.setattr(running.time, "monotonic", lambda: now_s)
+    monkeypatch.setattr("wirekafka.pipelines.running.time.monotonic", lambda: now_s)
 
     class QueryOfEachHour(FakeQuery):
         def awaitTermination(self, timeout_s: float) -> bool:  # noqa: N802
