@@ -2,6 +2,9 @@
 
 Spark keeps one state for each aircraft: its open days. A day is closed and returned once the watermark says that no event of the
 day can come any more. The state is text of JSON, so that Spark's state data source shows it.
+
+Spark's tasks get `update_days` by value, because the machines of a cluster do not have this package. cloudpickle copies the
+functions that `update_days` calls, but a task would import a function with the decorator functools.cache, so no function has it.
 """
 
 from __future__ import annotations
@@ -9,7 +12,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
@@ -68,7 +70,6 @@ def _add(days: dict[str, Totals], frame: pd.DataFrame) -> None:
             totals[5] += event["air_time_minutes"]
 
 
-@cache
 def close_ms(day: str) -> int:
     """Returns the watermark at which a day is over."""
     return int(datetime.fromisoformat(day).replace(tzinfo=UTC).timestamp() * 1000) + CLOSED_AFTER_MS
