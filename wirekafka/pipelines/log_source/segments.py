@@ -156,7 +156,7 @@ def first_offset_at(folder: str, base_offset: int, timestamp: int) -> int:
 def _read_index(
     folder: str, base_offset: int, suffix: str, entry: np.dtype[np.void], size: int
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Returns the keys and values of the entries up to the first that does not ascend."""
+    """Returns the keys and values of the entries up to the first that does not ascend; none if the first is negative."""
     try:
         data = read_whole(os.path.join(folder, file_name(base_offset, suffix)))
     except FileNotFoundError:
@@ -165,6 +165,8 @@ def _read_index(
     keys, values = entries["key"].astype(np.int64), entries["value"].astype(np.int64)
     falls = np.flatnonzero((np.diff(keys) <= 0) | (np.diff(values) < 0))
     count = int(falls[0]) + 1 if len(falls) else len(keys)
+    if count and (keys[0] < 0 or values[0] < 0):
+        count = 0
     if count == 1 and not keys[0]:
         # One entry of zeros is preallocated space, or an entry that leads where a read without an index begins.
         count = 0

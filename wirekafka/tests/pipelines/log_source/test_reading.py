@@ -359,10 +359,11 @@ def test_an_empty_segment_ends_the_log_at_its_base_offset(tmp_path: Path) -> Non
     assert [(split.topic, split.partition) for split in plan(str(tmp_path), Selection())] == [TopicPartition("other", 0)]
 
 
-def test_an_index_that_does_not_match_its_log_is_not_used(tmp_path: Path) -> None:
+@pytest.mark.parametrize("first", [(1, 7), (1, -7), (-8, -7)])
+def test_an_index_that_does_not_match_its_log_is_not_used(tmp_path: Path, first: tuple[int, int]) -> None:
     folder = make_data(tmp_path)
     index = segment_file(folder, 0, ".index")
     count = index.stat().st_size // 8
-    index.write_bytes(b"".join(struct.pack(">ii", number + 1, 10 * number + 7) for number in range(count)))
+    index.write_bytes(b"".join(struct.pack(">ii", number + first[0], 10 * number + first[1]) for number in range(count)))
 
     assert offsets_of(rows_of(tmp_path, 1500)) == ALL_OFFSETS
