@@ -8,10 +8,12 @@ Source: https://plotly.com/python/interactive-html-export/, https://www.w3.org/T
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from html import escape
 from typing import TYPE_CHECKING
 
+import numpy
+
+from wirekafka.pipelines.audit.claims import MINUTE_MS
 from wirekafka.pipelines.audit.options import format_time
 from wirekafka.pipelines.audit.report import AuditReport
 from wirekafka.pipelines.audit.series import grid, per_second, topic_series
@@ -111,7 +113,7 @@ def _rates(report: AuditReport, topic: str) -> Figure:
 
     series = topic_series(report.counts, topic)
     times = grid(minute for values in series.records.values() for minute in values)
-    x = [datetime.fromtimestamp(time_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M") for time_ms in times.times_ms]
+    x = [str(numpy.datetime64(time_ms // MINUTE_MS, "m")).replace("T", " ") for time_ms in times.times_ms]
     figure = make_subplots(rows=2, cols=1, shared_xaxes=True, vertical_spacing=0.08)
     lakes = iter(LAKE_COLORS * len(series.records))
     for place, values in series.records.items():

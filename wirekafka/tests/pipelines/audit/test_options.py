@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from wirekafka.pipelines.audit.options import ALL_TOPICS, AuditOptions, format_minute, parse_minute, selected
+from wirekafka.pipelines.audit.options import ALL_TOPICS, AuditOptions, format_minute, format_time, parse_minute, selected
 from wirekafka.pipelines.errors import PipelineError
 from wirekafka.pipelines.kafka import Cluster, TopicSelection
 
@@ -35,6 +35,15 @@ def test_text_that_is_no_whole_minute_is_refused(text: str) -> None:
 def test_minute_is_formatted_as_it_is_parsed() -> None:
     assert format_minute(1_357_016_400_000) == "2013-01-01T05:00Z"
     assert parse_minute(format_minute(1_357_016_400_000) or "") == 1_357_016_400_000
+
+
+@pytest.mark.parametrize(
+    ("time_ms", "expected"),
+    [(-1, "1969-12-31T23:59:59Z"), (253_402_300_800_000, "10000-01-01T00:00:00Z"), (2**63 - 1, "292278994-08-17T07:12:55Z")],
+)
+def test_time_of_any_timestamp_is_formatted(time_ms: int, expected: str) -> None:
+    assert format_time(time_ms) == expected
+    assert format_minute(time_ms) == f"{expected[:-4]}Z"
 
 
 @pytest.mark.parametrize(
