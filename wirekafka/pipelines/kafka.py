@@ -51,10 +51,20 @@ class Cluster:
 
 @dataclass(slots=True, frozen=True)
 class TopicSelection:
-    """The topics that a pipeline reads: names, or a regular expression that matches whole names. Exactly one is given."""
+    """The topics that a pipeline reads: names, or a regular expression that matches whole names. Exactly one is given.
+
+    Raises:
+        PipelineError: the pattern is malformed.
+    """
 
     names: tuple[str, ...] = ()
     pattern: str | None = None
+
+    def __post_init__(self) -> None:
+        try:
+            re.compile(f"(?:{self.pattern or ''})")  # a group, because the pipelines put it into larger patterns
+        except (re.error, RecursionError, OverflowError) as error:
+            raise PipelineError(f"the pattern {self.pattern!r} is malformed: {error}") from None
 
     def spark_options(self) -> dict[str, str]:
         """Returns the option of Spark's kafka source that names the topics."""

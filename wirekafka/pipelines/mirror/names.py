@@ -72,15 +72,11 @@ def mirrored_selection(topics: TopicSelection, excluded: frozenset[str] = frozen
 
 
 def check_names(topics: TopicSelection) -> None:
-    """Checks that topics given by name may be mirrored, and that a pattern is one.
+    """Checks that topics given by name may be mirrored.
 
     Raises:
-        PipelineError: a topic is internal to Kafka or to the pipelines, or the pattern is malformed.
+        PipelineError: a topic is internal to Kafka or to the pipelines.
     """
     internal = [name for name in topics.names if re.fullmatch(LEFT_OUT, name)]
     if internal:
         raise PipelineError(f"{', '.join(internal)} cannot be mirrored: internal to Kafka or to the pipelines")
-    try:
-        re.compile(topics.pattern or "")
-    except re.error as error:
-        raise PipelineError(f"the pattern {topics.pattern!r} is malformed: {error}") from None

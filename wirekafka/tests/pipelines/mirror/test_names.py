@@ -61,8 +61,3 @@ def test_named_topics_are_read_as_they_are() -> None:
 def test_an_internal_topic_by_name_is_refused(name: str) -> None:
     with pytest.raises(PipelineError, match="cannot be mirrored"):
         check_names(TopicSelection(("orders", name)))
-
-
-def test_a_malformed_pattern_is_refused() -> None:
-    with pytest.raises(PipelineError, match=r"the pattern 'a\(' is malformed"):
-        check_names(TopicSelection(pattern="a("))
