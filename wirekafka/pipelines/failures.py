@@ -41,6 +41,11 @@ PYTHON_ERROR = re.compile(r"^(?:[A-Za-z_]\w*\.)*([A-Z]\w*(?:Error|Exception)): (
 
 DATA_LOSS = r"Some data may have been lost.*?Reason:\s*"
 
+JVM_ENDED = (
+    "Spark's Java process ended. If it was killed for its memory, give it less with --conf spark.driver.memory=1g; if a signal "
+    "to stop reached it too, send signals to Python only (systemd: KillMode=mixed). The same command goes on where this one ended"
+)
+
 RULES = (
     Rule(
         re.compile(DATA_LOSS + r"(?:Cannot find initial offsets for p|P)artitions (.+?)\.? (?:They may )?have been", re.S),
@@ -97,6 +102,10 @@ RULES = (
         re.compile(r"(?:PermissionError: .*?|AccessControlException.*?|Permission denied: ?)'?(/[^'\n]*)'?"),
         "no permission to use {0}",
     ),
+    Rule(
+        re.compile(r"Answer from Java side is empty|Error while (?:sending or )?receiving"),
+        JVM_ENDED,
+    ),
     Rule(re.compile(r"No space left on device"), "no space is left on the device"),
     Rule(
         re.compile(r"FILE_NOT_EXIST\] Encountered error while reading file (?:file:)?(\S+?)\.? "),
@@ -139,6 +148,8 @@ def explained() -> Iterator[None]:
 
     try:
         yield
+    except (ConnectionRefusedError, ConnectionResetError) as error:
+        raise PipelineError(JVM_ENDED) from error
     except (PySparkException, Py4JError) as error:
         raise explain(str(error)) from error
     except OSError as error:

@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from wirekafka.cli.pipeline.shared import cluster_options, dry_run_option, open_spark, print_plan, session_options
+from wirekafka.cli.pipeline.shared import (
+    cluster_options,
+    dry_run_option,
+    open_spark,
+    print_plan,
+    regular_expression,
+    session_options,
+)
 
 if TYPE_CHECKING:
     from wirekafka.pipelines.audit.report import AuditReport
@@ -43,7 +50,12 @@ def _minute(context: click.Context, parameter: click.Parameter, text: str | None
 @click.command(epilog=EXAMPLE)
 @cluster_options(required=False)
 @click.option("--topic", "topics", metavar="NAME", multiple=True, help="A topic to count. Can be given several times.")
-@click.option("--pattern", metavar="REGEX", help="Count the topics whose whole names match; all but internal ones by default.")
+@click.option(
+    "--pattern",
+    metavar="REGEX",
+    callback=regular_expression,
+    help="Count the topics whose whole names match; all but internal ones by default.",
+)
 @click.option(
     "--data-dir",
     "data_dirs",

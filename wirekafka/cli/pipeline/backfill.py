@@ -41,7 +41,9 @@ Example:
     show_default=True,
     help="Write each record to its partition, or to the one that its key's hash chooses.",
 )
-@click.option("--create-partitions", type=click.IntRange(1), help="The number of partitions of a topic that is created.")
+@click.option(
+    "--create-partitions", metavar="N", type=click.IntRange(1), help="The number of partitions of a topic that is created."
+)
 @click.option(
     "--from-offset", "from_offsets", metavar=OFFSET, multiple=True, help="The first offset. Can be given several times."
 )

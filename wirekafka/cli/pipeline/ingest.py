@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from wirekafka.cli.pipeline.shared import cluster_options, dry_run_option, open_spark, print_plan, run_stream, session_options
+from wirekafka.cli.pipeline.shared import (
+    cluster_options,
+    dry_run_option,
+    open_spark,
+    print_plan,
+    regular_expression,
+    run_stream,
+    session_options,
+)
 
 if TYPE_CHECKING:
     from wirekafka.pipelines.kafka import Cluster
@@ -27,6 +35,8 @@ def _schema_files(context: click.Context, parameter: click.Parameter, values: tu
         topic, equals, path = text.rpartition("=")
         if equals and not topic:
             raise click.BadParameter(f"{text!r} is not TOPIC=FILE or FILE.", context, parameter)
+        if not Path(path).is_file():
+            raise click.BadParameter(f"File {path!r} does not exist.", context, parameter)
         files[topic] = Path(path)
     return files
 
@@ -35,7 +45,12 @@ def _schema_files(context: click.Context, parameter: click.Parameter, values: tu
 @click.argument("lake", metavar="LAKE")
 @cluster_options()
 @click.option("--topic", "topics", metavar="NAME", multiple=True, help="A topic to read. Can be given several times.")
-@click.option("--pattern", metavar="REGEX", help="Read the topics whose whole names match, those that are created later too.")
+@click.option(
+    "--pattern",
+    metavar="REGEX",
+    callback=regular_expression,
+    help="Read the topics whose whole names match, those that are created later too.",
+)
 @click.option(
     "--format",
     "record_format",
@@ -79,14 +94,16 @@ def _schema_files(context: click.Context, parameter: click.Parameter, values: tu
     help="Where records go that do not fit; by default the name of the directory with .dead-letters.",
 )
 @click.option("--once", is_flag=True, help="Read what is there now, and end.")
-@click.option("--interval", default="10 seconds", show_default=True, metavar="TIME", help="How often a batch begins.")
+@click.option(
+    "--interval", default="10 seconds", show_default=True, metavar="TIME", help="How often a batch begins, such as '1 minute'."
+)
 @click.option(
     "--max-offsets-per-batch",
     type=click.IntRange(1),
     default=10_000_000,
     show_default=True,
     metavar="N",
-    help="The size of a batch.",
+    help="At most about this many offsets are in a batch.",
 )
 @click.option(
     "--compact-every",
@@ -138,14 +155,15 @@ def ingest(
     dead-letter topic. Kill it at any time: the same command goes on where it ended.
     """
     if bool(topics) == (pattern is not None):
-        raise click.UsageError("Give topics with --topic, or a pattern with --pattern.")
+        raise click.UsageError("Give either topics with --topic, or a pattern with --pattern.")
     from wirekafka.pipelines.ingest.options import IngestOptions
     from wirekafka.pipelines.ingest.query import connectors, describe, start_ingest
     from wirekafka.pipelines.kafka import TopicSelection
 
     options = IngestOptions(cluster, lake, TopicSelection(topics, pattern), **settings)
+    plan = describe(options)
     if dry_run:
-        print_plan(describe(options))
+        print_plan(plan)
         return
     with open_spark("ingest", connectors(options), session) as spark:
         run_stream(spark, lambda: start_ingest(spark, options))

@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from wirekafka.cli.pipeline.shared import cluster_options, dry_run_option, open_spark, print_plan, run_stream, session_options
+from wirekafka.cli.pipeline.shared import (
+    cluster_options,
+    dry_run_option,
+    open_spark,
+    print_plan,
+    regular_expression,
+    run_stream,
+    session_options,
+)
 
 if TYPE_CHECKING:
     from wirekafka.pipelines.kafka import Cluster
@@ -25,7 +33,12 @@ Example:
 """
 )
 @click.argument("topics", metavar="[TOPIC]...", nargs=-1)
-@click.option("--pattern", metavar="REGEX", help="Mirror the topics whose whole names match, those too that come while it runs.")
+@click.option(
+    "--pattern",
+    metavar="REGEX",
+    callback=regular_expression,
+    help="Mirror the topics whose whole names match, those too that come while it runs.",
+)
 @cluster_options("source", "source-")
 @cluster_options("target", "target-", uses_connector=False)
 @click.option("--checkpoint", metavar="DIR", help="A directory for Spark's checkpoint, in any file system of Hadoop.")
@@ -33,10 +46,22 @@ Example:
     "--name",
     default="default",
     show_default=True,
+    metavar="NAME",
     help="Names the mirror at the target, where its progress is. Mirrors of several sources into one target need several names.",
 )
-@click.option("--rename", metavar="TEMPLATE", default="{topic}", show_default=True, help="How the mirror of a topic is called.")
-@click.option("--groups", metavar="REGEX", help="Translate the offsets of the consumer groups whose whole names match.")
+@click.option(
+    "--rename",
+    metavar="TEMPLATE",
+    default="{topic}",
+    show_default=True,
+    help="The name of a topic's mirror, such as 'here.{topic}'.",
+)
+@click.option(
+    "--groups",
+    metavar="REGEX",
+    callback=regular_expression,
+    help="Translate the offsets of the consumer groups whose whole names match.",
+)
 @click.option(
     "--groups-every",
     metavar="SECONDS",
@@ -63,7 +88,8 @@ Example:
     type=click.IntRange(min=1),
     default=500_000,
     show_default=True,
-    help="At most about so many.",
+    metavar="N",
+    help="At most about this many records are in a batch.",
 )
 @click.option("--once", is_flag=True, help="Mirror what is there now, and end.")
 @click.option("--allow-data-loss", is_flag=True, help="Go on although the source has deleted records that were not mirrored.")
@@ -108,7 +134,7 @@ def mirror(
     from wirekafka.pipelines.mirror.options import MirrorOptions
 
     if bool(topics) == (pattern is not None):
-        raise click.UsageError("Give the names of topics, or --pattern.")
+        raise click.UsageError("Give either the names of topics, or --pattern.")
     if checkpoint is None and not groups_only:
         raise click.UsageError("Missing option '--checkpoint'.")
     if groups_only and groups is None:

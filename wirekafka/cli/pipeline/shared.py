@@ -27,6 +27,7 @@ command: the group prints it in one line and exits with 1. Wrong arguments are a
 from __future__ import annotations
 
 import functools
+import re
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
@@ -62,7 +63,8 @@ def cluster_options(
         metavar="KEY=VALUE",
         multiple=True,
         callback=_parsed,
-        help=f"A setting of the Java clients {whose}in Spark's connector. Can be given several times.",
+        help=f"A setting of the Java clients {whose}in Spark's connector, such as security.protocol=SSL."
+        " Can be given several times.",
     )
     options = (
         click.option(
@@ -70,6 +72,7 @@ def cluster_options(
             f"{name}_bootstrap",
             metavar="HOST:PORT",
             required=required,
+            callback=_addresses,
             help=f"Addresses of the {prefix.rstrip('-') or 'Kafka'} cluster's brokers, separated by commas.",
         ),
         *((connector_option,) if uses_connector else ()),
@@ -79,7 +82,8 @@ def cluster_options(
             metavar="KEY=VALUE",
             multiple=True,
             callback=_parsed,
-            help=f"A setting of the librdkafka clients {whose}for what Spark does not do. Can be given several times.",
+            help=f"A setting of the librdkafka clients {whose}for what Spark does not do: topics, offsets, transactions."
+            " Can be given several times.",
         ),
     )
 
@@ -139,11 +143,11 @@ def open_spark(name: str, connectors: Collection[Connector], options: Any) -> It
     from wirekafka.pipelines.session import open_session
 
     session = open_session(name, frozenset(connectors), options)
-    try:
-        with explained():
+    with explained():
+        try:
             yield session
-    finally:
-        session.stop()
+        finally:
+            session.stop()
 
 
 def run_stream(spark: SparkSession, start: Callable[[], StreamingQuery]) -> None:
@@ -163,6 +167,19 @@ def run_stream(spark: SparkSession, start: Callable[[], StreamingQuery]) -> None
         run_query(start, stop)
 
 
+def regular_expression(context: click.Context, parameter: click.Parameter, text: str | None) -> str | None:
+    """Returns the value of an option that is a regular expression.
+
+    Raises:
+        click.BadParameter: it is none.
+    """
+    try:
+        re.compile(text or "")
+    except re.error as error:
+        raise click.BadParameter(f"{text!r} is not a regular expression: {error}.", context, parameter) from None
+    return text
+
+
 def print_plan(plan: Mapping[str, object]) -> None:
     """Prints names and values, a line each, the values in one column; a list has a line for each item."""
     width = max((len(name) for name in plan), default=0)
@@ -176,6 +193,14 @@ def _with_options(command: Any, options: tuple[Callable[[Any], Any], ...]) -> An
     for option in reversed(options):
         command = option(command)
     return command
+
+
+def _addresses(context: click.Context, parameter: click.Parameter, text: str | None) -> str | None:
+    """Returns the addresses of brokers. Kafka's Java client needs each port, librdkafka would take 9092."""
+    for address in text.split(",") if text is not None else ():
+        if not re.fullmatch(r".+:\d+", address.strip()):
+            raise click.BadParameter(f"{address!r} is not HOST:PORT, such as localhost:9092.", context, parameter)
+    return text
 
 
 def _parsed(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:

@@ -17,6 +17,9 @@ Sink = Literal["parquet", "delta"]
 DEAD_LETTER_SUFFIX = ".dead-letters"
 MAX_OFFSETS_PER_BATCH = 10_000_000
 
+INTERVAL = r"(?i)\s*(?:interval\s+)?(?:\d+(?:\.\d+)?\s+(?:microsecond|millisecond|second|minute|hour|day|week)s?\s*)+"
+"""The intervals of Spark's triggers. Source: org.apache.spark.sql.catalyst.util.SparkIntervalUtils of Spark 4.0."""
+
 
 @dataclass(slots=True, frozen=True)
 class IngestOptions:
@@ -77,6 +80,12 @@ class IngestOptions:
             raise PipelineError(f"the format {self.record_format} uses no schema file")
         if self.record_format == "raw" and (self.dead_letters is not None or self.keep_value_bytes):
             raise PipelineError("the format raw keeps every value as it is: it needs no dead-letter topic and no value bytes")
+        if not re.fullmatch(INTERVAL, self.interval):
+            raise PipelineError(f"the interval {self.interval!r} is unknown: write it as '10 seconds', '1 minute' or '2 hours'")
+        if self.starting_offsets not in ("earliest", "latest") and not self.starting_offsets.lstrip().startswith("{"):
+            raise PipelineError(
+                f'no offsets: {self.starting_offsets!r}; write earliest, latest, or {{"TOPIC":{{"PARTITION":OFFSET}}}}'
+            )
         if self.dead_letter_topic in self.topics.names:
             raise PipelineError(f"the dead-letter topic {self.dead_letter_topic} cannot be read too: name another")
 

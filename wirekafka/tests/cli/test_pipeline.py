@@ -72,6 +72,42 @@ def test_wrong_arguments_exit_with_2(arguments: tuple[str, ...]) -> None:
     assert run("show", *arguments).exit_code == 2
 
 
+@pytest.mark.parametrize("address", ["localhost", "localhost:", "a:1,b", ""])
+def test_an_address_without_a_port_exits_with_2(address: str) -> None:
+    result = run("show", "--bootstrap", address)
+    assert result.exit_code == 2
+    assert "is not HOST:PORT, such as localhost:9092" in result.output
+
+
+@pytest.mark.parametrize("addresses", ["localhost:9092", "a:1,b:2", "[::1]:9092"])
+def test_addresses_with_ports_are_accepted(addresses: str) -> None:
+    assert run("show", "--bootstrap", addresses).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("ingest", "lake", "--bootstrap", "h:1", "--pattern", "("),
+        ("audit", "--bootstrap", "h:1", "--pattern", "("),
+        ("mirror", "--source-bootstrap", "h:1", "--target-bootstrap", "h:2", "--pattern", "("),
+        ("mirror", "t", "--source-bootstrap", "h:1", "--target-bootstrap", "h:2", "--groups", "("),
+    ],
+)
+def test_a_pattern_that_is_no_regular_expression_exits_with_2(arguments: tuple[str, ...]) -> None:
+    result = CliRunner().invoke(main, ["pipeline", *arguments])
+    assert result.exit_code == 2
+    assert "'(' is not a regular expression" in result.output
+
+
+def test_a_schema_file_that_does_not_exist_exits_with_2() -> None:
+    missing = ("--schema-file", "orders=/no/such/file")
+    result = CliRunner().invoke(
+        main, ["pipeline", "ingest", "lake", "--bootstrap", "h:1", "--topic", "orders", "--format", "json", *missing]
+    )
+    assert result.exit_code == 2
+    assert "File '/no/such/file' does not exist" in result.output
+
+
 def test_an_error_of_a_pipeline_is_one_line_and_exits_with_1() -> None:
     result = run("fail")
     assert result.exit_code == 1

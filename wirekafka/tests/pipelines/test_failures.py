@@ -80,6 +80,17 @@ def test_a_long_message_is_cut() -> None:
     assert len(str(explain("x" * 10_000))) == LONGEST_CHARACTERS + 3
 
 
+def test_the_end_of_the_java_process_is_told() -> None:
+    with pytest.raises(PipelineError, match="Spark's Java process ended"), explained():
+        raise ConnectionRefusedError(111, "Connection refused")
+    assert str(explain("Answer from Java side is empty")).startswith("Spark's Java process ended")
+
+
+def test_a_broken_pipe_of_the_output_is_no_failure_of_spark() -> None:
+    with pytest.raises(BrokenPipeError), explained():
+        raise BrokenPipeError
+
+
 def test_a_failure_without_a_text_has_a_message() -> None:
     assert type(explain("")) is PipelineError
     assert str(explain(""))

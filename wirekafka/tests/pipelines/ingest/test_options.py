@@ -51,3 +51,20 @@ def test_schema_file_of_a_topic_comes_before_that_of_all() -> None:
 def test_options_that_contradict_each_other_are_refused(changes: dict[str, Any], words: str) -> None:
     with pytest.raises(PipelineError, match=words):
         options(**changes)
+
+
+@pytest.mark.parametrize("interval", ["10 seconds", "1 minute", "interval 2 hours 30 minutes", "0 seconds", "1.5 Seconds"])
+def test_an_interval_as_spark_writes_it_is_accepted(interval: str) -> None:
+    assert options(interval=interval).interval == interval
+
+
+@pytest.mark.parametrize("interval", ["", "foo", "10", "10s", "1 month"])
+def test_an_interval_that_spark_does_not_know_is_refused(interval: str) -> None:
+    with pytest.raises(PipelineError, match="write it as '10 seconds'"):
+        options(interval=interval)
+
+
+def test_starting_offsets_that_spark_does_not_know_are_refused() -> None:
+    assert options(starting_offsets='{"orders":{"0":23}}').starting_offsets == '{"orders":{"0":23}}'
+    with pytest.raises(PipelineError, match="write earliest, latest"):
+        options(starting_offsets="newest")
