@@ -6,7 +6,7 @@ Spark reads the records through its connector. The client of this file creates t
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -82,11 +82,17 @@ class TopicSelection:
         partitions = partition_counts(cluster)
         missing = [name for name in self.names if name not in partitions]
         if missing:
-            known = ", ".join(sorted(name for name in partitions if not name.startswith("__"))) or "none"
-            raise PipelineError(f"unknown topic {', '.join(missing)} at {cluster.bootstrap}; the topics there: {known}")
+            raise PipelineError(
+                f"unknown topic {', '.join(missing)} at {cluster.bootstrap}; the topics there: {listed(partitions)}"
+            )
         if self.pattern is None:
             return {name: partitions[name] for name in self.names}
         return {name: count for name, count in partitions.items() if re.fullmatch(self.pattern, name)}
+
+
+def listed(topics: Iterable[str]) -> str:
+    """Returns the names of topics for a message, without internal topics and those in which the pipelines keep their progress."""
+    return ", ".join(sorted(name for name in topics if not name.startswith(("__", "wirekafka.")))) or "none"
 
 
 def partition_counts(cluster: Cluster) -> dict[str, int]:

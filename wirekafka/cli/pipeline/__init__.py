@@ -40,8 +40,8 @@ class PipelineGroup(click.Group):
 def pipeline() -> None:
     """Runs data pipelines on Spark.
 
-    They need Java 17 and the packages of the extra: pip install 'wirekafka[spark]'. The addresses of --bootstrap may be those of
-    wirekafka or of Apache Kafka.
+    They need Java 17 or 21 and the packages of the extra: pip install 'wirekafka[spark]'. The addresses of --bootstrap may be
+    those of wirekafka or of Apache Kafka.
     """
 
 

@@ -180,6 +180,9 @@ def _print_groups(options: MirrorOptions, *, commits: bool) -> None:
     from wirekafka.pipelines.mirror.groups import columns
 
     rows = columns(translate_groups(options, commits=commits))
+    if not rows:
+        click.echo(f"no group that matches {options.groups!r} has offsets of the mirrored topics", err=True)
+        return
     if not sys.stdout.isatty():
         for row in rows:
             click.echo(json.dumps(row))
@@ -187,7 +190,7 @@ def _print_groups(options: MirrorOptions, *, commits: bool) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(*(rows[0] if rows else ["group"]))
+    table = Table(*rows[0])
     for row in rows:
         table.add_row(*("" if value is None else str(value) for value in row.values()))
     Console().print(table)

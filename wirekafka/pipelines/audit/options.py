@@ -15,7 +15,7 @@ import numpy
 
 from wirekafka.pipelines.audit.claims import MINUTE_MS
 from wirekafka.pipelines.errors import PipelineError
-from wirekafka.pipelines.kafka import Cluster, TopicSelection
+from wirekafka.pipelines.kafka import Cluster, TopicSelection, listed
 
 DEFAULT_GRACE_S = 300
 
@@ -115,12 +115,10 @@ def selected(selection: TopicSelection, known: Iterable[str], where: str) -> lis
     names = set(known)
     missing = [name for name in selection.names if name not in names]
     if missing:
-        raise PipelineError(
-            f"unknown topic {', '.join(missing)} in {where}; the topics there: {', '.join(sorted(names)) or 'none'}"
-        )
+        raise PipelineError(f"unknown topic {', '.join(missing)} in {where}; the topics there: {listed(names)}")
     if selection.pattern is None:
         return sorted(selection.names)
     found = sorted(name for name in names if re.fullmatch(selection.pattern, name))
     if not found:
-        raise PipelineError(f"no topic of {where} matches; the topics there: {', '.join(sorted(names)) or 'none'}")
+        raise PipelineError(f"no topic of {where} matches; the topics there: {listed(names)}")
     return found

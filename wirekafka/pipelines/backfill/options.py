@@ -54,7 +54,10 @@ def parse_time_ms(text: str) -> int:
     """
     if re.fullmatch(r"-?\d{5,}", text):
         return int(text)
-    moment = datetime.fromisoformat(text)
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is no time: write 2026-01-01, 2026-01-01T05:17:00, or ms since 1970") from None
     return round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
 
 

@@ -41,6 +41,11 @@ def test_a_time_is_milliseconds_or_iso_8601_in_utc(text: str, time_ms: int) -> N
     assert parse_time_ms(text) == time_ms
 
 
+def test_a_time_of_another_form_is_refused_with_those_that_are_accepted() -> None:
+    with pytest.raises(ValueError, match="'yesterday' is no time: write 2026-01-01"):
+        parse_time_ms("yesterday")
+
+
 def test_conditions_of_a_topic_have_its_bounds_alone() -> None:
     bounds = (OffsetBound(5), OffsetBound(6, "a"), OffsetBound(7, "b", 2))
     made = options(from_offsets=bounds, to_offsets=(OffsetBound(9, "a", 1),), from_ms=86_400_000, to_ms=86_400_001)
