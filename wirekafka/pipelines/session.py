@@ -13,8 +13,9 @@ import re
 import shutil
 import socket
 import sys
-from collections.abc import Mapping
-from contextlib import suppress
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -23,6 +24,7 @@ from typing import TYPE_CHECKING
 from wirekafka.pipelines import jvm
 from wirekafka.pipelines.errors import PipelineError
 from wirekafka.pipelines.failures import explain
+from wirekafka.pipelines.running import tell
 
 if TYPE_CHECKING:
     from pyspark import SparkConf
@@ -33,6 +35,13 @@ TASK_ATTEMPTS = 4
 """A local master runs a failed task again this often in all, as a cluster does (spark.task.maxFailures)."""
 
 CONNECT_TIMEOUT_S = 5.0
+
+SLOW_AFTER_S = 20.0
+SLOW_START = "Spark is still starting"
+SLOW_FETCH = (
+    "Spark is still starting; at the first run it fetches its connectors from Maven Central (--jars DIR takes them from a "
+    "directory)"
+)
 
 ARROW_BATCH_BYTES = 32 << 20
 """Spark hands records to Python in batches of at most so many bytes, so that large records need little memory."""
@@ -131,13 +140,33 @@ def _set_environment(options: SessionOptions) -> None:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
 
 
+@contextmanager
+def told_if_slow(message: str, notify: Callable[[str], None], after_s: float = SLOW_AFTER_S) -> Iterator[None]:
+    """Tells the message if the block still runs after some time."""
+    timer = threading.Timer(after_s, notify, (message,))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def _tell_on_terminal(message: str) -> None:
+    """Tells a person; the log of a service keeps one line for an error."""
+    if sys.stderr.isatty():
+        tell(message)
+
+
 def _start(conf: SparkConf) -> None:
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
     output = jvm.JvmOutput()
+    fetches = conf.contains("spark.jars.packages")
     try:
-        jvm.start_context(conf, output)
+        with told_if_slow(SLOW_FETCH if fetches else SLOW_START, _tell_on_terminal):
+            jvm.start_context(conf, output)
     except (PySparkException, Py4JError) as error:
         raise explain(f"{output.text()}\n{error}") from error
     output.pass_on()

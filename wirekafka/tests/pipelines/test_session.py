@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import socket
+import threading
 from pathlib import Path
 
 import pytest
 
 from wirekafka.pipelines import session
 from wirekafka.pipelines.errors import PipelineError
-from wirekafka.pipelines.session import Connector, SessionOptions, local_cores, settings_of
+from wirekafka.pipelines.session import Connector, SessionOptions, local_cores, settings_of, told_if_slow
 
 ALL = frozenset(Connector)
 
@@ -119,3 +120,26 @@ def test_a_malformed_standalone_master_is_an_error(master: str) -> None:
 def test_other_masters_are_left_to_spark() -> None:
     for master in ("local[2]", "yarn", "k8s://https://host:6443"):
         session.check_standalone_master(master)
+
+
+def test_a_slow_start_of_spark_is_told() -> None:
+    told: list[str] = []
+    came = threading.Event()
+
+    def notify(message: str) -> None:
+        told.append(message)
+        came.set()
+
+    with told_if_slow("still starting", notify, after_s=0):
+        assert came.wait(10)
+    assert told == ["still starting"]
+
+
+def test_a_quick_start_of_spark_is_not_told() -> None:
+    told: list[str] = []
+    with told_if_slow("still starting", told.append, after_s=60):
+        timers = [thread for thread in threading.enumerate() if isinstance(thread, threading.Timer)]
+    for timer in timers:
+        timer.join(10)
+    assert timers
+    assert told == []
