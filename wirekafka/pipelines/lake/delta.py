@@ -18,9 +18,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-NTZ = "timestamp_ntz"
-"""A type that a Delta table has only as a feature; one that is in the first schema of a table brings the feature along."""
-
 
 class DeltaTables:
     """The Delta tables of a lake. Nothing is prepared or settled: Delta's log has no half transactions."""
@@ -81,7 +78,7 @@ class DeltaTables:
         before = self._spark.read.format("delta").load(table).schema
         changes = list(changed_types(before, schema))
         properties = ["'delta.enableTypeWidening' = 'true'"] if changes else []
-        if NTZ in schema.simpleString() and NTZ not in before.simpleString():
+        if has_timestamp_ntz(schema) and not has_timestamp_ntz(before):
             properties.append("'delta.feature.timestampNtz' = 'supported'")
         if properties:
             self._sql(f"ALTER TABLE {_quoted_table(table)} SET TBLPROPERTIES ({', '.join(properties)})")
@@ -121,6 +118,22 @@ def changed_types(before: Any, after: Any, column: str = "") -> Iterator[tuple[s
         yield from changed_types(before.valueType, after.valueType, f"{column}.value")
     elif before != after:
         yield column, after.simpleString()
+
+
+def has_timestamp_ntz(kind: Any) -> bool:
+    """Whether a type of Spark is timestamp_ntz, or has such a field, element, key or value at any depth.
+
+    Delta has this type as a table feature. A table whose first schema has the type has the feature.
+    """
+    from pyspark.sql.types import ArrayType, MapType, StructType, TimestampNTZType
+
+    if isinstance(kind, StructType):
+        return any(has_timestamp_ntz(field.dataType) for field in kind.fields)
+    if isinstance(kind, ArrayType):
+        return has_timestamp_ntz(kind.elementType)
+    if isinstance(kind, MapType):
+        return has_timestamp_ntz(kind.keyType) or has_timestamp_ntz(kind.valueType)
+    return isinstance(kind, TimestampNTZType)
 
 
 def _quoted(name: str) -> str:

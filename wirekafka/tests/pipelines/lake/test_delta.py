@@ -10,9 +10,10 @@ from pyspark.sql.types import (
     LongType,
     MapType,
     StructType,
+    TimestampNTZType,
 )
 
-from wirekafka.pipelines.lake.delta import changed_types
+from wirekafka.pipelines.lake.delta import changed_types, has_timestamp_ntz
 
 INT, BIGINT, DOUBLE = IntegerType(), LongType(), DoubleType()
 
@@ -52,3 +53,9 @@ def test_new_and_missing_columns_are_no_changed_types() -> None:
 def test_names_of_columns_are_quoted() -> None:
     before, after = StructType().add("a b", INT).add("c`d", INT), StructType().add("a b", BIGINT).add("c`d", BIGINT)
     assert list(changed_types(before, after)) == [("`a b`", "bigint"), ("`c``d`", "bigint")]
+
+
+def test_a_timestamp_without_a_time_zone_is_found_at_any_depth_by_its_type() -> None:
+    found = TimestampNTZType()
+    assert all(has_timestamp_ntz(struct(a=kind)) for kind in (found, ArrayType(found), MapType(INT, struct(b=found))))
+    assert not has_timestamp_ntz(struct(timestamp_ntz=struct(a=ArrayType(INT), b=MapType(INT, BIGINT))))
