@@ -125,6 +125,8 @@ def _with_schema(answer: Any) -> dict[str, Any]:
 
 
 def _says_unknown(error: urllib.error.HTTPError) -> bool:
+    if error.code != http.client.NOT_FOUND:
+        return False
     try:
         return bool(json.load(error)["error_code"] == SCHEMA_NOT_FOUND)
     except (OSError, http.client.HTTPException, ValueError, TypeError, KeyError):
