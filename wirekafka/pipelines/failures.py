@@ -152,6 +152,8 @@ def explained() -> Iterator[None]:
         raise PipelineError(JVM_ENDED) from error
     except (PySparkException, Py4JError) as error:
         raise explain(str(error)) from error
+    except BrokenPipeError:
+        raise  # the reader of the output ended, which the command line tells
     except OSError as error:
         what = f"cannot use {error.filename}" if error.filename is not None else "the operating system says"
         raise PipelineError(f"{what}: {error.strerror or error}") from error

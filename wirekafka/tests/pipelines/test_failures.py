@@ -100,7 +100,7 @@ def test_a_failure_without_a_text_has_a_message() -> None:
     ("error", "told"),
     [
         (PermissionError(13, "Permission denied", "/root/lake"), "cannot use /root/lake: Permission denied"),
-        (BrokenPipeError(32, "Broken pipe"), "the operating system says: Broken pipe"),
+        (OSError(28, "No space left on device"), "the operating system says: No space left on device"),
     ],
 )
 def test_an_error_of_the_operating_system_is_told_in_one_line(error: OSError, told: str) -> None:
