@@ -235,6 +235,9 @@ def test_json_that_does_not_parse_goes_to_the_dead_letters_unchanged(make_ingest
         b'{"a":1},{"a":2}': "text after the value, or a value out of the range of its type in: struct<a:bigint>",
         b'{"a":"\xff"}': "not UTF-8",
         b'{"":1}': ": a column needs a name",
+        b'{"t":"\\ud800"}': "a lone surrogate, which is half of a character",
+        b'{"t":"\\\\\\udc00"}': "a lone surrogate, which is half of a character",
+        b'{"\\udc00":1}': "a lone surrogate, which is half of a character",
     }
     produce(broker, topic, [{"a": 0}, b' \n{"a":1} ', *bad], headers=[("h", b"1"), ("h", None)])
     query_id = ingest.run().description.query_id
@@ -256,6 +259,21 @@ def test_json_that_does_not_parse_goes_to_the_dead_letters_unchanged(make_ingest
     ]
     ingest.run()
     assert len(ingest.dead_letters()) == len(bad)
+
+
+@SINKS
+def test_json_with_deep_values_and_names_that_spark_confuses_goes_to_the_dead_letters(
+    make_ingest: MakeIngest, broker: Broker, topic: str, sink: str
+) -> None:
+    ingest = make_ingest(record_format="json", sink=sink)
+    deep = [b'{"a":' * levels + b"1" + b"}" * levels for levels in (51, 300, 990)]
+    deep += [b'{"a":' + b"[" * levels + b"]" * levels + b"}" for levels in (50, 300, 990)]
+    produce(broker, topic, [{"s": "\U0001f600"}, b'{"s":"\\ud83d\\ude00\\\\ud800"}', *deep, {"\u017f": 1}])
+    ingest.run()
+    assert ingest.values() == {0: {"s": "\U0001f600"}, 1: {"s": "\U0001f600\\ud800"}}
+    reasons = ingest.reasons()
+    assert reasons.pop(len(deep) + 2) == "\u017f: the field s has the same name but for case"
+    assert reasons == dict.fromkeys(range(2, len(deep) + 2), "objects and arrays in more than 50 levels")
 
 
 def avro_schema(**fields: object) -> dict[str, object]:

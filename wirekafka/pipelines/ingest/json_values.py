@@ -31,6 +31,22 @@ if TYPE_CHECKING:
 TEXT = "CAST(value AS STRING)"
 IS_OBJECT = f"startswith(ltrim(' \t\r\n', {TEXT}), '{{')"
 IS_UTF8 = f"is_valid_utf8({TEXT})"
+HAS_LONE_SURROGATE = (
+    rf"(contains({TEXT}, r'\u') AND {TEXT} RLIKE r'(?<!\\)(?:\\\\)*+(?:"
+    r"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F])')"
+)
+"""Whether the text has an escaped half of a character (`\\ud800`) without its other half. Spark would read it as `?`."""
+
+MAX_DEPTH = 50
+"""Objects and arrays in a value, one in the other. At some hundred levels, recursion ends Spark's JVM or the driver's Python."""
+
+BRACKETS = rf"""regexp_replace(regexp_replace(regexp_replace({TEXT}, r'\\.', ''), r'"[^"]*+"', ''), r'[^{{}}\[\]]++', '')"""
+IS_DEEP = (
+    f"(length({TEXT}) - length(replace(replace({TEXT}, '{{', ''), '[', '')) > {MAX_DEPTH} AND"
+    rf" aggregate(sequence(1, {MAX_DEPTH}), {BRACKETS}, (rest, _) -> regexp_replace(rest, r'\{{\}}|\[\]', '')) != '')"
+)
+"""Whether JSON has more levels: brackets are left after each level was removed, the innermost first."""
+
 PARSED = f"variant_get(try_parse_json(concat('[', {TEXT}, ']')), '$[0]', 'variant')"
 
 CORRUPT = "corrupt"
@@ -45,14 +61,18 @@ READING = {
 
 MAX_REASON_CHARS = 400
 
+MAX_FIELDS = 2000
+"""Values with names that are never the same would let the schema grow for ever, and each batch take longer."""
+
 Stored = Callable[[str], StructType]
 
 
-def observed_shapes(records: DataFrame) -> dict[str, DataType]:
-    """Returns for each topic of the frame the type of its JSON objects together; NullType if it has none."""
-    shape = functions.expr(f"schema_of_variant_agg(CASE WHEN {IS_UTF8} AND {IS_OBJECT} THEN {PARSED} END)")
+def observed_shapes(records: DataFrame) -> dict[str, str]:
+    """Returns for each topic of the frame the description of its JSON objects together; VOID if it has none."""
+    is_usable = f"{IS_UTF8} AND {IS_OBJECT} AND NOT {HAS_LONE_SURROGATE} AND NOT {IS_DEEP}"
+    shape = functions.expr(f"schema_of_variant_agg(CASE WHEN {is_usable} THEN {PARSED} END)")
     rows = records.groupBy("topic").agg(shape.alias("shape")).collect()
-    return {row.topic: parse_shape(row.shape or "VOID") for row in sorted(rows)}
+    return {row.topic: row.shape or "VOID" for row in sorted(rows)}
 
 
 def plan_json(records: DataFrame, stored: Stored, forbidden: str) -> dict[str, TopicPlan]:
@@ -66,7 +86,7 @@ def plan_json(records: DataFrame, stored: Stored, forbidden: str) -> dict[str, T
     plans = {}
     for topic, shape in observed_shapes(records).items():
         schema = stored(topic)
-        merged = merge(schema, _as_struct(stored_type(shape, schema)), forbidden)
+        merged = merge(schema, _as_struct(stored_type(parse_shape(shape), schema)), forbidden, MAX_FIELDS)
         wide = _widened_for_values(records.where(functions.col("topic") == topic), merged.schema)
         plans[topic] = TopicPlan(wide, all_fit=not merged.misfits)
     return plans
@@ -86,7 +106,7 @@ def _widened_for_values(records: DataFrame, schema: StructType) -> StructType:
 def infer_json_schema(sample: DataFrame, forbidden: str) -> StructType:
     """Returns the schema of the records of one topic; it has no field if no record has one."""
     for shape in observed_shapes(sample).values():
-        return merge(StructType(), _as_struct(stored_type(shape, StructType())), forbidden).schema
+        return merge(StructType(), _as_struct(stored_type(parse_shape(shape), StructType())), forbidden, MAX_FIELDS).schema
     return StructType()
 
 
@@ -119,11 +139,13 @@ def _reason(plan: TopicPlan, forbidden: str) -> Column:
         functions.when(functions.col("value").isNull(), None)
         .when(~functions.expr(IS_UTF8), "not UTF-8")
         .when(~functions.expr(IS_OBJECT), "not a JSON object")
+        .when(functions.expr(HAS_LONE_SURROGATE), "a lone surrogate, which is half of a character")
         .when(functions.col("parsed").isNull(), "not valid JSON, or an object has a key twice")
+        .when(functions.expr(IS_DEEP), f"objects and arrays in more than {MAX_DEPTH} levels")
     )
     if not plan.all_fit:
         misfit = functions.udf(lambda shape: shape_misfit(shape, plan.schema, forbidden), StringType())
-        found = misfit(functions.expr("schema_of_variant(parsed)"))
+        found = misfit(functions.expr(f"CASE WHEN NOT {IS_DEEP} THEN schema_of_variant(parsed) END"))
         reason = reason.when(found.isNotNull(), found)
     out_of_range = f"text after the value, or a value out of the range of its type in: {plan.schema.simpleString()}"
     is_corrupt = functions.col(f"envelope.{CORRUPT}").isNotNull() | functions.col("envelope.v").isNull()
@@ -134,7 +156,7 @@ def shape_misfit(shape: str | None, schema: StructType, forbidden: str) -> str |
     """Returns why records of a shape do not fit a schema that will not change; None if they do."""
     if shape is None:
         return None
-    merged = merge(schema, _as_struct(stored_type(parse_shape(shape), schema)), forbidden)
+    merged = merge(schema, _as_struct(stored_type(parse_shape(shape), schema)), forbidden, MAX_FIELDS)
     if merged.misfits:
         return str(merged.misfits[0])
     return None if merged.schema == schema else f"{shape} needs wider types than {schema.simpleString()}"[:MAX_REASON_CHARS]

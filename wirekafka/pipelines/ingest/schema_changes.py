@@ -67,15 +67,17 @@ class Merge:
     misfits: tuple[Misfit, ...]
 
 
-def merge(stored: StructType, incoming: StructType, forbidden: str = "") -> Merge:
+def merge(stored: StructType, incoming: StructType, forbidden: str = "", most_fields: int | None = None) -> Merge:
     """Returns the smallest schema that holds the records of both, as far as they merge.
 
     Args:
         stored: the schema so far.
         incoming: the schema of new records.
         forbidden: characters that the name of a new field cannot have.
+        most_fields: no field is new in a schema of so many fields, at all depths; None for no limit.
     """
-    merger = _Merger(forbidden)
+    room = None if most_fields is None else max(most_fields - sum(1 for _ in field_paths(stored)), 0)
+    merger = _Merger(forbidden, room)
     fields = merger.fields("", stored, incoming)
     return Merge(fields, tuple(merger.misfits))
 
@@ -139,27 +141,28 @@ def field_paths(given: DataType, path: str = "") -> Iterator[str]:
 class _Merger:
     """Collects the misfits of one merge."""
 
-    def __init__(self, forbidden: str) -> None:
+    def __init__(self, forbidden: str, room: int | None) -> None:
         self._forbidden = forbidden
+        self._room = room
         self.misfits: list[Misfit] = []
 
     def fields(self, path: str, stored: StructType, incoming: StructType) -> StructType:
         """Merges two structs."""
         merged = {field.name: field.dataType for field in stored.fields}
-        names = {name.lower(): name for name in merged}
+        names = {folded: name for name in merged for folded in _folded(name)}
         for field in incoming.fields:
             inner = _inside(path, field.name)
             if field.name in merged:
                 merged[field.name] = self._types(inner, merged[field.name], field.dataType)
                 continue
             new = self._new(inner, field.dataType)
-            if new is not None and self._can_be_named(inner, field.name, names):
+            if new is not None and self._can_be_named(inner, field.name, names) and self._has_room(inner):
                 merged[field.name] = new
-                names[field.name.lower()] = field.name
+                names.update(dict.fromkeys(_folded(field.name), field.name))
         return StructType([StructField(name, each) for name, each in merged.items()])
 
     def _can_be_named(self, path: str, name: str, names: dict[str, str]) -> bool:
-        other = names.get(name.lower())
+        other = next((names[folded] for folded in _folded(name) if folded in names), None)
         if other is not None:
             self._refuse(path, f"the field {other} has the same name but for case")
             return False
@@ -170,6 +173,15 @@ class _Merger:
         if found:
             self._refuse(path, f"the name of a column of this sink cannot have {', '.join(found)}")
         return not found
+
+    def _has_room(self, path: str) -> bool:
+        if self._room is None:
+            return True
+        if not self._room:
+            self._refuse(path, "the schema has as many fields as it may have")
+            return False
+        self._room -= 1
+        return True
 
     def _types(self, path: str, stored: DataType, incoming: DataType) -> DataType:
         match stored, incoming:
@@ -236,6 +248,15 @@ def _replace_types(path: str, given: DataType, replace: Callable[[str, DataType]
 
 def _inside(path: str, name: str) -> str:
     return f"{path}.{name}" if path else name
+
+
+def _folded(name: str) -> set[str]:
+    """Returns what two names share that Spark cannot tell apart, such as `s` and `\u017f`.
+
+    Source: java.lang.String.equalsIgnoreCase and toLowerCase, by which Spark compares names
+    """
+    upper = (each.upper() if len(each.upper()) == 1 else each for each in name)
+    return {name.lower(), "".join(each.lower()[0] for each in upper)}
 
 
 def _wider_decimal(first: DataType, second: DataType) -> DataType | None:

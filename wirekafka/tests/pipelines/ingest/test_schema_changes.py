@@ -155,6 +155,22 @@ def test_merge_of_a_name_in_other_case_is_a_misfit() -> None:
     assert [str(each) for each in merged.misfits] == ["Name: the field name has the same name but for case"]
 
 
+def test_merge_beyond_the_most_fields_refuses_new_ones_and_takes_known_ones() -> None:
+    stored = struct(a=LongType(), b=struct(c=IntegerType()))
+    merged = merge(stored, struct(b=struct(c=LongType(), d=LongType()), e=struct(f=LongType()), a=LongType()), most_fields=4)
+    assert merged.schema == struct(a=LongType(), b=struct(c=LongType(), d=LongType()))
+    assert [str(each) for each in merged.misfits] == ["e.f: the schema has as many fields as it may have"]
+
+
+@pytest.mark.parametrize(
+    ("first", "second"), [("s", "\u017f"), ("K", "\u212a"), ("i", "\u0130"), ("I", "\u0131"), ("\u0130", "i\u0307")]
+)
+def test_merge_of_names_that_spark_cannot_tell_apart_takes_the_first(first: str, second: str) -> None:
+    merged = merge(struct(**{first: LongType()}), struct(**{second: LongType()}))
+    assert merged.schema == struct(**{first: LongType()})
+    assert [each.path for each in merged.misfits] == [second]
+
+
 def test_merge_of_new_names_that_differ_in_case_takes_the_first() -> None:
     merged = merge(StructType(), struct(x=struct(A=LongType(), a=LongType())))
     assert merged.schema == struct(x=struct(A=LongType()))
