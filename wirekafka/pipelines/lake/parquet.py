@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -123,7 +124,7 @@ class ParquetTables:
 
     def _frame(self, paths: Sequence[str], schema: StructType) -> DataFrame:
         reader = self._spark.read.schema(schema).option("basePath", self._path)
-        return reader.parquet(*(f"{self._path}/{path}" for path in paths)).select(*schema.names)
+        return reader.parquet(*(_literal(f"{self._path}/{path}") for path in paths)).select(*schema.names)
 
     def _write(self, frame: DataFrame, attempt: Attempt, number: int) -> None:
         with changed_settings(frame.sparkSession, WRITE_SETTINGS):
@@ -145,3 +146,11 @@ class ParquetTables:
             _, table_path = path.removeprefix(f"{attempt.data}/").split("/", 1)
             staged[path] = table_path
         return staged
+
+
+def _literal(path: str) -> str:
+    """Returns the pattern that matches only this path, because Spark reads the paths of files as patterns.
+
+    Source: org.apache.hadoop.fs.GlobPattern
+    """
+    return re.sub(r"([][{}*?\\])", r"\\\1", path)
