@@ -274,11 +274,14 @@ def test_claims_that_differ_from_the_brokers_are_found(broker: Broker, audited: 
         producer.produce(f"{topic}-claims", claim.value(), claim.key(), number)
     producer.produce(f"{topic}-claims", b'{"id": "x", "sequence": "one"}')
     producer.produce(f"{topic}-claims", b"no JSON")
+    for field in ("count", "size_bytes", "minute_ms"):
+        wrong = {**json.loads(claim.value()), "id": field, field: 2**63 - 1}
+        producer.produce(f"{topic}-claims", json.dumps(wrong).encode())
     assert producer.flush(30) == 0
     send(broker.bootstrap, topic, [(0, START_MS + MINUTE_MS)])
     report = audited(claims_topic=f"{topic}-claims")
     assert found(report.findings.differences) == {("missing", 1, 2): -4, ("unclaimed", 0, 1): 1}
-    assert any("2 records" in note and "no claims" in note for note in report.notes)
+    assert any("5 records" in note and "no claims" in note for note in report.notes)
 
 
 def test_records_after_the_last_claim_are_open(broker: Broker, audited: Audit, topic: str) -> None:

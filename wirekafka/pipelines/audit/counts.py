@@ -225,6 +225,12 @@ def count_lake(
     return found
 
 
+MOST_CLAIMED = 10**12
+"""A claim of more records, or of more bytes, is malformed: sums of such claims would overflow."""
+
+LATEST_MS = 8_640_000_000_000_000
+"""A claim of a minute further from 1970 is malformed: no clock shows such a time."""
+
 CLAIM_FIELDS = "id string, sequence long, topic string, partition int, minute_ms long, count long, size_bytes long"
 
 
@@ -247,7 +253,8 @@ def count_claims(records: DataFrame, topics: Iterable[str], times: Times) -> Cla
     is_claim = F.lit(True)
     for name in required:
         is_claim &= F.col(f"claim.{name}").isNotNull()
-    is_claim &= F.col("claim.malformed").isNull() & (F.col("claim.count") >= 0)
+    is_claim &= F.col("claim.malformed").isNull() & F.col("claim.minute_ms").between(-LATEST_MS, LATEST_MS)
+    is_claim &= F.col("claim.count").between(0, MOST_CLAIMED) & F.col("claim.size_bytes").between(0, MOST_CLAIMED)
     parsed = records.where("value IS NOT NULL").select(
         F.col("partition").alias("p"), F.col("offset").alias("o"), claim.alias("claim")
     )
