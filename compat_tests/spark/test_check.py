@@ -147,6 +147,15 @@ def test_check_with_a_broker_proves_a_lake_and_counts_dead_letters(asked: Check,
     assert report.is_proven
 
 
+def test_check_proves_a_compacted_lake_whose_path_has_characters_of_patterns(
+    spark: SparkSession, filled: Broker, asked: Check, tmp_path: Path
+) -> None:
+    options = {"max_offsets_per_batch": 4, "compact_every": 2}
+    report = asked(ingest(spark, filled, tmp_path / "a [1] {b,c} *?", "short", **options))
+    assert [each.row_count for each in report.partitions] == [6]
+    assert report.is_proven
+
+
 def test_check_with_segment_files_tells_control_and_aborted_records_apart(read: Check, orders: Path) -> None:
     report = read(orders)
     expected = PartitionReport("orders", 0, 0, 16, row_count=9, dead_letter_count=1, control_count=3, aborted_count=3)

@@ -89,6 +89,19 @@ def test_records_are_read_as_they_were_written(spark: SparkSession, sink: Any, t
     assert sorted({str(row.date) for row in found.collect()}) == ["2023-11-14", "2023-11-15", "2023-11-16"]
 
 
+def test_lake_whose_path_has_characters_of_patterns_and_urls_is_written_compacted_and_read(
+    spark: SparkSession, sink: Any, tmp_path: Path
+) -> None:
+    path = tmp_path / "a [1] {b,c} *?\\ %20#+"
+    (tmp_path / "a 1 b xx").mkdir()
+    lake = make(spark, path, sink)
+    for batch in range(3):
+        lake.write_batch([records(spark, 10, first=10 * batch)], QUERY, batch)
+        assert offsets(lake.read("orders")) == list(range(10 * batch + 10))
+    assert lake.compact().added_files == 1
+    assert offsets(open_lake(spark, str(path)).snapshot("orders")) == list(range(30))
+
+
 def test_date_is_that_of_utc_in_a_session_of_another_time_zone(spark: SparkSession, tmp_path: Path) -> None:
     session = spark.newSession()
     session.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
