@@ -237,6 +237,7 @@ def test_json_that_does_not_parse_goes_to_the_dead_letters_unchanged(make_ingest
         b'{"":1}': ": a column needs a name",
         b'{"t":"\\ud800"}': "a lone surrogate, which is half of a character",
         b'{"t":"\\\\\\udc00"}': "a lone surrogate, which is half of a character",
+        b'{"t":"\\\\ud800\\udc00"}': "a lone surrogate, which is half of a character",
         b'{"\\udc00":1}': "a lone surrogate, which is half of a character",
     }
     produce(broker, topic, [{"a": 0}, b' \n{"a":1} ', *bad], headers=[("h", b"1"), ("h", None)])
@@ -266,14 +267,68 @@ def test_json_with_deep_values_and_names_that_spark_confuses_goes_to_the_dead_le
     make_ingest: MakeIngest, broker: Broker, topic: str, sink: str
 ) -> None:
     ingest = make_ingest(record_format="json", sink=sink)
-    deep = [b'{"a":' * levels + b"1" + b"}" * levels for levels in (51, 300, 990)]
-    deep += [b'{"a":' + b"[" * levels + b"]" * levels + b"}" for levels in (50, 300, 990)]
+    deep = [b'{"a":' * levels + b"1" + b"}" * levels for levels in (51, 300, 990, 2000)]
+    deep += [b'{"a":' + b"[" * levels + b"]" * levels + b"}" for levels in (50, 300, 990, 100_000)]
     produce(broker, topic, [{"s": "\U0001f600"}, b'{"s":"\\ud83d\\ude00\\\\ud800"}', *deep, {"\u017f": 1}])
     ingest.run()
     assert ingest.values() == {0: {"s": "\U0001f600"}, 1: {"s": "\U0001f600\\ud800"}}
     reasons = ingest.reasons()
     assert reasons.pop(len(deep) + 2) == "\u017f: the field s has the same name but for case"
-    assert reasons == dict.fromkeys(range(2, len(deep) + 2), "objects and arrays in more than 50 levels")
+    too_large = [reasons.pop(offset)[:27] for offset in (5, 9)]
+    assert too_large == ["not valid JSON, or too large"[:27]] * 2
+    assert reasons == dict.fromkeys((2, 3, 4, 6, 7, 8), "objects and arrays in more than 50 levels")
+
+
+@SINKS
+def test_json_with_numbers_that_no_column_holds_goes_to_the_dead_letters(
+    make_ingest: MakeIngest, broker: Broker, topic: str, tmp_path: Path, sink: str
+) -> None:
+    schema = tmp_path / "numbers.ddl"
+    schema.write_text("d DOUBLE, f FLOAT, s STRING, l ARRAY<FLOAT>, p DECIMAL(10,2), i BIGINT")
+    ingest = make_ingest(record_format="json", sink=sink, schema_files={"": schema})
+    good = [
+        b'{"d":1e308,"f":3e38,"s":"Infinity 1e400","l":[-0.0,null],"p":-0,"i":-0}',
+        b'{"i":12345678901234567890,"p":12345678901234567890.25,"d":0.%s1e400}' % (b"0" * 300),
+        b'{"s":{"Infinity":"1e400"},"new":1e-400}',
+    ]
+    out_of_range = "a number out of the range of double"
+    bad = {
+        b'{"d":1e400}': out_of_range,
+        b'{"d":-%s}' % (b"1" * 400): out_of_range,
+        b'{"s":[1e400]}': out_of_range,
+        b'{"other":1e999999999999}': out_of_range,
+        b'{"f":-3.5e38}': "text after the value, or a value out of the range of its type in: ",
+        b'{"l":[1,1e39]}': "text after the value, or a value out of the range of its type in: ",
+        b'{"p":1e400}': out_of_range,
+        b'{"d":NaN}': "not valid JSON, or an object has a key twice",
+        b'{"d":-Infinity}': "not valid JSON, or an object has a key twice",
+        b'{"d":%s}' % (b"1" * 1500): "not valid JSON, or too large: Spark reads at most 1000 levels, 1000 digits",
+        b'\xef\xbb\xbf{"d":1}': "not a JSON object",
+    }
+    produce(broker, topic, [*good, *bad])
+    lake = ingest.run()
+    assert type_of_values(lake, topic).endswith("p:decimal(22,2),i:decimal(20,0),new:double>")
+    values = ingest.values()
+    assert [(values[0][name], values[0]["l"]) for name in ("d", "s")] == [(1e308, [0.0, None]), ("Infinity 1e400", [0.0, None])]
+    assert (int(values[1]["i"]), str(values[1]["p"]), values[1]["d"]) == (12345678901234567890, "12345678901234567890.25", 1e99)
+    assert (values[2]["s"], values[2]["new"]) == ('{"Infinity":"1e400"}', 0.0)
+    reasons = ingest.reasons()
+    assert sorted(reasons) == list(range(3, 3 + len(bad)))
+    for offset, expected in enumerate(bad.values(), 3):
+        assert reasons[offset].startswith(expected)
+
+
+def test_json_of_a_topic_without_a_field_yet_has_the_reason_of_its_text(
+    make_ingest: MakeIngest, broker: Broker, topic: str
+) -> None:
+    ingest = make_ingest(record_format="json")
+    produce(broker, topic, [b"{}", b"{'a':1}", b'{"a":1e400}', None])
+    ingest.run()
+    assert ingest.reasons() == {
+        0: "no record of the topic has had a field yet",
+        1: "not valid JSON, or an object has a key twice",
+        2: "a number out of the range of double",
+    }
 
 
 def avro_schema(**fields: object) -> dict[str, object]:

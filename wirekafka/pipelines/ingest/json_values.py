@@ -16,10 +16,11 @@ Source: https://spark.apache.org/docs/latest/api/sql/index.html#try_parse_json
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import reduce
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions
-from pyspark.sql.types import DataType, StringType, StructField, StructType
+from pyspark.sql.types import ArrayType, DataType, FloatType, MapType, StringType, StructField, StructType
 
 from wirekafka.pipelines.ingest.batch_plans import TopicPlan
 from wirekafka.pipelines.ingest.json_shapes import parse_shape, stored_type
@@ -31,16 +32,20 @@ if TYPE_CHECKING:
 TEXT = "CAST(value AS STRING)"
 IS_OBJECT = f"startswith(ltrim(' \t\r\n', {TEXT}), '{{')"
 IS_UTF8 = f"is_valid_utf8({TEXT})"
-HAS_LONE_SURROGATE = (
-    rf"(contains({TEXT}, r'\u') AND {TEXT} RLIKE r'(?<!\\)(?:\\\\)*+(?:"
-    r"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F])')"
-)
+ESCAPES = r"\\[^u]|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+HAS_LONE_SURROGATE = rf"(contains({TEXT}, r'\u') AND regexp_replace({TEXT}, r'{ESCAPES}', ' ') RLIKE r'\\u[dD][89a-fA-F]')"
 """Whether the text has an escaped half of a character (`\\ud800`) without its other half. Spark would read it as `?`."""
 
 MAX_DEPTH = 50
 """Objects and arrays in a value, one in the other. At some hundred levels, recursion ends Spark's JVM or the driver's Python."""
 
-BRACKETS = rf"""regexp_replace(regexp_replace(regexp_replace({TEXT}, r'\\.', ''), r'"[^"]*+"', ''), r'[^{{}}\[\]]++', '')"""
+
+def _without_strings(text: str) -> str:
+    """Returns the SQL of JSON text without its strings and names."""
+    return rf"""regexp_replace(regexp_replace({text}, r'\\.', ''), r'"[^"]*+"', '')"""
+
+
+BRACKETS = rf"regexp_replace({_without_strings(TEXT)}, r'[^{{}}\[\]]++', '')"
 IS_DEEP = (
     f"(length({TEXT}) - length(replace(replace({TEXT}, '{{', ''), '[', '')) > {MAX_DEPTH} AND"
     rf" aggregate(sequence(1, {MAX_DEPTH}), {BRACKETS}, (rest, _) -> regexp_replace(rest, r'\{{\}}|\[\]', '')) != '')"
@@ -48,6 +53,14 @@ IS_DEEP = (
 """Whether JSON has more levels: brackets are left after each level was removed, the innermost first."""
 
 PARSED = f"variant_get(try_parse_json(concat('[', {TEXT}, ']')), '$[0]', 'variant')"
+
+HAS_INFINITY = (
+    rf"({TEXT} RLIKE r'[eE]\+?\d{{3}}|\d{{200}}' AND contains({_without_strings(f'CAST({PARSED} AS STRING)')}, 'Infinity'))"
+)
+"""Whether a number is beyond the range of a double (`1e400`). Spark would read it as infinity."""
+
+IS_BEYOND_LIMITS = rf"({IS_DEEP} OR {TEXT} RLIKE r'[\d.]{{1000}}' OR length({TEXT}) > 16000000)"
+"""Whether Spark may have refused the text for its size. Source: com.fasterxml.jackson.core.StreamReadConstraints"""
 
 CORRUPT = "corrupt"
 READING = {
@@ -60,6 +73,7 @@ READING = {
 """Strict JSON, and dates without a time: Spark's default reads the date of `2020-01-01T10:00` and drops the time."""
 
 MAX_REASON_CHARS = 400
+LIMITS = "Spark reads at most 1000 levels, 1000 digits of a number, 50000 characters of a name, and 16 MiB"
 
 MAX_FIELDS = 2000
 """Values with names that are never the same would let the schema grow for ever, and each batch take longer."""
@@ -69,7 +83,7 @@ Stored = Callable[[str], StructType]
 
 def observed_shapes(records: DataFrame) -> dict[str, str]:
     """Returns for each topic of the frame the description of its JSON objects together; VOID if it has none."""
-    is_usable = f"{IS_UTF8} AND {IS_OBJECT} AND NOT {HAS_LONE_SURROGATE} AND NOT {IS_DEEP}"
+    is_usable = f"{IS_UTF8} AND {IS_OBJECT} AND NOT {HAS_LONE_SURROGATE} AND NOT {IS_DEEP} AND NOT {HAS_INFINITY}"
     shape = functions.expr(f"schema_of_variant_agg(CASE WHEN {is_usable} THEN {PARSED} END)")
     rows = records.groupBy("topic").agg(shape.alias("shape")).collect()
     return {row.topic: row.shape or "VOID" for row in sorted(rows)}
@@ -115,12 +129,13 @@ def decode_json(records: DataFrame, plan: TopicPlan, forbidden: str) -> DataFram
 
     Without a schema there is no column `decoded`.
     """
+    parsed = records.withColumn("parsed", functions.expr(PARSED))
     if not plan.schema.fields:
         nothing = functions.when(functions.col("value").isNotNull(), "no record of the topic has had a field yet")
-        return records.withColumn("reason", nothing)
-    parsed = records.withColumn("envelope", _envelope(plan.schema)).withColumn("parsed", functions.expr(PARSED))
-    with_reason = parsed.withColumn("reason", _reason(plan, forbidden)).withColumn("decoded", functions.col("envelope.v"))
-    return with_reason.drop("envelope", "parsed")
+        return parsed.withColumn("reason", functions.coalesce(_text_fault(), nothing)).drop("parsed")
+    both = parsed.withColumn("envelope", _envelope(plan.schema)).withColumn("decoded", functions.col("envelope.v"))
+    reason = functions.coalesce(_text_fault(), _type_fault(plan, forbidden))
+    return both.withColumn("reason", functions.when(functions.col("value").isNotNull(), reason)).drop("envelope", "parsed")
 
 
 def _envelope(schema: StructType) -> Column:
@@ -133,23 +148,50 @@ def _is_corrupt(schema: StructType) -> Column:
     return _envelope(schema).getField(CORRUPT).isNotNull()
 
 
-def _reason(plan: TopicPlan, forbidden: str) -> Column:
-    """Returns the expression of why a record does not fit; null if it does."""
-    reason = (
+def _text_fault() -> Column:
+    """Returns the expression of why a value is no JSON object that Spark reads without a loss; null if it is one."""
+    parsed = functions.col("parsed")
+    return (
         functions.when(functions.col("value").isNull(), None)
         .when(~functions.expr(IS_UTF8), "not UTF-8")
         .when(~functions.expr(IS_OBJECT), "not a JSON object")
         .when(functions.expr(HAS_LONE_SURROGATE), "a lone surrogate, which is half of a character")
-        .when(functions.col("parsed").isNull(), "not valid JSON, or an object has a key twice")
+        .when(parsed.isNull() & functions.expr(IS_BEYOND_LIMITS), f"not valid JSON, or too large: {LIMITS}")
+        .when(parsed.isNull(), "not valid JSON, or an object has a key twice")
         .when(functions.expr(IS_DEEP), f"objects and arrays in more than {MAX_DEPTH} levels")
+        .when(functions.expr(HAS_INFINITY), "a number out of the range of double")
     )
-    if not plan.all_fit:
-        misfit = functions.udf(lambda shape: shape_misfit(shape, plan.schema, forbidden), StringType())
-        found = misfit(functions.expr(f"CASE WHEN NOT {IS_DEEP} THEN schema_of_variant(parsed) END"))
-        reason = reason.when(found.isNotNull(), found)
+
+
+def _type_fault(plan: TopicPlan, forbidden: str) -> Column:
+    """Returns the expression of why an object does not fit the schema; null if it does."""
+    is_corrupt = functions.col(f"envelope.{CORRUPT}").isNotNull() | functions.col("decoded").isNull()
+    if "float" in plan.schema.simpleString():
+        is_corrupt |= _has_infinity(functions.col("decoded"), plan.schema)
     out_of_range = f"text after the value, or a value out of the range of its type in: {plan.schema.simpleString()}"
-    is_corrupt = functions.col(f"envelope.{CORRUPT}").isNotNull() | functions.col("envelope.v").isNull()
-    return reason.when(is_corrupt, out_of_range[:MAX_REASON_CHARS])
+    fault = functions.when(is_corrupt, out_of_range[:MAX_REASON_CHARS])
+    if plan.all_fit:
+        return fault
+    misfit = functions.udf(lambda shape: shape_misfit(shape, plan.schema, forbidden), StringType())
+    found = misfit(functions.expr(f"CASE WHEN NOT {IS_DEEP} THEN schema_of_variant(parsed) END"))
+    return functions.coalesce(found, fault)
+
+
+def _has_infinity(column: Column, kind: DataType) -> Column:
+    """Returns the expression of whether a float in a value is infinite; for doubles there is `HAS_INFINITY`."""
+    match kind:
+        case FloatType():
+            found = functions.abs(column) == float("inf")
+        case StructType():
+            parts = [_has_infinity(column.getField(field.name), field.dataType) for field in kind.fields]
+            found = reduce(lambda first, second: first | second, parts, functions.expr("false"))
+        case ArrayType():
+            found = functions.exists(column, lambda each: _has_infinity(each, kind.elementType))
+        case MapType():
+            found = functions.exists(functions.map_values(column), lambda each: _has_infinity(each, kind.valueType))
+        case _:
+            return functions.expr("false")
+    return functions.coalesce(found, functions.expr("false"))
 
 
 def shape_misfit(shape: str | None, schema: StructType, forbidden: str) -> str | None:
