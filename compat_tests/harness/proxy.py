@@ -1,4 +1,4 @@
-"""A TCP proxy on loopback that cuts connections: at once, or between a Produce request and its answer."""
+"""TCP proxies on loopback: one cuts connections, at once or between a Produce request and its answer; one holds requests."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import struct
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import TypeVar
 
 PRODUCE = 0
 
@@ -85,12 +86,16 @@ class CuttingProxy:
                 size, api_key = struct.unpack(">ih", head)
                 body = requests.read(size - 2)
                 if api_key == PRODUCE:
-                    with self._lock:
-                        if self.cuts_left and not link.is_doomed:
-                            self.cuts_left -= 1
-                            link.is_doomed = True
+                    self._see_produce(link, len(body))
                 link.broker.sendall(head + body)
         self._cut(link)
+
+    def _see_produce(self, link: Link, size: int) -> None:
+        """Is called before a Produce request of so many bytes is forwarded."""
+        with self._lock:
+            if self.cuts_left and not link.is_doomed:
+                self.cuts_left -= 1
+                link.is_doomed = True
 
     def _forward_answers(self, link: Link) -> None:
         with contextlib.suppress(OSError):
@@ -112,10 +117,56 @@ class CuttingProxy:
             end.close()
 
 
+class Gate(CuttingProxy):
+    """Forwards Produce requests up to a number of bytes, and holds the later ones until more are allowed.
+
+    So a producer is in the middle of its work when the gate holds it, on a fast machine and on a slow one. A request of a client
+    that was killed meanwhile is still forwarded when the gate opens, like one that the network has delayed.
+    """
+
+    def __init__(self) -> None:
+        self._allowed_bytes: float = 0
+        self._holding_count = 0
+        self._changed = threading.Condition()
+        super().__init__()
+
+    def allow(self, size: float) -> None:
+        """Lets Produce requests of about so many more bytes pass, from now on; infinity opens the gate for good."""
+        with self._changed:
+            self._allowed_bytes = size
+            self._changed.notify_all()
+
+    def is_holding(self) -> bool:
+        """Whether all that is allowed has passed, and a request waits."""
+        with self._changed:
+            return self._holding_count > 0 and self._allowed_bytes <= 0
+
+    def close(self) -> None:
+        """Opens the gate, so that no thread waits, and closes the proxy."""
+        self.allow(float("inf"))
+        super().close()
+
+    def _see_produce(self, link: Link, size: int) -> None:
+        with self._changed:
+            self._holding_count += 1
+            self._changed.wait_for(lambda: self._allowed_bytes > 0)
+            self._holding_count -= 1
+            self._allowed_bytes -= size
+
+
+Proxy = TypeVar("Proxy", bound=CuttingProxy)
+
+
 @contextlib.contextmanager
 def cutting_proxy() -> Iterator[CuttingProxy]:
     """Yields a proxy, and closes it at the end."""
-    proxy = CuttingProxy()
+    with closing_proxy(CuttingProxy()) as proxy:
+        yield proxy
+
+
+@contextlib.contextmanager
+def closing_proxy(proxy: Proxy) -> Iterator[Proxy]:
+    """Yields a proxy, and closes it at the end."""
     try:
         yield proxy
     finally:

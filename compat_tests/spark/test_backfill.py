@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
 import random
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ import pytest
 from compat_tests.harness.broker import Broker
 from compat_tests.harness.clients import CONFLUENT, Agent, Client, Record
 from compat_tests.harness.pipelines import PipelineProcess
+from compat_tests.harness.proxy import Gate, closing_proxy
 from compat_tests.harness.topics import create_topic
 from compat_tests.harness.waiting import wait_until
 from wirekafka.pipelines.backfill import job
@@ -34,7 +36,11 @@ pytestmark = [pytest.mark.java, pytest.mark.xdist_group("spark-backfill"), pytes
 
 START_MS = 1_700_000_000_000
 FLIGHT_COUNT = 336_776
-PARTITIONS = 3
+FLIGHT_BYTES = 90_000_000
+"""The Produce requests that write the flights have at least so many bytes."""
+PARTITIONS = 12
+"""The backfill commits each of these partitions by itself."""
+KILLS = 5
 Agents = Callable[[Client], Agent]
 
 COLUMNS = (
@@ -272,24 +278,11 @@ def committed(bootstrap: str, topic: str) -> dict[int, list[Any]]:
     return found
 
 
-class LogEnd:
-    """Watches how far the partitions of a topic are written, open transactions included."""
-
-    def __init__(self, bootstrap: str, topic: str) -> None:
-        from confluent_kafka import Consumer
-
-        self.topic = topic
-        self.consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "watcher", "log_level": 0})
-
-    def offset(self) -> int:
-        """Returns the sum of the ends; 0 as long as the topic does not exist or the broker does not answer."""
-        from confluent_kafka import KafkaException, TopicPartition
-
-        places = [TopicPartition(self.topic, partition) for partition in range(PARTITIONS)]
-        try:
-            return sum(self.consumer.get_watermark_offsets(place, timeout=5)[1] for place in places)
-        except KafkaException:
-            return 0
+@pytest.fixture
+def gate() -> Iterator[Gate]:
+    """Returns a proxy that holds the records of the backfill."""
+    with closing_proxy(Gate()) as made:
+        yield made
 
 
 @pytest.mark.timeout(900)
@@ -297,18 +290,22 @@ def test_a_backfill_that_is_killed_with_its_broker_writes_each_flight_once(
     spark: SparkSession,
     make_broker: Callable[..., Broker],
     pipeline: Callable[..., PipelineProcess],
+    gate: Gate,
     tmp_path: Path,
-    chaos_seconds: float,
+    request: pytest.FixtureRequest,
 ) -> None:
     table = flight_lake(spark, tmp_path / "lake", tmp_path / "flights.parquet")
-    broker = make_broker(keeps_address=True)
+    broker = make_broker(keeps_address=True, advertised=gate.bootstrap)
+    gate.upstream = broker.address
     running = pipeline("backfill", tmp_path / "lake", "--to", "again", "--name", "chaos", "--bootstrap", broker.bootstrap)
     running.start()
-    stop_while_writing(running, broker)
+    stop_while_writing(running, gate)
     running.start()
-    kills = kill_while_writing(13, running, broker, chaos_seconds)
+    kills = kill_while_writing(12, running, broker, gate, request.config.getoption("--chaos-seconds") or 0)
+    gate.allow(math.inf)
     assert running.wait(300) == 0, running.log_text()[-3000:]
-    assert {"PipelineProcess", type(broker).__name__} <= set(kills)
+    assert len(kills) >= KILLS
+    assert {"PipelineProcess", type(broker).__name__} == set(kills)
     found = committed(broker.bootstrap, "again")
     rows = [json.loads(message.value()) for messages in found.values() for message in messages]
     assert len(rows) == FLIGHT_COUNT
@@ -320,34 +317,33 @@ def test_a_backfill_that_is_killed_with_its_broker_writes_each_flight_once(
         assert keys == tails[partition::PARTITIONS], "in the order of the source"
 
 
-def stop_while_writing(running: PipelineProcess, broker: Broker) -> None:
+def stop_while_writing(running: PipelineProcess, gate: Gate) -> None:
     """Stops the backfill by SIGTERM when it has begun to write; it says how to go on."""
-    end = LogEnd(broker.bootstrap, "again")
-    wait_until(lambda: end.offset() > 0 or not running.is_running(), timeout_s=240, what="records are written", poll_s=0.1)
+    gate.allow(FLIGHT_BYTES // 20)
+    wait_until(lambda: gate.is_holding() or not running.is_running(), timeout_s=240, what="records are written")
     running.terminate()
     assert running.wait() == 1, running.log_text()[-3000:]
     assert "wirekafka: stopped by a signal; the same command goes on" in running.log_text()
 
 
-def kill_while_writing(seed: int, running: PipelineProcess, broker: Broker, seconds: float) -> list[str]:
-    """Kills the backfill or its broker, most times while records are written, and starts them again; returns what was killed."""
+def kill_while_writing(seed: int, running: PipelineProcess, broker: Broker, gate: Gate, seconds: float) -> list[str]:
+    """Kills the backfill or its broker, most times while records are written, and starts them again; returns what was killed.
+
+    The gate lets so few bytes pass for each of the first kills that the backfill cannot end before them. More kills follow for
+    so many seconds, as long as there are records to write.
+    """
     chance = random.Random(seed)
     victims: list[PipelineProcess | Broker] = [running, broker]
-    end, deadline, killed = LogEnd(broker.bootstrap, "again"), time.monotonic() + seconds, list[str]()
-    while time.monotonic() < deadline or len(killed) < len(victims):
-        before = end.offset()
+    deadline, killed = time.monotonic() + seconds, list[str]()
+    while len(killed) < KILLS or (time.monotonic() < deadline and running.is_running()):
+        gate.allow(chance.randrange(FLIGHT_BYTES // (KILLS + 2)))
         if chance.random() < 3 / 4:
-            wait_until(
-                lambda seen=before: end.offset() > seen or not running.is_running(),
-                timeout_s=240,
-                what="records are written",
-                poll_s=0.1,
-            )
-            time.sleep(chance.uniform(0, 0.5))
+            wait_until(lambda: gate.is_holding() or not running.is_running(), timeout_s=240, what="records are written")
         else:
             time.sleep(chance.uniform(0, 5))
-        if not running.is_running():
+        if len(killed) >= KILLS and not running.is_running():
             break
+        assert running.is_running(), running.log_text()[-3000:]
         victim = victims[len(killed)] if len(killed) < len(victims) else chance.choice(victims)
         victim.kill()
         killed.append(type(victim).__name__)
