@@ -56,6 +56,16 @@ CONTROL_TYPES = {
 }
 
 
+class BatchTooLargeError(DamageError):
+    """The header of a batch claims more bytes than the reader takes, or its records have more uncompressed bytes."""
+
+    def __init__(self, path: str, place: BatchPosition, most_batch_bytes: int) -> None:
+        is_claim = place.size_bytes > most_batch_bytes
+        what = f"the header claims {place.size_bytes} bytes" if is_claim else "the uncompressed records take more bytes"
+        reason = f"{what}; at most {most_batch_bytes} are read"
+        super().__init__(path, reason, position=place.position, offset=place.base_offset)
+
+
 @dataclass(slots=True)
 class StoredBatch:
     """A batch of format 2, or a message of format 0 or 1, as the file has it.
@@ -107,13 +117,18 @@ class StoredBatch:
             return check_crc(self.data, 0, self.header)
         return zlib.crc32(self.data[MAGIC_OFFSET:]) == self.stored_crc
 
-    def records(self) -> Iterator[Record]:
+    def records(self, *, limit_bytes: int = MOST_CONTENT_BYTES) -> Iterator[Record]:
         """Yields the records, with their offsets.
+
+        Args:
+            limit_bytes: the most that compressed records may take uncompressed.
 
         Raises:
             KafkaError: they cannot be read.
         """
-        return iter(stored_records(self.data)) if self.header is None else iterate_records(self.data)
+        if self.header is None:
+            return iter(stored_records(self.data, limit_bytes=limit_bytes))
+        return iterate_records(self.data, limit_bytes=limit_bytes)
 
 
 def scan(
@@ -124,6 +139,7 @@ def scan(
     from_position: int = 0,
     from_offset: int = 0,
     has_writer: bool = False,
+    most_batch_bytes: int | None = None,
 ) -> Iterator[StoredBatch]:
     """Yields the batches of a file in order.
 
@@ -133,9 +149,11 @@ def scan(
         advance: called with the number of bytes that were passed.
         from_offset: batches that end before this offset are skipped.
         has_writer: a broker may be appending, so a batch that was incomplete when the file was opened may be complete now.
+        most_batch_bytes: a batch whose header claims more is refused before it is read; None for no limit.
 
     Raises:
         DamageError: no batch begins where one should, or it does not end within the file.
+        BatchTooLargeError: a batch has more than `most_batch_bytes`.
     """
     chunk = memoryview(b"")
     chunk_position = position = from_position
@@ -146,6 +164,8 @@ def scan(
             chunk = memoryview(file.read(min(CHUNK_BYTES, file.size - position), position))
             chunk_position, at = position, 0
         place = _place(file, chunk[at : at + HEADER_SIZE], position, next_offset)
+        if most_batch_bytes is not None and place.size_bytes > most_batch_bytes:
+            raise BatchTooLargeError(file.path, place, most_batch_bytes)
         if position + place.size_bytes > file.size:
             if not has_writer or position + place.size_bytes > file.current_size():
                 reason = f"a batch of {place.size_bytes} bytes begins where the file has {file.size - position} left"
@@ -189,6 +209,19 @@ def _read_from(file: DataFile, place: BatchPosition) -> bytes:
 
 
 def _check_in_pieces(file: DataFile, place: BatchPosition) -> None:
+    crc, expected = _checksums(file, place)
+    if crc != expected:
+        raise DamageError(file.path, _wrong_crc(expected), position=place.position, offset=place.base_offset)
+
+
+def is_sound(file: DataFile, place: BatchPosition) -> bool:
+    """Whether the checksum of a batch is right; the batch is read in pieces."""
+    crc, expected = _checksums(file, place)
+    return crc == expected
+
+
+def _checksums(file: DataFile, place: BatchPosition) -> tuple[int, int]:
+    """Returns the checksum of the bytes of a batch, and that in its header."""
     head = file.read(HEADER_SIZE, place.position)
     is_legacy = head[MAGIC_OFFSET] != MAGIC
     (expected,) = _CHECKSUM.unpack_from(head, LEGACY_CRC_OFFSET if is_legacy else CRC_OFFSET)
@@ -196,8 +229,7 @@ def _check_in_pieces(file: DataFile, place: BatchPosition) -> None:
     crc = 0
     for chunk in file.chunks(start, place.position + place.size_bytes, CHUNK_BYTES):
         crc = zlib.crc32(chunk, crc) if is_legacy else crc32c(chunk, crc)
-    if crc != expected:
-        raise DamageError(file.path, _wrong_crc(expected), position=place.position, offset=place.base_offset)
+    return crc, expected
 
 
 def _wrong_crc(expected: int) -> str:

@@ -5,8 +5,10 @@ Rules of this file: no file is opened for writing. The size of each read is boun
 
 from __future__ import annotations
 
+import errno
 import os
 import re
+import stat
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from enum import Enum
@@ -152,14 +154,21 @@ class DataFile:
 
     Attributes:
         size: the size in bytes when the file was opened; later appends are not read.
+
+    Raises:
+        OSError: the file cannot be opened, or is a directory, a pipe or a device.
     """
 
     __slots__ = ("_handle", "path", "size")
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self._handle = FileHandle(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
-        self.size = self.current_size()
+        # Without O_NONBLOCK, opening a pipe would wait for a writer.
+        self._handle = FileHandle(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK))
+        status = os.fstat(self._handle.fd)
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError(errno.EINVAL, "this is not a regular file", path)
+        self.size = status.st_size
 
     def current_size(self) -> int:
         """Returns the size of the file now."""
@@ -204,4 +213,15 @@ def read_whole(path: str) -> bytes:
     Raises:
         OSError: the file cannot be read.
     """
-    return _STORAGE.read_file(path)
+    file = DataFile(path)
+    return file.read(file.size, 0)
+
+
+def read_beginning(path: str, most_bytes: int) -> bytes:
+    """Returns the content of a file, or so many bytes from its beginning.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    file = DataFile(path)
+    return file.read(min(file.size, most_bytes), 0)

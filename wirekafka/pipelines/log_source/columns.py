@@ -6,9 +6,9 @@ no value, the column is null: `timestamp` of message format 0, `headers` of a re
 and `leader_epoch`. `timestamp_type` is `CreateTime`, `LogAppendTime`, or null for message format 0. `compression` is the name of
 the codec, or `none`. A timestamp that does not fit into 64 bits as microseconds becomes the nearest that fits.
 
-How it works: a `ColumnBuilder` collects the uncompressed records of batches, one after the other, and the fields of each batch's
-header. All fields are decoded for all records at once, by `record_bytes`; of the headers, the first ones of all records, then the
-second ones, and so on.
+How it works: a `ColumnBuilder` collects the uncompressed records of batches in pieces, one after the other, and the fields of
+each batch's header. All fields are decoded for all records at once, by `record_bytes`; of the headers, the first ones of all
+records, then the second ones, and so on.
 
 Rules of this file: pure. Records that do not match the header of their batch raise `DamageError`, which names the file, the
 position of the batch and its offset.
@@ -18,7 +18,7 @@ Source: org.apache.kafka.common.record.{DefaultRecord, DefaultRecordBatch}.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -34,7 +34,7 @@ from wirekafka.pipelines.log_source.record_bytes import (
     Int64s,
     binary_column,
     read_varints,
-    record_starts,
+    record_pieces,
 )
 from wirekafka.wire.batch import (
     COMPRESSION_MASK,
@@ -153,11 +153,55 @@ class Bounds:
         return None if wanted.all() else wanted
 
 
-class _Collected(NamedTuple):
+class Piece(NamedTuple):
+    """Records of one batch: all of them, or a part of those of a large batch.
+
+    Attributes:
+        starts: the position after the length of each record.
+    """
+
     content: Content
     starts: Int64s
     fields: BatchFields
     place: BatchPlace
+
+
+class Limits(NamedTuple):
+    """A piece and an Arrow batch end at one of these limits; one record may have more bytes."""
+
+    most_records: int = 1 << 16
+    most_bytes: int = 16 << 20
+
+
+def pieces_of(header: BatchHeader, content: Content, place: BatchPlace, limits: Limits) -> Iterator[Piece]:
+    """Yields the records of a batch of format 2.
+
+    Raises:
+        DamageError: the records do not match the header.
+    """
+    fields = BatchFields.of_header(header)
+    try:
+        for piece, starts in record_pieces(content, header.record_count, *limits):
+            yield Piece(piece, starts, fields, place)
+    except CorruptRecordsError as error:
+        raise _damage(place, str(error)) from None
+
+
+def pieces_of_old(
+    records: Sequence[Record], magic: int, compression: int, *, is_append_time: bool, place: BatchPlace, limits: Limits
+) -> Iterator[Piece]:
+    """Yields the records of a message of format 0 or 1; they are encoded as format 2, so that one code decodes all formats."""
+    if not records:
+        return
+    base_offset, base_timestamp = records[0].offset, records[0].timestamp
+    last_offset_delta = records[-1].offset - base_offset
+    attributes = compression | (TIMESTAMP_TYPE_MASK if is_append_time else 0) | (0 if magic else _NO_TIMESTAMP_TYPE)
+    fields = BatchFields(base_offset, last_offset_delta, base_timestamp, base_timestamp, attributes, -1, -1, -1, -1)
+    for first in range(0, len(records), limits.most_records):
+        some = records[first : first + limits.most_records]
+        body = b"".join(encode_record(record, record.timestamp - base_timestamp, record.offset - base_offset) for record in some)
+        for piece, starts in record_pieces(Content(body, 0, len(body)), len(some), *limits):
+            yield Piece(piece, starts, fields, place)
 
 
 class _Records(NamedTuple):
@@ -187,46 +231,18 @@ class ColumnBuilder:
     def __init__(self, topic: str, partition: int) -> None:
         self._topic = topic
         self._partition = partition
-        self._batches: list[_Collected] = []
+        self._pieces: list[Piece] = []
         self.size_bytes = 0
         self.record_count = 0
-        self.chunk: bytes | None = None
+        self.chunk: bytes | bytearray | None = None
 
-    def add(self, header: BatchHeader, content: Content, place: BatchPlace) -> None:
-        """Adds the records of a batch of format 2.
-
-        Raises:
-            DamageError: the records do not match the header.
-        """
-        try:
-            starts = record_starts(content, header.record_count)
-        except CorruptRecordsError as error:
-            raise _damage(place, str(error)) from None
-        self._collect(_Collected(content, starts, BatchFields.of_header(header), place))
-
-    def add_old_records(
-        self, records: Sequence[Record], magic: int, compression: int, *, is_append_time: bool, place: BatchPlace
-    ) -> None:
-        """Adds the records of a message of format 0 or 1; they are encoded as format 2, so that one code decodes all formats."""
-        if not records:
-            return
-        base_offset, base_timestamp = records[0].offset, records[0].timestamp
-        body = b"".join(
-            encode_record(record, record.timestamp - base_timestamp, record.offset - base_offset) for record in records
-        )
-        last_offset_delta = records[-1].offset - base_offset
-        attributes = compression | (TIMESTAMP_TYPE_MASK if is_append_time else 0) | (0 if magic else _NO_TIMESTAMP_TYPE)
-        fields = BatchFields(base_offset, last_offset_delta, base_timestamp, base_timestamp, attributes, -1, -1, -1, -1)
-        content = Content(body, 0, len(body))
-        self._collect(_Collected(content, record_starts(content, len(records)), fields, place))
-
-    def _collect(self, batch: _Collected) -> None:
-        if len(batch.starts):
-            is_in_chunk = not self._batches or self.chunk is batch.content.data
-            self.chunk = batch.content.data if is_in_chunk else None
-            self._batches.append(batch)
-            self.size_bytes += batch.content.end - batch.content.start
-            self.record_count += len(batch.starts)
+    def add(self, piece: Piece) -> None:
+        """Adds records after those that were added before."""
+        is_in_chunk = not self._pieces or self.chunk is piece.content.data
+        self.chunk = piece.content.data if is_in_chunk else None
+        self._pieces.append(piece)
+        self.size_bytes += piece.content.end - piece.content.start
+        self.record_count += len(piece.starts)
 
     def take(self, bounds: Bounds) -> pa.RecordBatch:
         """Returns the wanted records, and begins anew.
@@ -234,35 +250,35 @@ class ColumnBuilder:
         Raises:
             DamageError: the records of a batch do not match its header.
         """
-        batches, self._batches = self._batches, []
+        pieces, self._pieces = self._pieces, []
         self.size_bytes = self.record_count = 0
         self.chunk = None
-        if not batches:
+        if not pieces:
             return pa.RecordBatch.from_pylist([], SCHEMA)
         try:
-            return self._columns(batches, bounds)
+            return self._columns(pieces, bounds)
         except CorruptRecordsError:
-            # The positions of the records of all batches were followed at once. Each batch alone tells which one is corrupt.
-            for batch in batches:
+            # The positions of the records of all batches were followed at once. Each piece alone tells which one is corrupt.
+            for piece in pieces:
                 try:
-                    self._columns([batch], bounds)
+                    self._columns([piece], bounds)
                 except CorruptRecordsError as error:
-                    raise _damage(batch.place, str(error)) from None
+                    raise _damage(piece.place, str(error)) from None
             raise
 
-    def _columns(self, batches: list[_Collected], bounds: Bounds) -> pa.RecordBatch:
-        counts = np.array([len(batch.starts) for batch in batches])
-        starts = np.concatenate([batch.starts for batch in batches])
-        first_bytes = np.array([batch.content.start for batch in batches])
-        data = batches[0].content.data
-        if any(batch.content.data is not data for batch in batches):
-            data = b"".join([memoryview(batch.content.data)[batch.content.start : batch.content.end] for batch in batches])
-            sizes = [batch.content.end - batch.content.start for batch in batches]
+    def _columns(self, pieces: list[Piece], bounds: Bounds) -> pa.RecordBatch:
+        counts = np.array([len(piece.starts) for piece in pieces])
+        starts = np.concatenate([piece.starts for piece in pieces])
+        first_bytes = np.array([piece.content.start for piece in pieces])
+        data = pieces[0].content.data
+        if any(piece.content.data is not data for piece in pieces):
+            data = b"".join([memoryview(piece.content.data)[piece.content.start : piece.content.end] for piece in pieces])
+            sizes = [piece.content.end - piece.content.start for piece in pieces]
             moved = np.cumsum([0, *sizes[:-1]]) - first_bytes
             starts += np.repeat(moved, counts)
             first_bytes += moved
-        shared = BatchFields(*np.array([batch.fields for batch in batches], dtype=np.int64).T)
-        batch_numbers = np.repeat(np.arange(len(batches)), counts)
+        shared = BatchFields(*np.array([piece.fields for piece in pieces], dtype=np.int64).T)
+        batch_numbers = np.repeat(np.arange(len(pieces)), counts)
         records = _decode(data, starts, batch_numbers, shared)
         headers, ends = _decode_headers(data, starts, records)
         firsts = np.cumsum(counts) - counts
@@ -298,7 +314,7 @@ class ColumnBuilder:
         ]
 
 
-def _decode(data: bytes, starts: Int64s, batch_number: Int64s, shared: BatchFields) -> _Records:
+def _decode(data: bytes | bytearray, starts: Int64s, batch_number: Int64s, shared: BatchFields) -> _Records:
     octets = np.frombuffer(data, dtype=np.uint8)
     timestamp_delta, at = read_varints(octets, starts + 1)
     offset_delta, at = read_varints(octets, at)
@@ -317,7 +333,7 @@ def _decode(data: bytes, starts: Int64s, batch_number: Int64s, shared: BatchFiel
     )
 
 
-def _decode_headers(data: bytes, starts: Int64s, records: _Records) -> tuple[pa.Array, Int64s]:
+def _decode_headers(data: bytes | bytearray, starts: Int64s, records: _Records) -> tuple[pa.Array, Int64s]:
     """Returns the headers of all records, null for a record without headers, and the end of each record."""
     counts = records.header_count
     numbers = np.flatnonzero(counts)
@@ -363,7 +379,7 @@ def _text(names: pa.Array) -> pa.Array:
         return pa.array([name.decode(errors="replace") for name in names.to_pylist()], pa.string())
 
 
-def _check_ends(data: bytes, starts: Int64s, ends: Int64s, firsts: Int64s, first_bytes: Int64s) -> None:
+def _check_ends(data: bytes | bytearray, starts: Int64s, ends: Int64s, firsts: Int64s, first_bytes: Int64s) -> None:
     """Raises unless each record ends where its length says.
 
     Args:

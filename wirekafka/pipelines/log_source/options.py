@@ -18,7 +18,9 @@ from wirekafka.log.directory import partition_of_folder
 from wirekafka.names import CLUSTER_METADATA_TOPIC
 from wirekafka.pipelines.errors import PipelineError
 from wirekafka.pipelines.log_source.plan import DEFAULT_SPLIT_BYTES, Selection
+from wirekafka.pipelines.log_source.segments import MOST_BATCH_BYTES
 from wirekafka.wire.batch import GREATEST_INT64
+from wirekafka.wire.compression import MOST_CONTENT_BYTES
 
 OPTIONS = {
     "path": "a data directory of a broker, or the folder of one partition; the argument of load()",
@@ -31,6 +33,8 @@ OPTIONS = {
     "endingTimestamp": "the timestamp before which records are read: ms since 1970, or ISO 8601",
     "isolation": "all (default): every record; committed: no control records and no records of aborted or open transactions",
     "splitBytes": f"about the bytes of the log that one task reads, 1 or more; {DEFAULT_SPLIT_BYTES} by default",
+    "maxBatchBytes": "the most bytes of a batch of the log, stored or uncompressed, from 1 to 1073741824;"
+    f" {MOST_BATCH_BYTES} by default. A task takes about as much memory",
     "checkCrcs": "true (default) or false: whether the checksum of each batch is checked",
     "pushFilters": "true or false (default): whether pushed filters narrow the read; each query then needs a load() of its own",
 }
@@ -50,6 +54,8 @@ class LogOptions:
 
     Attributes:
         path: a data directory, or the folder of a partition.
+        split_bytes: about the bytes of the log that one task reads.
+        most_batch_bytes: a larger batch is refused.
         has_crc_checks: whether the checksum of each batch is checked.
         has_pushed_filters: whether filters that Spark pushes down narrow the read.
     """
@@ -57,6 +63,7 @@ class LogOptions:
     path: str
     selection: Selection = field(default_factory=Selection)
     split_bytes: int = DEFAULT_SPLIT_BYTES
+    most_batch_bytes: int = MOST_BATCH_BYTES
     has_crc_checks: bool = True
     has_pushed_filters: bool = False
 
@@ -108,7 +115,8 @@ def read_options(options: Mapping[str, str]) -> LogOptions:
             ending_timestamp=_timestamp(values, "endingTimestamp"),
             is_committed=_choice(values, "isolation", {"all": False, "committed": True}, "all"),
         ),
-        split_bytes=_split_bytes(values),
+        split_bytes=_size(values, "splitBytes", DEFAULT_SPLIT_BYTES, GREATEST_INT64),
+        most_batch_bytes=_size(values, "maxBatchBytes", MOST_BATCH_BYTES, MOST_CONTENT_BYTES),
         has_crc_checks=_choice(values, "checkCrcs", _SWITCH, "true"),
         has_pushed_filters=_choice(values, "pushFilters", _SWITCH, "false"),
     )
@@ -135,11 +143,11 @@ def _optional_integer(values: Mapping[str, str], name: str) -> int | None:
     return _integer(values, name, values[name].strip()) if name in values else None
 
 
-def _split_bytes(values: Mapping[str, str]) -> int:
-    split_bytes = _optional_integer(values, "splitBytes")
-    if split_bytes == 0:
-        raise _refuse(values, "splitBytes")
-    return DEFAULT_SPLIT_BYTES if split_bytes is None else split_bytes
+def _size(values: Mapping[str, str], name: str, default: int, most: int) -> int:
+    size = _optional_integer(values, name)
+    if size is not None and not 1 <= size <= most:
+        raise _refuse(values, name)
+    return default if size is None else size
 
 
 def _pattern(values: Mapping[str, str]) -> str | None:

@@ -26,6 +26,7 @@ from wirekafka.log.checkpoint import LOG_START_OFFSETS, MalformedFileError, read
 from wirekafka.log.directory import partition_of_folder
 from wirekafka.names import CLUSTER_METADATA_TOPIC, TopicPartition
 from wirekafka.pipelines.log_source.segments import (
+    MOST_BATCH_BYTES,
     SegmentFile,
     SparseIndex,
     batch_at,
@@ -104,19 +105,24 @@ class Split:
     aborted: tuple[AbortedRange, ...] = ()
 
 
-def plan(root: str, selection: Selection, split_bytes: int = DEFAULT_SPLIT_BYTES) -> list[Split]:
+def plan(
+    root: str,
+    selection: Selection,
+    split_bytes: int = DEFAULT_SPLIT_BYTES,
+    most_batch_bytes: int = MOST_BATCH_BYTES,
+) -> list[Split]:
     """Returns the splits of the wanted records of a data directory, or of a partition's folder.
 
     Raises:
         OSError: a file cannot be read.
-        DamageError: the headers after the last entry of an index are damaged.
+        DamageError: the headers after the last entry of an index are damaged, or claim more than `most_batch_bytes`.
     """
     start_offsets = _log_start_offsets(root)
     splits: list[Split] = []
     for folder in partition_folders(root):
         name = partition_of_folder(os.path.basename(os.path.abspath(folder)))
         if name is not None and selection.has_partition(name):
-            splits += _plan_at_rest(folder, name, start_offsets.get(name, 0), selection, split_bytes)
+            splits += _plan_at_rest(folder, name, start_offsets.get(name, 0), selection, _Sizes(split_bytes, most_batch_bytes))
     return splits
 
 
@@ -128,25 +134,25 @@ def _log_start_offsets(root: str) -> dict[TopicPartition, int]:
         return {}
 
 
-def _plan_at_rest(folder: str, name: TopicPartition, start_offset: int, selection: Selection, split_bytes: int) -> list[Split]:
+def _plan_at_rest(folder: str, name: TopicPartition, start_offset: int, selection: Selection, sizes: _Sizes) -> list[Split]:
     """Plans a partition; again, if a broker has replaced, deleted or written segments meanwhile.
 
     A deleted partition has no splits.
     """
     for _ in range(_MOST_ATTEMPTS):
         try:
-            return _plan_partition(folder, name, start_offset, selection, split_bytes)
+            return _plan_partition(folder, name, start_offset, selection, sizes)
         except (FileNotFoundError, DamageError):
             if not os.path.isdir(folder):
                 return []
-    return _plan_partition(folder, name, start_offset, selection, split_bytes)
+    return _plan_partition(folder, name, start_offset, selection, sizes)
 
 
-def _plan_partition(folder: str, name: TopicPartition, start_offset: int, selection: Selection, split_bytes: int) -> list[Split]:
+def _plan_partition(folder: str, name: TopicPartition, start_offset: int, selection: Selection, sizes: _Sizes) -> list[Split]:
     segments = list_segments(folder)
     if not segments:
         return []
-    last = _PlannedSegment(folder, segments[-1], None)
+    last = _PlannedSegment(folder, segments[-1], None, sizes)
     first_offset = max(start_offset, segments[0].base_offset, selection.starting_offset or 0)
     end_offset = last.end_offset
     transactions = Transactions(end_offset)
@@ -163,8 +169,8 @@ def _plan_partition(folder: str, name: TopicPartition, start_offset: int, select
             first = max(first, first_offset_at(folder, segment.base_offset, selection.starting_timestamp))
         end = min(end_offset, next_base_offset)
         if first < end:
-            planned = last if segment is segments[-1] else _PlannedSegment(folder, segment, next_base_offset)
-            cuts += planned.cuts(first, end, split_bytes)
+            planned = last if segment is segments[-1] else _PlannedSegment(folder, segment, next_base_offset, sizes)
+            cuts += planned.cuts(first, end)
     return [
         Split(
             folder,
@@ -176,8 +182,15 @@ def _plan_partition(folder: str, name: TopicPartition, start_offset: int, select
             cut.size_bytes,
             transactions.overlapping(cut.first_offset, cut.end_offset) if selection.is_committed else (),
         )
-        for cut in _joined(cuts, split_bytes)
+        for cut in _joined(cuts, sizes.split_bytes)
     ]
+
+
+class _Sizes(NamedTuple):
+    """The bytes of a split, and the most bytes of a batch."""
+
+    split_bytes: int
+    most_batch_bytes: int
 
 
 class _Cut(NamedTuple):
@@ -209,7 +222,8 @@ class _PlannedSegment:
         end_offset: one past its last record; the next segment's base offset if there is one.
     """
 
-    def __init__(self, folder: str, segment: SegmentFile, next_base_offset: int | None) -> None:
+    def __init__(self, folder: str, segment: SegmentFile, next_base_offset: int | None, sizes: _Sizes) -> None:
+        self._sizes = sizes
         self._base_offset = segment.base_offset
         self._file = DataFile(os.path.join(folder, segment.name))
         self._index = read_offset_index(folder, segment.base_offset)
@@ -225,14 +239,15 @@ class _PlannedSegment:
         position = position_before(self._file, self._base_offset, self._index, 1 << 62)
         if not position:
             self._index = SparseIndex(*(np.zeros(0, dtype=np.int64),) * 2)
-        places = places_from(self._file, position, self._base_offset)
+        places = places_from(self._file, position, self._base_offset, self._sizes.most_batch_bytes)
         self._index = self._index.with_places(self._base_offset, places[1:] if position else places)
         if places:
             self.end_offset = places[-1].last_offset + 1
             self._end_position = places[-1].position + places[-1].size_bytes
 
-    def cuts(self, first_offset: int, end_offset: int, split_bytes: int) -> Iterator[_Cut]:
-        """Yields the pieces of a range of offsets, each of about `split_bytes`; a range that is within the segment."""
+    def cuts(self, first_offset: int, end_offset: int) -> Iterator[_Cut]:
+        """Yields the pieces of a range of offsets within the segment, each of about `split_bytes`."""
+        split_bytes = self._sizes.split_bytes
         position = position_before(self._file, self._base_offset, self._index, first_offset)
         end_position = self._position_after(end_offset)
         hint = self._hint_at(position)

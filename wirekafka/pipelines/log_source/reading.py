@@ -5,8 +5,8 @@ ends. The hint of the split saves the search for the first batch; it is used onl
 Compaction and retention replace and delete files: an open file stays readable, and the next file is found by its offset. A reader
 returns each offset at most once. It does not return records that compaction or retention removed before it came to them.
 
-Rules of this file: no lock is taken, and no file is written. An Arrow batch has at most `most_records` records, and at most
-`most_bytes` uncompressed unless one batch of the log has more.
+Rules of this file: no lock is taken, and no file is written. Memory does not grow with what a file claims: a batch of the log is
+refused if it has more than `most_batch_bytes`, stored or uncompressed, and its records become Arrow batches piece by piece.
 
 Source: org.apache.kafka.clients.consumer.internals.CompletedFetch (which records read_committed skips).
 """
@@ -18,13 +18,14 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from wirekafka.errors import KafkaError
-from wirekafka.inspection.batches import StoredBatch, scan
+from wirekafka.errors import ErrorCode, KafkaError
+from wirekafka.inspection.batches import BatchTooLargeError, StoredBatch, scan
 from wirekafka.inspection.files import DamageError, DataFile
-from wirekafka.pipelines.log_source.columns import BatchPlace, Bounds, ColumnBuilder
+from wirekafka.pipelines.log_source.columns import BatchPlace, Bounds, ColumnBuilder, Limits, Piece, pieces_of, pieces_of_old
 from wirekafka.pipelines.log_source.plan import Split
 from wirekafka.pipelines.log_source.record_bytes import Content
 from wirekafka.pipelines.log_source.segments import (
+    MOST_BATCH_BYTES,
     SegmentFile,
     batch_at,
     open_segment,
@@ -33,10 +34,12 @@ from wirekafka.pipelines.log_source.segments import (
 )
 from wirekafka.pipelines.log_source.transactions import AbortedBatches
 from wirekafka.wire.batch import COMPRESSION_MASK, HEADER_SIZE, BatchHeader
-from wirekafka.wire.compression import MOST_CONTENT_BYTES, decompress
+from wirekafka.wire.compression import Compression, decompress_stream, too_large
 
 _LEAST_BYTES_OF_A_CHUNK = 1 << 20
 """Records of less than this are copied together with those of the next chunk, so that Arrow batches do not get small."""
+_SHARE_OF_OLD_RECORDS = 8
+"""Wrappers of formats 0 and 1 may hold this part of the limit, because each of their records takes a Python object."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -47,53 +50,56 @@ class Reading:
         first_timestamp, end_timestamp: timestamps in ms from the first up to the second, excluded; None is no bound.
         is_committed: without control records and records of aborted transactions.
         has_crc_checks: whether the checksum of each batch is checked.
-        most_records, most_bytes: an Arrow batch ends at one of these limits.
+        most_batch_bytes: a batch of the log with more bytes, or with more uncompressed bytes of records, is refused.
+        limits: an Arrow batch ends at one of these limits.
     """
 
     first_timestamp: int | None = None
     end_timestamp: int | None = None
     is_committed: bool = False
     has_crc_checks: bool = True
-    most_records: int = 1 << 16
-    most_bytes: int = 16 << 20
+    most_batch_bytes: int = MOST_BATCH_BYTES
+    limits: Limits = Limits()  # noqa: RUF009 - it is immutable
 
 
 def read_split(split: Split, reading: Reading) -> Iterator[pa.RecordBatch]:
     """Yields the wanted records of a split, in the order of their offsets.
 
     Raises:
-        DamageError: a batch is damaged; names the file, the position and the offset.
+        DamageError: a batch is damaged or too large; names the file, the position and the offset.
         OSError: a file cannot be read, or the partition was deleted or moved.
     """
     bounds = Bounds(split.first_offset, split.end_offset, reading.first_timestamp, reading.end_timestamp)
     builder = ColumnBuilder(split.topic, split.partition)
     aborted = AbortedBatches(split.aborted)
-    for file, batch in _batches(split):
+    for file, batch in _batches(split, reading.most_batch_bytes):
         if not _is_wanted(batch.header, reading, aborted):
             continue
-        content = _content(file, batch, reading)
-        if builder.record_count and _is_full(builder, content, reading):
-            yield from _slices(builder.take(bounds), reading.most_records)
-        _add(builder, file, batch, content)
-        if builder.record_count >= reading.most_records or builder.size_bytes >= reading.most_bytes:
-            yield from _slices(builder.take(bounds), reading.most_records)
-    yield from _slices(builder.take(bounds), reading.most_records)
+        for piece in _pieces(file, batch, reading):
+            if builder.record_count and _is_full(builder, piece, reading.limits):
+                yield from _take(builder, bounds)
+            builder.add(piece)
+    yield from _take(builder, bounds)
 
 
-def _is_full(builder: ColumnBuilder, content: Content, reading: Reading) -> bool:
-    """Whether an Arrow batch ends before this batch: at the limits, or with a chunk of the file, so that no record is copied."""
-    if builder.size_bytes + content.end - content.start > reading.most_bytes:
+def _is_full(builder: ColumnBuilder, piece: Piece, limits: Limits) -> bool:
+    """Whether an Arrow batch ends before this piece: at the limits, or with a chunk of the file, so that no record is copied."""
+    content = piece.content
+    if builder.size_bytes + content.end - content.start > limits.most_bytes:
+        return True
+    if builder.record_count + len(piece.starts) > limits.most_records:
         return True
     is_chunk_over = builder.chunk is not None and builder.chunk is not content.data
     return is_chunk_over and builder.size_bytes >= _LEAST_BYTES_OF_A_CHUNK
 
 
-def _slices(columns: pa.RecordBatch, most_records: int) -> Iterator[pa.RecordBatch]:
-    for first in range(0, columns.num_rows, most_records):
-        yield columns.slice(first, most_records)
+def _take(builder: ColumnBuilder, bounds: Bounds) -> Iterator[pa.RecordBatch]:
+    columns = builder.take(bounds)
+    if columns.num_rows:
+        yield columns
 
 
-def _batches(split: Split) -> Iterator[tuple[DataFile, StoredBatch]]:
+def _batches(split: Split, most_batch_bytes: int) -> Iterator[tuple[DataFile, StoredBatch]]:
     """Yields the batches that may hold offsets of the split, each with its file."""
     next_offset = split.first_offset
     while next_offset < split.end_offset:
@@ -103,7 +109,7 @@ def _batches(split: Split) -> Iterator[tuple[DataFile, StoredBatch]]:
         segment, file, next_base_offset = opened
         position = _first_position(split, segment, file, next_offset)
         if position < file.size:
-            for batch in _scan(file, position, next_offset, is_sealed=next_base_offset is not None):
+            for batch in _scan(file, position, next_offset, most_batch_bytes, is_sealed=next_base_offset is not None):
                 if batch.header is not None and batch.place.base_offset >= split.end_offset:
                     return
                 next_offset = batch.place.last_offset + 1
@@ -115,10 +121,17 @@ def _batches(split: Split) -> Iterator[tuple[DataFile, StoredBatch]]:
         next_offset = max(next_offset, next_base_offset)
 
 
-def _scan(file: DataFile, position: int, next_offset: int, *, is_sealed: bool) -> Iterator[StoredBatch]:
+def _scan(file: DataFile, position: int, next_offset: int, most_batch_bytes: int, *, is_sealed: bool) -> Iterator[StoredBatch]:
     """Yields the batches of a file from a position on; ends before a torn batch of the last segment, which has a writer."""
     try:
-        yield from scan(file, next_offset, advance=_ignore, from_position=position, from_offset=next_offset)
+        yield from scan(
+            file,
+            next_offset,
+            advance=_ignore,
+            from_position=position,
+            from_offset=next_offset,
+            most_batch_bytes=most_batch_bytes,
+        )
     except DamageError as damage:
         if is_sealed or not damage.is_torn:
             raise
@@ -146,33 +159,59 @@ def _is_wanted(header: BatchHeader | None, reading: Reading, aborted: AbortedBat
     return reading.first_timestamp is None or header.max_timestamp >= reading.first_timestamp
 
 
-def _content(file: DataFile, batch: StoredBatch, reading: Reading) -> Content:
-    """Returns the uncompressed records of a batch; the stored bytes for formats 0 and 1."""
+def _pieces(file: DataFile, batch: StoredBatch, reading: Reading) -> Iterator[Piece]:
+    """Yields the records of a batch.
+
+    Raises:
+        DamageError: its checksum is wrong, or the records cannot be read.
+        BatchTooLargeError: the records have more uncompressed bytes than are read.
+    """
     if reading.has_crc_checks and not batch.has_right_crc():
         raise _damage(file, batch, f"the checksum is wrong: {batch.stored_crc:#010x} in the header is not that of the bytes")
-    header, chunk = batch.header, batch.data.obj
-    assert isinstance(chunk, bytes), "a chunk is read from a file"
-    start = batch.chunk_at + (HEADER_SIZE if header is not None else 0)
-    if header is None or not header.attributes & COMPRESSION_MASK:
-        return Content(chunk, start, batch.chunk_at + batch.place.size_bytes)
-    try:
-        body = decompress(header.compression, batch.data[HEADER_SIZE:], limit_bytes=MOST_CONTENT_BYTES)
-        return Content(body, 0, len(body))
-    except KafkaError as error:
-        raise _damage(file, batch, error.message or error.code.name) from None
-
-
-def _add(builder: ColumnBuilder, file: DataFile, batch: StoredBatch, content: Content) -> None:
     place = BatchPlace(file.path, batch.place.position, batch.place.base_offset)
-    if batch.header is not None:
-        builder.add(batch.header, content, place)
-        return
     try:
-        records = list(batch.records())
+        if batch.header is not None:
+            yield from pieces_of(batch.header, _content(batch, reading), place, reading.limits)
+            return
+        records = list(batch.records(limit_bytes=reading.most_batch_bytes // _SHARE_OF_OLD_RECORDS))
         compression = batch.compression
     except KafkaError as error:
+        if error.code is ErrorCode.MESSAGE_TOO_LARGE:
+            raise BatchTooLargeError(file.path, batch.place, reading.most_batch_bytes) from None
         raise _damage(file, batch, error.message or error.code.name) from None
-    builder.add_old_records(records, batch.magic, compression, is_append_time=batch.is_append_time, place=place)
+    yield from pieces_of_old(
+        records, batch.magic, compression, is_append_time=batch.is_append_time, place=place, limits=reading.limits
+    )
+
+
+def _content(batch: StoredBatch, reading: Reading) -> Content:
+    """Returns the uncompressed records of a batch of format 2."""
+    header, chunk = batch.header, batch.data.obj
+    assert header is not None
+    assert isinstance(chunk, bytes), "a chunk is read from a file"
+    if not header.attributes & COMPRESSION_MASK:
+        return Content(chunk, batch.chunk_at + HEADER_SIZE, batch.chunk_at + batch.place.size_bytes)
+    body = _decompress(header.compression, batch.data[HEADER_SIZE:], reading.most_batch_bytes)
+    return Content(body, 0, len(body))
+
+
+def _decompress(compression: Compression, data: memoryview, limit_bytes: int) -> bytes | bytearray:
+    """Returns the content; unlike `decompress`, it needs no memory beside it, which counts for large batches.
+
+    Raises:
+        KafkaError: as `decompress`.
+    """
+    body: bytes | bytearray = b""
+    for chunk in decompress_stream(compression, data, limit_bytes=limit_bytes):
+        if len(body) + len(chunk) > limit_bytes:
+            raise too_large(limit_bytes)
+        if not body:
+            body = bytes(chunk)  # most batches have one chunk, which is not copied
+        elif isinstance(body, bytearray):
+            body += chunk
+        else:
+            body = bytearray(body) + chunk
+    return body
 
 
 def _damage(file: DataFile, batch: StoredBatch, reason: str) -> DamageError:

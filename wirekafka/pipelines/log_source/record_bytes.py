@@ -11,6 +11,7 @@ Source: org.apache.kafka.common.record.DefaultRecord, org.apache.kafka.common.ut
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -21,6 +22,9 @@ Int64s = npt.NDArray[np.int64]
 
 LEAST_RUN = 8
 """So many records of one size in a row are looked for as a run."""
+
+MOST_RUN = 4096
+"""A run is looked for among so many records. Without a bound, sizes that change after every few records take quadratic time."""
 
 _SHORT = {byte: 1 + (byte >> 1) for byte in range(0, 128, 2)}
 """The size of a record, its length included, by the only byte of the length; a negative length is not in it."""
@@ -33,30 +37,51 @@ class CorruptRecordsError(Exception):
 
 
 class Content(NamedTuple):
-    """The uncompressed records of a batch: bytes from the first position up to the second, excluded, of `data`.
+    """Uncompressed records: bytes from the first position up to the second, excluded, of `data`.
 
     The records of many uncompressed batches may lie in one chunk of a file, and are not copied.
     """
 
-    data: bytes
+    data: bytes | bytearray
     start: int
     end: int
 
 
-def record_starts(content: Content, count: int) -> Int64s:
-    """Returns the positions of the first byte after the length of each record.
+def record_pieces(content: Content, count: int, most_records: int, most_bytes: int) -> Iterator[tuple[Content, Int64s]]:
+    """Yields the records of a batch in pieces: the bytes of a piece, and the position after the length of each of its records.
+
+    Args:
+        count: the number of records in the batch.
+        most_records, most_bytes: a piece ends at one of these limits; one record may have more bytes.
 
     Raises:
         CorruptRecordsError: a length is negative or too long, or the records do not end where the content ends.
     """
-    body, pos, limit = content
+    data, pos, limit = content
+    while count > 0 and pos < limit:
+        starts, end = _record_starts(content._replace(start=pos), min(count, most_records), most_bytes)
+        if end > limit:
+            raise CorruptRecordsError("a record ends after its batch")
+        yield Content(data, pos, end), starts
+        count -= len(starts)
+        pos = end
+    if count > 0:
+        raise CorruptRecordsError(f"the batch ends before the last {count} of its records")
+    if pos < limit:
+        raise CorruptRecordsError(f"{limit - pos} bytes after the last record")
+
+
+def _record_starts(content: Content, count: int, most_bytes: int) -> tuple[Int64s, int]:
+    """Returns the positions after the lengths of at most so many records, and the end of the last of them."""
+    body, pos, _ = content
+    limit = min(content.end, pos + most_bytes)
     pieces: list[Int64s] = []
     starts: list[int] = []
     add = starts.append
     number = same = 0
     last = -1
     try:
-        while number < count:
+        while number < count and pos < limit:
             byte = body[pos]
             if byte < 0x80:
                 step = _SHORT[byte]
@@ -71,7 +96,7 @@ def record_starts(content: Content, count: int) -> Int64s:
             if step == last:
                 same += 1
                 if same == LEAST_RUN:
-                    run, end = _run(content, pos, start, step, count - number)
+                    run, end = _run(body, pos, start, step, min(count - number, MOST_RUN, (limit - pos) // step - 1))
                     pieces += np.array(starts, dtype=np.int64), run
                     starts.clear()
                     number += len(run)
@@ -82,27 +107,22 @@ def record_starts(content: Content, count: int) -> Int64s:
             pos += step
     except (IndexError, KeyError):
         raise CorruptRecordsError("a record has no valid length, or ends after its batch") from None
-    if pos > limit:
-        raise CorruptRecordsError("a record ends after its batch")
-    if pos < limit:
-        raise CorruptRecordsError(f"{limit - pos} bytes after the last of {count} records")
     pieces.append(np.array(starts, dtype=np.int64))
-    return np.concatenate(pieces) if len(pieces) > 1 else pieces[0]
+    return np.concatenate(pieces) if len(pieces) > 1 else pieces[0], pos
 
 
-def _run(content: Content, pos: int, start: int, step: int, most: int) -> tuple[Int64s, int]:
+def _run(body: bytes | bytearray, pos: int, start: int, step: int, most: int) -> tuple[Int64s, int]:
     """Returns the starts of the records after the one at `pos` that have the same length, and the end of the last of them."""
-    body = content.data
     length_bytes = body[pos:start]
     first = pos + step
-    run = max(min(most, (content.end - first) // step), 0)
+    run = max(most, 0)
     for at, byte in enumerate(length_bytes):
         column = body[first + at : first + run * step : step]
         run = min(run, len(column) - len(column.lstrip(bytes((byte,)))))
     return np.arange(run, dtype=np.int64) * step + (first + len(length_bytes)), first + run * step
 
 
-def _long_length(body: bytes, pos: int) -> tuple[int, int]:
+def _long_length(body: bytes | bytearray, pos: int) -> tuple[int, int]:
     raw = shift = 0
     for at in range(pos, pos + 5):
         raw |= (body[at] & 0x7F) << shift

@@ -10,20 +10,29 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from wirekafka.inspection.batches import StoredBatch, scan
-from wirekafka.inspection.files import DamageError, DataFile, read_whole
+from wirekafka.inspection.batches import BatchTooLargeError, is_sound, scan
+from wirekafka.inspection.files import DamageError, DataFile, read_beginning
 from wirekafka.log.index import OffsetIndex, TimeIndex
 from wirekafka.log.positions import BatchPosition, read_place
 from wirekafka.log.segment_files import INDEX_SUFFIX, TIME_INDEX_SUFFIX, file_name
-from wirekafka.wire.batch import HEADER_SIZE, MAGIC, MAGIC_OFFSET, BatchHeader
+from wirekafka.wire.batch import HEADER_SIZE
 
 _SEGMENT = re.compile(r"(\d{20})\.log(\.swap)?")
 _TRANSACTION_INDEX = re.compile(r"\d{20}\.txnindex(\.swap)?")
+MOST_BATCH_BYTES = 128 << 20
+"""By default, the most bytes of a batch, stored or uncompressed. A broker takes as much from a client only if it is told to."""
+MOST_INDEX_BYTES = 16 << 20
+"""So much of an index is read; `segment.index.bytes` is 10 MiB by default."""
+PLACE_INTERVAL_BYTES = 4096
+"""The distance of the batches whose places are kept; that of the entries of an index, by default."""
+_HEADS_BYTES = 8192
+"""The bytes of one read in search of headers: small batches share a read, and large ones are not read."""
 MOST_LISTINGS = 20
 """The attempts to read files of a folder that are replaced meanwhile."""
 
@@ -158,7 +167,7 @@ def _read_index(
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """Returns the keys and values of the entries up to the first that does not ascend; none if the first is negative."""
     try:
-        data = read_whole(os.path.join(folder, file_name(base_offset, suffix)))
+        data = read_beginning(os.path.join(folder, file_name(base_offset, suffix)), MOST_INDEX_BYTES)
     except FileNotFoundError:
         data = b""
     entries = np.frombuffer(data[: len(data) - len(data) % size], dtype=entry)
@@ -189,29 +198,61 @@ def position_before(file: DataFile, base_offset: int, index: SparseIndex, offset
     return entry[1] if place is not None and place.last_offset == base_offset + entry[0] else 0
 
 
-def places_from(file: DataFile, position: int, next_offset: int) -> list[BatchPosition]:
-    """Returns the places of the whole batches from `position` to the end of the log in the file, from their headers.
+def places_from(file: DataFile, position: int, next_offset: int, most_batch_bytes: int = MOST_BATCH_BYTES) -> list[BatchPosition]:
+    """Returns the places of batches from `position` to the end of the log in the file, from their headers.
+
+    The first batch and the last one are among them, and about one for every `PLACE_INTERVAL_BYTES` between, as in an index.
 
     A torn batch and zeros end the log. So do last batches with a wrong checksum, because a broker or a machine that stopped may
     have written only their headers.
 
     Args:
         next_offset: the least offset that the first batch may end at.
+        most_batch_bytes: a batch whose header claims more is refused, also at the end of the file.
 
     Raises:
         DamageError: something else follows the last batch.
+        BatchTooLargeError: a batch has more than `most_batch_bytes`.
     """
     places: list[BatchPosition] = []
-    while (place := batch_at(file, position)) is not None and place.last_offset >= next_offset:
+    for place in _walk(file, position, next_offset, file.size, most_batch_bytes):
+        if len(places) > 1 and place.position - places[-2].position < PLACE_INTERVAL_BYTES:
+            places.pop()
         places.append(place)
-        position, next_offset = position + place.size_bytes, place.last_offset + 1
-    if place is not None:
-        reason = f"a batch ends at offset {place.last_offset}, but the next offset is {next_offset}"
-        raise DamageError(file.path, reason, position=position, offset=next_offset)
-    _check_tail(file, position, next_offset)
-    while places and not _is_sound(file, places[-1]):
-        places.pop()
+    end, end_offset = (_end_of(places[-1]), places[-1].last_offset + 1) if places else (position, next_offset)
+    _check_tail(file, end, end_offset)
+    while places and not is_sound(file, places[-1]):
+        end = places.pop().position
+        before = _end_of(places[-1]) if places else position
+        places += _walk(file, before, next_offset, end, most_batch_bytes)
     return places
+
+
+def _end_of(place: BatchPosition) -> int:
+    return place.position + place.size_bytes
+
+
+def _walk(file: DataFile, position: int, next_offset: int, end: int, most_batch_bytes: int) -> Iterator[BatchPosition]:
+    """Yields the places of the whole batches between two positions; ends where no batch begins.
+
+    Raises:
+        DamageError: the offsets of the batches do not ascend.
+    """
+    chunk, chunk_position = b"", position
+    while position < end:
+        at = position - chunk_position
+        if len(chunk) - at < HEADER_SIZE:
+            chunk, chunk_position, at = file.read(_HEADS_BYTES, position).ljust(HEADER_SIZE, b"\0"), position, 0
+        place = read_place(chunk, at, position)
+        if place is not None and place.size_bytes > most_batch_bytes:
+            raise BatchTooLargeError(file.path, place, most_batch_bytes)
+        if place is None or _end_of(place) > end:
+            return
+        if place.last_offset < next_offset:
+            reason = f"a batch ends at offset {place.last_offset}, but the next offset is {next_offset}"
+            raise DamageError(file.path, reason, position=position, offset=next_offset)
+        yield place
+        position, next_offset = _end_of(place), place.last_offset + 1
 
 
 def _check_tail(file: DataFile, position: int, next_offset: int) -> None:
@@ -221,11 +262,3 @@ def _check_tail(file: DataFile, position: int, next_offset: int) -> None:
     except DamageError as damage:
         if not damage.is_torn:
             raise
-
-
-def _is_sound(file: DataFile, place: BatchPosition) -> bool:
-    data = memoryview(file.read(place.size_bytes, place.position))
-    if len(data) < place.size_bytes:
-        return False
-    header = BatchHeader(data) if data[MAGIC_OFFSET] == MAGIC else None
-    return StoredBatch(place, header, data).has_right_crc()

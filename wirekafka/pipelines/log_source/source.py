@@ -15,7 +15,9 @@ Source: pyspark.sql.datasource.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -24,13 +26,37 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
+from wirekafka.inspection.batches import BatchTooLargeError
+from wirekafka.inspection.files import DamageError
 from wirekafka.pipelines.errors import PipelineError
 from wirekafka.pipelines.log_source.columns import SCHEMA
 from wirekafka.pipelines.log_source.options import LogOptions, narrow, read_options
 from wirekafka.pipelines.log_source.plan import plan
 from wirekafka.pipelines.log_source.reading import Reading, read_split
+from wirekafka.pipelines.log_source.segments import UnsettledFolderError
 
 FORMAT = "wirekafka-log"
+_WITHOUT_PARTITION = "the options topic and partition leave a partition out"
+_WITHOUT_OFFSETS = "the options startingOffset and endingOffset leave a batch out"
+
+
+@contextmanager
+def _explained(way_out: str) -> Iterator[None]:
+    """Turns errors of files into errors that say what to do.
+
+    Args:
+        way_out: how a query leaves a damaged file or batch out.
+    """
+    try:
+        yield
+    except BatchTooLargeError as error:
+        raise PipelineError(f"{error}. The option maxBatchBytes allows more; {way_out}") from None
+    except DamageError as error:
+        raise PipelineError(f"{error}. {way_out}; `wirekafka log verify` names all damages of a directory") from None
+    except UnsettledFolderError as error:
+        raise PipelineError(str(error)) from None
+    except OSError as error:
+        raise PipelineError(f"cannot read {error.filename}: {error.strerror}. {way_out}") from None
 
 
 class LogDataSource(DataSource):
@@ -45,9 +71,10 @@ class LogDataSource(DataSource):
         """Returns the columns.
 
         Raises:
-            OptionError: an option or the directory cannot be used.
+            PipelineError: an option or the directory cannot be used.
         """
-        read_options(self.options).check_data()
+        with _explained(_WITHOUT_PARTITION):
+            read_options(self.options).check_data()
         return from_arrow_schema(SCHEMA)
 
     def reader(self, schema: StructType) -> LogReader:
@@ -67,16 +94,22 @@ class LogReader(DataSourceReader):
         self._options = options
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Returns a partition of Spark for each split."""
+        """Returns a partition of Spark for each split.
+
+        Raises:
+            PipelineError: a file cannot be read, or is damaged.
+        """
         options = self._options
-        return [InputPartition(split) for split in plan(options.path, options.selection, options.split_bytes)]
+        with _explained(_WITHOUT_PARTITION):
+            splits = plan(options.path, options.selection, options.split_bytes, options.most_batch_bytes)
+        return [InputPartition(split) for split in splits]
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
         """Yields the records of a split; of none, because PySpark starts one task without a partition if there is no split.
 
         Raises:
-            DamageError: a batch is damaged; names the file, the position and the offset.
-            PipelineError: the folder of the partition is missing where the task runs.
+            PipelineError: a batch is damaged or too large, a file cannot be read, or the folder of the partition is missing
+                where the task runs.
         """
         if partition is None:
             return
@@ -87,14 +120,18 @@ class LogReader(DataSourceReader):
             end_timestamp=selection.ending_timestamp,
             is_committed=selection.is_committed,
             has_crc_checks=self._options.has_crc_checks,
+            most_batch_bytes=self._options.most_batch_bytes,
         )
-        try:
-            yield from read_split(split, reading)
-        except FileNotFoundError:
-            raise PipelineError(
-                f"there is no directory {split.folder}: each executor needs the data directory at the path that the driver read, "
-                f"or the partition was deleted after the query was planned"
-            ) from None
+        with _explained(_WITHOUT_OFFSETS):
+            try:
+                yield from read_split(split, reading)
+            except FileNotFoundError:
+                if os.path.isdir(split.folder):
+                    raise
+                raise PipelineError(
+                    f"there is no directory {split.folder}: each executor needs the data directory at the path that the driver "
+                    f"read, or the partition was deleted after the query was planned"
+                ) from None
 
 
 class PushDownLogReader(LogReader):

@@ -20,12 +20,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from wirekafka.inspection.files import DataFile, Kind, base_offset_of, files_in, kind_of, read_whole
+from wirekafka.inspection.files import DamageError, DataFile, Kind, base_offset_of, files_in, kind_of, read_beginning
 from wirekafka.log.positions import BatchPosition
 from wirekafka.log.producer_snapshot import CorruptSnapshotError
 from wirekafka.log.producer_state import Producers
 from wirekafka.log.transaction_index import ENTRY, AbortedTransaction
 from wirekafka.pipelines.log_source.segments import (
+    MOST_INDEX_BYTES,
     MOST_LISTINGS,
     batch_at,
     list_segments,
@@ -37,6 +38,9 @@ from wirekafka.pipelines.log_source.segments import (
 )
 from wirekafka.wire.batch import HEADER_SIZE, MAGIC, MAGIC_OFFSET, BatchHeader
 from wirekafka.wire.control import read_end_marker
+
+_MOST_MARKER_BYTES = 1 << 16
+"""An end marker has some 80 bytes. Other control batches may have more."""
 
 
 class AbortedRange(NamedTuple):
@@ -86,6 +90,7 @@ def read_transactions(folder: str, log_start_offset: int, end_offset: int) -> Tr
 
     Raises:
         OSError: a file cannot be read.
+        DamageError: an index or a snapshot is too large.
     """
     aborted = _indexed(folder, end_offset)
     producers = _last_snapshot(folder, log_start_offset, end_offset)
@@ -113,10 +118,22 @@ def _indexed(folder: str, end_offset: int) -> set[AbortedRange]:
 
 def _read_index(path: str) -> list[AbortedTransaction]:
     try:
-        data = read_whole(path)
+        data = _read_small(path)
     except FileNotFoundError:
         return []
     return [AbortedTransaction(*fields) for fields in ENTRY.iter_unpack(data[: len(data) - len(data) % ENTRY.size])]
+
+
+def _read_small(path: str) -> bytes:
+    """Returns the content of a file that has a few bytes for each transaction or producer.
+
+    Raises:
+        DamageError: it has more than `MOST_INDEX_BYTES`.
+    """
+    data = read_beginning(path, MOST_INDEX_BYTES + 1)
+    if len(data) > MOST_INDEX_BYTES:
+        raise DamageError(path, f"it has more than {MOST_INDEX_BYTES} bytes")
+    return data
 
 
 def _range_of(entry: AbortedTransaction) -> AbortedRange:
@@ -130,7 +147,7 @@ def _last_snapshot(folder: str, log_start_offset: int, end_offset: int) -> Produ
         offset = base_offset_of(name)
         producers = Producers(offset)
         with suppress(FileNotFoundError, CorruptSnapshotError):
-            producers.read_snapshot(read_whole(os.path.join(folder, name)), offset)
+            producers.read_snapshot(_read_small(os.path.join(folder, name)), offset)
             producers.forget_transactions(log_start_offset)
             return producers
     segments = list_segments(folder)
@@ -163,5 +180,6 @@ def _apply(file: DataFile, producers: Producers, place: BatchPosition) -> Aborte
     if len(head) < HEADER_SIZE or head[MAGIC_OFFSET] != MAGIC:
         return None
     header = BatchHeader(head)
-    marker = read_end_marker(file.read(place.size_bytes, place.position)) if header.is_control else None
+    is_marker = header.is_control and place.size_bytes <= _MOST_MARKER_BYTES
+    marker = read_end_marker(file.read(place.size_bytes, place.position)) if is_marker else None
     return producers.replay(header, marker)

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wirekafka.inspection.files import DamageError
-from wirekafka.pipelines.log_source.columns import SCHEMA, BatchPlace, Bounds, ColumnBuilder
+from wirekafka.pipelines.log_source.columns import SCHEMA, BatchPlace, Bounds, ColumnBuilder, Limits, pieces_of
 from wirekafka.pipelines.log_source.record_bytes import Content
 from wirekafka.wire.batch import HEADER_SIZE, BatchHeader, Record, TimestampType, build_batch, iterate_records
 
@@ -26,11 +26,17 @@ def content_of(data: bytearray, before: bytes = b"") -> Content:
     return Content(chunk, len(before) + HEADER_SIZE, len(chunk))
 
 
+def add(builder: ColumnBuilder, data: bytearray, content: Content, place: BatchPlace = PLACE) -> None:
+    """Adds a batch in as many pieces as it takes."""
+    for piece in pieces_of(BatchHeader(data), content, place, Limits()):
+        builder.add(piece)
+
+
 def take(*batches: bytearray, bounds: Bounds = ALL) -> list[dict[str, Any]]:
     """Returns the rows of uncompressed batches."""
     builder = ColumnBuilder("topic", 3)
     for data in batches:
-        builder.add(BatchHeader(data), content_of(data), PLACE)
+        add(builder, data, content_of(data))
     columns = builder.take(bounds)
     columns.validate(full=True)
     assert columns.schema == SCHEMA
@@ -126,7 +132,7 @@ def test_columns_of_many_headers_keep_their_order_in_each_record() -> None:
 def test_columns_of_a_timestamp_out_of_range_have_the_nearest_that_fits() -> None:
     builder = ColumnBuilder("topic", 0)
     data = build_batch([Record(timestamp=(1 << 63) - 1)])
-    builder.add(BatchHeader(data), content_of(data), PLACE)
+    add(builder, data, content_of(data))
 
     (value,) = builder.take(ALL).column("timestamp").cast(pa.int64()).to_pylist()
 
@@ -151,8 +157,8 @@ def test_columns_of_batches_in_one_chunk_equal_those_of_separate_bytes() -> None
     second = build_batch([Record(None, b"x", headers=((b"n", b"v"),))] * 12, base_offset=30)
     chunk = b"before" + bytes(first) + bytes(second)
     builder = ColumnBuilder("topic", 3)
-    builder.add(BatchHeader(first), Content(chunk, 6 + HEADER_SIZE, 6 + len(first)), PLACE)
-    builder.add(BatchHeader(second), Content(chunk, 6 + len(first) + HEADER_SIZE, len(chunk)), PLACE)
+    add(builder, first, Content(chunk, 6 + HEADER_SIZE, 6 + len(first)))
+    add(builder, second, Content(chunk, 6 + len(first) + HEADER_SIZE, len(chunk)))
 
     assert builder.chunk is chunk
     assert builder.take(ALL).to_pylist() == take(first, second)
@@ -169,9 +175,9 @@ def test_columns_of_corrupt_records_name_the_batch(at: int) -> None:
     data[HEADER_SIZE + at] ^= 0x41
 
     builder = ColumnBuilder("topic", 0)
-    builder.add(BatchHeader(sound), content_of(sound), BatchPlace("log", 0, 1))
+    add(builder, sound, content_of(sound), BatchPlace("log", 0, 1))
     with pytest.raises(DamageError, match="^log, at byte 17, offset 5: "):
-        builder.add(BatchHeader(data), content_of(data), PLACE)
+        add(builder, data, content_of(data))
         builder.take(ALL)
 
 

@@ -14,6 +14,7 @@ import pytest
 from wirekafka.inspection.files import DamageError
 from wirekafka.log.checkpoint import LOG_START_OFFSETS, write_offsets
 from wirekafka.names import TopicPartition
+from wirekafka.pipelines.log_source.columns import Limits
 from wirekafka.pipelines.log_source.plan import Selection, plan
 from wirekafka.pipelines.log_source.reading import Reading, read_split
 from wirekafka.tests.inspection.folders import (
@@ -282,7 +283,7 @@ def test_an_arrow_batch_ends_at_its_limits(tmp_path: Path, limit: dict[str, Any]
     make_data(tmp_path)
     (split,) = plan(str(tmp_path), Selection())
 
-    batches = list(read_split(split, Reading(**limit)))
+    batches = list(read_split(split, Reading(limits=Limits(**limit))))
 
     assert sum(columns.num_rows for columns in batches) == BATCHES
     assert len(batches) > BATCHES // 20
