@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from compat_tests.harness.broker import Broker
 from compat_tests.harness.topics import create_topic
@@ -525,6 +527,63 @@ def test_a_pattern_reads_topics_that_come_later_and_never_the_dead_letters(
     assert [row.value and row.value.a for row in ingest.rows(later)] == [None, None, "x"]
     found = [(dict(each.headers())["__wirekafka.errors.topic"], each.value()) for each in ingest.dead_letters()]
     assert found == [(topic.encode(), b"no"), (later.encode(), b"no")]
+
+
+def set_max_message_bytes(bootstrap: str, topic: str, size: int) -> None:
+    """Changes the size of the largest batch that a topic takes."""
+    entry = ConfigEntry("max.message.bytes", str(size), incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.incremental_alter_configs([resource])[resource].result(30)
+
+
+def test_a_large_dead_letter_is_written_as_soon_as_its_topic_takes_it(
+    make_ingest: MakeIngest, broker: Broker, topic: str
+) -> None:
+    size = 3_000_000
+    set_max_message_bytes(broker.bootstrap, topic, 2 * size)
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "message.max.bytes": 2 * size})
+    for value in (b'{"a":1}', b"x" * size, b"small"):
+        producer.produce(topic, value, partition=0)
+        assert producer.flush(30) == 0
+    ingest, values = make_ingest(record_format="json"), [b"x" * size, b"small"]
+    ingest.run()
+    assert [each.value() for each in ingest.dead_letters()] == values
+    other = {"dead_letters": f"{topic}.small", "lake": f"{ingest.base['lake']}-2"}
+    create_topic(broker.bootstrap, f"{topic}.small", 1, {"max.message.bytes": "20000"})
+    advice = f"topic {topic} partition 0 offset 1 has 3000.* bytes, and the topic {topic}.small takes 20000.*raise .* max.message"
+    with pytest.raises(Exception, match=advice):
+        ingest.run(**other)
+    set_max_message_bytes(broker.bootstrap, f"{topic}.small", 2 * size)
+    lake = ingest.run(**other)
+    assert [each.value() for each in committed(broker.bootstrap, f"{topic}.small")] == values
+    assert [row.offset for row in lake.read(topic).collect()] == [0]
+
+
+def test_a_checkpoint_that_is_not_that_of_the_records_is_refused(
+    make_ingest: MakeIngest, broker: Broker, topic: str, tmp_path: Path
+) -> None:
+    ingest = make_ingest()
+    checkpoint, backup = Path(ingest.base["lake"]) / "_wirekafka/checkpoint", tmp_path / "backup"
+    for batch in range(3):
+        produce(broker, topic, [b"1"])
+        ingest.run()
+        if batch == 0:
+            shutil.copytree(checkpoint, backup)
+    newest = checkpoint.rename(tmp_path / "newest")
+    with pytest.raises(PipelineError, match="the checkpoint .* is missing, and the lake has records: restore"):
+        ingest.run()
+    assert not checkpoint.exists()
+    shutil.copytree(backup, checkpoint)
+    with pytest.raises(
+        Exception, match="the checkpoint is older .* Spark's next batch is 1, and the lake has the batches up to 2"
+    ):
+        ingest.run()
+    shutil.rmtree(checkpoint)
+    newest.rename(checkpoint)
+    produce(broker, topic, [b"1"])
+    ingest.run()
+    assert [row.offset for row in ingest.rows()] == [0, 1, 2, 3]
 
 
 def test_aborted_records_are_in_neither_the_lake_nor_the_dead_letters(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions
 
+from wirekafka.pipelines.ingest.batch_offsets import note_batch
 from wirekafka.pipelines.ingest.batch_plans import stored_plan
 from wirekafka.pipelines.ingest.dead_letters import KIND, dead_letters
 from wirekafka.pipelines.ingest.formats import ValueFormat, open_format
@@ -23,6 +24,9 @@ TIMESTAMP_TYPE = "CASE timestampType WHEN 0 THEN 'CreateTime' WHEN 1 THEN 'LogAp
 
 DEAD_LETTER_PARTITIONS = 1
 """With how many partitions a missing dead-letter topic is created."""
+
+DEAD_LETTER_SETTINGS = {"max.message.bytes": str(2**31 - 1)}
+"""A dead letter is larger than its record: it has more headers, and it may have been in a compressed batch."""
 
 
 class BatchWriter:
@@ -42,11 +46,13 @@ class BatchWriter:
         """Writes a batch; what of it was written before is skipped. Then it merges small files of the lake, if that is due.
 
         Raises:
-            PipelineError: another query fills the lake, the registry does not answer, or the dead-letter topic takes no records.
+            PipelineError: another query fills the lake, the checkpoint is not that of the lake's records, the registry does not
+                answer, or the dead-letter topic takes no records.
             SinkInterrupted: the brokers stopped answering. The batch can be written again.
         """
         query_id = records.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
         self._lake.refuse_other_query(query_id)
+        note_batch(self._files, query_id, batch_id)
         if self._format is None and self._options.sink == "parquet":
             self._lake.write_batch([self._rows(records, "value")], query_id, batch_id)
         else:
@@ -85,7 +91,8 @@ class BatchWriter:
         assert topic is not None, "raw records all fit"
         letters = reduce(lambda first, second: first.unionAll(second), (dead_letters(each, topic, query_id) for each in decoded))
         if not letters.isEmpty():
-            write(letters, SinkOptions(self._options.cluster, KIND, query_id, {topic: DEAD_LETTER_PARTITIONS}))
+            targets = {topic: DEAD_LETTER_PARTITIONS}
+            write(letters, SinkOptions(self._options.cluster, KIND, query_id, targets, target_settings=DEAD_LETTER_SETTINGS))
 
     def _rows(self, records: DataFrame, value: str) -> DataFrame:
         """Returns records as the rows of a table of the lake; their column `value` has a column of the records, if it exists."""

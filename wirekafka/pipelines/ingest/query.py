@@ -55,13 +55,14 @@ def start_ingest(spark: SparkSession, options: IngestOptions) -> StreamingQuery:
 
     Raises:
         UnreachableError: no broker answers.
-        PipelineError: a topic is unknown, a schema file is wrong, or the lake was made for something else.
+        PipelineError: a topic is unknown, a schema file is wrong, the lake was made for something else, or lacks its checkpoint.
     """
     from wirekafka.pipelines.ingest.batches import BatchWriter
     from wirekafka.pipelines.lake.lake import create_lake
 
     _topic_lines(options)
     lake = create_lake(spark, options.lake, lake_description(options))
+    lake.refuse_missing_checkpoint()
     writer = BatchWriter(spark, options, lake)
     source = spark.readStream.format("kafka").options(**_source_options(options)).load()
     stream = source.writeStream.foreachBatch(stoppable(writer.write)).option("checkpointLocation", lake.checkpoint)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -154,6 +155,21 @@ class Lake:
             raise PipelineError(
                 f"the lake {self.path} was filled by a query with another checkpoint than {self.checkpoint}: restore the"
                 " checkpoint, or use another directory"
+            )
+
+    def refuse_missing_checkpoint(self) -> None:
+        """Refuses to fill a lake that has records, and whose checkpoint was deleted or is that of another query.
+
+        Raises:
+            PipelineError: Spark would begin again, from the first offsets.
+        """
+        metadata = self._files.read(f"{layout.CHECKPOINT}/metadata")
+        if metadata is not None:
+            self.refuse_other_query(json.loads(metadata)["id"])
+        elif self.description.query_id is not None:
+            raise PipelineError(
+                f"the checkpoint {self.checkpoint} is missing, and the lake has records: restore the checkpoint, or use another"
+                " directory"
             )
 
     def _columns_now(self, topic: str) -> StructType:

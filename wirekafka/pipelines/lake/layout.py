@@ -6,6 +6,8 @@
         description/NUMBER.json              what the lake holds; the highest number counts
         checkpoint/                          Spark's progress of the query that fills the lake
         staging/WRITER.NUMBER.ID/            attempts at commits, see `commits`
+        ends/QUERY.NUMBER.json               where the last batch of the query ends
+        plans/QUERY.NUMBER.json              how the values of the last batch are decoded
         batches/QUERY/NUMBER.json            the last batch of the query that was written (Parquet)
         compactions/NUMBER.json              the last compaction (Parquet)
 

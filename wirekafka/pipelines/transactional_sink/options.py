@@ -27,6 +27,7 @@ class SinkOptions:
             different names.
         targets: each topic that the frames may name, and the number of partitions with which it is created if it is missing.
             With None, a missing topic is an error.
+        target_settings: the settings with which a missing target topic is created.
         source_ids: what distinguishes a source topic from another one that had the same name before, usually its topic id.
             Offsets of another topic say nothing about this one, so a different id is an error.
         maps_offsets: whether the offset of each source record in the target is stored, see `read_runs`. Each row then needs a
@@ -40,6 +41,7 @@ class SinkOptions:
     kind: str
     name: str
     targets: Mapping[str, int | None]
+    target_settings: Mapping[str, str] = field(default_factory=dict)
     source_ids: Mapping[str, str] = field(default_factory=dict)
     maps_offsets: bool = False
     chunk_records: int = 200_000

@@ -53,7 +53,7 @@ def _create_topics(admin: AdminClient, sink: SinkOptions, partitions: dict[str, 
             continue
         if count is None:
             raise PipelineError(f"the topic {name} does not exist at {sink.cluster.bootstrap}: create it first")
-        missing.append(NewTopic(name, count))
+        missing.append(NewTopic(name, count, config=dict(sink.target_settings)))
     if not missing:
         return
     for created in admin.create_topics(missing, request_timeout=REQUEST_TIMEOUT_S).values():
