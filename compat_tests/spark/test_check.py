@@ -16,16 +16,18 @@ from compat_tests.harness.topics import create_topic
 from compat_tests.harness.waiting import wait_until
 from wirekafka.log.checkpoint import CLEANER_OFFSETS, read_offsets
 from wirekafka.names import TopicPartition as Partition
+from wirekafka.pipelines.check import run
 from wirekafka.pipelines.check.options import CheckOptions
 from wirekafka.pipelines.check.report import CheckReport, PartitionReport
 from wirekafka.pipelines.check.run import run_check
+from wirekafka.pipelines.check.sources import Segments, Spans
 from wirekafka.pipelines.errors import PipelineError
 from wirekafka.pipelines.ingest.options import IngestOptions
 from wirekafka.pipelines.ingest.query import start_ingest
 from wirekafka.pipelines.kafka import Cluster, TopicSelection
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = [
     pytest.mark.java,
@@ -137,6 +139,34 @@ def remove(lake: Path, offset: int, partition: int = 0) -> None:
             pyarrow.parquet.write_table(table.filter(pyarrow.array(kept)), path)
             return
     raise AssertionError(f"{lake} has no record {offset} in the partition {partition}")
+
+
+class CountedSegments(Segments):
+    """Segment files that count how many records are read from them."""
+
+    count: Any
+
+    def records(self, spans: Spans) -> DataFrame:
+        records, count = super().records(spans), self.count
+
+        def counted(row: Any) -> Any:
+            count.add(1)
+            return row
+
+        return records.sparkSession.createDataFrame(records.rdd.map(counted), records.schema)
+
+
+def test_a_check_of_files_reads_each_record_of_them_once(
+    read: Check, filled: Broker, orders: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    CountedSegments.count = spark.sparkContext.accumulator(0)
+    monkeypatch.setattr(run, "Segments", CountedSegments)
+    data_source = spark.read.format("wirekafka-log").option("topic", "orders")
+
+    report = read(orders)
+
+    assert report.is_proven
+    assert CountedSegments.count.value == data_source.load(str(filled.data_dir)).count()
 
 
 def test_check_with_a_broker_proves_a_lake_and_counts_dead_letters(asked: Check, orders: Path) -> None:

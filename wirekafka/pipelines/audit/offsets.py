@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from confluent_kafka.admin import OffsetSpec
 
     from wirekafka.pipelines.log_source.plan import Selection
+    from wirekafka.pipelines.log_source.transactions import AbortedBatches, AbortedRange
 
 
 class Place(NamedTuple):
@@ -167,6 +168,27 @@ def offsets_of_data_dirs(data_dirs: Iterable[Path], topics: Iterable[str], since
     except (OSError, DamageError) as error:
         raise PipelineError(f"the data directory cannot be read: {error}") from None
     return found
+
+
+def outcomes_of_data_dirs(data_dirs: Iterable[Path], topics: Iterable[str]) -> dict[Place, AbortedBatches]:
+    """Returns the aborted transactions of the partitions that data directories have of some topics.
+
+    Raises:
+        PipelineError: a directory is no data directory, or cannot be read.
+    """
+    from wirekafka.inspection.files import DamageError
+    from wirekafka.pipelines.log_source.plan import Selection, plan
+    from wirekafka.pipelines.log_source.transactions import AbortedBatches
+
+    directories, wanted = tuple(data_dirs), frozenset(topics)
+    found: dict[Place, set[AbortedRange]] = {place: set() for place in places_in(directories) if place.topic in wanted}
+    try:
+        for directory in directories:
+            for split in plan(str(directory), Selection(wanted, is_committed=True)):
+                found[Place(split.topic, split.partition)].update(split.aborted)
+    except (OSError, DamageError) as error:
+        raise PipelineError(f"the data directory cannot be read: {error}") from None
+    return {place: AbortedBatches(aborted) for place, aborted in found.items()}
 
 
 def _ranges(directories: Iterable[Path], selection: Selection) -> dict[Place, tuple[int, int]]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from wirekafka.pipelines.lake.lake import may_be_delta
 from wirekafka.pipelines.session import Connector
 
 if TYPE_CHECKING:
@@ -31,8 +32,11 @@ class CheckOptions:
 
 
 def connectors(options: CheckOptions) -> frozenset[Connector]:
-    """Returns the connectors that the session of a check needs; what the lake's tables are is not known before."""
-    return frozenset({Connector.DELTA} | ({Connector.KAFKA} if options.cluster is not None else set()))
+    """Returns the connectors that the session of a check needs: none for a local Parquet lake and data directories."""
+    needed = {Connector.DELTA} if may_be_delta(options.lake) else set()
+    if options.cluster is not None and not options.data_dirs:
+        needed.add(Connector.KAFKA)
+    return frozenset(needed)
 
 
 def describe(options: CheckOptions) -> Mapping[str, object]:

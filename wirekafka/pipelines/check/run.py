@@ -10,7 +10,7 @@ from wirekafka.pipelines.audit.counts import union
 from wirekafka.pipelines.audit.offsets import Place
 from wirekafka.pipelines.check.options import CheckOptions
 from wirekafka.pipelines.check.report import NAMED_OFFSETS, CheckReport, Evidence, Named, PartitionReport, explain
-from wirekafka.pipelines.check.sources import NO_OFFSETS, OFFSETS, Brokers, Segments, Source, Spans
+from wirekafka.pipelines.check.sources import ABORTED, COMMITTED, CONTROL, NO_OFFSETS, OFFSETS, Brokers, Segments, Source, Spans
 from wirekafka.pipelines.errors import PipelineError
 from wirekafka.pipelines.kafka import cluster_id
 from wirekafka.pipelines.lake.description import refuse_other_cluster
@@ -42,14 +42,17 @@ def run_check(spark: SparkSession, options: CheckOptions) -> CheckReport:
     source = _source(spark, options, lake, topics)
     frames = [lake.snapshot(topic).select(*OFFSETS) for topic in topics]
     rows = (union(frames) if frames else spark.createDataFrame([], NO_OFFSETS)).persist()
+    letters = None if source is None else source.dead_letters().persist()
     try:
-        reports = _reports(_Offsets(rows, None if source is None else source.dead_letters()), checkpoint, source)
+        reports = _reports(_Offsets(rows, letters), checkpoint, source)
     except Py4JJavaError as error:
         if FILE_IS_GONE in str(error):
             raise PipelineError(f"the files of the lake {options.lake} were compacted during the check: try again") from None
         raise
     finally:
         rows.unpersist()
+        if letters is not None:
+            letters.unpersist()
     return CheckReport(options.lake, reports, options.accept_deleted)
 
 
@@ -139,20 +142,19 @@ def _look_up(source: Source, found: _Offsets, spans: Spans, evidence: Mapping[Pl
     letters = _in(found.dead_letters, bounds).distinct().join(found.rows, list(OFFSETS), "left_anti").persist()
     deleted = _bounds(spark, {place: (begin, max(begin, starts[place])) for place, (begin, _) in spans.items()})
     known = _counts(_in(found.rows.unionAll(letters).distinct(), deleted))
-    absent = _in(source.committed(spans), bounds).join(found.rows, list(OFFSETS), "left_anti")
-    lost, dead_letters = named(absent.join(letters, list(OFFSETS), "left_anti")), _counts(letters)
+    absent = source.kinds(_in(source.records(spans), bounds).join(found.rows, list(OFFSETS), "left_anti")).persist()
+    committed = absent.where(f"kind = '{COMMITTED}'").select(*OFFSETS)
+    lost, dead_letters = named(committed.join(letters, list(OFFSETS), "left_anti")), _counts(letters)
     for place, (begin, end) in spans.items():
         each = evidence[place]
         each.log_start_offset = starts[place]
         each.deleted_count = max(0, min(starts[place], end) - begin - known.get(place, 0))
         each.lost, each.dead_letter_count = lost.get(place, Named()), dead_letters.get(place, 0)
-    others = source.others(spans)
-    if others is not None:
-        others = _in(others, bounds).join(found.rows, list(OFFSETS), "left_anti").persist()
-        control, aborted = _counts(others.where("is_control")), _counts(others.where("NOT is_control"))
+    if source.tells_others:
+        control, aborted = (_counts(absent.where(f"kind = '{kind}'")) for kind in (CONTROL, ABORTED))
         for place in spans:
             evidence[place].control_count, evidence[place].aborted_count = control.get(place, 0), aborted.get(place, 0)
-        others.unpersist()
+    absent.unpersist()
     letters.unpersist()
 
 

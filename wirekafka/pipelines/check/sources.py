@@ -13,6 +13,7 @@ from wirekafka.pipelines.audit.offsets import (
     Place,
     offsets_of_cluster,
     offsets_of_data_dirs,
+    outcomes_of_data_dirs,
     places_in,
 )
 from wirekafka.pipelines.errors import PipelineError
@@ -30,20 +31,30 @@ Spans = Mapping[Place, tuple[int, int]]
 """The offsets of each partition that are looked up: from the first up to the second, excluded."""
 
 
+COMMITTED, CONTROL, ABORTED = "committed", "control", "aborted"
+"""The kinds of records; a read_committed consumer gets those of the first."""
+
+
 class Source(Protocol):
-    """What is asked for the records that the lake does not have."""
+    """What is asked for the records that the lake does not have.
+
+    Attributes:
+        tells_others: whether it has control records and aborted ones too.
+    """
+
+    tells_others: bool
 
     def log_start_offsets(self) -> Mapping[Place, int]:
         """Returns the log start offset of each partition of the topics."""
 
-    def committed(self, spans: Spans) -> DataFrame:
-        """Returns topic, partition and offset of the records that a read_committed consumer gets, at least those in the spans."""
+    def records(self, spans: Spans) -> DataFrame:
+        """Returns topic, partition and offset of the records, at least those in the spans, and the columns that `kinds` needs."""
+
+    def kinds(self, records: DataFrame) -> DataFrame:
+        """Returns topic, partition, offset and kind of some records; the kind is COMMITTED, CONTROL or ABORTED."""
 
     def dead_letters(self) -> DataFrame:
         """Returns topic, partition and offset of the records that are dead letters, as often as they are."""
-
-    def others(self, spans: Spans) -> DataFrame | None:
-        """Returns topic, partition, offset and is_control of what is not committed; None if that is not known."""
 
 
 class Brokers:
@@ -52,6 +63,8 @@ class Brokers:
     Raises:
         PipelineError: no broker answers, it is another cluster than that of the lake, or a topic does not exist any more.
     """
+
+    tells_others = False
 
     def __init__(self, spark: SparkSession, cluster: Cluster, topics: Collection[str], lake: LakeDescription) -> None:
         self._spark = spark
@@ -63,10 +76,16 @@ class Brokers:
         """Returns the log start offset of each partition of the topics."""
         return {place: each.log_start_offset for place, each in self._offsets.items()}
 
-    def committed(self, spans: Spans) -> DataFrame:
+    def records(self, spans: Spans) -> DataFrame:
         """Returns the records of the spans that a read_committed consumer gets."""
         ranges = {place: _within(self._offsets[place], span) for place, span in spans.items() if place in self._offsets}
         return read_brokers(self._spark, self._cluster, ranges).select(*OFFSETS)
+
+    def kinds(self, records: DataFrame) -> DataFrame:
+        """Returns the records, which are all committed."""
+        from pyspark.sql import functions
+
+        return records.withColumn("kind", functions.lit(COMMITTED))
 
     def dead_letters(self) -> DataFrame:
         """Returns the records that are dead letters."""
@@ -77,17 +96,15 @@ class Brokers:
         letters = read_brokers(self._spark, self._cluster, offsets, has_headers=True)
         return origins(letters, self._lake.query_id).select(*OFFSETS)
 
-    def others(self, spans: Spans) -> None:
-        """Returns None: a consumer gets no control records, and no records of aborted transactions."""
-        return
-
 
 class Segments:
-    """Reads the segment files of brokers, through the data source `wirekafka-log`.
+    """Reads the segment files of brokers, through the data source `wirekafka-log`, each file once.
 
     Raises:
         PipelineError: a directory is no data directory, or none of them has a topic of the lake.
     """
+
+    tells_others = True
 
     def __init__(self, spark: SparkSession, data_dirs: Sequence[Path], topics: Collection[str], lake: LakeDescription) -> None:
         self._spark = spark
@@ -106,9 +123,27 @@ class Segments:
         found = offsets_of_data_dirs(self._data_dirs, self._topics, None)
         return {place: each.log_start_offset for place, each in found.items()}
 
-    def committed(self, spans: Spans) -> DataFrame:
-        """Returns the records of the topics that a read_committed consumer gets."""
-        return read_data_dirs(self._spark, self._data_dirs, self._topics).select(*OFFSETS)
+    def records(self, spans: Spans) -> DataFrame:
+        """Returns all records of the topics."""
+        register(self._spark)
+        reader = self._spark.read.format("wirekafka-log").option("topic", ",".join(self._topics))
+        everything = union([reader.load(str(directory.resolve())) for directory in self._data_dirs])
+        return everything.select(*OFFSETS, "producer_id", "is_transactional", "is_control")
+
+    def kinds(self, records: DataFrame) -> DataFrame:
+        """Returns the kinds of some records, by the outcomes of the transactions."""
+        from pyspark.sql import functions
+
+        outcomes = outcomes_of_data_dirs(self._data_dirs, self._topics)
+
+        def kind_of(topic: str, partition: int, offset: int, producer_id: int, is_transactional: bool, is_control: bool) -> str:
+            if is_control:
+                return CONTROL
+            is_aborted = is_transactional and outcomes[Place(topic, partition)].has_record(producer_id, offset)
+            return ABORTED if is_aborted else COMMITTED
+
+        kind = functions.udf(kind_of, "string")
+        return records.select(*OFFSETS, kind(*records.columns).alias("kind"))
 
     def dead_letters(self) -> DataFrame:
         """Returns the records that are dead letters."""
@@ -117,13 +152,6 @@ class Segments:
         assert self._lake.dead_letter_topic is not None
         letters = read_data_dirs(self._spark, self._data_dirs, [self._lake.dead_letter_topic])
         return origins(letters, self._lake.query_id).select(*OFFSETS)
-
-    def others(self, spans: Spans) -> DataFrame:
-        """Returns the control records, and the records that a read_committed consumer does not get."""
-        register(self._spark)
-        reader = self._spark.read.format("wirekafka-log").option("topic", ",".join(self._topics))
-        everything = union([reader.load(str(directory.resolve())) for directory in self._data_dirs])
-        return everything.select(*OFFSETS, "is_control").join(self.committed(spans), list(OFFSETS), "left_anti")
 
 
 def _within(offsets: PartitionOffsets, span: tuple[int, int]) -> PartitionOffsets:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from wirekafka.pipelines.errors import PipelineError
@@ -23,6 +25,9 @@ if TYPE_CHECKING:
 
 TARGET_BYTES = 128 * 1024 * 1024
 """The size that files have about after a compaction: that of a block of HDFS."""
+
+REMOTE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
+"""How the path of a lake begins that a file system of Hadoop may have elsewhere."""
 
 DESCRIPTION_ATTEMPT = "description."
 """How the names of attempts at a new description begin."""
@@ -235,6 +240,20 @@ def open_lake(spark: SparkSession, path: str) -> Lake:
     lake = Lake(spark, path, files, found, number)
     lake._tables.settle()
     return lake
+
+
+def may_be_delta(path: str) -> bool:
+    """Whether the connector of Delta is needed to open a lake; False if a local directory shows that it is not.
+
+    It is decided without Spark, which would fetch the connector at its start.
+    """
+    if REMOTE.match(path):
+        return True
+    descriptions = sorted(Path(path, layout.DESCRIPTIONS).glob("*.json"))
+    try:
+        return bool(descriptions) and LakeDescription.from_json(descriptions[-1].read_bytes()).sink == "delta"
+    except OSError:
+        return True
 
 
 def read_description(files: Files) -> tuple[int, LakeDescription | None]:

@@ -78,11 +78,15 @@ class AbortedBatches:
 
     def has(self, batch: BatchHeader) -> bool:
         """Whether the batch is of an aborted transaction."""
-        ranges = self._by_producer.get(batch.producer_id) if batch.is_transactional else None
+        return batch.is_transactional and self.has_record(batch.producer_id, batch.base_offset)
+
+    def has_record(self, producer_id: int, offset: int) -> bool:
+        """Whether a transactional record is of an aborted transaction."""
+        ranges = self._by_producer.get(producer_id)
         if ranges is None:
             return False
-        slot = bisect_right(ranges, batch.base_offset, key=lambda each: each.first_offset) - 1
-        return slot >= 0 and batch.base_offset <= ranges[slot].last_offset
+        slot = bisect_right(ranges, offset, key=lambda each: each.first_offset) - 1
+        return slot >= 0 and offset <= ranges[slot].last_offset
 
 
 def read_transactions(folder: str, log_start_offset: int, end_offset: int) -> Transactions:
