@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pyarrow.parquet
 import pytest
@@ -14,11 +16,21 @@ from compat_tests.harness.spark_cluster import StandaloneCluster
 from compat_tests.harness.topics import create_topic
 from compat_tests.harness.waiting import wait_until
 from compat_tests.spark.conftest import MakePipeline
+from compat_tests.spark.flights_in_pandas import assert_days, assert_delays, assert_departures, assert_malformed, flights_on_time
+from examples.flights.encoding import Format
+from examples.flights.replay import replay
+from examples.flights.timeline import Disorder, build_timeline
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 pytestmark = [pytest.mark.java, pytest.mark.xdist_group("spark-cluster"), pytest.mark.timeout(500)]
 
 PARTITIONS = 4
 PER_PARTITION = 3000
+
+FLIGHT_DAYS = 8
+STATEFUL_QUERIES = {"delays", "departures", "days"}
 
 
 def fill(bootstrap: str, topic: str) -> None:
@@ -68,3 +80,43 @@ def test_an_ingest_writes_each_record_once_though_a_worker_is_killed(
         table = pyarrow.parquet.ParquetFile(file).read(["partition", "offset"]).to_pydict()
         rows.update(zip(table["partition"], table["offset"], strict=True))
     assert rows == Counter((partition, offset) for partition in range(PARTITIONS) for offset in range(PER_PARTITION))
+
+
+def without_the_example(directory: Path) -> list[str]:
+    """Returns the arguments of a session whose executors cannot import `examples`, as on a machine without the checkout."""
+    directory.mkdir()
+    (directory / "examples.py").write_text("raise ImportError('this machine does not have the example')\n")
+    return ["--conf", f"spark.executorEnv.PYTHONPATH={directory}"]
+
+
+@pytest.mark.timeout(900)
+def test_the_analytics_of_the_flights_are_those_of_pandas_though_a_worker_is_killed(
+    make_broker: Callable[..., Broker], cluster: StandaloneCluster, pipeline: MakePipeline, spark: SparkSession, tmp_path: Path
+) -> None:
+    broker, results = make_broker(), tmp_path / "results"
+    timeline = build_timeline(Disorder(malformed=0.01), days=FLIGHT_DAYS)
+    replay(broker.bootstrap, Format.JSON, timeline)
+    analytics = pipeline(
+        *("--bootstrap", broker.bootstrap, "--results", results, "--max-offsets", 6000, "--once"),
+        session=[*cluster.session(), *without_the_example(tmp_path / "shadow")],
+        program=("-m", "examples.flights.analytics"),
+    )
+    analytics.start()
+    wait_until(
+        lambda: any(line["state_rows"] for line in analytics.json_lines()) or not analytics.is_running(),
+        timeout_s=300,
+        what="a batch has left state",
+    )
+    assert analytics.is_running(), analytics.log_text()
+    cluster.workers[0].kill()
+    before = len(analytics.json_lines())
+    assert analytics.wait(500) == 0, analytics.log_text()
+    assert {line["query"] for line in analytics.json_lines()[before:]} >= STATEFUL_QUERIES, "the worker was killed in the middle"
+
+    names = {*STATEFUL_QUERIES, "malformed"}
+    tables = {name: spark.read.format("delta").load(str(results / name)).toArrow().to_pandas() for name in names}
+    flights = flights_on_time(timeline, FLIGHT_DAYS)
+    assert_delays(tables["delays"], flights)
+    assert_departures(tables["departures"], flights, timeline)
+    assert_days(tables["days"], flights)
+    assert_malformed(tables["malformed"], timeline)
