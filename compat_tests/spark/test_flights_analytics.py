@@ -191,6 +191,23 @@ def test_changes_of_the_reference_data_reach_a_running_query(spark: SparkSession
         query.stop()
 
 
+def test_function_of_the_aircraft_days_runs_where_the_example_is_missing(tmp_path: Path) -> None:
+    from pyspark import cloudpickle
+
+    from examples.flights import queries
+
+    (tmp_path / "examples.py").write_text("raise ImportError('this machine does not have the example')\n")
+    done = subprocess.run(
+        [sys.executable, "-c", "import pickle, sys; print(pickle.load(sys.stdin.buffer).__name__)"],
+        input=cloudpickle.dumps(queries.aircraft_days.update_days),
+        capture_output=True,
+        timeout=60,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+    )
+    assert done.stdout.decode() == "update_days\n", done.stderr.decode()
+
+
 def demo_command(page: Path, *arguments: str) -> list[str]:
     return [sys.executable, "-m", "examples.flights.demo", "--page", str(page), *arguments, *session_arguments()]
 
