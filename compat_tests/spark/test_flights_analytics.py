@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import re
@@ -26,9 +27,12 @@ from compat_tests.harness.waiting import wait_until
 from compat_tests.spark.flights_in_pandas import assert_days, assert_delays, assert_departures, assert_malformed, flights_on_time
 from compat_tests.spark.test_flights_replay import ROOT, read_topic
 from examples.flights import topics
+from examples.flights.analytics import run_together
 from examples.flights.encoding import Format
 from examples.flights.replay import Sender, replay
 from examples.flights.timeline import Delivery, Disorder, Timeline, airport_rows, build_timeline, plane_rows
+from wirekafka.pipelines.errors import PipelineError
+from wirekafka.pipelines.running import StopRequest
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -194,18 +198,34 @@ def test_changes_of_the_reference_data_reach_a_running_query(spark: SparkSession
 def test_function_of_the_aircraft_days_runs_where_the_example_is_missing(tmp_path: Path) -> None:
     from pyspark import cloudpickle
 
-    from examples.flights import queries
+    from examples.flights.aircraft_days import update_days
 
+    importlib.import_module("examples.flights.queries")  # it has the module of the function pickled by value
     (tmp_path / "examples.py").write_text("raise ImportError('this machine does not have the example')\n")
     done = subprocess.run(
         [sys.executable, "-c", "import pickle, sys; print(pickle.load(sys.stdin.buffer).__name__)"],
-        input=cloudpickle.dumps(queries.aircraft_days.update_days),
+        input=cloudpickle.dumps(update_days),
         capture_output=True,
         timeout=60,
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": str(tmp_path)},
     )
     assert done.stdout.decode() == "update_days\n", done.stderr.decode()
+
+
+def test_analytics_report_the_query_that_failed_first() -> None:
+    stop = StopRequest()
+
+    def fail_after_the_stop() -> None:
+        assert stop.wait(60)
+        raise PipelineError("a consequence")
+
+    def fail() -> None:
+        raise PipelineError("the cause")
+
+    with pytest.raises(PipelineError, match="the cause"):
+        run_together([fail_after_the_stop, fail], stop, lambda: None)
+    assert not stop.is_urgent, "the batches of the others end"
 
 
 def demo_command(page: Path, *arguments: str) -> list[str]:

@@ -8,12 +8,12 @@ Without --once the queries go on until SIGTERM or SIGINT. After a crash, the sam
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
+from functools import partial
 from pathlib import Path
 
 import click
-from pyspark.sql.streaming import StreamingQuery
 
 from examples.flights import topics
 from examples.flights.dashboard import Dashboard
@@ -53,28 +53,43 @@ def analyse(analytics: Analytics, stop: StopRequest, dashboard: Dashboard | None
     topics.create_topics(analytics.cluster.bootstrap, topics.RESULTS)
     analytics.results.create_tables(analytics.spark)
     starts = (analytics.start_delays, analytics.start_departures, analytics.start_days, analytics.start_malformed)
-    with ThreadPoolExecutor(len(starts)) as pool:
+    refresh = dashboard.refresh if dashboard is not None else lambda: None
+    run_together([partial(run_query, start, stop) for start in starts], stop, refresh)
+    refresh()
+
+
+def run_together(runs: Sequence[Callable[[], None]], stop: StopRequest, meanwhile: Callable[[], object]) -> None:
+    """Runs functions in threads until all have ended, and `meanwhile` again and again; if one fails, `stop` ends the others.
+
+    Raises:
+        BaseException: the first failure. Later ones may be its consequences.
+    """
+    failures: list[BaseException] = []
+
+    def run_one(run: Callable[[], None]) -> None:
         try:
-            running = [pool.submit(_run, start, stop) for start in starts]
-            while wait(running, DASHBOARD_S).not_done:
-                if dashboard is not None:
-                    dashboard.refresh()
-        except BaseException:
-            stop.set()
+            run()
+        except BaseException as error:
+            failures.append(error)
+            _stop_others(stop)
             raise
-    for future in running:
-        future.result()
-    if dashboard is not None:
-        dashboard.refresh()
+
+    with ThreadPoolExecutor(len(runs)) as pool:
+        try:
+            running = [pool.submit(run_one, run) for run in runs]
+            while wait(running, DASHBOARD_S).not_done:
+                meanwhile()
+        except BaseException:
+            _stop_others(stop)
+            raise
+    if failures:
+        raise failures[0]
 
 
-def _run(start: Callable[[], StreamingQuery], stop: StopRequest) -> None:
-    """Runs a query; if it fails, the others are stopped too."""
-    try:
-        run_query(start, stop)
-    except BaseException:
+def _stop_others(stop: StopRequest) -> None:
+    """Asks for a stop after the running batches; a second request would interrupt them."""
+    if not stop.is_set():
         stop.set()
-        raise
 
 
 def run(

@@ -45,8 +45,8 @@ class FakeQuery:
     def stop(self) -> None:
         self.isActive = False
 
-    def exception(self) -> None:
-        return None
+    def exception(self) -> Exception | None:
+        return None if self.failure is None else pyspark_errors.StreamingQueryException(self.failure)
 
 
 class FakeStop(StopRequest):
@@ -97,6 +97,20 @@ def test_an_urgent_stop_does_not_wait() -> None:
     stop.set()
     run_query(starts(query), stop)
     assert not query.isActive
+
+
+def test_an_urgent_stop_takes_the_interrupted_batch_for_no_failure() -> None:
+    stop = FakeStop()
+    stop.set()
+    stop.set()
+    run_query(starts(FakeQuery(batches=1000, failure="null", is_stuck=True)), stop)
+
+
+def test_a_batch_that_fails_at_a_stop_is_a_failure() -> None:
+    stop = FakeStop()
+    stop.set()
+    with pytest.raises(PipelineError, match="no space is left"):
+        run_query(starts(FakeQuery(batches=1000, failure="No space left on device")), stop)
 
 
 def test_a_stop_waits_a_limited_time(monkeypatch: pytest.MonkeyPatch) -> None:
