@@ -16,12 +16,18 @@ from wirekafka.pipelines.running import STOPPED, StopRequest, run_query, stop_on
 pyspark_errors = pytest.importorskip("pyspark.errors")
 
 
+@pytest.fixture(autouse=True)
+def no_jitter(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(running, "JITTER", 0.0)
+
+
 class FakeQuery:
     """A query that ends one batch at each look, and ends itself after `batches` looks, with the failure if there is one."""
 
     def __init__(self, batches: int = 3, failure: str | None = None, *, is_stuck: bool = False) -> None:
         self.batches, self.failure, self.is_stuck = batches, failure, is_stuck
         self.done = 0
+        self.progress_reads = 0
         self.isActive = True
 
     def awaitTermination(self, timeout_s: float) -> bool:  # noqa: N802
@@ -35,6 +41,7 @@ class FakeQuery:
 
     @property
     def lastProgress(self) -> dict[str, Any] | None:  # noqa: N802
+        self.progress_reads += 1
         self.done += not self.is_stuck and self.isActive
         return {"batchId": self.done, "timestamp": str(self.done)} if self.done else None
 
@@ -83,6 +90,12 @@ def test_a_query_that_ends_by_itself_ends_the_run() -> None:
     assert stop.waits == []
 
 
+def test_a_running_query_is_not_asked_for_its_progress() -> None:
+    query = FakeQuery(batches=100)
+    run_query(starts(query), FakeStop())
+    assert query.progress_reads == 0
+
+
 def test_a_stop_waits_for_the_end_of_the_running_batch() -> None:
     query, stop = FakeQuery(batches=1000), FakeStop()
     stop.set()
@@ -125,7 +138,7 @@ def test_after_an_outage_the_query_is_started_again() -> None:
     stop, told = FakeStop(), list[str]()
     run_query(starts(FakeQuery(failure=OUTAGE), FakeQuery()), stop, told.append)
     assert stop.waits == [1.0]
-    assert told == [f"no broker answers: {OUTAGE.rpartition('.')[2]}; the pipeline tries again in 1 s"]
+    assert told == [f"no broker answers: {OUTAGE.rpartition('.')[2]}; the pipeline tries again in 1.0 s"]
 
 
 def test_the_waits_double_up_to_a_limit() -> None:
@@ -140,6 +153,46 @@ def test_a_batch_after_an_outage_makes_the_waits_short_again() -> None:
     away = UnreachableError("no broker answers")
     run_query(starts(FakeQuery(0, OUTAGE), away, FakeQuery(2, OUTAGE), FakeQuery()), stop, lambda message: None)
     assert stop.waits == [1.0, 2.0, 1.0]
+
+
+def test_a_start_without_a_batch_does_not_make_the_waits_short_again() -> None:
+    stop = FakeStop()
+    run_query(starts(FakeQuery(2, OUTAGE), FakeQuery(0, OUTAGE), FakeQuery(0, OUTAGE), FakeQuery()), stop, lambda message: None)
+    assert stop.waits == [1.0, 2.0, 4.0]
+
+
+def test_the_waits_are_shorter_by_a_random_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(running, "JITTER", 0.5)
+    stop = FakeStop()
+    run_query(starts(FakeQuery(0, OUTAGE), *[FakeQuery(0, OUTAGE)] * 2, FakeQuery()), stop, lambda message: None)
+    assert all(most / 2 <= wait < most for wait, most in zip(stop.waits, (1.0, 2.0, 4.0), strict=True))
+
+
+def test_a_query_whose_failure_is_mended_is_started_again_after_a_wait() -> None:
+    stop, told, failures = FakeStop(), list[str](), list[str]()
+
+    def recover(failure: str) -> UnreachableError:
+        failures.append(failure)
+        return UnreachableError("the checkpoint was unusable")
+
+    run_query(starts(FakeQuery(0, "broken"), FakeQuery(0, "broken"), FakeQuery()), stop, told.append, recover)
+    assert stop.waits == [1.0, 2.0]
+    assert told[0] == "the checkpoint was unusable; the pipeline tries again in 1.0 s"
+    assert [text.strip() for text in failures] == ["broken"] * 2
+
+
+def test_an_outage_while_a_failure_is_mended_is_an_outage() -> None:
+    def recover(failure: str) -> UnreachableError | None:
+        raise UnreachableError("no broker answers")
+
+    stop = FakeStop()
+    run_query(starts(FakeQuery(0, "broken"), FakeQuery()), stop, lambda message: None, recover)
+    assert stop.waits == [1.0]
+
+
+def test_a_failure_that_cannot_be_mended_is_an_error() -> None:
+    with pytest.raises(PipelineError, match="broken"):
+        run_query(starts(FakeQuery(0, "broken")), FakeStop(), recover=lambda failure: None)
 
 
 def test_an_outage_at_the_first_start_is_an_error() -> None:
