@@ -29,7 +29,7 @@ pytestmark = [pytest.mark.java, pytest.mark.xdist_group("spark-cluster"), pytest
 PARTITIONS = 4
 PER_PARTITION = 3000
 
-FLIGHT_DAYS = 8
+FLIGHT_DAYS = 3
 STATEFUL_QUERIES = {"delays", "departures", "days"}
 
 
@@ -97,7 +97,7 @@ def test_the_analytics_of_the_flights_are_those_of_pandas_though_a_worker_is_kil
     timeline = build_timeline(Disorder(malformed=0.01), days=FLIGHT_DAYS)
     replay(broker.bootstrap, Format.JSON, timeline)
     analytics = pipeline(
-        *("--bootstrap", broker.bootstrap, "--results", results, "--max-offsets", 6000, "--once"),
+        *("--bootstrap", broker.bootstrap, "--results", results, "--max-offsets", 2500, "--once"),
         session=[*cluster.session(), *without_the_example(tmp_path / "shadow")],
         program=("-m", "examples.flights.analytics"),
     )

@@ -28,6 +28,7 @@ from compat_tests.spark.flights_in_pandas import assert_days, assert_delays, ass
 from compat_tests.spark.test_flights_replay import ROOT, read_topic
 from examples.flights import topics
 from examples.flights.analytics import run_together
+from examples.flights.demo import SETTINGS as DEMO_SETTINGS
 from examples.flights.encoding import Format
 from examples.flights.replay import Sender, replay
 from examples.flights.timeline import Delivery, Disorder, Timeline, airport_rows, build_timeline, plane_rows
@@ -46,15 +47,13 @@ pytestmark = [
 
 SEED = 20130113
 KILLS = 5
-MAX_OFFSETS = 125_000
 
 ANALYTICS = ("-m", "examples.flights.analytics")
 
 
 def session_arguments() -> list[str]:
-    """Returns the arguments of a session that is quick to start."""
-    settings = ("spark.driver.memory=1g", "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
-    conf = [word for setting in settings for word in ("--conf", setting)]
+    """Returns the arguments of a session with the settings of the demo."""
+    conf = [word for name, value in DEMO_SETTINGS.items() for word in ("--conf", f"{name}={value}")]
     return ["--jars", str(jars.jars(jars.SPARK_PIPELINES)), "--master", "local[2]", *conf]
 
 
@@ -87,7 +86,6 @@ def analysed(broker_kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iter
         timeline = build_timeline(Disorder(seed=SEED))
         replay(broker.bootstrap, Format.JSON, timeline)
         arguments = ["--bootstrap", broker.bootstrap, "--results", results, "--dashboard", page, "--once"]
-        arguments += ["--max-offsets", MAX_OFFSETS]
         with PipelineProcess(arguments, directory / "analytics", session_arguments(), ANALYTICS) as analytics:
             killed = kill_at_random(SEED, analytics, [broker], KILLS, timeout_s=300)
             assert analytics.wait(900) == 0, analytics.log_text()[-4000:]

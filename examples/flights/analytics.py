@@ -8,6 +8,7 @@ Without --once the queries go on until SIGTERM or SIGINT. After a crash, the sam
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from functools import partial
@@ -36,11 +37,14 @@ WATERMARK = "14 days"
 """Much more than the 13 hours that an event may be late, because the partitions are not read in step: Spark reads a backlog of a
 year in proportion to the sizes of the partitions, and these are then up to four days apart in event time."""
 
-MAX_OFFSETS = 125_000
-"""A batch spans about 68 days of events, so that the watermark passes the events that come 180 days late."""
+MAX_OFFSETS = 250_000
+"""A batch spans about 136 days of events, so that the watermark passes the events that come 180 days late."""
 
 DASHBOARD_S = 15.0
 """The dashboard is made at most this often while the queries run."""
+
+DASHBOARD_SHARE = 0.1
+"""The dashboard is made in at most this share of the time, because it takes CPU from the queries."""
 
 
 def analyse(analytics: Analytics, stop: StopRequest, dashboard: Dashboard | None = None) -> None:
@@ -77,8 +81,11 @@ def run_together(runs: Sequence[Callable[[], None]], stop: StopRequest, meanwhil
     with ThreadPoolExecutor(len(runs)) as pool:
         try:
             running = [pool.submit(run_one, run) for run in runs]
-            while wait(running, DASHBOARD_S).not_done:
+            pause_s = DASHBOARD_S
+            while wait(running, pause_s).not_done:
+                begun_s = time.monotonic()
                 meanwhile()
+                pause_s = max(DASHBOARD_S, (time.monotonic() - begun_s) / DASHBOARD_SHARE)
         except BaseException:
             _stop_others(stop)
             raise
