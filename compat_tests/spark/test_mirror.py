@@ -25,6 +25,7 @@ from compat_tests.harness.waiting import wait_until
 from wirekafka.cli import main
 from wirekafka.pipelines.errors import PipelineError
 from wirekafka.pipelines.kafka import Cluster, TopicSelection
+from wirekafka.pipelines.mirror import rollback
 from wirekafka.pipelines.mirror.commands import describe, run_mirror
 from wirekafka.pipelines.mirror.groups import group_states
 from wirekafka.pipelines.mirror.names import TopicNames
@@ -85,7 +86,7 @@ def mirror_of(source: Broker, target: Broker, topic: str, directory: Path) -> Mi
 
 
 def mirror(spark: SparkSession, options: MirrorOptions, stop: StopRequest | None = None) -> None:
-    run_mirror(options, lambda start: run_query(start, stop or StopRequest()), spark)
+    run_mirror(options, lambda start, recover: run_query(start, stop or StopRequest(), recover=recover), spark)
 
 
 def produce(bootstrap: str, topic: str, numbers: range, partition: int = 0) -> None:
@@ -366,6 +367,46 @@ def test_a_mirror_that_would_mix_or_double_records_is_refused(
     Registry(options.target, f"taken-{options.name}").write([entry])
     with pytest.raises(PipelineError, match="belongs to a mirror of the cluster elsewhere .* choose another --name"):
         describe(replace(options, name=f"taken-{options.name}"))
+
+
+@pytest.mark.wirekafka_only("changes the files of wirekafka")
+def test_a_target_that_has_lost_records_is_refused(
+    spark: SparkSession,
+    source: Broker,
+    make_broker: Callable[..., Broker],
+    topic: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(rollback, "MARKERS_S", 0.0)
+    target, backup = make_broker(keeps_address=True), tmp_path / "backup"
+    create_topic(source.bootstrap, topic, 1)
+    options = mirror_of(source, target, topic, tmp_path)
+    produce(source.bootstrap, topic, range(10))
+    mirror(spark, options)
+    target.terminate()
+    shutil.copytree(target.data_dir, backup)
+    target.start()
+    produce(source.bootstrap, topic, range(10, 20))
+    mirror(spark, options)
+
+    target.terminate()
+    shutil.rmtree(target.data_dir)
+    shutil.copytree(backup, target.data_dir)
+    target.start()
+    with pytest.raises(PipelineError, match="mirrored up to offset 20, but the target's progress is 10: .* another --checkpoint"):
+        mirror(spark, options)
+    options = replace(options, checkpoint=str(tmp_path / "another"))
+    mirror(spark, options)
+    assert records(target.bootstrap, topic) == records(source.bootstrap, topic)
+
+    target.kill()
+    shutil.rmtree(target.data_dir / f"{topic}-0")
+    shutil.copytree(backup / f"{topic}-0", target.data_dir / f"{topic}-0")
+    (target.data_dir / "recovery-point-offset-checkpoint").unlink()  # the broker would notice by it
+    target.start()
+    with pytest.raises(PipelineError, match=f"{topic}-0 ends at offset .* broker has lost records"):
+        mirror(spark, options)
 
 
 def test_a_running_mirror_takes_new_topics_and_partitions_and_survives_a_deleted_topic(

@@ -171,7 +171,7 @@ def _run(options: MirrorOptions, session: SessionOptions) -> None:
     from wirekafka.pipelines.session import Connector
 
     with open_spark("mirror", {Connector.KAFKA}, session) as spark:
-        run_mirror(options, lambda start: run_stream(spark, start), spark)
+        run_mirror(options, lambda start, recover: run_stream(spark, start, recover), spark)
 
 
 def _print_groups(options: MirrorOptions, *, commits: bool) -> None:

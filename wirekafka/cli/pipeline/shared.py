@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
+    from wirekafka.pipelines.running import Recover
     from wirekafka.pipelines.session import Connector
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -150,21 +151,22 @@ def open_spark(name: str, connectors: Collection[Connector], options: Any) -> It
             session.stop()
 
 
-def run_stream(spark: SparkSession, start: Callable[[], StreamingQuery]) -> None:
+def run_stream(spark: SparkSession, start: Callable[[], StreamingQuery], recover: Recover | None = None) -> None:
     """Runs a stream until it ends by itself or a signal stops it after the running batch.
 
     Args:
         spark: the session of the stream.
         start: starts the query from its checkpoint; it is called again after an outage of the brokers.
+        recover: mends what the query cannot go on from, see `run_query`.
 
     Raises:
         PipelineError: the stream failed.
     """
     from wirekafka.pipelines.progress import report_progress
-    from wirekafka.pipelines.running import run_query, stop_on_signals
+    from wirekafka.pipelines.running import no_recovery, run_query, stop_on_signals
 
     with stop_on_signals() as stop, report_progress(spark, out=sys.stdout):
-        run_query(start, stop)
+        run_query(start, stop, recover=recover or no_recovery)
 
 
 def regular_expression(context: click.Context, parameter: click.Parameter, text: str | None) -> str | None:

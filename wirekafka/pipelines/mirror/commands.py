@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from wirekafka.pipelines.errors import PipelineError
 from wirekafka.pipelines.mirror.groups import GroupTranslator
 from wirekafka.pipelines.mirror.options import MirrorOptions
 from wirekafka.pipelines.mirror.pipeline import Mirror, TopicPlan
@@ -13,6 +12,7 @@ from wirekafka.pipelines.mirror.places import OffsetMap
 from wirekafka.pipelines.mirror.topics import read_topics
 from wirekafka.pipelines.mirror.translation import Translation
 from wirekafka.pipelines.mirror.upkeep import Upkeep, kept_up
+from wirekafka.pipelines.running import Recover
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -31,12 +31,13 @@ def start_mirror(spark: SparkSession, options: MirrorOptions) -> StreamingQuery:
     return Mirror(options).start(spark)
 
 
-def run_mirror(options: MirrorOptions, run: Callable[[Callable[[], StreamingQuery]], None], spark: SparkSession) -> None:
+def run_mirror(options: MirrorOptions, run: Callable[[Callable[[], StreamingQuery], Recover], None], spark: SparkSession) -> None:
     """Runs a mirror until it ends by itself or is stopped; translates groups beside it.
 
     Args:
         options: the mirror.
-        run: runs a query that a function starts, as `wirekafka.pipelines.running.run_query` does.
+        run: runs a query that its first argument starts, as `wirekafka.pipelines.running.run_query` does; its second argument is
+            `recover`.
         spark: the session.
 
     Raises:
@@ -45,13 +46,7 @@ def run_mirror(options: MirrorOptions, run: Callable[[Callable[[], StreamingQuer
     mirror = Mirror(options)
     upkeep = Upkeep(options, OffsetMap(options.target, mirror.sink, mirror.registry))
     with kept_up(upkeep):
-        while True:
-            try:
-                run(lambda: mirror.start(spark))
-                return
-            except PipelineError as error:
-                if not mirror.recover(str(error.__cause__ or error)):
-                    raise
+        run(lambda: mirror.start(spark), mirror.recover)
 
 
 def translate_groups(options: MirrorOptions, *, commits: bool) -> list[Translation]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from wirekafka.pipelines.errors import PipelineError, UnreachableError
@@ -15,15 +15,13 @@ class CompactedTopic:
     """The latest committed record of each key in the one partition of a compacted topic.
 
     Attributes:
-        records: values by key.
-        changed: the keys that the last `refresh` has read.
+        records: values by key, as the last `refresh` has read them.
     """
 
     def __init__(self, cluster: Cluster, name: str) -> None:
         self.cluster = cluster
         self.name = name
         self.records: dict[bytes, bytes] = {}
-        self.changed: set[bytes] = set()
         self._next_offset = 0
 
     def refresh(self) -> None:
@@ -32,21 +30,32 @@ class CompactedTopic:
         Raises:
             PipelineError: no broker answers.
         """
-        self.changed = set()
+        for message in self.new_records():
+            if message.value() is None:
+                self.records.pop(message.key(), None)
+            else:
+                self.records[message.key()] = message.value()
+
+    def new_records(self) -> Iterator[Any]:
+        """Yields what came since the last call, up to the last stable offset, and keeps nothing of it.
+
+        Raises:
+            PipelineError: no broker answers.
+        """
+        for message in self.records_from(self._next_offset):
+            yield message
+            self._next_offset = message.offset() + 1
+
+    def records_from(self, offset: int) -> Iterator[Any]:
+        """Yields the records from an offset up to the last stable offset.
+
+        Raises:
+            PipelineError: no broker answers.
+        """
         try:
-            for message in committed_records(self.cluster, self.name, self._next_offset):
-                self._take(message)
+            yield from committed_records(self.cluster, self.name, offset)
         except SinkInterrupted as error:
             raise UnreachableError(str(error)) from None
-
-    def _take(self, message: Any) -> None:
-        key, value = message.key(), message.value()
-        self.changed.add(key)
-        self._next_offset = message.offset() + 1
-        if value is None:
-            self.records.pop(key, None)
-        else:
-            self.records[key] = value
 
 
 def write_records(cluster: Cluster, topic: str, records: Mapping[bytes, bytes | None]) -> None:

@@ -41,8 +41,11 @@ def forget_topics(target: Cluster, sink: SinkOptions, registry_topic: str, topic
 
 
 def _keys(records: CompactedTopic, topics: frozenset[str]) -> list[bytes]:
-    records.refresh()
-    return [key for key in records.records if json.loads(key)["topic"] in topics]
+    found: dict[bytes, bool] = {}
+    for message in records.new_records():
+        if json.loads(message.key())["topic"] in topics:
+            found[message.key()] = message.value() is not None
+    return [key for key, is_present in found.items() if is_present]
 
 
 def _delete_groups(admin: AdminClient, groups: list[str]) -> None:

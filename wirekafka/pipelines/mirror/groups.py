@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from wirekafka.names import TopicPartition
-from wirekafka.pipelines.errors import PipelineError
+from wirekafka.pipelines.errors import PipelineError, UnreachableError
 from wirekafka.pipelines.kafka import REQUEST_TIMEOUT_S, Cluster
 from wirekafka.pipelines.mirror.options import MirrorOptions
 from wirekafka.pipelines.mirror.places import OffsetMap
@@ -66,7 +66,7 @@ class GroupTranslator:
         self, group: str, source: TopicPartition, offset: int, metadata: str, there: Committed, is_in_use: bool
     ) -> Translation:
         target = TopicPartition(self._offsets.topics[source.topic], source.partition)
-        places = self._offsets.places(source)
+        places = self._offsets.places(source, offset)
         translated = places.target_offset(offset)
         if translated is None and self._has_no_records(source, places.next_source_offset, offset):
             translated = places.target_offset(offset, mirrored_until=offset)
@@ -192,14 +192,17 @@ def has_records(cluster: Cluster, partition: TopicPartition, first: int, end: in
         consumer.assign([ClientPartition(partition.topic, partition.partition, first)])
         message = consumer.poll(REQUEST_TIMEOUT_S)
         if message is None:
-            raise PipelineError(f"no broker answers at {cluster.bootstrap}: {partition} was not read in {REQUEST_TIMEOUT_S} s")
-        if message.error() is None:
+            raise UnreachableError(f"no broker answers at {cluster.bootstrap}: {partition} was not read in {REQUEST_TIMEOUT_S} s")
+        error = message.error()
+        if error is None:
             return bool(message.offset() < end)
-        if message.error().code() == KafkaError._PARTITION_EOF:
+        if error.code() == KafkaError._PARTITION_EOF:
             return False
-        raise PipelineError(f"{partition} of {cluster.bootstrap} cannot be read: {message.error().str()}")
-    except KafkaException as error:
-        raise PipelineError(f"no broker answers at {cluster.bootstrap}: {error.args[0].str()}") from None
+        if error.retriable() or error.code() < 0:
+            raise UnreachableError(f"no broker answers at {cluster.bootstrap}: {error.str()}")
+        raise PipelineError(f"{partition} of {cluster.bootstrap} cannot be read: {error.str()}")
+    except KafkaException as failure:
+        raise UnreachableError(f"no broker answers at {cluster.bootstrap}: {failure.args[0].str()}") from None
     finally:
         consumer.close()
 

@@ -14,20 +14,25 @@ import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from wirekafka.names import TopicPartition
+from wirekafka.pipelines.audit.checkpoints import read_checkpoint
 from wirekafka.pipelines.errors import PipelineError, UnreachableError
-from wirekafka.pipelines.kafka import TopicSelection
+from wirekafka.pipelines.kafka import Cluster, TopicSelection, cluster_id
 from wirekafka.pipelines.lake.files import open_files
 from wirekafka.pipelines.mirror.checkpoint import Checkpoint, Description
 from wirekafka.pipelines.mirror.forgetting import forget_topics
+from wirekafka.pipelines.mirror.groups import has_records
 from wirekafka.pipelines.mirror.names import mirrored_selection
 from wirekafka.pipelines.mirror.options import KIND, MirrorOptions
+from wirekafka.pipelines.mirror.places import OffsetMap
 from wirekafka.pipelines.mirror.registry import MirroredTopic, Registry, check_entry, circular, name_is_taken, origins_at
+from wirekafka.pipelines.mirror.rollback import check_checkpoint, check_target_ends
 from wirekafka.pipelines.mirror.starting import spark_offsets, starting_offsets
 from wirekafka.pipelines.mirror.topic_plan import Topic, TopicChange, copied_configs, plan_topic
-from wirekafka.pipelines.mirror.topics import apply_change, cluster_id, made_topic, offset_ranges, read_topics
+from wirekafka.pipelines.mirror.topics import apply_change, made_topic, offset_ranges, read_topics
 from wirekafka.pipelines.running import stoppable
 from wirekafka.pipelines.transactional_sink.failures import SinkInterrupted
 from wirekafka.pipelines.transactional_sink.options import SinkOptions
@@ -99,7 +104,7 @@ class Mirror:
             PipelineError: a cluster does not answer, both are the same, or a topic comes from the target.
         """
         options = self.options
-        self.source_cluster, self.target_cluster = cluster_id(options.source), cluster_id(options.target)
+        self.source_cluster, self.target_cluster = _cluster_name(options.source), _cluster_name(options.target)
         if self.source_cluster == self.target_cluster:
             raise PipelineError(
                 f"{options.source.bootstrap} and {options.target.bootstrap} are the same cluster ({self.source_cluster}): "
@@ -122,6 +127,7 @@ class Mirror:
         selection = self.connect()
         checkpoint = self._open_checkpoint(spark)
         topics = self._restarted(selection, checkpoint)
+        self._check_target(spark, checkpoint, topics)
         reader = (
             spark.readStream.format("kafka")
             .options(**options.source.spark_options(), **selection.spark_options())
@@ -166,11 +172,35 @@ class Mirror:
             self._restarting = ()
         return read_topics(options.source, names, with_configs=False)
 
+    def _check_target(self, spark: SparkSession, checkpoint: Checkpoint, topics: Mapping[str, Topic]) -> None:
+        """Refuses a target that has lost records which were mirrored.
+
+        Only topics that are read now are looked at.
+        """
+        options = self.options
+        offsets = OffsetMap(options.target, self.sink, self.registry)
+        offsets.refresh()
+        mirrors = {offsets.topics[name] for name in topics if name in offsets.topics}
+        written = {partition: end for partition, end in offsets.target_ends().items() if partition.topic in mirrors}
+        check_target_ends(written, offset_ranges(options.target, written, committed=False))
+        if not checkpoint.has_started():
+            return
+        ends = read_checkpoint(open_files(spark, checkpoint.spark_path), checkpoint.spark_path).end_offsets
+        check_checkpoint(
+            options.checkpoint,
+            {TopicPartition(*place): end for place, end in ends.items() if place.topic in topics},
+            self._progress,
+            partial(has_records, options.source, isolation=options.isolation),
+        )
+
+    def _progress(self) -> dict[TopicPartition, int]:
+        """Returns the next source offset of each partition, as the target has it."""
+        return {TopicPartition(*source): offset for source, offset in read_progress(self.sink).items()}
+
     def _starting_offsets(self, topics: Mapping[str, Topic]) -> str:
         partitions = [TopicPartition(name, number) for name, topic in topics.items() for number in range(topic.partition_count)]
         ranges = offset_ranges(self.options.source, partitions, committed=False)
-        progress = {TopicPartition(*source): offset for source, offset in read_progress(self.sink).items()}
-        return spark_offsets(starting_offsets(ranges, progress, allows_data_loss=self.options.allows_data_loss))
+        return spark_offsets(starting_offsets(ranges, self._progress(), allows_data_loss=self.options.allows_data_loss))
 
     def _mirrored(self, records: DataFrame) -> DataFrame:
         """Returns the frame that the sink takes."""
@@ -214,23 +244,28 @@ class Mirror:
         self._known, self._known_at_s = topics, time.monotonic()
         return topics
 
-    def recover(self, failure: str) -> bool:
-        """Begins a new checkpoint of Spark if the present one is of no use any more; returns whether the query can start again.
+    def recover(self, failure: str) -> UnreachableError | None:
+        """Begins a new checkpoint of Spark if the present one is of no use any more.
 
         That is so after a topic was deleted, and if the first records of a new partition were deleted before it was seen.
 
         Args:
             failure: the text of the error with which the query ended.
 
+        Returns:
+            Why the query ended, if it can start again; None if another failure ended it.
+
         Raises:
             PipelineError: the source has deleted records that were not mirrored.
         """
         if UNUSABLE_CHECKPOINT.search(failure) is None or self._checkpoint is None:
-            return False
+            return None
         selection = self.connect()
         self._starting_offsets(read_topics(self.options.source, selection.matching(self.options.source), with_configs=False))
         self._checkpoint.begin_generation()
-        return True
+        return UnreachableError(
+            "the source has deleted a topic, or created one: the mirror goes on from the progress of the target"
+        )
 
     def plan(self, topics: Mapping[str, Topic]) -> list[TopicPlan]:
         """Returns what is done with each topic; changes nothing.
@@ -291,6 +326,11 @@ class Mirror:
             configs,
         )
         self.registry.write([entry])
+
+
+def _cluster_name(cluster: Cluster) -> str:
+    """Returns the id of a cluster, or its address if its brokers tell no id."""
+    return cluster_id(cluster) or cluster.bootstrap
 
 
 def _identities(topics: Mapping[str, Topic]) -> dict[str, tuple[str, int]]:

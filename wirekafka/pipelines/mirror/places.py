@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Mapping
+from typing import Any
 
 from wirekafka.names import TopicPartition
+from wirekafka.pipelines.errors import UnreachableError
 from wirekafka.pipelines.kafka import Cluster
+from wirekafka.pipelines.mirror.chunk_index import Chunk, ChunkIndex, RunCache
 from wirekafka.pipelines.mirror.compacted import CompactedTopic, write_records
 from wirekafka.pipelines.mirror.registry import Registry
 from wirekafka.pipelines.mirror.topics import offset_ranges
 from wirekafka.pipelines.mirror.translation import Places
 from wirekafka.pipelines.transactional_sink.options import SinkOptions
-from wirekafka.pipelines.transactional_sink.progress import Progress, Run, mapped_runs
+from wirekafka.pipelines.transactional_sink.progress import Progress, Run, mapped_runs, runs_key
+
+MOST_RUNS = 500_000
+"""The runs that are kept in memory, about 100 MB. Groups at the end of their partitions need the last ones only."""
 
 
 class OffsetMap:
@@ -28,9 +33,9 @@ class OffsetMap:
         self._registry = registry
         self._progress = CompactedTopic(target, sink.progress_topic)
         self._runs = CompactedTopic(target, sink.runs_topic)
-        self._chunks: dict[TopicPartition, dict[bytes, list[Run]]] = defaultdict(dict)
+        self._chunks: dict[TopicPartition, ChunkIndex] = defaultdict(ChunkIndex)
+        self._cache = RunCache(MOST_RUNS)
         self._next: dict[TopicPartition, int] = {}
-        self._places: dict[TopicPartition, Places] = {}
         self.topics: dict[str, str] = {}
 
     def refresh(self) -> None:
@@ -43,23 +48,45 @@ class OffsetMap:
         # First the progress, then the runs: they are written together, so the runs are never behind the progress.
         self._progress.refresh()
         self._next = {_source(key): Progress.from_json(value).next_offset for key, value in self._progress.records.items()}
-        self._runs.refresh()
-        for key in self._runs.changed:
-            partition, value = _source(key), self._runs.records.get(key)
-            self._places.pop(partition, None)
-            if value is None:
-                self._chunks[partition].pop(key, None)
-            else:
-                self._chunks[partition][key] = [each.run for each in mapped_runs(key, value)]
+        for message in self._runs.new_records():
+            self._take(message)
 
-    def places(self, partition: TopicPartition) -> Places:
-        """Returns what is known of a source partition."""
-        found = self._places.get(partition)
-        if found is None:
-            runs = sorted((run for chunk in self._chunks[partition].values() for run in chunk), key=_source_offset)
-            found = self._places[partition] = Places(runs, 0)
-        found.next_source_offset = self._next.get(partition, 0)
-        return found
+    def _take(self, message: Any) -> None:
+        key, value = message.key(), message.value()
+        chunks, first = self._chunks[_source(key)], json.loads(key)["first"]
+        self._cache.remove(key)
+        if value is None:
+            chunks.remove(first)
+            return
+        runs = _runs_of(key, value)
+        last = runs[-1]
+        chunks.put(Chunk(first, last.source_offset + last.count, last.target_offset + last.count, message.offset()))
+        self._cache.put(key, runs)
+
+    def places(self, partition: TopicPartition, source_offset: int) -> Places:
+        """Returns what is known of a source partition near an offset.
+
+        Raises:
+            PipelineError: no broker answers.
+        """
+        chunk = self._chunks[partition].containing(source_offset)
+        return Places([] if chunk is None else self._read(partition, chunk), self._next.get(partition, 0))
+
+    def _read(self, partition: TopicPartition, chunk: Chunk) -> list[Run]:
+        """Returns the runs of a chunk."""
+        key = runs_key((partition.topic, partition.partition), chunk.first)
+        runs = self._cache.get(key)
+        if runs is None:
+            message = next(self._runs.records_from(chunk.log_offset), None)
+            if message is None or message.key() != key or message.value() is None:
+                raise UnreachableError(f"the mapped offsets of {partition} are written again")
+            runs = _runs_of(key, message.value())
+            self._cache.put(key, runs)
+        return runs
+
+    def target_ends(self) -> dict[TopicPartition, int]:
+        """Returns one past the last offset that was written to each partition of the target."""
+        return {target: self._chunks[source].target_end() for source, target in self._targets().items()}
 
     def prune(self) -> int:
         """Deletes the mapping records whose records retention has deleted at the target; returns how many.
@@ -69,34 +96,31 @@ class OffsetMap:
         Raises:
             PipelineError: no broker answers.
         """
-        targets = {
-            source: TopicPartition(self.topics[source.topic], source.partition)
-            for source in self._chunks
-            if source.topic in self.topics
-        }
+        targets = self._targets()
         ranges = offset_ranges(self._target, targets.values(), committed=False)
         dead = [
-            key
+            runs_key((source.topic, source.partition), first)
             for source, target in targets.items()
             if target in ranges
-            for key in dead_chunks(self._chunks[source], ranges[target].start)
+            for first in self._chunks[source].dead(ranges[target].start)
         ]
         if dead:
             write_records(self._target, self._runs.name, dict.fromkeys(dead))
         return len(dead)
 
+    def _targets(self) -> dict[TopicPartition, TopicPartition]:
+        """Returns the partition of the target for each source partition that has chunks."""
+        return {
+            source: TopicPartition(self.topics[source.topic], source.partition)
+            for source, chunks in self._chunks.items()
+            if source.topic in self.topics and len(chunks)
+        }
 
-def dead_chunks(chunks: Mapping[bytes, list[Run]], log_start_offset: int) -> list[bytes]:
-    """Returns the keys of the mapping records of one partition that say nothing of any record that the target still has."""
-    ends = {key: max(run.target_offset + run.count for run in runs) for key, runs in chunks.items()}
-    last = max(ends.values(), default=0)
-    return [key for key, end in ends.items() if end <= log_start_offset and end != last]
+
+def _runs_of(key: bytes, value: bytes) -> list[Run]:
+    return [each.run for each in mapped_runs(key, value)]
 
 
 def _source(key: bytes) -> TopicPartition:
     fields = json.loads(key)
     return TopicPartition(fields["topic"], fields["partition"])
-
-
-def _source_offset(run: Run) -> int:
-    return run.source_offset

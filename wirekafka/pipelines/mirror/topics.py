@@ -23,16 +23,6 @@ TRANSIENT = frozenset({"NOT_COORDINATOR", "COORDINATOR_NOT_AVAILABLE", "COORDINA
 """Answers of a broker whose coordinators have just moved or started; librdkafka does not call them retriable in each answer."""
 
 
-def cluster_id(cluster: Cluster) -> str:
-    """Returns the id of a cluster.
-
-    Raises:
-        PipelineError: no broker answers.
-    """
-    found = asked(cluster, lambda admin: admin.list_topics(timeout=REQUEST_TIMEOUT_S).cluster_id)
-    return str(found)
-
-
 def made_topic(cluster: Cluster, name: str) -> Topic:
     """Returns a topic that was created a moment ago; waits until the broker that answers knows it.
 
