@@ -24,7 +24,12 @@ from examples.flights.timeline import Disorder, build_timeline
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.java, pytest.mark.xdist_group("spark-cluster"), pytest.mark.timeout(500)]
+pytestmark = [
+    pytest.mark.java,
+    pytest.mark.xdist_group("spark-cluster"),
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.timeout(500),
+]
 
 PARTITIONS = 4
 PER_PARTITION = 3000
