@@ -8,12 +8,17 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from wirekafka.cli.pipeline.shared import (
+    allow_data_loss_option,
+    batch_limit_option,
     cluster_options,
     dry_run_option,
+    isolation_option,
+    once_option,
     open_spark,
+    pattern_option,
     print_plan,
-    regular_expression,
     run_stream,
+    selected_topics,
     session_options,
 )
 
@@ -45,12 +50,7 @@ def _schema_files(context: click.Context, parameter: click.Parameter, values: tu
 @click.argument("lake", metavar="LAKE")
 @cluster_options()
 @click.option("--topic", "topics", metavar="NAME", multiple=True, help="A topic to read. Can be given several times.")
-@click.option(
-    "--pattern",
-    metavar="REGEX",
-    callback=regular_expression,
-    help="Read the topics whose whole names match, those that are created later too.",
-)
+@pattern_option
 @click.option(
     "--format",
     "record_format",
@@ -93,18 +93,11 @@ def _schema_files(context: click.Context, parameter: click.Parameter, values: tu
     metavar="TOPIC",
     help="Where records go that do not fit; by default the name of the directory with .dead-letters.",
 )
-@click.option("--once", is_flag=True, help="Read what is there now, and end.")
+@once_option
 @click.option(
     "--interval", default="10 seconds", show_default=True, metavar="TIME", help="How often a batch begins, such as '1 minute'."
 )
-@click.option(
-    "--max-offsets-per-batch",
-    type=click.IntRange(1),
-    default=10_000_000,
-    show_default=True,
-    metavar="N",
-    help="At most about this many offsets are in a batch.",
-)
+@batch_limit_option("--max-offsets-per-batch", "max_offsets_per_batch", 10_000_000)
 @click.option(
     "--compact-every",
     type=click.IntRange(0),
@@ -129,14 +122,8 @@ def _schema_files(context: click.Context, parameter: click.Parameter, values: tu
     metavar="WHERE",
     help='Where a new lake begins: earliest, latest, or offsets such as {"orders":{"0":23}}.',
 )
-@click.option(
-    "--isolation",
-    type=click.Choice(["read_committed", "read_uncommitted"]),
-    default="read_committed",
-    show_default=True,
-    help="Whether records of open and aborted transactions are left out.",
-)
-@click.option("--allow-data-loss", is_flag=True, help="Go on if the broker has deleted records that are not in the lake.")
+@isolation_option
+@allow_data_loss_option("allow_data_loss")
 @session_options
 @dry_run_option
 def ingest(
@@ -154,13 +141,10 @@ def ingest(
     of the value, or a struct of its fields. New fields and wider types extend the struct. Records that do not fit go to the
     dead-letter topic. Kill it at any time: the same command goes on where it ended.
     """
-    if bool(topics) == (pattern is not None):
-        raise click.UsageError("Give either topics with --topic, or a pattern with --pattern.")
     from wirekafka.pipelines.ingest.options import IngestOptions
     from wirekafka.pipelines.ingest.query import connectors, describe, start_ingest
-    from wirekafka.pipelines.kafka import TopicSelection
 
-    options = IngestOptions(cluster, lake, TopicSelection(topics, pattern), **settings)
+    options = IngestOptions(cluster, lake, selected_topics(topics, pattern), **settings)
     plan = describe(options)
     if dry_run:
         print_plan(plan)

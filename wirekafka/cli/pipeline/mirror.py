@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from wirekafka.cli.pipeline.shared import (
+    allow_data_loss_option,
+    batch_limit_option,
     cluster_options,
     dry_run_option,
+    isolation_option,
+    once_option,
     open_spark,
+    pattern_option,
     print_plan,
     regular_expression,
     run_stream,
+    selected_topics,
     session_options,
 )
 
 if TYPE_CHECKING:
-    from wirekafka.pipelines.kafka import Cluster
     from wirekafka.pipelines.mirror.options import MirrorOptions
     from wirekafka.pipelines.session import SessionOptions
 
@@ -33,12 +38,7 @@ Example:
 """
 )
 @click.argument("topics", metavar="[TOPIC]...", nargs=-1)
-@click.option(
-    "--pattern",
-    metavar="REGEX",
-    callback=regular_expression,
-    help="Mirror the topics whose whole names match, those too that come while it runs.",
-)
+@pattern_option
 @cluster_options("source", "source-")
 @cluster_options("target", "target-", uses_connector=False)
 @click.option("--checkpoint", metavar="DIR", help="A directory for Spark's checkpoint, in any file system of Hadoop.")
@@ -64,6 +64,7 @@ Example:
 )
 @click.option(
     "--groups-every",
+    "groups_every_s",
     metavar="SECONDS",
     type=click.FloatRange(min=0.1),
     default=10.0,
@@ -75,27 +76,20 @@ Example:
     is_flag=True,
     help="Translate the groups once, print each offset, and mirror no records. With --dry-run: only print.",
 )
-@click.option("--allow-group-rewind", is_flag=True, help="Set a group's offset at the target back to an earlier record too.")
 @click.option(
-    "--isolation",
-    type=click.Choice(["read_committed", "read_uncommitted"]),
-    default="read_committed",
-    show_default=True,
-    help="read_uncommitted mirrors the records of aborted and open transactions too.",
+    "--allow-group-rewind",
+    "allows_group_rewind",
+    is_flag=True,
+    help="Set a group's offset at the target back to an earlier record too.",
 )
-@click.option(
-    "--batch-records",
-    type=click.IntRange(min=1),
-    default=500_000,
-    show_default=True,
-    metavar="N",
-    help="At most about this many records are in a batch.",
-)
-@click.option("--once", is_flag=True, help="Mirror what is there now, and end.")
-@click.option("--allow-data-loss", is_flag=True, help="Go on although the source has deleted records that were not mirrored.")
-@click.option("--into-existing", is_flag=True, help="Mirror into topics that have records of others.")
+@isolation_option
+@batch_limit_option("--batch-records", "batch_records", 500_000)
+@once_option
+@allow_data_loss_option("allows_data_loss")
+@click.option("--into-existing", "allows_existing", is_flag=True, help="Mirror into topics that have records of others.")
 @click.option(
     "--restart-topic",
+    "restarted_topics",
     metavar="TOPIC",
     multiple=True,
     help="Mirror this topic from its beginning, after it or its mirror was created again. Can be given several times.",
@@ -103,25 +97,15 @@ Example:
 @session_options
 @dry_run_option
 def mirror(
+    *,
     topics: tuple[str, ...],
     pattern: str | None,
-    source: Cluster,
-    target: Cluster,
     checkpoint: str | None,
-    name: str,
     rename: str,
-    groups: str | None,
-    groups_every: float,
     groups_only: bool,
-    allow_group_rewind: bool,
-    isolation: str,
-    batch_records: int,
-    once: bool,
-    allow_data_loss: bool,
-    into_existing: bool,
-    restart_topic: tuple[str, ...],
     session: SessionOptions,
     dry_run: bool,
+    **fields: Any,
 ) -> None:
     """Mirrors topics from one cluster to another, exactly once.
 
@@ -129,41 +113,27 @@ def mirror(
     the source. Progress and offsets are stored at the target in the transactions of the records, so after a kill at any moment,
     and after the loss of the checkpoint too, the mirror goes on without a lost or a doubled record.
     """
-    from wirekafka.pipelines.kafka import TopicSelection
     from wirekafka.pipelines.mirror.names import TopicNames
     from wirekafka.pipelines.mirror.options import MirrorOptions
 
-    if bool(topics) == (pattern is not None):
-        raise click.UsageError("Give either the names of topics, or --pattern.")
+    selection = selected_topics(topics, pattern)
     if checkpoint is None and not groups_only:
         raise click.UsageError("Missing option '--checkpoint'.")
-    if groups_only and groups is None:
+    if groups_only and fields["groups"] is None:
         raise click.UsageError("--groups-only needs --groups.")
-    options = MirrorOptions(
-        source,
-        target,
-        TopicSelection(topics, pattern),
-        checkpoint or "",
-        name=name,
-        names=TopicNames(rename),
-        groups=groups,
-        groups_every_s=groups_every,
-        allows_group_rewind=allow_group_rewind,
-        isolation=isolation,
-        batch_records=batch_records,
-        once=once,
-        allows_data_loss=allow_data_loss,
-        allows_existing=into_existing,
-        restarted_topics=restart_topic,
-    )
+    options = MirrorOptions(topics=selection, checkpoint=checkpoint or "", names=TopicNames(rename), **fields)
     if groups_only:
         _print_groups(options, commits=not dry_run)
     elif dry_run:
-        from wirekafka.pipelines.mirror.commands import describe
-
-        print_plan(describe(options))
+        _print_plan(options)
     else:
         _run(options, session)
+
+
+def _print_plan(options: MirrorOptions) -> None:
+    from wirekafka.pipelines.mirror.commands import describe
+
+    print_plan(describe(options))
 
 
 def _run(options: MirrorOptions, session: SessionOptions) -> None:

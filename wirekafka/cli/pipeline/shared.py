@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
+    from wirekafka.pipelines.kafka import TopicSelection
     from wirekafka.pipelines.running import Recover
     from wirekafka.pipelines.session import Connector
 
@@ -131,6 +132,48 @@ def session_options(command: Function) -> Function:
 
 
 dry_run_option = click.option("--dry-run", is_flag=True, help="Print what would be read and written, and do nothing.")
+
+
+once_option = click.option("--once", is_flag=True, help="Read what is there now, and end.")
+
+isolation_option = click.option(
+    "--isolation",
+    type=click.Choice(["read_committed", "read_uncommitted"]),
+    default="read_committed",
+    show_default=True,
+    help="read_uncommitted reads the records of open and aborted transactions too.",
+)
+
+
+def pattern_option(command: Function) -> Function:
+    """Adds `--pattern`; the command gets a regular expression as text, or None."""
+    text = "Read the topics whose whole names match, those that are created later too."
+    return click.option("--pattern", metavar="REGEX", callback=regular_expression, help=text)(command)
+
+
+def allow_data_loss_option(parameter: str) -> Callable[[Function], Function]:
+    """Adds `--allow-data-loss`; the command gets a flag as `parameter`."""
+    text = "Go on although the broker has deleted records that were not read yet."
+    return click.option("--allow-data-loss", parameter, is_flag=True, help=text)
+
+
+def batch_limit_option(name: str, parameter: str, default: int) -> Callable[[Function], Function]:
+    """Adds an option for the size of a batch; the command gets a number as `parameter`."""
+    text = "At most about this many offsets are in a batch."
+    return click.option(name, parameter, type=click.IntRange(1), default=default, show_default=True, metavar="N", help=text)
+
+
+def selected_topics(names: tuple[str, ...], pattern: str | None) -> TopicSelection:
+    """Returns the topics that a command reads.
+
+    Raises:
+        click.UsageError: there are both names and a pattern, or neither.
+    """
+    from wirekafka.pipelines.kafka import TopicSelection
+
+    if bool(names) == (pattern is not None):
+        raise click.UsageError("Give either the names of topics, or --pattern.")
+    return TopicSelection(names, pattern)
 
 
 @contextmanager

@@ -87,6 +87,7 @@ def describe(options: MirrorOptions) -> Mapping[str, object]:
         "checkpoint": options.checkpoint,
         "progress": f"topics {mirror.sink.progress_topic}, {mirror.sink.runs_topic} and {mirror.registry.topic} at the target",
         "topics": [_line(plan) for plan in mirror.plan(topics)],
+        "from the beginning": options.restarted_topics,
         "groups": groups,
     }
 

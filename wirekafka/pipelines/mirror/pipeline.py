@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -162,15 +162,19 @@ class Mirror:
         """
         options = self.options
         names = selection.matching(options.source)
-        unknown = [name for name in self._restarting if name not in names]
-        if unknown:
-            raise PipelineError(f"--restart-topic {unknown[0]}: the mirror does not read this topic")
+        self._refuse_unread(names)
         if self._restarting:
             # First the checkpoint: one that is past the beginning of a forgotten topic would leave its first records out.
             checkpoint.begin_generation()
             forget_topics(options.target, self.sink, self.registry.topic, self._restarting)
             self._restarting = ()
         return read_topics(options.source, names, with_configs=False)
+
+    def _refuse_unread(self, names: Iterable[str]) -> None:
+        """Refuses to restart topics that are not read."""
+        unknown = sorted(set(self._restarting).difference(names))
+        if unknown:
+            raise PipelineError(f"--restart-topic {unknown[0]}: the mirror does not read this topic")
 
     def _check_target(self, spark: SparkSession, checkpoint: Checkpoint, topics: Mapping[str, Topic]) -> None:
         """Refuses a target that has lost records which were mirrored.
@@ -273,7 +277,8 @@ class Mirror:
         Raises:
             PipelineError: a topic cannot be mirrored, or the target does not answer.
         """
-        entries = self.registry.read()
+        self._refuse_unread(topics)
+        entries = {name: entry for name, entry in self.registry.read().items() if name not in self._restarting}
         names = {name: self.options.names.target_of(name) for name in topics}
         targets = read_topics(self.options.target, names.values())
         for name, topic in topics.items():
