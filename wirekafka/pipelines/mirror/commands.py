@@ -80,16 +80,18 @@ def describe(options: MirrorOptions) -> Mapping[str, object]:
     selection = mirror.connect()
     topics = read_topics(options.source, selection.matching(options.source))
     groups = [f"{each.group}  {each.source} {each.source_offset}: {each.action.value}" for each in _table(options)]
-    return {
+    plan: dict[str, object] = {
         "source": f"{options.source.bootstrap}  cluster {mirror.source_cluster}",
         "target": f"{options.target.bootstrap}  cluster {mirror.target_cluster}",
         "reads": f"{options.isolation} records, {options.batch_records} a batch",
         "checkpoint": options.checkpoint,
         "progress": f"topics {mirror.sink.progress_topic}, {mirror.sink.runs_topic} and {mirror.registry.topic} at the target",
         "topics": [_line(plan) for plan in mirror.plan(topics)],
-        "from the beginning": options.restarted_topics,
         "groups": groups,
     }
+    if options.restarted_topics:
+        plan["from the beginning"] = options.restarted_topics
+    return plan
 
 
 def _table(options: MirrorOptions) -> list[Translation]:
