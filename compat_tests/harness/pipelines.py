@@ -153,11 +153,11 @@ class PipelineProcess:
         """Kills what runs of it, Spark's Python workers too."""
         if self.process is None:
             return
-        for pid in _session_members(self.process.pid):
+        for pid in session_members(self.process.pid):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         self.process.wait()
-        wait_until(lambda: not _session_members(self.process_id), timeout_s=10, what=f"the processes of {self} are dead")
+        wait_until(lambda: not session_members(self.process_id), timeout_s=10, what=f"the processes of {self} are dead")
 
     @property
     def process_id(self) -> int:
@@ -218,7 +218,7 @@ def kill_at_random(
     return killed
 
 
-def _session_members(session_id: int) -> list[int]:
+def session_members(session_id: int) -> list[int]:
     """Returns the processes of a session that run, from /proc."""
     return [pid for pid, session, state in _processes() if session == session_id and state != "Z"]
 

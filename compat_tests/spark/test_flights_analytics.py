@@ -22,7 +22,7 @@ import pytest
 from compat_tests.harness import broker as brokers
 from compat_tests.harness import jars
 from compat_tests.harness.broker import CLASSES, Broker
-from compat_tests.harness.pipelines import PipelineProcess, kill_at_random
+from compat_tests.harness.pipelines import PipelineProcess, kill_at_random, session_members
 from compat_tests.harness.waiting import wait_until
 from compat_tests.spark.flights_in_pandas import assert_days, assert_delays, assert_departures, assert_malformed, flights_on_time
 from compat_tests.spark.test_flights_replay import ROOT, read_topic
@@ -256,12 +256,12 @@ def test_demo_leaves_only_the_page(tmp_path: Path) -> None:
 
 
 @pytest.mark.wirekafka_only("starts wirekafka")
-def test_demo_stops_everything_at_ctrl_c(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_demo_that_is_stopped_while_spark_starts_leaves_nothing(number: signal.Signals, tmp_path: Path) -> None:
     temporary = tmp_path / "temporary"
     temporary.mkdir()
-    command = demo_command(tmp_path / "flights.html", "--days", "36")
-    demo = subprocess.Popen(
-        command,
+    running = subprocess.Popen(
+        demo_command(tmp_path / "flights.html", "--days", "3"),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -269,16 +269,18 @@ def test_demo_stops_everything_at_ctrl_c(tmp_path: Path) -> None:
         env=demo_environment(temporary),
         start_new_session=True,
     )
-    assert demo.stdout is not None
+    assert running.stdout is not None
     address = ""
-    for line in demo.stdout:
+    for line in running.stdout:
         address = address or "".join(re.findall(r"127\.0\.0\.1:(\d+)", line))
         if line.startswith("Spark analyses"):
             break
-    demo.send_signal(signal.SIGINT)
-    _, errors = demo.communicate(timeout=200)
-    assert demo.returncode == 1, errors[-3000:]
+    wait_until(lambda: len(session_members(running.pid)) > 1, timeout_s=60, what="the JVM is started")
+    running.send_signal(number)
+    _, errors = running.communicate(timeout=200)
+    assert running.returncode == 1, errors[-3000:]
     assert errors.rstrip().endswith("stopped")
+    wait_until(lambda: not session_members(running.pid), timeout_s=60, what="the JVM has ended")
     assert list(temporary.glob("wirekafka-flights-*")) == []
     with pytest.raises(ConnectionRefusedError), socket.create_connection(("127.0.0.1", int(address)), timeout=5):
         pass

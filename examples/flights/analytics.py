@@ -118,16 +118,14 @@ def run(
         PipelineError: the session cannot be opened, topics are missing, or a query failed.
     """
     settings = SessionOptions(session.master, session.jars, {**SETTINGS, **session.conf})
-    with stop_on_signals() as stop:
-        spark = open_session("flights", CONNECTORS, settings)
-        try:
+    spark = open_session("flights", CONNECTORS, settings)
+    try:
+        with stop_on_signals() as stop, report_progress(spark, out=sys.stdout):
             analytics = Analytics(spark, cluster, results, record_format, watermark, max_offsets, runs_once)
-            dashboard = None if page is None else Dashboard(spark, results, page)
-            with report_progress(spark, out=sys.stdout):
-                analyse(analytics, stop, dashboard)
-            return not stop.is_set()
-        finally:
-            spark.stop()
+            analyse(analytics, stop, None if page is None else Dashboard(spark, results, page))
+        return not stop.is_set()
+    finally:
+        spark.stop()
 
 
 @click.command(help=__doc__)

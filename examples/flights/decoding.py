@@ -19,8 +19,8 @@ CORRUPT = "_corrupt_record"
 def decoded(value: Column, record_format: Format, schema_id: int) -> Column:
     """Returns an array with the decoded record, a struct; the array of a malformed record, or of no value, is empty.
 
-    `inline` makes columns of it, and each record is decoded once. On fields of a struct, Spark would move filters below the decoding
-    with a copy of it, and decode each record twice. Source: `explain()`, and PushPredicateThroughNonJoin of Spark's optimizer.
+    `inline` makes columns of it, and each record is decoded once. Filters on the fields of a struct would move below the decoding
+    with a copy of it, and Spark would decode each record twice. Source: `explain()`, PushPredicateThroughNonJoin of Spark.
     """
     names = required_names(schema_id)
 
