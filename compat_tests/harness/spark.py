@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from compat_tests.harness import jars
+from wirekafka.pipelines.session import AVRO_LIMITS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -31,7 +32,7 @@ def spark_session(directory: Path) -> Iterator[SparkSession]:
         .config("spark.driver.memory", "768m")
         .config(
             "spark.driver.extraJavaOptions",
-            f"-XX:+UseSerialGC -Dlog4j2.configurationFile={log4j} -Dderby.system.home={directory}",
+            f"-XX:+UseSerialGC {AVRO_LIMITS} -Dlog4j2.configurationFile={log4j} -Dderby.system.home={directory}",
         )
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")

@@ -366,7 +366,7 @@ def test_avro_without_framing_is_read_by_its_schema_file(
     ingest = make_ingest(sink=sink, record_format="avro", schema_files={topic: schema})
     good = text("Kyiv") + long(1) + struct.pack("<d", -2.5) + long(2) + long(7) + long(8) + long(0)
     nothing = text("") + long(0) + long(0)
-    produce(broker, topic, [good, None, nothing, b"\x7f", b"", good[:-5]])
+    produce(broker, topic, [good, None, nothing, b"\x7f", b"", good[:-5], good + b"\0"])
     lake = ingest.run()
     assert type_of_values(lake, topic) == "struct<place:string,degrees:double,tags:array<int>>"
     assert ingest.values() == {
@@ -374,11 +374,48 @@ def test_avro_without_framing_is_read_by_its_schema_file(
         1: None,
         2: {"place": "", "degrees": None, "tags": []},
     }
-    assert ingest.reasons() == dict.fromkeys((3, 4, 5), "not Avro of the schema")
+    assert ingest.reasons() == dict.fromkeys((3, 4, 5, 6), "not Avro of the schema")
     schema.write_text(json.dumps(avro_schema(place="string")))
     produce(broker, topic, [text("Lviv")])
     with pytest.raises(Exception, match="the Avro schema of the topic .* has changed"):
         ingest.run()
+
+
+def test_avro_that_is_damaged_or_hostile_goes_to_the_dead_letters(
+    make_ingest: MakeIngest, broker: Broker, topic: str, tmp_path: Path
+) -> None:
+    wide = avro_schema(n=["null", "long"], b="bytes", s="string", a={"type": "array", "items": "long"})
+    tail = {"name": "m", "type": {"type": "map", "values": "null"}}, {"name": "z", "type": {"type": "array", "items": "null"}}
+    wide["fields"] = [*wide["fields"], *tail]
+    deep: object = "int"
+    for level in range(60):
+        deep = {"type": "record", "name": f"Level{level}", "fields": [{"name": "f", "type": deep}]}
+    itself = {"type": "record", "name": "Node", "fields": [{"name": "next", "type": ["null", "Node"]}]}
+    for number, schema in enumerate((wide, deep, itself, "int")):
+        (tmp_path / f"{number}.avsc").write_text(json.dumps(schema))
+    (tmp_path / "4.avsc").write_text('{"type":"array","items":' * 5000)
+    head, nothing = [long(1), long(5)], long(0)
+    good = b"".join([*head, text("b"), text("s"), long(1), long(9), *[nothing] * 3])
+    sized = b"".join([*head, text("b"), text("s"), long(-1), long(1), long(9), *[nothing] * 3])
+    huge, claims = long(2**31 - 20), [long(2**62), long(-1), long(-(2**63)), long(2**40), b"\xff" * 10]
+    bad = [good[:-1], good + b"\0", good + good, long(2) + good[1:], long(-1) + good[1:], b""]
+    for size in (huge, *claims):
+        bad += [b"".join([*head, size]), b"".join([*head, text("b"), size]), b"".join([*head, text("b"), text("s"), size])]
+    bad += [b"".join([*head, text("b"), text("s"), nothing, size, text("k")]) for size in (huge, *claims)]
+    bad += [b"".join([*head, text("b"), text("s"), nothing, nothing, size]) for size in (huge, *claims)]
+    refused = [framed(number, b"\2" * 100_000) for number in (1, 2, 3, 4)]
+    produce(broker, topic, [framed(0, each) for each in (good, sized)] + [framed(0, each) for each in bad] + refused)
+    ingest = make_ingest(record_format="avro-confluent", schema_registry=str(tmp_path))
+    ingest.run()
+    value = {"n": 5, "b": bytearray(b"b"), "s": "s", "a": [9]}
+    assert ingest.values() == {0: value, 1: value}
+    reasons = ingest.reasons()
+    assert [reasons.pop(offset) for offset in range(2, 2 + len(bad))] == ["not Avro of schema 0"] * len(bad)
+    too_deep, recursive, no_record, broken = reasons.values()
+    assert too_deep == "schema 1: it has more than 50 levels"
+    assert "recursive" in recursive
+    assert no_record == "schema 3: it is of type int"
+    assert broken.startswith("schema 4: ")
 
 
 class Registry:

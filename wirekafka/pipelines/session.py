@@ -46,6 +46,15 @@ SLOW_FETCH = (
 ARROW_BATCH_BYTES = 32 << 20
 """Spark hands records to Python in batches of at most so many bytes, so that large records need little memory."""
 
+AVRO_LIMITS = " ".join(
+    f"-Dorg.apache.avro.limits.{name}.maxLength={limit}"
+    for name, limit in {"bytes": 64 << 20, "string": 64 << 20, "collectionItems": 10_000_000}.items()
+)
+"""Java options by which a few bytes of damaged Avro that claim gibibytes are an error, and do not end the JVM.
+
+Source: org.apache.avro.SystemLimitException
+"""
+
 DELTA_VERSIONS = {"4.0": "4.0.0"}
 """The release of Delta Lake for each release of Spark."""
 
@@ -105,7 +114,8 @@ def settings_of(connectors: frozenset[Connector], options: SessionOptions, spark
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.execution.arrow.maxBytesPerBatch": str(ARROW_BATCH_BYTES),
-        "spark.driver.defaultJavaOptions": f'"-Dlog4j2.configurationFile={jvm.LOGGING}"',
+        "spark.driver.defaultJavaOptions": f'"-Dlog4j2.configurationFile={jvm.LOGGING}" {AVRO_LIMITS}',
+        "spark.executor.defaultJavaOptions": AVRO_LIMITS,
         **_jar_settings(connectors, options.jars, spark_version),
         **_delta_settings(connectors),
     }

@@ -17,7 +17,7 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 from wirekafka.pipelines.errors import PipelineError
 from wirekafka.pipelines.ingest.batch_plans import TopicPlan
 from wirekafka.pipelines.ingest.schema_changes import merge
-from wirekafka.pipelines.ingest.schema_files import avro_struct, enveloped
+from wirekafka.pipelines.ingest.schema_files import END, avro_struct, enveloped
 from wirekafka.pipelines.ingest.schema_registry import SchemaRegistry, UnknownSchemaError
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def plan_bare(
 
 def decode_bare(records: DataFrame, plan: TopicPlan) -> DataFrame:
     """Returns the records of one topic with the columns `decoded`, a struct, and `reason`, why a record does not fit."""
-    decoded = from_avro(functions.col("value"), enveloped(plan.writers[0]), READING).getField("v")
+    decoded = _decoded(records.sparkSession, functions.col("value"), plan.writers[0], plan.schema)
     with_value = records.withColumn("decoded", decoded)
     is_corrupt = functions.expr("value IS NOT NULL AND decoded IS NULL")
     return with_value.withColumn("reason", functions.when(is_corrupt, "not Avro of the schema"))
@@ -135,15 +135,26 @@ def decode_framed(records: DataFrame, plan: TopicPlan) -> DataFrame:
         schema_id.isNull(), "no framing of a schema registry: a byte 0 and the schema's id in 4 bytes"
     )
     for number, text in plan.writers.items():
-        record = from_avro(payload, enveloped(text), READING).getField("v")
-        source = merge(StructType(), avro_struct(spark, text)).schema
-        decoded = functions.when(schema_id == number, conformed(record, source, plan.schema)).otherwise(decoded)
+        record = _decoded(spark, payload, text, plan.schema)
+        decoded = functions.when(schema_id == number, record).otherwise(decoded)
     for number, text in plan.refused.items():
         reason = reason.when(schema_id == number, text)
     with_value = with_id.withColumn("decoded", decoded)
     corrupt = functions.concat(functions.lit("not Avro of schema "), schema_id)
     with_reason = with_value.withColumn("reason", reason.when(functions.col("decoded").isNull(), corrupt)).drop("schema_id")
     return with_reason if plan.schema.fields else with_reason.drop("decoded")
+
+
+def _decoded(spark: SparkSession, data: Column, schema: str, wanted: StructType) -> Column:
+    """Returns the record of an Avro schema as a wider struct; null if the bytes are no such record, or if bytes are left over.
+
+    Spark would decode the record again for each field that the conversion names, if it were no element of an array.
+    """
+    envelope = from_avro(functions.concat(data, functions.lit(END)), enveloped(schema), READING)
+    whole = functions.filter(functions.array(envelope), lambda each: each.getField("end") == functions.lit(END))
+    given = avro_struct(spark, schema)  # it may have fields without a type, which the table lacks
+    records = functions.transform(whole, lambda each: conformed(each.getField("v"), given, wanted))
+    return functions.try_element_at(records, functions.lit(1))
 
 
 def conformed(column: Column, given: DataType, wanted: DataType) -> Column:

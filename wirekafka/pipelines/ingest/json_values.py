@@ -24,7 +24,7 @@ from pyspark.sql.types import ArrayType, DataType, FloatType, MapType, StringTyp
 
 from wirekafka.pipelines.ingest.batch_plans import TopicPlan
 from wirekafka.pipelines.ingest.json_shapes import parse_shape, stored_type
-from wirekafka.pipelines.ingest.schema_changes import merge, narrow_paths, widened
+from wirekafka.pipelines.ingest.schema_changes import MAX_DEPTH, merge, narrow_paths, widened
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -35,9 +35,6 @@ IS_UTF8 = f"is_valid_utf8({TEXT})"
 ESCAPES = r"\\[^u]|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
 HAS_LONE_SURROGATE = rf"(contains({TEXT}, r'\u') AND regexp_replace({TEXT}, r'{ESCAPES}', ' ') RLIKE r'\\u[dD][89a-fA-F]')"
 """Whether the text has an escaped half of a character (`\\ud800`) without its other half. Spark would read it as `?`."""
-
-MAX_DEPTH = 50
-"""Objects and arrays in a value, one in the other. At some hundred levels, recursion ends Spark's JVM or the driver's Python."""
 
 
 def _without_strings(text: str) -> str:

@@ -36,6 +36,9 @@ from pyspark.sql.types import (
     TimestampNTZType,
 )
 
+MAX_DEPTH = 50
+"""Structs, arrays and maps of a value, one in the other. At some hundred, recursion ends Spark's JVM or the driver's Python."""
+
 MAX_DIGITS = 38
 """The digits of Spark's largest decimal."""
 
@@ -122,6 +125,19 @@ def widened(given: StructType, paths: Collection[str]) -> StructType:
     found = _replace_types("", given, lambda path, each: _for_any_value(each) if path in paths else each)
     assert isinstance(found, StructType)
     return found
+
+
+def depth(given: DataType) -> int:
+    """Returns how many structs, arrays and maps of a type are one in the other."""
+    match given:
+        case StructType():
+            return 1 + max((depth(field.dataType) for field in given.fields), default=0)
+        case ArrayType():
+            return 1 + depth(given.elementType)
+        case MapType():
+            return 1 + depth(given.valueType)
+        case _:
+            return 0
 
 
 def field_paths(given: DataType, path: str = "") -> Iterator[str]:

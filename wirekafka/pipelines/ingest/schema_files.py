@@ -30,7 +30,7 @@ def read_spark_schema(path: Path) -> StructType:
     try:
         given = StructType.fromJson(json.loads(text)) if text.lstrip().startswith("{") else StructType.fromDDL(text)
     except (PySparkException, ValueError, KeyError, TypeError, AttributeError) as error:
-        what = str(error).strip().splitlines()[0]
+        what = _first_line(str(error))
         raise PipelineError(
             f"the schema file {path} is no schema of Spark: {what} (write fields such as `id BIGINT, name STRING`, or what"
             " `schema.json()` of a DataFrame returns)"
@@ -54,26 +54,32 @@ def read_avro_schema(spark: SparkSession, path: Path) -> str:
     return text
 
 
-def enveloped(schema: str) -> str:
-    """Returns the Avro schema of a record whose only field `v` is a record of a schema. Both have the same bytes.
+END = bytes((0xE1, 0x5F, 0x0B, 0xA2, 0x96, 0x3C, 0x78, 0xD4))
+"""The field `end` of an envelope. Its bytes all differ, so bytes of another length before it do not end with it by chance."""
 
-    Spark's `from_avro` returns null for the field if the bytes do not parse. Without the envelope, it returns a struct whose
-    fields are null, which a valid record can be too.
+
+def enveloped(schema: str) -> str:
+    """Returns the Avro schema of a record of two fields: `v`, a record of a schema, and `end`, the bytes `END`.
+
+    A record of the schema with `END` after it is a record of the envelope. If bytes are missing or are left over, then they do
+    not parse, or `end` has other bytes. Spark's `from_avro` returns null for `v` if the bytes do not parse; without the envelope,
+    it returns a struct whose fields are null, which a valid record can be too, and ignores bytes that are left over.
 
     Raises:
         ValueError: the schema is no JSON.
 
     Source: https://avro.apache.org/docs/1.12.0/specification/#complex-types-1 (a record is the concatenation of its fields)
     """
-    parsed = json.loads(schema)
-    return json.dumps({"type": "record", "name": "WirekafkaEnvelope", "fields": [{"name": "v", "type": parsed}]})
+    end = {"type": "fixed", "name": "WirekafkaEnd", "size": len(END)}
+    fields = [{"name": "v", "type": json.loads(schema)}, {"name": "end", "type": end}]
+    return json.dumps({"type": "record", "name": "WirekafkaEnvelope", "fields": fields})
 
 
 def avro_struct(spark: SparkSession, schema: str) -> StructType:
     """Returns the struct that Spark makes of records of an Avro schema.
 
     Raises:
-        ValueError: the text is no Avro schema of a record.
+        ValueError: the text is no Avro schema of a record, or one of too many levels.
     """
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
@@ -81,18 +87,27 @@ def avro_struct(spark: SparkSession, schema: str) -> StructType:
     from pyspark.sql.avro.functions import from_avro
     from pyspark.sql.types import StructType
 
-    from wirekafka.pipelines.ingest.schema_changes import all_nullable
+    from wirekafka.pipelines.ingest.schema_changes import MAX_DEPTH, all_nullable, depth
 
     try:
         frame = spark.range(0).select(from_avro(functions.lit(b""), enveloped(schema), {"mode": "PERMISSIVE"}).alias("e"))
         found = frame.schema["e"].dataType["v"].dataType
+        if depth(found) > MAX_DEPTH:
+            raise RecursionError
+    except RecursionError:
+        raise ValueError(f"it has more than {MAX_DEPTH} levels") from None
     except Py4JJavaError as error:
-        raise ValueError(str(error.java_exception.getMessage()).splitlines()[0]) from None
+        java_error = error.java_exception
+        raise ValueError(_first_line(java_error.getMessage() or java_error.toString())) from None
     except (PySparkException, ValueError) as error:
-        raise ValueError(str(error).splitlines()[0]) from None
+        raise ValueError(_first_line(str(error))) from None
     if not isinstance(found, StructType):
         raise ValueError(f"it is of type {found.simpleString()}")
     return all_nullable(found)
+
+
+def _first_line(text: str) -> str:
+    return text.strip().partition("\n")[0]
 
 
 def read_text(path: Path) -> str:

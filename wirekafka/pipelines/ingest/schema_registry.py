@@ -16,10 +16,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from wirekafka.pipelines.errors import PipelineError
+from wirekafka.pipelines.errors import PipelineError, UnreachableError
 from wirekafka.pipelines.ingest.schema_files import read_text
 
 REQUEST_TIMEOUT_S = 10.0
+MAX_ANSWER_BYTES = 8 << 20
+PIECE_BYTES = 64 << 10
 ATTEMPTS = 3
 RETRY_DELAY_S = 1.0
 SCHEMA_NOT_FOUND = 40403
@@ -38,7 +40,8 @@ class SchemaRegistry(Protocol):
 
         Raises:
             UnknownSchemaError: the registry has no Avro schema with this id.
-            PipelineError: the registry cannot be asked.
+            PipelineError: the registry refuses the request, or is none.
+            UnreachableError: the registry does not answer, or answers with an error of its own. It may do so later.
         """
 
 
@@ -103,19 +106,61 @@ class HttpRegistry:
         for attempt in range(1, ATTEMPTS + 1):
             try:
                 request = urllib.request.Request(url, headers=self._headers)
-                with urllib.request.urlopen(request, timeout=REQUEST_TIMEOUT_S) as response:
-                    return _with_schema(json.load(response))
+                with OPENER.open(request, timeout=REQUEST_TIMEOUT_S) as response:
+                    return _with_schema(_loaded(response))
             except urllib.error.HTTPError as error:
-                if _says_unknown(error):
-                    return None
-                failure = f"{error.code} {error.reason}"
+                with error:
+                    if _says_unknown(error):
+                        return None
+                failure = f"{error.code} {error.reason}{_redirection(error)}"
                 if error.code < http.client.INTERNAL_SERVER_ERROR:
-                    break
-            except (OSError, http.client.HTTPException, ValueError) as error:
+                    raise PipelineError(self._message(failure)) from None
+            except (OSError, http.client.HTTPException) as error:
                 failure = str(getattr(error, "reason", error))
+            except ValueError as error:
+                raise PipelineError(self._message(str(error))) from None
             if attempt < ATTEMPTS:
                 time.sleep(RETRY_DELAY_S)
-        raise PipelineError(f"the schema registry {self.url} does not answer: {failure}: check its URL, user and password")
+        raise UnreachableError(self._message(failure))
+
+    def _message(self, failure: str) -> str:
+        return f"the schema registry {self.url} does not answer: {failure}: check its URL, user and password"
+
+
+class _NoRedirection(urllib.request.HTTPRedirectHandler):
+    """Takes a redirection as an error, because the request would carry the password to another host."""
+
+    def redirect_request(self, *_: object) -> None:
+        """Follows no redirection."""
+
+
+OPENER = urllib.request.build_opener(_NoRedirection)
+
+
+def _redirection(error: urllib.error.HTTPError) -> str:
+    target = error.headers.get("Location")
+    return f" (redirected to {urllib.parse.urlsplit(target)._replace(query='').geturl()[:200]})" if target else ""
+
+
+def _loaded(response: Any) -> Any:
+    """Returns the JSON of an answer, which is short and comes soon.
+
+    Raises:
+        TimeoutError: the answer takes too long.
+        ValueError: it is too long, or no JSON.
+    """
+    deadline_s = time.monotonic() + REQUEST_TIMEOUT_S
+    data = bytearray()
+    while piece := response.read1(PIECE_BYTES):
+        data += piece
+        if len(data) > MAX_ANSWER_BYTES:
+            raise ValueError(f"its answer has more than {MAX_ANSWER_BYTES >> 20} MiB")
+        if time.monotonic() > deadline_s:
+            raise TimeoutError(f"its answer takes more than {REQUEST_TIMEOUT_S:g} s")
+    try:
+        return json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"its answer is no JSON: {error}") from None
 
 
 def _with_schema(answer: Any) -> dict[str, Any]:
@@ -128,6 +173,6 @@ def _says_unknown(error: urllib.error.HTTPError) -> bool:
     if error.code != http.client.NOT_FOUND:
         return False
     try:
-        return bool(json.load(error)["error_code"] == SCHEMA_NOT_FOUND)
+        return bool(_loaded(error)["error_code"] == SCHEMA_NOT_FOUND)
     except (OSError, http.client.HTTPException, ValueError, TypeError, KeyError):
         return False

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from threading import Thread
 
 import pytest
 
-from wirekafka.pipelines.errors import PipelineError
+from wirekafka.pipelines.errors import PipelineError, UnreachableError
 from wirekafka.pipelines.ingest import schema_registry
 from wirekafka.pipelines.ingest.schema_registry import UnknownSchemaError, open_registry
 
@@ -20,6 +21,7 @@ ANSWERS: dict[str, tuple[int, object]] = {
     "/api/schemas/ids/3": (200, {"schema": "x", "references": [{"name": "y"}]}),
     "/api/schemas/ids/4": (200, []),
     "/api/schemas/ids/5": (503, {}),
+    "/api/schemas/ids/6": (200, {"schema": "x" * 10_000_000}),
     "/api/schemas/ids/9": (404, {"error_code": 40403}),
 }
 
@@ -29,10 +31,24 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:  # noqa: N802
         self.requests.append((self.path, self.headers["Authorization"]))
+        if "odd" in self.path:
+            self.answer_oddly()
+            return
         status, answer = ANSWERS.get(self.path, (404, {"error_code": 404}))
         self.send_response(status)
         self.end_headers()
         self.wfile.write(json.dumps(answer).encode())
+
+    def answer_oddly(self) -> None:
+        """Sends a redirection to itself, JSON of many levels, no JSON, or an answer that never ends."""
+        number = int(self.path.rpartition("/")[2])
+        self.send_response(302 if number == 0 else 200)
+        self.send_header("Location", f"http://{self.headers['Host']}/api/schemas/ids/1?token=t")
+        self.end_headers()
+        with suppress(OSError):  # the client has closed the connection
+            self.wfile.write((b"", b'{"a":' * 100_000, b"<html>", b"")[number])
+            while number == 3:
+                self.wfile.write(b" ")
 
     def log_message(self, *_: object) -> None:
         pass
@@ -64,7 +80,7 @@ def test_schema_that_is_no_avro_schema_is_unknown(address: str, schema_id: int, 
 
 
 def test_schema_from_a_registry_that_fails_is_asked_for_again_and_then_an_error_without_the_password(address: str) -> None:
-    with pytest.raises(PipelineError, match=rf"http://{address}/api does not answer: 503") as error:
+    with pytest.raises(UnreachableError, match=rf"http://{address}/api does not answer: 503") as error:
         open_registry(f"http://me:secret@{address}/api").schema(5)
     assert len(Handler.requests) == schema_registry.ATTEMPTS
     assert "secret" not in str(error.value)
@@ -73,6 +89,31 @@ def test_schema_from_a_registry_that_fails_is_asked_for_again_and_then_an_error_
 def test_schema_from_an_answer_that_is_no_object_is_an_error(address: str) -> None:
     with pytest.raises(PipelineError, match="does not answer"):
         open_registry(f"http://{address}/api").schema(4)
+
+
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [
+        ("odd/0", r"302 Found \(redirected to http://127.0.0.1:\d+/api/schemas/ids/1\): check its URL"),
+        ("odd/1", "no JSON"),
+        ("odd/2", "no JSON"),
+        ("api/6", "more than 8 MiB"),
+    ],
+)
+def test_schema_from_an_odd_answer_is_an_error_at_once(address: str, path: str, words: str) -> None:
+    place, _, number = path.partition("/")
+    with pytest.raises(PipelineError, match=words) as error:
+        open_registry(f"http://me:secret@{address}/{place}").schema(int(number))
+    assert not isinstance(error.value, UnreachableError)
+    assert len(Handler.requests) == 1
+
+
+def test_schema_from_a_registry_whose_answer_has_no_end_is_unreachable(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(schema_registry, "REQUEST_TIMEOUT_S", 0.3)
+    monkeypatch.setattr(schema_registry, "MAX_ANSWER_BYTES", 1 << 40)
+    monkeypatch.setattr(schema_registry, "ATTEMPTS", 1)
+    with pytest.raises(UnreachableError, match=r"takes more than 0.3 s"):
+        open_registry(f"http://{address}/odd").schema(3)
 
 
 def test_schema_from_a_url_without_a_registry_is_an_error_and_no_unknown_schema(address: str) -> None:
