@@ -97,7 +97,8 @@ def run_demo(page: Path, record_format: Format, days: int, session: SessionOptio
 @session_options
 def main(page: Path, record_format: str, days: int, session: SessionOptions) -> None:
     begun_s = time.monotonic()
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
     try:
         run_demo(page, Format(record_format), days, session)
     except PipelineError as error:

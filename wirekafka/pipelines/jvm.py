@@ -10,10 +10,13 @@ Source: `launch_gateway` of pyspark/java_gateway.py, whose `popen_kwargs` are ma
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pyspark import SparkConf, SparkContext
@@ -69,7 +72,36 @@ def start_context(conf: SparkConf, output: JvmOutput) -> SparkContext:
     gateway = None
     try:
         if SparkContext._gateway is None:
-            gateway = launch_gateway(conf, {"stdout": output.write_end, "stderr": output.write_end})
+            with killed_on_failure():
+                gateway = launch_gateway(conf, {"stdout": output.write_end, "stderr": output.write_end})
     finally:
         output.close()
     return SparkContext(conf=conf, gateway=gateway)
+
+
+@contextmanager
+def killed_on_failure() -> Iterator[None]:
+    """Kills the JVM that `launch_gateway` starts in the block if the block raises, as at Ctrl-C.
+
+    PySpark then deletes the directory into which the JVM is about to write its port, and the JVM, which cannot, never ends.
+
+    Source: `launch_gateway`, which keeps its `Popen` to itself, and org.apache.spark.api.python.PythonGatewayServer.
+    """
+    from pyspark import java_gateway
+
+    launch, started = java_gateway.Popen, list[subprocess.Popen[bytes]]()
+
+    def remember(*arguments: Any, **settings: Any) -> subprocess.Popen[bytes]:
+        started.append(launch(*arguments, **settings))
+        return started[-1]
+
+    java_gateway.Popen = remember
+    try:
+        yield
+    except BaseException:
+        for process in started:
+            process.kill()
+            process.wait()
+        raise
+    finally:
+        java_gateway.Popen = launch
