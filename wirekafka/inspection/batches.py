@@ -132,54 +132,98 @@ class StoredBatch:
 
 
 def scan(
-    file: DataFile,
-    base_offset: int,
-    *,
-    advance: Advance,
-    from_position: int = 0,
-    from_offset: int = 0,
-    has_writer: bool = False,
-    most_batch_bytes: int | None = None,
+    file: DataFile, base_offset: int, *, advance: Advance, from_offset: int = 0, has_writer: bool = False
 ) -> Iterator[StoredBatch]:
     """Yields the batches of a file in order.
 
     Args:
-        base_offset: the offset that an error names if no batch precedes the damage: that of the segment, or of `from_position`.
-        from_position: the position of the first batch to read.
+        base_offset: the offset that an error names if no batch precedes the damage: that of the segment.
         advance: called with the number of bytes that were passed.
         from_offset: batches that end before this offset are skipped.
         has_writer: a broker may be appending, so a batch that was incomplete when the file was opened may be complete now.
-        most_batch_bytes: a batch whose header claims more is refused before it is read; None for no limit.
 
     Raises:
         DamageError: no batch begins where one should, or it does not end within the file.
-        BatchTooLargeError: a batch has more than `most_batch_bytes`.
     """
-    chunk = memoryview(b"")
-    chunk_position = position = from_position
-    next_offset = base_offset
-    while position < file.size:
-        at = position - chunk_position
-        if len(chunk) - at < HEADER_SIZE:
-            chunk = memoryview(file.read(min(CHUNK_BYTES, file.size - position), position))
-            chunk_position, at = position, 0
-        place = _place(file, chunk[at : at + HEADER_SIZE], position, next_offset)
-        if most_batch_bytes is not None and place.size_bytes > most_batch_bytes:
-            raise BatchTooLargeError(file.path, place, most_batch_bytes)
+    scanner = BatchScanner(file, base_offset, has_writer=has_writer)
+    while scanner.position < file.size:
+        position = scanner.position
+        batch = scanner.read(from_offset)
+        if batch is not None:
+            yield batch
+        advance(scanner.position - position)
+
+
+class BatchScanner:
+    """Goes from batch to batch of a file, which is read in chunks.
+
+    Attributes:
+        position: that of the next batch; there is one if this is less than the size of the file.
+        next_offset: the least offset of the next batch; that of `position` before the first one.
+        chunk: some bytes of the file.
+        chunk_position: their position.
+    """
+
+    def __init__(
+        self,
+        file: DataFile,
+        next_offset: int,
+        *,
+        position: int = 0,
+        has_writer: bool = False,
+        most_batch_bytes: int | None = None,
+    ) -> None:
+        """Begins at a batch.
+
+        Args:
+            next_offset: the offset that an error names if no batch precedes the damage.
+            position: that of the first batch to read.
+            has_writer: as for `scan`.
+            most_batch_bytes: a batch whose header claims more is refused before it is read; None for no limit.
+        """
+        self._file = file
+        self._has_writer = has_writer
+        self._most_batch_bytes = most_batch_bytes
+        self.position = self.chunk_position = position
+        self.next_offset = next_offset
+        self.chunk = b""
+
+    def read(self, from_offset: int = 0) -> StoredBatch | None:
+        """Returns the next batch, and passes it; None if it ends before the offset.
+
+        Raises:
+            DamageError: no batch begins here, or it does not end within the file.
+            BatchTooLargeError: the batch has more than `most_batch_bytes`.
+        """
+        file, position, at = self._file, self.position, self.position - self.chunk_position
+        if len(self.chunk) - at < HEADER_SIZE:
+            self.chunk = file.read(min(CHUNK_BYTES, file.size - position), position)
+            self.chunk_position, at = position, 0
+        place = _place(file, memoryview(self.chunk)[at : at + HEADER_SIZE], position, self.next_offset)
+        self._check_size(place)
+        batch = None
+        if not from_offset or place.last_offset >= from_offset:
+            if at + place.size_bytes > len(self.chunk):
+                self.chunk = _read_from(file, place)
+                self.chunk_position, at = position, 0
+            data = memoryview(self.chunk)[at : at + place.size_bytes]
+            batch = StoredBatch(place, BatchHeader(data) if data[MAGIC_OFFSET] == MAGIC else None, data, at)
+        self.skip_to(position + place.size_bytes, place.last_offset + 1)
+        return batch
+
+    def skip_to(self, position: int, next_offset: int) -> None:
+        """Passes batches that the caller has read from the chunk."""
+        self.position, self.next_offset = position, next_offset
+
+    def _check_size(self, place: BatchPosition) -> None:
+        file, position = self._file, place.position
+        if self._most_batch_bytes is not None and place.size_bytes > self._most_batch_bytes:
+            raise BatchTooLargeError(file.path, place, self._most_batch_bytes)
         if position + place.size_bytes > file.size:
-            if not has_writer or position + place.size_bytes > file.current_size():
+            if not self._has_writer or position + place.size_bytes > file.current_size():
                 reason = f"a batch of {place.size_bytes} bytes begins where the file has {file.size - position} left"
-                raise DamageError(file.path, reason, position=position, offset=next_offset, is_torn=True)
+                raise DamageError(file.path, reason, position=position, offset=self.next_offset, is_torn=True)
             file.size = position + place.size_bytes
-        next_offset = place.last_offset + 1
-        if not from_offset or next_offset > from_offset:
-            if at + place.size_bytes > len(chunk):
-                chunk = memoryview(_read_from(file, place))
-                chunk_position, at = position, 0
-            data = chunk[at : at + place.size_bytes]
-            yield StoredBatch(place, BatchHeader(data) if data[MAGIC_OFFSET] == MAGIC else None, data, at)
-        advance(place.size_bytes)
-        position += place.size_bytes
 
 
 def _place(file: DataFile, head: memoryview, position: int, next_offset: int) -> BatchPosition:

@@ -81,13 +81,16 @@ _MOST_TIMESTAMP_MS = ((1 << 63) - 1) // 1000
 
 
 class BatchFields(NamedTuple):
-    """The fields of a batch that its records share, with the wire's -1 for none; or arrays of the fields of many batches.
+    """What the records of a batch share, with the wire's -1 for none; or arrays of that of many batches.
 
     Attributes:
         base_timestamp: the timestamp that the records' deltas are added to. It is the delete horizon if that flag is set, and the
             deltas are relative to it then.
         max_timestamp: with LogAppendTime, the timestamp of every record.
         attributes: those of format 2; `_NO_TIMESTAMP_TYPE` is added for message format 0.
+        position: that of the batch in its file, for errors.
+        record_count: the records that are here; fewer than those of the batch, if it is read in pieces.
+        first_byte: the position of the first of these records, with its length, in the uncompressed bytes.
 
     Source: DefaultRecordBatch.baseTimestamp, MemoryRecordsBuilder.
     """
@@ -101,9 +104,12 @@ class BatchFields(NamedTuple):
     producer_epoch: Any
     base_sequence: Any
     leader_epoch: Any
+    position: Any
+    record_count: Any
+    first_byte: Any
 
     @classmethod
-    def of_header(cls, header: BatchHeader) -> BatchFields:
+    def of_header(cls, header: BatchHeader, position: int, record_count: int, first_byte: int) -> BatchFields:
         """Returns the fields of a batch of format 2."""
         return cls(
             header.base_offset,
@@ -115,6 +121,9 @@ class BatchFields(NamedTuple):
             header.producer_epoch,
             header.base_sequence,
             header.partition_leader_epoch,
+            position,
+            record_count,
+            first_byte,
         )
 
 
@@ -154,16 +163,18 @@ class Bounds:
 
 
 class Piece(NamedTuple):
-    """Records of one batch: all of them, or a part of those of a large batch.
+    """Records of one batch, all or some of them, or the records of many batches in one chunk of a file.
 
     Attributes:
+        path: the file, for errors.
         starts: the position after the length of each record.
+        fields: those of the batch; arrays if there are many.
     """
 
+    path: str
     content: Content
     starts: Int64s
     fields: BatchFields
-    place: BatchPlace
 
 
 class Limits(NamedTuple):
@@ -179,10 +190,10 @@ def pieces_of(header: BatchHeader, content: Content, place: BatchPlace, limits: 
     Raises:
         DamageError: the records do not match the header.
     """
-    fields = BatchFields.of_header(header)
     try:
         for piece, starts in record_pieces(content, header.record_count, *limits):
-            yield Piece(piece, starts, fields, place)
+            fields = BatchFields.of_header(header, place.position, len(starts), piece.start)
+            yield Piece(place.path, piece, starts, fields)
     except CorruptRecordsError as error:
         raise _damage(place, str(error)) from None
 
@@ -196,12 +207,12 @@ def pieces_of_old(
     base_offset, base_timestamp = records[0].offset, records[0].timestamp
     last_offset_delta = records[-1].offset - base_offset
     attributes = compression | (TIMESTAMP_TYPE_MASK if is_append_time else 0) | (0 if magic else _NO_TIMESTAMP_TYPE)
-    fields = BatchFields(base_offset, last_offset_delta, base_timestamp, base_timestamp, attributes, -1, -1, -1, -1)
+    shared = (base_offset, last_offset_delta, base_timestamp, base_timestamp, attributes, -1, -1, -1, -1, place.position)
     for first in range(0, len(records), limits.most_records):
         some = records[first : first + limits.most_records]
         body = b"".join(encode_record(record, record.timestamp - base_timestamp, record.offset - base_offset) for record in some)
         for piece, starts in record_pieces(Content(body, 0, len(body)), len(some), *limits):
-            yield Piece(piece, starts, fields, place)
+            yield Piece(place.path, piece, starts, BatchFields(*shared, len(starts), piece.start))
 
 
 class _Records(NamedTuple):
@@ -258,27 +269,37 @@ class ColumnBuilder:
         try:
             return self._columns(pieces, bounds)
         except CorruptRecordsError:
-            # The positions of the records of all batches were followed at once. Each piece alone tells which one is corrupt.
-            for piece in pieces:
-                try:
-                    self._columns([piece], bounds)
-                except CorruptRecordsError as error:
-                    raise _damage(piece.place, str(error)) from None
-            raise
+            # The positions of the records of all batches were followed at once. Parts of them tell which one is corrupt.
+            raise self._find_damage(pieces, bounds) from None
+
+    def _find_damage(self, pieces: list[Piece], bounds: Bounds) -> DamageError:
+        while len(pieces) > 1 or np.size(pieces[0].fields.position) > 1:
+            first, second = _halves(pieces)
+            pieces = first if self._reason_of(first, bounds) is not None else second
+        reason = self._reason_of(pieces, bounds) or "the records do not match the header"
+        position, offset = (int(np.ravel(value)[0]) for value in (pieces[0].fields.position, pieces[0].fields.base_offset))
+        return _damage(BatchPlace(pieces[0].path, position, offset), reason)
+
+    def _reason_of(self, pieces: list[Piece], bounds: Bounds) -> str | None:
+        """Returns why the records are corrupt; None if they are not."""
+        try:
+            self._columns(pieces, bounds)
+        except CorruptRecordsError as error:
+            return str(error)
+        return None
 
     def _columns(self, pieces: list[Piece], bounds: Bounds) -> pa.RecordBatch:
-        counts = np.array([len(piece.starts) for piece in pieces])
+        shared = _joined([piece.fields for piece in pieces])
         starts = np.concatenate([piece.starts for piece in pieces])
-        first_bytes = np.array([piece.content.start for piece in pieces])
+        counts, first_bytes = shared.record_count, shared.first_byte
         data = pieces[0].content.data
         if any(piece.content.data is not data for piece in pieces):
             data = b"".join([memoryview(piece.content.data)[piece.content.start : piece.content.end] for piece in pieces])
             sizes = [piece.content.end - piece.content.start for piece in pieces]
-            moved = np.cumsum([0, *sizes[:-1]]) - first_bytes
-            starts += np.repeat(moved, counts)
-            first_bytes += moved
-        shared = BatchFields(*np.array([piece.fields for piece in pieces], dtype=np.int64).T)
-        batch_numbers = np.repeat(np.arange(len(pieces)), counts)
+            moved = np.cumsum([0, *sizes[:-1]]) - np.array([piece.content.start for piece in pieces])
+            starts += np.repeat(moved, [len(piece.starts) for piece in pieces])
+            first_bytes = first_bytes + np.repeat(moved, [np.size(piece.fields.first_byte) for piece in pieces])
+        batch_numbers = np.repeat(np.arange(len(counts)), counts)
         records = _decode(data, starts, batch_numbers, shared)
         headers, ends = _decode_headers(data, starts, records)
         firsts = np.cumsum(counts) - counts
@@ -312,6 +333,27 @@ class ColumnBuilder:
             _names(_COMPRESSIONS, shared.attributes & COMPRESSION_MASK, number),
             _numbers(shared.leader_epoch, number, pa.int32()),
         ]
+
+
+def _joined(fields: list[BatchFields]) -> BatchFields:
+    """Returns the fields of all batches."""
+    if all(isinstance(each.position, int) for each in fields):
+        return BatchFields(*np.array(fields, dtype=np.int64).T)
+    return BatchFields(*(np.concatenate([np.ravel(value) for value in values]) for values in zip(*fields, strict=True)))
+
+
+def _halves(pieces: list[Piece]) -> tuple[list[Piece], list[Piece]]:
+    """Returns the first half of some pieces, or of the batches of one piece, and the second half."""
+    if len(pieces) > 1:
+        return pieces[: len(pieces) // 2], pieces[len(pieces) // 2 :]
+    (piece,) = pieces
+    batches = len(piece.fields.position) // 2
+    records = int(piece.fields.record_count[:batches].sum())
+    first, second = (BatchFields(*(value[part] for value in piece.fields)) for part in (slice(batches), slice(batches, None)))
+    return (
+        [piece._replace(starts=piece.starts[:records], fields=first)],
+        [piece._replace(starts=piece.starts[records:], fields=second)],
+    )
 
 
 def _decode(data: bytes | bytearray, starts: Int64s, batch_number: Int64s, shared: BatchFields) -> _Records:

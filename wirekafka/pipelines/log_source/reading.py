@@ -1,9 +1,10 @@
 """Reads the records of a split as Arrow batches, whatever the broker does to the files meanwhile.
 
 How it works: the segment that holds the next offset is opened and read up to its end, then the segment after it, until the split
-ends. The hint of the split saves the search for the first batch; it is used only if the batch that it names is still there.
-Compaction and retention replace and delete files: an open file stays readable, and the next file is found by its offset. A reader
-returns each offset at most once. It does not return records that compaction or retention removed before it came to them.
+ends. Runs of small batches are read at once (`runs`), other batches one by one. The hint of the split saves the search for the
+first batch; it is used only if the batch that it names is still there. Compaction and retention replace and delete files: an open
+file stays readable, and the next file is found by its offset. A reader returns each offset at most once. It does not return
+records that compaction or retention removed before it came to them.
 
 Rules of this file: no lock is taken, and no file is written. Memory does not grow with what a file claims: a batch of the log is
 refused if it has more than `most_batch_bytes`, stored or uncompressed, and its records become Arrow batches piece by piece.
@@ -19,11 +20,12 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from wirekafka.errors import ErrorCode, KafkaError
-from wirekafka.inspection.batches import BatchTooLargeError, StoredBatch, scan
+from wirekafka.inspection.batches import BatchScanner, BatchTooLargeError, StoredBatch
 from wirekafka.inspection.files import DamageError, DataFile
 from wirekafka.pipelines.log_source.columns import BatchPlace, Bounds, ColumnBuilder, Limits, Piece, pieces_of, pieces_of_old
 from wirekafka.pipelines.log_source.plan import Split
 from wirekafka.pipelines.log_source.record_bytes import Content
+from wirekafka.pipelines.log_source.runs import Wanted, find_run
 from wirekafka.pipelines.log_source.segments import (
     MOST_BATCH_BYTES,
     SegmentFile,
@@ -71,14 +73,10 @@ def read_split(split: Split, reading: Reading) -> Iterator[pa.RecordBatch]:
     """
     bounds = Bounds(split.first_offset, split.end_offset, reading.first_timestamp, reading.end_timestamp)
     builder = ColumnBuilder(split.topic, split.partition)
-    aborted = AbortedBatches(split.aborted)
-    for file, batch in _batches(split, reading.most_batch_bytes):
-        if not _is_wanted(batch.header, reading, aborted):
-            continue
-        for piece in _pieces(file, batch, reading):
-            if builder.record_count and _is_full(builder, piece, reading.limits):
-                yield from _take(builder, bounds)
-            builder.add(piece)
+    for piece in _pieces_of_split(split, reading):
+        if builder.record_count and _is_full(builder, piece, reading.limits):
+            yield from _take(builder, bounds)
+        builder.add(piece)
     yield from _take(builder, bounds)
 
 
@@ -99,8 +97,9 @@ def _take(builder: ColumnBuilder, bounds: Bounds) -> Iterator[pa.RecordBatch]:
         yield columns
 
 
-def _batches(split: Split, most_batch_bytes: int) -> Iterator[tuple[DataFile, StoredBatch]]:
-    """Yields the batches that may hold offsets of the split, each with its file."""
+def _pieces_of_split(split: Split, reading: Reading) -> Iterator[Piece]:
+    """Yields the records of the wanted batches that may hold offsets of the split."""
+    aborted = AbortedBatches(split.aborted)
     next_offset = split.first_offset
     while next_offset < split.end_offset:
         opened = open_segment(split.folder, next_offset)
@@ -108,37 +107,42 @@ def _batches(split: Split, most_batch_bytes: int) -> Iterator[tuple[DataFile, St
             return
         segment, file, next_base_offset = opened
         position = _first_position(split, segment, file, next_offset)
-        if position < file.size:
-            for batch in _scan(file, position, next_offset, most_batch_bytes, is_sealed=next_base_offset is not None):
-                if batch.header is not None and batch.place.base_offset >= split.end_offset:
-                    return
-                next_offset = batch.place.last_offset + 1
-                yield file, batch
-                if next_offset >= split.end_offset:
-                    return
+        scanner = BatchScanner(file, next_offset, position=position, most_batch_bytes=reading.most_batch_bytes)
+        wanted = Wanted(
+            next_offset,
+            split.end_offset,
+            reading.first_timestamp,
+            aborted if reading.is_committed else None,
+            reading.has_crc_checks,
+            reading.limits,
+        )
+        try:
+            yield from _pieces_of_file(file, scanner, wanted, reading)
+        except DamageError as damage:
+            # A torn batch of the last segment has a writer.
+            if next_base_offset is not None or not damage.is_torn:
+                raise
         if next_base_offset is None:
             return
-        next_offset = max(next_offset, next_base_offset)
+        next_offset = max(scanner.next_offset, next_base_offset)
 
 
-def _scan(file: DataFile, position: int, next_offset: int, most_batch_bytes: int, *, is_sealed: bool) -> Iterator[StoredBatch]:
-    """Yields the batches of a file from a position on; ends before a torn batch of the last segment, which has a writer."""
-    try:
-        yield from scan(
-            file,
-            next_offset,
-            advance=_ignore,
-            from_position=position,
-            from_offset=next_offset,
-            most_batch_bytes=most_batch_bytes,
-        )
-    except DamageError as damage:
-        if is_sealed or not damage.is_torn:
-            raise
-
-
-def _ignore(size_bytes: int) -> None:
-    pass
+def _pieces_of_file(file: DataFile, scanner: BatchScanner, wanted: Wanted, reading: Reading) -> Iterator[Piece]:
+    """Yields the records of the wanted batches that follow: of runs of small batches at once, of others one by one."""
+    while scanner.position < file.size and scanner.next_offset < wanted.end_offset:
+        passed = find_run(file.path, scanner.chunk, scanner.chunk_position, scanner.position - scanner.chunk_position, wanted)
+        if passed is not None:
+            scanner.skip_to(scanner.chunk_position + passed.end, passed.next_offset)
+            if passed.run is not None:
+                yield passed.run
+            continue
+        batch = scanner.read(wanted.from_offset)
+        if batch is None:
+            continue
+        if batch.header is not None and batch.place.base_offset >= wanted.end_offset:
+            return
+        if _is_wanted(batch.header, wanted):
+            yield from _pieces(file, batch, reading)
 
 
 def _first_position(split: Split, segment: SegmentFile, file: DataFile, offset: int) -> int:
@@ -151,12 +155,12 @@ def _first_position(split: Split, segment: SegmentFile, file: DataFile, offset: 
     return position_before(file, segment.base_offset, read_offset_index(split.folder, segment.base_offset), offset)
 
 
-def _is_wanted(header: BatchHeader | None, reading: Reading, aborted: AbortedBatches) -> bool:
+def _is_wanted(header: BatchHeader | None, wanted: Wanted) -> bool:
     if header is None:
         return True
-    if reading.is_committed and (header.is_control or aborted.has(header)):
+    if wanted.aborted is not None and (header.is_control or wanted.aborted.has(header)):
         return False
-    return reading.first_timestamp is None or header.max_timestamp >= reading.first_timestamp
+    return wanted.first_timestamp is None or header.max_timestamp >= wanted.first_timestamp
 
 
 def _pieces(file: DataFile, batch: StoredBatch, reading: Reading) -> Iterator[Piece]:

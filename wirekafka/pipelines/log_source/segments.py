@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from wirekafka.inspection.batches import BatchTooLargeError, is_sound, scan
+from wirekafka.inspection.batches import BatchScanner, BatchTooLargeError, is_sound
 from wirekafka.inspection.files import DamageError, DataFile, read_beginning
 from wirekafka.log.index import OffsetIndex, TimeIndex
 from wirekafka.log.positions import BatchPosition, read_place
@@ -257,8 +257,10 @@ def _walk(file: DataFile, position: int, next_offset: int, end: int, most_batch_
 
 def _check_tail(file: DataFile, position: int, next_offset: int) -> None:
     """Raises if the bytes from `position` on are neither zeros nor the beginning of a batch."""
+    scanner = BatchScanner(file, next_offset, position=position)
     try:
-        next(scan(file, next_offset, advance=lambda size: None, from_position=position), None)
+        if position < file.size:
+            scanner.read()
     except DamageError as damage:
         if not damage.is_torn:
             raise
