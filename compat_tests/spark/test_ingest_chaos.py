@@ -93,7 +93,7 @@ def totals_of_lake(frame: DataFrame) -> dict[tuple[str, int], tuple[int, int, fl
     return {(row[0], row[1]): (row[2], row[3], row[4] or 0.0) for row in rows}
 
 
-@pytest.mark.parametrize("sink", ["parquet"])
+@pytest.mark.parametrize("sink", ["parquet", "delta"])
 def test_flights_are_in_the_lake_once_after_kills_of_the_driver_and_the_broker(
     filled: tuple[Broker, pandas.DataFrame],
     spark: SparkSession,
@@ -115,6 +115,11 @@ def test_flights_are_in_the_lake_once_after_kills_of_the_driver_and_the_broker(
         assert report["is_proven"], report["problems"]
         if time.monotonic() > deadline:
             break
+    by_files = checked(pipeline, lake, "--data-dir", broker.data_dir)
+    assert by_files["is_proven"], by_files["problems"]
+    assert sum(each["aborted_count"] for each in by_files["partitions"]) == 3 * TRANSACTION
+    assert all(each["compacted_count"] == 0 for each in by_files["partitions"])
+    check_that_damage_is_found(spark, pipeline, broker, lake, sink)
 
 
 def ingest_under_kills(pipeline: MakePipeline, broker: Broker, lake: Path, sink: str, seed: int) -> list[str]:
@@ -134,3 +139,38 @@ def checked(pipeline: MakePipeline, lake: Path, *source: object) -> dict[str, An
     assert report is not None, command.log_text()[-4000:]
     assert code == (0 if report["is_proven"] else 1)
     return dict(report)
+
+
+def check_that_damage_is_found(spark: SparkSession, pipeline: MakePipeline, broker: Broker, lake: Path, sink: str) -> None:
+    """Plants a loss and a duplicate in the lake, and checks that the command names both."""
+    frame = open_lake(spark, str(lake)).read(TOPIC)
+    lost, doubled = (frame.where(f"partition = {partition}").agg({"offset": "min"}).first()[0] for partition in (0, 1))
+    if sink == "delta":
+        damage_delta(spark, f"{lake}/topic={TOPIC}", lost, doubled)
+    else:
+        damage_parquet(lake, lost, doubled)
+    assert checked(pipeline, lake, "--bootstrap", broker.bootstrap)["problems"] == [
+        f"{TOPIC} 0: 1 record lost: {lost}",
+        f"{TOPIC} 1: 1 record more than once in the lake and the dead letters: {doubled}",
+    ]
+
+
+def damage_delta(spark: SparkSession, table: str, lost: int, doubled: int) -> None:
+    spark.sql(f"DELETE FROM delta.`{table}` WHERE partition = 0 AND offset = {lost}")
+    found = spark.read.format("delta").load(table)
+    again = found.where(f"partition = 1 AND offset = {doubled}").collect()
+    spark.createDataFrame(again, found.schema).write.format("delta").mode("append").save(table)
+
+
+def damage_parquet(lake: Path, lost: int, doubled: int) -> None:
+    from pyarrow import compute, parquet
+
+    for path in list(lake.glob("topic=*/date=*/part-*.parquet")):
+        table = parquet.ParquetFile(path).read()
+        partition, offset = table["partition"], table["offset"]
+        is_lost = compute.and_(compute.equal(partition, 0), compute.equal(offset, lost))
+        is_doubled = compute.and_(compute.equal(partition, 1), compute.equal(offset, doubled))
+        if compute.any(is_doubled).as_py():
+            parquet.write_table(table.filter(is_doubled), path.with_name("part-planted.parquet"))
+        if compute.any(is_lost).as_py():
+            parquet.write_table(table.filter(compute.invert(is_lost)), path)
