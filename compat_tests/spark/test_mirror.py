@@ -48,6 +48,7 @@ pytestmark = [
 
 START_MS = 1_700_000_000_000
 FLIGHT_COUNT = 336_776
+KILLS = 5
 WAIT_S = 300
 EAGER_CLEANER = {"log.cleaner.backoff.ms": "200"}
 
@@ -498,11 +499,12 @@ def test_a_mirror_that_is_killed_with_both_brokers_has_each_flight_once(
     here = consumed(source.bootstrap, "flights")
     commit(source.bootstrap, "dashboard", "flights", {partition: len(here[partition]) // 2 for partition in here})
     clusters = ["--source-bootstrap", source.bootstrap, "--target-bootstrap", target.bootstrap]
-    more = ["--checkpoint", tmp_path / "checkpoint", "--batch-records", 50_000, "--groups", "dashboard", "--once"]
+    more = ["--checkpoint", tmp_path / "checkpoint", "--batch-records", 25_000, "--groups", "dashboard", "--once"]
     running = pipeline("mirror", "flights", *clusters, *more)
     running.start()
-    kills = 5 + int((request.config.getoption("--chaos-seconds") or 0) // 10)
-    kill_at_random(7, running, [source, target], kills, timeout_s=WAIT_S)
+    kills = KILLS + int((request.config.getoption("--chaos-seconds") or 0) // 10)
+    killed = kill_at_random(7, running, [source, target], kills, timeout_s=WAIT_S)
+    assert len(killed) >= KILLS, "the mirror ran at each kill"
     assert running.wait(WAIT_S) == 0, running.log_text()[-3000:]
     there = consumed(target.bootstrap, "flights")
     assert {partition: [record for _, record in each] for partition, each in there.items()} == {
