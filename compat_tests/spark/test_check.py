@@ -22,6 +22,7 @@ from wirekafka.pipelines.check.report import CheckReport, PartitionReport
 from wirekafka.pipelines.check.run import run_check
 from wirekafka.pipelines.check.sources import Segments, Spans
 from wirekafka.pipelines.errors import PipelineError
+from wirekafka.pipelines.ingest.batches import BatchWriter
 from wirekafka.pipelines.ingest.options import IngestOptions
 from wirekafka.pipelines.ingest.query import start_ingest
 from wirekafka.pipelines.kafka import Cluster, TopicSelection
@@ -279,6 +280,24 @@ def test_missing_offsets_before_the_log_start_are_proven_only_if_they_are_accept
     assert asked(lake, accept_deleted=True).is_proven
     (partition,) = read(lake, accept_deleted=True).partitions
     assert (partition.deleted_count, partition.control_count) == (1, 1)
+
+
+def test_check_beside_an_ingest_covers_the_batches_that_are_finished(
+    spark: SparkSession, filled: Broker, asked: Check, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reports = []
+    write_dead_letters = BatchWriter._write_dead_letters
+
+    def check_before_the_dead_letters(*arguments: Any) -> None:
+        reports.append(asked(tmp_path / "lake"))
+        write_dead_letters(*arguments)
+
+    monkeypatch.setattr(BatchWriter, "_write_dead_letters", check_before_the_dead_letters)
+    ingest(spark, filled, tmp_path / "lake", "orders", record_format="json", max_offsets_per_batch=14)
+    counts = [[(each.row_count, each.later_count) for each in report.partitions] for report in reports]
+    assert counts == [[(0, 5), (0, 5)], [(5, 4), (5, 5)]], "the rows of the running batch are not covered"
+    assert [list(report.problems()) for report in reports] == [[], []]
+    assert asked(tmp_path / "lake").is_proven
 
 
 def test_brokers_and_directories_of_something_else_are_refused(

@@ -30,6 +30,7 @@ COLUMNS = {
     "rows": "row_count",
     "begin": "begin_offset",
     "end": "end_offset",
+    "not finished": "later_count",
     "dead letters": "dead_letter_count",
     "control": "control_count",
     "aborted": "aborted_count",
@@ -69,8 +70,11 @@ def check(
     """Proves that the directory LAKE has each record of its topics once.
 
     Each offset between the first and the last that were ingested must have one row, or be a dead letter, a control record, a
-    record of an aborted transaction, or one that compaction has removed. Records that are lost or doubled are named. Exit code 0:
-    proven, 1: not proven.
+    record of an aborted transaction, or one that compaction has removed. Records that are lost or doubled are named.
+
+    An ingest may run meanwhile: the check covers the batches that were finished when it began.
+
+    Exit code 0: proven, 1: not proven.
     """
     from wirekafka.pipelines.check.options import CheckOptions, connectors, describe
     from wirekafka.pipelines.check.run import run_check

@@ -38,6 +38,7 @@ class Checkpoint:
         batch_time_ms: the time when that batch began.
         first_offsets: where the query began, in the partitions that existed then.
         end_offsets: one past the last record of the completed batches, in each partition.
+        planned_offsets: the same of the newest batch that was planned, which may not be complete.
     """
 
     path: str
@@ -46,6 +47,7 @@ class Checkpoint:
     batch_time_ms: int | None = None
     first_offsets: dict[Place, int] = field(default_factory=dict)
     end_offsets: dict[Place, int] = field(default_factory=dict)
+    planned_offsets: dict[Place, int] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -97,6 +99,9 @@ def read_checkpoint(files: Files, path: str) -> Checkpoint:
             raise PipelineError(f"the checkpoint {path} is damaged: it has commits/{found.batch}, and no offsets/{found.batch}")
         found.batch_time_ms, offsets = parse_batch(text.decode())
         found.end_offsets |= offsets
+    planned = [int(name) for name in files.names("offsets") if name.isdigit()]
+    text = files.read(f"offsets/{max(planned)}") if planned else None
+    found.planned_offsets = parse_batch(text.decode())[1] if text is not None else {}
     return found
 
 

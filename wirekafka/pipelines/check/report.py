@@ -28,8 +28,9 @@ class PartitionReport:
 
     Attributes:
         begin_offset: where the ingest began; without a checkpoint, the first offset in the lake.
-        end_offset: where its last finished batch ended, or one past the last offset in the lake, whichever is higher.
-        row_count: the rows in the lake, doubled ones too.
+        end_offset: where its last finished batch ended; without a checkpoint, one past the last offset in the lake.
+        row_count: the rows in the lake between the two, doubled ones too.
+        later_count: the rows of a batch that was not finished when the check began. The check does not cover them.
         doubled: offsets with more than one row, or with a row and a dead letter.
         lost: committed records that are neither in the lake nor dead letters.
         dead_letter_count: records that are dead letters.
@@ -46,6 +47,7 @@ class PartitionReport:
     begin_offset: int
     end_offset: int
     row_count: int = 0
+    later_count: int = 0
     doubled: Named = field(default_factory=Named)
     lost: Named = field(default_factory=Named)
     dead_letter_count: int = 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from wirekafka.pipelines.audit.checkpoints import Checkpoint, read_checkpoint
 from wirekafka.pipelines.audit.counts import union
@@ -23,17 +23,28 @@ if TYPE_CHECKING:
 PARTITION = ("topic", "partition")
 FILE_IS_GONE = "FILE_NOT_EXIST"
 """Spark's error class for a file that was deleted after it was listed."""
+TRIES = 4
 
 
 def run_check(spark: SparkSession, options: CheckOptions) -> CheckReport:
     """Compares a lake with the brokers that its records came from, or with their segment files.
 
-    The ingest may run meanwhile: the check covers the batches that were finished when it began.
+    The ingest may run meanwhile: the check covers the batches that were finished when it began. The rows of a later batch are
+    counted only, because its dead letters may not be written yet.
 
     Raises:
-        PipelineError: the path is no lake, it was compacted meanwhile, or the brokers or the data directories are not those that
-            its records came from.
+        PipelineError: the path is no lake, it was compacted meanwhile again and again, or the brokers or the data directories are
+            not those that its records came from.
     """
+    for _ in range(TRIES):
+        report = _attempt(spark, options)
+        if report is not None:
+            return report
+    raise PipelineError(f"the files of the lake {options.lake} were compacted during the check: try again, or stop the ingest")
+
+
+def _attempt(spark: SparkSession, options: CheckOptions) -> CheckReport | None:
+    """Returns the report; None if the lake was compacted, or its first batch began, before it was read."""
     from py4j.protocol import Py4JJavaError
 
     lake = open_lake(spark, options.lake)
@@ -41,19 +52,28 @@ def run_check(spark: SparkSession, options: CheckOptions) -> CheckReport:
     topics = sorted({*lake.topics(), *(place.topic for place in checkpoint.end_offsets)})
     source = _source(spark, options, lake, topics)
     frames = [lake.snapshot(topic).select(*OFFSETS) for topic in topics]
+    # The rows were listed after the checkpoint was read, so all rows of its batches are there, and maybe some of a later one.
+    begun = _checkpoint(spark, lake)
+    if checkpoint.query_id != begun.query_id:
+        return None
     rows = (union(frames) if frames else spark.createDataFrame([], NO_OFFSETS)).persist()
     letters = None if source is None else source.dead_letters().persist()
     try:
-        reports = _reports(_Offsets(rows, letters), checkpoint, source)
+        reports = _reports(_Offsets(rows, letters, _ends(checkpoint, begun)), checkpoint, source)
     except Py4JJavaError as error:
         if FILE_IS_GONE in str(error):
-            raise PipelineError(f"the files of the lake {options.lake} were compacted during the check: try again") from None
+            return None
         raise
     finally:
         rows.unpersist()
         if letters is not None:
             letters.unpersist()
     return CheckReport(options.lake, reports, options.accept_deleted)
+
+
+def _ends(checkpoint: Checkpoint, begun: Checkpoint) -> dict[Place, int]:
+    """Returns where the check ends in each partition that the query has read; 0 if only a later batch has read it."""
+    return {**dict.fromkeys(begun.planned_offsets, 0), **checkpoint.end_offsets}
 
 
 def _reports(found: _Offsets, checkpoint: Checkpoint, source: Source | None) -> list[PartitionReport]:
@@ -91,12 +111,10 @@ class _Offsets:
     Attributes:
         rows: topic, partition and offset of each row.
         dead_letters: the same of each dead letter; None if they are not known.
-        distinct: the number of offsets of each partition that have a row.
+        distinct: the number of offsets of each partition that have a row, as far as the check goes.
     """
 
-    def __init__(self, rows: DataFrame, dead_letters: DataFrame | None) -> None:
-        from pyspark.sql import functions
-
+    def __init__(self, rows: DataFrame, dead_letters: DataFrame | None, ends: Mapping[Place, int]) -> None:
         self.rows = rows
         self.dead_letters = dead_letters
         counted = rows.groupBy(*OFFSETS).count()
@@ -105,13 +123,7 @@ class _Offsets:
             letters = dead_letters.groupBy(*OFFSETS).count()
             both = letters.join(rows, list(OFFSETS), "left_semi")
             self._doubled = self._doubled.unionAll(letters.where("count > 1").unionAll(both).select(*OFFSETS)).distinct()
-        totals = counted.groupBy(*PARTITION).agg(
-            functions.sum("count").alias("rows"),
-            functions.count("*").alias("distinct"),
-            functions.min("offset").alias("first"),
-            functions.max("offset").alias("last"),
-        )
-        self._totals = {Place(row.topic, row.partition): row for row in totals.collect()}
+        self._totals = _totals(counted, ends)
         self.distinct: dict[Place, int] = {}
 
     def partitions(self, checkpoint: Checkpoint) -> dict[Place, PartitionReport]:
@@ -120,14 +132,36 @@ class _Offsets:
         reports = {}
         for place in {*self._totals, *checkpoint.end_offsets}:
             row = self._totals.get(place)
-            ranges = [(row.first, row.last + 1)] if row is not None else []
+            ranges = [(row.first, row.last + 1)] if row is not None and row.distinct else []
             if place in checkpoint.end_offsets:
                 ranges.append((checkpoint.first_offsets.get(place, 0), checkpoint.end_offsets[place]))
-            begin, end = min(first for first, _ in ranges), max(last for _, last in ranges)
+            begin, end = (min(first for first, _ in ranges), max(last for _, last in ranges)) if ranges else (0, 0)
             self.distinct[place] = row.distinct if row is not None else 0
-            count = row.rows if row is not None else 0
-            reports[place] = PartitionReport(*place, begin, end, count, doubled=doubled.get(place, Named()))
+            count, later = (row.rows, row.later) if row is not None else (0, 0)
+            named_doubled = doubled.get(place, Named())
+            reports[place] = PartitionReport(*place, begin, end, count, later_count=later, doubled=named_doubled)
         return reports
+
+
+def _totals(counted: DataFrame, ends: Mapping[Place, int]) -> dict[Place, Any]:
+    """Returns the number of rows and offsets of each partition before its end, the first, the last, and the rows after the end.
+
+    Args:
+        counted: the offsets that have rows, with the number of their rows.
+        ends: where the check ends; without one, it covers the whole partition.
+    """
+    from pyspark.sql import functions
+
+    ended = counted.join(_ends_frame(counted.sparkSession, ends), list(PARTITION), "left")
+    covered = ended.selectExpr("*", "coalesce(offset < end, true) AS is_covered")
+    totals = covered.groupBy(*PARTITION).agg(
+        functions.expr("coalesce(sum(count) FILTER (WHERE is_covered), 0) AS rows"),
+        functions.expr("coalesce(sum(count) FILTER (WHERE NOT is_covered), 0) AS later"),
+        functions.expr("count_if(is_covered) AS distinct"),
+        functions.expr("min(offset) FILTER (WHERE is_covered) AS first"),
+        functions.expr("max(offset) FILTER (WHERE is_covered) AS last"),
+    )
+    return {Place(row.topic, row.partition): row for row in totals.collect()}
 
 
 def _look_up(source: Source, found: _Offsets, spans: Spans, evidence: Mapping[Place, Evidence]) -> None:
@@ -184,6 +218,13 @@ def _counts(offsets: DataFrame) -> dict[Place, int]:
 def _in(offsets: DataFrame, bounds: DataFrame) -> DataFrame:
     """Returns the offsets within the bounds of their partitions."""
     return offsets.join(bounds, list(PARTITION)).where("offset >= begin AND offset < end").drop("begin", "end")
+
+
+def _ends_frame(spark: SparkSession, ends: Mapping[Place, int]) -> DataFrame:
+    from pyspark.sql import functions
+
+    rows = [(*place, end) for place, end in ends.items()]
+    return functions.broadcast(spark.createDataFrame(rows, "topic string, partition int, end bigint"))
 
 
 def _bounds(spark: SparkSession, spans: Mapping[Place, tuple[int, int]]) -> DataFrame:
