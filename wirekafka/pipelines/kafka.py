@@ -43,10 +43,22 @@ class Cluster:
         return {"bootstrap.servers": self.bootstrap, "log_level": 0, **settings, **self.client_settings}
 
     def admin(self) -> AdminClient:
-        """Returns an admin client."""
+        """Returns an admin client.
+
+        Raises:
+            PipelineError: librdkafka refuses a setting.
+        """
+        from confluent_kafka import KafkaException
         from confluent_kafka.admin import AdminClient
 
-        return AdminClient(self.client_config())
+        try:
+            return AdminClient(self.client_config())
+        except KafkaException as error:
+            refusal = error.args[0].str()
+            raise PipelineError(
+                f"librdkafka refuses a setting of the clients of {self.bootstrap}: {refusal}. Check --client-option; the settings"
+                " are in librdkafka's CONFIGURATION.md"
+            ) from None
 
 
 @dataclass(slots=True, frozen=True)
@@ -100,6 +112,7 @@ def partition_counts(cluster: Cluster) -> dict[str, int]:
 
     Raises:
         UnreachableError: no broker answers.
+        PipelineError: librdkafka refuses a setting.
     """
     topics = _metadata(cluster).topics
     return {name: len(topic.partitions) for name, topic in topics.items() if topic.error is None}
@@ -118,7 +131,8 @@ def cluster_id(cluster: Cluster) -> str | None:
 def _metadata(cluster: Cluster) -> Any:
     from confluent_kafka import KafkaException
 
+    admin = cluster.admin()
     try:
-        return cluster.admin().list_topics(timeout=REQUEST_TIMEOUT_S)
+        return admin.list_topics(timeout=REQUEST_TIMEOUT_S)
     except KafkaException as error:
         raise UnreachableError(f"no broker answers at {cluster.bootstrap}: {error.args[0].str()}") from None
