@@ -342,6 +342,11 @@ def test_a_topic_that_was_created_again_is_mirrored_from_its_beginning_when_that
     with pytest.raises(PipelineError, match="created again at the source.*--restart-topic"):
         mirror(spark, options)
     delete_topic(target.bootstrap, topic)
+    plan = describe(replace(options, restarted_topics=(topic,)))
+    assert plan["from the beginning"] == (topic,)
+    assert f"{topic} -> {topic}, 1 partition: create" in str(plan["topics"])
+    with pytest.raises(PipelineError, match="--restart-topic other: the mirror does not read this topic"):
+        describe(replace(options, restarted_topics=("other",)))
     mirror(spark, replace(options, restarted_topics=(topic,)))
     assert records(target.bootstrap, topic) == records(source.bootstrap, topic)
 
