@@ -37,8 +37,9 @@ WATERMARK = "14 days"
 """Much more than the 13 hours that an event may be late, because the partitions are not read in step: Spark reads a backlog of a
 year in proportion to the sizes of the partitions, and these are then up to four days apart in event time."""
 
-MAX_OFFSETS = 250_000
-"""A batch spans about 136 days of events, so that the watermark passes the events that come 180 days late."""
+MAX_OFFSETS = 125_000
+"""A batch spans about 68 days of events, so that the events that come 180 days late are behind the watermark. Spark drops what is
+behind the watermark of the batch before, and that one stands for the events up to the batch before it: two span 136 days."""
 
 DASHBOARD_S = 15.0
 """The dashboard is made at most this often while the queries run."""
