@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
 from typing import Any
 
+import pytest
 import trio
 import trio.lowlevel
 import trio.testing
 
 from wirekafka.api.registry import Client
+from wirekafka.server import connection, drivers
 from wirekafka.server.drivers import EpollDriver, serve_stream
 from wirekafka.server.receive_buffers import ReceiveBuffers
 from wirekafka.tests.server.frames import EchoDispatcher, client, frame
@@ -122,3 +126,46 @@ def run(kind: str, test: Test, **options: Any) -> None:
             await test(it)
 
     trio.run(main)
+
+
+class Clock:
+    """The clock of the driver and its connections; handlers move it, and each reading moves it by a microsecond.
+
+    Attributes:
+        now: the time, in seconds.
+        paused: the part of the time in which the thread had no processor.
+    """
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = self.paused = 0.0
+        monkeypatch.setattr(drivers, "time", SimpleNamespace(perf_counter=self._look, thread_time=self._look_at_cpu))
+        monkeypatch.setattr(connection, "perf_counter", self._look)
+
+    def _look(self) -> float:
+        self.now += 1e-6
+        return self.now
+
+    def _look_at_cpu(self) -> float:
+        return self._look() - self.paused
+
+    def pause(self, seconds: float) -> None:
+        """Lets time pass in which the thread has no processor."""
+        self.now += seconds
+        self.paused += seconds
+
+    def slow(self, payload: bytes) -> bytes:
+        """Answers a frame; a greedy frame takes 3 ms, any other frame no time."""
+        if payload.startswith(b"greedy"):
+            self.now += 0.003
+        return frame(payload.upper())
+
+
+def send_at_once(stream: trio.abc.HalfCloseableStream, data: bytes) -> None:
+    """Sends without letting the driver run in between."""
+    assert isinstance(stream, trio.SocketStream)
+    assert os.write(stream.socket.fileno(), data) == len(data)
+
+
+async def ask_politely(bench: Bench, stream: trio.abc.HalfCloseableStream) -> None:
+    await stream.send_all(frame(b"polite request"))
+    assert await receive(stream, 18) == frame(b"POLITE REQUEST")
