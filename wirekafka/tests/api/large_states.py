@@ -167,10 +167,21 @@ Case = tuple[str, str, int, dict[str, Any]]
 
 def requests_on(filled: Filled, count: int = COUNT) -> Iterator[Case]:
     """The requests, in an order in which none spoils what a later one needs."""
-    every = range(filled.partition_count)
-    some = list(every)[:count]
+    yield from _requests_on_settings_and_listings(count)
+    yield from _requests_on_transactions(filled, count)
+    yield from _requests_on_offsets(filled, count)
+    yield from _requests_on_consumer_groups(filled, count)
+    yield from _requests_on_share_groups(count)
+    yield from _requests_on_share_partitions(filled, count)
+    yield from _requests_on_the_classic_group(filled, count)
+    yield from _requests_on_partitions(filled, count)
+    yield from _requests_that_end_states(filled, count)
+
+
+def _requests_on_settings_and_listings(count: int) -> Iterator[Case]:
+    """Requests that describe and alter settings, and list everything."""
     numbers = range(count)
-    last = len(numbers)
+    last = count
     large = {"name": "large"}
     yield "all topics", "Metadata", 13, {"topics": None}
     yield "topic many times", "Metadata", 12, {"topics": [large] * count}
@@ -240,6 +251,13 @@ def requests_on(filled: Filled, count: int = COUNT) -> Iterator[Case]:
     yield "all", "ListConfigResources", 1, {"resource_types": [2, 4, 32]}
     yield "all", "ListGroups", 5, {}
     yield "with filters", "ListGroups", 5, {"states_filter": ["Empty", *(f"s{each}" for each in range(last - 2))]}
+
+
+def _requests_on_transactions(filled: Filled, count: int) -> Iterator[Case]:
+    """Requests that list transactions, and add to them."""
+    some = [*range(filled.partition_count)][:count]
+    numbers = range(count)
+    last = count
     yield "all", "ListTransactions", 2, {}
     yield "by producer", "ListTransactions", 2, {"producer_id_filters": [*range(1_000_000, 1_000_000 + last)]}
     yield "by pattern", "ListTransactions", 2, {"transactional_id_pattern": "id-.*"}
@@ -306,6 +324,12 @@ def requests_on(filled: Filled, count: int = COUNT) -> Iterator[Case]:
             ],
         },
     )
+
+
+def _requests_on_offsets(filled: Filled, count: int) -> Iterator[Case]:
+    """Requests on the offsets of groups, and requests that describe groups."""
+    some = [*range(filled.partition_count)][:count]
+    numbers = range(count)
     yield (
         "large group",
         "OffsetCommit",
@@ -342,6 +366,12 @@ def requests_on(filled: Filled, count: int = COUNT) -> Iterator[Case]:
         1,
         {"groups": [{"group_id": "sharers", "topics": [{"topic_name": "large", "partitions": some}]}]},
     )
+
+
+def _requests_on_consumer_groups(filled: Filled, count: int) -> Iterator[Case]:
+    """Heartbeats of consumer groups."""
+    some = [*range(filled.partition_count)][:count]
+    numbers = range(count)
     yield (
         "many names",
         "ConsumerGroupHeartbeat",
@@ -424,6 +454,11 @@ def requests_on(filled: Filled, count: int = COUNT) -> Iterator[Case]:
         },
     )
     yield "leaves", "ConsumerGroupHeartbeat", 1, {"group_id": "alone", "member_id": "b" * 22, "member_epoch": -1}
+
+
+def _requests_on_share_groups(count: int) -> Iterator[Case]:
+    """Heartbeats of share groups."""
+    numbers = range(count)
     yield (
         "many names",
         "ShareGroupHeartbeat",
@@ -448,6 +483,12 @@ def requests_on(filled: Filled, count: int = COUNT) -> Iterator[Case]:
         1,
         {"group_id": "share-alone", "member_id": "a", "member_epoch": 1, "subscribed_topic_names": ["large"]},
     )
+
+
+def _requests_on_share_partitions(filled: Filled, count: int) -> Iterator[Case]:
+    """Requests of the one member of a share group, and its last one."""
+    some = [*range(filled.partition_count)][:count]
+    last = count
     named = [{"topic_id": filled.topic_id, "partitions": [{"partition_index": index} for index in some]}]
     yield (
         "all partitions",
@@ -528,6 +569,11 @@ def requests_on(filled: Filled, count: int = COUNT) -> Iterator[Case]:
         },
     )
     yield "all partitions", "DeleteShareGroupOffsets", 0, {"group_id": "share-alone", "topics": [{"topic_name": "large"}]}
+
+
+def _requests_on_the_classic_group(filled: Filled, count: int) -> Iterator[Case]:
+    """Requests of the members of a classic group."""
+    last = count
     yield (
         "all members",
         "SyncGroup",
@@ -558,6 +604,12 @@ def requests_on(filled: Filled, count: int = COUNT) -> Iterator[Case]:
         },
     )
     yield "all members", "LeaveGroup", 5, {"group_id": "classic", "members": [{"member_id": each} for each in filled.members]}
+
+
+def _requests_on_partitions(filled: Filled, count: int) -> Iterator[Case]:
+    """Requests on all partitions of the large topic."""
+    some = [*range(filled.partition_count)][:count]
+    large = {"name": "large"}
     yield "large topic", "DescribeTopicPartitions", 0, {"topics": [large]}
     yield "large topic", "DescribeLogDirs", 4, {"topics": [{"topic": "large", "partitions": some}]}
     yield "large topic", "DescribeProducers", 0, {"topics": [{"name": "large", "partition_indexes": some}]}
@@ -603,6 +655,11 @@ def requests_on(filled: Filled, count: int = COUNT) -> Iterator[Case]:
         2,
         {"markers": [{"producer_id": 5, "topics": [{"name": "large", "partition_indexes": some}]}]},
     )
+
+
+def _requests_that_end_states(filled: Filled, count: int) -> Iterator[Case]:
+    """Requests that end what the others needed."""
+    numbers = range(count)
     yield "many", "DeleteGroups", 2, {"groups_names": [f"simple-{each}" for each in numbers]}
     yield (
         "large transaction",
