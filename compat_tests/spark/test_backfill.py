@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import random
+import shutil
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -22,6 +23,7 @@ from compat_tests.harness.waiting import wait_until
 from wirekafka.pipelines.backfill import job
 from wirekafka.pipelines.backfill.job import describe, run_backfill
 from wirekafka.pipelines.backfill.options import BackfillOptions, OffsetBound
+from wirekafka.pipelines.backfill.progress import PartitionProgress
 from wirekafka.pipelines.errors import PipelineError
 from wirekafka.pipelines.kafka import Cluster
 from wirekafka.pipelines.lake.description import LakeDescription, RecordFormat, Sink
@@ -106,12 +108,36 @@ def test_a_backfill_that_runs_again_adds_what_the_lake_has_gained(
     assert plan["written before"] == []
     first = run_backfill(spark, options())
     lake.write_batch([numbered(spark, 60, 100)], "q", 1)
-    second = run_backfill(spark, options())
+    shown: list[PartitionProgress] = []
+    second = run_backfill(spark, options(), report=shown.append)
+    lags = [(each.partition, each.next_offset, each.lag) for each in shown]
+    assert lags[:2] == [(0, 30, 20), (1, 30, 20)] and sorted(lags[2:]) == [(0, 50, 0), (1, 50, 0)]
     assert [(each.written, each.written_before) for each in first.topics + second.topics] == [(60, 0), (40, 60)]
     assert first.topics[0].values == "the bytes that were ingested"
     found = agent(CONFLUENT).read(broker.bootstrap, topic, 100, isolation="read_committed")
     for partition in range(2):
         assert in_partition(found, partition) == [record(number) for number in range(partition, 100, 2)]
+
+
+def test_a_lake_that_was_filled_anew_is_refused_until_the_backfill_has_another_name(
+    spark: SparkSession, broker: Broker, options: Callable[..., BackfillOptions], tmp_path: Path, topic: str
+) -> None:
+    make_lake(spark, tmp_path / "lake").write_batch([numbered(spark, 0, 10)], "first", 0)
+    run_backfill(spark, options())
+    shutil.rmtree(tmp_path / "lake")
+    make_lake(spark, tmp_path / "lake").write_batch([numbered(spark, 0, 20)], "second", 0)
+    for act in (run_backfill, describe):
+        with pytest.raises(PipelineError, match=r"orders partition 0 below offset 5 from another lake, .* another --name"):
+            act(spark, options())
+    assert run_backfill(spark, options(name="anew")).topics[0].written == 20
+
+
+def test_an_offset_for_a_partition_that_the_lake_lacks_is_refused(
+    spark: SparkSession, options: Callable[..., BackfillOptions], tmp_path: Path
+) -> None:
+    make_lake(spark, tmp_path / "lake").write_batch([numbered(spark, 0, 10)], "q", 0)
+    with pytest.raises(PipelineError, match="the partition 2 of orders, and the lake .* has records of these alone: 0, 1"):
+        describe(spark, options(from_offsets=(OffsetBound(3, "orders", 2),)))
 
 
 class Killed(BaseException):
@@ -304,6 +330,8 @@ def test_a_backfill_that_is_killed_with_its_broker_writes_each_flight_once(
     kills = kill_while_writing(12, running, broker, gate, request.config.getoption("--chaos-seconds") or 0)
     gate.allow(math.inf)
     assert running.wait(300) == 0, running.log_text()[-3000:]
+    ends = {line["partition"]: line["lag"] for line in running.json_lines(of_this_run=True)}
+    assert ends == dict.fromkeys(range(PARTITIONS), 0), "the last run has told of each partition"
     assert len(kills) >= KILLS
     assert {"PipelineProcess", type(broker).__name__} == set(kills)
     found = committed(broker.bootstrap, "again")

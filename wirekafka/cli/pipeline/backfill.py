@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -76,6 +77,7 @@ def backfill(
     """
     from wirekafka.pipelines.backfill.job import describe, run_backfill
     from wirekafka.pipelines.backfill.options import BackfillOptions, OffsetBound, parse_time_ms
+    from wirekafka.pipelines.backfill.progress import report_partitions
     from wirekafka.pipelines.running import stop_on_signals
     from wirekafka.pipelines.session import Connector
 
@@ -95,8 +97,8 @@ def backfill(
         if dry_run:
             print_plan(describe(spark, options))
             return
-        with stop_on_signals() as stop:
-            result = run_backfill(spark, options, stop)
+        with stop_on_signals() as stop, report_partitions(sys.stdout) as report:
+            result = run_backfill(spark, options, stop, report)
     for warning in result.warnings:
         click.echo(f"warning: {warning}", err=True)
     for each in result.topics:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from wirekafka.pipelines import transactional_sink
 from wirekafka.pipelines.backfill.options import KIND, BackfillOptions
+from wirekafka.pipelines.backfill.progress import Meter, Report
 from wirekafka.pipelines.backfill.values import Encoding, encoding
 from wirekafka.pipelines.errors import PipelineError, UnreachableError
 from wirekafka.pipelines.failures import explained
@@ -30,6 +31,12 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 
 MAX_IDLE_ATTEMPTS = 5
+FACTS = (
+    "count(*) AS records",
+    "min(offset) AS first_offset",
+    "max(offset) AS last_offset",
+    "unix_millis(min(timestamp)) AS first_ms",
+)
 STOPPED = "stopped by a signal; the same command goes on from what is committed"
 
 
@@ -43,6 +50,7 @@ class TopicPlan:
         records: the number of records in the range.
         partitions: the number of partitions that the target needs.
         first_timestamp_ms: the least timestamp in the range; None without records.
+        offset_ranges: the first offset of the range, and one past the last, by partition of the lake.
         frame: the records, with the columns of the sink.
         encoding: how the values become bytes.
     """
@@ -52,6 +60,7 @@ class TopicPlan:
     records: int
     partitions: int
     first_timestamp_ms: int | None
+    offset_ranges: Mapping[int, tuple[int, int]]
     frame: DataFrame
     encoding: Encoding
 
@@ -90,10 +99,21 @@ class BackfillResult:
     warnings: list[str]
 
 
-def run_backfill(spark: SparkSession, options: BackfillOptions, stop: StopRequest | None = None) -> BackfillResult:
+def run_backfill(
+    spark: SparkSession,
+    options: BackfillOptions,
+    stop: StopRequest | None = None,
+    report: Report = lambda progress: None,
+) -> BackfillResult:
     """Writes records of a lake into topics, with their keys, headers, timestamps, and order in each source partition.
 
     A stop that is asked for cancels the running job of Spark. What is not committed has no effect, and the next run writes it.
+
+    Args:
+        spark: the session.
+        options: which records are written to which topics.
+        stop: the request to end.
+        report: is called from another thread, at the begin for each partition that was written before, and after each commit.
 
     Durability: on return, all records of the range are in committed transactions.
 
@@ -102,7 +122,7 @@ def run_backfill(spark: SparkSession, options: BackfillOptions, stop: StopReques
     """
     stop = stop or StopRequest()
     with _jobs_cancelled_by(stop, spark), explained():
-        return _run(spark, options, stop)
+        return _run(spark, options, stop, report)
 
 
 @contextmanager
@@ -132,16 +152,20 @@ def _jobs_cancelled_by(stop: StopRequest, spark: SparkSession) -> Iterator[None]
         watcher.join()
 
 
-def _run(spark: SparkSession, options: BackfillOptions, stop: StopRequest) -> BackfillResult:
+def _run(spark: SparkSession, options: BackfillOptions, stop: StopRequest, report: Report) -> BackfillResult:
     partition_counts(options.cluster)
-    plans = _plans(spark, options)
-    sink = _sink(options, plans)
+    lake = open_lake(spark, options.lake)
+    plans = _plans(spark, lake, options)
+    sink = _sink(options, lake, plans)
+    _through_outage(lambda: _refuse_refilled_lake(options, sink), stop)
     _through_outage(lambda: transactional_sink.prepare_topics(sink), stop)
     warnings = _through_outage(lambda: _warnings(options.cluster, plans), stop)
+    ranges = {(plan.topic, partition): each for plan in plans for partition, each in plan.offset_ranges.items()}
     results = []
-    for plan in plans:
-        done = _write_through_outages(plan, sink, stop)
-        results.append(TopicResult(plan.topic, plan.target, done.written, done.skipped, plan.encoding.description))
+    with transactional_sink.follow_progress(sink, Meter(ranges, report)):
+        for plan in plans:
+            done = _write_through_outages(plan, sink, stop)
+            results.append(TopicResult(plan.topic, plan.target, done.written, done.skipped, plan.encoding.description))
     return BackfillResult(options.backfill_name, results, warnings)
 
 
@@ -152,9 +176,11 @@ def describe(spark: SparkSession, options: BackfillOptions) -> dict[str, Any]:
     Raises:
         PipelineError: the lake or the target lacks something.
     """
-    plans = _plans(spark, options)
-    sink = _sink(options, plans)
     known = partition_counts(options.cluster)
+    lake = open_lake(spark, options.lake)
+    plans = _plans(spark, lake, options)
+    sink = _sink(options, lake, plans)
+    _refuse_refilled_lake(options, sink)
     progress = transactional_sink.read_progress(sink)
     stored = [f"{topic} partition {partition}: up to offset {end}" for (topic, partition), end in sorted(progress.items())]
     return {
@@ -175,20 +201,30 @@ def _fate(plan: TopicPlan, known: dict[str, int], options: BackfillOptions) -> s
     return f"which is created with {options.create_partitions or plan.partitions} partitions"
 
 
-def _plans(spark: SparkSession, options: BackfillOptions) -> list[TopicPlan]:
-    lake = open_lake(spark, options.lake)
+def _plans(spark: SparkSession, lake: Lake, options: BackfillOptions) -> list[TopicPlan]:
     return [_plan(spark, lake, topic, target, options) for topic, target in options.targets(lake.topics()).items()]
 
 
 def _plan(spark: SparkSession, lake: Lake, topic: str, target: str, options: BackfillOptions) -> TopicPlan:
+    from pyspark.sql import functions
+
     # Between two batches of a running ingest: a record below the progress is never written, so no offset may come late.
     records = lake.snapshot(topic)
+    if options.bounded_partitions(topic):
+        options.refuse_unknown_partitions(topic, [row.partition for row in records.select("partition").distinct().collect()])
     for condition in options.conditions(topic):
         records = records.where(condition)
-    (facts,) = records.selectExpr("count(*)", "max(partition)", "unix_millis(min(timestamp))").collect()
+    facts = records.groupBy("partition").agg(*map(functions.expr, FACTS)).collect()
     values = encoding(spark, lake.description, lake.schema(topic))
     return TopicPlan(
-        topic, target, facts[0], (facts[1] or 0) + 1, facts[2], _sink_frame(records, target, options, values), values
+        topic,
+        target,
+        records=sum(row.records for row in facts),
+        partitions=max((row.partition for row in facts), default=0) + 1,
+        first_timestamp_ms=min((row.first_ms for row in facts), default=None),
+        offset_ranges={row.partition: (row.first_offset, row.last_offset + 1) for row in facts},
+        frame=_sink_frame(records, target, options, values),
+        encoding=values,
     )
 
 
@@ -209,9 +245,28 @@ def _sink_frame(records: DataFrame, target: str, options: BackfillOptions, value
     )
 
 
-def _sink(options: BackfillOptions, plans: list[TopicPlan]) -> SinkOptions:
+def _sink(options: BackfillOptions, lake: Lake, plans: list[TopicPlan]) -> SinkOptions:
     targets = {plan.target: options.create_partitions or plan.partitions for plan in plans}
-    return SinkOptions(options.cluster, KIND, options.backfill_name, targets)
+    # The query that fills the lake stays the same as long as the offsets do.
+    source_ids = {plan.topic: lake.description.query_id or "" for plan in plans}
+    return SinkOptions(options.cluster, KIND, options.backfill_name, targets, source_ids=source_ids)
+
+
+def _refuse_refilled_lake(options: BackfillOptions, sink: SinkOptions) -> None:
+    """Refuses to go on from offsets of another lake: this one may have other records at the same offsets.
+
+    Raises:
+        PipelineError: a backfill of this name has written records of another lake.
+        SinkInterrupted: no broker answers.
+    """
+    for (topic, partition), progress in transactional_sink.read_stored_progress(sink).items():
+        source_id = sink.source_ids.get(topic)
+        if progress.source_id and source_id and progress.source_id != source_id:
+            raise PipelineError(
+                f"the backfill {sink.name} has written the records of {topic} partition {partition} below offset "
+                f"{progress.next_offset} from another lake, or from {options.lake} before it was filled anew: give this backfill "
+                "another --name, to write all records of the lake"
+            )
 
 
 def _write_through_outages(plan: TopicPlan, sink: SinkOptions, stop: StopRequest) -> WriteResult:

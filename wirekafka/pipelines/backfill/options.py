@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Literal
@@ -80,6 +81,9 @@ class BackfillOptions:
         to_ms: and those from this one on.
         name: identifies the backfill; a backfill with a name of before goes on where that one ended. By default the name is
             made from the lake, the topics, the range and the target.
+
+    Raises:
+        PipelineError: the range of times is empty.
     """
 
     cluster: Cluster
@@ -94,6 +98,10 @@ class BackfillOptions:
     from_ms: int | None = None
     to_ms: int | None = None
     name: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.from_ms is not None and self.to_ms is not None and self.from_ms >= self.to_ms:
+            raise PipelineError("no time lies between --from-time and --to-time: --to-time must be later")
 
     @property
     def backfill_name(self) -> str:
@@ -119,7 +127,7 @@ class BackfillOptions:
         """Returns the target topic of each topic of the lake that is written.
 
         Raises:
-            PipelineError: the lake lacks a topic, or two topics have the same target.
+            PipelineError: the lake lacks a topic, an offset is given for another topic, or two topics have the same target.
         """
         missing = sorted(set(self.topics) - set(lake_topics))
         if missing:
@@ -128,9 +136,40 @@ class BackfillOptions:
         chosen = sorted(self.topics or lake_topics)
         if not chosen:
             raise PipelineError(f"the lake {self.lake} has no records yet")
+        unknown = sorted({bound.topic for bound in self._bounds if bound.topic is not None} - set(chosen))
+        if unknown:
+            others = ", ".join(chosen)
+            raise PipelineError(f"an offset is given for the topic {unknown[0]}, which is none of those to write: {others}")
         if self.target is not None and len(chosen) > 1:
             raise PipelineError(f"one target for {len(chosen)} topics ({', '.join(chosen)}): name one topic, or use --prefix")
         return {topic: self.target or f"{self.prefix}{topic}" for topic in chosen}
+
+    @property
+    def _bounds(self) -> tuple[OffsetBound, ...]:
+        return self.from_offsets + self.to_offsets
+
+    def bounded_partitions(self, topic: str) -> list[int]:
+        """Returns the partitions of a topic for which an offset is given."""
+        return sorted({each.partition for each in self._bounds if each.partition is not None and each.topic == topic})
+
+    def refuse_unknown_partitions(self, topic: str, known: Iterable[int]) -> None:
+        """Refuses an offset for a partition that the lake lacks.
+
+        Args:
+            topic: a topic of the lake.
+            known: its partitions that have records in the lake.
+
+        Raises:
+            PipelineError: the lake lacks the partition.
+        """
+        partitions = sorted(known)
+        unknown = [number for number in self.bounded_partitions(topic) if number not in partitions]
+        if unknown:
+            others = ", ".join(map(str, partitions)) or "none"
+            raise PipelineError(
+                f"an offset is given for the partition {unknown[0]} of {topic}, and the lake {self.lake} has records of these "
+                f"alone: {others}"
+            )
 
     def conditions(self, topic: str) -> list[str]:
         """Returns the conditions of SQL that the records of a topic fulfil; those on `date` spare Spark the other directories."""

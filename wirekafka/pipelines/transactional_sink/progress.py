@@ -15,13 +15,17 @@ runs writes tombstones for those that it does not need any more, as the mirror d
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from wirekafka.pipelines.kafka import REQUEST_TIMEOUT_S, Cluster
 from wirekafka.pipelines.transactional_sink.failures import failure
 from wirekafka.pipelines.transactional_sink.options import SinkOptions
+
+FOLLOW_POLL_S = 0.3
 
 Source = tuple[str, int]
 """A source topic and one of its partitions."""
@@ -154,6 +158,55 @@ def read_stored_progress(sink: SinkOptions) -> dict[Source, Progress]:
     return found
 
 
+class Follower(Protocol):
+    """What is told of the progress of a sink."""
+
+    def begin(self, positions: Mapping[Source, int]) -> None:
+        """Takes the next offset of each source partition that was written before."""
+
+    def add(self, source: Source, next_offset: int) -> None:
+        """Takes the next offset of a source partition after a commit."""
+
+
+@contextmanager
+def follow_progress(sink: SinkOptions, follower: Follower) -> Iterator[None]:
+    """Tells the follower, in a thread, of each commit of the sink as long as the block runs. The progress topic exists."""
+    ended = threading.Event()
+    thread = threading.Thread(target=_follow, args=(sink, follower, ended), name="wirekafka-progress", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+def _follow(sink: SinkOptions, follower: Follower, ended: threading.Event) -> None:
+    from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
+
+    consumer = Consumer(_reader_config(sink.cluster))
+    consumer.assign([TopicPartition(sink.progress_topic, 0, OFFSET_BEGINNING)])
+    before: dict[Source, int] | None = {}
+    while True:
+        was_ended = ended.is_set()
+        message = consumer.poll(FOLLOW_POLL_S)
+        if message is None or message.error() is not None:
+            is_at_end = message is not None and message.error().code() == KafkaError._PARTITION_EOF
+            if is_at_end and before is not None:
+                follower.begin(before)
+                before = None
+            elif was_ended:
+                break
+        elif message.value() is not None:
+            key, progress = json.loads(message.key()), Progress.from_json(message.value())
+            source = key["topic"], key["partition"]
+            if before is None:
+                follower.add(source, progress.next_offset)
+            else:
+                before[source] = progress.next_offset
+    consumer.close()
+
+
 def read_runs(sink: SinkOptions) -> list[MappedRun]:
     """Returns the runs of the last transactions of each source partition, in the order of their source offsets.
 
@@ -180,15 +233,7 @@ def committed_records(cluster: Cluster, topic: str, first_offset: int | None = N
     """
     from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
 
-    settings = cluster.client_config(
-        group_id="wirekafka.reader",
-        isolation_level="read_committed",
-        auto_offset_reset="earliest",
-        enable_auto_commit=False,
-        enable_partition_eof=True,
-        fetch_wait_max_ms=10,
-    )
-    consumer = Consumer(settings)
+    consumer = Consumer(_reader_config(cluster, fetch_wait_max_ms=10))
     try:
         found = consumer.list_topics(topic, timeout=REQUEST_TIMEOUT_S).topics[topic]
         if found.error is not None:
@@ -207,3 +252,15 @@ def committed_records(cluster: Cluster, topic: str, first_offset: int | None = N
         raise failure(error.args[0], f"cannot read the topic {topic} at {cluster.bootstrap}") from None
     finally:
         consumer.close()
+
+
+def _reader_config(cluster: Cluster, **more: Any) -> dict[str, Any]:
+    """Returns the configuration of a consumer that is no member of a group."""
+    return cluster.client_config(
+        group_id="wirekafka.reader",
+        isolation_level="read_committed",
+        auto_offset_reset="earliest",
+        enable_auto_commit=False,
+        enable_partition_eof=True,
+        **more,
+    )

@@ -85,9 +85,23 @@ def test_targets_are_the_topics_themselves_or_have_a_prefix_or_the_given_name() 
     [
         ({"topics": ("c",)}, ["a", "b"], "no topic c; its topics: a, b"),
         ({"target": "t"}, ["a", "b"], "one target for 2 topics"),
+        ({"from_offsets": (OffsetBound(1, "c"),)}, ["a", "b"], "the topic c, which is none of those to write: a, b"),
+        ({"to_offsets": (OffsetBound(1, "b"),), "topics": ("a",)}, ["a", "b"], "the topic b, which is none of those to write: a"),
         ({}, [], "no records yet"),
     ],
 )
 def test_targets_that_cannot_be_are_refused(fields: dict[str, Any], topics: list[str], text: str) -> None:
     with pytest.raises(PipelineError, match=text):
         options(**fields).targets(topics)
+
+
+def test_an_offset_for_a_partition_without_records_is_refused() -> None:
+    made = options(from_offsets=(OffsetBound(1, "a", 7), OffsetBound(1, "b", 8)))
+    made.refuse_unknown_partitions("a", [0, 7])
+    with pytest.raises(PipelineError, match="the partition 7 of a, and the lake /lake has records of these alone: 0, 3"):
+        made.refuse_unknown_partitions("a", [3, 0])
+
+
+def test_a_range_without_times_is_refused() -> None:
+    with pytest.raises(PipelineError, match="--to-time must be later"):
+        options(from_ms=5, to_ms=5)
