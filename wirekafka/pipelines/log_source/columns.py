@@ -77,6 +77,8 @@ _NO_TIMESTAMP_TYPE = 1 << 16
 _COMPRESSIONS = tuple(codec.name.lower() for codec in Compression)
 _LEAST_HEADER_BYTES = 2
 """The two lengths of a header."""
+MOST_HEADERS = 1 << 14
+"""The headers of a record, which are read in as many turns; a megabyte of empty headers would take a minute otherwise."""
 _MOST_TIMESTAMP_MS = ((1 << 63) - 1) // 1000
 
 
@@ -384,6 +386,8 @@ def _decode_headers(data: bytes | bytearray, starts: Int64s, records: _Records) 
     limits = np.append(starts[1:], len(data))
     if (counts < 0).any() or (counts > (limits - records.header_at) // _LEAST_HEADER_BYTES).any():
         raise CorruptRecordsError("a record has more headers than bytes for them, or a negative number")
+    if counts.max() > MOST_HEADERS:
+        raise CorruptRecordsError(f"a record has {counts.max()} headers; at most {MOST_HEADERS} are read")
     octets = np.frombuffer(data, dtype=np.uint8)
     bounds = np.concatenate([[0], np.cumsum(counts)])
     name_at, name_size, value_at, value_size = (np.empty(bounds[-1], dtype=np.int64) for _ in range(4))

@@ -10,6 +10,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 import pytest
 import zstandard
 from hypothesis import HealthCheck, given, settings
@@ -17,7 +19,7 @@ from hypothesis import strategies as st
 
 from wirekafka.inspection.batches import BatchTooLargeError
 from wirekafka.inspection.files import DamageError
-from wirekafka.pipelines.log_source.columns import Limits
+from wirekafka.pipelines.log_source.columns import MOST_HEADERS, Limits
 from wirekafka.pipelines.log_source.plan import Selection, plan
 from wirekafka.pipelines.log_source.reading import Reading, read_split
 from wirekafka.pipelines.log_source.record_bytes import LEAST_RUN, MOST_RUN, Content, record_pieces
@@ -56,6 +58,7 @@ def zstd_bomb(size_mib: int) -> bytes:
 @contextmanager
 def bounded_memory(most_bytes: int) -> Iterator[None]:
     """Raises if Python and numpy had more memory meanwhile."""
+    pa.array(np.zeros(1))  # the first array imports pandas, which takes 30 MB
     tracemalloc.start()
     try:
         yield
@@ -164,6 +167,16 @@ def test_sizes_that_change_after_every_few_records_take_linear_time() -> None:
 
     assert found == [len(records)]
     assert body.copied <= len(records) / LEAST_RUN * (MOST_RUN + 1)
+
+
+def test_a_record_with_too_many_headers_is_refused_before_they_are_read(tmp_path: Path) -> None:
+    sound = build_batch([Record(headers=((b"", None),) * MOST_HEADERS)])
+    path = write_log(tmp_path, sound, build_batch([Record(headers=((b"", None),) * 1_000_000)], base_offset=1))
+    reason = f"{path}, at byte {len(sound)}, offset 1: a record has 1000000 headers; at most {MOST_HEADERS} are read"
+
+    with pytest.raises(DamageError, match=reason):
+        rows_of(tmp_path)
+    assert len(rows_of(tmp_path, ending_offset=1)[0]["headers"]) == MOST_HEADERS
 
 
 def test_last_batches_with_wrong_checksums_are_left_out_from_the_first_on(tmp_path: Path) -> None:
