@@ -143,7 +143,7 @@ def test_raw_ingest_keeps_every_part_of_the_records_and_reads_nothing_twice(
     make_ingest: MakeIngest, broker: Broker, topic: str, sink: str
 ) -> None:
     ingest = make_ingest(sink=sink, compact_every=2)
-    produce(broker, topic, [b"\x00\xff", None, b""], headers=[("n", b"1"), ("n", None)])
+    produce(broker, topic, [b"\x00\xff", None, b""], headers=[("n", b"1"), ("n", None), ("", b"\xff"), ("n", b"")])
     produce(broker, topic, [b"without headers"])
     for _ in range(2):
         ingest.run()
@@ -151,7 +151,8 @@ def test_raw_ingest_keeps_every_part_of_the_records_and_reads_nothing_twice(
         assert [row.value and bytes(row.value) for row in rows] == [b"\x00\xff", None, b"", b"without headers"]
         assert [(row.topic, row.partition, row.offset) for row in rows] == [(topic, 0, offset) for offset in range(4)]
     assert [bytes(row.key) for row in rows] == [b"k0", b"k1", b"k2", b"k0"]
-    assert [(header.key, header.value and bytes(header.value)) for header in rows[0].headers] == [("n", b"1"), ("n", None)]
+    headers = [(header.key, header.value and bytes(header.value)) for header in rows[0].headers]
+    assert headers == [("n", b"1"), ("n", None), ("", b"\xff"), ("n", b"")]
     assert rows[3].headers is None
     assert [row.timestamp_type for row in rows] == ["CreateTime"] * 4
     assert rows[1].timestamp.timestamp() * 1000 == pytest.approx(START_MS + 1)
@@ -242,7 +243,7 @@ def test_json_that_does_not_parse_goes_to_the_dead_letters_unchanged(make_ingest
         b'{"t":"\\\\ud800\\udc00"}': "a lone surrogate, which is half of a character",
         b'{"\\udc00":1}': "a lone surrogate, which is half of a character",
     }
-    produce(broker, topic, [{"a": 0}, b' \n{"a":1} ', *bad], headers=[("h", b"1"), ("h", None)])
+    produce(broker, topic, [{"a": 0}, b' \n{"a":1} ', *bad], headers=[("h", b"1"), ("h", None), ("", b"")])
     query_id = ingest.run().description.query_id
     assert query_id is not None
     assert ingest.values() == {0: {"a": 0}, 1: {"a": 1}}
@@ -254,6 +255,7 @@ def test_json_that_does_not_parse_goes_to_the_dead_letters_unchanged(make_ingest
     assert letters[0].headers() == [
         ("h", b"1"),
         ("h", None),
+        ("", b""),
         ("__wirekafka.errors.topic", topic.encode()),
         ("__wirekafka.errors.partition", b"0"),
         ("__wirekafka.errors.offset", b"2"),

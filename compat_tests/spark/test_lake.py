@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from datetime import datetime
+from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -270,6 +271,18 @@ def test_older_records_are_read_with_added_columns_and_widened_types(spark: Spar
             expected = datetime(2013, 1, 7) if name == "date_to_timestamp_ntz" else 7  # noqa: DTZ001 - a type without a time zone
             assert [shapes["f"], *shapes["l"], *shapes["m"].values(), shapes["s"][0]["x"]] == [expected] * 4
     assert list(rows[0]) == list(WIDENINGS)
+
+
+def test_topics_with_odd_names_have_tables_of_their_own(spark: SparkSession, sink: Any, tmp_path: Path) -> None:
+    names = ["__HIVE_DEFAULT_PARTITION__", "a..b", "1", "Orders", "orders", "x" * 249]
+    lake = make(spark, tmp_path / "lake", sink)
+    frames = [records(spark, 2, topic=name) for name in names]
+    lake.write_batch([reduce(lambda first, second: first.unionAll(second), frames)], QUERY, 0)
+    assert lake.compact().added_files == len(names)
+    assert lake.topics() == sorted(names)
+    for name in names:
+        rows = lake.read(name).select("topic", "offset").collect()
+        assert sorted((row.topic, row.offset) for row in rows) == [(name, offset) for offset in range(2)]
 
 
 def test_records_of_a_topic_without_a_schema_have_null_values(spark: SparkSession, sink: Any, tmp_path: Path) -> None:

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 WRITE_SETTINGS = {"spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS"}
 """Spark writes timestamps as INT96 otherwise, which has no statistics and which newer readers refuse."""
 
+NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
+"""A topic can have the name that Spark reads as null in `topic=NAME`."""
+
 SNAPSHOT_TRIES = 20
 
 
@@ -123,8 +126,11 @@ class ParquetTables:
             raise
 
     def _frame(self, paths: Sequence[str], schema: StructType) -> DataFrame:
+        from pyspark.sql import functions
+
         reader = self._spark.read.schema(schema).option("basePath", self._path)
-        return reader.parquet(*(_literal(f"{self._path}/{path}") for path in paths)).select(*schema.names)
+        frame = reader.parquet(*(_literal(f"{self._path}/{path}") for path in paths))
+        return frame.withColumn("topic", functions.coalesce("topic", functions.lit(NULL_PARTITION))).select(*schema.names)
 
     def _write(self, frame: DataFrame, attempt: Attempt, number: int) -> None:
         with changed_settings(frame.sparkSession, WRITE_SETTINGS):
