@@ -23,13 +23,13 @@ from wirekafka.pipelines.audit.claims import MINUTE_MS, ClaimCounter
 from wirekafka.pipelines.audit.compare import Finding
 from wirekafka.pipelines.audit.options import AuditOptions
 from wirekafka.pipelines.audit.report import AuditReport
-from wirekafka.pipelines.audit.run import run_audit
+from wirekafka.pipelines.audit.run import open_places, run_audit
 from wirekafka.pipelines.errors import PipelineError
 from wirekafka.pipelines.ingest.options import IngestOptions
 from wirekafka.pipelines.ingest.query import start_ingest
 from wirekafka.pipelines.kafka import Cluster, TopicSelection
-from wirekafka.pipelines.lake.description import LakeDescription
-from wirekafka.pipelines.lake.lake import Lake, create_lake
+from wirekafka.pipelines.lake.description import LakeDescription, Sink
+from wirekafka.pipelines.lake.lake import Lake, create_lake, open_lake
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -131,7 +131,7 @@ def ingest(spark: SparkSession, broker: Broker, topic: str, tmp_path: Path) -> C
         query = records.writeStream.foreachBatch(write).option("checkpointLocation", lake.checkpoint)
         running = query.trigger(availableNow=True).start()
         try:
-            assert running.awaitTermination(90), "the stream did not end"
+            assert running.awaitTermination(240), "the stream did not end"
         finally:
             running.stop()
         return lake
@@ -168,10 +168,14 @@ def test_audit_of_a_lake_that_has_all_records_finds_no_difference(
     assert [(lag.partition, lag.lag, lag.batch) for lag in report.queries] == [(0, 0, 0), (1, 0, 0)]
 
 
-def test_dead_letters_are_no_loss(spark: SparkSession, broker: Broker, audited: Audit, topic: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("sink", ["parquet", "delta"])
+def test_dead_letters_are_no_loss_and_have_the_minutes_of_their_records(
+    spark: SparkSession, broker: Broker, audited: Audit, topic: str, tmp_path: Path, sink: Sink
+) -> None:
     from confluent_kafka import Producer
 
     create_topic(broker.bootstrap, topic)
+    create_topic(broker.bootstrap, f"{topic}-dead", 1, {"message.timestamp.type": "LogAppendTime"})
     producer = Producer({"bootstrap.servers": broker.bootstrap})
     for number in range(12):
         producer.produce(topic, b"{" if number % 4 == 0 else b'{"n": 1}', b"key", 0, timestamp=START_MS + number * 10_000)
@@ -181,18 +185,36 @@ def test_dead_letters_are_no_loss(spark: SparkSession, broker: Broker, audited: 
         str(tmp_path / "lake"),
         TopicSelection((topic,)),
         "json",
+        sink=sink,
         dead_letters=f"{topic}-dead",
         once=True,
     )
     query = start_ingest(spark, options)
-    assert query.awaitTermination(90)
+    assert query.awaitTermination(240)
     report = audited(lakes=(options.lake,))
-    assert spark.read.parquet(options.lake).count() == 9
+    assert open_lake(spark, options.lake).read(topic).count() == 9
     assert found(report.findings.differences) == {}
     assert report.findings.explained == []
     assert lake_minutes(report) == {(0, START_MS): 6, (0, START_MS + MINUTE_MS): 6}
+    files = list(Path(options.lake).glob("topic=*/date=*/*.parquet"))
+    assert (report.lakes[0].files, report.lakes[0].file_bytes) == (len(files), sum(file.stat().st_size for file in files))
     report = audited(lakes=(options.lake,), data_dirs=(broker.data_dir,))
     assert lake_minutes(report) == {(0, START_MS): 6, (0, START_MS + MINUTE_MS): 6}
+
+
+def test_record_that_a_delta_lake_has_lost_is_found(
+    spark: SparkSession, broker: Broker, audited: Audit, topic: str, tmp_path: Path
+) -> None:
+    create_topic(broker.bootstrap, topic, 2)
+    send(broker.bootstrap, topic, every(10, 24))
+    lake = str(tmp_path / "lake")
+    query = start_ingest(spark, IngestOptions(Cluster(broker.bootstrap), lake, TopicSelection((topic,)), sink="delta", once=True))
+    assert query.awaitTermination(240)
+    assert found(audited(lakes=(lake,)).findings.differences) == {}
+    spark.sql(f"DELETE FROM delta.`{lake}/topic={topic}` WHERE partition = 1 AND offset = 4")
+    report = audited(lakes=(lake,))
+    assert found(report.findings.differences) == {("lost", 1, 1): -1}
+    assert report.lakes[0].records == 23
 
 
 def test_lost_and_doubled_records_of_one_minute_are_both_found(
@@ -379,7 +401,7 @@ def test_query_that_is_no_lake_has_its_lag(
     records = reader.option("startingOffsets", json.dumps({topic: {"0": 10}})).load()
     writer = records.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "checkpoint"))
     query = writer.trigger(availableNow=True).start()
-    assert query.awaitTermination(90)
+    assert query.awaitTermination(240)
     send(broker.bootstrap, topic, every(10, 7, partitions=1))
     report = audited(checkpoints=(str(tmp_path / "checkpoint"),))
     (lag,) = report.queries
@@ -483,6 +505,14 @@ def test_dry_run_names_what_would_be_read(broker: Broker, topic: str) -> None:
     done = CliRunner().invoke(main, ["pipeline", "audit", "--bootstrap", broker.bootstrap, "--topic", f"{topic}-x", "--dry-run"])
     assert done.exit_code == 1
     assert f"unknown topic {topic}-x" in done.output
+
+
+def test_dry_run_refuses_a_path_that_is_no_lake_or_no_checkpoint(spark: SparkSession, tmp_path: Path) -> None:
+    path = str(tmp_path)
+    with pytest.raises(PipelineError, match="is no lake"):
+        open_places(spark, AuditOptions(None, lakes=(path,)), [])
+    with pytest.raises(PipelineError, match="is no checkpoint"):
+        open_places(spark, AuditOptions(None, checkpoints=(path,)), [])
 
 
 def test_flights_are_counted_by_minute_as_pandas_counts_them(

@@ -19,7 +19,7 @@ from wirekafka.names import TopicPartition as Partition
 from wirekafka.pipelines.check import run
 from wirekafka.pipelines.check.options import CheckOptions
 from wirekafka.pipelines.check.report import CheckReport, PartitionReport
-from wirekafka.pipelines.check.run import run_check
+from wirekafka.pipelines.check.run import describe, run_check
 from wirekafka.pipelines.check.sources import Segments, Spans
 from wirekafka.pipelines.errors import PipelineError
 from wirekafka.pipelines.ingest.batches import BatchWriter
@@ -300,12 +300,15 @@ def test_check_beside_an_ingest_covers_the_batches_that_are_finished(
     assert asked(tmp_path / "lake").is_proven
 
 
+@pytest.mark.parametrize("act", [run_check, describe])
 def test_brokers_and_directories_of_something_else_are_refused(
-    spark: SparkSession, broker: Broker, orders: Path, tmp_path: Path
+    spark: SparkSession, broker: Broker, orders: Path, tmp_path: Path, act: Callable[[SparkSession, CheckOptions], object]
 ) -> None:
+    with pytest.raises(PipelineError, match="is no lake"):
+        act(spark, CheckOptions(str(tmp_path / "nowhere")))
     with pytest.raises(PipelineError, match="and the records of the lake .* came from"):
-        run_check(spark, CheckOptions(str(orders), Cluster(broker.bootstrap)))
+        act(spark, CheckOptions(str(orders), Cluster(broker.bootstrap)))
     with pytest.raises(PipelineError, match="is no data directory of a broker"):
-        run_check(spark, CheckOptions(str(orders), data_dirs=(tmp_path,)))
+        act(spark, CheckOptions(str(orders), data_dirs=(tmp_path,)))
     with pytest.raises(PipelineError, match="the topic orders of the lake is not in"):
-        run_check(spark, CheckOptions(str(orders), data_dirs=(broker.data_dir,)))
+        act(spark, CheckOptions(str(orders), data_dirs=(broker.data_dir,)))

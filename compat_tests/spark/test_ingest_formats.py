@@ -259,6 +259,7 @@ def test_json_that_does_not_parse_goes_to_the_dead_letters_unchanged(make_ingest
         ("__wirekafka.errors.topic", topic.encode()),
         ("__wirekafka.errors.partition", b"0"),
         ("__wirekafka.errors.offset", b"2"),
+        ("__wirekafka.errors.timestamp", b"%d" % (START_MS + 2)),
         ("__wirekafka.errors.exception.message", b"not a JSON object"),
         ("__wirekafka.errors.query", query_id.encode()),
     ]

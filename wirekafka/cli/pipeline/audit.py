@@ -107,7 +107,7 @@ def audit(
     Exit code: 0 without differences, 1 with differences or if the audit failed, 2 for wrong arguments.
     """
     from wirekafka.pipelines.audit.options import ALL_TOPICS, DEFAULT_GRACE_S, AuditOptions
-    from wirekafka.pipelines.audit.run import describe, run_audit
+    from wirekafka.pipelines.audit.run import describe, open_places, run_audit
     from wirekafka.pipelines.kafka import TopicSelection
     from wirekafka.pipelines.session import Connector
 
@@ -125,11 +125,15 @@ def audit(
         grace_s=DEFAULT_GRACE_S if grace is None else grace,
     )
     plan = describe(options)
+    connectors = {Connector.KAFKA} if cluster is not None else set()
+    connectors |= {Connector.DELTA} if lakes else set()
     if dry_run:
+        if lakes or checkpoints:
+            with open_spark("audit", connectors, session) as spark:
+                open_places(spark, options, [])
         print_plan({**plan, "writes": str(html) if html is not None else "nothing"})
         return
-    connectors = {Connector.KAFKA} if cluster is not None else set()
-    with open_spark("audit", connectors | ({Connector.DELTA} if lakes else set()), session) as spark:
+    with open_spark("audit", connectors, session) as spark:
         report = run_audit(spark, options)
     _show(report, html, is_json=is_json)
     sys.exit(DIFFERENT if report.has_differences else 0)

@@ -76,14 +76,14 @@ def check(
 
     Exit code 0: proven, 1: not proven.
     """
-    from wirekafka.pipelines.check.options import CheckOptions, connectors, describe
-    from wirekafka.pipelines.check.run import run_check
+    from wirekafka.pipelines.check.options import CheckOptions, connectors
+    from wirekafka.pipelines.check.run import describe, run_check
 
     options = CheckOptions(lake, cluster, data_dirs, accept_deleted)
-    if dry_run:
-        print_plan(describe(options))
-        return
     with open_spark("check", connectors(options), session) as spark:
+        if dry_run:
+            print_plan(describe(spark, options))
+            return
         report = run_check(spark, options)
     if as_json:
         click.echo(json.dumps(report.to_json(), indent=1))

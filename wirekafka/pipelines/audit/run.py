@@ -79,13 +79,7 @@ def run_audit(spark: SparkSession, options: AuditOptions) -> AuditReport:
     read = describe(options)
     now_ms = int(time.time() * 1000)
     topics = list(_partitions(options))
-    lakes = [open_audited(spark, path, topics) for path in options.lakes]
-    if options.cluster is not None and lakes:
-        found = cluster_id(options.cluster)
-        for lake in lakes:
-            refuse_other_cluster(lake.path, lake.lake.description, found, options.cluster.bootstrap)
-    checkpoints = [lake.checkpoint for lake in lakes if lake.checkpoint is not None]
-    checkpoints += [read_checkpoint(open_files(spark, path), path) for path in options.checkpoints]
+    lakes, checkpoints = open_places(spark, options, topics)
     claims = _claim_records(spark, options)
     offsets = _offsets(options)
     counts, malformed = _count(spark, options, offsets, lakes, claims)
@@ -103,6 +97,22 @@ def run_audit(spark: SparkSession, options: AuditOptions) -> AuditReport:
         queries=[lag for checkpoint in checkpoints for lag in query_lags(checkpoint, offsets)],
         notes=_notes(options, malformed, checkpoints, topics),
     )
+
+
+def open_places(spark: SparkSession, options: AuditOptions, topics: Sequence[str]) -> tuple[list[AuditedLake], list[Checkpoint]]:
+    """Opens the lakes, and reads the checkpoints, those of the lakes too.
+
+    Raises:
+        PipelineError: a path is no lake or no checkpoint, or a lake was filled from another cluster.
+    """
+    lakes = [open_audited(spark, path, topics) for path in options.lakes]
+    if options.cluster is not None and lakes:
+        found = cluster_id(options.cluster)
+        for lake in lakes:
+            refuse_other_cluster(lake.path, lake.lake.description, found, options.cluster.bootstrap)
+    checkpoints = [lake.checkpoint for lake in lakes if lake.checkpoint is not None]
+    checkpoints += [read_checkpoint(open_files(spark, path), path) for path in options.checkpoints]
+    return lakes, checkpoints
 
 
 def _partitions(options: AuditOptions) -> dict[str, int]:

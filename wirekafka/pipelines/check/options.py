@@ -1,8 +1,7 @@
-"""What a check compares, and the plan that a dry run prints."""
+"""What a check compares."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -37,13 +36,3 @@ def connectors(options: CheckOptions) -> frozenset[Connector]:
     if options.cluster is not None and not options.data_dirs:
         needed.add(Connector.KAFKA)
     return frozenset(needed)
-
-
-def describe(options: CheckOptions) -> Mapping[str, object]:
-    """Returns what the check would read. It writes nothing but what a killed writer of the lake has left to finish."""
-    return {
-        "lake": options.lake,
-        "brokers": "none" if options.cluster is None else options.cluster.bootstrap,
-        "data directories": [str(path) for path in options.data_dirs],
-        "writes": "nothing",
-    }

@@ -26,6 +26,24 @@ FILE_IS_GONE = "FILE_NOT_EXIST"
 TRIES = 4
 
 
+def describe(spark: SparkSession, options: CheckOptions) -> dict[str, object]:
+    """Returns what a check would read.
+
+    Raises:
+        PipelineError: the path is no lake, or the brokers or the data directories are not those that its records came from.
+    """
+    lake = open_lake(spark, options.lake)
+    topics = _topics(lake, _checkpoint(spark, lake))
+    _source(spark, options, lake, topics)
+    return {
+        "lake": options.lake,
+        "topics": topics,
+        "brokers": "none" if options.cluster is None else options.cluster.bootstrap,
+        "data directories": [str(path) for path in options.data_dirs],
+        "writes": "nothing",
+    }
+
+
 def run_check(spark: SparkSession, options: CheckOptions) -> CheckReport:
     """Compares a lake with the brokers that its records came from, or with their segment files.
 
@@ -49,7 +67,7 @@ def _attempt(spark: SparkSession, options: CheckOptions) -> CheckReport | None:
 
     lake = open_lake(spark, options.lake)
     checkpoint = _checkpoint(spark, lake)
-    topics = sorted({*lake.topics(), *(place.topic for place in checkpoint.end_offsets)})
+    topics = _topics(lake, checkpoint)
     source = _source(spark, options, lake, topics)
     frames = [lake.snapshot(topic).select(*OFFSETS) for topic in topics]
     # The rows were listed after the checkpoint was read, so all rows of its batches are there, and maybe some of a later one.
@@ -69,6 +87,10 @@ def _attempt(spark: SparkSession, options: CheckOptions) -> CheckReport | None:
         if letters is not None:
             letters.unpersist()
     return CheckReport(options.lake, reports, options.accept_deleted)
+
+
+def _topics(lake: Lake, checkpoint: Checkpoint) -> list[str]:
+    return sorted({*lake.topics(), *(place.topic for place in checkpoint.end_offsets)})
 
 
 def _ends(checkpoint: Checkpoint, begun: Checkpoint) -> dict[Place, int]:

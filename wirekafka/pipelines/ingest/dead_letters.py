@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 TOPIC_HEADER = "__wirekafka.errors.topic"
 PARTITION_HEADER = "__wirekafka.errors.partition"
 OFFSET_HEADER = "__wirekafka.errors.offset"
+TIMESTAMP_HEADER = "__wirekafka.errors.timestamp"
 REASON_HEADER = "__wirekafka.errors.exception.message"
 QUERY_HEADER = "__wirekafka.errors.query"
 
@@ -48,7 +49,10 @@ def dead_letters(decoded: DataFrame, topic: str, query_id: str) -> DataFrame:
 
 
 def origins(letters: DataFrame, query_id: str | None) -> DataFrame:
-    """Returns topic, partition and offset of the records that are dead letters, with the timestamps that the letters kept.
+    """Returns topic, partition, offset and timestamp of the records that are dead letters.
+
+    The timestamp is that of the header, because the dead-letter topic may have message.timestamp.type=LogAppendTime. A letter of
+    an earlier version has no such header; then it is the letter's own.
 
     A dead letter that was read again and did not fit again has each header twice; the last one counts.
 
@@ -64,7 +68,7 @@ def origins(letters: DataFrame, query_id: str | None) -> DataFrame:
         f"{last(TOPIC_HEADER)} AS topic",
         f"TRY_CAST({last(PARTITION_HEADER)} AS int) AS partition",
         f"TRY_CAST({last(OFFSET_HEADER)} AS bigint) AS offset",
-        "timestamp",
+        f"coalesce(timestamp_millis(TRY_CAST({last(TIMESTAMP_HEADER)} AS bigint)), timestamp) AS timestamp",
     )
 
 
@@ -73,6 +77,7 @@ def _headers(query_id: str) -> Column:
         TOPIC_HEADER: functions.col("topic"),
         PARTITION_HEADER: functions.col("partition").cast("string"),
         OFFSET_HEADER: functions.col("offset").cast("string"),
+        TIMESTAMP_HEADER: functions.expr("unix_millis(timestamp)").cast("string"),
         REASON_HEADER: functions.col("reason"),
         QUERY_HEADER: functions.lit(query_id),
     }
