@@ -17,6 +17,9 @@ from confluent_kafka import Producer
 from compat_tests.harness.broker import CLASSES, Broker, running
 from compat_tests.harness.pipelines import PipelineProcess, kill_at_random
 from compat_tests.harness.topics import create_topic
+from wirekafka.pipelines.check.options import CheckOptions
+from wirekafka.pipelines.check.run import run_check
+from wirekafka.pipelines.kafka import Cluster
 from wirekafka.pipelines.lake.lake import open_lake
 
 if TYPE_CHECKING:
@@ -111,15 +114,14 @@ def test_flights_are_in_the_lake_once_after_kills_of_the_driver_and_the_broker(
         frame = open_lake(spark, str(lake)).read(TOPIC)
         assert frame.count() == FLIGHT_COUNT
         assert totals_of_lake(frame) == totals_of_pandas(table)
-        report = checked(pipeline, lake, "--bootstrap", broker.bootstrap)
-        assert report["is_proven"], report["problems"]
+        assert list(run_check(spark, CheckOptions(str(lake), Cluster(broker.bootstrap))).problems()) == []
         if time.monotonic() > deadline:
             break
-    by_files = checked(pipeline, lake, "--data-dir", broker.data_dir)
-    assert by_files["is_proven"], by_files["problems"]
-    assert sum(each["aborted_count"] for each in by_files["partitions"]) == 3 * TRANSACTION
-    assert all(each["compacted_count"] == 0 for each in by_files["partitions"])
-    check_that_damage_is_found(spark, pipeline, broker, lake, sink)
+    by_files = run_check(spark, CheckOptions(str(lake), data_dirs=(broker.data_dir,)))
+    assert by_files.is_proven, list(by_files.problems())
+    assert sum(each.aborted_count for each in by_files.partitions) == 3 * TRANSACTION
+    assert all(each.compacted_count == 0 for each in by_files.partitions)
+    check_that_damage_is_found(spark, broker, lake, sink)
 
 
 def ingest_under_kills(pipeline: MakePipeline, broker: Broker, lake: Path, sink: str, seed: int) -> list[str]:
@@ -131,25 +133,15 @@ def ingest_under_kills(pipeline: MakePipeline, broker: Broker, lake: Path, sink:
     return killed
 
 
-def checked(pipeline: MakePipeline, lake: Path, *source: object) -> dict[str, Any]:
-    """Returns the report of `wirekafka pipeline check`."""
-    command = pipeline("check", lake, *source, "--json")
-    code = command.run(300)
-    report = json.loads(command.out_text() or "null")
-    assert report is not None, command.log_text()[-4000:]
-    assert code == (0 if report["is_proven"] else 1)
-    return dict(report)
-
-
-def check_that_damage_is_found(spark: SparkSession, pipeline: MakePipeline, broker: Broker, lake: Path, sink: str) -> None:
-    """Plants a loss and a duplicate in the lake, and checks that the command names both."""
+def check_that_damage_is_found(spark: SparkSession, broker: Broker, lake: Path, sink: str) -> None:
+    """Plants a loss and a duplicate in the lake, and checks that the check names both."""
     frame = open_lake(spark, str(lake)).read(TOPIC)
     lost, doubled = (frame.where(f"partition = {partition}").agg({"offset": "min"}).first()[0] for partition in (0, 1))
     if sink == "delta":
         damage_delta(spark, f"{lake}/topic={TOPIC}", lost, doubled)
     else:
         damage_parquet(lake, lost, doubled)
-    assert checked(pipeline, lake, "--bootstrap", broker.bootstrap)["problems"] == [
+    assert list(run_check(spark, CheckOptions(str(lake), Cluster(broker.bootstrap))).problems()) == [
         f"{TOPIC} 0: 1 record lost: {lost}",
         f"{TOPIC} 1: 1 record more than once in the lake and the dead letters: {doubled}",
     ]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from functools import reduce
 from pathlib import Path
@@ -30,6 +32,24 @@ QUERY = "9ad5e5a2-1c2e-4f4e-8a1e-6a1f2c3d4e5f"
 
 class Killed(BaseException):
     """Stands for a kill of the driver; no code of the pipelines handles it."""
+
+
+@contextmanager
+def killed_at(monkeypatch: pytest.MonkeyPatch, operation: str, nth: int, *, after: bool) -> Iterator[None]:
+    """Ends the block as a kill would, before or after the nth operation of this name on the files of the lake."""
+    real, calls = getattr(LocalFiles, operation), []
+
+    def die(*arguments: Any) -> Any:
+        calls.append(arguments)
+        if len(calls) < nth:
+            return real(*arguments)
+        if after:
+            real(*arguments)
+        raise Killed
+
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(LocalFiles, operation, die)
+        yield
 
 
 @pytest.fixture(params=["parquet", "delta"])
@@ -161,18 +181,7 @@ def test_batch_is_in_the_table_once_after_a_kill(
 ) -> None:
     lake = make(spark, tmp_path / "lake", "parquet")
     lake.write_batch([records(spark, 4, per_day=2)], QUERY, 0)
-    real, calls = getattr(LocalFiles, operation), []
-
-    def die(*arguments: Any) -> Any:
-        calls.append(arguments)
-        if len(calls) < nth:
-            return real(*arguments)
-        if after:
-            real(*arguments)
-        raise Killed
-
-    with monkeypatch.context() as patch, pytest.raises(Killed):
-        patch.setattr(LocalFiles, operation, die)
+    with killed_at(monkeypatch, operation, nth, after=after):
         lake.write_batch([records(spark, 4, first=4, per_day=2)], QUERY, 1)
     seen = offsets(spark.read.parquet(str(tmp_path / "lake")))
     assert len(seen) == len(set(seen))
@@ -364,18 +373,7 @@ def test_records_are_in_the_table_once_after_a_killed_compaction(
     lake = make(spark, tmp_path / "lake", "parquet")
     for batch in range(4):
         lake.write_batch([records(spark, 20, first=20 * batch, per_day=40)], QUERY, batch)
-    real, calls = getattr(LocalFiles, operation), []
-
-    def die(*arguments: Any) -> Any:
-        calls.append(arguments)
-        if len(calls) < nth:
-            return real(*arguments)
-        if after:
-            real(*arguments)
-        raise Killed
-
-    with monkeypatch.context() as patch, pytest.raises(Killed):
-        patch.setattr(LocalFiles, operation, die)
+    with killed_at(monkeypatch, operation, nth, after=after):
         lake.compact()
     seen = offsets(spark.read.schema("offset bigint").parquet(str(tmp_path / "lake")))
     assert len(seen) == len(set(seen))

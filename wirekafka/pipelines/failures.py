@@ -62,10 +62,6 @@ RULES = (
         "Kafka's client refuses a setting: {0}. Check --kafka-option",
     ),
     Rule(
-        re.compile(r"Could not parse Master URL: '?([^'\n]*)'?"),
-        "the master {0!r} is unknown to Spark: write local[*] or spark://HOST:PORT",
-    ),
-    Rule(
         re.compile(r"All masters are unresponsive"),
         "no Spark master answers at the address of --master: check the address, and that the master runs",
     ),
@@ -74,7 +70,7 @@ RULES = (
         "Maven Central cannot be reached, or lacks {0}: copy the jars of the connectors into a directory, name it with --jars",
     ),
     Rule(
-        re.compile(r"Master must either be yarn or start with spark, k8s, or local"),
+        re.compile(r"Could not parse Master URL|Master must either be yarn or start with spark, k8s, or local"),
         "--master is unknown to Spark: write local[*], local[2], spark://HOST:PORT, k8s://... or yarn",
     ),
     Rule(
