@@ -17,10 +17,11 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from wirekafka.pipelines.errors import PipelineError
 from wirekafka.pipelines.kafka import REQUEST_TIMEOUT_S, Cluster
 from wirekafka.pipelines.transactional_sink.failures import failure
 from wirekafka.pipelines.transactional_sink.options import SinkOptions
@@ -186,25 +187,25 @@ def _follow(sink: SinkOptions, follower: Follower, ended: threading.Event) -> No
 
     consumer = Consumer(_reader_config(sink.cluster))
     consumer.assign([TopicPartition(sink.progress_topic, 0, OFFSET_BEGINNING)])
-    before: dict[Source, int] | None = {}
-    while True:
-        was_ended = ended.is_set()
+    told: dict[Source, int] = {}
+    has_begun = False
+    while not ended.is_set():
         message = consumer.poll(FOLLOW_POLL_S)
         if message is None or message.error() is not None:
             is_at_end = message is not None and message.error().code() == KafkaError._PARTITION_EOF
-            if is_at_end and before is not None:
-                follower.begin(before)
-                before = None
-            elif was_ended:
-                break
+            if is_at_end and not has_begun:
+                follower.begin(told)
+                has_begun = True
         elif message.value() is not None:
             key, progress = json.loads(message.key()), Progress.from_json(message.value())
-            source = key["topic"], key["partition"]
-            if before is None:
-                follower.add(source, progress.next_offset)
-            else:
-                before[source] = progress.next_offset
+            told[key["topic"], key["partition"]] = progress.next_offset
+            if has_begun:
+                follower.add((key["topic"], key["partition"]), progress.next_offset)
     consumer.close()
+    with suppress(PipelineError):  # no broker answers any more
+        for source, next_offset in read_progress(sink).items():
+            if not has_begun or told.get(source) != next_offset:
+                follower.add(source, next_offset)
 
 
 def read_runs(sink: SinkOptions) -> list[MappedRun]:
