@@ -43,7 +43,8 @@ MOST_BATCH_BYTES = 8192
 MOST_RECORDS = 128
 """The records of a batch that is small."""
 
-_LENGTH = Struct(">i")
+_PLAIN = Struct(">i4xb4xh34xi")
+"""The length, magic, attributes and record count of a batch, from `LENGTH_OFFSET` on."""
 _HEADER = np.dtype(
     [
         ("base_offset", ">i8"),
@@ -116,7 +117,7 @@ def find_run(path: str, chunk: bytes, chunk_position: int, at: int, wanted: Want
         return None
     octets, bounds = np.frombuffer(chunk, dtype=np.uint8), np.array([*positions, end], dtype=np.int64)
     heads = np.lib.stride_tricks.sliding_window_view(octets, HEADER_SIZE)[bounds[:-1]].view(_HEADER)[:, 0]
-    count = _leading(_is_plain(heads, wanted))
+    count = _leading(_is_of_run(heads, wanted))
     chosen = np.flatnonzero(_is_wanted(heads[:count], wanted))
     if wanted.has_crc_checks:
         count, chosen = _cut(count, chosen, _has_right_crc(chunk, heads, bounds, chosen))
@@ -137,13 +138,20 @@ def find_run(path: str, chunk: bytes, chunk_position: int, at: int, wanted: Want
 
 
 def _follow(chunk: bytes, at: int, limit: int) -> tuple[list[int], int]:
-    """Returns the positions of the small batches from a position on, and the end of the last one."""
-    length_at = _LENGTH.unpack_from
+    """Returns the positions of the small batches from a position on, and the end of the last one.
+
+    They end before a batch that is not plain. Otherwise each batch that the caller reads by itself would cost a walk through the
+    rest of the chunk: quadratic time for small compressed batches.
+    """
+    fields_at = _PLAIN.unpack_from
     positions: list[int] = []
     add = positions.append
     while at + HEADER_SIZE <= limit:
-        size = length_at(chunk, at + LENGTH_OFFSET)[0] + LOG_OVERHEAD
+        length, magic, attributes, record_count = fields_at(chunk, at + LENGTH_OFFSET)
+        size = length + LOG_OVERHEAD
         if not HEADER_SIZE <= size <= MOST_BATCH_BYTES or at + size > limit:
+            break
+        if magic != MAGIC or attributes & COMPRESSION_MASK or not 0 < record_count <= MOST_RECORDS:
             break
         add(at)
         at += size
@@ -161,19 +169,15 @@ def _cut(count: int, chosen: Int64s, is_good: Bools) -> tuple[int, Int64s]:
     return (count, chosen) if leading == len(chosen) else (int(chosen[leading]), chosen[:leading])
 
 
-def _is_plain(heads: Heads, wanted: Wanted) -> Bools:
-    """Returns which batches are of a run; the records of all before them are within the limit."""
+def _is_of_run(heads: Heads, wanted: Wanted) -> Bools:
+    """Returns which plain batches are of a run; the records of all before them are within the limit."""
     record_counts = heads["record_count"]
-    is_plain: Bools = (
-        (heads["magic"] == MAGIC)
-        & (heads["last_offset_delta"] >= 0)
-        & (heads["attributes"] & COMPRESSION_MASK == 0)
-        & (record_counts > 0)
-        & (record_counts <= MOST_RECORDS)
+    is_of_run: Bools = (
+        (heads["last_offset_delta"] >= 0)
         & (np.cumsum(record_counts, dtype=np.int64) <= wanted.limits.most_records)
         & (heads["base_offset"] < wanted.end_offset)
     )
-    return is_plain
+    return is_of_run
 
 
 def _is_wanted(heads: Heads, wanted: Wanted) -> Bools:

@@ -26,7 +26,6 @@ from wirekafka.log.producer_snapshot import CorruptSnapshotError
 from wirekafka.log.producer_state import Producers
 from wirekafka.log.transaction_index import ENTRY, AbortedTransaction
 from wirekafka.pipelines.log_source.segments import (
-    MOST_INDEX_BYTES,
     MOST_LISTINGS,
     batch_at,
     list_segments,
@@ -38,6 +37,9 @@ from wirekafka.pipelines.log_source.segments import (
 )
 from wirekafka.wire.batch import HEADER_SIZE, MAGIC, MAGIC_OFFSET, BatchHeader
 from wirekafka.wire.control import read_end_marker
+
+MOST_STATE_BYTES = 256 << 20
+"""A snapshot has some 46 bytes for each producer, and an index 34 for each aborted transaction. Kafka has no limit."""
 
 _MOST_MARKER_BYTES = 1 << 16
 """An end marker has some 80 bytes. Other control batches may have more."""
@@ -132,11 +134,11 @@ def _read_small(path: str) -> bytes:
     """Returns the content of a file that has a few bytes for each transaction or producer.
 
     Raises:
-        DamageError: it has more than `MOST_INDEX_BYTES`.
+        DamageError: it has more than `MOST_STATE_BYTES`.
     """
-    data = read_beginning(path, MOST_INDEX_BYTES + 1)
-    if len(data) > MOST_INDEX_BYTES:
-        raise DamageError(path, f"it has more than {MOST_INDEX_BYTES} bytes")
+    data = read_beginning(path, MOST_STATE_BYTES + 1)
+    if len(data) > MOST_STATE_BYTES:
+        raise DamageError(path, f"it has more than {MOST_STATE_BYTES} bytes")
     return data
 
 

@@ -144,7 +144,7 @@ def test_an_index_of_transactions_that_is_too_large_is_refused(tmp_path: Path) -
     index.touch()
     os.truncate(index, 1 << 30)
 
-    with pytest.raises(DamageError, match=f"{index}: it has more than 16777216 bytes"):
+    with pytest.raises(DamageError, match=f"{index}: it has more than 268435456 bytes"):
         rows_of(tmp_path, is_committed=True)
 
 

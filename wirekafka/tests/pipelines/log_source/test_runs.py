@@ -158,3 +158,12 @@ def test_a_run_before_the_first_wanted_offset_has_no_rows(tmp_path: Path) -> Non
     write_log(tmp_path, *small_batches(random.Random(5), most_records=1))
 
     assert offsets_of(rows_of(tmp_path, starting_offset=212)) == list(range(212, 220))
+
+
+def test_batches_that_are_read_by_themselves_are_not_followed_again_and_again() -> None:
+    compressed = build_batch([Record(b"k", b"v")], base_offset=0, compression=Compression.GZIP)
+    chunk, looked_at = bytes(compressed) * 1000, 0
+    for number in range(1000):
+        positions, _ = runs._follow(chunk, number * len(compressed), len(chunk))
+        looked_at += len(positions)
+    assert looked_at == 0
