@@ -1,7 +1,7 @@
-"""Where the newest batch of a lake ends. The lake notes it too, so that a checkpoint of another time is refused.
+"""Where the newest batch of a lake ends. The lake notes it too, so that an older or a newer checkpoint is refused.
 
 Spark takes the offsets of a batch from the checkpoint, and the lake skips a batch whose number it has. With a checkpoint from an
-older backup, Spark gives such numbers to batches of other offsets, whose records would be lost or doubled without a word. So a
+older backup, Spark gives such numbers to batches of other offsets, whose records would be lost or doubled without an error. So a
 batch is written only if it is the newest one of the lake again, or the next one, and if checkpoint and lake have the same end of
 the newest one. The note is written before the batch, because a batch that was killed is repeated with the same offsets.
 """
@@ -9,17 +9,19 @@ the newest one. The note is written before the batch, because a batch that was k
 from __future__ import annotations
 
 import json
-import uuid
 from collections.abc import Mapping
 
 from wirekafka.pipelines.audit.checkpoints import parse_batch
 from wirekafka.pipelines.audit.offsets import Place
 from wirekafka.pipelines.errors import PipelineError
+from wirekafka.pipelines.ingest.newest_notes import delete_old_notes, newest_note, note_path, write_note
 from wirekafka.pipelines.lake import layout
 from wirekafka.pipelines.lake.files import Files
 
-DIRECTORY = f"{layout.PRIVATE}/ends"
-REMEDY = "restore the whole directory of the lake from one backup, or fill another directory"
+REMEDY = (
+    "if another ingest fills this lake now, stop one of the two; otherwise restore the whole directory of the lake from one"
+    " backup, or fill another directory"
+)
 
 Ends = Mapping[Place, int]
 """One past the last offset of each partition."""
@@ -29,17 +31,21 @@ def note_batch(files: Files, query_id: str, batch_id: int) -> None:
     """Notes where a batch ends, before it is written.
 
     Raises:
-        PipelineError: the checkpoint is older or newer than the records of the lake, or damaged.
+        PipelineError: the checkpoint is older or newer than the records of the lake, or damaged, or another process fills
+            the lake.
     """
-    newest = _newest(files, query_id)
-    if newest is not None:
-        refuse_other_checkpoint(newest, _noted(files, query_id, newest), batch_id, _planned(files, newest))
+    newest = newest_note(files, layout.ENDS, query_id)
+    noted = None if newest is None else _noted(files, query_id, newest)
+    if newest is not None and noted is not None:
+        refuse_other_checkpoint(newest, noted, batch_id, _planned(files, newest))
         if newest == batch_id:
             return
     ends = _planned(files, batch_id)
     if ends is None:
         raise PipelineError(f"the checkpoint of the lake is damaged: it has no offsets/{batch_id}: {REMEDY}")
-    _write(files, query_id, batch_id, ends)
+    data = json.dumps([[*place, offset] for place, offset in sorted(ends.items())]).encode()
+    write_note(files, layout.ENDS, query_id, batch_id, data)
+    delete_old_notes(files, layout.ENDS, query_id, batch_id)
 
 
 def refuse_other_checkpoint(newest: int, noted: Ends, batch_id: int, planned: Ends | None) -> None:
@@ -68,31 +74,14 @@ def refuse_other_checkpoint(newest: int, noted: Ends, batch_id: int, planned: En
         )
 
 
-def _newest(files: Files, query_id: str) -> int | None:
-    """Returns the newest batch of a query; what is half written begins with a point."""
-    names = (name.split(".") for name in files.names(DIRECTORY))
-    return max((int(name[1]) for name in names if name[0] == query_id), default=None)
-
-
-def _noted(files: Files, query_id: str, batch_id: int) -> Ends:
-    data = files.read(_path(query_id, batch_id))
-    return {Place(topic, partition): offset for topic, partition, offset in json.loads(data or b"[]")}
+def _noted(files: Files, query_id: str, batch_id: int) -> Ends | None:
+    """Returns where a batch ends; None if the machine stopped before the note was on the disk."""
+    data = files.read(note_path(layout.ENDS, query_id, batch_id))
+    if data is None:
+        raise PipelineError("another process writes to this lake: stop one of the two")
+    return {Place(topic, partition): offset for topic, partition, offset in json.loads(data)} if data else None
 
 
 def _planned(files: Files, batch_id: int) -> Ends | None:
     text = files.read(f"{layout.CHECKPOINT}/offsets/{batch_id}")
     return None if text is None else parse_batch(text.decode())[1]
-
-
-def _write(files: Files, query_id: str, batch_id: int, ends: Ends) -> None:
-    path = _path(query_id, batch_id)
-    draft = f"{DIRECTORY}/.{uuid.uuid4().hex}"
-    files.write(draft, json.dumps([[*place, offset] for place, offset in sorted(ends.items())]).encode())
-    files.move(draft, path)
-    for name in files.names(DIRECTORY):
-        if f"{DIRECTORY}/{name}" != path:
-            files.delete(f"{DIRECTORY}/{name}")
-
-
-def _path(query_id: str, batch_id: int) -> str:
-    return f"{DIRECTORY}/{query_id}.{batch_id}.json"

@@ -8,15 +8,14 @@ changed sides would be lost or in both places. So the plan of a batch is written
 from __future__ import annotations
 
 import json
-import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from pyspark.sql.types import StructType
 
+from wirekafka.pipelines.ingest.newest_notes import delete_old_notes, note_path, write_note
+from wirekafka.pipelines.lake import layout
 from wirekafka.pipelines.lake.files import Files
-
-DIRECTORY = "_wirekafka/plans"
 
 
 @dataclass(slots=True, frozen=True)
@@ -60,17 +59,13 @@ def stored_plan(files: Files, query_id: str, batch_id: int, make: Callable[[], B
 
     A query with another checkpoint has other records in the batch of the same number, so it has plans of its own.
     """
-    name = f"{query_id}.{batch_id}.json"
-    path = f"{DIRECTORY}/{name}"
+    path = note_path(layout.PLANS, query_id, batch_id)
     stored = files.read(path)
     if stored is None:
         plan = make()
-        draft = f"{DIRECTORY}/.{name}.{uuid.uuid4().hex}"
-        files.write(draft, json.dumps({topic: each.to_fields() for topic, each in plan.items()}).encode())
-        files.move(draft, path)
+        data = json.dumps({topic: each.to_fields() for topic, each in plan.items()}).encode()
+        write_note(files, layout.PLANS, query_id, batch_id, data)
         stored = files.read(path)
         assert stored is not None
-    for other in files.names(DIRECTORY):
-        if other != name:
-            files.delete(f"{DIRECTORY}/{other}")
+    delete_old_notes(files, layout.PLANS, query_id, batch_id)
     return {topic: TopicPlan.from_fields(fields) for topic, fields in json.loads(stored).items()}

@@ -25,6 +25,8 @@ PRIVATE = "_wirekafka"
 DESCRIPTIONS = f"{PRIVATE}/description"
 CHECKPOINT = f"{PRIVATE}/checkpoint"
 STAGING = f"{PRIVATE}/staging"
+ENDS = f"{PRIVATE}/ends"
+PLANS = f"{PRIVATE}/plans"
 BATCHES = f"{PRIVATE}/batches"
 COMPACTIONS = f"{PRIVATE}/compactions"
 

@@ -6,7 +6,8 @@ from pathlib import Path
 
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from wirekafka.pipelines.ingest.batch_plans import DIRECTORY, BatchPlan, TopicPlan, stored_plan
+from wirekafka.pipelines.ingest.batch_plans import BatchPlan, TopicPlan, stored_plan
+from wirekafka.pipelines.lake import layout
 from wirekafka.pipelines.lake.files import LocalFiles
 
 FIRST = {"t": TopicPlan(StructType([StructField("a", LongType())]), all_fit=False)}
@@ -27,14 +28,14 @@ def test_stored_plan_of_the_next_batch_replaces_the_last_one(tmp_path: Path) -> 
     files = LocalFiles(tmp_path)
     stored_plan(files, "q", 3, lambda: FIRST)
     assert stored_plan(files, "q", 4, lambda: SECOND) == SECOND
-    assert files.names(DIRECTORY) == ["q.4.json"]
+    assert files.names(layout.PLANS) == ["q.4.json"]
 
 
 def test_stored_plan_that_was_half_written_is_made_again(tmp_path: Path) -> None:
     files = LocalFiles(tmp_path)
-    files.write(f"{DIRECTORY}/.q.3.json.draft", b"{")
+    files.write(f"{layout.PLANS}/.q.3.json.draft", b"{")
     assert stored_plan(files, "q", 3, lambda: FIRST) == FIRST
-    assert files.names(DIRECTORY) == ["q.3.json"]
+    assert files.names(layout.PLANS) == ["q.3.json"]
 
 
 def test_stored_plan_of_a_query_with_another_checkpoint_is_not_used(tmp_path: Path) -> None:
