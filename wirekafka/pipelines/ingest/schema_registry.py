@@ -24,6 +24,9 @@ MAX_ANSWER_BYTES = 8 << 20
 PIECE_BYTES = 64 << 10
 ATTEMPTS = 3
 RETRY_DELAY_S = 1.0
+PASSING = frozenset({http.client.REQUEST_TIMEOUT, http.client.TOO_MANY_REQUESTS})
+"""Errors 4xx after which a later request may succeed. Source: is_retriable of confluent-kafka-python's client of the registry."""
+
 SCHEMA_NOT_FOUND = 40403
 """The registry's own code in the answer 404 to an unknown id. Another 404 means that no registry is at the URL."""
 
@@ -113,7 +116,7 @@ class HttpRegistry:
                     if _says_unknown(error):
                         return None
                 failure = f"{error.code} {error.reason}{_redirection(error)}"
-                if error.code < http.client.INTERNAL_SERVER_ERROR:
+                if error.code < http.client.INTERNAL_SERVER_ERROR and error.code not in PASSING:
                     raise PipelineError(self._message(failure)) from None
             except (OSError, http.client.HTTPException) as error:
                 failure = str(getattr(error, "reason", error))

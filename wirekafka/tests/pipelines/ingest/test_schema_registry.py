@@ -21,6 +21,7 @@ ANSWERS: dict[str, tuple[int, object]] = {
     "/api/schemas/ids/3": (200, {"schema": "x", "references": [{"name": "y"}]}),
     "/api/schemas/ids/4": (200, []),
     "/api/schemas/ids/5": (503, {}),
+    "/api/schemas/ids/7": (429, {}),
     "/api/schemas/ids/6": (200, {"schema": "x" * 10_000_000}),
     "/api/schemas/ids/9": (404, {"error_code": 40403}),
 }
@@ -79,9 +80,12 @@ def test_schema_that_is_no_avro_schema_is_unknown(address: str, schema_id: int, 
         open_registry(f"http://{address}/api").schema(schema_id)
 
 
-def test_schema_from_a_registry_that_fails_is_asked_for_again_and_then_an_error_without_the_password(address: str) -> None:
-    with pytest.raises(UnreachableError, match=rf"http://{address}/api does not answer: 503") as error:
-        open_registry(f"http://me:secret@{address}/api").schema(5)
+@pytest.mark.parametrize(("schema_id", "status"), [(5, 503), (7, 429)])
+def test_schema_from_a_registry_that_fails_is_asked_for_again_and_then_an_error_without_the_password(
+    address: str, schema_id: int, status: int
+) -> None:
+    with pytest.raises(UnreachableError, match=rf"http://{address}/api does not answer: {status}") as error:
+        open_registry(f"http://me:secret@{address}/api").schema(schema_id)
     assert len(Handler.requests) == schema_registry.ATTEMPTS
     assert "secret" not in str(error.value)
 
