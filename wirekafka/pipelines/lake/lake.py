@@ -247,7 +247,7 @@ def may_be_delta(path: str) -> bool:
 
     It is decided without Spark, which would fetch the connector at its start.
     """
-    if REMOTE.match(path):
+    if REMOTE.match(path) or not Path(path).is_dir():  # it may be on the default file system of Hadoop
         return True
     descriptions = sorted(Path(path, layout.DESCRIPTIONS).glob("*.json"))
     try:

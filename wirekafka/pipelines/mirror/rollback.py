@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from wirekafka.names import TopicPartition
 from wirekafka.pipelines.errors import PipelineError
 
-MARKERS_S = 30.0
+ENDINGS_S = 30.0
 """A broker that was killed ends the transactions that it has answered for this long after its start."""
 
 POLL_S = 1.0
@@ -59,19 +59,18 @@ def check_checkpoint(
     Raises:
         PipelineError: records that the checkpoint has passed are not at the target.
     """
-    deadline_s = time.monotonic() + MARKERS_S
+    deadline_s = time.monotonic() + ENDINGS_S
     while True:
         progress = read_progress()
         behind = {partition: progress.get(partition, 0) for partition, end in ends.items() if progress.get(partition, 0) < end}
-        missing = [partition for partition, first in behind.items() if has_records(partition, first, ends[partition])]
-        if not missing:
+        missing = next((partition for partition, first in behind.items() if has_records(partition, first, ends[partition])), None)
+        if missing is None:
             return
         if time.monotonic() >= deadline_s:
             break
         time.sleep(POLL_S)
-    partition = missing[0]
     raise PipelineError(
-        f"the checkpoint {path} says that {partition} is mirrored up to offset {ends[partition]}, but the target's progress is "
-        f"{behind[partition]}: the target has lost records, or is an older backup. To go on from what the target has, give "
+        f"the checkpoint {path} says that {missing} is mirrored up to offset {ends[missing]}, but the target's progress is "
+        f"{behind[missing]}: the target has lost records, or is an older backup. To go on from what the target has, give "
         "another --checkpoint"
     )

@@ -19,12 +19,15 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from wirekafka.pipelines.errors import PipelineError
 from wirekafka.pipelines.kafka import REQUEST_TIMEOUT_S, Cluster
 from wirekafka.pipelines.transactional_sink.failures import failure
 from wirekafka.pipelines.transactional_sink.options import SinkOptions
+
+if TYPE_CHECKING:
+    from confluent_kafka import Consumer
 
 FOLLOW_POLL_S = 0.3
 
@@ -172,22 +175,38 @@ class Follower(Protocol):
 @contextmanager
 def follow_progress(sink: SinkOptions, follower: Follower) -> Iterator[None]:
     """Tells the follower, in a thread, of each commit of the sink as long as the block runs. The progress topic exists."""
-    ended = threading.Event()
-    thread = threading.Thread(target=_follow, args=(sink, follower, ended), name="wirekafka-progress", daemon=True)
+    ended, told = threading.Event(), dict[Source, int]()
+    thread = threading.Thread(target=_follow, args=(sink, follower, ended, told), name="wirekafka-progress", daemon=True)
     thread.start()
     try:
         yield
     finally:
         ended.set()
         thread.join()
+    with suppress(PipelineError):  # no broker answers any more
+        for source, next_offset in read_progress(sink).items():
+            if told.get(source) != next_offset:
+                follower.add(source, next_offset)
 
 
-def _follow(sink: SinkOptions, follower: Follower, ended: threading.Event) -> None:
-    from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
+def _follow(sink: SinkOptions, follower: Follower, ended: threading.Event, told: dict[Source, int]) -> None:
+    """Tells the follower until the block has ended or the output is closed, which the thread of the block reports."""
+    from confluent_kafka import Consumer
 
     consumer = Consumer(_reader_config(sink.cluster))
+    try:
+        with suppress(BrokenPipeError):
+            _follow_with(consumer, sink, follower, ended, told)
+    finally:
+        consumer.close()
+
+
+def _follow_with(
+    consumer: Consumer, sink: SinkOptions, follower: Follower, ended: threading.Event, told: dict[Source, int]
+) -> None:
+    from confluent_kafka import OFFSET_BEGINNING, KafkaError, TopicPartition
+
     consumer.assign([TopicPartition(sink.progress_topic, 0, OFFSET_BEGINNING)])
-    told: dict[Source, int] = {}
     has_begun = False
     while not ended.is_set():
         message = consumer.poll(FOLLOW_POLL_S)
@@ -201,11 +220,8 @@ def _follow(sink: SinkOptions, follower: Follower, ended: threading.Event) -> No
             told[key["topic"], key["partition"]] = progress.next_offset
             if has_begun:
                 follower.add((key["topic"], key["partition"]), progress.next_offset)
-    consumer.close()
-    with suppress(PipelineError):  # no broker answers any more
-        for source, next_offset in read_progress(sink).items():
-            if not has_begun or told.get(source) != next_offset:
-                follower.add(source, next_offset)
+    if not has_begun:
+        told.clear()  # the follower was told nothing
 
 
 def read_runs(sink: SinkOptions) -> list[MappedRun]:

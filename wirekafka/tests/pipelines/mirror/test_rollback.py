@@ -39,7 +39,7 @@ def test_a_checkpoint_that_has_passed_only_markers_is_taken() -> None:
 
 
 def test_a_checkpoint_that_has_passed_records_which_the_target_lacks_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rollback, "MARKERS_S", 0.0)
+    monkeypatch.setattr(rollback, "ENDINGS_S", 0.0)
     with pytest.raises(PipelineError, match="orders-0 is mirrored up to offset 10, but the target's progress is 8"):
         check_checkpoint("c", {HERE: 10}, lambda: {HERE: 8}, lambda *_: True)
 
