@@ -38,8 +38,8 @@ WATERMARK = "14 days"
 year in proportion to the sizes of the partitions, and these are then up to four days apart in event time."""
 
 MAX_OFFSETS = 125_000
-"""A batch spans about 68 days of events, so that the events that come 180 days late are behind the watermark. Spark drops what is
-behind the watermark of the batch before, and that one stands for the events up to the batch before it: two span 136 days."""
+"""A batch spans about 68 days of events, so that the events that come 180 days late are behind the watermark. Spark computes
+the watermark of a batch from the events of the batches before it, and compares the next batch with it: two span 136 days."""
 
 DASHBOARD_S = 15.0
 """The dashboard is made at most this often while the queries run."""

@@ -173,7 +173,7 @@ def _numbers(dashboard: Dashboard) -> str:
 def _html(figure: go.Figure, number: int) -> str:
     """Returns a figure; the first one brings plotly's program."""
     figure.update_layout(template="plotly_white", height=420)
-    return plotly.io.to_html(figure, full_html=False, include_plotlyjs=number == 0, div_id=f"figure-{number}")
+    return str(plotly.io.to_html(figure, full_html=False, include_plotlyjs=number == 0, div_id=f"figure-{number}"))
 
 
 def _document(parts: list[str]) -> str:

@@ -21,9 +21,10 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 PARTITION = ("topic", "partition")
-FILE_IS_GONE = "FILE_NOT_EXIST"
+FILE_WAS_DELETED = "FILE_NOT_EXIST"
 """Spark's error class for a file that was deleted after it was listed."""
 TRIES = 4
+"""How often a check begins again when the lake changes under it."""
 
 
 def describe(spark: SparkSession, options: CheckOptions) -> dict[str, object]:
@@ -40,7 +41,7 @@ def describe(spark: SparkSession, options: CheckOptions) -> dict[str, object]:
         "topics": topics,
         "brokers": "none" if options.cluster is None else options.cluster.bootstrap,
         "data directories": [str(path) for path in options.data_dirs],
-        "writes": "nothing",
+        "writes": "nothing, but it finishes what a killed ingest has decided",
     }
 
 
@@ -58,7 +59,7 @@ def run_check(spark: SparkSession, options: CheckOptions) -> CheckReport:
         report = _attempt(spark, options)
         if report is not None:
             return report
-    raise PipelineError(f"the files of the lake {options.lake} were compacted during the check: try again, or stop the ingest")
+    raise PipelineError(f"the lake {options.lake} changed during the check: try again, or stop the ingest")
 
 
 def _attempt(spark: SparkSession, options: CheckOptions) -> CheckReport | None:
@@ -79,7 +80,7 @@ def _attempt(spark: SparkSession, options: CheckOptions) -> CheckReport | None:
     try:
         reports = _reports(_Offsets(rows, letters, _ends(checkpoint, begun)), checkpoint, source)
     except Py4JJavaError as error:
-        if FILE_IS_GONE in str(error):
+        if FILE_WAS_DELETED in str(error):
             return None
         raise
     finally:

@@ -194,7 +194,7 @@ class _Merger:
         if self._room is None:
             return True
         if not self._room:
-            self._refuse(path, "the schema has as many fields as it may have")
+            self._refuse(path, "the schema has as many fields as a schema may have, and no more are added")
             return False
         self._room -= 1
         return True

@@ -159,7 +159,9 @@ def test_merge_beyond_the_most_fields_refuses_new_ones_and_takes_known_ones() ->
     stored = struct(a=LongType(), b=struct(c=IntegerType()))
     merged = merge(stored, struct(b=struct(c=LongType(), d=LongType()), e=struct(f=LongType()), a=LongType()), most_fields=4)
     assert merged.schema == struct(a=LongType(), b=struct(c=LongType(), d=LongType()))
-    assert [str(each) for each in merged.misfits] == ["e.f: the schema has as many fields as it may have"]
+    assert [str(each) for each in merged.misfits] == [
+        "e.f: the schema has as many fields as a schema may have, and no more are added"
+    ]
 
 
 @pytest.mark.parametrize(
