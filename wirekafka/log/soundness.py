@@ -28,23 +28,24 @@ def sound_batches(segment: Segment, file_size: int) -> Iterator[tuple[BatchPosit
     file = segment.file()  # held here, because the pool may close the segment's handle meanwhile
     fd = file.fd
     read = segment.folder.storage.read
-    chunk = memoryview(b"")
-    chunk_position = position = 0
+    chunk, padding = memoryview(b""), bytes(HEADER_SIZE)
+    chunk_position = chunk_end = position = 0
     least_offset = segment.base_offset
     while position < file_size:
+        if chunk_end < min(position + HEADER_SIZE, file_size):
+            content = read(fd, min(_CHUNK, file_size - position), position)
+            # The padding lets a header be decoded from the last message of a file, which may be shorter. No batch ends in it.
+            chunk, chunk_position, chunk_end = memoryview(content + padding), position, position + len(content)
         at = position - chunk_position
-        if len(chunk) - at < HEADER_SIZE:
-            chunk = memoryview(read(fd, min(_CHUNK, file_size - position), position) + bytes(HEADER_SIZE))
-            chunk_position, at = position, 0
         place = read_place(chunk, at, position)
         if place is None or position + place.size_bytes > file_size:
             return
         if place.base_offset < least_offset or place.last_offset - segment.base_offset > MOST_RELATIVE_OFFSET:
             return
-        if at + place.size_bytes > len(chunk):
-            wanted = max(place.size_bytes, min(_CHUNK, file_size - position))
-            chunk = memoryview(read(fd, wanted, position))
-            chunk_position, at = position, 0
+        if position + place.size_bytes > chunk_end:
+            content = read(fd, max(place.size_bytes, min(_CHUNK, file_size - position)), position)
+            chunk, chunk_position, chunk_end = memoryview(content + padding), position, position + len(content)
+            at = 0
         data = chunk[at : at + place.size_bytes]
         if not _is_sound(data):
             return

@@ -113,6 +113,20 @@ def test_look_for_sound_batches_in_reserved_room_reads_no_more_than_it_must(tmp_
     assert calls == [0]
 
 
+@pytest.mark.parametrize("chunk", range(150, 420, 7))
+def test_recovery_finds_every_batch_wherever_a_chunk_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk: int) -> None:
+    """A chunk may end in a header, or up to a header's size before the end of a batch."""
+    log = World().open_log(tmp_path)
+    for size in range(40):
+        append(log, batch(b"x" * size, b"y"))
+    segment = log.reader.segments.active
+    expected = [place for place, _ in sound_batches(segment, segment.size)]
+    monkeypatch.setattr(soundness, "_CHUNK", chunk)
+
+    assert [place for place, _ in sound_batches(segment, segment.size)] == expected
+    assert [(place.base_offset, place.last_offset) for place in expected] == [(2 * n, 2 * n + 1) for n in range(40)]
+
+
 def test_recovery_goes_on_reading_when_the_pool_takes_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(soundness, "_CHUNK", 100)
     world = World(pool=HandlePool(1))
