@@ -384,7 +384,7 @@ def test_a_target_that_has_lost_records_is_refused(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(rollback, "MARKERS_S", 0.0)
+    monkeypatch.setattr(rollback, "ENDINGS_S", 0.0)
     target, backup = make_broker(keeps_address=True), tmp_path / "backup"
     create_topic(source.bootstrap, topic, 1)
     options = mirror_of(source, target, topic, tmp_path)

@@ -10,6 +10,7 @@ Source: `launch_gateway` of pyspark/java_gateway.py, whose `popen_kwargs` are ma
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -92,7 +93,8 @@ def killed_on_failure() -> Iterator[None]:
     launch, started = java_gateway.Popen, list[subprocess.Popen[bytes]]()
 
     def remember(*arguments: Any, **settings: Any) -> subprocess.Popen[bytes]:
-        started.append(launch(*arguments, **settings))
+        with _signals_held():
+            started.append(launch(*arguments, **settings))
         return started[-1]
 
     java_gateway.Popen = remember
@@ -105,3 +107,24 @@ def killed_on_failure() -> Iterator[None]:
         raise
     finally:
         java_gateway.Popen = launch
+
+
+@contextmanager
+def _signals_held() -> Iterator[None]:
+    """Holds SIGINT and SIGTERM back until the block has ended.
+
+    An exception of their handlers inside `Popen` would lose the process that it has started.
+    """
+    if threading.current_thread() is not threading.main_thread():  # no handler runs in another thread
+        yield
+        return
+    arrived: list[int] = []
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    handlers = {number: signal.signal(number, lambda number, _: arrived.append(number)) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+    for held in arrived:
+        signal.raise_signal(held)

@@ -259,7 +259,7 @@ def _refuse_refilled_lake(options: BackfillOptions, sink: SinkOptions) -> None:
         PipelineError: a backfill of this name has written records of another lake.
         SinkInterrupted: no broker answers.
     """
-    for (topic, partition), progress in transactional_sink.read_stored_progress(sink).items():
+    for (topic, partition), progress in sorted(transactional_sink.read_stored_progress(sink).items()):
         source_id = sink.source_ids.get(topic)
         if progress.source_id and source_id and progress.source_id != source_id:
             raise PipelineError(

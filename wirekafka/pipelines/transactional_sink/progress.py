@@ -19,15 +19,12 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from wirekafka.pipelines.errors import PipelineError
 from wirekafka.pipelines.kafka import REQUEST_TIMEOUT_S, Cluster
 from wirekafka.pipelines.transactional_sink.failures import failure
 from wirekafka.pipelines.transactional_sink.options import SinkOptions
-
-if TYPE_CHECKING:
-    from confluent_kafka import Consumer
 
 FOLLOW_POLL_S = 0.3
 
@@ -174,8 +171,15 @@ class Follower(Protocol):
 
 @contextmanager
 def follow_progress(sink: SinkOptions, follower: Follower) -> Iterator[None]:
-    """Tells the follower, in a thread, of each commit of the sink as long as the block runs. The progress topic exists."""
-    ended, told = threading.Event(), dict[Source, int]()
+    """Tells the follower what is written, and then, in a thread, of each commit of the sink as long as the block runs.
+
+    Raises:
+        PipelineError: the broker refuses the client.
+        SinkInterrupted: no broker answers.
+    """
+    told = read_progress(sink)
+    follower.begin(told)
+    ended = threading.Event()
     thread = threading.Thread(target=_follow, args=(sink, follower, ended, told), name="wirekafka-progress", daemon=True)
     thread.start()
     try:
@@ -185,43 +189,31 @@ def follow_progress(sink: SinkOptions, follower: Follower) -> Iterator[None]:
         thread.join()
     with suppress(PipelineError):  # no broker answers any more
         for source, next_offset in read_progress(sink).items():
-            if told.get(source) != next_offset:
-                follower.add(source, next_offset)
+            _tell(follower, told, source, next_offset)
 
 
 def _follow(sink: SinkOptions, follower: Follower, ended: threading.Event, told: dict[Source, int]) -> None:
     """Tells the follower until the block has ended or the output is closed, which the thread of the block reports."""
-    from confluent_kafka import Consumer
+    from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
     consumer = Consumer(_reader_config(sink.cluster))
     try:
+        consumer.assign([TopicPartition(sink.progress_topic, 0, OFFSET_BEGINNING)])
         with suppress(BrokenPipeError):
-            _follow_with(consumer, sink, follower, ended, told)
+            while not ended.is_set():
+                message = consumer.poll(FOLLOW_POLL_S)
+                if message is not None and message.error() is None and message.value() is not None:
+                    key, progress = json.loads(message.key()), Progress.from_json(message.value())
+                    _tell(follower, told, (key["topic"], key["partition"]), progress.next_offset)
     finally:
         consumer.close()
 
 
-def _follow_with(
-    consumer: Consumer, sink: SinkOptions, follower: Follower, ended: threading.Event, told: dict[Source, int]
-) -> None:
-    from confluent_kafka import OFFSET_BEGINNING, KafkaError, TopicPartition
-
-    consumer.assign([TopicPartition(sink.progress_topic, 0, OFFSET_BEGINNING)])
-    has_begun = False
-    while not ended.is_set():
-        message = consumer.poll(FOLLOW_POLL_S)
-        if message is None or message.error() is not None:
-            is_at_end = message is not None and message.error().code() == KafkaError._PARTITION_EOF
-            if is_at_end and not has_begun:
-                follower.begin(told)
-                has_begun = True
-        elif message.value() is not None:
-            key, progress = json.loads(message.key()), Progress.from_json(message.value())
-            told[key["topic"], key["partition"]] = progress.next_offset
-            if has_begun:
-                follower.add((key["topic"], key["partition"]), progress.next_offset)
-    if not has_begun:
-        told.clear()  # the follower was told nothing
+def _tell(follower: Follower, told: dict[Source, int], source: Source, next_offset: int) -> None:
+    """Tells the follower of a commit, unless it was told of that or of a later one."""
+    if next_offset > told.get(source, -1):
+        told[source] = next_offset
+        follower.add(source, next_offset)
 
 
 def read_runs(sink: SinkOptions) -> list[MappedRun]:
