@@ -1,0 +1,6 @@
+"""ZooKeeper, which a broker of a cluster needs.
+
+    session     the port: operations, results, errors, states and watch events; a client is an object with these methods
+
+Nothing here is imported without `zookeeper.connect`.
+"""
