@@ -23,7 +23,6 @@ from benchmarks.rows import Figure, Figures, Row, Timing
 from compat_tests.harness.broker import running
 from compat_tests.harness.raw import RawConnection
 from compat_tests.harness.waiting import wait_until
-from wirekafka.api.fetch.messages import FetchPartition, FetchRequest, FetchTopic
 from wirekafka.api.incremental_alter_configs import AlterableConfig, AlterConfigsResource, IncrementalAlterConfigsRequest
 from wirekafka.config import BrokerConfig, LogConfig
 from wirekafka.log.checkpoint import (
@@ -40,6 +39,7 @@ from wirekafka.log.segment_files import file_name
 from wirekafka.log.storage import Folder, HandlePool, Storage
 from wirekafka.names import TopicPartition
 from wirekafka.wire.batch import Record, build_batch
+from wirekafka.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 
 GIB = 1 << 30
 BATCH_BYTES = 16 << 10

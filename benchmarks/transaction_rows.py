@@ -16,13 +16,13 @@ from benchmarks.brokers import AnyBroker
 from benchmarks.processes import cpu_seconds
 from benchmarks.rows import Figure, Figures, Row, Timing, create_topic
 from compat_tests.harness.raw import RawConnection
-from wirekafka.api.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from wirekafka.api.end_txn import EndTxnRequest
 from wirekafka.api.find_coordinator import FindCoordinatorRequest
 from wirekafka.api.init_producer_id import InitProducerIdRequest
 from wirekafka.api.produce.messages import PartitionProduceData, ProduceRequest, TopicProduceData
 from wirekafka.errors import ErrorCode
 from wirekafka.wire.batch import Record, build_batch
+from wirekafka.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from wirekafka.wire.types import Message
 
 PRODUCERS = 16

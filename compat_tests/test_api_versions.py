@@ -13,14 +13,14 @@ from compat_tests.harness.raw import ConnectionEndedError, RawConnection, batch,
 from compat_tests.harness.topics import create_topic
 from wirekafka.api.api_versions import ApiVersionsRequest
 from wirekafka.api.create_topics import CreatableTopic, CreateTopicsRequest
-from wirekafka.api.fetch.messages import FetchPartition, FetchRequest, FetchTopic
 from wirekafka.api.find_coordinator import FindCoordinatorRequest
 from wirekafka.api.init_producer_id import InitProducerIdRequest
-from wirekafka.api.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from wirekafka.api.metadata import MetadataRequest, MetadataRequestTopic
 from wirekafka.api.produce.messages import PartitionProduceData, ProduceRequest, TopicProduceData
 from wirekafka.api.registry import APIS, Api, all_apis
 from wirekafka.errors import ErrorCode
+from wirekafka.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from wirekafka.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from wirekafka.wire.types import Message
 
 TOPIC = "api-versions"

@@ -19,7 +19,6 @@ from compat_tests.harness.topics import create_topic
 from compat_tests.harness.waiting import wait_until
 from wirekafka.api.api_versions import ApiVersionsRequest
 from wirekafka.api.create_topics import CreatableTopic, CreateTopicsRequest
-from wirekafka.api.fetch.messages import FetchPartition, FetchRequest, FetchTopic
 from wirekafka.api.metadata import MetadataRequest, MetadataRequestTopic
 from wirekafka.api.produce.messages import PartitionProduceData, PartitionProduceResponse, ProduceRequest, TopicProduceData
 from wirekafka.api.registry import APIS
@@ -27,6 +26,7 @@ from wirekafka.errors import ErrorCode
 from wirekafka.wire.batch import Record, build_batch
 from wirekafka.wire.codec import encode
 from wirekafka.wire.compression import Compression
+from wirekafka.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 
 MAX_REQUEST_BYTES = 104_857_600
 """The default of socket.request.max.bytes."""

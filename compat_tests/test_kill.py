@@ -28,11 +28,11 @@ from compat_tests.harness.tools import Tools
 from compat_tests.harness.topics import create_topic
 from compat_tests.harness.waiting import wait_until
 from compat_tests.test_files import data_files, faults
-from wirekafka.api.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from wirekafka.api.produce.messages import PartitionProduceData, ProduceRequest, TopicProduceData
 from wirekafka.api.registry import APIS
 from wirekafka.wire.batch import Record, build_batch
 from wirekafka.wire.codec import decode, encode
+from wirekafka.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 
 pytestmark = [
     pytest.mark.java,

@@ -19,16 +19,24 @@ Source: KafkaApis.handleAddPartitionsToTxnRequest.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-from wirekafka.api.registry import Call, serves
+from wirekafka.api.registry import Call, serves_type
 from wirekafka.coordinator.transactions.requests import ProducerIdentity, told_to_client
 from wirekafka.coordinator.transactions.transaction import TRANSACTIONS_V2
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.metadata.operations import CLUSTER, Operation, Resource
 from wirekafka.names import TopicPartition
 from wirekafka.pending import Pending, Work
-from wirekafka.wire.types import Bool, Int16, Int32, Int64, Message, String, since, until
+from wirekafka.wire.messages.add_partitions_to_txn import (
+    ADD_PARTITIONS_TO_TXN,
+    AddPartitionsToTxnPartitionResult,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnResult,
+    AddPartitionsToTxnTopicResult,
+    AddPartitionsToTxnTransaction,
+)
 
 if TYPE_CHECKING:
     from wirekafka.broker import Broker
@@ -37,50 +45,7 @@ FIRST_VERSION_WITH_PRODUCER_FENCED = 2
 FIRST_VERSION_WITH_BROKER_REQUESTS = 4
 
 
-class AddPartitionsToTxnTopic(Message):
-    name: String = ""
-    partitions: list[Int32] = []
-
-
-class AddPartitionsToTxnTransaction(Message):
-    transactional_id: String = ""
-    producer_id: Int64 = 0
-    producer_epoch: Int16 = 0
-    verify_only: Bool = False
-    topics: list[AddPartitionsToTxnTopic] = []
-
-
-class AddPartitionsToTxnRequest(Message):
-    transactions: Annotated[list[AddPartitionsToTxnTransaction], since(4)] = []
-    v3_and_below_transactional_id: Annotated[String, until(3)] = ""
-    v3_and_below_producer_id: Annotated[Int64, until(3)] = 0
-    v3_and_below_producer_epoch: Annotated[Int16, until(3)] = 0
-    v3_and_below_topics: Annotated[list[AddPartitionsToTxnTopic], until(3)] = []
-
-
-class AddPartitionsToTxnPartitionResult(Message):
-    partition_index: Int32 = 0
-    partition_error_code: Int16 = 0
-
-
-class AddPartitionsToTxnTopicResult(Message):
-    name: String = ""
-    results_by_partition: list[AddPartitionsToTxnPartitionResult] = []
-
-
-class AddPartitionsToTxnResult(Message):
-    transactional_id: String = ""
-    topic_results: list[AddPartitionsToTxnTopicResult] = []
-
-
-class AddPartitionsToTxnResponse(Message):
-    throttle_time_ms: Int32 = 0
-    error_code: Annotated[Int16, since(4)] = 0
-    results_by_transaction: Annotated[list[AddPartitionsToTxnResult], since(4)] = []
-    results_by_topic_v3_and_below: Annotated[list[AddPartitionsToTxnTopicResult], until(3)] = []
-
-
-@serves(24, AddPartitionsToTxnRequest, AddPartitionsToTxnResponse, versions=range(6), flexible_since=3)
+@serves_type(ADD_PARTITIONS_TO_TXN)
 def add_partitions_to_txn(broker: Broker, call: Call[AddPartitionsToTxnRequest]) -> AddPartitionsToTxnResponse | Pending[Any]:
     """Adds partitions to transactions, or verifies that they were added; each transaction succeeds or fails by itself."""
     return broker.reply_gate.run_in_slices(broker.slices, lambda: _addition(broker, call))

@@ -29,9 +29,9 @@ from collections import Counter, deque
 from dataclasses import dataclass
 from functools import partial
 from time import perf_counter
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-from wirekafka.api.registry import Call, serves
+from wirekafka.api.registry import Call, serves_type
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.faults import log_once
 from wirekafka.log.timestamps import RecordScan, Search, TimestampAndOffset
@@ -39,7 +39,14 @@ from wirekafka.metadata.operations import Operation, Resource
 from wirekafka.names import NO_LEADER_EPOCH
 from wirekafka.pending import Pending, Work
 from wirekafka.slices import collect
-from wirekafka.wire.types import Int8, Int16, Int32, Int64, Message, String, since, until
+from wirekafka.wire.messages.list_offsets import (
+    LIST_OFFSETS,
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
 from wirekafka.workers import Job, rest
 
 if TYPE_CHECKING:
@@ -62,45 +69,7 @@ FIRST_VERSIONS = {EARLIEST: 0, LATEST: 0, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, L
 """The first version in which each negative timestamp has a meaning (ReplicaManager.isListOffsetsTimestampUnsupported)."""
 
 
-class ListOffsetsPartition(Message):
-    partition_index: Int32 = 0
-    current_leader_epoch: Annotated[Int32, since(4)] = -1
-    timestamp: Int64 = 0
-    max_num_offsets: Annotated[Int32, until(0)] = 1
-
-
-class ListOffsetsTopic(Message):
-    name: String = ""
-    partitions: list[ListOffsetsPartition] = []
-
-
-class ListOffsetsRequest(Message):
-    replica_id: Int32 = 0
-    isolation_level: Annotated[Int8, since(2)] = 0
-    topics: list[ListOffsetsTopic] = []
-    timeout_ms: Annotated[Int32, since(10)] = 0
-
-
-class ListOffsetsPartitionResponse(Message):
-    partition_index: Int32 = 0
-    error_code: Int16 = 0
-    old_style_offsets: Annotated[list[Int64], until(0)] = []
-    timestamp: Annotated[Int64, since(1)] = -1
-    offset: Annotated[Int64, since(1)] = -1
-    leader_epoch: Annotated[Int32, since(4)] = -1
-
-
-class ListOffsetsTopicResponse(Message):
-    name: String = ""
-    partitions: list[ListOffsetsPartitionResponse] = []
-
-
-class ListOffsetsResponse(Message):
-    throttle_time_ms: Annotated[Int32, since(2)] = 0
-    topics: list[ListOffsetsTopicResponse] = []
-
-
-@serves(2, ListOffsetsRequest, ListOffsetsResponse, versions=range(12), flexible_since=6)
+@serves_type(LIST_OFFSETS)
 def list_offsets(broker: Broker, call: Call[ListOffsetsRequest]) -> ListOffsetsResponse | Pending[Any]:
     """Answers for each partition by itself, after searches that need much CPU have ended in threads."""
     searches = TimestampSearches(broker)

@@ -16,52 +16,26 @@ Source: ReplicaManager.lastOffsetForLeaderEpoch, Partition.lastOffsetForLeaderEp
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-from wirekafka.api.registry import Call, serves
+from wirekafka.api.registry import Call, serves_type
 from wirekafka.errors import KafkaError
 from wirekafka.metadata.operations import Operation, Resource
 from wirekafka.pending import Pending, Work
-from wirekafka.wire.types import Int16, Int32, Int64, Message, String, since
+from wirekafka.wire.messages.offset_for_leader_epoch import (
+    OFFSET_FOR_LEADER_EPOCH,
+    EpochEndOffset,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopicResult,
+)
 
 if TYPE_CHECKING:
     from wirekafka.broker import Broker
 
 
-class OffsetForLeaderPartition(Message):
-    partition: Int32 = 0
-    current_leader_epoch: Annotated[Int32, since(2)] = -1
-    leader_epoch: Int32 = 0
-
-
-class OffsetForLeaderTopic(Message):
-    topic: String = ""
-    partitions: list[OffsetForLeaderPartition] = []
-
-
-class OffsetForLeaderEpochRequest(Message):
-    replica_id: Annotated[Int32, since(3)] = -2
-    topics: list[OffsetForLeaderTopic] = []
-
-
-class EpochEndOffset(Message):
-    error_code: Int16 = 0
-    partition: Int32 = 0
-    leader_epoch: Annotated[Int32, since(1)] = -1
-    end_offset: Int64 = -1
-
-
-class OffsetForLeaderTopicResult(Message):
-    topic: String = ""
-    partitions: list[EpochEndOffset] = []
-
-
-class OffsetForLeaderEpochResponse(Message):
-    throttle_time_ms: Annotated[Int32, since(2)] = 0
-    topics: list[OffsetForLeaderTopicResult] = []
-
-
-@serves(23, OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse, versions=range(5), flexible_since=4)
+@serves_type(OFFSET_FOR_LEADER_EPOCH)
 def offset_for_leader_epoch(
     broker: Broker, call: Call[OffsetForLeaderEpochRequest]
 ) -> OffsetForLeaderEpochResponse | Pending[OffsetForLeaderEpochResponse]:

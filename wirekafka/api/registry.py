@@ -39,6 +39,7 @@ from wirekafka.wire.codec import (
     step_writer,
     writer,
 )
+from wirekafka.wire.requests import RequestType
 from wirekafka.wire.types import Message
 
 if TYPE_CHECKING:
@@ -287,6 +288,17 @@ def serves(
         return handler
 
     return enter
+
+
+def serves_type(request_type: RequestType[Any, Any]) -> Callable[[Handler], Handler]:
+    """Enters the decorated handler into the table of APIs, for a type of request that brokers send to each other."""
+    return serves(
+        request_type.key,
+        request_type.request,
+        request_type.response,
+        versions=request_type.versions,
+        flexible_since=request_type.flexible_since,
+    )
 
 
 def served_versions(config: BrokerConfig) -> dict[int, range]:

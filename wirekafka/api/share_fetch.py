@@ -38,7 +38,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any
 
-from wirekafka.api.list_offsets import ListOffsetsPartitionResponse, ListOffsetsResponse, TimestampSearch, TimestampSearches
+from wirekafka.api.list_offsets import TimestampSearch, TimestampSearches
 from wirekafka.api.registry import Call, serves
 from wirekafka.api.share_acknowledge import (
     AcknowledgeTopic,
@@ -56,6 +56,7 @@ from wirekafka.metadata.features import SHARE_VERSION
 from wirekafka.metadata.operations import Operation, Resource
 from wirekafka.names import ZERO_TOPIC_ID
 from wirekafka.pending import Pending, Work
+from wirekafka.wire.messages.list_offsets import ListOffsetsPartitionResponse, ListOffsetsResponse
 from wirekafka.wire.types import (
     Bool,
     Int8,

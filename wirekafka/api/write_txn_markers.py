@@ -24,9 +24,9 @@ from __future__ import annotations
 
 from collections import deque
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-from wirekafka.api.registry import Call, serves
+from wirekafka.api.registry import Call, serves_type
 from wirekafka.coordinator.transactions.endings import MARKERS_AT_ONCE, PAUSE_MS
 from wirekafka.coordinator.transactions.requests import Marker
 from wirekafka.errors import ErrorCode, KafkaError
@@ -34,54 +34,25 @@ from wirekafka.faults import isolate
 from wirekafka.metadata.operations import CLUSTER, Operation
 from wirekafka.names import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPartition
 from wirekafka.pending import Pending
-from wirekafka.wire.types import Bool, Int8, Int16, Int32, Int64, Message, String, since
+from wirekafka.wire.messages.write_txn_markers import (
+    WRITE_TXN_MARKERS,
+    WritableTxnMarker,
+    WritableTxnMarkerPartitionResult,
+    WritableTxnMarkerResult,
+    WritableTxnMarkerTopicResult,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
 
 if TYPE_CHECKING:
     from wirekafka.broker import Broker
-
-
-class WritableTxnMarkerTopic(Message):
-    name: String = ""
-    partition_indexes: list[Int32] = []
-
-
-class WritableTxnMarker(Message):
-    producer_id: Int64 = 0
-    producer_epoch: Int16 = 0
-    transaction_result: Bool = False
-    topics: list[WritableTxnMarkerTopic] = []
-    coordinator_epoch: Int32 = 0
-    transaction_version: Annotated[Int8, since(2)] = 0
-
-
-class WriteTxnMarkersRequest(Message):
-    markers: list[WritableTxnMarker] = []
-
-
-class WritableTxnMarkerPartitionResult(Message):
-    partition_index: Int32 = 0
-    error_code: Int16 = 0
-
-
-class WritableTxnMarkerTopicResult(Message):
-    name: String = ""
-    partitions: list[WritableTxnMarkerPartitionResult] = []
-
-
-class WritableTxnMarkerResult(Message):
-    producer_id: Int64 = 0
-    topics: list[WritableTxnMarkerTopicResult] = []
-
-
-class WriteTxnMarkersResponse(Message):
-    markers: list[WritableTxnMarkerResult] = []
 
 
 Results = dict[int, dict[str, dict[int, int]]]
 """Error codes by producer id, topic and partition."""
 
 
-@serves(27, WriteTxnMarkersRequest, WriteTxnMarkersResponse, versions=range(3), flexible_since=1)
+@serves_type(WRITE_TXN_MARKERS)
 def write_txn_markers(broker: Broker, call: Call[WriteTxnMarkersRequest]) -> WriteTxnMarkersResponse | Pending[Any]:
     """Writes each marker to each of its partitions."""
     writing = _Writing(broker, call)

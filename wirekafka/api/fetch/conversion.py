@@ -14,7 +14,6 @@ from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from wirekafka.api.fetch.messages import FetchResponse
 from wirekafka.api.fetch.one_partition import Reply
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.faults import log_once
@@ -22,13 +21,14 @@ from wirekafka.log.validation import MOST_CONTENT_LIMIT_BYTES
 from wirekafka.pending import Pending
 from wirekafka.wire.batch import whole_batches
 from wirekafka.wire.legacy import down_convert
+from wirekafka.wire.messages.fetch import FetchResponse
 from wirekafka.workers import Job, rest
 
 if TYPE_CHECKING:
-    from wirekafka.api.fetch.messages import FetchRequest, PartitionData
     from wirekafka.api.registry import Call
     from wirekafka.broker import Broker
     from wirekafka.replication.fetch_sessions import Asked
+    from wirekafka.wire.messages.fetch import FetchRequest, PartitionData
 
 FIRST_VERSION_WITH_MAGIC_1 = 2
 FIRST_VERSION_WITH_WHOLE_BATCH = 3

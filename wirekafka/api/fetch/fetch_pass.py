@@ -11,7 +11,11 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from wirekafka.api.fetch.conversion import FIRST_VERSION_WITH_WHOLE_BATCH
-from wirekafka.api.fetch.messages import (
+from wirekafka.api.fetch.one_partition import Reply
+from wirekafka.errors import ErrorCode, KafkaError
+from wirekafka.metadata.operations import Operation
+from wirekafka.replication.purgatory import DelayedFetch
+from wirekafka.wire.messages.fetch import (
     AbortedTransaction,
     EpochEndOffset,
     FetchableTopicResponse,
@@ -22,18 +26,14 @@ from wirekafka.api.fetch.messages import (
     NodeEndpoint,
     PartitionData,
 )
-from wirekafka.api.fetch.one_partition import Reply
-from wirekafka.errors import ErrorCode, KafkaError
-from wirekafka.metadata.operations import Operation
-from wirekafka.replication.purgatory import DelayedFetch
 from wirekafka.wire.types import constructor
 
 if TYPE_CHECKING:
-    from wirekafka.api.fetch.messages import FetchRequest
     from wirekafka.api.registry import Call
     from wirekafka.broker import Broker
     from wirekafka.replication.fetch_sessions import Asked
     from wirekafka.replication.partition import Partition
+    from wirekafka.wire.messages.fetch import FetchRequest
 
 log = structlog.get_logger(__name__)
 

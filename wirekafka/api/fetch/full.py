@@ -21,7 +21,12 @@ from wirekafka.api.fetch.fetch_pass import (
     partition_count,
     topic_response,
 )
-from wirekafka.api.fetch.messages import (
+from wirekafka.api.fetch.one_partition import Reply, encode_one
+from wirekafka.errors import KafkaError
+from wirekafka.metadata.operations import Resource
+from wirekafka.pending import Work, finish
+from wirekafka.replication.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION_ID
+from wirekafka.wire.messages.fetch import (
     FetchableTopicResponse,
     FetchPartition,
     FetchRequest,
@@ -29,11 +34,6 @@ from wirekafka.api.fetch.messages import (
     FetchTopic,
     PartitionData,
 )
-from wirekafka.api.fetch.one_partition import Reply, encode_one
-from wirekafka.errors import KafkaError
-from wirekafka.metadata.operations import Resource
-from wirekafka.pending import Work, finish
-from wirekafka.replication.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION_ID
 
 if TYPE_CHECKING:
     from wirekafka.api.registry import Call

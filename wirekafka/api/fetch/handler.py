@@ -44,17 +44,17 @@ from wirekafka.api.fetch.conversion import FIRST_VERSION_WITH_BATCHES, convert
 from wirekafka.api.fetch.fetch_pass import failure_of
 from wirekafka.api.fetch.full import fetch_all
 from wirekafka.api.fetch.incremental import fetch_news
-from wirekafka.api.fetch.messages import FetchableTopicResponse, FetchRequest, FetchResponse
 from wirekafka.api.fetch.one_partition import Reply
-from wirekafka.api.registry import Call, serves
+from wirekafka.api.registry import Call, serves_type
 from wirekafka.errors import ErrorCode
 from wirekafka.replication.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION_ID
+from wirekafka.wire.messages.fetch import FETCH, FetchableTopicResponse, FetchRequest, FetchResponse
 
 if TYPE_CHECKING:
     from wirekafka.broker import Broker
 
 
-@serves(1, FetchRequest, FetchResponse, versions=range(19), flexible_since=12)
+@serves_type(FETCH)
 def fetch(broker: Broker, call: Call[FetchRequest]) -> Reply:
     """Reads the partitions, or waits until there are enough records."""
     request = call.request

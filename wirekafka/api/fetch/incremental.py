@@ -22,12 +22,12 @@ from wirekafka.api.fetch.fetch_pass import (
     partition_count,
     topic_response,
 )
-from wirekafka.api.fetch.messages import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
 from wirekafka.api.fetch.one_partition import Reply, encode_one
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.metadata.operations import Resource
 from wirekafka.pending import Pending, Work
 from wirekafka.replication.fetch_sessions import FetchSession, HeldPartitions, SessionPartition
+from wirekafka.wire.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
 
 if TYPE_CHECKING:
     from wirekafka.api.registry import Call

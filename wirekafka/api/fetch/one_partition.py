@@ -13,9 +13,9 @@ import struct
 from functools import lru_cache
 from typing import Any
 
-from wirekafka.api.fetch.messages import FetchableTopicResponse, FetchResponse, PartitionData
 from wirekafka.pending import Pending
 from wirekafka.wire.codec import SMALL_VARINTS, Piece, encode, unsigned_varint
+from wirekafka.wire.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 
 Reply = FetchResponse | list[Piece] | Pending[Any]
 """The response of a Fetch: a message, the pieces of its encoded body, or a Pending of one of these."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from wirekafka.api.fetch.messages import FetchPartition, FetchRequest, FetchTopic
 from wirekafka.tests.api.data_plane import NOW_MS, Caller, values_of
+from wirekafka.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 
 MIB = 1 << 20
 

@@ -4,11 +4,15 @@ from pathlib import Path
 
 import pytest
 
-from wirekafka.api.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic, AddPartitionsToTxnTransaction
 from wirekafka.errors import ErrorCode
 from wirekafka.names import TopicPartition
 from wirekafka.tests.api.data_plane import Caller, run
 from wirekafka.tests.api.transactions import add, errors_of, initialize
+from wirekafka.wire.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTransaction,
+)
 
 NONE = ErrorCode.NONE
 FENCED = ErrorCode.PRODUCER_FENCED

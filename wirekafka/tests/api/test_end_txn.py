@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 import trio
 
-from wirekafka.api.fetch.messages import FetchPartition, FetchRequest, FetchTopic
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.replication.partition import Partition
 from wirekafka.tests.api.data_plane import Caller, run, wait_for
 from wirekafka.tests.api.transactions import add, end, initialize
 from wirekafka.wire.batch import BatchHeader
 from wirekafka.wire.control import EndMarker, read_end_marker
+from wirekafka.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 
 
 def markers_in(partition: Partition) -> list[tuple[int, int, bool]]:

@@ -15,10 +15,8 @@ import trio
 
 from wirekafka.api.describe_log_dirs import DescribeLogDirsRequest
 from wirekafka.api.describe_topic_partitions import DescribeTopicPartitionsRequest, TopicRequest
-from wirekafka.api.fetch.messages import FetchPartition, FetchRequest, FetchTopic
 from wirekafka.api.find_coordinator import FindCoordinatorRequest
 from wirekafka.api.init_producer_id import InitProducerIdRequest
-from wirekafka.api.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from wirekafka.api.metadata import MetadataRequest, MetadataRequestTopic
 from wirekafka.api.produce.messages import PartitionProduceData, ProduceRequest, TopicProduceData
 from wirekafka.broker import Broker
@@ -33,6 +31,8 @@ from wirekafka.server.running import open_broker
 from wirekafka.testing.faulty_storage import LostDirectoryStorage
 from wirekafka.tests.api.data_plane import Caller, batch, run, wait_for
 from wirekafka.tests.log.logs import NOW_MS
+from wirekafka.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from wirekafka.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 
 OFFLINE, FINE = 1, 0
 """The partitions of a topic: with two directories, the first directory has the first partition."""

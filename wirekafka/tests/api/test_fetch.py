@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 import trio
 
-from wirekafka.api.fetch.messages import FetchRequest, ReplicaState
 from wirekafka.api.produce.messages import PartitionProduceData, ProduceRequest, TopicProduceData
 from wirekafka.errors import ErrorCode
 from wirekafka.names import ZERO_TOPIC_ID
@@ -15,6 +14,7 @@ from wirekafka.pending import Pending
 from wirekafka.tests.api.data_plane import Caller, batch, run, wait_for
 from wirekafka.tests.api.fetching import MIB, append, at, partitions_of, request_of, values
 from wirekafka.wire.compression import Compression
+from wirekafka.wire.messages.fetch import FetchRequest, ReplicaState
 
 
 @pytest.mark.parametrize("version", range(4, 19))

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from wirekafka.api.fetch.messages import FetchPartition, FetchRequest, ForgottenTopic
 from wirekafka.errors import ErrorCode
 from wirekafka.pending import Pending
 from wirekafka.replication.fetch_sessions import HeldPartitions
 from wirekafka.tests.api.data_plane import Caller, batch, run, wait_for
 from wirekafka.tests.api.fetching import MIB, append, at, partitions_of, request_of, values
+from wirekafka.wire.messages.fetch import FetchPartition, FetchRequest, ForgottenTopic
 
 
 class Session:

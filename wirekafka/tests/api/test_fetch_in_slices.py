@@ -12,13 +12,13 @@ import trio
 
 from wirekafka import slices
 from wirekafka.api.fetch.fetch_pass import PARTITIONS_A_STEP, PARTITIONS_AT_ONCE
-from wirekafka.api.fetch.messages import FetchPartition, FetchRequest, FetchTopic
 from wirekafka.errors import ErrorCode
 from wirekafka.pending import Pending
 from wirekafka.slices import Slices
 from wirekafka.tests.api.data_plane import Caller, batch, run, wait_for
 from wirekafka.tests.api.fetching import MIB, append, at, partitions_of, request_of, values
 from wirekafka.tests.api.longest_step import MOST_MS, run_and_measure
+from wirekafka.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 
 MANY = PARTITIONS_AT_ONCE + 2 * PARTITIONS_A_STEP
 LAST = MANY - 1

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from wirekafka.api.fetch.messages import EpochEndOffset, FetchableTopicResponse, FetchResponse, PartitionData
 from wirekafka.api.fetch.one_partition import encode_one
 from wirekafka.errors import ErrorCode
 from wirekafka.log.storage import FileRegion
@@ -15,6 +14,7 @@ from wirekafka.metadata.topics import Topics
 from wirekafka.tests.api.data_plane import Caller, batch, run
 from wirekafka.tests.api.fetching import append, at, partitions_of, request_of, values
 from wirekafka.wire.codec import encode
+from wirekafka.wire.messages.fetch import EpochEndOffset, FetchableTopicResponse, FetchResponse, PartitionData
 
 FIRST_FLEXIBLE_VERSION = 12
 TOPIC_ID = bytes(range(16))

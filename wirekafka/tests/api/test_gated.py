@@ -10,7 +10,6 @@ import pytest
 import trio
 
 from wirekafka.api.add_offsets_to_txn import AddOffsetsToTxnRequest
-from wirekafka.api.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from wirekafka.api.alter_share_group_offsets import (
     AlterShareGroupOffsetsRequest,
     AlterShareGroupOffsetsRequestPartition,
@@ -57,6 +56,7 @@ from wirekafka.pending import Pending
 from wirekafka.replication.partition import Partition
 from wirekafka.tests.api import data_plane
 from wirekafka.tests.api.data_plane import Caller, batch, wait_for
+from wirekafka.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from wirekafka.wire.types import Message
 
 INTERNAL = (GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, SHARE_STATE_TOPIC)

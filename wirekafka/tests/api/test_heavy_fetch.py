@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from wirekafka.api.fetch.messages import FetchPartition, FetchRequest, FetchTopic
 from wirekafka.log.validation import validate_batch, without_bounds
 from wirekafka.pending import Pending
 from wirekafka.tests.api.data_plane import NOW_MS, Caller, batch, run, wait_for
@@ -17,6 +16,7 @@ from wirekafka.tests.api.longest_step import MOST_MS, run_and_measure
 from wirekafka.wire.batch import Record, build_batch
 from wirekafka.wire.compression import Compression
 from wirekafka.wire.legacy import MOST_CONVERTED_RECORDS, MOST_WRAPPED_RECORDS, stored_records
+from wirekafka.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 
 pytestmark = pytest.mark.time_limits
 

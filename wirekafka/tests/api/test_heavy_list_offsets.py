@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from wirekafka.api.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from wirekafka.errors import ErrorCode
 from wirekafka.log.timestamps import LIGHT_RECORDS
 from wirekafka.log.validation import validate_batch, without_bounds
@@ -16,6 +15,7 @@ from wirekafka.tests.api.data_plane import NOW_MS, Caller, run, wait_for
 from wirekafka.tests.api.longest_step import MOST_MS, run_and_measure
 from wirekafka.wire.batch import Record, build_batch
 from wirekafka.wire.compression import Compression
+from wirekafka.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 
 pytestmark = pytest.mark.time_limits
 

@@ -9,11 +9,6 @@ from typing import Any
 import pytest
 import trio
 
-from wirekafka.api.add_partitions_to_txn import (
-    AddPartitionsToTxnRequest,
-    AddPartitionsToTxnTopic,
-    AddPartitionsToTxnTransaction,
-)
 from wirekafka.api.alter_configs import AlterConfigsRequest, AlterConfigsResource
 from wirekafka.api.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -58,7 +53,6 @@ from wirekafka.api.find_coordinator import FindCoordinatorRequest
 from wirekafka.api.incremental_alter_configs import AlterConfigsResource as IncrementalAlterConfigsResource
 from wirekafka.api.incremental_alter_configs import IncrementalAlterConfigsRequest
 from wirekafka.api.list_groups import ListGroupsRequest
-from wirekafka.api.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from wirekafka.api.list_transactions import ListTransactionsRequest
 from wirekafka.api.metadata import MetadataRequest, MetadataRequestTopic
 from wirekafka.api.offset_commit import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic
@@ -69,7 +63,6 @@ from wirekafka.api.offset_fetch import (
     OffsetFetchRequestTopic,
     OffsetFetchRequestTopics,
 )
-from wirekafka.api.offset_for_leader_epoch import OffsetForLeaderEpochRequest, OffsetForLeaderPartition, OffsetForLeaderTopic
 from wirekafka.api.share_group_describe import ShareGroupDescribeRequest
 from wirekafka.api.share_group_heartbeat import ShareGroupHeartbeatRequest
 from wirekafka.api.txn_offset_commit import (
@@ -88,6 +81,17 @@ from wirekafka.pending import Pending
 from wirekafka.slices import SLICE_SECONDS, Slices
 from wirekafka.tests.api.data_plane import NOW_MS, Caller, batch, run, wait_for
 from wirekafka.tests.api.sharing import ACCEPT, Member, errors
+from wirekafka.wire.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTransaction,
+)
+from wirekafka.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from wirekafka.wire.messages.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
 from wirekafka.wire.types import Message
 
 pytestmark = pytest.mark.time_limits

@@ -5,9 +5,9 @@ from typing import Any, cast
 
 import pytest
 
-from wirekafka.api.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from wirekafka.errors import ErrorCode
 from wirekafka.tests.api.data_plane import NOW_MS, Caller, batch, run
+from wirekafka.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 
 
 def ask(caller: Caller, timestamp: int, version: int = 9, *, topic: str = "flights", index: int = 0, **fields: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Properties of every version of every served message; nothing here names an API."""
+"""Properties of every version of every message that brokers and clients exchange; nothing here names an API."""
 
 import struct
 import tracemalloc
@@ -10,14 +10,21 @@ from typing import Annotated, Any
 import pytest
 
 import wirekafka.api  # noqa: F401 (fills the registry)
-from wirekafka.api.registry import all_apis
+from wirekafka.api.registry import Api, all_apis
 from wirekafka.errors import ProtocolError
+from wirekafka.tests.wire.request_types import all_request_types
 from wirekafka.wire.codec import Field, decode, encode, fields_of
+from wirekafka.wire.requests import RequestType
 from wirekafka.wire.types import Bytes, Message, tag
+
+SERVED_APIS = all_apis()
+UNSERVED_TYPES = [sent for sent in all_request_types() if sent.key not in {api.key for api in SERVED_APIS}]
+"""Requests that this broker sends only, or does not serve yet."""
+TYPES: list[Api | RequestType[Any, Any]] = [*SERVED_APIS, *UNSERVED_TYPES]
 
 CASES = [
     pytest.param(message, version, api.is_flexible(version), id=f"{message.__name__}-{version}")
-    for api in all_apis()
+    for api in TYPES
     for message in (api.request, api.response)
     for version in api.versions
 ]
@@ -162,5 +169,6 @@ def test_huge_lengths_are_refused_without_taking_memory(cls: type[Message], vers
     assert peak < 1 << 20
 
 
-def test_messages_under_test_are_those_of_the_registry() -> None:
-    assert len(CASES) == sum(2 * len(api.versions) for api in all_apis()) > 0
+def test_messages_under_test_are_those_of_the_registry_and_of_brokers() -> None:
+    assert len({api.key for api in TYPES}) == len(TYPES) > len(UNSERVED_TYPES) > 0
+    assert len(CASES) == sum(2 * len(api.versions) for api in TYPES)

@@ -5,9 +5,13 @@ from typing import Any
 
 import pytest
 
-from wirekafka.api.offset_for_leader_epoch import OffsetForLeaderEpochRequest, OffsetForLeaderPartition, OffsetForLeaderTopic
 from wirekafka.errors import ErrorCode
 from wirekafka.tests.api.data_plane import NOW_MS, Caller, batch, run
+from wirekafka.wire.messages.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
 
 
 def ask(caller: Caller, epoch: int, version: int = 4, *, index: int = 0, current_leader_epoch: int = -1) -> Any:

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from wirekafka.api.fetch.messages import FetchPartition, FetchRequest, FetchTopic
 from wirekafka.api.produce.messages import PartitionProduceData, ProduceRequest, TopicProduceData
 from wirekafka.errors import ErrorCode, ProtocolError
 from wirekafka.tests.api.data_plane import NOW_MS, Caller, batch, run, values_of
 from wirekafka.wire.batch import Record, build_batch
 from wirekafka.wire.compression import Compression
+from wirekafka.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 
 
 def produce(caller: Caller, records: Any, *, version: int = 11, topic: str = "flights", index: int = 0, acks: int = 1) -> Any:

@@ -10,7 +10,6 @@ import pytest
 import trio
 from structlog.testing import capture_logs
 
-from wirekafka.api.fetch.messages import FetchPartition, FetchRequest, FetchTopic
 from wirekafka.api.produce.messages import PartitionProduceData, ProduceRequest, TopicProduceData
 from wirekafka.errors import ErrorCode
 from wirekafka.log.validation import ON_LOOP, Batch
@@ -26,6 +25,7 @@ from wirekafka.tests.server.frames import client, request
 from wirekafka.tests.waiting import until
 from wirekafka.wire.batch import Record, build_batch
 from wirekafka.wire.codec import decode, encode
+from wirekafka.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 
 VERSION = 11
 FOLLOWER = 99

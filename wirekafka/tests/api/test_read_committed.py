@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from wirekafka.api.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from wirekafka.tests.api.data_plane import NOW_MS, Caller, batch, wait_for
 from wirekafka.tests.api.fetching import append, at, partitions_of, request_of, values
 from wirekafka.tests.api.transacting import V1, Transactor, run
 from wirekafka.wire.batch import BatchHeader
+from wirekafka.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 
 COMMITTED: dict[str, Any] = {"isolation_level": 1}
 

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from wirekafka.api.write_txn_markers import WritableTxnMarker, WritableTxnMarkerTopic, WriteTxnMarkersRequest
 from wirekafka.errors import ErrorCode
 from wirekafka.tests.api.data_plane import Caller, wait_for
 from wirekafka.tests.api.fetching import at, partitions_of, request_of
 from wirekafka.tests.api.transacting import Transactor, run
+from wirekafka.wire.messages.write_txn_markers import WritableTxnMarker, WritableTxnMarkerTopic, WriteTxnMarkersRequest
 
 
 def marker(

@@ -6,12 +6,12 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-from wirekafka.api.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from wirekafka.api.end_txn import EndTxnRequest
 from wirekafka.api.init_producer_id import InitProducerIdRequest
 from wirekafka.api.produce.messages import PartitionProduceData, ProduceRequest, TopicProduceData
 from wirekafka.tests.api import data_plane
 from wirekafka.tests.api.data_plane import Caller, batch
+from wirekafka.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 
 V1 = 11
 """The last version of Produce before which the client adds partitions to the transaction."""

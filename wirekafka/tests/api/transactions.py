@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from wirekafka.api.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic, AddPartitionsToTxnTransaction
 from wirekafka.api.end_txn import EndTxnRequest
 from wirekafka.api.init_producer_id import InitProducerIdRequest
 from wirekafka.errors import ErrorCode
 from wirekafka.tests.api.data_plane import Caller
+from wirekafka.wire.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTransaction,
+)
 
 
 def initialize(caller: Caller, transactional_id: str = "x", version: int = 5, **fields: Any) -> tuple[int, int, int]:

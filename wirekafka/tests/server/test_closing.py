@@ -11,7 +11,6 @@ import trio
 from structlog.testing import capture_logs
 
 from wirekafka.api.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from wirekafka.api.fetch.messages import FetchPartition, FetchRequest, FetchTopic
 from wirekafka.api.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from wirekafka.api.produce.messages import PartitionProduceData, ProduceRequest, TopicProduceData
 from wirekafka.api.share_acknowledge import AcknowledgePartition, AcknowledgeTopic
@@ -27,6 +26,7 @@ from wirekafka.server import running as running_module
 from wirekafka.server.running import RunningBroker, open_broker
 from wirekafka.tests.server.test_running import Caller
 from wirekafka.wire.batch import Record, build_batch
+from wirekafka.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from wirekafka.wire.types import Message
 
 PRODUCE, FETCH, JOIN_GROUP, DELETE_TOPICS, SHARE_HEARTBEAT, SHARE_FETCH = 0, 1, 11, 20, 76, 78

@@ -14,7 +14,6 @@ import trio
 import trio.lowlevel
 
 from wirekafka.api.create_topics import CreatableTopic, CreateTopicsRequest
-from wirekafka.api.fetch.messages import FetchPartition, FetchRequest, FetchTopic
 from wirekafka.api.registry import Client, all_apis
 from wirekafka.config import BrokerConfig
 from wirekafka.log.directory import DirectoryLockedError
@@ -22,6 +21,7 @@ from wirekafka.server.listener import ListenError
 from wirekafka.server.receive_buffers import MOST_HELD_BYTES
 from wirekafka.server.running import RunningBroker, most_held_bytes, open_broker
 from wirekafka.wire.codec import decode, encode
+from wirekafka.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from wirekafka.wire.types import Message
 
 API_VERSIONS, METADATA, FETCH, CREATE_TOPICS = 18, 3, 1, 19

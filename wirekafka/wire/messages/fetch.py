@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from wirekafka.names import ZERO_TOPIC_ID
+from wirekafka.wire.requests import RequestType
 from wirekafka.wire.types import (
     Int8,
     Int16,
@@ -118,3 +119,6 @@ class FetchRequest(Message):
     topics: list[FetchTopic] = []
     forgotten_topics_data: Annotated[list[ForgottenTopic], since(7)] = []
     rack_id: Annotated[String, since(11)] = ""
+
+
+FETCH = RequestType(1, FetchRequest, FetchResponse, range(19), flexible_since=12)

@@ -1,0 +1,33 @@
+"""The messages of ControlledShutdown: a broker asks the controller to move its leaderships before it stops.
+
+Versions:
+    1: as declared. 2: `broker_epoch` (KIP-380). 3: flexible. Version 0, whose request header has no client id, is older than
+    Kafka 0.9 and is not declared.
+
+Source: ControlledShutdownRequest.json, ControlledShutdownResponse.json of Kafka 3.9.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from wirekafka.wire.requests import RequestType
+from wirekafka.wire.types import Int16, Int32, Int64, Message, String, since
+
+
+class ControlledShutdownRequest(Message):
+    broker_id: Int32 = 0
+    broker_epoch: Annotated[Int64, since(2)] = -1
+
+
+class RemainingPartition(Message):
+    topic_name: String = ""
+    partition_index: Int32 = 0
+
+
+class ControlledShutdownResponse(Message):
+    error_code: Int16 = 0
+    remaining_partitions: list[RemainingPartition] = []
+
+
+CONTROLLED_SHUTDOWN = RequestType(7, ControlledShutdownRequest, ControlledShutdownResponse, range(1, 4), flexible_since=3)
