@@ -9,8 +9,9 @@ Rules for every `ZooKeeperClient`:
   event when the state is no longer CONNECTED. So the caller reads everything again after each CONNECTED. If several watches of
   one client are on a znode, the client receives one event for one change.
 - **CONNECTION_LOSS means that the outcome is unknown.** The operation was applied, or was not, or is applied before the next
-  CONNECTED. After that the caller reads back to find out. An operation that is submitted while the state is not CONNECTED
-  completes with CONNECTION_LOSS too; while the state is LOST, with SESSION_EXPIRED.
+  CONNECTED. After that the caller reads back to find out. When the connection breaks, the operations without a reply complete
+  with CONNECTION_LOSS first, and then the listeners are told SUSPENDED. An operation that is submitted while the state is not
+  CONNECTED completes with CONNECTION_LOSS too; while the state is LOST, and after `close`, with SESSION_EXPIRED.
 - **A new session begins by itself** after LOST. All ephemeral znodes of the former session were deleted.
 
 Paths are relative to the chroot of the client, in operations, results and watch events. Every znode is created for everybody
@@ -199,8 +200,8 @@ class Delete(Operation[None]):
 
 
 @dataclass(frozen=True, slots=True)
-class Check(Operation[None]):
-    """Fails unless the znode exists with this version of its data. It is part of a `Multi`. Errors: NO_NODE, BAD_VERSION."""
+class Check:
+    """Fails unless the znode exists with this version of its data. It is only part of a `Multi`. Errors: NO_NODE, BAD_VERSION."""
 
     path: str
     version: int = ANY_VERSION
@@ -277,7 +278,7 @@ class SessionState(Enum):
     LOST = "lost"
     """ZooKeeper said that the session has expired."""
     CLOSED = "closed"
-    """`close` has ended the session, or has given up. No further callback follows."""
+    """`close` has ended the session, or has given up. No other state follows."""
 
 
 class WatchEventType(IntEnum):
@@ -320,5 +321,6 @@ class ZooKeeperClient(Protocol):
     def close(self) -> None:
         """Begins to end the session, so that its ephemeral znodes are deleted.
 
-        Operations that have no outcome yet complete with CONNECTION_LOSS. Then the listeners are told CLOSED.
+        Operations that were submitted before complete with their outcome or with CONNECTION_LOSS. Then the listeners are told
+        CLOSED.
         """
