@@ -1,0 +1,156 @@
+"""The content of znodes: JSON objects in the form in which Kafka's Jackson writes them.
+
+Rules: texts, integers and arrays have exactly the type that Kafka demands; an integer is not read from a text. Key order is the
+caller's.
+
+Source: kafka.utils.Json, kafka.utils.json.DecodeJson of Kafka 3.9.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NoReturn
+
+_ESCAPE = re.compile(r"\\(?:u[0-9a-f]{4}|.)")
+_INT_32 = range(-(1 << 31), 1 << 31)
+_INT_64 = range(-(1 << 63), 1 << 63)
+
+
+class MalformedZnodeError(Exception):
+    """A znode has content that Kafka would not write.
+
+    Attributes:
+        path: the znode's.
+        reason: what is wrong with its content.
+    """
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(path, reason)
+        self.path = path
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"The content of the znode {self.path} is malformed: {self.reason}"
+
+
+class JsonObject:
+    """A JSON object of a znode, whose values are read by key and type.
+
+    Every method raises `MalformedZnodeError` if the value is missing or has another type.
+    """
+
+    def __init__(self, path: str, values: dict[str, Any]) -> None:
+        self._path = path
+        self._values = values
+
+    @classmethod
+    def parse(cls, path: str, data: bytes) -> JsonObject:
+        """Reads the whole content of a znode."""
+        try:
+            values = json.loads(data.decode("utf-8"), parse_constant=_refuse_constant)
+            # Texts that are not Unicode, which JSON can escape, could not be written again.
+            json.dumps(values, ensure_ascii=False, allow_nan=False).encode()
+        except (ValueError, RecursionError) as error:
+            raise MalformedZnodeError(path, f"it is not JSON: {error}") from error
+        if not isinstance(values, dict):
+            raise MalformedZnodeError(path, "it is not a JSON object")
+        return cls(path, values)
+
+    def __contains__(self, key: str) -> bool:
+        return self._values.get(key) is not None
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def without(self, known: Iterable[str]) -> dict[str, Any]:
+        """Returns all values but those of the known keys."""
+        names = {*known}
+        return {key: value for key, value in self._values.items() if key not in names}
+
+    def integer(self, key: str) -> int:
+        """Returns an integer of 32 bits."""
+        return self._integer(key, self._value(key), _INT_32)
+
+    def long_text(self, key: str) -> int:
+        """Returns an integer of 64 bits that is written as text."""
+        text = self.text(key)
+        if not re.fullmatch("[+-]?[0-9]{1,20}", text, re.ASCII) or int(text) not in _INT_64:
+            self.refuse(f"{key} is not a number in text: {text!r}")
+        return int(text)
+
+    def text(self, key: str) -> str:
+        """Returns a text."""
+        value = self._value(key)
+        if not isinstance(value, str):
+            self.refuse(f"{key} is not a text: {value!r}")
+        return value
+
+    def integers(self, key: str) -> tuple[int, ...]:
+        """Returns an array of integers of 32 bits."""
+        return tuple(self._integer(key, each, _INT_32) for each in self._array(key))
+
+    def texts(self, key: str) -> tuple[str, ...]:
+        """Returns an array of texts."""
+        values = self._array(key)
+        if not all(isinstance(each, str) for each in values):
+            self.refuse(f"{key} is not an array of texts: {values!r}")
+        return tuple(values)
+
+    def objects(self, key: str) -> tuple[JsonObject, ...]:
+        """Returns an array of objects."""
+        return tuple(self._object(key, each) for each in self._array(key))
+
+    def object(self, key: str) -> JsonObject:
+        """Returns an object."""
+        return self._object(key, self._value(key))
+
+    def refuse(self, reason: str) -> NoReturn:
+        """Says that the content is malformed."""
+        raise MalformedZnodeError(self._path, reason)
+
+    def _value(self, key: str) -> Any:
+        if key not in self:
+            self.refuse(f"{key} is missing")
+        return self._values[key]
+
+    def _integer(self, key: str, value: Any, bounds: range) -> int:
+        if type(value) is not int or value not in bounds:
+            self.refuse(f"{key} is not an integer: {value!r}")
+        return value
+
+    def _array(self, key: str) -> list[Any]:
+        value = self._value(key)
+        if not isinstance(value, list):
+            self.refuse(f"{key} is not an array: {value!r}")
+        return value
+
+    def _object(self, key: str, value: Any) -> JsonObject:
+        if not isinstance(value, dict):
+            self.refuse(f"{key} is not an object: {value!r}")
+        return JsonObject(self._path, value)
+
+
+def write_object(values: Mapping[str, Any], unknown: Mapping[str, Any]) -> bytes:
+    """Returns the bytes of a JSON object: the values in their order, and then those that the reader did not know."""
+    text = json.dumps({**values, **unknown}, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    # Jackson writes the digits of an escaped control character in upper case.
+    return _ESCAPE.sub(lambda match: "\\u" + match[0][2:].upper() if match[0][1] == "u" else match[0], text).encode()
+
+
+def in_order(keys: Iterable[str], values: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the values in the order of the keys."""
+    return {key: values[key] for key in keys}
+
+
+def read_integer(path: str, data: bytes) -> int:
+    """Reads a znode whose content is one integer of 32 bits, in decimal digits."""
+    text = data.decode("latin-1")
+    if not re.fullmatch("[+-]?[0-9]{1,20}", text, re.ASCII) or int(text) not in _INT_32:
+        raise MalformedZnodeError(path, f"it is not an integer: {text!r}")
+    return int(text)
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON")

@@ -1,0 +1,90 @@
+"""The znodes by which tools and brokers ask the controller for something. The controller deletes them.
+
+Source: kafka.zk.{ReassignPartitionsZNode, PreferredReplicaElectionZNode, IsrChangeNotificationSequenceZNode,
+LogDirEventNotificationSequenceZNode} of Kafka 3.9.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from wirekafka.names import TopicPartition
+from wirekafka.zookeeper.layout import paths
+from wirekafka.zookeeper.layout.content import JsonObject, write_object
+
+LOG_DIR_FAILURE = 1
+"""The only event of a log directory."""
+
+
+def read_reassignment(data: bytes) -> dict[TopicPartition, tuple[int, ...]]:
+    """Returns the replicas that partitions shall have, from `/admin/reassign_partitions`.
+
+    Raises:
+        MalformedZnodeError: the content is not Kafka's.
+    """
+    entries = JsonObject.parse(paths.REASSIGN_PARTITIONS, data).objects("partitions")
+    return {_read_partition(each): each.integers("replicas") for each in entries}
+
+
+def write_reassignment(reassignment: Mapping[TopicPartition, tuple[int, ...]]) -> bytes:
+    """Returns the content of `/admin/reassign_partitions`."""
+    entries = [{**_partition(each), "replicas": [*replicas]} for each, replicas in reassignment.items()]
+    return write_object({"version": 1, "partitions": entries}, {})
+
+
+def read_preferred_replica_election(data: bytes) -> list[TopicPartition]:
+    """Returns the partitions that shall have their preferred leader, from `/admin/preferred_replica_election`.
+
+    Raises:
+        MalformedZnodeError: the content is not Kafka's.
+    """
+    return _read_partitions(paths.PREFERRED_REPLICA_ELECTION, data)
+
+
+def write_preferred_replica_election(partitions: Iterable[TopicPartition]) -> bytes:
+    """Returns the content of `/admin/preferred_replica_election`."""
+    return _write_partitions(partitions)
+
+
+def read_isr_change(path: str, data: bytes) -> list[TopicPartition]:
+    """Returns the partitions whose state a leader has changed, from a notification.
+
+    Raises:
+        MalformedZnodeError: the content is not Kafka's.
+    """
+    return _read_partitions(path, data)
+
+
+def write_isr_change(partitions: Iterable[TopicPartition]) -> bytes:
+    """Returns the content of a notification about partitions whose state a leader has changed."""
+    return _write_partitions(partitions)
+
+
+def read_log_dir_event(path: str, data: bytes) -> int:
+    """Returns the id of the broker of which a log directory has failed, from a notification.
+
+    Raises:
+        MalformedZnodeError: the content is not Kafka's.
+    """
+    return JsonObject.parse(path, data).integer("broker")
+
+
+def write_log_dir_event(broker_id: int) -> bytes:
+    """Returns the content of a notification that a log directory of the broker has failed."""
+    return write_object({"version": 1, "broker": broker_id, "event": LOG_DIR_FAILURE}, {})
+
+
+def _read_partitions(path: str, data: bytes) -> list[TopicPartition]:
+    return [_read_partition(each) for each in JsonObject.parse(path, data).objects("partitions")]
+
+
+def _read_partition(values: JsonObject) -> TopicPartition:
+    return TopicPartition(values.text("topic"), values.integer("partition"))
+
+
+def _write_partitions(partitions: Iterable[TopicPartition]) -> bytes:
+    return write_object({"version": 1, "partitions": [_partition(each) for each in partitions]}, {})
+
+
+def _partition(of: TopicPartition) -> dict[str, object]:
+    return {"topic": of.topic, "partition": of.partition}
