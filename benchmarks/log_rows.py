@@ -210,6 +210,7 @@ def _compact(path: Path, value_bytes: int, is_varied: bool) -> float:
         end_offset=loaded.log_end_offset,
         last_records={},
         aborted=(),
+        truncation_count=0,
         now_ms=_NOW_MS,
         most_keys=COMPACTED_BYTES // value_bytes,
         pace=_NoPace(),

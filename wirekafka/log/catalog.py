@@ -170,16 +170,26 @@ class LogCatalog:
         offset_of = OFFSETS_OF[file]
         return {name: offset_of(each) for name, each in found.items()}
 
-    def store_recovery_points(self, written: HasPartition) -> None:
-        """Writes the recovery points of the log's data directory.
+    def store_offsets(self, changed: HasPartition) -> None:
+        """Writes the recovery points, log start offsets and high watermarks of the log's data directory.
 
         Raises:
-            OSError: the file may still hold the former recovery points.
+            OSError: a file may still hold the former offsets.
 
         Durability: on disk.
         """
-        directory = self._home[written.topic_partition]
-        directory.write_checkpoint(RECOVERY_POINTS, self.offsets_of(directory, RECOVERY_POINTS))
+        directory = self._home[changed.topic_partition]
+        for file in OFFSETS_OF:
+            directory.write_checkpoint(file, self.offsets_of(directory, file))
+
+    def note_truncated(self, truncated: HasPartition, offset: int) -> None:
+        """Counts the records of a log from this offset on as not compacted.
+
+        Source: LogManager.truncateTo; LogCleaner.maybeTruncateCheckpoint.
+        """
+        name = truncated.topic_partition
+        if name in self.cleaner_offsets:
+            self.cleaner_offsets[name] = min(self.cleaner_offsets[name], offset)
 
     def note_stale(self, directory: DataDirectory) -> None:
         """Marks a directory as stale: its checkpoints name a partition that is not in it."""

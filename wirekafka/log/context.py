@@ -29,7 +29,9 @@ class LogContext:
         random_below: returns a random integer from 0 up to the argument, excluded.
         request_flush: requests a flush of a log soon.
         note_start_moved: requests a checkpoint of the log start offsets, after a client has moved one.
-        store_recovery_points: writes the recovery points of all logs of the data directory to the disk now; raises OSError.
+        store_offsets: writes the recovery points, log start offsets and high watermarks of all logs of the data directory to the
+            disk now; raises OSError.
+        note_truncated: counts the records of a log from this offset on as not compacted.
         note_disk_error: handles an error of the file system in a log, which may take the whole directory offline.
     """
 
@@ -39,7 +41,8 @@ class LogContext:
     random_below: Callable[[int], int]
     request_flush: Callable[[HasPartition], object]
     note_start_moved: Callable[[], object]
-    store_recovery_points: Callable[[HasPartition], object] = lambda log: None
+    store_offsets: Callable[[HasPartition], object] = lambda log: None
+    note_truncated: Callable[[HasPartition, int], object] = lambda log, offset: None
     note_disk_error: Callable[[HasPartition, OSError], object] = lambda log, error: None
 
 

@@ -81,6 +81,12 @@ class LeaderEpochs:
         next_start = self.entries[slot].start_offset
         return EpochEnd(self.entries[slot - 1].epoch if slot else epoch, next_start)
 
+    def clear(self) -> bool:
+        """Drops all epochs; returns whether there were any."""
+        has_changed = bool(self.entries)
+        self.entries = ()
+        return has_changed
+
     def truncate_end(self, end_offset: int) -> bool:
         """Drops the epochs that begin at `end_offset` or later, after a truncation; returns whether any was dropped."""
         kept = tuple(entry for entry in self.entries if entry.start_offset < end_offset)

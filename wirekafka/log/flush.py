@@ -106,14 +106,13 @@ class Flusher:
         recovery_point: all records before this offset are on the disk.
     """
 
-    __slots__ = ("_is_requested", "_log", "_services", "_truncation_count", "recovery_point")
+    __slots__ = ("_is_requested", "_log", "_services", "recovery_point")
 
     def __init__(self, reader: ReadableLog, services: LogContext, recovery_point: int) -> None:
         self.recovery_point = recovery_point
         self._log = reader
         self._services = services
         self._is_requested = False
-        self._truncation_count = 0
 
     def flush(self) -> None:
         """Waits until all appended records are on the disk.
@@ -131,7 +130,7 @@ class Flusher:
     def prepare(self) -> Flush:
         """Returns a flush of all records that are appended now; it may run in a thread during further appends."""
         log = self._log
-        return Flush(log.folder, log.segments, log.log_end_offset, self._truncation_count)
+        return Flush(log.folder, log.segments, log.log_end_offset, log.truncation_count)
 
     def complete(self, flush: Flush) -> None:
         """Advances the recovery point after a flush has run.
@@ -139,7 +138,7 @@ class Flusher:
         The flush is ignored if the log was moved or truncated after `prepare`, or if a sync of its folder has failed.
         """
         log = self._log
-        is_current = flush.folder is log.folder and flush.truncation_count == self._truncation_count
+        is_current = flush.folder is log.folder and flush.truncation_count == log.truncation_count
         if is_current and not log.folder.ledger.has_failed:
             self.recovery_point = max(self.recovery_point, min(flush.end_offset, log.log_end_offset))
 
@@ -163,15 +162,18 @@ class Flusher:
         if not self._log.is_closed and self.recovery_point < self._log.log_end_offset:
             self._services.request_flush(self._log)
 
-    def retreat(self, offset: int) -> None:
-        """Moves the recovery point back to `offset` and stores it, before the records from there on are removed.
+    def retreat(self, offset: int, *, is_stored: bool) -> None:
+        """Notes a truncation, and moves the recovery point back to `offset`, before the records from there on are removed.
+
+        Args:
+            is_stored: other offsets of the log must be stored too.
 
         Raises:
-            OSError: the recovery point is not stored.
+            OSError: the offsets are not stored.
 
-        Durability: on disk.
+        Durability: the recovery point, and the other offsets if `is_stored`, are on disk.
         """
-        self._truncation_count += 1
-        if self.recovery_point > offset:
-            self.recovery_point = offset
-            self._services.store_recovery_points(self._log)
+        self._log.truncation_count += 1
+        if self.recovery_point > offset or is_stored:
+            self.recovery_point = min(self.recovery_point, offset)
+            self._services.store_offsets(self._log)

@@ -25,19 +25,22 @@ from wirekafka.faults import isolate
 from wirekafka.log.context import AppendInfo, LogContext
 from wirekafka.log.epochs import FILE_NAME as EPOCHS_FILE
 from wirekafka.log.flush import Flush, Flusher, is_flushed_after_appends
+from wirekafka.log.positions import BatchPosition
 from wirekafka.log.producer import BatchMemory
 from wirekafka.log.producer_state import Ending
 from wirekafka.log.readable_log import ReadableLog
 from wirekafka.log.recovery import Loaded
+from wirekafka.log.replicated import replicated_batches
 from wirekafka.log.retention import Retention
-from wirekafka.log.segment import Segment
+from wirekafka.log.segment import MOST_RELATIVE_OFFSET, Segment
 from wirekafka.log.segments import Segments
 from wirekafka.log.snapshots import ProducerSnapshots
 from wirekafka.log.storage import Bytes, Folder
 from wirekafka.log.transaction_index import AbortedTransaction
 from wirekafka.log.validation import CLIENT, COORDINATOR, Batch, Origin, assign_offsets, validate_batch
 from wirekafka.names import NO_PRODUCER_ID, TopicPartition
-from wirekafka.wire.batch import MAGIC, BatchHeader, check_crc, whole_batches
+from wirekafka.pending import Work
+from wirekafka.wire.batch import MAGIC, MAGIC_OFFSET, BatchHeader
 from wirekafka.wire.control import build_end_marker, read_end_marker
 
 
@@ -144,7 +147,8 @@ class Log:
         segment = self._write(batch.data, header, now_ms)
         aborted = producers.commit(producer, header, reader.log_end_offset, ending)
         if aborted is not None:
-            self._note_aborted(segment, aborted)
+            segment.transaction_index.add(aborted)
+            self._save_transaction_index(segment)
         if self._is_flushed:
             self.flusher.on_append()
         return AppendInfo(
@@ -173,34 +177,147 @@ class Log:
         batch = build_end_marker(ending.marker, producer_id=producer_id, producer_epoch=producer_epoch, timestamp=now_ms)
         return self.append(memoryview(batch), leader_epoch=leader_epoch, now_ms=now_ms, origin=COORDINATOR, ending=ending)
 
-    def append_as_follower(self, records: memoryview) -> int:
-        """Appends the leader's batches with their offsets and leader epochs; returns the log end offset.
+    def append_as_follower(self, records: memoryview, *, leader_epoch: int) -> Work[int]:
+        """Appends the batches of the leader as they are: bytes, offsets, leader epochs, and the gaps of compaction.
 
-        An incomplete batch at the end of a Fetch response is ignored. The high watermark does not change.
+        An incomplete batch at the end, and batches of a later leader epoch than that of the fetch, are dropped. If the log is
+        empty and the first batch holds the log end offset but begins before it, because records were deleted up to the middle of
+        that batch, then the log starts at the base offset of that batch. The high watermark does not change otherwise.
+
+        Each step of the work appends some batches. Between two steps the log can be read, but the caller closes the work before
+        it truncates the log or appends to it in another way.
 
         Args:
-            records: whole batches of format 2, one after the other.
+            records: a part of the leader's log, batches of any format.
+            leader_epoch: the leader epoch of the fetch.
+
+        Returns:
+            The log end offset.
 
         Raises:
-            KafkaError: CORRUPT_MESSAGE, a checksum is wrong, or offsets do not ascend; OFFSET_OUT_OF_RANGE, the first batch
-                begins before the log end offset: nothing was appended. KAFKA_STORAGE_ERROR: the batches before the log end offset
-                were appended.
+            KafkaError: CORRUPT_MESSAGE, a batch is damaged, or offsets do not ascend; OFFSET_OUT_OF_RANGE, the first batch begins
+                before the log end offset; KAFKA_STORAGE_ERROR. The batches before the log end offset were appended.
 
-        Durability: as `append`, without `flush.messages`.
+        Durability: as `append`.
 
-        Source: UnifiedLog.appendAsFollower, analyzeAndValidateRecords.
+        Differs from Apache Kafka: the batches of one response may be appended to several segments, and a batch may be larger than
+        `segment.bytes`, which Kafka answers with an error that stops the replication of the partition.
+
+        Source: UnifiedLog.appendAsFollower; Partition.appendRecordsToFollowerOrFutureReplica.
         """
-        if self.reader.is_closed:
-            self._refuse_append()
-        batches = list(whole_batches(records))
-        _check_replicated(batches, self.reader.log_end_offset)
-        for header, data in batches:
-            segment = self._write(data, header, self._services.now_ms())
-            marker = read_end_marker(data) if header.is_control else None
-            aborted = self.reader.producers.take_replicated(header, marker)
+        reader = self.reader
+        expected_offset = reader.log_end_offset
+        for number, places in enumerate(
+            replicated_batches(records, leader_epoch=leader_epoch, partition=str(self.topic_partition))
+        ):
+            if number:
+                yield
+            if reader.is_closed:
+                self._refuse_append()
+            assert reader.log_end_offset == expected_offset, "the log was changed during a follower's append"
+            if places[0].base_offset < expected_offset:
+                self._begin_within(places[0])
+            self._append_replicated(records, places)
+            expected_offset = reader.log_end_offset
+        return expected_offset
+
+    def _begin_within(self, first: BatchPosition) -> None:
+        """Starts an empty log at the base offset of a batch that holds the log end offset.
+
+        Raises:
+            KafkaError: OFFSET_OUT_OF_RANGE, the log is not empty, or the batch ends before the log end offset.
+        """
+        reader = self.reader
+        if reader.log_start_offset < reader.log_end_offset or first.last_offset < reader.log_end_offset:
+            reason = f"a batch begins at offset {first.base_offset}, before {reader.log_end_offset}"
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, reason)
+        self.truncate_fully_and_start_at(first.base_offset)
+
+    def _append_replicated(self, records: memoryview, places: list[BatchPosition]) -> None:
+        """Appends checked batches, with one write for each segment.
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR; the batches before the log end offset were appended.
+        """
+        reader, now_ms = self.reader, self._services.now_ms()
+        with reader.on_disk("append"):
+            self._assign_replicated_epochs(records, places)
+            while places:
+                first = places[0]
+                base_offset = _least_base_offset(records, first)
+                segment = self._segment_for(first.size_bytes, first.last_offset, first.max_timestamp, now_ms, base_offset)
+                count = segment.count_fitting(places, reader.config, self._segment_ms - segment.roll_jitter_ms, now_ms)
+                self._append_run(segment, records, places[:count])
+                places = places[count:]
+        if reader.has_failed:
+            reader.note_recovery()
+        if self._is_flushed:
+            self.flusher.on_append()
+
+    def _append_run(self, segment: Segment, records: memoryview, places: list[BatchPosition]) -> None:
+        last = places[-1]
+        data = records[places[0].position : last.position + last.size_bytes]
+        segment.append_batches(data, places, self.reader.config.index_interval_bytes)
+        self.reader.log_end_offset = last.last_offset + 1
+        has_aborted = False
+        for place in places:
+            aborted = self._replay(records[place.position : place.position + place.size_bytes], place)
             if aborted is not None:
-                self._note_aborted(segment, aborted)
-        return self.reader.log_end_offset
+                segment.transaction_index.add(aborted)
+                has_aborted = True
+        if has_aborted:
+            self._save_transaction_index(segment)
+
+    def _replay(self, data: memoryview, place: BatchPosition) -> AbortedTransaction | None:
+        """Applies a batch of the leader to the producers; returns the transaction that it aborts."""
+        producers = self.reader.producers
+        if data[MAGIC_OFFSET] != MAGIC:
+            producers.end_offset = place.last_offset + 1
+            return None
+        header = BatchHeader(data)
+        marker = read_end_marker(data) if header.is_control else None
+        return producers.replay(header, marker, high_watermark=self.reader.high_watermark)
+
+    def _assign_replicated_epochs(self, records: memoryview, places: list[BatchPosition]) -> None:
+        """Adds the leader epochs that begin with these batches. A message of an old format has none, and drops all epochs.
+
+        Raises:
+            OSError: the epochs have not changed.
+
+        Source: UnifiedLog.append, which clears the epochs so that a follower truncates to the high watermark again.
+        """
+        epochs = self.reader.epochs
+        former = epochs.entries
+        for place in places:
+            if records[place.position + MAGIC_OFFSET] != MAGIC:
+                epochs.clear()
+            elif place.leader_epoch >= 0 and place.leader_epoch != epochs.latest:
+                epochs.assign(place.leader_epoch, place.base_offset)
+        if epochs.entries is not former:
+            try:
+                self._write_epochs()
+            except OSError:
+                epochs.entries = former
+                raise
+
+    def adopt_leader_offsets(self, *, high_watermark: int, log_start_offset: int) -> None:
+        """Moves the high watermark and the log start offset of a follower forward to those of the leader's Fetch response.
+
+        The high watermark does not pass the log end offset.
+
+        Raises:
+            KafkaError: OFFSET_OUT_OF_RANGE, the log start offset is greater than the high watermark; KAFKA_STORAGE_ERROR.
+
+        Source: ReplicaFetcherThread.processPartitionData; UnifiedLog.maybeUpdateHighWatermark and maybeIncrementLogStartOffset.
+
+        Differs from Apache Kafka: the high watermark never decreases here; a new leader may not know yet what is committed.
+        """
+        reader = self.reader
+        committed_offset = min(high_watermark, reader.log_end_offset)
+        if committed_offset > reader.high_watermark:
+            reader.advance_high_watermark(committed_offset)
+        if log_start_offset > reader.log_start_offset:
+            self.retention.delete_records(log_start_offset)
 
     def end_appends(self) -> None:
         """Refuses all appends from now on."""
@@ -251,9 +368,8 @@ class Log:
     def _write_epochs(self) -> None:
         self.reader.folder.write_file(EPOCHS_FILE, self.reader.epochs.write())
 
-    def _note_aborted(self, segment: Segment, aborted: AbortedTransaction) -> None:
-        """Adds a transaction to the segment's index. If the write fails, `save_indexes` writes the entry later."""
-        segment.transaction_index.add(aborted)
+    def _save_transaction_index(self, segment: Segment) -> None:
+        """Writes the new aborted transactions of a segment. If the write fails, `save_indexes` writes them later."""
         try:
             segment.transaction_index.save()
         except OSError as error:
@@ -270,13 +386,19 @@ class Log:
 
     # Segments
 
-    def _segment_for(self, size_bytes: int, last_offset: int, max_timestamp: int, now_ms: int) -> Segment:
-        """Returns the active segment, after a roll if the segment is full or older than `segment.ms`."""
+    def _segment_for(
+        self, size_bytes: int, last_offset: int, max_timestamp: int, now_ms: int, base_offset: int | None = None
+    ) -> Segment:
+        """Returns the active segment, after a roll if the segment is full or older than `segment.ms`.
+
+        Args:
+            base_offset: the least base offset of the batch, if it may be after the log end offset.
+        """
         segment = self.reader.segments.items[-1]
         if not segment.has_room(size_bytes, last_offset, self.reader.config):
-            return self._roll()
+            return self._roll(base_offset)
         if segment.size and segment.waited_ms(now_ms, max_timestamp) > self._segment_ms - segment.roll_jitter_ms:
-            return self._roll()
+            return self._roll(base_offset)
         return segment
 
     def roll(self) -> None:
@@ -288,26 +410,29 @@ class Log:
         with self.reader.on_disk("roll"):
             self._roll()
 
-    def _roll(self) -> Segment:
-        """Seals the active segment and begins the next one, with a snapshot of the producers where it begins."""
+    def _roll(self, base_offset: int | None = None) -> Segment:
+        """Seals the active segment and begins the next one, with a snapshot of the producers where it begins.
+
+        Args:
+            base_offset: the base offset of the new segment, not less than the log end offset, which is the default.
+
+        Source: UnifiedLog.maybeRoll, roll: a follower begins a segment at the next batch, so that its offsets fit into 31 bits.
+        """
         reader = self.reader
         sealed = reader.segments.active
-        if not sealed.size and sealed.base_offset == reader.log_end_offset:
+        if base_offset is None or base_offset < reader.log_end_offset:
+            base_offset = reader.log_end_offset
+        if not sealed.size and sealed.base_offset == base_offset:
             return sealed
+        reader.producers.end_offset = base_offset
         self.snapshots.begin()
         sealed.save_indexes()
         if self.flusher.recovery_point == reader.log_end_offset:
             # After a crash, recovery does not read a segment before the recovery point, so its indexes must be on the disk.
             self.flusher.prepare().run()
-        segment = Segment(
-            reader.folder,
-            self._services.pool,
-            reader.log_end_offset,
-            created_ms=self._services.now_ms(),
-            roll_jitter_ms=self._draw_jitter(),
-        )
+        segment = self._new_segment(base_offset)
         try:
-            segment.create(preallocate_bytes=reader.config.segment_bytes if reader.config.preallocate else 0)
+            segment.create(preallocate_bytes=self._preallocate_bytes)
         except OSError:
             with suppress(OSError):
                 segment.delete_files()
@@ -317,18 +442,35 @@ class Log:
         self._services.request_flush(reader)
         return segment
 
+    @property
+    def _preallocate_bytes(self) -> int:
+        config = self.reader.config
+        return config.segment_bytes if config.preallocate else 0
+
+    def _new_segment(self, base_offset: int) -> Segment:
+        return Segment(
+            self.reader.folder,
+            self._services.pool,
+            base_offset,
+            created_ms=self._services.now_ms(),
+            roll_jitter_ms=self._draw_jitter(),
+        )
+
     def _draw_jitter(self) -> int:
         most = min(self.reader.config.segment_jitter_ms, self.reader.config.segment_ms)
         return self._services.random_below(most) if most > 0 else 0
 
-    def replace_segments(self, old: list[Segment], new: Segment) -> bool:
+    def replace_segments(self, old: list[Segment], new: Segment, truncation_count: int) -> bool:
         """Replaces segments with the segment that they were compacted to; see `Segments.replace`.
+
+        Args:
+            truncation_count: that of the log when the compaction began; nothing changes if the log was truncated since.
 
         Raises:
             OSError: nothing has changed.
         """
         reader = self.reader
-        if reader.is_closed or not reader.segments.replace(old, new):
+        if reader.is_closed or reader.truncation_count != truncation_count or not reader.segments.replace(old, new):
             return False
         self._services.call_later(reader.config.file_delete_delay_ms, reader.segments.remover_of(old))
         with isolate("Could not rename compacted segments; the broker tries again", partition=str(self.topic_partition)):
@@ -340,37 +482,68 @@ class Log:
 
     # Truncation
 
-    def truncate(self, offset: int) -> None:
+    def truncate_to(self, offset: int) -> None:
         """Removes the batch that holds `offset` and all later batches, as a follower does whose log differs from the leader's.
 
-        The log start offset stays. The recovery point is stored first, because a start refuses a log that ends before its
-        recovery point. Snapshots of producers after the new end are removed too: recovery would use a snapshot of records that
-        the log no longer holds.
+        If the log starts after `offset`, it then starts at `offset`, without records. Leader epochs that begin at the new end or
+        later are dropped, even if no record is removed.
+
+        The offsets on which a start relies (recovery point, log start offset, high watermark) are stored before they would be
+        greater than the log end offset. Snapshots of producers after the new end are removed too: recovery would use a snapshot
+        of records that the log no longer holds.
 
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR; the log is unchanged, or ends between `offset` and its former end. Call it again.
 
         Durability: after a crash, the log ends where it ended before, or anywhere from there down to the new end.
 
-        Source: UnifiedLog.truncateTo; LocalLog.truncateTo.
+        Differs from Apache Kafka: if a batch begins before `offset` and ends after it, the log ends before that batch, and not at
+        `offset`, so that the leader sends the records of the whole batch again.
+
+        Source: UnifiedLog.truncateTo; LocalLog.truncateTo; LogManager.truncateTo.
         """
         reader = self.reader
-        assert offset >= reader.log_start_offset, "records before the log start offset are deleted"
-        if offset >= reader.log_end_offset:
-            return
         with reader.on_disk("truncate"):
-            found = reader.segments.find(offset)
-            cut_offset = offset if found is None else min(offset, found[1].base_offset)
-            self.flusher.retreat(cut_offset)
-            self.snapshots.abandon()
-            self.snapshots.remove_after(cut_offset)
-            try:
-                removed = reader.segments.truncate(offset)
-            finally:
-                self._adopt_end()
-            self.retention.discard(removed)
-            if reader.epochs.truncate_end(reader.log_end_offset):
-                self._write_epochs()
+            if offset >= reader.log_end_offset:
+                self._truncate_epochs()
+            elif offset < reader.segments.items[0].base_offset:
+                self._start_again_at(offset)
+            else:
+                self._truncate_to(offset)
+
+    def _truncate_to(self, offset: int) -> None:
+        reader = self.reader
+        found = reader.segments.find(offset)
+        end_offset = offset if found is None else min(offset, found[1].base_offset)
+        self._retreat(end_offset, min(reader.log_start_offset, offset))
+        self.snapshots.remove_after(end_offset)
+        try:
+            removed = reader.segments.truncate(offset)
+        finally:
+            self._adopt_end()
+        self.retention.discard(removed)
+        if reader.log_end_offset < end_offset:
+            # Compaction has removed the records before `offset`. An empty segment keeps the end, for a restart too.
+            self._roll(end_offset)
+            reader.log_end_offset = end_offset
+        self._truncate_epochs()
+
+    def _retreat(self, end_offset: int, log_start_offset: int) -> None:
+        """Moves the offsets on which a start relies back to a new end of the log, and stores them, before records are removed.
+
+        Raises:
+            OSError: the offsets are not stored; the records are unchanged.
+        """
+        reader = self.reader
+        former = reader.log_start_offset, reader.high_watermark
+        reader.log_start_offset = log_start_offset
+        reader.high_watermark = min(reader.high_watermark, max(end_offset, log_start_offset))
+        try:
+            self.flusher.retreat(end_offset, is_stored=former != (reader.log_start_offset, reader.high_watermark))
+        except OSError:
+            reader.log_start_offset, reader.high_watermark = former
+            raise
+        self.snapshots.abandon()
 
     def _adopt_end(self) -> None:
         """Sets the offsets and the producers after segments were truncated."""
@@ -379,7 +552,61 @@ class Log:
         reader.log_end_offset = max(reader.segments.active.next_offset(), reader.log_start_offset)
         flusher.recovery_point = min(flusher.recovery_point, reader.log_end_offset)
         reader.high_watermark = min(reader.high_watermark, reader.log_end_offset)
+        self._services.note_truncated(reader, reader.segments.active.base_offset)
         self.snapshots.restore()
+
+    def _truncate_epochs(self) -> None:
+        if self.reader.epochs.truncate_end(self.reader.log_end_offset):
+            self._write_epochs()
+
+    def truncate_fully_and_start_at(self, offset: int) -> None:
+        """Removes all records; the log then starts and ends at `offset`, as for a follower that the leader's log has outrun.
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR; the log may end anywhere before its former end, or is empty. Call it again.
+
+        Durability: after a crash, the log has its former beginning, or is empty; then it starts where it started before, or at
+        `offset`. The removal of the records is on disk on return.
+
+        Source: UnifiedLog.truncateFullyAndStartAt; LocalLog.truncateFullyAndStartAt; LogManager.truncateFullyAndStartAt.
+        """
+        with self.reader.on_disk("truncate"):
+            self._start_again_at(offset)
+
+    def _start_again_at(self, offset: int) -> None:
+        reader = self.reader
+        first_offset = reader.segments.items[0].base_offset
+        self._retreat(min(first_offset, offset), min(reader.log_start_offset, offset))
+        self.snapshots.remove_after(-1)
+        if reader.epochs.clear():
+            self._write_epochs()
+        try:
+            removed = reader.segments.truncate(first_offset)
+        finally:
+            self._adopt_end()
+        if first_offset != offset:
+            removed += self._replace_empty_segment(offset)
+        self.retention.discard(removed)
+        reader.log_start_offset = reader.log_end_offset = reader.high_watermark = offset
+        reader.producers.clear(offset)
+        self._services.note_start_moved()
+
+    def _replace_empty_segment(self, base_offset: int) -> list[Segment]:
+        """Replaces the only segment, which is empty, by an empty one at another offset; returns the former one.
+
+        Raises:
+            OSError: the former segment is still in use.
+        """
+        segment, former = self._new_segment(base_offset), self.reader.segments.active
+        # Otherwise a power loss could bring the records back into a log that starts at the new offset.
+        self.reader.folder.sync_file(former.log_name, former.file())
+        try:
+            segment.create(preallocate_bytes=self._preallocate_bytes)
+            return self.reader.segments.restart(segment)
+        except OSError:
+            with suppress(OSError):
+                segment.delete_files()
+            raise
 
     # The end of the broker, and moves
 
@@ -423,16 +650,8 @@ class Log:
         return former
 
 
-def _check_replicated(batches: list[tuple[BatchHeader, memoryview]], end_offset: int) -> None:
-    """Raises unless batches of the leader may be appended to a log that ends at `end_offset`.
-
-    Raises:
-        KafkaError: CORRUPT_MESSAGE, OFFSET_OUT_OF_RANGE.
-    """
-    for number, (header, data) in enumerate(batches):
-        if header.magic != MAGIC or header.last_offset_delta < 0 or not check_crc(data, 0, header):
-            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"the batch at offset {header.base_offset} is damaged")
-        if header.base_offset < end_offset:
-            code = ErrorCode.CORRUPT_MESSAGE if number else ErrorCode.OFFSET_OUT_OF_RANGE
-            raise KafkaError(code, f"a batch begins at offset {header.base_offset}, before {end_offset}")
-        end_offset = header.next_offset
+def _least_base_offset(records: memoryview, place: BatchPosition) -> int:
+    """Returns the base offset of a batch. That of a wrapper of an old format is unknown, but its offsets fit into 31 bits."""
+    if records[place.position + MAGIC_OFFSET] == MAGIC:
+        return place.base_offset
+    return place.last_offset - MOST_RELATIVE_OFFSET

@@ -38,12 +38,10 @@ from wirekafka.log.closing import close_logs
 from wirekafka.log.compaction.cleaner import Cleaner
 from wirekafka.log.context import HasPartition, LogContext
 from wirekafka.log.directory import DataDirectory, check_paths_differ
-from wirekafka.log.epochs import LeaderEpochs
 from wirekafka.log.log import Log
 from wirekafka.log.maintenance import LogMaintenance
 from wirekafka.log.moves import Mover
 from wirekafka.log.opening import Opened, choose_copies, open_all
-from wirekafka.log.producer_state import Producers
 from wirekafka.log.recovery import TRUNCATES_DAMAGE, Loaded, Loader
 from wirekafka.log.segment import Segment
 from wirekafka.log.storage import Folder, HandlePool, Storage
@@ -81,7 +79,8 @@ class LogManager:
             random_below=random.randrange,
             request_flush=self._maintenance.request_flush,
             note_start_moved=self._maintenance.request_log_starts,
-            store_recovery_points=catalog.store_recovery_points,
+            store_offsets=catalog.store_offsets,
+            note_truncated=catalog.note_truncated,
             note_disk_error=catalog.note_log_error,
         )
 
@@ -297,7 +296,7 @@ class LogManager:
                 if directory.offline_reason is None:
                     message = f"cannot make {folder.path}: {error.strerror}"
                     raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, message) from error
-        loaded = Loaded([segment], LeaderEpochs(), Producers(0), 0, 0, 0, topic_id)
+        loaded = Loaded.empty([segment], topic_id)
         return self._enter(topic_partition, directory, config, folder, loaded)
 
     def _make_files(self, folder: Folder, topic_id: bytes, config: LogConfig) -> Segment:
@@ -313,7 +312,7 @@ class LogManager:
         directory = next(each for each in self.directories if each.offline_reason is not None)
         log.error("A partition is offline: its folder is not in any directory that works", partition=str(name))
         folder = Folder(f"{directory.path}/{name}", self.storage)
-        left = Loaded([], LeaderEpochs(), Producers(0), 0, 0, 0, topic_id)
+        left = Loaded.empty([], topic_id)
         missing = Log.offline(name, folder, config, self._services, left, directory.offline_reason or "")
         self.catalog.add(missing, directory)
         return missing

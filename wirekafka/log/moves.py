@@ -91,6 +91,12 @@ class Move:
         self._indexed: set[Segment] = set()
         self._other_files: set[str] = set()
         self._failed_passes = 0
+        self._truncation_count = moved.reader.truncation_count
+
+    @property
+    def _is_outdated(self) -> bool:
+        """Whether the log was truncated since the last plan, so that copied bytes may differ from the log's."""
+        return self._truncation_count != self.log.reader.truncation_count
 
     def plan(self) -> tuple[list[_Part], int]:
         """Returns the parts that must be copied now, and the log end offset that the copy then has.
@@ -99,9 +105,18 @@ class Move:
             OSError: files of compacted segments cannot get their final names.
         """
         self.log.reader.segments.finish_swap()
+        if self._is_outdated:
+            self._begin_again()
         active = self.log.reader.segments.active
         parts = [_Part(segment, segment.size, segment is not active) for segment in self.log.reader.segments]
         return parts, self.log.reader.log_end_offset
+
+    def _begin_again(self) -> None:
+        self._truncation_count = self.log.reader.truncation_count
+        self.copied_end_offset = self.log.reader.log_start_offset
+        self._copied.clear()
+        self._indexed.clear()
+        self._other_files.clear()
 
     def copy(self, parts: list[_Part], end_offset: int) -> None:
         """Copies the parts, and syncs the copies. Runs in a thread.
@@ -155,6 +170,8 @@ class Move:
             self.suspect = self.source
             data = storage.read(source.fd, min(_CHUNK, end - position), position)
             self.suspect = self.target
+            if not data and self._is_outdated:
+                raise FileNotFoundError(f"{name} was truncated; the next pass copies it again")
             if not data:
                 raise OSError(f"{self.log.reader.folder.path_of(name)} is shorter than it was")
             self.folder.ledger.note_written(name)
@@ -194,6 +211,8 @@ class Move:
         Raises:
             OSError: the folder cannot be read.
         """
+        if self._is_outdated:
+            return False
         missing = 0
         active = self.log.reader.segments.active
         for segment in self.log.reader.segments:

@@ -76,7 +76,9 @@ class Opened:
         topic_id = None
         with suppress(Exception):  # the error that took the partition offline may occur again
             topic_id = loader.read_topic_id()
-        return Loaded([], LeaderEpochs(), Producers(0), loader.log_start_offset, end_offset, loader.recovery_point, topic_id)
+        return Loaded(
+            [], LeaderEpochs(), Producers(0), loader.log_start_offset, end_offset, end_offset, loader.recovery_point, topic_id
+        )
 
 
 async def open_all(found: list[Opened], threads_per_directory: int) -> None:

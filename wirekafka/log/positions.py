@@ -21,7 +21,7 @@ _HEAD = Struct(">qiibIhiqq")
 """A v2 batch up to its max timestamp: base offset, length, leader epoch, magic, crc, attributes, last offset delta, base and
 max timestamp."""
 _LEGACY_TIMESTAMP = Struct(">q")
-_LEAST_V2_LENGTH = HEADER_SIZE - LOG_OVERHEAD
+LEAST_V2_LENGTH = HEADER_SIZE - LOG_OVERHEAD
 """The length of a batch without records."""
 _HEADS_CHUNK = 8192
 """Bytes of one read during a search for a header: the default `index.interval.bytes` and one small batch."""
@@ -47,7 +47,7 @@ def read_place(data: Bytes, at: int, position: int) -> BatchPosition | None:
     """Decodes the header at `data[at:]` of the batch at `position` of a file; returns None if the bytes are not a header."""
     base_offset, length, leader_epoch, magic, _, _, delta, _, max_timestamp = _HEAD.unpack_from(data, at)
     if magic == 2:
-        if length < _LEAST_V2_LENGTH or delta < 0:
+        if length < LEAST_V2_LENGTH or delta < 0:
             return None
         return BatchPosition(position, length + LOG_OVERHEAD, base_offset, base_offset + delta, max_timestamp, leader_epoch)
     # A message set of magic 0 or 1, found in folders of older brokers, is one message or one wrapper. Its offset is that of its
@@ -66,7 +66,7 @@ def read_extent(data: Bytes) -> tuple[int, int] | None:
     if len(data) < _HEAD.size:
         return None
     base_offset, length, _, magic, _, _, delta, _, _ = _HEAD.unpack_from(data)
-    if magic == 2 and length >= _LEAST_V2_LENGTH and delta >= 0:
+    if magic == 2 and length >= LEAST_V2_LENGTH and delta >= 0:
         return length + LOG_OVERHEAD, base_offset + delta
     place = read_place(data, 0, 0)
     return None if place is None else (place.size_bytes, place.last_offset)

@@ -72,7 +72,8 @@ class Producers:
         self._sliced: SlicedSnapshot | None = None
         """The snapshot that is being packed. Producers that change meanwhile are packed before the change."""
         self._unreplicated: deque[tuple[int, int]] | None = None
-        """First offset and marker of each transaction whose marker is not committed, in the order of the markers."""
+        """First offsets and markers of the transactions whose markers are not committed, except those that begin after a
+        transaction that ended later. Both offsets ascend, so the first entry has the least first offset."""
         self.first_unstable_offset: int | None = None
         self.end_offset = end_offset
         self.snapshot_offset: int | None = None
@@ -184,9 +185,8 @@ class Producers:
 
     def _find_first_unstable(self) -> None:
         first_offset = next(iter(self._open.values()), None) if self._open else None
-        for unreplicated, _ in self._unreplicated or ():
-            if first_offset is None or unreplicated < first_offset:
-                first_offset = unreplicated
+        if self._unreplicated and (first_offset is None or self._unreplicated[0][0] < first_offset):
+            first_offset = self._unreplicated[0][0]
         self.first_unstable_offset = first_offset
 
     def _add(self, producer: Producer, batch: BatchHeader) -> None:
@@ -241,43 +241,42 @@ class Producers:
 
     # Replay
 
-    def replay(self, batch: BatchHeader, marker: EndMarker | None = None) -> AbortedTransaction | None:
-        """Applies a batch of the log without checks, because the log accepted it before.
+    def replay(
+        self, batch: BatchHeader, marker: EndMarker | None = None, *, high_watermark: int | None = None
+    ) -> AbortedTransaction | None:
+        """Applies a batch of the log without checks, because this log or its leader accepted it before.
 
         Args:
             marker: the content of a control batch; None if compaction has removed the record.
+            high_watermark: markers from this offset on take effect when the high watermark passes them; None if all batches are
+                committed.
 
         Returns:
             The transaction that the batch aborts; None if it aborts none.
+
+        Source: ProducerStateManager.prepareUpdate with AppendOrigin.REPLICATION; UnifiedLog.loadProducersFromRecords.
         """
         self.end_offset = batch.last_offset + 1
         if not batch.has_producer_id:
             return None
         producer = self.find(batch.producer_id) or Producer(batch.producer_id)
         if marker is not None:
+            first_offset = producer.transaction_first_offset
+            if first_offset is not None and high_watermark is not None and batch.last_offset >= high_watermark:
+                self._note_unreplicated(first_offset, batch.last_offset)
             return self._end(producer, batch, marker)
         if not batch.is_control:
             self._add(producer, batch)
         return None
 
-    def take_replicated(self, batch: BatchHeader, marker: EndMarker | None) -> AbortedTransaction | None:
-        """Applies a batch that a leader has accepted, without checks; its marker takes effect when the high watermark passes it.
-
-        Returns:
-            The transaction that the batch aborts; None if it aborts none.
-
-        Source: ProducerStateManager.prepareUpdate with AppendOrigin.REPLICATION.
-        """
-        producer = self.find(batch.producer_id)
-        first_offset = producer.transaction_first_offset if producer is not None else None
-        if marker is not None and first_offset is not None:
-            self._note_unreplicated(first_offset, batch.last_offset)
-        return self.replay(batch, marker)
-
     def _note_unreplicated(self, first_offset: int, marker_offset: int) -> None:
-        if self._unreplicated is None:
-            self._unreplicated = deque()
-        self._unreplicated.append((first_offset, marker_offset))
+        """Notes a transaction that has ended, and drops those that begin later: their markers are committed first."""
+        unreplicated = self._unreplicated
+        if unreplicated is None:
+            unreplicated = self._unreplicated = deque()
+        while unreplicated and unreplicated[-1][0] > first_offset:
+            unreplicated.pop()
+        unreplicated.append((first_offset, marker_offset))
 
     def expire(self, now_ms: int, expiration_ms: int) -> Work[int]:
         """Removes producers whose last record is older than `expiration_ms`, `EXAMINED_AT_ONCE` a step; returns their number.

@@ -47,6 +47,7 @@ class ReadableLog:
         high_watermark: one past the last committed record; the partition's leader moves it.
         has_failed: the disk has failed, and no append has succeeded since.
         is_closed: appends are refused.
+        truncation_count: the number of truncations. Work in a thread compares it to notice that its records are gone.
         offline_reason: why the log cannot be used until the broker starts again; None for a log that works.
     """
 
@@ -65,6 +66,7 @@ class ReadableLog:
         "services",
         "topic_id",
         "topic_partition",
+        "truncation_count",
     )
 
     def __init__(
@@ -80,9 +82,10 @@ class ReadableLog:
         self.producers = loaded.producers
         self.log_start_offset = loaded.log_start_offset
         self.log_end_offset = loaded.log_end_offset
-        self.high_watermark = loaded.log_end_offset
+        self.high_watermark = loaded.high_watermark
         self.has_failed = False
         self.is_closed = False
+        self.truncation_count = 0
         self.offline_reason: str | None = None
 
     def __repr__(self) -> str:

@@ -69,6 +69,7 @@ class Loaded:
     Attributes:
         segments: at least one; the last one is active, and its indexes are in memory.
         log_start_offset, log_end_offset: the first offset, and one past the last record.
+        high_watermark: one past the last record that is known to be committed.
         recovery_point: all records before this offset are on the disk.
         topic_id: the topic id in the folder; None if the folder has none.
     """
@@ -78,8 +79,14 @@ class Loaded:
     producers: Producers
     log_start_offset: int
     log_end_offset: int
+    high_watermark: int
     recovery_point: int
     topic_id: bytes | None
+
+    @classmethod
+    def empty(cls, segments: list[Segment], topic_id: bytes | None) -> Loaded:
+        """Returns the content of a folder without records, whose log starts at offset 0."""
+        return cls(segments, LeaderEpochs(), Producers(0), 0, 0, 0, 0, topic_id)
 
 
 @dataclass(slots=True)
@@ -90,6 +97,8 @@ class Loader:
         name: the partition, for the log lines.
         index_interval_bytes: the interval of indexes that are rebuilt.
         log_start_offset, recovery_point: the offsets from the checkpoints; 0 if the checkpoints do not have the partition.
+        high_watermark: the high watermark from the checkpoint, if the partition may have several replicas; None for a sole
+            replica, whose records are all committed.
         is_clean: the last broker closed the log.
         is_on_disk: all writes of the last broker are on the disk; otherwise some may be only in the page cache. Only if
             `is_clean`.
@@ -105,6 +114,7 @@ class Loader:
     now_ms: int
     log_start_offset: int = 0
     recovery_point: int = 0
+    high_watermark: int | None = None
     is_clean: bool = False
     is_on_disk: bool = True
     has_lost_power: bool = False
@@ -148,10 +158,13 @@ class Loader:
         self._tidy_snapshots(segments, files, log_end_offset)
         if epochs.truncate_end(log_end_offset) | epochs.truncate_start(log_start_offset):
             self.folder.write_file(EPOCHS_FILE, epochs.write())
+        high_watermark = log_end_offset
+        if self.high_watermark is not None:
+            high_watermark = max(min(self.high_watermark, log_end_offset), log_start_offset)
         recovery_point = min(self.recovery_point, log_end_offset)
         self._note_unsynced(segments, log_end_offset, recovery_point)
         topic_id = self.read_topic_id()
-        return Loaded(segments, epochs, producers, log_start_offset, log_end_offset, recovery_point, topic_id)
+        return Loaded(segments, epochs, producers, log_start_offset, log_end_offset, high_watermark, recovery_point, topic_id)
 
     def _files(self) -> Files:
         return self.folder.storage.files(self.folder.path)
@@ -432,13 +445,18 @@ class Loader:
         file_size, segment.size = segment.size, 0
         segment.forget()
         segment.transaction_index.clear()
+        last_epoch = -1
         for place, data in sound_batches(segment, file_size):
+            if self.has_lost_power and 0 <= place.leader_epoch < last_epoch:
+                # Bytes from before a truncation follow batches from after it: a power loss has undone the truncation.
+                break
+            last_epoch = max(last_epoch, place.leader_epoch)
             segment.note(place.position, place.size_bytes, place.last_offset, place.max_timestamp, self.index_interval_bytes)
             segment.size = place.position + place.size_bytes
             self.bytes_read += place.size_bytes
             if epochs is not None and place.leader_epoch >= 0 and (epochs.latest is None or place.leader_epoch > epochs.latest):
                 epochs.assign(place.leader_epoch, place.base_offset)
-            aborted = _replay(producers, place, data)
+            aborted = _replay(producers, place, data, self.high_watermark)
             if aborted is not None:
                 segment.transaction_index.add(aborted)
         segment.transaction_index.save()
@@ -478,7 +496,7 @@ class Loader:
         else:
             if are_all_known:
                 producers.end_offset = end_offset
-        replay(producers, segments, end_offset)
+        replay(producers, segments, end_offset, high_watermark=self.high_watermark)
         return producers
 
     def _tidy_snapshots(self, segments: list[Segment], files: Files, log_end_offset: int) -> None:
@@ -516,8 +534,12 @@ class Loader:
             return None
 
 
-def replay(producers: Producers, segments: list[Segment], end_offset: int) -> None:
-    """Replays the batch headers from the producers' `end_offset` up to this offset."""
+def replay(producers: Producers, segments: list[Segment], end_offset: int, *, high_watermark: int | None) -> None:
+    """Replays the batch headers from the producers' `end_offset` up to this offset.
+
+    Args:
+        high_watermark: as for `Producers.replay`.
+    """
     for number, segment in enumerate(segments):
         next_base = segments[number + 1].base_offset if number + 1 < len(segments) else None
         if next_base is not None and next_base <= producers.end_offset:
@@ -534,17 +556,20 @@ def replay(producers: Producers, segments: list[Segment], end_offset: int) -> No
             data = storage.read(file.fd, HEADER_SIZE, place.position)
             if data[MAGIC_OFFSET] == MAGIC and BatchHeader(data).is_control:
                 data = storage.read(file.fd, place.size_bytes, place.position)
-            _replay(producers, place, memoryview(data))
+            _replay(producers, place, memoryview(data), high_watermark)
     producers.end_offset = end_offset
 
 
-def _replay(producers: Producers, place: BatchPosition, data: memoryview) -> AbortedTransaction | None:
+def _replay(
+    producers: Producers, place: BatchPosition, data: memoryview, high_watermark: int | None
+) -> AbortedTransaction | None:
     """Applies a batch; decodes its records only if it is a control batch. Returns the transaction that the batch aborts."""
     if data[MAGIC_OFFSET] != MAGIC:
         producers.end_offset = place.last_offset + 1
         return None
     header = BatchHeader(data)
-    return producers.replay(header, read_end_marker(data) if header.is_control else None)
+    marker = read_end_marker(data) if header.is_control else None
+    return producers.replay(header, marker, high_watermark=high_watermark)
 
 
 def _is_segment_file(name: str, suffix: str = "") -> bool:

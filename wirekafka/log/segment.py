@@ -15,7 +15,7 @@ Source: org.apache.kafka.storage.internals.log.LogSegment, org.apache.kafka.comm
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from copy import copy
 
@@ -252,6 +252,44 @@ class Segment:
             first_timestamp = self.first_timestamp
         return max_timestamp - first_timestamp if first_timestamp >= 0 else now_ms - self.created_ms
 
+    def count_fitting(self, places: Sequence[BatchPosition], config: LogConfig, segment_ms: int, now_ms: int) -> int:
+        """Returns how many of these batches one write may append: at least the first, for which the segment has room.
+
+        A later batch ends the write if it belongs into the next segment, or if it might fill an index.
+
+        Args:
+            segment_ms: the segment is rolled at this age.
+        """
+        first = places[0]
+        size_bytes = first.size_bytes
+        first_timestamp = self.first_timestamp if self.size else first.max_timestamp
+        most_entries = config.segment_index_bytes // TIME_ENTRY_BYTES - max(self.offset_index.count, self.time_index.count) - 2
+        for number, place in enumerate(places[1:], 1):
+            age_ms = place.max_timestamp - first_timestamp if first_timestamp >= 0 else now_ms - self.created_ms
+            is_full = self.size + size_bytes + place.size_bytes > config.segment_bytes or number > most_entries
+            if is_full or age_ms > segment_ms or place.last_offset - self.base_offset > MOST_RELATIVE_OFFSET:
+                return number
+            size_bytes += place.size_bytes
+        return len(places)
+
+    def append_batches(self, data: Bytes, places: Sequence[BatchPosition], index_interval_bytes: int) -> None:
+        """Appends several batches with one write.
+
+        Args:
+            data: the complete batches, one after the other.
+            places: the positions of the batches, in the buffer from which `data` was taken.
+            index_interval_bytes: the minimum of bytes between two index entries.
+
+        Raises:
+            OSError: nothing was appended.
+
+        Durability: in the page cache.
+        """
+        shift = self.size - places[0].position
+        self._write(data)
+        for place in places:
+            self.note(place.position + shift, place.size_bytes, place.last_offset, place.max_timestamp, index_interval_bytes)
+
     def append(self, data: Bytes, batch: BatchHeader, index_interval_bytes: int) -> None:
         """Appends a batch.
 
@@ -265,6 +303,16 @@ class Segment:
 
         Durability: in the page cache.
         """
+        position = self.size
+        self._write(data)
+        self.note(position, len(data), batch.base_offset + batch.last_offset_delta, batch.max_timestamp, index_interval_bytes)
+
+    def _write(self, data: Bytes) -> None:
+        """Writes complete batches after the last one.
+
+        Raises:
+            OSError: nothing was appended.
+        """
         handle = self.handle or self.file()
         position = self.size
         try:
@@ -277,10 +325,8 @@ class Segment:
                 self.cut_tail()
             self.pool.release(self)
             raise
-        size_bytes = len(data)
-        self.size = position + size_bytes
+        self.size = position + len(data)
         self.contents.written += 1
-        self.note(position, size_bytes, batch.base_offset + batch.last_offset_delta, batch.max_timestamp, index_interval_bytes)
 
     def note(self, position: int, size_bytes: int, last_offset: int, max_timestamp: int, index_interval_bytes: int) -> None:
         """Updates the indexes and timestamps for a batch that is now in the file.

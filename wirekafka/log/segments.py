@@ -243,25 +243,48 @@ class Segments:
         """Drops the batch that holds `offset` and all later batches; returns the removed segments.
 
         Segments are removed from the last one on, and then the new last segment is cut, so that a crash or an error at any step
-        leaves the beginning of the log.
+        leaves the beginning of the log. A segment that begins at `offset` stays, and is empty.
 
         Raises:
             OSError: some segments may be removed.
 
         Durability: removed segments stay removed after a power loss; the cut of the active segment is in the page cache.
+
+        Source: LocalLog.truncateTo.
         """
         self.finish_swap()
         self._hints.clear()
-        kept = max(bisect_right(self.items, offset - 1, key=lambda segment: segment.base_offset), 1)
+        kept = max(bisect_right(self.items, offset, key=lambda segment: segment.base_offset), 1)
         taken: list[Segment] = []
         while len(self.items) > kept:
-            self.active.close()
-            self.active.rename_files(DELETED_SUFFIX)
+            self._retire(self.active)
             taken.append(self.items.pop())
         if taken:
             self.folder.sync()
         self.active.truncate(offset)
         return taken
+
+    def _retire(self, segment: Segment) -> None:
+        segment.close()
+        segment.rename_files(DELETED_SUFFIX)
+
+    def restart(self, created: Segment) -> list[Segment]:
+        """Makes an empty segment, whose file exists, the only one; returns the removed segments.
+
+        The log must be empty, so that a crash leaves an empty log.
+
+        Raises:
+            OSError: nothing has changed in memory.
+
+        Durability: the removed segments stay removed after a power loss.
+        """
+        assert not self.size_bytes, "a crash must not leave records on both sides of the new offset"
+        for segment in self.items:
+            self._retire(segment)
+        self.folder.sync()
+        removed, self.items = self.items, [created]
+        self._hints.clear()
+        return removed
 
     def replace(self, old: list[Segment], new: Segment) -> bool:
         """Replaces segments with the compacted segment that was made from them, whose file names end in `.swap`.

@@ -113,4 +113,4 @@ class ProducerSnapshots:
                 if data is not None:
                     producers.read_snapshot(data, segment.base_offset)
                     break
-        replay(producers, segments, self._log.log_end_offset)
+        replay(producers, segments, self._log.log_end_offset, high_watermark=self._log.high_watermark)

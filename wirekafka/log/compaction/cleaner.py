@@ -171,32 +171,33 @@ class Cleaner:
 
         Cancellation: the thread stops at its next step; segments that were swapped in stay.
         """
-        name, folder = chosen.topic_partition, chosen.reader.folder
+        name, folder, truncation_count = chosen.topic_partition, chosen.reader.folder, chosen.reader.truncation_count
         self._in_progress.add(name)
         started = trio.current_time()
         try:
             work = self._plan(chosen, dirt)
             clean_offset = await trio.to_thread.run_sync(self._work, chosen, chosen.reader.segments.items[:-1], work)
-        except BadBatchError as error:
-            if self._logs.is_current(chosen):
-                chosen.reader.note_disk_error("read", error)
-            return False
-        except OSError as error:
-            # The files of a log that was deleted or moved meanwhile are missing, and no disk has failed.
-            if self._logs.is_current(chosen) and chosen.reader.folder is folder:
-                log.error("Could not compact a log", partition=str(name), error=str(error))
-                self._logs.note_disk_error(self._logs.home_of(chosen), error)
-            return False
-        except KafkaError as error:
-            self._uncleanable.add(chosen)
-            log.error(_NOT_COMPACTED, partition=str(name), error=str(error))
+        except (OSError, KafkaError) as error:
+            # The files of a log that was deleted, moved or truncated meanwhile are missing or cut, and no disk has failed.
+            if self._logs.is_current(chosen) and chosen.reader.truncation_count == truncation_count:
+                self._note_failure(chosen, error, is_moved=chosen.reader.folder is not folder)
             return False
         finally:
             self._in_progress.discard(name)
-        if not self._logs.is_current(chosen) or clean_offset is None:
+        if not self._logs.is_current(chosen) or clean_offset is None or chosen.reader.truncation_count != truncation_count:
             return False
         _report(name, clean_offset, work.totals, trio.current_time() - started)
         return await self._remember(chosen, clean_offset)
+
+    def _note_failure(self, failed: Log, error: OSError | KafkaError, *, is_moved: bool) -> None:
+        if isinstance(error, BadBatchError):
+            failed.reader.note_disk_error("read", error)
+        elif isinstance(error, KafkaError):
+            self._uncleanable.add(failed)
+            log.error(_NOT_COMPACTED, partition=str(failed.topic_partition), error=str(error))
+        elif not is_moved:
+            log.error("Could not compact a log", partition=str(failed.topic_partition), error=str(error))
+            self._logs.note_disk_error(self._logs.home_of(failed), error)
 
     def _most_keys(self) -> int:
         memory = self._config.integer("log.cleaner.dedupe.buffer.size") / max(self._config.integer("log.cleaner.threads"), 1)
@@ -218,6 +219,7 @@ class Cleaner:
             end_offset=dirt.end_offset,
             last_records=last_records_of(chosen.reader),
             aborted=[entry for entry in chosen.reader.segments.active.transaction_index if entry.first_offset < dirt.end_offset],
+            truncation_count=chosen.reader.truncation_count,
             now_ms=self._clock.now_ms(),
             most_keys=self._most_keys(),
             pace=ThreadPace(rate),
@@ -232,7 +234,8 @@ class Cleaner:
         """
         work.aborted = [*aborted_in(sealed, work.end_offset), *work.aborted]
         offsets = work.build_map()
-        assert offsets.end_offset > work.dirty_offset, "the map has room for the first key"
+        is_truncated = chosen.reader.truncation_count != work.truncation_count
+        assert is_truncated or offsets.end_offset > work.dirty_offset, "the map has room for the first key"
         record_filter = RecordFilter(work, offsets)
         for group in work.groups(offsets):
             if not self._rewrite(chosen, work, group, record_filter):
@@ -247,7 +250,7 @@ class Cleaner:
         try:
             new.rename_files(SWAP_SUFFIX)
             work.folder.sync()
-            is_swapped = trio.from_thread.run_sync(chosen.replace_segments, group, new)
+            is_swapped = trio.from_thread.run_sync(chosen.replace_segments, group, new, work.truncation_count)
         finally:
             if not is_swapped:
                 new.discard_files()

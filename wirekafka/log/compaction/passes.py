@@ -101,6 +101,7 @@ class Compaction:
         end_offset: the base offset of the first segment that may not be compacted.
         last_records: the last record of each active producer, by producer id; its batch stays.
         aborted: the aborted transactions whose records may be in the segments.
+        truncation_count: that of the log.
         now_ms: the time at which the compaction began.
         most_keys: the keys that the offset map holds at most.
     """
@@ -112,6 +113,7 @@ class Compaction:
     end_offset: int
     last_records: Mapping[int, LastRecord]
     aborted: Sequence[AbortedTransaction]
+    truncation_count: int
     now_ms: int
     most_keys: int
     pace: Pace

@@ -73,6 +73,7 @@ class World:
         is_on_disk: bool = True,
         recovery_point: int = 0,
         log_start_offset: int = 0,
+        high_watermark: int | None = None,
         has_lost_power: bool = False,
         truncates_damage: bool = False,
     ) -> Log:
@@ -86,6 +87,7 @@ class World:
             self.now_ms,
             log_start_offset=log_start_offset,
             recovery_point=recovery_point,
+            high_watermark=high_watermark,
             is_clean=is_clean,
             is_on_disk=is_on_disk,
             has_lost_power=has_lost_power,

@@ -167,7 +167,7 @@ def test_truncation_cuts_the_index(tmp_path: Path) -> None:
     log = World().open_log(tmp_path, SMALL)
     expected = abort_many(log, 20)
 
-    log.truncate(expected[4].last_offset)
+    log.truncate_to(expected[4].last_offset)
     log.reader.high_watermark = log.reader.log_end_offset
 
     assert log.reader.aborted_transactions(0, log.reader.log_end_offset) == expected[:4]

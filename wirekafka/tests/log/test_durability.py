@@ -86,7 +86,7 @@ class Life:
 
     def truncate(self) -> None:
         if self.log.reader.log_end_offset > 1:
-            self.log.truncate(self.log.reader.log_end_offset - 1)
+            self.log.truncate_to(self.log.reader.log_end_offset - 1)
             del self.values[self.log.reader.log_end_offset :]
 
     def check(self) -> None:

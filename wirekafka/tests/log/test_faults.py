@@ -50,7 +50,7 @@ class Story:
         self._append(log, 4)
         log.roll()
         self._append(log, 2, leader_epoch=1)
-        log.truncate(15)
+        log.truncate_to(15)
         self.end_offset = log.reader.log_end_offset
         self.sequence = 15
         self._append(log, 3, leader_epoch=2)

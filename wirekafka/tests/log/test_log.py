@@ -302,7 +302,7 @@ def test_truncate_drops_the_batch_that_holds_the_offset(tmp_path: Path) -> None:
     fill(log, 30)
     append(log, batch(b"a", b"b", b"c"))
 
-    log.truncate(31)
+    log.truncate_to(31)
 
     assert log.reader.log_end_offset == 30
     assert [record.offset for record in all_records(log)] == list(range(30))
@@ -313,7 +313,7 @@ def test_truncate_into_a_sealed_segment_makes_it_the_active_one(tmp_path: Path) 
     log = World().open_log(tmp_path, SMALL)
     fill(log, 60)
 
-    log.truncate(5)
+    log.truncate_to(5)
     fill(log, 60)
 
     assert [record.offset for record in all_records(log)] == list(range(65))
@@ -326,7 +326,7 @@ def test_truncate_forgets_epochs_and_producers_of_what_is_gone(tmp_path: Path) -
     log.roll()
     append(log, idempotent(1), leader_epoch=1)
 
-    log.truncate(1)
+    log.truncate_to(1)
 
     assert log.reader.epochs.latest == 0
     assert not append(log, idempotent(1)).is_duplicate
@@ -457,7 +457,16 @@ def test_log_opened_after_a_clean_stop_adds_to_its_indexes(tmp_path: Path) -> No
 
 def test_offline_log_has_the_offsets_of_the_checkpoints_and_touches_no_file(tmp_path: Path) -> None:
     world, path = World(), tmp_path / "missing"
-    left = Loaded([], LeaderEpochs(), Producers(0), log_start_offset=3, log_end_offset=7, recovery_point=7, topic_id=b"t" * 16)
+    left = Loaded(
+        [],
+        LeaderEpochs(),
+        Producers(0),
+        log_start_offset=3,
+        log_end_offset=7,
+        high_watermark=7,
+        recovery_point=7,
+        topic_id=b"t" * 16,
+    )
 
     log = Log.offline(NAME, Folder(str(path), world.storage), DEFAULTS, world.services(), left, "the disk failed")
 

@@ -105,7 +105,7 @@ class LogMachine(RuleBasedStateMachine):
     @rule(share=st.floats(0, 1))
     def truncate(self, share: float) -> None:
         offset = self.start_offset + int(share * (self.end_offset - self.start_offset))
-        self.log.truncate(offset)
+        self.log.truncate_to(offset)
         if offset < self.end_offset:
             starts = [start for start in self.batch_starts if start <= offset]
             # The log start offset stays, even if it is within the dropped batch.

@@ -221,6 +221,48 @@ def test_move_keeps_up_with_a_log_that_grows_rolls_shrinks_and_is_replaced(
     run(main)
 
 
+@pytest.mark.parametrize("truncated_in", [1, 2])
+def test_move_of_a_log_that_is_truncated_copies_what_the_log_holds_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, truncated_in: int
+) -> None:
+    """The copy would otherwise keep bytes that the log has replaced."""
+    original = Move.copy
+    passes = 0
+
+    async def main() -> None:
+        setting = Setting(tmp_path)
+        logs = await setting.open()
+        log = setting.create(logs)
+        fill(log, 40)
+
+        def truncate_and_grow() -> None:
+            log.truncate_to(5)
+            fill(log, 50, size=110)
+
+        def copy(self: Move, parts: Any, end_offset: int) -> None:
+            nonlocal passes
+            passes += 1
+            original(self, parts, end_offset)
+            if passes == truncated_in:
+                trio.from_thread.run_sync(truncate_and_grow)
+            elif passes < truncated_in:
+                trio.from_thread.run_sync(fill, log, 100)
+
+        monkeypatch.setattr(moves_module, "_LAST_BYTES", 500)
+        monkeypatch.setattr(Move, "copy", copy)
+        async with trio.open_nursery() as nursery:
+            logs.start(nursery)
+            logs.mover.begin(NAME, str(setting.second))
+            await until_moved(logs)
+            nursery.cancel_scope.cancel()
+        assert logs.home_of(log).path == str(setting.second)
+        check(log, 55)
+        assert [len(record.value or b"") for record in all_records(log)[5:7]] == [112, 112]
+        await logs.close()
+
+    run(main)
+
+
 def swap_a_segment(log: Log) -> None:
     """Replaces a segment as compaction does: another object and another file of the same name."""
     segment = log.reader.segments.items[1]

@@ -232,7 +232,7 @@ def test_read_behind_what_was_cut_off_finds_what_came_instead(tmp_path: Path) ->
     for _ in range(10):
         append(log, memoryview(bytearray(one)))
     assert walk(log, 10) == list(range(10))
-    log.truncate(4)
+    log.truncate_to(4)
     append(log, memoryview(bytearray(three)))
     append(log, memoryview(bytearray(three)))
 

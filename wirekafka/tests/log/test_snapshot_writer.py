@@ -138,7 +138,7 @@ def test_truncation_abandons_the_snapshot_that_is_being_written(log: Log, world:
     log.roll()
     world.pass_delays()
 
-    log.truncate(20)
+    log.truncate_to(20)
     finish(world)
 
     assert snapshots(tmp_path) == []

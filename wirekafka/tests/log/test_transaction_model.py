@@ -138,7 +138,7 @@ class World:
 
     def truncate(self) -> None:
         offset = self.random.randint(self.start_offset, self.end_offset)
-        self.log.truncate(offset)
+        self.log.truncate_to(offset)
         self.batches = [each for each in self.batches if each.last_offset < offset]
         self.log.reader.advance_high_watermark(self.log.reader.log_end_offset)
         self.world.pass_delays()

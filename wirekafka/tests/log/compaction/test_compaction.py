@@ -53,6 +53,7 @@ def compact(
         end_offset=end,
         last_records=last_records_of(log.reader),
         aborted=log.reader.aborted_transactions(0, end),
+        truncation_count=0,
         now_ms=now_ms,
         most_keys=most_keys,
         pace=Unhurried(),
@@ -63,7 +64,7 @@ def compact(
     for group in list(work.groups(offsets)):
         new = work.rewrite(group, record_filter, log.reader.services.pool)
         new.rename_files(SWAP_SUFFIX)
-        assert log.replace_segments(group, new)
+        assert log.replace_segments(group, new, 0)
     return Compacted(offsets.end_offset, work.totals)
 
 
@@ -273,7 +274,7 @@ def test_swap_is_refused_once_a_segment_is_gone(tmp_path: Path) -> None:
     old = log.reader.segments.items[:-1]
     log.retention.delete_records(1)
 
-    assert not log.replace_segments(old, old[0])
+    assert not log.replace_segments(old, old[0], 0)
 
 
 def test_reader_in_the_midst_of_a_compaction_goes_on(tmp_path: Path) -> None:
