@@ -70,6 +70,12 @@ def client(zookeeper_address: str, kafka: Broker) -> Iterator[KazooClient]:
     client.close()
 
 
+@pytest.fixture
+def tools(zookeeper_address: str, request: pytest.FixtureRequest) -> Tools:
+    """Returns Kafka's tools. They start after the check for Java."""
+    return request.getfixturevalue("tools_jvm")
+
+
 @pytest.fixture(scope="module")
 def admin(kafka: Broker) -> AdminClient:
     return AdminClient({"bootstrap.servers": kafka.bootstrap})
@@ -142,7 +148,7 @@ REWRITERS: dict[str, Callable[[str, bytes], bytes]] = {
 
 
 def test_every_znode_that_kafka_wrote_is_written_again_byte_for_byte(
-    kafka: Broker, client: KazooClient, admin: AdminClient, tools_jvm: Tools
+    kafka: Broker, client: KazooClient, admin: AdminClient, tools: Tools
 ) -> None:
     configs = {
         "retention.ms": "600000",
@@ -168,7 +174,7 @@ def test_every_znode_that_kafka_wrote_is_written_again_byte_for_byte(
         [*client_id, "--entity-name", "x.y-z", *quota],
         ["--entity-type", "ips", "--entity-name", "127.0.0.9", "--add-config", "connection_creation_rate=5"],
     ):
-        tools_jvm.check(CONFIGS, "--bootstrap-server", kafka.bootstrap, "--alter", *arguments)
+        tools.check(CONFIGS, "--bootstrap-server", kafka.bootstrap, "--alter", *arguments)
 
     znodes = all_znodes(client)
     seen = set()

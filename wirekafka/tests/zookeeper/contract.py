@@ -563,6 +563,20 @@ async def an_exists_watch_fires_like_a_data_watch_if_the_znode_exists(stage: Sta
 
 
 @scenario
+async def the_watches_of_a_znode_fire_before_those_of_its_parent(stage: Stage) -> None:
+    desk = await Desk.open(stage)
+    await desk.make("/p")
+    await desk.ask(Exists("/p/a", watch=True))
+    await desk.ask(GetChildren("/p", watch=True))
+    await desk.make("/p/a")
+    assert await desk.events() == [created("/p/a"), children_changed("/p")]
+    await desk.ask(GetChildren("/p", watch=True))
+    await desk.ask(GetChildren("/p/a", watch=True))
+    await desk.ask(Delete("/p/a"))
+    assert await desk.events() == [created("/p/a"), children_changed("/p"), deleted("/p/a"), children_changed("/p")]
+
+
+@scenario
 async def a_read_that_is_refused_leaves_no_watch(stage: Stage) -> None:
     desk = await Desk.open(stage)
     await desk.refusal(GetData("/a", watch=True))

@@ -126,6 +126,19 @@ def test_submit_while_suspended_completes_with_connection_loss_and_sends_nothing
     assert seen.take() == [SessionState.CONNECTED, None]
 
 
+def test_submit_before_connected_was_told_completes_with_connection_loss() -> None:
+    stage = ModelStage()
+    client, log = stage.new_client(), list[object]()
+    client.add_state_listener(log.append)
+    stage.run_one()
+    assert client.state is SessionState.CONNECTING
+    client.submit(Create("/a", b""), log.append)
+    stage.run()
+    client.submit(Exists("/a"), log.append)
+    stage.run()
+    assert log == [SessionState.CONNECTED, LOST_REPLY, None]
+
+
 def test_submit_while_lost_completes_with_session_expired() -> None:
     stage = ModelStage()
     seen = Seen(stage)

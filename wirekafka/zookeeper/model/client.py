@@ -199,13 +199,12 @@ class ModelClient:
         self._schedule(self._connect)
 
     def _apply_late(self) -> None:
-        """The server receives what was still on its way over the former connection."""
+        """The server receives what was still on its way over the former connection, which ends with the next one."""
         if self._late is None:
             return
         (connection, requests), self._late = self._late, None
         for request in requests:
             self._answer(connection, request)
-        connection.disconnect()
 
     def _begin(self, connection: Connection) -> None:
         self._connection = connection

@@ -81,7 +81,7 @@ class Transaction:
 
     Attributes:
         session_id: the owner of the ephemeral znodes that it creates.
-        events: what its changes fire, in order.
+        events: what its changes fire, in order; nothing if it fails.
         undo: takes the changes back, if called from the last to the first.
     """
 
@@ -147,17 +147,13 @@ class Tree:
             try:
                 result = self._apply_one(operation, transaction)
             except ZooKeeperError as error:
-                self._undo(transaction)
+                while transaction.undo:
+                    transaction.undo.pop()()
                 after = len(operations) - index - 1
                 ok, skipped = ZooKeeperErrorCode.OK, ZooKeeperErrorCode.RUNTIME_INCONSISTENCY
                 raise ZooKeeperError(error.code, operation.path, (*[ok] * index, error.code, *[skipped] * after)) from None
             results.append(Created(result.path, None) if isinstance(result, Created) else result)
         return tuple(results)
-
-    def _undo(self, transaction: Transaction) -> None:
-        while transaction.undo:
-            transaction.undo.pop()()
-        transaction.events.clear()
 
     def _apply_one(self, operation: Write, transaction: Transaction) -> WriteResult:
         match operation:
