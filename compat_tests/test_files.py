@@ -34,6 +34,17 @@ from compat_tests.harness.clients import (
 )
 from compat_tests.harness.tools import Tools
 from compat_tests.harness.topics import create_topic
+from wirekafka.pending import finish
+from wirekafka.tests.log.logs import (
+    World,
+    append,
+    close,
+    config_with,
+    end_transaction,
+    idempotent,
+    read,
+    transactional,
+)
 
 pytestmark = [pytest.mark.java, pytest.mark.xdist_group("java")]
 
@@ -248,3 +259,32 @@ def test_damage_is_found(
     assert faults(tools_jvm, data_files(copy)) == []
     damage(copy)
     assert re.search(complaint, "\n".join(faults(tools_jvm, data_files(copy))))
+
+
+@pytest.mark.wirekafka_only("the log is made in this process")
+def test_nothing_is_wrong_with_the_files_of_a_follower_that_was_truncated(tmp_path: Path, tools_jvm: Tools) -> None:
+    """The follower has batches of two leaders: of the first one up to the divergence, then of the second one."""
+    config = config_with(segment_bytes=2000, index_interval_bytes=200)
+    first, second = (World().open_log(tmp_path / name) for name in ("first-0", "second-0"))
+    follower = World().open_log(tmp_path / "follower-0", config)
+    for number in range(60):
+        timestamp = START_MS + number * 7919 % 5000
+        append(first, transactional(number // 4 * 3, 3, producer_id=number % 4, timestamp=timestamp), leader_epoch=1)
+        if number % 10 == 9:
+            for producer_id in range(4):
+                end_transaction(first, producer_id, is_commit=producer_id % 2 == 0)
+    finish(follower.append_as_follower(memoryview(read(first, 0)), leader_epoch=1))
+    divergence = 100
+    finish(second.append_as_follower(memoryview(read(first, 0)), leader_epoch=1))
+    second.truncate_to(divergence)
+    for number in range(100):
+        append(second, idempotent(number * 2, 2, producer_id=9, timestamp=START_MS + number * 7919 % 5000), leader_epoch=2)
+
+    follower.truncate_to(divergence)
+    finish(follower.append_as_follower(memoryview(read(second, follower.reader.log_end_offset)), leader_epoch=2))
+    close(follower)
+
+    assert follower.reader.log_end_offset == second.reader.log_end_offset
+    assert b"".join(path.read_bytes() for path in sorted((tmp_path / "follower-0").glob("*.log"))) == read(second, 0)
+    assert segment_count(tmp_path / "follower-0") > 3
+    assert faults(tools_jvm, data_files(tmp_path / "follower-0")) == []

@@ -31,13 +31,13 @@ from wirekafka.inspection.record_decoders import Fields, meanings_in
 from wirekafka.inspection.text import BytesStyle, show_bytes
 from wirekafka.log.checkpoint import (
     MalformedFileError,
-    read_meta_properties,
     read_offsets,
     read_partition_metadata,
 )
 from wirekafka.log.directory import partition_of_folder
 from wirekafka.log.epochs import LeaderEpochs
 from wirekafka.log.index import OffsetIndex, TimeIndex
+from wirekafka.log.meta_properties import read_meta_properties
 from wirekafka.log.producer_snapshot import CorruptSnapshotError
 from wirekafka.log.producer_state import Producers
 from wirekafka.log.transaction_index import ENTRY as TRANSACTION_ENTRY
@@ -262,8 +262,8 @@ def _partition_metadata(path: str) -> Iterator[Row]:
 
 
 def _meta_properties(path: str) -> Iterator[Row]:
-    properties = read_meta_properties(read_whole(path), new_directory_id="")
-    yield Row("meta_properties", properties._asdict() | {"directory_id": properties.directory_id or None})
+    properties = read_meta_properties(read_whole(path))
+    yield Row("meta_properties", properties._asdict() | {"version": int(properties.version)})
 
 
 def _clean_shutdown(path: str) -> Iterator[Row]:

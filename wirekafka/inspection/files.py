@@ -23,7 +23,7 @@ from wirekafka.log.checkpoint import (
     PARTITION_METADATA,
     RECOVERY_POINTS,
 )
-from wirekafka.log.directory import DELETED_FOLDER_SUFFIX, FUTURE_FOLDER_SUFFIX, partition_of_folder
+from wirekafka.log.directory import DELETED_FOLDER_SUFFIX, FUTURE_FOLDER_SUFFIX, STRAY_FOLDER_SUFFIX, partition_of_folder
 from wirekafka.log.epochs import FILE_NAME as EPOCHS_FILE
 from wirekafka.log.storage import FileHandle, Storage
 from wirekafka.names import TopicPartition
@@ -121,12 +121,13 @@ def partition_folders(root: str) -> list[str]:
 
 
 def partitions_of_other_folders(root: str) -> set[TopicPartition]:
-    """Returns the partitions that were deleted or moved away, or that were moving to the data directory, by their folders.
+    """Returns the partitions that were deleted, moved away or stray, or that were moving to the data directory, by their folders.
 
-    Names of more than 200 characters may be missing, because the names of deleted folders are cut.
+    Names of more than 200 characters may be missing, because the names of deleted and stray folders are cut.
     """
+    suffixes = (DELETED_FOLDER_SUFFIX, FUTURE_FOLDER_SUFFIX, STRAY_FOLDER_SUFFIX)
     with os.scandir(root) as entries:
-        names = [entry.name for entry in entries if entry.name.endswith((DELETED_FOLDER_SUFFIX, FUTURE_FOLDER_SUFFIX))]
+        names = [entry.name for entry in entries if entry.name.endswith(suffixes)]
     partitions = (partition_of_folder(name.rpartition(".")[0]) for name in names)
     return {partition for partition in partitions if partition is not None}
 

@@ -44,13 +44,13 @@ from wirekafka.log.checkpoint import (
     PARTITION_METADATA,
     MalformedFileError,
     read_lines,
-    read_meta_properties,
     read_offsets,
     read_partition_metadata,
 )
 from wirekafka.log.directory import is_held, partition_of_folder
 from wirekafka.log.epochs import FILE_NAME as EPOCHS_FILE
 from wirekafka.log.epochs import LeaderEpochs
+from wirekafka.log.meta_properties import read_meta_properties
 from wirekafka.log.producer_snapshot import CorruptSnapshotError
 from wirekafka.log.producer_state import Producers
 from wirekafka.log.segment import MOST_RELATIVE_OFFSET
@@ -135,7 +135,7 @@ class Verification:
                 self.checked.other_files += 1
                 try:
                     if name == META_PROPERTIES:
-                        read_meta_properties(data, new_directory_id="")
+                        read_meta_properties(data)
                     else:
                         self._checkpoints[path] = read_offsets(data)
                 except MalformedFileError as error:

@@ -1,16 +1,14 @@
-"""The small text files beside the data: partition offsets, the owners of folders and data directories, the clean-shutdown mark.
+"""The small text files beside the data: partition offsets, the owners of folders, the lock file, the clean-shutdown mark.
 
 Rules of this file: it converts contents only, in the formats of Apache Kafka; the owner of a file writes it through `Storage`.
 
-Source: org.apache.kafka.server.common.CheckpointFile; OffsetCheckpointFile, PartitionMetadataFile, CleanShutdownFileHandler;
-org.apache.kafka.metadata.properties.MetaProperties.
+Source: org.apache.kafka.server.common.CheckpointFile; OffsetCheckpointFile, PartitionMetadataFile, CleanShutdownFileHandler.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
 
 from wirekafka.names import TopicPartition, format_topic_id, parse_topic_id
 
@@ -23,7 +21,6 @@ META_PROPERTIES = "meta.properties"
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 
 _VERSION = "0"
-_META_VERSIONS = ("0", "1")
 _NO_BROKER_EPOCH = -1
 
 
@@ -90,47 +87,13 @@ def read_partition_metadata(data: bytes) -> bytes:
     Raises:
         MalformedFileError: the file has no topic id, or an unknown version.
     """
-    fields = _fields(data, ":")
+    fields = read_fields(data, ":")
     try:
         if int(fields["version"]) != 0:
             raise MalformedFileError(f"version {fields['version']} is not known")
         return parse_topic_id(fields["topic_id"])
     except (KeyError, ValueError) as error:
         raise MalformedFileError(f"it has no topic id: {error}") from None
-
-
-class MetaProperties(NamedTuple):
-    """The owner of a data directory.
-
-    Attributes:
-        cluster_id: the id of the broker's cluster.
-        node_id: the id of the broker.
-        directory_id: the id of this directory among the broker's directories (KIP-858).
-    """
-
-    cluster_id: str
-    node_id: int
-    directory_id: str
-
-    def write(self) -> bytes:
-        """Returns the content of `meta.properties`, version 1."""
-        return (f"cluster.id={self.cluster_id}\ndirectory.id={self.directory_id}\nnode.id={self.node_id}\nversion=1\n").encode()
-
-
-def read_meta_properties(data: bytes, *, new_directory_id: str) -> MetaProperties:
-    """Returns the owner of a data directory. Version 0, from before KRaft, has no directory id and gets `new_directory_id`.
-
-    Raises:
-        MalformedFileError: the file has no cluster id or no node id, or an unknown version.
-    """
-    fields = _fields(data, "=")
-    version = fields.get("version", "0")
-    if version not in _META_VERSIONS:
-        raise MalformedFileError(f"it has format version {version}, which a newer release has written; this one reads 0 and 1")
-    node_id = fields.get("node.id", fields.get("broker.id", ""))
-    if "cluster.id" not in fields or not node_id.isdecimal():
-        raise MalformedFileError("it has no cluster.id or no node.id")
-    return MetaProperties(fields["cluster.id"], int(node_id), fields.get("directory.id", new_directory_id))
 
 
 def write_clean_shutdown(boot_id: str | None) -> bytes:
@@ -180,7 +143,7 @@ def read_lock(data: bytes) -> str | None:
     Raises:
         MalformedFileError: the file has an unknown format version.
     """
-    fields = _fields(data.partition(b"\n")[2], ":")
+    fields = read_fields(data.partition(b"\n")[2], ":")
     if fields.get("version", _VERSION) != _VERSION:
         raise MalformedFileError(
             f"it has format version {fields['version']}, which a newer release has written; this one reads {_VERSION}"
@@ -188,7 +151,8 @@ def read_lock(data: bytes) -> str | None:
     return fields.get("boot_id")
 
 
-def _fields(data: bytes, separator: str) -> dict[str, str]:
+def read_fields(data: bytes, separator: str) -> dict[str, str]:
+    """Returns the fields of a file of names and values, without its comments."""
     fields = {}
     for line in data.decode(errors="replace").splitlines():
         name, found, value = line.partition(separator)

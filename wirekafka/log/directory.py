@@ -27,10 +27,8 @@ from wirekafka.log.checkpoint import (
     CLEAN_SHUTDOWN,
     META_PROPERTIES,
     MalformedFileError,
-    MetaProperties,
     read_clean_shutdown,
     read_lock,
-    read_meta_properties,
     read_offsets,
     write_clean_shutdown,
     write_lock,
@@ -38,7 +36,9 @@ from wirekafka.log.checkpoint import (
 )
 from wirekafka.log.disk_errors import READ_ONLY_ERRORS
 from wirekafka.log.durability import SyncError
+from wirekafka.log.meta_properties import MetaProperties, MetaPropertiesVersion, owned, read_meta_properties
 from wirekafka.log.storage import Storage
+from wirekafka.log.strays import REMEDY
 from wirekafka.names import CLUSTER_METADATA_TOPIC, TopicPartition
 
 log = structlog.get_logger(__name__)
@@ -46,6 +46,7 @@ log = structlog.get_logger(__name__)
 LOCK_FILE = ".lock"
 DELETED_FOLDER_SUFFIX = "-delete"
 FUTURE_FOLDER_SUFFIX = "-future"
+STRAY_FOLDER_SUFFIX = "-stray"
 _FOLDER = re.compile(r"([a-zA-Z0-9._-]+)-(0|[1-9][0-9]{0,9})")
 _LONGEST_NAME = 255
 _LOST_ERRORS = {errno.EIO, errno.EROFS, errno.ENODEV, errno.ENXIO, errno.ESTALE, errno.EUCLEAN, errno.ENOTCONN, errno.EREMOTEIO}
@@ -146,40 +147,29 @@ class DataDirectory:
 
     # The owner
 
-    def load(self, *, node_id: int, cluster_id: str | None) -> None:
+    def load(self, *, node_id: int, cluster_id: str | None, version: MetaPropertiesVersion = MetaPropertiesVersion.V1) -> None:
         """Reads the owner and the clean-shutdown mark; a new directory gets this broker as its owner.
 
         Args:
-            cluster_id: the cluster id of the earlier directories; None for the first directory.
+            cluster_id: the cluster id from ZooKeeper or from the earlier directories; None if it is not known yet.
+            version: 0 for a member of a cluster with ZooKeeper, 1 for any other broker.
 
         Raises:
-            KafkaError: INVALID_CONFIG, the directory belongs to another broker; INCONSISTENT_CLUSTER_ID, to another cluster;
-                KAFKA_STORAGE_ERROR, its owner cannot be read.
+            KafkaError: INVALID_CONFIG, INCONSISTENT_CLUSTER_ID, as `owned` says; KAFKA_STORAGE_ERROR, the owner cannot be read.
         """
         path = f"{self.path}/{META_PROPERTIES}"
-        data: bytes | None = None
+        stored: MetaProperties | None = None
         try:
-            data = self.storage.read_file(path)
-            self.meta = read_meta_properties(data, new_directory_id=new_id())
+            stored = read_meta_properties(self.storage.read_file(path))
         except FileNotFoundError:
-            self.meta = MetaProperties(cluster_id or new_id(), node_id, new_id())
+            pass
         except MalformedFileError as error:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{path}: {error}") from None
-        if self.meta.node_id != node_id:
-            owner = self.meta.node_id
-            raise KafkaError(
-                ErrorCode.INVALID_CONFIG,
-                f"node.id is {node_id}, and {self.path} belongs to broker {owner}: set node.id={owner}, or use another directory",
-            )
-        if cluster_id not in (None, self.meta.cluster_id):
-            raise KafkaError(
-                ErrorCode.INCONSISTENT_CLUSTER_ID,
-                f"{self.path} belongs to cluster {self.meta.cluster_id}, the directories before it to {cluster_id}",
-            )
-        if data is None or b"directory.id" not in data:
+        self.meta = owned(stored, path=self.path, version=version, cluster_id=cluster_id, node_id=node_id, new_id=new_id)
+        if self.meta != stored:
             self.storage.write_file(path, self.meta.write(), sync=True)
         self.is_clean = self._take_clean_mark()
-        if data is not None and not self.is_clean:
+        if stored is not None and not self.is_clean:
             log.warning(
                 "Unclean stop: the last broker on a directory did not close its logs, so they are checked", path=self.path
             )
@@ -222,6 +212,8 @@ class DataDirectory:
                 continue
             if partition is not None:
                 yield partition, f"{self.path}/{name}"
+            elif name.endswith(STRAY_FOLDER_SUFFIX):
+                log.warning("A folder is that of a stray partition", path=f"{self.path}/{name}", remedy=REMEDY)
             elif not name.endswith((DELETED_FOLDER_SUFFIX, FUTURE_FOLDER_SUFFIX)) and not name.startswith("."):
                 log.warning("A folder in the data directory is not the folder of a partition", path=f"{self.path}/{name}")
 
@@ -244,7 +236,17 @@ class DataDirectory:
 
         Source: LocalLog.logDeleteDirName.
         """
-        unique = f".{uuid.uuid4().hex}{DELETED_FOLDER_SUFFIX}"
+        return self._unique_path(name, DELETED_FOLDER_SUFFIX)
+
+    def path_of_stray(self, name: TopicPartition) -> str:
+        """Returns a new unique path for the folder of a stray partition; the name is not that of a partition's folder.
+
+        Source: LocalLog.logStrayDirName.
+        """
+        return self._unique_path(name, STRAY_FOLDER_SUFFIX)
+
+    def _unique_path(self, name: TopicPartition, folder_suffix: str) -> str:
+        unique = f".{uuid.uuid4().hex}{folder_suffix}"
         suffix = f"-{name.partition}{unique}"
         return f"{self.path}/{name.topic[: _LONGEST_NAME - len(suffix)]}{suffix}"
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 
 import structlog
@@ -29,6 +29,7 @@ from wirekafka.faults import isolate
 from wirekafka.log.catalog import OFFSETS_OF, LogCatalog
 from wirekafka.log.checkpoint import (
     CLEANER_OFFSETS,
+    HIGH_WATERMARKS,
     LOG_START_OFFSETS,
     PARTITION_METADATA,
     RECOVERY_POINTS,
@@ -40,12 +41,15 @@ from wirekafka.log.context import HasPartition, LogContext
 from wirekafka.log.directory import DataDirectory, check_paths_differ
 from wirekafka.log.log import Log
 from wirekafka.log.maintenance import LogMaintenance
+from wirekafka.log.meta_properties import MetaPropertiesVersion
 from wirekafka.log.moves import Mover
 from wirekafka.log.opening import Opened, choose_copies, open_all
 from wirekafka.log.recovery import TRUNCATES_DAMAGE, Loaded, Loader
 from wirekafka.log.segment import Segment
 from wirekafka.log.storage import Folder, HandlePool, Storage
+from wirekafka.log.strays import REMEDY, find_strays
 from wirekafka.names import TopicPartition
+from wirekafka.pending import Work
 
 log = structlog.get_logger(__name__)
 
@@ -135,11 +139,15 @@ class LogManager:
         *,
         storage: Storage | None = None,
         config_of: Callable[[str], LogConfig] | None = None,
+        cluster_id: str | None = None,
     ) -> LogManager:
         """Locks the data directories and opens every log in them.
 
         Args:
             config_of: the settings of a topic; the broker's defaults if not given.
+            cluster_id: the id of the cluster with ZooKeeper of which this broker is a member. The directories of a member have
+                `meta.properties` of version 0, and its high watermarks come from the checkpoints. None for a broker without
+                ZooKeeper, whose records are all committed.
 
         Raises:
             ConfigError, DirectoryLockedError: two directories are the same; another broker holds one of them.
@@ -150,21 +158,21 @@ class LogManager:
         """
         manager = cls(config, clock, storage or Storage())
         try:
-            manager._lock()
-            await manager._load(config_of)
+            manager._lock(cluster_id)
+            await manager._load(config_of, is_member=cluster_id is not None)
         except BaseException:
             manager._unlock()
             raise
         return manager
 
-    def _lock(self) -> None:
+    def _lock(self, cluster_id: str | None) -> None:
+        version = MetaPropertiesVersion.V1 if cluster_id is None else MetaPropertiesVersion.V0
         check_paths_differ(directory.path for directory in self.directories)
         listeners = ", ".join(map(str, self._config.listeners))
-        cluster_id = None
         for directory in self.directories:
             try:
                 directory.lock(f"wirekafka, process {os.getpid()}, started for {listeners}")
-                directory.load(node_id=self._config.node_id, cluster_id=cluster_id)
+                directory.load(node_id=self._config.node_id, cluster_id=cluster_id, version=version)
             except OSError as error:
                 if directory is self.directories[0]:
                     raise
@@ -183,13 +191,13 @@ class LogManager:
         for directory in self.directories:
             directory.unlock()
 
-    async def _load(self, config_of: Callable[[str], LogConfig] | None) -> None:
+    async def _load(self, config_of: Callable[[str], LogConfig] | None, *, is_member: bool) -> None:
         default = LogConfig.of(self._config, {})
         started = trio.current_time()
         found: list[Opened] = []
         for directory in self.catalog.online_directories():
             try:
-                found += self._look_through(directory, config_of or (lambda topic: default))
+                found += self._look_through(directory, config_of or (lambda topic: default), is_member=is_member)
             except OSError as error:
                 self.catalog.fail_directory(directory, error)
         await open_all(found, self._config.integer("num.recovery.threads.per.data.dir"))
@@ -209,7 +217,7 @@ class LogManager:
                 seconds=round(trio.current_time() - started, 2),
             )
 
-    def _look_through(self, directory: DataDirectory, config_of: Callable[[str], LogConfig]) -> list[Opened]:
+    def _look_through(self, directory: DataDirectory, config_of: Callable[[str], LogConfig], *, is_member: bool) -> list[Opened]:
         for path in directory.deleted_folders():
             Folder(path, self.storage).delete()
         checkpoints = {file: directory.read_checkpoint(file) for file in OFFSETS_OF}
@@ -224,6 +232,7 @@ class LogManager:
                 self._clock.now_ms(),
                 log_start_offset=checkpoints[LOG_START_OFFSETS].get(name, 0),
                 recovery_point=checkpoints[RECOVERY_POINTS].get(name, 0),
+                high_watermark=checkpoints[HIGH_WATERMARKS].get(name, 0) if is_member else None,
                 is_clean=directory.is_clean,
                 is_on_disk=directory.is_on_disk,
                 has_lost_power=directory.has_lost_power,
@@ -335,6 +344,50 @@ class LogManager:
             log.error("Could not delete a log", partition=str(topic_partition), error=str(error))
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"cannot rename {folder.path}: {error.strerror}") from error
         self._clock.call_later(gone.reader.config.file_delete_delay_ms, folder.delete)
+
+    def rename_strays(self, assigned: Mapping[TopicPartition, bytes]) -> Work[list[TopicPartition]]:
+        """Renames the folders of partitions that do not belong to this broker, one at each step, and forgets their logs.
+
+        The name of such a partition is free then. The broker never uses nor deletes a renamed folder. If a folder cannot be
+        renamed, the partition is offline until the next start, so that no new log gets its files.
+
+        Args:
+            assigned: all partitions that the cluster assigns to this broker, and their topic ids.
+
+        Returns:
+            The partitions whose folders were renamed.
+
+        Durability: the indexes and producers of the logs, and the new names, are in the page cache.
+
+        Source: ReplicaManager.updateStrayLogs; LogManager.asyncDelete with isStray.
+        """
+        renamed = []
+        for name, reason in find_strays(self.discover(), assigned).items():
+            stray = self.catalog.get(name)
+            if stray is not None and self._rename_stray(stray, reason):
+                renamed.append(name)
+            yield
+        return renamed
+
+    def _rename_stray(self, stray: Log, reason: str) -> bool:
+        name, folder, directory = stray.topic_partition, stray.reader.folder, self.catalog.home_of(stray.reader)
+        former_path = folder.path
+        self.mover.give_up(name)
+        stray.end_appends()
+        try:
+            if stray.reader.offline_reason is None:
+                stray.write_for_restart()
+            folder.move(directory.path_of_stray(name))
+        except OSError as error:
+            log.error("Could not rename the folder of a stray partition", path=former_path, reason=reason, error=str(error))
+            stray.reader.take_offline(f"{reason}, and its folder cannot be renamed")
+            self.catalog.note_disk_error(directory, error)
+            return False
+        stray.reader.close()
+        self.catalog.remove(name)
+        event = "Renamed the folder of a stray partition"
+        log.warning(event, path=former_path, new_path=folder.path, reason=reason, remedy=REMEDY)
+        return True
 
     def sync_directories(self) -> bool:
         """Syncs the names of all folders, so that deleted logs stay deleted after a power loss.

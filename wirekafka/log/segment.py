@@ -303,9 +303,20 @@ class Segment:
 
         Durability: in the page cache.
         """
+        # The same steps as in `_write`, whose call would cost 1 % of a Produce.
+        handle = self.handle or self.file()
         position = self.size
-        self._write(data)
-        self.note(position, len(data), batch.base_offset + batch.last_offset_delta, batch.max_timestamp, index_interval_bytes)
+        try:
+            if self._has_torn_tail:
+                self.cut_tail()
+            self.folder.storage.write(handle.fd, data, position)
+        except OSError:
+            self._give_up_write()
+            raise
+        size_bytes = len(data)
+        self.size = position + size_bytes
+        self.contents.written += 1
+        self.note(position, size_bytes, batch.base_offset + batch.last_offset_delta, batch.max_timestamp, index_interval_bytes)
 
     def _write(self, data: Bytes) -> None:
         """Writes complete batches after the last one.
@@ -314,19 +325,21 @@ class Segment:
             OSError: nothing was appended.
         """
         handle = self.handle or self.file()
-        position = self.size
         try:
             if self._has_torn_tail:
                 self.cut_tail()
-            self.folder.storage.write(handle.fd, data, position)
+            self.folder.storage.write(handle.fd, data, self.size)
         except OSError:
-            self._has_torn_tail = True
-            with suppress(OSError):
-                self.cut_tail()
-            self.pool.release(self)
+            self._give_up_write()
             raise
-        self.size = position + len(data)
+        self.size += len(data)
         self.contents.written += 1
+
+    def _give_up_write(self) -> None:
+        self._has_torn_tail = True
+        with suppress(OSError):
+            self.cut_tail()
+        self.pool.release(self)
 
     def note(self, position: int, size_bytes: int, last_offset: int, max_timestamp: int, index_interval_bytes: int) -> None:
         """Updates the indexes and timestamps for a batch that is now in the file.

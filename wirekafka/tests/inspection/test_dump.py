@@ -16,9 +16,9 @@ from wirekafka.log.checkpoint import (
     META_PROPERTIES,
     PARTITION_METADATA,
     RECOVERY_POINTS,
-    MetaProperties,
 )
 from wirekafka.log.epochs import FILE_NAME as EPOCHS_FILE
+from wirekafka.log.meta_properties import MetaProperties, MetaPropertiesVersion
 from wirekafka.log.transaction_index import ENTRY as TRANSACTION_ENTRY
 from wirekafka.names import format_topic_id
 from wirekafka.tests.inspection.folders import BATCHES, PARTITION, SEGMENTS, TOPIC_ID, make_data, overwrite, rows_of, segment_file
@@ -190,13 +190,13 @@ def test_dump_of_a_snapshot_shows_its_producers(folder: Path) -> None:
 
 def test_dump_of_the_small_files_shows_what_they_say(folder: Path) -> None:
     root = folder.parent
-    (root / META_PROPERTIES).write_bytes(MetaProperties("cluster", 1, "directory").write())
+    (root / META_PROPERTIES).write_bytes(MetaProperties(MetaPropertiesVersion.V1, "cluster", 1, "directory").write())
     (root / CLEAN_SHUTDOWN).write_text('{"version":0}')
     assert rows_of(folder / EPOCHS_FILE) == [Row("leader_epoch", {"epoch": 0, "start_offset": 0})]
     assert rows_of(folder / PARTITION_METADATA) == [Row("partition_metadata", {"topic_id": format_topic_id(TOPIC_ID)})]
     expected = {"topic": PARTITION.topic, "partition": PARTITION.partition, "offset": BATCHES}
     assert rows_of(root / RECOVERY_POINTS) == [Row("checkpoint", expected)]
-    meta = {"cluster_id": "cluster", "node_id": 1, "directory_id": "directory"}
+    meta = {"version": 1, "cluster_id": "cluster", "node_id": 1, "directory_id": "directory"}
     assert rows_of(root / META_PROPERTIES) == [Row("meta_properties", meta)]
     assert rows_of(root / CLEAN_SHUTDOWN) == [Row("clean_shutdown", {"content": '{"version":0}'})]
 

@@ -4,10 +4,8 @@ import pytest
 
 from wirekafka.log.checkpoint import (
     MalformedFileError,
-    MetaProperties,
     read_clean_shutdown,
     read_lock,
-    read_meta_properties,
     read_offsets,
     read_partition_metadata,
     write_clean_shutdown,
@@ -55,28 +53,6 @@ def test_partition_metadata_that_is_none_is_refused(data: bytes) -> None:
         read_partition_metadata(data)
 
 
-def test_meta_properties_come_back() -> None:
-    meta = MetaProperties("cluster", 3, "directory")
-
-    assert read_meta_properties(meta.write(), new_directory_id="new") == meta
-
-
-def test_meta_properties_of_kafka_are_read_with_their_comments() -> None:
-    data = b"#\n#Fri Nov 20 16:00:00 UTC 2026\nnode.id=1\ndirectory.id=abc\nversion=1\ncluster.id=4L6g3nShT-eMCtK--X86sw\n"
-
-    assert read_meta_properties(data, new_directory_id="new") == ("4L6g3nShT-eMCtK--X86sw", 1, "abc")
-
-
-def test_meta_properties_of_version_0_get_a_directory_id() -> None:
-    assert read_meta_properties(b"version=0\nbroker.id=2\ncluster.id=c", new_directory_id="new") == ("c", 2, "new")
-
-
-@pytest.mark.parametrize("data", [b"", b"cluster.id=c\n", b"cluster.id=c\nnode.id=x\n"])
-def test_meta_properties_that_name_nobody_are_refused(data: bytes) -> None:
-    with pytest.raises(MalformedFileError):
-        read_meta_properties(data, new_directory_id="new")
-
-
 def test_clean_shutdown_is_kafkas_where_everything_is_on_the_disk() -> None:
     assert write_clean_shutdown(None) == b'{"version":0,"brokerEpoch":-1}'
 
@@ -116,10 +92,3 @@ def test_lock_file_names_the_run_of_the_machine(data: bytes, boot_id: str | None
 def test_lock_file_of_a_newer_format_is_refused_in_plain_words() -> None:
     with pytest.raises(MalformedFileError, match="format version 1, which a newer release has written"):
         read_lock(b"a broker\nversion: 1\nboot_id: a-b\n")
-
-
-def test_meta_properties_of_a_newer_format_are_refused_in_plain_words() -> None:
-    data = b"version=2\nnode.id=1\ncluster.id=x\n"
-
-    with pytest.raises(MalformedFileError, match="format version 2, which a newer release has written"):
-        read_meta_properties(data, new_directory_id="d")

@@ -154,6 +154,8 @@ def test_cluster_id_and_directory_id_are_kept(tmp_path: Path) -> None:
         logs = await setting.open()
 
         assert (logs.cluster_id, logs.directories[0].meta) == (meta.cluster_id, meta)
+        assert meta.cluster_id is not None
+        assert meta.directory_id is not None
         assert len(meta.cluster_id) == len(meta.directory_id) == 22
         await logs.close()
 
