@@ -72,8 +72,14 @@ class ZooKeeper:
         return False
 
     def pause(self) -> None:
-        """Stops the process (SIGSTOP), so that it is silent and keeps its connections."""
+        """Stops the process (SIGSTOP), so that it is silent and keeps its connections. On return no thread of it runs."""
         self._signal(signal.SIGSTOP)
+        wait_until(self._is_stopped, timeout_s=10, what="ZooKeeper has stopped")
+
+    def _is_stopped(self) -> bool:
+        assert self._process is not None
+        stats = Path(f"/proc/{self._process.pid}/task").glob("*/stat")
+        return all(stat.read_text().rpartition(")")[2].split()[0] == "T" for stat in stats)
 
     def resume(self) -> None:
         """Lets the process continue."""

@@ -227,8 +227,10 @@ class _LastWarning(logging.Handler):
         self.text: str | None = None
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Keeps the message."""
-        self.text = record.getMessage()
+        """Keeps the message, unless it only says what kazoo does next."""
+        text = record.getMessage()
+        if text != "Transition to CONNECTING":
+            self.text = text
 
 
 @dataclass(eq=False, slots=True)
