@@ -261,17 +261,35 @@ def test_silent_zookeeper_suspends_the_session_and_loses_operations(own_zookeepe
 
 
 @pytest.mark.java
+def test_submit_never_waits_for_kazoos_thread(own_zookeeper: ZooKeeper) -> None:
+    async def test(stage: DirectStage) -> None:
+        desk = await Desk.open(stage)
+        await desk.make("/a")
+        desk.log.clear()
+        own_zookeeper.pause()
+        with trio_limit(3):
+            for _ in range(100):
+                desk.submit(SetData("/a", bytes(200_000)))  # more than the socket takes, so kazoo's thread waits
+            for _ in range(2_000):
+                desk.submit(Exists("/a"))
+        own_zookeeper.resume()
+        await stage.until(lambda: len(desk.log) >= 2_100)
+
+    play_direct(test, own_zookeeper.address, session_timeout_ms=12_000)
+
+
+@pytest.mark.java
 def test_close_gives_up_if_zookeeper_is_silent(own_zookeeper: ZooKeeper, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kazoo_session, "CLOSE_TIMEOUT_S", 0.5)
 
     async def test(stage: DirectStage) -> None:
-        async with open_kazoo_session(own_zookeeper.address, session_timeout_ms=6_000) as client:
+        async with open_kazoo_session(own_zookeeper.address, session_timeout_ms=30_000) as client:
             told: list[SessionState] = []
             client.add_state_listener(told.append)
             own_zookeeper.pause()
         assert told == [SessionState.CLOSED]
 
-    with trio_limit(5):
+    with trio_limit(15):
         play_direct(test, own_zookeeper.address)
 
 

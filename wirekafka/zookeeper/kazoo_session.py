@@ -21,6 +21,7 @@ Source: kazoo.client, kazoo.handlers.threading and kazoo.protocol.connection of 
 from __future__ import annotations
 
 import logging
+import socket
 import threading
 import time
 from collections.abc import AsyncIterator, Callable
@@ -72,6 +73,8 @@ MOST_RECONNECT_DELAY_S = 1.0
 
 CLOSE_TIMEOUT_S = 5.0
 """How long the end of `open_kazoo_session` waits for ZooKeeper's answer. Without it the session ends by its timeout."""
+
+RECEIVE_BYTES = 4096
 
 LOOP_CHECK_S = 1.0
 """How often kazoo's thread looks whether the client is closed, while it waits for a loop that hangs."""
@@ -153,8 +156,52 @@ def _call_isolated(call: Callable[[], object]) -> None:
         call()
 
 
+class _WakeUp:
+    """Both ends of kazoo's wake-up of its thread: readable while requests wait.
+
+    kazoo itself sends one byte for each request over a pair of sockets. The pair holds some 280 bytes, and then the send blocks
+    until kazoo's thread has read one. So the loop would wait for a thread that may be waiting for ZooKeeper, or for the loop.
+
+    Args:
+        has_requests: whether requests wait. kazoo adds a request before it sends the byte, and removes it before it reads one.
+    """
+
+    def __init__(self, has_requests: Callable[[], bool]) -> None:
+        self._has_requests = has_requests
+        self._reader, self._writer = socket.socketpair()
+        self._reader.setblocking(False)
+        self._writer.setblocking(False)
+
+    def fileno(self) -> int:
+        """Returns what `select` waits for."""
+        return self._reader.fileno()
+
+    def send(self, data: bytes) -> None:
+        """Wakes the thread. If the pair is full, the thread is awake."""
+        with suppress(BlockingIOError):
+            self._writer.send(data)
+
+    def recv(self, size: int) -> None:
+        """Makes the pair unreadable if no request waits. `size` is kazoo's, and means nothing here."""
+        if self._has_requests():
+            return
+        with suppress(BlockingIOError):
+            self._reader.recv(RECEIVE_BYTES)
+        if self._has_requests():  # it came meanwhile, and its byte may be among those that were read
+            self.send(b"\0")
+
+    def close(self) -> None:
+        """Closes both ends; kazoo calls it for each."""
+        self._reader.close()
+        self._writer.close()
+
+
 class _TrioHandler(SequentialThreadingHandler):
     """kazoo's handler for one client: one thread, which delivers everything to the loop.
+
+    Args:
+        has_requests: whether requests of the client wait for the thread.
+        on_end: is called on the loop when the thread has ended.
 
     Attributes:
         is_closing: ends the wait for a loop that hangs.
@@ -165,10 +212,16 @@ class _TrioHandler(SequentialThreadingHandler):
     """Always: a handler that does not run would make kazoo call back in its own thread."""
 
     def __init__(
-        self, token: trio.lowlevel.TrioToken, connect_timeout_s: float, delay_s: float, on_end: Callable[[Exception | None], None]
+        self,
+        token: trio.lowlevel.TrioToken,
+        connect_timeout_s: float,
+        delay_s: float,
+        has_requests: Callable[[], bool],
+        on_end: Callable[[Exception | None], None],
     ) -> None:
         super().__init__()
         self._token = token
+        self._has_requests = has_requests
         self._connect_timeout_s = connect_timeout_s
         self._delay_s = delay_s
         self._on_end = on_end
@@ -197,6 +250,11 @@ class _TrioHandler(SequentialThreadingHandler):
         thread = threading.Thread(target=run, name="kazoo", daemon=True)
         thread.start()
         return thread
+
+    def create_socket_pair(self) -> tuple[_WakeUp, _WakeUp]:
+        """Returns the two ends of the wake-up of kazoo's thread."""
+        wake_up = _WakeUp(self._has_requests)
+        return wake_up, wake_up
 
     def create_connection(self, *args: Any, **kwargs: Any) -> Any:
         """Connects to one of the hosts, in a share of the session's timeout, so that there is time for the other hosts."""
@@ -333,7 +391,7 @@ class KazooSession:
         cause = f" ({self._warning.text})" if self._warning.text else ""
         return (
             f"No ZooKeeper at {self._hosts} has opened a session within {timeout_ms / 1000:g} s{cause}. "
-            "Start ZooKeeper, or correct zookeeper.connect; zookeeper.connection.timeout.ms is how long the broker waits"
+            "Start ZooKeeper, or correct zookeeper.connect"
         )
 
     async def _until(self, state: SessionState) -> None:
@@ -384,7 +442,8 @@ class KazooSession:
     def _start_client(self, *, delay_s: float) -> None:
         """Starts kazoo's thread, with the session of the former thread if there was one."""
         connect_timeout_s = self._session_timeout_ms / 1000 / (self._hosts.count(",") + 1)
-        self._handler = _TrioHandler(self._token, connect_timeout_s, delay_s, self._on_thread_end)
+        has_requests = lambda: bool(self._client._queue)  # noqa: E731, SLF001 - kazoo replaces the queue now and then
+        self._handler = _TrioHandler(self._token, connect_timeout_s, delay_s, has_requests, self._on_thread_end)
         self._client = KazooClient(
             self._hosts,
             timeout=self._session_timeout_ms / 1000,

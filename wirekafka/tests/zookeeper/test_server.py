@@ -407,10 +407,9 @@ def test_four_letter_word_ruok_is_answered() -> None:
 def test_no_bytes_of_a_client_stop_the_server(requests: list[tuple[int, bytes]], end: bytes) -> None:
     async def test(server: Server) -> None:
         other, client = await server.connect(), await server.connect()
-        for op_code, body in requests:
-            head = jute.frame_of(jute.RequestHeader(1, op_code))[4:]
-            await client.stream.send_all(len(head + body).to_bytes(4, "big") + head + body)
-        await client.stream.send_all(end)
+        heads = [jute.frame_of(jute.RequestHeader(1, op_code))[4:] for op_code, _ in requests]
+        frames = [head + body for head, (_, body) in zip(heads, requests, strict=True)]
+        await client.stream.send_all(b"".join(len(frame).to_bytes(4, "big") + frame for frame in frames) + end)
         await trio.testing.wait_all_tasks_blocked()
         await client.stream.aclose()
         await other.create("/after")
