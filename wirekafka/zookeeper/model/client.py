@@ -96,6 +96,8 @@ class ModelClient:
         self._session: tuple[int, bytes] | None = None
         self._told_session_id: int | None = None
         self._connection: Connection | None = None
+        # The connection of the last CONNECTED. A request over a newer one could overtake the SUSPENDED before it.
+        self._told_connection: Connection | None = None
         self._is_closing = False
         self._requests: deque[_Request] = deque()
         self._late: tuple[Connection, list[_Request]] | None = None
@@ -132,7 +134,7 @@ class ModelClient:
         """Sends an operation."""
         if self._is_closing or self._state is SessionState.LOST:
             self._fail(callback, ZooKeeperErrorCode.SESSION_EXPIRED)
-        elif self._connection is None or self._state is not SessionState.CONNECTED:
+        elif self._connection is None or self._connection is not self._told_connection:
             self._fail(callback, ZooKeeperErrorCode.CONNECTION_LOSS)
         else:
             self._send(_Request(_in_chroot(operation, self._chroot), callback))
@@ -308,13 +310,13 @@ class ModelClient:
             listener(event)
 
     def _tell(self, state: SessionState) -> None:
-        session_id = None if self._session is None else self._session[0]
-        self._find_out(lambda: self._change_state(state, session_id))
+        connection = self._connection
+        self._find_out(lambda: self._change_state(state, connection))
 
-    def _change_state(self, state: SessionState, session_id: int | None) -> None:
+    def _change_state(self, state: SessionState, connection: Connection | None) -> None:
         self._state = state
-        if state is SessionState.CONNECTED:
-            self._told_session_id = session_id
+        if connection is not None:
+            self._told_connection, self._told_session_id = connection, connection.session_id
         for listener in self._state_listeners:
             listener(state)
 
