@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 from collections.abc import Awaitable, Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -66,18 +67,23 @@ def test_zookeeper_shell_works() -> None:
     play(test, None)
 
 
-def on_kafka(test: Callable[[SocketStage, Desk, KafkaOfZooKeeper], Awaitable[None]], directory: Path) -> None:
-    """Runs a test with a broker of Kafka that uses a model."""
+Test = Callable[[SocketStage, Desk, list[KafkaOfZooKeeper]], Awaitable[None]]
+
+
+def on_kafka(test: Test, directory: Path, broker_count: int = 1) -> None:
+    """Runs a test with brokers of Kafka, 1 and so on, that use a model."""
 
     async def on_stage(stage: SocketStage) -> None:
         desk = await Desk.open(stage, "/kafka")
-        broker = KafkaOfZooKeeper(directory, f"{stage.address}{stage.root}/kafka", 1, {"zookeeper.session.timeout.ms": "3000"})
-        context = running(broker)
-        await trio.to_thread.run_sync(context.__enter__)
-        try:
-            await test(stage, desk, broker)
-        finally:
-            await trio.to_thread.run_sync(context.__exit__, None, None, None)
+        connect = f"{stage.address}{stage.root}/kafka"
+        brokers = [
+            KafkaOfZooKeeper(directory / str(number), connect, number, {"zookeeper.session.timeout.ms": "3000"})
+            for number in range(1, broker_count + 1)
+        ]
+        with ExitStack() as stack:
+            for broker in brokers:
+                await trio.to_thread.run_sync(stack.enter_context, running(broker))
+            await test(stage, desk, brokers)
 
     play(on_stage, None)
 
@@ -96,9 +102,9 @@ async def until_exists(desk: Desk, path: str) -> Stat:
     return stat
 
 
-def create_topic(bootstrap: str, topic: str) -> None:
+def create_topic(bootstrap: str, topic: str, replication_factor: int = 1) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.create_topics([NewTopic(topic, num_partitions=2, replication_factor=1)])[topic].result(20)
+    admin.create_topics([NewTopic(topic, num_partitions=2, replication_factor=replication_factor)])[topic].result(20)
 
 
 def produce_and_consume(bootstrap: str, topic: str) -> bytes | None:
@@ -115,7 +121,8 @@ def produce_and_consume(bootstrap: str, topic: str) -> bytes | None:
 
 
 def test_kafka_broker_runs_on_the_model(tmp_path: Path) -> None:
-    async def test(stage: SocketStage, desk: Desk, broker: KafkaOfZooKeeper) -> None:
+    async def test(stage: SocketStage, desk: Desk, brokers: list[KafkaOfZooKeeper]) -> None:
+        (broker,) = brokers
         registration = await desk.ask(Exists("/brokers/ids/1"))
         assert registration is not None
         assert registration.ephemeral_owner != 0
@@ -137,7 +144,7 @@ def test_kafka_broker_runs_on_the_model(tmp_path: Path) -> None:
 
 
 def test_kafka_broker_registers_again_after_its_session_has_expired(tmp_path: Path) -> None:
-    async def test(stage: SocketStage, desk: Desk, broker: KafkaOfZooKeeper) -> None:
+    async def test(stage: SocketStage, desk: Desk, brokers: list[KafkaOfZooKeeper]) -> None:
         before = await desk.ask(Exists("/brokers/ids/1"))
         assert before is not None
         assert stage.model is not None
@@ -149,3 +156,20 @@ def test_kafka_broker_registers_again_after_its_session_has_expired(tmp_path: Pa
         assert (await desk.ask(GetData("/controller_epoch"))).data == b"2"
 
     on_kafka(test, tmp_path)
+
+
+def test_kafka_cluster_on_the_model_survives_the_crash_of_its_controller(tmp_path: Path) -> None:
+    async def test(stage: SocketStage, desk: Desk, brokers: list[KafkaOfZooKeeper]) -> None:
+        first, second = brokers
+        assert (await content(desk, "/controller"))["brokerid"] == 1
+        await trio.to_thread.run_sync(create_topic, second.bootstrap, "t", 2)
+        first.kill()
+        states = [f"/brokers/topics/t/partitions/{partition}/state" for partition in (0, 1)]
+        with trio.fail_after(30):
+            while [(await content(desk, path))["leader"] for path in states] != [2, 2]:  # noqa: ASYNC110 - Kafka writes them
+                await trio.sleep(0.1)
+        assert (await content(desk, "/controller"))["brokerid"] == 2
+        assert [(await content(desk, path))["isr"] for path in states] == [[2], [2]]
+        assert await trio.to_thread.run_sync(produce_and_consume, second.bootstrap, "t") == b"value"
+
+    on_kafka(test, tmp_path, broker_count=2)
