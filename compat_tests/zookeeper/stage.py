@@ -21,9 +21,14 @@ WAIT_S = 20
 
 
 class Relay:
-    """Forwards connections to a server, and cuts them."""
+    """Forwards connections to a server, and cuts them.
+
+    Attributes:
+        connection_count: how many connections there were.
+    """
 
     def __init__(self, upstream: str) -> None:
+        self.connection_count = 0
         self._upstream = upstream
         self._links: list[trio.CancelScope] = []
 
@@ -39,6 +44,7 @@ class Relay:
             link.cancel()
 
     async def _forward(self, client: trio.SocketStream) -> None:
+        self.connection_count += 1
         link = trio.CancelScope()
         self._links.append(link)
         with link, suppress(OSError):
@@ -78,9 +84,13 @@ class SocketStage:
         self._clients = clients
         self._relays: dict[ZooKeeperClient, Relay] = {}
 
-    async def open(self, chroot: str = "") -> KazooSession:
+    async def relayed(self) -> tuple[str, Relay]:
+        """Returns the address of a new relay to the server, and the relay."""
         relay = Relay(self.address)
-        address = await self._nursery.start(relay.run)
+        return await self._nursery.start(relay.run), relay
+
+    async def open(self, chroot: str = "") -> KazooSession:
+        address, relay = await self.relayed()
         opening = open_kazoo_session(address + self.root + chroot, session_timeout_ms=SESSION_TIMEOUT_MS)
         client = await self._clients.enter_async_context(opening)
         self._relays[client] = relay

@@ -6,6 +6,7 @@ import json
 import subprocess
 from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from compat_tests.harness import jars
 from compat_tests.harness.broker import running
 from compat_tests.harness.zookeeper import LOGGING, KafkaOfZooKeeper
-from compat_tests.zookeeper.stage import SocketStage, play
-from wirekafka.tests.zookeeper.contract import Desk, created
+from compat_tests.zookeeper.stage import Relay, SocketStage, play
+from wirekafka.tests.zookeeper.contract import Desk, created, deleted
 from wirekafka.zookeeper.session import Exists, GetChildren, GetData, Stat
 
 pytestmark = pytest.mark.java
@@ -67,23 +68,33 @@ def test_zookeeper_shell_works() -> None:
     play(test, None)
 
 
-Test = Callable[[SocketStage, Desk, list[KafkaOfZooKeeper]], Awaitable[None]]
+@dataclass
+class Cluster:
+    """Brokers of Kafka that use a model, over a relay.
+
+    Attributes:
+        desk: a client of the model, whose chroot is that of the brokers.
+    """
+
+    stage: SocketStage
+    desk: Desk
+    relay: Relay
+    brokers: list[KafkaOfZooKeeper]
 
 
-def on_kafka(test: Test, directory: Path, broker_count: int = 1) -> None:
-    """Runs a test with brokers of Kafka, 1 and so on, that use a model."""
+def on_kafka(test: Callable[[Cluster], Awaitable[None]], directory: Path, broker_count: int = 1) -> None:
+    """Runs a test with the brokers 1 and so on."""
 
     async def on_stage(stage: SocketStage) -> None:
-        desk = await Desk.open(stage, "/kafka")
-        connect = f"{stage.address}{stage.root}/kafka"
-        brokers = [
-            KafkaOfZooKeeper(directory / str(number), connect, number, {"zookeeper.session.timeout.ms": "3000"})
-            for number in range(1, broker_count + 1)
-        ]
+        address, relay = await stage.relayed()
+        cluster = Cluster(stage, await Desk.open(stage, "/kafka"), relay, [])
         with ExitStack() as stack:
-            for broker in brokers:
+            for number in range(1, broker_count + 1):
+                settings = {"zookeeper.session.timeout.ms": "3000"}
+                broker = KafkaOfZooKeeper(directory / str(number), f"{address}{stage.root}/kafka", number, settings)
                 await trio.to_thread.run_sync(stack.enter_context, running(broker))
-            await test(stage, desk, brokers)
+                cluster.brokers.append(broker)
+            await test(cluster)
 
     play(on_stage, None)
 
@@ -121,8 +132,8 @@ def produce_and_consume(bootstrap: str, topic: str) -> bytes | None:
 
 
 def test_kafka_broker_runs_on_the_model(tmp_path: Path) -> None:
-    async def test(stage: SocketStage, desk: Desk, brokers: list[KafkaOfZooKeeper]) -> None:
-        (broker,) = brokers
+    async def test(cluster: Cluster) -> None:
+        desk, broker = cluster.desk, cluster.brokers[0]
         registration = await desk.ask(Exists("/brokers/ids/1"))
         assert registration is not None
         assert registration.ephemeral_owner != 0
@@ -144,11 +155,12 @@ def test_kafka_broker_runs_on_the_model(tmp_path: Path) -> None:
 
 
 def test_kafka_broker_registers_again_after_its_session_has_expired(tmp_path: Path) -> None:
-    async def test(stage: SocketStage, desk: Desk, brokers: list[KafkaOfZooKeeper]) -> None:
+    async def test(cluster: Cluster) -> None:
+        desk, model = cluster.desk, cluster.stage.model
         before = await desk.ask(Exists("/brokers/ids/1"))
         assert before is not None
-        assert stage.model is not None
-        stage.model.expire_session(before.ephemeral_owner)
+        assert model is not None
+        model.expire_session(before.ephemeral_owner)
         after = await until_exists(desk, "/brokers/ids/1")
         assert after.czxid > before.czxid
         assert after.ephemeral_owner not in (0, before.ephemeral_owner)
@@ -159,8 +171,8 @@ def test_kafka_broker_registers_again_after_its_session_has_expired(tmp_path: Pa
 
 
 def test_kafka_cluster_on_the_model_survives_the_crash_of_its_controller(tmp_path: Path) -> None:
-    async def test(stage: SocketStage, desk: Desk, brokers: list[KafkaOfZooKeeper]) -> None:
-        first, second = brokers
+    async def test(cluster: Cluster) -> None:
+        desk, (first, second) = cluster.desk, cluster.brokers
         assert (await content(desk, "/controller"))["brokerid"] == 1
         await trio.to_thread.run_sync(create_topic, second.bootstrap, "t", 2)
         first.kill()
@@ -173,3 +185,19 @@ def test_kafka_cluster_on_the_model_survives_the_crash_of_its_controller(tmp_pat
         assert await trio.to_thread.run_sync(produce_and_consume, second.bootstrap, "t") == b"value"
 
     on_kafka(test, tmp_path, broker_count=2)
+
+
+def test_kafka_broker_keeps_its_watches_after_a_lost_connection(tmp_path: Path) -> None:
+    async def test(cluster: Cluster) -> None:
+        desk, (broker,) = cluster.desk, cluster.brokers
+        await trio.to_thread.run_sync(create_topic, broker.bootstrap, "t")
+        before = await desk.ask(Exists("/brokers/ids/1"))
+        count = cluster.relay.connection_count
+        cluster.relay.cut()
+        await cluster.stage.until(lambda: cluster.relay.connection_count > count)
+        await desk.ask(Exists("/brokers/topics/t", watch=True))
+        await desk.make("/admin/delete_topics/t")  # as tools of Kafka 2 do it: the controller watches the parent
+        await desk.until(deleted("/brokers/topics/t"))
+        assert await desk.ask(Exists("/brokers/ids/1")) == before
+
+    on_kafka(test, tmp_path)

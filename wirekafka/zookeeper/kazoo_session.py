@@ -85,8 +85,6 @@ _EVENT_TYPES = {
     EventType.CHANGED: WatchEventType.NODE_DATA_CHANGED,
     EventType.CHILD: WatchEventType.NODE_CHILDREN_CHANGED,
 }
-
-
 _CODES = frozenset(ZooKeeperErrorCode)
 _WITHOUT_PATH = frozenset({ZooKeeperErrorCode.CONNECTION_LOSS, ZooKeeperErrorCode.SESSION_EXPIRED})
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import select
+import subprocess
+import sys
 
 import pytest
 
@@ -81,3 +83,11 @@ def test_wake_up_keeps_a_request_that_comes_while_the_bytes_are_read() -> None:
     wake_up.recv(1)
     assert select.select([wake_up], [], [], 0)[0] == [wake_up]
     wake_up.close()
+
+
+def test_broker_without_zookeeper_imports_nothing_of_it() -> None:
+    source = (
+        "import sys, wirekafka.cli, wirekafka.broker, wirekafka.server.running\n"
+        "sys.exit(any(name.startswith(('kazoo', 'wirekafka.zookeeper')) for name in sys.modules))"
+    )
+    assert subprocess.run([sys.executable, "-c", source], check=False, timeout=60).returncode == 0
