@@ -337,7 +337,7 @@ class Log:
         last_offset = header.base_offset + header.last_offset_delta
         try:
             if header.partition_leader_epoch != reader.epochs.latest:
-                self._assign_epoch(header)
+                self._assign_epoch(header.partition_leader_epoch, header.base_offset)
             segment = self._segment_for(len(data), last_offset, header.max_timestamp, now_ms)
             segment.append(data, header, reader.config.index_interval_bytes)
         except OSError as error:
@@ -347,19 +347,29 @@ class Log:
             reader.note_recovery()
         return segment
 
-    def _assign_epoch(self, header: BatchHeader) -> None:
-        """Adds the leader epoch that begins with a batch, in the page cache: recovery also reads the epoch from the batches.
+    def begin_leader_epoch(self, leader_epoch: int) -> None:
+        """Notes that the batches of a new leader epoch begin at the log end offset, before any batch is appended.
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR; the epoch was not added.
+
+        Source: UnifiedLog.maybeAssignEpochStartOffset.
+        """
+        with self.reader.on_disk("note a leader epoch"):
+            self._assign_epoch(leader_epoch, self.reader.log_end_offset)
+
+    def _assign_epoch(self, leader_epoch: int, start_offset: int) -> None:
+        """Adds a leader epoch, in the page cache: recovery also reads the epochs from the batches.
 
         Raises:
             OSError: the epoch was not added.
         """
-        leader_epoch = header.partition_leader_epoch
         if leader_epoch < 0:
             return
         epochs = self.reader.epochs
         former = epochs.entries
         try:
-            if epochs.assign(leader_epoch, header.base_offset):
+            if epochs.assign(leader_epoch, start_offset):
                 self._write_epochs()
         except OSError:
             epochs.entries = former

@@ -127,9 +127,15 @@ class Written:
 
 @dataclass(frozen=True, slots=True)
 class WriteFailed:
-    """An append or a truncation has failed; nothing was written."""
+    """An append, a truncation or a deletion has failed.
+
+    Attributes:
+        log_end_offset, latest_epoch: those of the own log now; an append may have written the first of its batches.
+    """
 
     error: ErrorCode
+    log_end_offset: int
+    latest_epoch: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +147,7 @@ Event = BecameFollower | Answered | OffsetAnswered | Refused | ConnectionLost | 
 
 EXPECTED: dict[State, tuple[type[Event], ...]] = {
     State.STOPPED: (),
-    State.FETCHING: (Answered, Refused, ConnectionLost),
+    State.FETCHING: (Answered, Refused, ConnectionLost, WriteFailed),
     State.APPENDING: (Written, WriteFailed),
     State.TRUNCATING: (Written, WriteFailed),
     State.ASKING_LATEST: (OffsetAnswered, Refused, ConnectionLost),
@@ -173,9 +179,14 @@ class StopFetching:
 
 @dataclass(frozen=True, slots=True)
 class Append:
-    """Append the leader's batches, which follow the end of the own log; then report `Written` or `WriteFailed`."""
+    """Append the leader's batches, which follow the end of the own log; then report `Written` or `WriteFailed`.
+
+    Attributes:
+        leader_epoch: the greatest leader epoch that a batch may have.
+    """
 
     records: Any
+    leader_epoch: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,7 +235,7 @@ class AdvanceHighWatermark:
 
 @dataclass(frozen=True, slots=True)
 class AdvanceLogStart:
-    """Delete the records before `offset`, which the leader has deleted."""
+    """Delete the records before `offset`, which the leader has deleted; report `WriteFailed` if that fails."""
 
     offset: int
 
@@ -315,8 +326,8 @@ class Following:
                 return self._back_off(now_ms)
             case Written(log_end_offset, latest_epoch):
                 return self._take_write(log_end_offset, latest_epoch)
-            case WriteFailed(error):
-                return self._fail_write(error, now_ms)
+            case WriteFailed():
+                return self._fail_write(event, now_ms)
             case BackOffEnded():
                 return self._fetch() if now_ms >= self._retry_at_ms else NO_EFFECTS
             case _:
@@ -366,7 +377,7 @@ class Following:
             return self._adopt_offsets(answer)
         self.state = State.APPENDING
         self._answer = answer
-        self.pending_append = Append(answer.records)
+        self.pending_append = Append(answer.records, self.leader_epoch)
         return [self.pending_append]
 
     def _adopt_offsets(self, answer: Answered) -> Effects:
@@ -402,7 +413,6 @@ class Following:
     def _truncate(self, offset: int) -> Effects:
         self.state = State.TRUNCATING
         offset = min(offset, self.log_end_offset)
-        self.high_watermark = min(self.high_watermark, offset)
         if offset < self.log_start_offset:
             return self._start_at(offset)
         return [TruncateTo(offset)]
@@ -441,7 +451,8 @@ class Following:
         answer, self._answer, self.pending_append = self._answer, None, None
         return self._fetch() if answer is None else self._adopt_offsets(answer)
 
-    def _fail_write(self, error: ErrorCode, now_ms: int) -> Effects:
-        was_append = self.state is State.APPENDING
+    def _fail_write(self, event: WriteFailed, now_ms: int) -> Effects:
+        may_pass = self.state is State.APPENDING and event.error in PASSING_WRITE_ERRORS
+        self.log_end_offset, self.latest_epoch = event.log_end_offset, event.latest_epoch
         self._answer = self.pending_append = None
-        return self._back_off(now_ms) if was_append and error in PASSING_WRITE_ERRORS else self._stop()
+        return self._back_off(now_ms) if may_pass else self._stop()

@@ -105,7 +105,8 @@ class Partition:
         leader_epoch: The number of leader changes, which is written into each batch.
         replicas: The node ids of all replicas.
         in_sync_replicas: The node ids of the replicas that have all committed records, including the leader.
-        is_sole_replica: Whether the leader is the only in-sync replica, so that an append is committed at once.
+        is_sole_replica: Whether an append is committed at once, because the leader is the only in-sync replica, and no
+            `LeaderReplica` decides about commits.
         watchers: The watchers that are called after each commit; a dict because it keeps their order.
         replica_watchers: The watchers that are called after each append; a dict because it keeps their order.
         is_gone: Whether the partition is closed or deleted. Holders of the object must then look the topic up again.
@@ -128,7 +129,17 @@ class Partition:
         "writable_log",
     )
 
-    def __init__(self, topic: str, topic_id: bytes, index: int, log: Log, *, leader: int, leader_epoch: int = 0) -> None:
+    def __init__(
+        self,
+        topic: str,
+        topic_id: bytes,
+        index: int,
+        log: Log,
+        *,
+        leader: int,
+        leader_epoch: int = 0,
+        is_sole_replica: bool = True,
+    ) -> None:
         self.topic = topic
         self.topic_id = topic_id
         self.index = index
@@ -139,12 +150,13 @@ class Partition:
         self.leader_epoch = max(leader_epoch, self.log.epochs.latest or 0)
         self.replicas: tuple[int, ...] = (leader,)
         self.in_sync_replicas: tuple[int, ...] = (leader,)
-        self.is_sole_replica = True
+        self.is_sole_replica = is_sole_replica
         self.watchers: dict[Watcher, None] = {}
         self.replica_watchers: dict[ReplicaWatcher, None] = {}
         self.is_gone = False
         self._commit_waits: deque[CommitWait] = deque()
-        self.log.advance_high_watermark(self.log.log_end_offset)
+        if is_sole_replica:
+            self.log.advance_high_watermark(self.log.log_end_offset)
 
     @classmethod
     def open(
@@ -200,6 +212,13 @@ class Partition:
         self.is_sole_replica = len(self.in_sync_replicas) == 1
         if self.is_sole_replica:
             self.advance_high_watermark(self.log.log_end_offset)
+
+    def take_state(self, *, leader_epoch: int, replicas: Sequence[int], in_sync_replicas: Sequence[int]) -> None:
+        """Sets what the controller has decided about a partition whose commits `LeaderReplica` decides."""
+        self.leader_epoch = leader_epoch
+        self.replicas = tuple(replicas)
+        self.in_sync_replicas = tuple(in_sync_replicas)
+        self.is_sole_replica = False
 
     @property
     def has_enough_in_sync_replicas(self) -> bool:
@@ -349,6 +368,15 @@ class Partition:
         log = self.log
         end_offset = log.last_stable_offset if only_stable else log.high_watermark
         return log.read(offset, max_bytes=max_bytes, end_offset=end_offset, min_one_batch=min_one_batch)
+
+    def read_for_replica(self, offset: int, *, max_bytes: int, min_one_batch: bool) -> FileRegion | bytes:
+        """Reads batches, committed or not, from the batch that holds `offset` on; returns no bytes at the log end offset.
+
+        Raises:
+            KafkaError: OFFSET_OUT_OF_RANGE, KAFKA_STORAGE_ERROR.
+        """
+        log = self.log
+        return log.read(offset, max_bytes=max_bytes, end_offset=log.log_end_offset, min_one_batch=min_one_batch)
 
     def aborted_in_read(self, offset: int, size_bytes: int) -> list[tuple[int, int]]:
         """Returns the aborted transactions in a read of `size_bytes` bytes from `offset`, for consumers that must skip them.

@@ -275,7 +275,7 @@ class Cluster:
                 replica.asked = replica.retry_at_ms = None
             case following.BackOff(until_ms):
                 replica.asked, replica.retry_at_ms = None, until_ms
-            case Append(records):
+            case Append(records, _):
                 log.append(records)
                 return Written(log.end_offset, log.epochs.latest)
             case TruncateTo(offset) | TruncateFullyAndStartAt(offset):

@@ -75,14 +75,14 @@ def answer(
 
 def test_records_are_appended_and_then_the_high_watermark_moves() -> None:
     following(
-        (1, answer(records=b"abc", watermark=12), [Append(b"abc")]),
+        (1, answer(records=b"abc", watermark=12), [Append(b"abc", 5)]),
         (2, Written(13, 5), [AdvanceHighWatermark(12), fetch(13, 5)]),
     )
 
 
 def test_high_watermark_is_at_most_the_own_log_end() -> None:
     following(
-        (1, answer(records=b"abc", watermark=99), [Append(b"abc")]),
+        (1, answer(records=b"abc", watermark=99), [Append(b"abc", 5)]),
         (2, Written(13, 5), [AdvanceHighWatermark(13), fetch(13, 5)]),
         (3, answer(13, watermark=99), [fetch(13, 5)]),
     )
@@ -97,6 +97,10 @@ def test_log_start_offset_of_the_leader_is_taken_over() -> None:
         (1, answer(watermark=9, start=6), [AdvanceHighWatermark(9), AdvanceLogStart(6), fetch(10, 4)]),
         (2, answer(watermark=9, start=6), [fetch(10, 4)]),
     )
+
+
+def test_log_start_offset_does_not_pass_the_high_watermark() -> None:
+    following((1, answer(watermark=7, start=9), [AdvanceLogStart(7), fetch(10, 4)]))
 
 
 def test_follower_fetches_from_its_log_end_and_not_from_its_high_watermark() -> None:
@@ -147,7 +151,7 @@ def test_high_watermark_is_not_above_the_end_of_a_truncated_log() -> None:
         (1, answer(diverging=(3, 5)), [TruncateTo(5)]),
         (2, Written(5, 3), [fetch(5, 3)]),
         (3, answer(5, watermark=6), [fetch(5, 3)]),
-        (4, answer(5, b"ab", watermark=6), [Append(b"ab")]),
+        (4, answer(5, b"ab", watermark=6), [Append(b"ab", 5)]),
         (5, Written(7, 5), [AdvanceHighWatermark(6), fetch(7, 5)]),
     )
 
@@ -165,9 +169,10 @@ def test_truncation_before_the_own_log_start_begins_the_log_anew() -> None:
     )
 
 
-def test_log_without_epochs_is_truncated_to_the_leaders_end() -> None:
+@pytest.mark.parametrize(("leaders_end", "offset"), [(6, 6), (60, 10)])
+def test_log_without_epochs_is_truncated_to_the_leaders_end(leaders_end: int, offset: int) -> None:
     follower = Following(lambda epoch: None, back_off_ms=BACK_OFF_MS)
-    play(follower, (0, follow(5), [fetch(10, 4)]), (1, answer(diverging=(3, 6)), [TruncateTo(6)]))
+    play(follower, (0, follow(5), [fetch(10, 4)]), (1, answer(diverging=(3, leaders_end)), [TruncateTo(offset)]))
 
 
 def test_diverging_epoch_without_an_end_truncates_nothing() -> None:
@@ -250,8 +255,8 @@ def test_lost_connection_is_followed_by_a_back_off() -> None:
 @pytest.mark.parametrize("error", [ErrorCode.CORRUPT_MESSAGE, ErrorCode.INVALID_RECORD])
 def test_records_that_are_damaged_are_fetched_again_after_a_back_off(error: ErrorCode) -> None:
     following(
-        (1, answer(records=b"abc", watermark=9), [Append(b"abc")]),
-        (2, WriteFailed(error), [BackOff(1_002)]),
+        (1, answer(records=b"abc", watermark=9), [Append(b"abc", 5)]),
+        (2, WriteFailed(error, 10, 4), [BackOff(1_002)]),
         (1_002, BackOffEnded(), [fetch(10, 4)]),
         (1_003, answer(watermark=7), [fetch(10, 4)]),
     )
@@ -260,15 +265,30 @@ def test_records_that_are_damaged_are_fetched_again_after_a_back_off(error: Erro
 @pytest.mark.parametrize("error", [ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.UNKNOWN_SERVER_ERROR])
 def test_follower_stops_if_its_log_cannot_be_written(error: ErrorCode) -> None:
     following(
-        (1, answer(records=b"abc"), [Append(b"abc")]),
-        (2, WriteFailed(error), [StopFetching()]),
+        (1, answer(records=b"abc"), [Append(b"abc", 5)]),
+        (2, WriteFailed(error, 10, 4), [StopFetching()]),
+    )
+
+
+def test_batches_before_a_damaged_one_are_not_fetched_again() -> None:
+    following(
+        (1, answer(records=b"abc"), [Append(b"abc", 5)]),
+        (2, WriteFailed(ErrorCode.CORRUPT_MESSAGE, 12, 5), [BackOff(1_002)]),
+        (1_002, BackOffEnded(), [fetch(12, 5)]),
+    )
+
+
+def test_follower_stops_if_it_cannot_delete_the_records_that_the_leader_has_deleted() -> None:
+    following(
+        (1, answer(watermark=9, start=6), [AdvanceHighWatermark(9), AdvanceLogStart(6), fetch(10, 4)]),
+        (2, WriteFailed(ErrorCode.KAFKA_STORAGE_ERROR, 10, 4), [StopFetching()]),
     )
 
 
 def test_follower_stops_if_its_log_cannot_be_truncated() -> None:
     following(
         (1, answer(diverging=(3, 6)), [TruncateTo(6)]),
-        (2, WriteFailed(ErrorCode.CORRUPT_MESSAGE), [StopFetching()]),
+        (2, WriteFailed(ErrorCode.CORRUPT_MESSAGE, 10, 4), [StopFetching()]),
     )
 
 
@@ -298,8 +318,8 @@ def test_offset_of_an_earlier_epoch_is_ignored() -> None:
 
 
 def test_append_that_is_pending_when_the_leader_changes_is_void() -> None:
-    follower = following((1, answer(records=b"abc"), [Append(b"abc")]))
-    assert follower.pending_append == Append(b"abc")
+    follower = following((1, answer(records=b"abc"), [Append(b"abc", 5)]))
+    assert follower.pending_append == Append(b"abc", 5)
     play(follower, (2, follow(6, leader=2), [fetch(10, 4, epoch=6, leader=2)]))
     assert follower.pending_append is None
     play(follower, (3, Written(13, 5), []))

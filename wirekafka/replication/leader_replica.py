@@ -1,0 +1,178 @@
+"""The leader's replica of a partition with several replicas: `Leadership` decides, and the partition and its log do it.
+
+How it works: a `LeaderReplica` watches the appends of its partition, and answers the fetches of the followers from the log, up to
+its end. After each event it executes the effects of `Leadership`: it moves the high watermark of the partition, which completes
+the requests that wait for a commit, and passes proposed changes of the in-sync replicas on.
+
+Rules of this file: no decision is made here.
+
+Source: kafka.cluster.Partition.fetchRecords, readRecords, updateFollowerFetchState.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, assert_never
+
+from wirekafka.replication.leadership import (
+    AdvanceHighWatermark,
+    Appended,
+    BecameLeader,
+    Event,
+    Fetched,
+    IsrChange,
+    IsrChanged,
+    IsrChangeFailed,
+    LagChecked,
+    Leadership,
+    MinInSyncReplicasChanged,
+    PartitionState,
+    ProposeIsr,
+    StartLeaderEpoch,
+)
+
+if TYPE_CHECKING:
+    from wirekafka.log.storage import FileRegion
+    from wirekafka.replication.partition import Partition
+
+Propose = Callable[["LeaderReplica", IsrChange], object]
+"""Sends a change to the controller, and later passes the answer to `LeaderReplica.take_answer`."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaFetch:
+    """One partition of a follower's Fetch.
+
+    Attributes:
+        leader_epoch: None if the request does not say it.
+        last_fetched_epoch: the leader epoch of the follower's last record; None if it has none.
+        broker_epoch: the epoch of the follower's registration; None if the request does not say it.
+    """
+
+    replica_id: int
+    leader_epoch: int | None
+    offset: int
+    last_fetched_epoch: int | None
+    log_start_offset: int
+    broker_epoch: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaRead:
+    """The answer to a follower's fetch.
+
+    Attributes:
+        diverging_epoch: where the follower's log diverges; None if it does not.
+    """
+
+    records: FileRegion | bytes
+    high_watermark: int
+    log_start_offset: int
+    diverging_epoch: tuple[int, int] | None = None
+
+
+class LeaderReplica:
+    """The leader's replica of one partition.
+
+    Args:
+        partition: a partition that was opened with `is_sole_replica=False`.
+        broker_epochs: the live brokers; see `Leadership`.
+        now_ms: returns the time.
+
+    Attributes:
+        leadership: the state that decides.
+    """
+
+    def __init__(
+        self,
+        partition: Partition,
+        *,
+        replica_lag_time_max_ms: int,
+        broker_epochs: Mapping[int, int | None],
+        propose: Propose,
+        now_ms: Callable[[], int],
+    ) -> None:
+        self.partition = partition
+        self._propose = propose
+        self._now_ms = now_ms
+        self.leadership = Leadership(
+            partition.leader,
+            high_watermark=partition.log.high_watermark,
+            min_insync_replicas=partition.log.config.min_insync_replicas,
+            replica_lag_time_max_ms=replica_lag_time_max_ms,
+            broker_epochs=broker_epochs,
+        )
+        partition.replica_watchers[self] = None
+
+    def lead(self, state: PartitionState) -> None:
+        """Takes a decision of the controller that makes this broker the leader, or leaves it the leader.
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR.
+        """
+        self._handle(BecameLeader(state, self.partition.log.log_end_offset))
+
+    def fetch(self, fetch: ReplicaFetch, *, max_bytes: int, min_one_batch: bool) -> ReplicaRead:
+        """Reads for a follower, and notes that it has all records before its offset.
+
+        Raises:
+            KafkaError: FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH, NOT_LEADER_OR_FOLLOWER, OFFSET_OUT_OF_RANGE,
+                KAFKA_STORAGE_ERROR.
+        """
+        partition = self.partition
+        if fetch.leader_epoch is not None:
+            partition.check_leader_epoch(fetch.leader_epoch)
+        if fetch.last_fetched_epoch is not None:
+            diverging_epoch = partition.find_divergence(fetch.last_fetched_epoch, fetch.offset)
+            if diverging_epoch is not None:
+                return self._read(b"", diverging_epoch)
+        records = partition.read_for_replica(fetch.offset, max_bytes=max_bytes, min_one_batch=min_one_batch)
+        self._handle(Fetched(fetch.replica_id, fetch.offset, fetch.log_start_offset, fetch.broker_epoch))
+        return self._read(records, None)
+
+    def _read(self, records: FileRegion | bytes, diverging_epoch: tuple[int, int] | None) -> ReplicaRead:
+        log = self.partition.log
+        return ReplicaRead(records, log.high_watermark, log.log_start_offset, diverging_epoch)
+
+    def check_lag(self) -> None:
+        """Proposes to remove the replicas that lag; is called every half of `replica.lag.time.max.ms`."""
+        self._handle(LagChecked())
+
+    def take_answer(self, answer: IsrChanged | IsrChangeFailed) -> None:
+        """Takes the controller's answer to a change."""
+        self._handle(answer)
+
+    def on_append(self, partition: Partition, size_bytes: int) -> None:
+        """Is called by the partition after each append."""
+        self._handle(Appended(partition.log.log_end_offset))
+
+    def on_gone(self, partition: Partition) -> None:
+        """Is called by the partition when it is closed; it no longer calls `on_append`."""
+
+    def _handle(self, event: Event) -> None:
+        now_ms, leadership = self._now_ms(), self.leadership
+        least = self.partition.log.config.min_insync_replicas
+        effects = list(leadership.step(event, now_ms))
+        if least != leadership.min_insync_replicas:
+            effects += leadership.step(MinInSyncReplicasChanged(least), now_ms)
+        if not isinstance(event, Appended | Fetched | LagChecked):
+            self._take_state()
+        for effect in effects:
+            match effect:
+                case AdvanceHighWatermark(offset):
+                    self.partition.advance_high_watermark(offset)
+                case ProposeIsr(change):
+                    self._propose(self, change)
+                case StartLeaderEpoch(leader_epoch):
+                    self.partition.writable_log.begin_leader_epoch(leader_epoch)
+                case _:
+                    assert_never(effect)
+
+    def _take_state(self) -> None:
+        leadership = self.leadership
+        self.partition.take_state(
+            leader_epoch=leadership.leader_epoch,
+            replicas=(leadership.broker_id, *leadership.followers),
+            in_sync_replicas=sorted(leadership.committed_isr),
+        )
