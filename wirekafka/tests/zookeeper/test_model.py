@@ -164,10 +164,18 @@ def test_session_expires_at_its_timeout_unless_the_client_pings() -> None:
         stage.run()
         expired.append(stage.server.expire_sessions())
     assert expired == [[]] * 5 + [[silent.client.session_id]]
+    assert not [each for each in pinging.log if isinstance(each, SessionState)]
     pinging.submit(GetChildren("/"))
     stage.run()
     assert "pinging" in pinging.log[-1].names  # type: ignore[attr-defined]
     assert "silent" not in pinging.log[-1].names  # type: ignore[attr-defined]
+
+
+def test_session_whose_time_is_over_is_given_to_no_connection() -> None:
+    stage = ModelStage()
+    connection = stage.server.connect(Line(), 6_000)
+    stage.now_ms += 6_000
+    assert stage.server.reconnect(Line(), connection.session_id, connection.password) is None
 
 
 def test_next_expiry_is_the_deadline_of_the_session_that_was_silent_longest() -> None:
