@@ -65,6 +65,11 @@ EXPIRY_CHECK_S = 0.1
 """How late a session may expire."""
 CLOSE_TIMEOUT_S = 1.0
 """How long the last bytes of a connection may take."""
+FOUR_LETTER_WORDS = {b"ruok": b"imok", b"envi": b"Environment:\nzookeeper.version=3.8.4\n"}
+"""Commands outside of the protocol, with their answers: whether the server runs, and which version's protocol it speaks.
+
+Source: org.apache.zookeeper.server.command.FourLetterCommands.
+"""
 _SYNC_CONNECTED = 3
 """The state in every watch event. Source: org.apache.zookeeper.Watcher.Event.KeeperState."""
 
@@ -141,8 +146,8 @@ class _Client:
         """Handles what the client sends, until the end of the connection."""
         frames = Frames()
         while data := await self._stream.receive_some(RECEIVE_BYTES):
-            if self._session is None and data.startswith(b"ruok"):
-                self._send(b"imok")
+            if self._session is None and (answer := FOUR_LETTER_WORDS.get(bytes(data[:4]))):
+                self._send(answer)
                 return
             try:
                 for body in frames.receive(data):

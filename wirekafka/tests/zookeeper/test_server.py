@@ -392,11 +392,12 @@ def test_client_of_another_protocol_is_disconnected(sent: bytes) -> None:
     played(test)
 
 
-def test_four_letter_word_ruok_is_answered() -> None:
+@pytest.mark.parametrize(("word", "answer"), [(b"ruok\n", b"imok"), (b"envi", b"Environment:\nzookeeper.version=3.8.4\n")])
+def test_four_letter_word_is_answered(word: bytes, answer: bytes) -> None:
     async def test(server: Server) -> None:
         client = await server.open()
-        await client.stream.send_all(b"ruok\n")
-        assert await client.stream.receive_some() == b"imok"
+        await client.stream.send_all(word)
+        assert await client.stream.receive_some() == answer
         assert await client.stream.receive_some() == b""
 
     played(test)
