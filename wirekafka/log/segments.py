@@ -243,7 +243,7 @@ class Segments:
         """Drops the batch that holds `offset` and all later batches; returns the removed segments.
 
         Segments are removed from the last one on, and then the new last segment is cut, so that a crash or an error at any step
-        leaves the beginning of the log. A segment that begins at `offset` stays, and is empty.
+        leaves the beginning of the log.
 
         Raises:
             OSError: some segments may be removed.
@@ -254,7 +254,7 @@ class Segments:
         """
         self.finish_swap()
         self._hints.clear()
-        kept = max(bisect_right(self.items, offset, key=lambda segment: segment.base_offset), 1)
+        kept = max(bisect_right(self.items, offset - 1, key=lambda segment: segment.base_offset), 1)
         taken: list[Segment] = []
         while len(self.items) > kept:
             self._retire(self.active)

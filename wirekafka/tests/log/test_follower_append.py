@@ -180,7 +180,7 @@ def test_follower_begins_a_segment_at_a_batch_whose_offset_does_not_fit_into_the
     far_offset = 5_000_000_000
     first = at(0, batch(b"a")) if has_first else b""
 
-    follow(follower, first + at(far_offset, batch(b"b")))
+    follow(follower, first + at(far_offset, idempotent(0)))
 
     assert [each.base_offset for each in follower.reader.segments] == [0, far_offset]
     assert [record.offset for record in all_records(follower)] == [0] * has_first + [far_offset]
@@ -188,6 +188,14 @@ def test_follower_begins_a_segment_at_a_batch_whose_offset_does_not_fit_into_the
     again = World().open_log(tmp_path)
     assert again.reader.log_end_offset == far_offset + 1
     assert [record.offset for record in all_records(again)] == [0] * has_first + [far_offset]
+
+
+def test_follower_names_the_snapshot_of_producers_by_the_segment_that_begins_after_a_gap(tmp_path: Path) -> None:
+    follower = World().open_log(tmp_path)
+
+    follow(follower, at(0, idempotent(0)) + at(5_000_000_000, idempotent(1)))
+
+    assert [path.name for path in tmp_path.glob("*.snapshot")] == ["00000000005000000000.snapshot"]
 
 
 def test_follower_keeps_a_batch_that_is_larger_than_its_segments(tmp_path: Path) -> None:

@@ -221,9 +221,9 @@ def test_move_keeps_up_with_a_log_that_grows_rolls_shrinks_and_is_replaced(
     run(main)
 
 
-@pytest.mark.parametrize("truncated_in", [1, 2])
+@pytest.mark.parametrize(("truncated_in", "offset", "count"), [(1, 5, 50), (2, 5, 50), (1, 39, 2)])
 def test_move_of_a_log_that_is_truncated_copies_what_the_log_holds_then(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, truncated_in: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, truncated_in: int, offset: int, count: int
 ) -> None:
     """The copy would otherwise keep bytes that the log has replaced."""
     original = Move.copy
@@ -236,8 +236,8 @@ def test_move_of_a_log_that_is_truncated_copies_what_the_log_holds_then(
         fill(log, 40)
 
         def truncate_and_grow() -> None:
-            log.truncate_to(5)
-            fill(log, 50, size=110)
+            log.truncate_to(offset)
+            fill(log, count, size=110)
 
         def copy(self: Move, parts: Any, end_offset: int) -> None:
             nonlocal passes
@@ -256,8 +256,8 @@ def test_move_of_a_log_that_is_truncated_copies_what_the_log_holds_then(
             await until_moved(logs)
             nursery.cancel_scope.cancel()
         assert logs.home_of(log).path == str(setting.second)
-        check(log, 55)
-        assert [len(record.value or b"") for record in all_records(log)[5:7]] == [112, 112]
+        check(log, offset + count)
+        assert [len(record.value or b"") for record in all_records(log)[offset : offset + 2]] == [112, 112]
         await logs.close()
 
     run(main)

@@ -17,8 +17,11 @@ import trio.testing
 from wirekafka.config import LogConfig
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.log.compaction.cleaner import Dirt, ThreadPace, measure_dirt
+from wirekafka.log.compaction.offset_map import OffsetMap
+from wirekafka.log.compaction.passes import Compaction
 from wirekafka.log.log import Log
 from wirekafka.log.manager import LogManager
+from wirekafka.log.positions import BadBatchError
 from wirekafka.names import TopicPartition
 from wirekafka.testing.faulty_storage import FaultyStorage
 from wirekafka.tests.log.compaction.test_compaction import content, put
@@ -318,6 +321,58 @@ def test_cleaner_that_misses_the_files_of_a_deleted_log_reports_no_error(tmp_pat
                 storage.go_on.set()
                 await until(lambda: len(content(again)) == 1)
             assert not [line for line in lines if line["log_level"] == "error"]
+
+    run(main)
+
+
+def test_cleaner_whose_log_is_truncated_meanwhile_takes_nothing_for_damage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = Compaction.build_map
+    is_truncated = False
+
+    def build_map(self: Compaction) -> OffsetMap:
+        nonlocal is_truncated
+        if not is_truncated:
+            is_truncated = True
+            trio.from_thread.run_sync(logs_of_test[0].truncate_to, 1)
+            raise BadBatchError("the file has no batch at byte 70")
+        return original(self)
+
+    logs_of_test: list[Log] = []
+    monkeypatch.setattr(Compaction, "build_map", build_map)
+
+    async def main() -> None:
+        setting = Setting(tmp_path)
+        async with running(setting) as logs:
+            log = logs.create(NAME, bytes(16), compacted(setting))
+            logs_of_test.append(log)
+            for number in range(3):
+                put(log, ("k", f"{number}"))
+            log.roll()
+            await until(lambda: is_truncated, poll_seconds=1)
+            assert log.reader.log_end_offset == 1
+            put(log, ("k", "4"))
+            log.roll()
+            await until(lambda: content(log) == [(1, "k", "4")], poll_seconds=1)
+            assert log.reader.offline_reason is None
+
+    run(main)
+
+
+def test_truncation_counts_the_records_after_it_as_not_compacted(tmp_path: Path) -> None:
+    async def main() -> None:
+        logs = await Setting(tmp_path).open()
+        log = logs.create(NAME, bytes(16), COMPACT)
+        for number in range(4):
+            put(log, ("k", f"{number}"))
+            log.roll()
+        logs.catalog.cleaner_offsets[NAME] = 4
+
+        log.truncate_to(2)
+
+        assert logs.catalog.cleaner_offsets[NAME] == log.reader.segments.active.base_offset < 2
+        await logs.close()
 
     run(main)
 
