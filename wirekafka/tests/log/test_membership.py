@@ -264,6 +264,12 @@ def test_stray_folder_that_gets_its_name_back_has_its_records_and_producers(tmp_
         append(member.create(logs), idempotent(0))
         finish(logs.rename_strays({}))
         await logs.close()
+        assert sorted(path.suffix for path in member.stray_folder().iterdir() if path.name.startswith("0")) == [
+            ".index",
+            ".log",
+            ".snapshot",
+            ".timeindex",
+        ]
         member.stray_folder().rename(tmp_path / str(NAME))
 
         logs = await member.open()

@@ -334,8 +334,8 @@ def test_cleaner_whose_log_is_truncated_meanwhile_takes_nothing_for_damage(
     def build_map(self: Compaction) -> OffsetMap:
         nonlocal is_truncated
         if not is_truncated:
-            is_truncated = True
             trio.from_thread.run_sync(logs_of_test[0].truncate_to, 1)
+            is_truncated = True
             raise BadBatchError("the file has no batch at byte 70")
         return original(self)
 
