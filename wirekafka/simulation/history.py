@@ -157,7 +157,10 @@ class TransactionBegun:
 
 @dataclass(frozen=True, slots=True)
 class TransactionEndRequested:
-    """The producer is about to ask for the end of its transaction."""
+    """The producer is about to ask for the end of its transaction; each attempt is recorded.
+
+    An attempt without an answer of its own may arrive late, in a later transaction.
+    """
 
     transaction: str
     is_commit: bool
@@ -247,12 +250,15 @@ class OffsetsRead:
     Attributes:
         asked: the order of the entry that was the last one when the request was sent.
         is_stable: the client asked for stable offsets: no pending transaction may change them.
+        may_be_stale: a deposed coordinator may have answered, which did not know about its successor. The offsets must then have
+            been committed, but may be old.
     """
 
     group: str
     offsets: tuple[CommittedOffset, ...]
     asked: int
     is_stable: bool = False
+    may_be_stale: bool = False
 
 
 Event = (
