@@ -131,6 +131,7 @@ class Loader:
         files = self._finish_swaps(self._remove_leftovers(self._files()))
         segments = self._open_segments(files)
         epochs = self._read_epochs()
+        stored_epochs = epochs.entries
         recovered_from = self._first_to_recover(segments, files)
         for number in range(recovered_from):
             if not self._check_indexes(segments, number, files):
@@ -156,7 +157,10 @@ class Loader:
         log_start_offset = max(self.log_start_offset, segments[0].base_offset)
         producers.forget_transactions(log_start_offset)
         self._tidy_snapshots(segments, files, log_end_offset)
-        if epochs.truncate_end(log_end_offset) | epochs.truncate_start(log_start_offset):
+        epochs.truncate_end(log_end_offset)
+        epochs.truncate_start(log_start_offset)
+        if epochs.entries != stored_epochs:
+            # Epochs that come from the batches are stored now: the next recovery may begin after these batches.
             self.folder.write_file(EPOCHS_FILE, epochs.write())
         high_watermark = log_end_offset
         if self.high_watermark is not None:

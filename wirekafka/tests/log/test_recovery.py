@@ -225,6 +225,16 @@ def test_damaged_epochs_come_back_from_the_batches(tmp_path: Path) -> None:
     assert log.reader.epochs.entries == ((0, 0), (1, 15), (2, 30))
 
 
+def test_epochs_that_come_back_from_the_batches_are_there_for_a_later_recovery_that_does_not_read_these(tmp_path: Path) -> None:
+    lived(tmp_path).reader.close()
+    (tmp_path / "leader-epoch-checkpoint").write_bytes(b"")
+    World().open_log(tmp_path, SMALL).reader.close()
+
+    log = World().open_log(tmp_path, SMALL, recovery_point=30)
+
+    assert log.reader.epochs.entries == ((0, 0), (1, 15), (2, 30))
+
+
 def test_message_sets_of_old_brokers_are_kept_and_found(tmp_path: Path) -> None:
     def message(offset: int, magic: int, value: bytes) -> bytes:
         timestamp = struct.pack(">q", NOW_MS + offset) if magic else b""
