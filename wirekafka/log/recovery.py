@@ -137,6 +137,8 @@ class Loader:
             if not self._check_indexes(segments, number, files):
                 recovered_from = len(segments)
                 break
+        if self.has_lost_power and not self.is_clean:
+            epochs = self._epochs_in(segments[:recovered_from]) or epochs
         if recovered_from < len(segments):
             sound_offset = segments[recovered_from].base_offset
         else:
@@ -525,6 +527,25 @@ class Loader:
         except MalformedFileError as error:
             log.warning("Ignored the leader epochs of a partition", partition=self.name, reason=str(error))
             return LeaderEpochs()
+
+    def _epochs_in(self, segments: list[Segment]) -> LeaderEpochs | None:
+        """Returns the leader epochs of the batches in segments; None if a segment is damaged.
+
+        A power loss may empty or tear the checkpoint, because it is replaced without a sync. Of most segments this reads the
+        first header only: if the next segment begins in the same epoch, no other epoch begins between.
+        """
+        epochs = LeaderEpochs()
+        try:
+            first_epochs = [next((place.leader_epoch for place in segment.places()), None) for segment in segments]
+            for segment, following_epoch in zip(segments, [*first_epochs[1:], None], strict=False):
+                for place in segment.places():
+                    if place.leader_epoch >= 0 and (epochs.latest is None or place.leader_epoch > epochs.latest):
+                        epochs.assign(place.leader_epoch, place.base_offset)
+                    if place.leader_epoch == following_epoch:
+                        break
+        except BadBatchError:
+            return None
+        return epochs
 
     def read_topic_id(self) -> bytes | None:
         """Returns the topic id in the folder; None if it has none."""

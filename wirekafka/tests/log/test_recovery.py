@@ -235,6 +235,17 @@ def test_epochs_that_come_back_from_the_batches_are_there_for_a_later_recovery_t
     assert log.reader.epochs.entries == ((0, 0), (1, 15), (2, 30))
 
 
+@pytest.mark.parametrize("torn", [b"", b"0\n1\n0 30\n", b"0\n3\n0 0\n1 15\n2 3"])
+@pytest.mark.parametrize("recovery_point", [0, 15, 35, 40])
+def test_checkpoint_of_epochs_that_a_power_loss_has_torn_is_not_trusted(tmp_path: Path, recovery_point: int, torn: bytes) -> None:
+    lived(tmp_path).reader.close()
+    (tmp_path / "leader-epoch-checkpoint").write_bytes(torn)
+
+    log = World().open_log(tmp_path, SMALL, recovery_point=recovery_point, has_lost_power=True)
+
+    assert log.reader.epochs.entries == ((0, 0), (1, 15), (2, 30))
+
+
 def test_message_sets_of_old_brokers_are_kept_and_found(tmp_path: Path) -> None:
     def message(offset: int, magic: int, value: bytes) -> bytes:
         timestamp = struct.pack(">q", NOW_MS + offset) if magic else b""
