@@ -174,6 +174,13 @@ class Flusher:
         Durability: the recovery point, and the other offsets if `is_stored`, are on disk.
         """
         self._log.truncation_count += 1
-        if self.recovery_point > offset or is_stored:
-            self.recovery_point = min(self.recovery_point, offset)
+        if self.recovery_point <= offset and not is_stored:
+            return
+        former = self.recovery_point
+        self.recovery_point = min(former, offset)
+        try:
             self._services.store_offsets(self._log)
+        except OSError:
+            # The next truncation must store it again: recovery refuses a log that ends before the stored recovery point.
+            self.recovery_point = former
+            raise

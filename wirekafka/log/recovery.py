@@ -8,6 +8,10 @@ The log ends at the first bad batch, if a crash explains that batch: a killed pr
 and a power loss may lose any unsynced write. Any other bad batch, before the recovery point or with sound batches after it, is
 damage: the records after it were acknowledged, and are deleted only if a setting of the operator permits it.
 
+A member of a cluster fetches lost records from the leader again, but only those after the end of its log. So after a power loss,
+its log ends before a segment that does not follow the one before it, and a log whose first segments are missing begins anew.
+Other gaps in the offsets are those of compaction.
+
 A crash may interrupt compaction between the steps of a replacement. `.cleaned` files are incomplete and are removed. `.swap`
 files are complete: the segments that they replace are removed, and the files get those names.
 
@@ -130,6 +134,9 @@ class Loader:
         """
         files = self._finish_swaps(self._remove_leftovers(self._files()))
         segments = self._open_segments(files)
+        if self._has_lost_start(segments):
+            self._begin_anew(segments)
+            return self.load()
         epochs = self._read_epochs()
         stored_epochs = epochs.entries
         recovered_from = self._first_to_recover(segments, files)
@@ -271,6 +278,25 @@ class Loader:
             end_offset = max(end_offset, segment.next_offset())
         return has_removed
 
+    def _has_lost_start(self, segments: list[Segment]) -> bool:
+        """Whether a power loss has removed the first segments, which were not synced; see `_has_lost_end`."""
+        if self.high_watermark is None or self.is_clean or not self.has_lost_power or not segments:
+            return False
+        return segments[0].base_offset > max(self.log_start_offset, self.recovery_point)
+
+    def _begin_anew(self, segments: list[Segment]) -> None:
+        """Drops all segments, and lets the log begin where the first missing record may be."""
+        self.log_start_offset = max(self.log_start_offset, self.recovery_point)
+        log.warning(
+            "Dropped a log whose beginning is lost",
+            partition=self.name,
+            first_offset=segments[0].base_offset,
+            log_start_offset=self.log_start_offset,
+        )
+        for segment in segments:
+            segment.delete_files()
+            self.folder.remove(file_name(segment.base_offset, SNAPSHOT_SUFFIX))
+
     def _create_segment(self, base_offset: int) -> Segment:
         segment = Segment(self.folder, self.pool, base_offset, created_ms=self.now_ms)
         segment.create()
@@ -363,8 +389,21 @@ class Loader:
                 self._cut(segments, number, file_size)
                 break
             if number + 1 < len(segments):
+                if self._has_lost_end(segment, segments[number + 1]):
+                    self._cut(segments, number, file_size)
+                    break
                 segment.seal()
         self._drop_empty_end(segments, first)
+
+    def _has_lost_end(self, segment: Segment, following: Segment) -> bool:
+        """Whether a power loss has removed the unsynced end of a segment, and not the segment after it.
+
+        A replica must not keep the records after such a gap: it would never fetch the missing ones from the leader. The gaps of
+        compaction are not told apart; the replica then fetches the records after the gap again.
+        """
+        if self.high_watermark is None or self.is_clean or not self.has_lost_power:
+            return False
+        return self.recovery_point <= segment.next_offset() < following.base_offset
 
     def _has_more(self, segments: list[Segment], number: int, file_size: int) -> bool:
         """Whether a sound batch follows the damage in a segment.
