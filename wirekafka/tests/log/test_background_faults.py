@@ -369,13 +369,16 @@ class StorageWithDeletion(StorageWithDefect):
 
 @asynccontextmanager
 async def deleting(broker: Broker, victim: str, step: int) -> AsyncIterator[tuple[LogManager, Log, Log]]:
-    """Two partitions with records, the bad one of which is deleted before this call of a thread for its files."""
+    """Two partitions with records, the bad one of which is deleted before this call of a thread for its files.
+
+    Each has one segment, which is synced and active: the cleaner takes none of it before the caller rolls the log.
+    """
     storage = broker.storage = StorageWithDeletion()
     async with broker.running() as logs:
         bad, good = broker.create(logs)
         for log in (bad, good):
             fill(log, 4)
-            log.roll()
+            log.reader.services.request_flush(log)
         await until(lambda: good.flusher.recovery_point == bad.flusher.recovery_point == 4)
         storage.delete = lambda: logs.delete(BAD)
         storage.arm(victim, step)
@@ -388,6 +391,7 @@ async def flush_beside_a_deletion(path: Path, step: int) -> bool:
     broker = Broker(path)
     async with deleting(broker, "/bad-0", step) as (_, bad, good):
         for log in (bad, good):
+            log.roll()
             fill(log, 8)
             log.reader.services.request_flush(log)
         await until(lambda: good.flusher.recovery_point == good.reader.log_end_offset)
@@ -397,6 +401,8 @@ async def flush_beside_a_deletion(path: Path, step: int) -> bool:
 async def compaction_beside_a_deletion(path: Path, step: int) -> bool:
     broker = Broker(path, log_cleanup_policy="compact", log_cleaner_backoff_ms="10")
     async with deleting(broker, "/bad-0", step) as (logs, bad, good):
+        for log in (bad, good):
+            log.roll()
         await until(lambda: logs.catalog.cleaner_offsets.get(GOOD, 0) == 4)
         await until(lambda: not logs.catalog.is_current(bad) or logs.catalog.cleaner_offsets.get(BAD, 0) == 4)
         assert len(all_records(good)) == 1
@@ -407,6 +413,7 @@ async def move_beside_a_deletion(path: Path, step: int) -> bool:
     broker = Broker(path, directories=2)
     async with deleting(broker, "bad-0", step) as (logs, bad, good):
         for log in (bad, good):
+            log.roll()
             target = next(each for each in logs.directories if each is not logs.home_of(log))
             logs.mover.begin(log.topic_partition, target.path)
         await until(lambda: not logs.mover.moves)
