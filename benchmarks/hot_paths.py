@@ -34,7 +34,7 @@ from wirekafka.wire.batch import Record, build_batch
 from wirekafka.wire.codec import decode, encode
 from wirekafka.wire.compression import Compression
 
-PRODUCE, FETCH, METADATA, OFFSET_COMMIT, JOIN_GROUP, HEARTBEAT, SYNC_GROUP = 0, 1, 3, 8, 11, 12, 14
+PRODUCE, FETCH, LIST_OFFSETS, METADATA, OFFSET_COMMIT, JOIN_GROUP, HEARTBEAT, SYNC_GROUP = 0, 1, 2, 3, 8, 11, 12, 14
 CREATE_TOPICS, INIT_PRODUCER_ID, END_TXN, CONSUMER_GROUP_HEARTBEAT = 19, 22, 26, 68
 
 TOPIC = "flights"
@@ -387,12 +387,20 @@ async def metadata(link: Link, topic_id: bytes) -> Frames:
     return again(link.frame(METADATA, 12, message(METADATA, topics=[topic])))
 
 
+async def list_offsets(link: Link, topic_id: bytes) -> Frames:
+    """A client asks for the end of one partition, as Spark's connector does twice for every 500 records."""
+    partition = message(LIST_OFFSETS, "ListOffsetsPartition", partition_index=0, current_leader_epoch=0, timestamp=-1)
+    topic = message(LIST_OFFSETS, "ListOffsetsTopic", name=TOPIC, partitions=[partition])
+    return again(link.frame(LIST_OFFSETS, 10, message(LIST_OFFSETS, replica_id=-1, topics=[topic], timeout_ms=30_000)))
+
+
 ROWS: dict[str, tuple[Prepare, int]] = {
     "Fetch, no session, one partition": (fetch_one, 1),
     "Fetch, no session, ten partitions": (fetch_ten, 1),
     "Fetch in a session, one partition": (fetch_in_session(1), 1),
     "Fetch in a session, one of ten": (fetch_in_session(PARTITIONS), 1),
     "Fetch in a session, nothing new": (fetch_in_session_nothing_new, 1),
+    "ListOffsets, one partition": (list_offsets, 1),
     "Produce, one partition": (produce_one, 1),
     "Produce, three partitions": (produce_three, 1),
     "Produce, 500 partitions": (produce_wide, 1),

@@ -73,6 +73,11 @@ FIRST_VERSIONS = {EARLIEST: 0, LATEST: 0, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, L
 def list_offsets(broker: Broker, call: Call[ListOffsetsRequest]) -> ListOffsetsResponse | Pending[Any]:
     """Answers for each partition by itself, after searches that need much CPU have ended in threads."""
     searches = TimestampSearches(broker)
+    topics = call.request.topics
+    if len(topics) == 1 and len(topics[0].partitions) == 1:
+        # The usual request, for one partition, is answered without a generator.
+        answer = _answer(broker, call, topics[0].name, topics[0].partitions[0], False, searches)
+        return searches.answer(ListOffsetsResponse(topics=[ListOffsetsTopicResponse(name=topics[0].name, partitions=[answer])]))
     response = broker.slices.run(_lookup(broker, call, searches))
     return searches.answer_late(response) if isinstance(response, Pending) else searches.answer(response)
 
