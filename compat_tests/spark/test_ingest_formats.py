@@ -279,9 +279,7 @@ def test_json_with_deep_values_and_names_that_spark_confuses_goes_to_the_dead_le
     assert ingest.values() == {0: {"s": "\U0001f600"}, 1: {"s": "\U0001f600\\ud800"}}
     reasons = ingest.reasons()
     assert reasons.pop(len(deep) + 2) == "\u017f: the field s has the same name but for case"
-    too_large = [reasons.pop(offset)[:27] for offset in (5, 9)]
-    assert too_large == ["not valid JSON, or too large"[:27]] * 2
-    assert reasons == dict.fromkeys((2, 3, 4, 6, 7, 8), "objects and arrays in more than 50 levels")
+    assert reasons == dict.fromkeys(range(2, len(deep) + 2), "objects and arrays in more than 50 levels")
 
 
 @SINKS
@@ -307,7 +305,7 @@ def test_json_with_numbers_that_no_column_holds_goes_to_the_dead_letters(
         b'{"p":1e400}': out_of_range,
         b'{"d":NaN}': "not valid JSON, or an object has a key twice",
         b'{"d":-Infinity}': "not valid JSON, or an object has a key twice",
-        b'{"d":%s}' % (b"1" * 1500): "not valid JSON, or too large: Spark reads at most 1000 levels, 1000 digits",
+        b'{"d":%s}' % (b"1" * 1500): "not valid JSON, or too large: Spark reads at most 1000 digits",
         b'\xef\xbb\xbf{"d":1}': "not a JSON object",
     }
     produce(broker, topic, [*good, *bad])

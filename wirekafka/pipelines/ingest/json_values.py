@@ -49,14 +49,16 @@ IS_DEEP = (
 )
 """Whether JSON has more levels: brackets are left after each level was removed, the innermost first."""
 
-PARSED = f"variant_get(try_parse_json(concat('[', {TEXT}, ']')), '$[0]', 'variant')"
+PARSED = f"variant_get(try_parse_json(concat('[', CASE WHEN NOT {IS_DEEP} THEN {TEXT} END, ']')), '$[0]', 'variant')"
+"""The text as a variant; null also for deep text. Spark builds variants by recursion, and some hundred levels can overflow the
+stack of a task, which ends the JVM."""
 
 HAS_INFINITY = (
     rf"({TEXT} RLIKE r'[eE]\+?\d{{3}}|\d{{200}}' AND contains({_without_strings(f'CAST({PARSED} AS STRING)')}, 'Infinity'))"
 )
 """Whether a number is beyond the range of a double (`1e400`). Spark would read it as infinity."""
 
-IS_BEYOND_LIMITS = rf"({IS_DEEP} OR {TEXT} RLIKE r'[\d.]{{1000}}' OR length({TEXT}) > 16000000)"
+IS_BEYOND_LIMITS = rf"({TEXT} RLIKE r'[\d.]{{1000}}' OR length({TEXT}) > 16000000)"
 """Whether Spark may have refused the text for its size. Source: com.fasterxml.jackson.core.StreamReadConstraints"""
 
 CORRUPT = "corrupt"
@@ -70,7 +72,7 @@ READING = {
 """Strict JSON, and dates without a time: Spark's default reads the date of `2020-01-01T10:00` and drops the time."""
 
 MAX_REASON_CHARS = 400
-LIMITS = "Spark reads at most 1000 levels, 1000 digits of a number, 50000 characters of a name, and 16 MiB"
+LIMITS = "Spark reads at most 1000 digits of a number, 50000 characters of a name, and 16 MiB"
 
 MAX_FIELDS = 2000
 """Values with names that are never the same would let the schema grow for ever, and each batch take longer."""
@@ -80,7 +82,7 @@ Stored = Callable[[str], StructType]
 
 def observed_shapes(records: DataFrame) -> dict[str, str]:
     """Returns for each topic of the frame the description of its JSON objects together; VOID if it has none."""
-    is_usable = f"{IS_UTF8} AND {IS_OBJECT} AND NOT {HAS_LONE_SURROGATE} AND NOT {IS_DEEP} AND NOT {HAS_INFINITY}"
+    is_usable = f"{IS_UTF8} AND {IS_OBJECT} AND NOT {HAS_LONE_SURROGATE} AND NOT {HAS_INFINITY}"
     shape = functions.expr(f"schema_of_variant_agg(CASE WHEN {is_usable} THEN {PARSED} END)")
     rows = records.groupBy("topic").agg(shape.alias("shape")).collect()
     return {row.topic: row.shape or "VOID" for row in sorted(rows)}
@@ -153,9 +155,9 @@ def _text_fault() -> Column:
         .when(~functions.expr(IS_UTF8), "not UTF-8")
         .when(~functions.expr(IS_OBJECT), "not a JSON object")
         .when(functions.expr(HAS_LONE_SURROGATE), "a lone surrogate, which is half of a character")
+        .when(functions.expr(IS_DEEP), f"objects and arrays in more than {MAX_DEPTH} levels")
         .when(parsed.isNull() & functions.expr(IS_BEYOND_LIMITS), f"not valid JSON, or too large: {LIMITS}")
         .when(parsed.isNull(), "not valid JSON, or an object has a key twice")
-        .when(functions.expr(IS_DEEP), f"objects and arrays in more than {MAX_DEPTH} levels")
         .when(functions.expr(HAS_INFINITY), "a number out of the range of double")
     )
 
@@ -170,7 +172,7 @@ def _type_fault(plan: TopicPlan, forbidden: str) -> Column:
     if plan.all_fit:
         return fault
     misfit = functions.udf(lambda shape: shape_misfit(shape, plan.schema, forbidden), StringType())
-    found = misfit(functions.expr(f"CASE WHEN NOT {IS_DEEP} THEN schema_of_variant(parsed) END"))
+    found = misfit(functions.expr("schema_of_variant(parsed)"))
     return functions.coalesce(found, fault)
 
 
