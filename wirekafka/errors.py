@@ -152,6 +152,11 @@ class ErrorCode(IntEnum):
     STREAMS_TOPOLOGY_FENCED = 132
     SHARE_SESSION_LIMIT_REACHED = 133
 
+    @classmethod
+    def of(cls, number: int) -> ErrorCode:
+        """Returns the error with this number; UNKNOWN_SERVER_ERROR if a newer broker has sent a number that is unknown here."""
+        return cls(number) if number in cls._value2member_map_ else cls.UNKNOWN_SERVER_ERROR
+
 
 NONE = ErrorCode.NONE
 """For what runs with each commit and each heartbeat: the attribute of an enum costs 0.06 us (2026-11)."""

@@ -24,6 +24,7 @@ from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.faults import isolate
 from wirekafka.log.context import AppendInfo, LogContext
 from wirekafka.log.epochs import FILE_NAME as EPOCHS_FILE
+from wirekafka.log.epochs import EpochStart
 from wirekafka.log.flush import Flush, Flusher, is_flushed_after_appends
 from wirekafka.log.positions import BatchPosition
 from wirekafka.log.producer import BatchMemory
@@ -54,7 +55,7 @@ class Log:
         snapshots: the snapshots of the producers.
     """
 
-    __slots__ = ("_is_flushed", "_segment_ms", "_services", "flusher", "reader", "retention", "snapshots")
+    __slots__ = ("_are_epochs_written", "_is_flushed", "_segment_ms", "_services", "flusher", "reader", "retention", "snapshots")
 
     def __init__(
         self, topic_partition: TopicPartition, folder: Folder, config: LogConfig, services: LogContext, loaded: Loaded
@@ -66,6 +67,8 @@ class Log:
         self._services = services
         self._segment_ms = config.longest_segment_ms
         self._is_flushed = is_flushed_after_appends(config)
+        self._are_epochs_written = True
+        """False after an error of the disk, while the file may have other leader epochs than the memory."""
         self.reader.segments.active.roll_jitter_ms = self._draw_jitter()
 
     def __repr__(self) -> str:
@@ -241,7 +244,6 @@ class Log:
         """
         reader, now_ms = self.reader, self._services.now_ms()
         with reader.on_disk("append"):
-            self._assign_replicated_epochs(records, places)
             while places:
                 first = places[0]
                 base_offset = _least_base_offset(records, first)
@@ -257,7 +259,13 @@ class Log:
     def _append_run(self, segment: Segment, records: memoryview, places: list[BatchPosition]) -> None:
         last = places[-1]
         data = records[places[0].position : last.position + last.size_bytes]
-        segment.append_batches(data, places, self.reader.config.index_interval_bytes)
+        former = self.reader.epochs.entries
+        try:
+            self._assign_replicated_epochs(records, places)
+            segment.append_batches(data, places, self.reader.config.index_interval_bytes)
+        except OSError:
+            self._restore_epochs(former)
+            raise
         self.reader.log_end_offset = last.last_offset + 1
         has_aborted = False
         for place in places:
@@ -282,23 +290,28 @@ class Log:
         """Adds the leader epochs that begin with these batches. A message of an old format has none, and drops all epochs.
 
         Raises:
-            OSError: the epochs have not changed.
+            OSError: the caller restores the epochs.
 
         Source: UnifiedLog.append, which clears the epochs so that a follower truncates to the high watermark again.
         """
         epochs = self.reader.epochs
-        former = epochs.entries
         for place in places:
             if records[place.position + MAGIC_OFFSET] != MAGIC:
-                epochs.clear()
+                self._note_epochs(epochs.clear())
             elif place.leader_epoch >= 0 and place.leader_epoch != epochs.latest:
-                epochs.assign(place.leader_epoch, place.base_offset)
-        if epochs.entries is not former:
-            try:
-                self._write_epochs()
-            except OSError:
-                epochs.entries = former
-                raise
+                self._note_epochs(epochs.assign(place.leader_epoch, place.base_offset))
+        self._write_epochs()
+
+    def _restore_epochs(self, former: tuple[EpochStart, ...]) -> None:
+        """Sets the leader epochs to those before an append that has failed, so that none begins after the log end offset.
+
+        If the file cannot be written either, the next change writes it, or the next start drops what begins after the end.
+        """
+        epochs = self.reader.epochs
+        self._note_epochs(epochs.entries != former)
+        epochs.entries = former
+        with suppress(OSError):
+            self._write_epochs()
 
     def adopt_leader_offsets(self, *, high_watermark: int, log_start_offset: int) -> None:
         """Moves the high watermark and the log start offset of a follower forward to those of the leader's Fetch response.
@@ -369,14 +382,25 @@ class Log:
         epochs = self.reader.epochs
         former = epochs.entries
         try:
-            if epochs.assign(leader_epoch, start_offset):
-                self._write_epochs()
+            self._note_epochs(epochs.assign(leader_epoch, start_offset))
+            self._write_epochs()
         except OSError:
             epochs.entries = former
             raise
 
+    def _note_epochs(self, has_changed: bool) -> None:
+        if has_changed:
+            self._are_epochs_written = False
+
     def _write_epochs(self) -> None:
-        self.reader.folder.write_file(EPOCHS_FILE, self.reader.epochs.write())
+        """Writes the leader epochs if they have changed, now or before an error of the disk.
+
+        Raises:
+            OSError: the next call writes them.
+        """
+        if not self._are_epochs_written:
+            self.reader.folder.write_file(EPOCHS_FILE, self.reader.epochs.write())
+            self._are_epochs_written = True
 
     def _save_transaction_index(self, segment: Segment) -> None:
         """Writes the new aborted transactions of a segment. If the write fails, `save_indexes` writes them later."""
@@ -514,12 +538,17 @@ class Log:
         """
         reader = self.reader
         with reader.on_disk("truncate"):
-            if offset >= reader.log_end_offset:
-                self._truncate_epochs()
-            elif offset < reader.segments.items[0].base_offset:
-                self._start_again_at(offset)
-            else:
-                self._truncate_to(offset)
+            try:
+                if offset >= reader.log_end_offset:
+                    self._truncate_epochs()
+                elif offset < reader.segments.items[0].base_offset:
+                    self._start_again_at(offset)
+                else:
+                    self._truncate_to(offset)
+            except OSError:
+                # Some records may be removed already, and their leader epochs with them.
+                self._drop_epochs()
+                raise
 
     def _truncate_to(self, offset: int) -> None:
         reader = self.reader
@@ -566,8 +595,12 @@ class Log:
         self.snapshots.restore()
 
     def _truncate_epochs(self) -> None:
-        if self.reader.epochs.truncate_end(self.reader.log_end_offset):
-            self._write_epochs()
+        self._drop_epochs()
+        self._write_epochs()
+
+    def _drop_epochs(self) -> None:
+        """Drops the leader epochs that begin at the log end offset or later, in memory."""
+        self._note_epochs(self.reader.epochs.truncate_end(self.reader.log_end_offset))
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
         """Removes all records; the log then starts and ends at `offset`, as for a follower that the leader's log has outrun.
@@ -588,8 +621,8 @@ class Log:
         first_offset = reader.segments.items[0].base_offset
         self._retreat(min(first_offset, offset), min(reader.log_start_offset, offset))
         self.snapshots.remove_after(-1)
-        if reader.epochs.clear():
-            self._write_epochs()
+        self._note_epochs(reader.epochs.clear())
+        self._write_epochs()
         try:
             removed = reader.segments.truncate(first_offset)
         finally:

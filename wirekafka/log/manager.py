@@ -48,7 +48,7 @@ from wirekafka.log.recovery import TRUNCATES_DAMAGE, Loaded, Loader
 from wirekafka.log.segment import Segment
 from wirekafka.log.storage import Folder, HandlePool, Storage
 from wirekafka.log.strays import REMEDY, find_strays
-from wirekafka.names import TopicPartition
+from wirekafka.names import ZERO_TOPIC_ID, TopicPartition
 from wirekafka.pending import Work
 
 log = structlog.get_logger(__name__)
@@ -76,6 +76,8 @@ class LogManager:
         self._maintenance = LogMaintenance(catalog, config, clock)
         self._cleaner = Cleaner(catalog, config, clock)
         self.mover = Mover(catalog, clock, self._maintenance.request_log_starts)
+        self._unrenamed: dict[TopicPartition, tuple[Log, DataDirectory]] = {}
+        """The deleted logs whose folders could not be renamed, with their directories. The folders still have their names."""
         self._services = LogContext(
             pool=HandlePool(),
             now_ms=clock.now_ms,
@@ -279,7 +281,11 @@ class LogManager:
     def create(self, topic_partition: TopicPartition, topic_id: bytes, config: LogConfig, *, is_new: bool = True) -> Log:
         """Creates a log in the directory with the fewest logs, moves to the directory included, or in the next if it fails.
 
+        If the folder of a deleted log still has the name, it is renamed first, so that the new log does not get its files. A
+        folder in a directory that is offline is left alone.
+
         Args:
+            topic_id: zero if the topic has none; then the folder names none (a controller before Kafka 2.8).
             is_new: the partition never had a log. If it may have had one, and a directory is offline, the log may be in that
                 directory: the returned log is offline then.
 
@@ -292,6 +298,7 @@ class LogManager:
         """
         if not is_new and not self.is_complete:
             return self._enter_missing(topic_partition, topic_id, config)
+        self._free_name(topic_partition)
         while True:
             directory = self.catalog.next_directory()
             folder = Folder(f"{directory.path}/{topic_partition}", self.storage)
@@ -305,13 +312,30 @@ class LogManager:
                 if directory.offline_reason is None:
                     message = f"cannot make {folder.path}: {error.strerror}"
                     raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, message) from error
-        loaded = Loaded.empty([segment], topic_id)
+        loaded = Loaded.empty([segment], _known(topic_id))
         return self._enter(topic_partition, directory, config, folder, loaded)
+
+    def _free_name(self, topic_partition: TopicPartition) -> None:
+        """Renames the folder of a deleted log that still has the name, unless its directory is offline, or goes offline now.
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR; the folder still has its name, in a directory that is used.
+        """
+        if topic_partition not in self._unrenamed:
+            return
+        _, directory = self._unrenamed[topic_partition]
+        try:
+            if directory.offline_reason is None:
+                self.finish_deletion(topic_partition)
+        except KafkaError:
+            if directory.offline_reason is None:
+                raise
 
     def _make_files(self, folder: Folder, topic_id: bytes, config: LogConfig) -> Segment:
         self.catalog.forget_deleted()
         folder.make()
-        folder.write_file(PARTITION_METADATA, write_partition_metadata(topic_id))
+        if _known(topic_id) is not None:
+            folder.write_file(PARTITION_METADATA, write_partition_metadata(topic_id))
         segment = Segment(folder, self._services.pool, 0, created_ms=self._clock.now_ms())
         segment.create(preallocate_bytes=config.segment_bytes if config.preallocate else 0)
         segment.close()
@@ -321,10 +345,24 @@ class LogManager:
         directory = next(each for each in self.directories if each.offline_reason is not None)
         log.error("A partition is offline: its folder is not in any directory that works", partition=str(name))
         folder = Folder(f"{directory.path}/{name}", self.storage)
-        left = Loaded.empty([], topic_id)
+        left = Loaded.empty([], _known(topic_id))
         missing = Log.offline(name, folder, config, self._services, left, directory.offline_reason or "")
         self.catalog.add(missing, directory)
         return missing
+
+    def assign_topic_id(self, found: Log, topic_id: bytes) -> None:
+        """Writes the topic id to the folder of a log that names none.
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR.
+
+        Durability: in the page cache.
+
+        Source: UnifiedLog.assignTopicId.
+        """
+        with found.reader.on_disk("writing the topic id"):
+            found.reader.folder.write_file(PARTITION_METADATA, write_partition_metadata(topic_id))
+        found.reader.topic_id = topic_id
 
     def delete(self, topic_partition: TopicPartition) -> None:
         """Deletes a log: its name is free at once, and its files are deleted after `file.delete.delay.ms`.
@@ -332,17 +370,39 @@ class LogManager:
         A region that a connection is sending stays readable.
 
         Raises:
-            KafkaError: KAFKA_STORAGE_ERROR; the log is closed, and the next start opens it again.
+            KafkaError: KAFKA_STORAGE_ERROR; the log is closed. Its name is free once `finish_deletion` or `create` has renamed
+                its folder; otherwise the next start opens it again.
         """
         gone, directory = self.catalog.remove(topic_partition)
         self.mover.give_up(topic_partition)
         gone.reader.close()
-        folder = gone.reader.folder
+        self._rename_deleted(gone, directory)
+
+    def finish_deletion(self, topic_partition: TopicPartition) -> None:
+        """Renames the folder of a deleted log if it still has its name; does nothing otherwise.
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR; the folder still has its name.
+        """
+        unrenamed = self._unrenamed.get(topic_partition)
+        if unrenamed is not None:
+            self._rename_deleted(*unrenamed)
+
+    def _rename_deleted(self, gone: Log, directory: DataDirectory) -> None:
+        """Renames the folder of a deleted log, and deletes it after `file.delete.delay.ms`.
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR; the folder still has its name.
+        """
+        name, folder = gone.topic_partition, gone.reader.folder
         try:
-            folder.move(directory.path_of_deleted(topic_partition))
+            folder.move(directory.path_of_deleted(name))
         except OSError as error:
-            log.error("Could not delete a log", partition=str(topic_partition), error=str(error))
+            self._unrenamed[name] = gone, directory
+            log.error("Could not delete a log", partition=str(name), error=str(error))
+            self.catalog.note_disk_error(directory, error)
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"cannot rename {folder.path}: {error.strerror}") from error
+        self._unrenamed.pop(name, None)
         self._clock.call_later(gone.reader.config.file_delete_delay_ms, folder.delete)
 
     def rename_strays(self, assigned: Mapping[TopicPartition, bytes]) -> Work[list[TopicPartition]]:
@@ -442,3 +502,7 @@ class LogManager:
                 directory.mark_clean(is_on_disk=closed.is_on_disk)
         except OSError as error:
             log.error("Could not mark a directory as cleanly closed", path=directory.path, error=str(error))
+
+
+def _known(topic_id: bytes) -> bytes | None:
+    return None if topic_id == ZERO_TOPIC_ID else topic_id

@@ -297,11 +297,7 @@ class Mover:
 
         Source: ReplicaManager.alterReplicaLogDirs.
         """
-        logs = self._logs
-        path = os.path.normpath(path)
-        target = next((directory for directory in logs.directories if directory.path == path), None)
-        if target is None:
-            raise KafkaError(ErrorCode.LOG_DIR_NOT_FOUND, f"{path} is not one of log.dirs")
+        logs, target = self._logs, self.find_directory(path)
         moved = logs.get(topic_partition)
         if moved is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -321,7 +317,19 @@ class Mover:
         move = self.moves[topic_partition] = Move(moved, source, target)
         logs.expect(topic_partition, target)
         self._send.send_nowait(move)
-        log.info("Moving a partition", partition=str(topic_partition), path=path, bytes=moved.reader.size_bytes)
+        log.info("Moving a partition", partition=str(topic_partition), path=target.path, bytes=moved.reader.size_bytes)
+
+    def find_directory(self, path: str) -> DataDirectory:
+        """Returns the directory with this path.
+
+        Raises:
+            KafkaError: LOG_DIR_NOT_FOUND.
+        """
+        path = os.path.normpath(path)
+        for directory in self._logs.directories:
+            if directory.path == path:
+                return directory
+        raise KafkaError(ErrorCode.LOG_DIR_NOT_FOUND, f"{path} is not one of log.dirs")
 
     def begin_anew(self, directory: DataDirectory) -> None:
         """Begins the moves to a directory again that the last broker did not complete."""

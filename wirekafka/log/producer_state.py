@@ -117,14 +117,25 @@ class Producers:
             known.check_epoch(epoch)
             if known.transaction_first_offset is not None and known.epoch == epoch:
                 return False
+        self.note_beginning(producer_id, epoch, batch.base_sequence, must_be_zero=must_be_zero, now_ms=now_ms)
+        return True
+
+    def note_beginning(self, producer_id: int, epoch: int, base_sequence: int, *, must_be_zero: bool, now_ms: int) -> None:
+        """Notes that the transaction coordinator is asked about a transaction, which its first batch will open.
+
+        A marker of the producer drops the note: see `has_beginning`.
+
+        Args:
+            base_sequence: the first sequence number of that batch.
+            must_be_zero: as in `begin_transaction`.
+        """
         if self._beginnings is None:
             self._beginnings = {}
         noted = self._beginnings.get(producer_id)
         if noted is None:
-            self._beginnings[producer_id] = VerificationState(epoch, batch.base_sequence, must_be_zero, now_ms)
+            self._beginnings[producer_id] = VerificationState(epoch, base_sequence, must_be_zero, now_ms)
         else:
-            self._beginnings[producer_id] = noted.tried(epoch, batch.base_sequence)
-        return True
+            self._beginnings[producer_id] = noted.tried(epoch, base_sequence)
 
     def prepare(self, batch: BatchHeader, *, has_sequences: bool, ending: Ending | None = None) -> Producer | None:
         """Checks a batch; returns the producer whose state changes once the batch is written; None if the batch has no producer.
@@ -233,6 +244,14 @@ class Producers:
             return None
         stable = last_offset + 1 if first_open is None else first_open
         return AbortedTransaction(VERSION, producer_id, first_offset, last_offset, stable)
+
+    def has_beginning(self, producer_id: int, producer_epoch: int) -> bool:
+        """Whether the producer may still begin the transaction that `begin_transaction` has noted: no marker came meanwhile.
+
+        Source: VerificationGuard; UnifiedLog.hasOngoingTransaction, verificationGuard.
+        """
+        noted = self._beginnings.get(producer_id) if self._beginnings else None
+        return noted is not None and noted.epoch == producer_epoch
 
     def forget_beginning(self, producer_id: int) -> None:
         """Drops the stored constraints on the producer's next transaction, which will not begin."""

@@ -15,7 +15,7 @@ Source: kafka.log.{UnifiedLog, LocalLog}.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 
 import structlog
@@ -25,7 +25,7 @@ from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.log.context import LogContext
 from wirekafka.log.disk_errors import explain_disk_error
 from wirekafka.log.epochs import EpochEnd
-from wirekafka.log.positions import BadBatchError
+from wirekafka.log.positions import BadBatchError, read_place
 from wirekafka.log.recovery import Loaded
 from wirekafka.log.segments import Segments
 from wirekafka.log.storage import FileRegion, Folder
@@ -187,11 +187,27 @@ class ReadableLog:
     def batches(self, from_offset: int | None = None) -> Iterator[memoryview]:
         """Yields the complete batches from the one that holds `from_offset`, or from the log start offset, up to the end.
 
+        Segments may be compacted or deleted between two batches; the batches that remain after the last one are yielded then.
+
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR.
         """
+        offset: int | None = self.log_start_offset if from_offset is None else from_offset
         with self.on_disk("read"):
-            yield from self.segments.batches(self.log_start_offset if from_offset is None else from_offset)
+            while offset is not None:
+                offset = yield from self._batches_of_same_segments(offset)
+
+    def _batches_of_same_segments(self, offset: int) -> Generator[memoryview, None, int | None]:
+        """Yields batches until the segments change; returns the offset to go on from then, and None at the end of the log."""
+        # The names of the files that this iteration would open next may be those of compacted segments already.
+        segments = [*self.segments]
+        for batch in self.segments.batches(offset):
+            yield batch
+            if self.segments.items != segments:
+                place = read_place(batch, 0, 0)
+                assert place is not None, "the batch was read"
+                return place.last_offset + 1
+        return None
 
     def search_timestamp(self, timestamp: int | None) -> Search:
         """Searches the first record whose timestamp is `timestamp` or greater; None searches the latest record (KIP-734).

@@ -24,7 +24,16 @@ from crc32c import crc32c
 
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.log.positions import LEAST_V2_LENGTH, BatchPosition, read_place
-from wirekafka.wire.batch import ATTRIBUTES_OFFSET, CRC_OFFSET, HEADER_SIZE, LENGTH_OFFSET, LOG_OVERHEAD, MAGIC, MAGIC_OFFSET
+from wirekafka.wire.batch import (
+    ATTRIBUTES_OFFSET,
+    CRC_OFFSET,
+    GREATEST_INT64,
+    HEADER_SIZE,
+    LENGTH_OFFSET,
+    LOG_OVERHEAD,
+    MAGIC,
+    MAGIC_OFFSET,
+)
 from wirekafka.wire.legacy import CRC_OFFSET as MESSAGE_CRC_OFFSET
 from wirekafka.wire.legacy import LEAST_MESSAGE_BYTES
 
@@ -98,7 +107,7 @@ def _whole_batch(records: memoryview, position: int) -> BatchPosition | None:
         place = read_place(records, position, position)
     else:  # a message of an old format may be shorter than a header
         place = read_place(bytes(records[position:]) + bytes(HEADER_SIZE), 0, position)
-    if place is None:
+    if place is None or place.last_offset >= GREATEST_INT64:  # the log end offset would be no offset
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "a batch has an impossible last offset")
     return place
 

@@ -25,7 +25,7 @@ from wirekafka.config import LogConfig
 from wirekafka.log.index import OffsetIndex, ShortIndexError, TimeIndex
 from wirekafka.log.positions import BadBatchError, BatchPosition, batches_in, places_in, read_extent
 from wirekafka.log.segment_files import CLEANED_SUFFIX, INDEX_SUFFIX, LOG_SUFFIX, SEGMENT_SUFFIXES, TIME_INDEX_SUFFIX, file_name
-from wirekafka.log.storage import Bytes, FileHandle, FileRegion, Folder, HandlePool
+from wirekafka.log.storage import Bytes, FileCut, FileHandle, FileRegion, Folder, HandlePool
 from wirekafka.log.transaction_index import TransactionIndex
 from wirekafka.names import NO_TIMESTAMP
 from wirekafka.wire.batch import HEADER_SIZE, BatchHeader
@@ -56,6 +56,7 @@ class Segment:
     """
 
     __slots__ = (
+        "_cut",
         "_first_timestamp",
         "_has_reserved_tail",
         "_has_torn_tail",
@@ -95,6 +96,8 @@ class Segment:
         self.base_offset = base_offset
         self.size = 0
         self.handle: FileHandle | None = None
+        self._cut: FileCut | None = None
+        """Shared by all handles since the last truncation, because a region may hold a file that the pool has closed."""
         self.offset_index = OffsetIndex(folder, file_name(base_offset, INDEX_SUFFIX) + suffix)
         self.time_index = TimeIndex(folder, file_name(base_offset, TIME_INDEX_SUFFIX) + suffix)
         self.transaction_index = TransactionIndex(folder, base_offset)
@@ -212,19 +215,22 @@ class Segment:
 
     def create(self, *, preallocate_bytes: int = 0) -> None:
         """Creates an empty file, and empties an existing one."""
-        self.handle = self.folder.open(self.log_name, create=True)
+        handle = self.handle = self.folder.open(self.log_name, create=True)
+        handle.cut = self._cut = FileCut()
         self.pool.admit(self)
-        self.folder.storage.truncate(self.handle.fd, 0)
+        self.folder.storage.truncate(handle.fd, 0)
         if preallocate_bytes:
             self.contents.written += 1
-            self.folder.storage.preallocate(self.handle.fd, preallocate_bytes)
+            self.folder.storage.preallocate(handle.fd, preallocate_bytes)
             self._has_reserved_tail = True
 
     def file(self) -> FileHandle:
         """Returns the file, and opens it if necessary."""
         handle = self.handle
         if handle is None:
-            handle = self.handle = self.folder.open(self.log_name)
+            handle = self.folder.open(self.log_name)
+            handle.cut = self._cut = self._cut or FileCut()
+            self.handle = handle
             self.pool.admit(self)
         return handle
 
@@ -529,7 +535,7 @@ class Segment:
         twin.folder = folder
         twin.contents = folder.ledger.file(self.log_name)
         twin._saved_generation = -1 if self.has_unsaved_indexes else twin.contents.written
-        twin.handle = None
+        twin.handle = twin._cut = None
         twin.offset_index, twin.time_index = copy(self.offset_index), copy(self.time_index)
         twin.transaction_index = copy(self.transaction_index)
         twin.offset_index.folder = twin.time_index.folder = twin.transaction_index.folder = folder
@@ -550,6 +556,7 @@ class Segment:
         if place is None:
             return 0
         former, self.size = self.size, place.position
+        self._retire_file()
         try:
             self.cut_tail()
         except OSError:
@@ -562,6 +569,16 @@ class Segment:
         self._note_cut()
         self.transaction_index.truncate(place.base_offset)
         return cut
+
+    def _retire_file(self) -> None:
+        """Ends the connections that still send bytes after the new end, because other records may be written there.
+
+        The file is opened again, so that later regions are not concerned.
+        """
+        if self._cut is not None:
+            self._cut.kept_bytes = self.size
+            self._cut = None
+        self.close()
 
     def _note_cut(self) -> None:
         """Updates the timestamps from the indexes and from the batches after their last entries."""

@@ -162,13 +162,31 @@ class Storage:
             self.sync_folder(os.path.dirname(path))
 
 
-class FileHandle:
-    """An open file, whose descriptor is closed when no object holds the handle any more."""
+class FileCut:
+    """A later truncation of a file, for the regions of the file that connections still send.
 
-    __slots__ = ("_close", "fd")
+    Attributes:
+        kept_bytes: the bytes at the beginning of the file that the truncation has not removed; None if there was none.
+    """
+
+    __slots__ = ("kept_bytes",)
+
+    def __init__(self) -> None:
+        self.kept_bytes: int | None = None
+
+
+class FileHandle:
+    """An open file, whose descriptor is closed when no object holds the handle any more.
+
+    Attributes:
+        cut: tells whether the file was truncated since it was opened; None for a file that is never truncated.
+    """
+
+    __slots__ = ("_close", "cut", "fd")
 
     def __init__(self, fd: int, close: Callable[[int], None] = os.close) -> None:
         self.fd = fd
+        self.cut: FileCut | None = None
         self._close = close
 
     def __del__(self) -> None:
@@ -196,6 +214,12 @@ class FileRegion:
 
     def __repr__(self) -> str:
         return f"<FileRegion of {self.length} bytes at {self.position}>"
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether bytes of the region were truncated since the file was opened, so that other records may be there now."""
+        cut = self.file.cut
+        return cut is not None and cut.kept_bytes is not None and self.position + self.length > cut.kept_bytes
 
     def read(self) -> bytes:
         """Returns the bytes of the region; fewer if the file was truncated meanwhile."""

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import time
+from typing import Any
+
 import pytest
+import structlog
 import trio
 from structlog.testing import capture_logs
 
 from wirekafka import faults
-from wirekafka.faults import MOST_REMEMBERED, isolate, log_once
+from wirekafka.faults import MOST_FRAMES, MOST_REMEMBERED, isolate, log_once, traceback_of
+from wirekafka.server.logging import TextRenderer
 
 
 def fail(text: str = "no such thing") -> None:
@@ -77,3 +82,97 @@ def test_log_once_failing_sink_raises_nothing(monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr(faults, "log", FullDisk())
     log_once(RuntimeError(), "Work failed")
+
+
+HUGE = 10_000_000
+
+
+def recurse(depth: int) -> None:
+    if depth:
+        recurse(depth - 1)
+    fail("at the end")
+
+
+def fail_with_huge_locals() -> None:
+    values: Any = {number: [number] * 10 for number in range(20_000)}
+    text = "x" * HUGE
+    fail(f"{len(values)} {len(text)}")
+
+
+def fail_in_a_long_chain() -> None:
+    error: BaseException = RuntimeError("first")
+    for number in range(1_000):
+        later = RuntimeError(number)
+        later.__context__ = error
+        error = later
+    raise error
+
+
+def decode_bytes() -> None:
+    (b"\xff" * HUGE).decode()
+
+
+def look_up_bytes() -> None:
+    raise KeyError(b"\0" * HUGE)
+
+
+def fail_with_a_long_text() -> None:
+    fail("x" * HUGE)
+
+
+@pytest.mark.parametrize(
+    "work",
+    [
+        fail_with_huge_locals,
+        lambda: recurse(900),
+        fail_in_a_long_chain,
+        decode_bytes,
+        look_up_bytes,
+        fail_with_a_long_text,
+    ],
+    ids=["huge locals", "many frames", "a long chain", "huge bytes", "a huge key", "a long text"],
+)
+@pytest.mark.parametrize("is_configured", [True, False], ids=["configured", "not configured"])
+def test_log_once_whatever_the_exception_holds_it_is_logged_in_a_short_time(
+    work: Any, is_configured: bool, logged_faults: list[str]
+) -> None:
+    lines: list[str] = []
+
+    def note(_logger: object, _method: str, line: Any) -> Any:
+        lines.append(str(line))
+        return line
+
+    former = structlog.get_config()
+    error = None
+    try:
+        work()
+    except Exception as raised:  # noqa: BLE001 - any exception is logged
+        error = raised
+    assert error is not None
+    traceback_of(error)  # reads the lines of the source
+    try:
+        if is_configured:
+            structlog.configure(processors=[TextRenderer(has_colours=False), note])
+        else:
+            structlog.reset_defaults()
+        began = time.thread_time()
+        log_once(error, "Work failed")
+        seconds = time.thread_time() - began
+    finally:
+        structlog.configure(**former)
+    assert seconds < 0.05
+    name = type(error).__name__
+    del error  # its traceback holds this frame
+    assert not is_configured or (name in lines[0] and len(lines[0]) < 30_000)
+
+
+def test_traceback_has_the_last_frames_and_the_cause() -> None:
+    try:
+        try:
+            recurse(2 * MOST_FRAMES)
+        except RuntimeError as error:
+            raise ValueError("second") from error
+    except ValueError as raised:
+        text = traceback_of(raised)
+    assert "RuntimeError: at the end" in text and "direct cause" in text and text.endswith("ValueError: second")
+    assert text.count("File ") < 2 * MOST_FRAMES

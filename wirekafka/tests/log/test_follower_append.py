@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import struct
 import zlib
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from wirekafka.config import LogConfig
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.log import replicated as replicated_module
+from wirekafka.log.epochs import EpochStart, LeaderEpochs
 from wirekafka.log.log import Log
 from wirekafka.log.replicated import replicated_batches
 from wirekafka.log.storage import Bytes, Storage
@@ -336,6 +338,33 @@ def test_log_that_is_closed_between_two_steps_refuses_the_rest(tmp_path: Path, m
     with pytest.raises(KafkaError):
         finish(work)
     assert follower.reader.log_end_offset == 2
+
+
+class FullStorage(Storage):
+    """A disk with room for some batches."""
+
+    __slots__ = ("room",)
+
+    def __init__(self) -> None:
+        self.room = 1
+
+    def write(self, fd: int, data: Bytes, position: int) -> None:
+        if len(data) >= 61 and data[16] == 2:
+            if not self.room:
+                raise OSError(errno.ENOSPC, "No space left on device")
+            self.room -= 1
+        super().write(fd, data, position)
+
+
+def test_append_that_the_disk_refuses_leaves_no_leader_epoch_after_the_log_end(tmp_path: Path) -> None:
+    leader, follower = World().open_log(tmp_path / "leader"), World(storage=FullStorage()).open_log(tmp_path / "follower", CONFIG)
+    grown(leader)
+
+    assert refusal(follower, replicated(leader)) == ErrorCode.KAFKA_STORAGE_ERROR
+
+    assert 0 < follower.reader.log_end_offset <= 4
+    assert follower.reader.epochs.entries == (EpochStart(0, 0),)
+    assert LeaderEpochs.read((tmp_path / "follower" / "leader-epoch-checkpoint").read_bytes()).entries == (EpochStart(0, 0),)
 
 
 # The first batch

@@ -269,6 +269,72 @@ def test_delete_frees_the_name_at_once_and_the_files_later(tmp_path: Path) -> No
     run(main)
 
 
+class FixedNames(Storage):
+    """A disk that renames nothing as long as a test says so.
+
+    Attributes:
+        refused_count: how many renames it has refused.
+    """
+
+    def __init__(self, error: int = errno.ENOSPC) -> None:
+        super().__init__()
+        self.is_refusing = False
+        self.refused_count = 0
+        self._error = error
+
+    def rename(self, path: str, new_path: str) -> None:
+        if self.is_refusing and new_path.endswith("-delete"):
+            self.refused_count += 1
+            raise OSError(self._error, os.strerror(self._error))
+        super().rename(path, new_path)
+
+
+def test_deleted_log_in_a_directory_that_fails_leaves_its_name_to_the_other_directory(tmp_path: Path) -> None:
+    async def main() -> None:
+        setting, storage = Setting(tmp_path, log_dirs=f"{tmp_path}/a,{tmp_path}/b"), FixedNames(error=errno.EIO)
+        logs = await LogManager.open(setting.config, setting.clock, storage=storage)
+        failing = logs.home_of(setting.create(logs))
+        storage.is_refusing = True
+        with pytest.raises(KafkaError):
+            logs.delete(NAME)
+
+        created = setting.create(logs)
+        assert failing.offline_reason is not None
+        assert logs.home_of(created).offline_reason is None
+        assert storage.refused_count == 1  # a directory that is offline is left alone
+        append(created, b"new")
+        await logs.close()
+
+    run(main)
+
+
+def test_log_gets_no_records_of_a_deleted_one_whose_folder_could_not_be_renamed(tmp_path: Path) -> None:
+    async def main() -> None:
+        setting, storage = Setting(tmp_path), FixedNames()
+        logs = await LogManager.open(setting.config, setting.clock, storage=storage)
+        log = setting.create(logs)
+        for number in range(3):
+            append(log, b"old %d" % number)
+            log.roll()
+        storage.is_refusing = True
+        with pytest.raises(KafkaError):
+            logs.delete(NAME)
+
+        with pytest.raises(KafkaError) as caught:
+            setting.create(logs)
+        assert (caught.value.code, logs.get(NAME)) == (ErrorCode.KAFKA_STORAGE_ERROR, None)
+
+        storage.is_refusing = False
+        append(setting.create(logs), b"new")
+        logs._unlock()  # as after a crash
+
+        logs = await setting.open()
+        assert [record.value for record in all_records(found(logs))] == [b"new"]
+        await logs.close()
+
+    run(main)
+
+
 def test_delete_of_a_long_name_keeps_within_what_a_file_system_takes(tmp_path: Path) -> None:
     async def main() -> None:
         setting = Setting(tmp_path)

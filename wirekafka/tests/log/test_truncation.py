@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from wirekafka.errors import KafkaError
+from wirekafka.log.epochs import EpochStart, LeaderEpochs
 from wirekafka.log.log import Log
 from wirekafka.log.producer_state import Ending
 from wirekafka.log.storage import FileRegion
@@ -34,6 +35,8 @@ from wirekafka.wire.batch import BatchHeader, write_offsets
 from wirekafka.wire.control import EndMarker
 
 CONFIG = config_with(segment_bytes=300, index_interval_bytes=100)
+EPOCHS = (EpochStart(0, 0), EpochStart(1, 4), EpochStart(2, 8))
+"""The leader epochs of `grown`."""
 
 
 class RefusingStorage(FaultyStorage):
@@ -113,6 +116,8 @@ def test_truncation_that_the_disk_refuses_at_any_call_leaves_a_log_that_goes_on(
             log.truncate_to(5)
         except KafkaError:
             assert 5 <= log.reader.log_end_offset <= 12
+            kept = tuple(entry for entry in EPOCHS if entry.start_offset < log.reader.log_end_offset)
+            assert log.reader.epochs.entries == kept
             log.truncate_to(5)
         assert log.reader.log_end_offset == 5
         if storage.calls < refused:
@@ -123,6 +128,20 @@ def test_truncation_that_the_disk_refuses_at_any_call_leaves_a_log_that_goes_on(
         assert [record.offset for record in all_records(log)] == list(range(6))
         check_indexes(log)
     assert refused > 5
+
+
+def test_leader_epochs_that_a_truncation_could_not_write_are_written_when_it_is_repeated(tmp_path: Path) -> None:
+    storage = RefusingStorage()
+    log = World(storage=storage).open_log(tmp_path, CONFIG)
+    grown(log)
+    log.begin_leader_epoch(9)
+    storage.calls, storage.crash_at = 0, 1
+    with pytest.raises(KafkaError):
+        log.truncate_to(12)
+
+    log.truncate_to(12)
+
+    assert LeaderEpochs.read((tmp_path / "leader-epoch-checkpoint").read_bytes()).entries == EPOCHS
 
 
 @pytest.mark.parametrize(("contents", "names"), [(Fate.KEPT, Fate.KEPT), (Fate.LOST, Fate.LOST), (Fate.LOST, Fate.KEPT)])
@@ -410,3 +429,37 @@ def test_old_batches_that_a_power_loss_brings_back_after_newer_ones_are_cut(tmp_
     again = World().open_log(tmp_path, recovery_point=1, has_lost_power=True)
 
     assert [record.value for record in all_records(again)] == [b"a", b"B"]
+
+
+# Regions that connections still send
+
+
+def region_of(log: Log, offset: int) -> FileRegion:
+    region = log.reader.read(offset, max_bytes=1, end_offset=log.reader.log_end_offset, min_one_batch=True)
+    assert isinstance(region, FileRegion)
+    return region
+
+
+@pytest.mark.parametrize("is_open", [True, False])
+def test_region_that_a_truncation_removes_is_cut_and_no_other_region(tmp_path: Path, is_open: bool) -> None:
+    log = World().open_log(tmp_path)
+    for value in (b"a", b"b"):
+        append(log, batch(value))
+    kept, removed = region_of(log, 0), region_of(log, 1)
+    if not is_open:  # the pool may close the file of any segment
+        log.reader.segments.active.close()
+
+    log.truncate_to(1)
+    append(log, batch(b"c"))
+
+    assert (kept.is_cut, removed.is_cut, region_of(log, 1).is_cut) == (False, True, False)
+    assert len(removed.read()) == len(removed), "the bytes of other records are there"
+
+
+def test_region_of_a_log_that_starts_again_is_cut(tmp_path: Path) -> None:
+    log = World().open_log(tmp_path)
+    append(log, batch(b"a"))
+    region = region_of(log, 0)
+    log.truncate_fully_and_start_at(0)
+    append(log, batch(b"b"))
+    assert region.is_cut
