@@ -76,11 +76,12 @@ def test_chroot_that_is_missing_is_created(server_address: str | None) -> None:
 
 def test_one_thread_serves_a_session(server_address: str | None) -> None:
     async def test(stage: SocketStage) -> None:
-        before = threading.active_count()
+        before = set(threading.enumerate())  # threads of earlier tests may be among them, and end during this one
         desk = await Desk.open(stage)
         await desk.make("/a")
-        assert [thread.name for thread in threading.enumerate()].count("kazoo") == 1
-        assert threading.active_count() <= before + 2  # kazoo's, and trio's for the name of the host
+        started = set(threading.enumerate()) - before
+        assert [thread.name for thread in started].count("kazoo") == 1
+        assert len(started) <= 2  # kazoo's, and trio's for the name of the host
 
     play(test, server_address)
 
@@ -157,7 +158,7 @@ def test_request_from_before_suspended_is_not_sent_after_the_next_connected(shar
         changes = client._connection_number
         break_socket(desk)
         # The loop hangs. kazoo's thread loses the connection and connects again meanwhile, and the loop does not know.
-        wait_until(lambda: client._connection_number == changes + 2, timeout_s=10, what="kazoo is connected again")
+        wait_until(lambda: client._connection_number == changes + 2, timeout_s=60, what="kazoo is connected again")
         desk.submit(Create("/late", b""))
         await desk.until(SessionState.CONNECTED)
         assert desk.log == [LOSS, SessionState.SUSPENDED, SessionState.CONNECTED]
@@ -199,7 +200,7 @@ def test_end_of_kazoos_thread_costs_no_session(server_address: str | None) -> No
         assert desk.client.session_id == session
         assert await desk.ask(Exists("/e")) is not None
         assert [line["event"] for line in logs if line["log_level"] == "error"] == [
-            "The thread of ZooKeeper's client has failed; a new one continues the session"
+            "The thread of ZooKeeper's client has failed; a new thread continues the session"
         ]
 
     play_direct(test, server_address)

@@ -1,15 +1,15 @@
 """kazoo on trio: the `ZooKeeperClient` of a real ZooKeeper.
 
-How it works: kazoo has one thread, which owns the socket. Everything that the thread has to tell (results, watch events, states)
-goes through `TrioToken.run_sync_soon`, so it reaches the loop in the order in which the thread saw it. kazoo's stock handler has
-two more threads, one for results and one for watch events, which may swap the two. Requests are given to kazoo as its records,
-because some methods of `KazooClient` deliver their results in two steps, and so out of order.
+How it works: kazoo has one thread, which owns the socket. The thread passes results, watch events and states to the loop by
+`TrioToken.run_sync_soon`, in the order in which they occur. kazoo's stock handler has two more threads, one for results and one
+for watch events, which may change that order. The client sends kazoo's records directly, because some methods of `KazooClient`
+deliver their results in two steps, and so out of order.
 
 Rules of this file:
-    All state belongs to the loop, but for `_connection_number`, which `_lock` guards.
-    A request is sent only on the connection of which the loop knows. So no request from before SUSPENDED is sent after the next
-    CONNECTED.
-    Every request completes once, in the order of the requests, whatever kazoo does with it.
+    All state belongs to the loop, except for `_connection_number`, which `_lock` guards.
+    A request is sent only on the connection whose CONNECTED the loop has handled. So no request from before SUSPENDED is sent
+    after the next CONNECTED.
+    Every request completes once, in the order of the requests.
     kazoo's thread sends a ping only after the loop has answered the thread. So a broker whose loop hangs loses its session, and
     the cluster elects other leaders.
     Calls of kazoo that may block run in a worker thread.
@@ -29,6 +29,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar, assert_never
+from urllib.parse import urlsplit
 
 import structlog
 import trio
@@ -90,7 +91,7 @@ _WITHOUT_PATH = frozenset({ZooKeeperErrorCode.CONNECTION_LOSS, ZooKeeperErrorCod
 
 
 class ZooKeeperUnreachableError(Exception):
-    """No session could be opened in time. The message says what the operator can do."""
+    """No session was opened in time. The message says what the operator can do."""
 
 
 @asynccontextmanager
@@ -126,15 +127,27 @@ def split_connect(connect: str) -> tuple[str, str]:
     """Splits `zookeeper.connect` into the hosts and the chroot, which is empty or begins with a slash.
 
     Raises:
-        ValueError: there is no host, or the chroot is no path of ZooKeeper.
+        ValueError: there is no host, a port is no port, or the chroot is no path of ZooKeeper.
     """
     hosts, _, path = connect.partition("/")
     if not all(host.strip() for host in hosts.split(",")):
         raise ValueError(f"zookeeper.connect must be host:port,host:port/chroot, not {connect!r}")
+    for host in hosts.split(","):
+        _check_port(host.strip())
     names = path.split("/") if path else []
     if any(name in ("", ".", "..") for name in names):
         raise ValueError(f"zookeeper.connect has the chroot /{path}, which is no path of ZooKeeper")
     return hosts, "".join(f"/{name}" for name in names)
+
+
+def _check_port(host: str) -> None:
+    """Raises ValueError unless `host` has no port, or one that ZooKeeper may have. An address of IPv6 is in brackets."""
+    try:
+        port = urlsplit(f"zk://{host}").port
+    except ValueError:
+        port = 0
+    if port == 0:
+        raise ValueError(f"zookeeper.connect has the server {host}, whose port is not from 1 to 65535")
 
 
 class _LoopQueue:
@@ -144,7 +157,7 @@ class _LoopQueue:
         self._token = token
 
     def put(self, call: Callable[[], object]) -> None:
-        """Calls `call` on the loop, from any thread. After the end of the loop nothing is called."""
+        """Calls `call` on the loop, from any thread. Does nothing after the end of the loop."""
         with suppress(trio.RunFinishedError):
             self._token.run_sync_soon(_call_isolated, call)
 
@@ -175,7 +188,7 @@ class _WakeUp:
         return self._reader.fileno()
 
     def send(self, data: bytes) -> None:
-        """Wakes the thread. If the pair is full, the thread is awake."""
+        """Wakes the thread. If the pair is full, the thread is already awake."""
         with suppress(BlockingIOError):
             self._writer.send(data)
 
@@ -185,7 +198,7 @@ class _WakeUp:
             return
         with suppress(BlockingIOError):
             self._reader.recv(RECEIVE_BYTES)
-        if self._has_requests():  # it came meanwhile, and its byte may be among those that were read
+        if self._has_requests():  # the request was added meanwhile, and its byte may be among those that were read
             self.send(b"\0")
 
     def close(self) -> None:
@@ -233,7 +246,7 @@ class _TrioHandler(SequentialThreadingHandler):
         """Stops nothing."""
 
     def spawn(self, func: Callable[..., object], *args: object, **kwargs: object) -> threading.Thread:
-        """Starts kazoo's thread. The loop is told when the thread ends, with the exception that ended it."""
+        """Starts kazoo's thread. Its end is reported to the loop, with the exception that ended it."""
 
         def run() -> None:
             error = None
@@ -270,7 +283,8 @@ class _TrioHandler(SequentialThreadingHandler):
         try:
             self._token.run_sync_soon(answered.set)
         except trio.RunFinishedError:
-            raise SystemExit from None  # the broker has crashed: the thread ends without a trace, and the session by its timeout
+            # The loop has ended: the thread ends silently, and ZooKeeper ends the session by its timeout.
+            raise SystemExit from None
         while not answered.wait(LOOP_CHECK_S) and not self.is_closing.is_set():
             pass
 
@@ -332,7 +346,7 @@ class KazooSession:
 
     @property
     def state(self) -> SessionState:
-        """The state of which the listeners were told last."""
+        """The state with which the listeners were called last."""
         return self._state
 
     @property
@@ -364,7 +378,7 @@ class KazooSession:
         trio.lowlevel.start_thread_soon(partial(_stop, self._client), _do_nothing, name="kazoo stop")
 
     async def aclose(self) -> None:
-        """Closes the session, and waits until the listeners were told CLOSED.
+        """Closes the session, and waits until its state is CLOSED.
 
         Cancellation: none; it takes at most `CLOSE_TIMEOUT_S`.
         """
@@ -378,6 +392,8 @@ class KazooSession:
 
         Raises:
             ZooKeeperError: ZooKeeper refuses to create the chroot.
+
+        Cancellation: the client goes on to connect; the chroot may be created.
         """
         while True:
             await self._until(SessionState.CONNECTED)
@@ -472,7 +488,7 @@ class KazooSession:
         if self._is_closing:
             return
         if self._state is SessionState.SUSPENDED and client_id != self._client_id:
-            self._enter(SessionState.LOST)  # the session of a former thread has expired, which kazoo tells nobody
+            self._enter(SessionState.LOST)  # the session of a former thread has expired, which kazoo does not report
         self._client_id = client_id
         self._known_connection = connection_number
         log.info("Connected to ZooKeeper", session=f"{client_id[0]:#x}")
@@ -493,7 +509,7 @@ class KazooSession:
             self._enter(SessionState.CLOSED)
             return
         if error is not None:
-            log_once(error, "The thread of ZooKeeper's client has failed; a new one continues the session")
+            log_once(error, "The thread of ZooKeeper's client has failed; a new thread continues the session")
         _stop(self._client)
         self._start_client(delay_s=MOST_RECONNECT_DELAY_S)
 

@@ -1,15 +1,15 @@
-"""A ZooKeeper server on a socket: serves the znodes and sessions of a `ModelServer` to ZooKeeper's own clients.
+"""A ZooKeeper server on a socket: serves a `ModelServer` to ZooKeeper's own clients.
 
 It is for tests and for small clusters on one machine: everything is in memory, and there is no access control.
 
 How it works: two tasks for each connection. The reader cuts bytes into frames and handles each frame in one plain function, which
-appends the response to `_unsent`; watch events are appended there too, so all leave in the order of the model. The writer sends
-it. One more task ends the sessions whose time is over.
+appends the response to `_unsent`. Watch events are appended there too, so responses and events leave in the order of the model.
+The writer sends `_unsent`. One more task ends expired sessions.
 
 Rules of this file:
-    No bytes of a client stop the server: a frame that cannot be read ends its connection, and a record that cannot be read is
-    answered with MARSHALLING_ERROR.
-    Memory is bounded for each connection: one frame of `MAX_FRAME_BYTES`, and what the client does not read. From
+    No bytes of a client stop the server: a malformed frame ends its connection, and a malformed record is answered with
+    MARSHALLING_ERROR.
+    Memory is bounded for each connection: one frame of `MAX_FRAME_BYTES`, and the bytes that are not sent yet. From
     `MOST_UNSENT_BYTES` on, no further frame is handled; from `MOST_UNSENT_EVENT_BYTES` of events on, the connection ends.
 
 Source: org.apache.zookeeper.server.NIOServerCnxn, ZooKeeperServer and DataTree.setWatches of ZooKeeper 3.8.
@@ -62,9 +62,9 @@ MOST_UNSENT_BYTES = 1 << 20
 MOST_UNSENT_EVENT_BYTES = 1 << 24
 RECEIVE_BYTES = 1 << 16
 EXPIRY_CHECK_S = 0.1
-"""How late a session may expire."""
+"""The time in seconds between two checks for expired sessions."""
 CLOSE_TIMEOUT_S = 1.0
-"""How long the last bytes of a connection may take."""
+"""How many seconds the last bytes of a connection may take."""
 FOUR_LETTER_WORDS = {b"ruok": b"imok", b"envi": b"Environment:\nzookeeper.version=3.8.4\n"}
 """Commands outside of the protocol, with their answers: whether the server runs, and which version's protocol it speaks.
 
@@ -86,6 +86,8 @@ async def serve_model(
 
     Raises:
         OSError: the address cannot be used.
+
+    Cancellation: all connections are closed; the model keeps its znodes and sessions.
     """
     listeners = await trio.open_tcp_listeners(port, host=host)
     async with trio.open_nursery() as nursery:
@@ -104,7 +106,7 @@ async def _expire_sessions(model: ModelServer) -> None:
 
 
 async def serve_client(model: ModelServer, stream: trio.abc.Stream, session_timeouts_ms: tuple[int, int]) -> None:
-    """Serves one connection until it ends. Nothing that it does raises."""
+    """Serves one connection until it ends. An exception is logged and ends this connection only."""
     with isolate("A connection to the model of ZooKeeper failed"):
         async with stream:
             await _Client(model, stream, session_timeouts_ms).run()
@@ -137,7 +139,7 @@ class _Client:
                     await self._read()
                     self._end()
         except* (trio.BrokenResourceError, trio.ClosedResourceError):
-            pass  # the client is gone
+            pass  # the client has disconnected
         finally:
             if self._session is not None:
                 self._session.disconnect()
@@ -265,7 +267,7 @@ class _Client:
 
 
 def _respond(session: Connection, op_code: OpCode, record: Record) -> Record | None:
-    """Does what a request asks for, and returns the response; None if it has no record.
+    """Executes a request; returns the record of the response, or None if it has none.
 
     Raises:
         ZooKeeperError: the request failed.
@@ -283,7 +285,7 @@ def _respond(session: Connection, op_code: OpCode, record: Record) -> Record | N
 
 
 def _restore_watches(session: Connection, watches: SetWatches) -> None:
-    """Leaves the watches of a former connection again. Those that missed an event fire at once.
+    """Sets the watches of a former connection again. Those that missed an event fire at once.
 
     Raises:
         ZooKeeperError: BAD_ARGUMENTS for a path, UNIMPLEMENTED for persistent watches.

@@ -94,17 +94,17 @@ class ZooKeeperError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Stat:
-    """What ZooKeeper knows about a znode, beside its data.
+    """The metadata of a znode.
 
     Attributes:
-        czxid, mzxid, pzxid: the transaction that created the znode, that changed its data, that changed its list of children.
-        ctime_ms, mtime_ms: when it was created and when its data were changed, by the clock of ZooKeeper, since 1970.
-        version: how often its data were changed.
-        cversion: how often its list of children was changed.
-        aversion: how often its ACL was changed.
+        czxid, mzxid, pzxid: the transactions that created the znode, last changed its data, and last changed its children.
+        ctime_ms, mtime_ms: when the znode was created and its data last changed, in ms since 1970, by ZooKeeper's clock.
+        version: how often the data were changed.
+        cversion: how often the list of children was changed.
+        aversion: how often the ACL was changed.
         ephemeral_owner: the session that the znode ends with; 0 for a persistent znode (the sentinel is ZooKeeper's).
-        data_length: bytes of its data.
-        num_children: the number of its children.
+        data_length: the size of the data in bytes.
+        num_children: the number of children.
     """
 
     czxid: int
@@ -265,20 +265,21 @@ class Multi(Operation[tuple[WriteResult, ...]]):
 
 
 class SessionState(Enum):
-    """Where the session of a client is.
+    """The state of a client's session.
 
-    CONNECTING -> CONNECTED -> SUSPENDED -> CONNECTED (the same session) or LOST -> CONNECTED (a new session); CLOSED after each.
+    CONNECTING -> CONNECTED -> SUSPENDED -> CONNECTED (the same session) or LOST -> CONNECTED (a new session). CLOSED may follow
+    each.
     """
 
     CONNECTING = "connecting"
-    """The client has had no session yet."""
+    """The client has not had a session yet."""
     CONNECTED = "connected"
     SUSPENDED = "suspended"
-    """The connection was lost. The session still exists or has expired; only ZooKeeper knows."""
+    """The connection was lost. The session may have expired; the client learns it when it connects again."""
     LOST = "lost"
-    """ZooKeeper said that the session has expired."""
+    """The session has expired."""
     CLOSED = "closed"
-    """`close` has ended the session, or has given up. No other state follows."""
+    """The client is closed. No other state follows."""
 
 
 class WatchEventType(IntEnum):
@@ -292,7 +293,7 @@ class WatchEventType(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class WatchEvent:
-    """The end of a watch: what happened to the znode that was watched."""
+    """The event that ended a watch."""
 
     type: WatchEventType
     path: str
@@ -303,7 +304,7 @@ class ZooKeeperClient(Protocol):
 
     @property
     def state(self) -> SessionState:
-        """The state of which the listeners were told last."""
+        """The state with which the listeners were called last."""
 
     @property
     def session_id(self) -> int | None:

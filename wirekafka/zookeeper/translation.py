@@ -1,4 +1,4 @@
-"""What a server does for each request of ZooKeeper's client protocol: records -> operations of the port, results -> records.
+"""Translates ZooKeeper's client protocol: records of requests -> operations of the port, and results -> records of responses.
 
 Differs from ZooKeeper: a znode is open for everybody. Another ACL, a container and a znode with a time to live are refused with
 UNIMPLEMENTED.
@@ -33,7 +33,7 @@ from wirekafka.zookeeper.session import (
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """What the server does for one kind of request.
+    """The translation of one kind of request.
 
     Attributes:
         operation_of: the operation that a record asks for. It raises ZooKeeperError if there is none.

@@ -476,10 +476,12 @@ async def a_watch_event_arrives_before_the_read_that_shows_the_change(stage: Sta
     for number in range(10):
         await desk.ask(GetData("/a", watch=True))
         desk.log.clear()
+        other.log.clear()
         other.submit(SetData("/a", b"%d" % number))
         desk.submit(SetData("/a", b"own"))
         desk.submit(GetData("/a"))
         await stage.until(lambda: any(isinstance(each, Data) for each in desk.log))
+        await stage.until(lambda: bool(other.log))  # otherwise its change could fire the next watch
         assert data_changed("/a") in desk.log
         last_read = next(index for index, each in enumerate(desk.log) if isinstance(each, Data))
         assert desk.log.index(data_changed("/a")) < last_read

@@ -25,7 +25,9 @@ def test_connect_string_is_split_into_hosts_and_chroot(connect: str, hosts: str,
     assert split_connect(connect) == (hosts, chroot)
 
 
-@pytest.mark.parametrize("connect", ["", "/kafka", "a:1,,b:2", "a:1/kafka/", "a:1//kafka", "a:1/./kafka", "a:1/.."])
+@pytest.mark.parametrize(
+    "connect", ["", "/kafka", "a:1,,b:2", "a:1/kafka/", "a:1//kafka", "a:1/./kafka", "a:1/..", "a:x", "a:0,b:2", "a:65536"]
+)
 def test_connect_string_of_another_form_is_refused(connect: str) -> None:
     with pytest.raises(ValueError, match=r"zookeeper\.connect"):
         split_connect(connect)

@@ -218,7 +218,7 @@ def test_reconnect_with_another_password_is_told_that_the_session_has_expired() 
     played(test)
 
 
-def test_client_that_has_seen_a_later_state_is_sent_away() -> None:
+def test_client_that_has_seen_a_later_state_is_disconnected() -> None:
     async def test(server: Server) -> None:
         client = await server.open()
         request = jute.ConnectRequest(0, 99, 10_000, 0, bytes(16), False)

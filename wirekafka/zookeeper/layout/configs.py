@@ -41,8 +41,7 @@ class EntityConfigs:
         unknown = content.without(("version", "config"))
         if "config" not in content:
             return cls({}, unknown)
-        configs = content.object("config")
-        return cls({name: configs.text(name) for name in configs}, unknown)
+        return cls(content.texts_by_name("config"), unknown)
 
     def write(self) -> bytes:
         """Returns the content, in version 1."""

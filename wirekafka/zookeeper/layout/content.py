@@ -9,13 +9,26 @@ Source: kafka.utils.Json, kafka.utils.json.DecodeJson of Kafka 3.9.
 from __future__ import annotations
 
 import json
+import math
 import re
+import reprlib
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NoReturn
 
 _ESCAPE = re.compile(r"\\(?:u[0-9a-f]{4}|.)")
+MOST_NESTED = 100
+"""Content with as many arrays and objects is not nested too deeply to be written, whatever calls the writer."""
+
+MOST_SHOWN = 300
+"""The most characters of a reason, which may show the content of a znode."""
+
 _INT_32 = range(-(1 << 31), 1 << 31)
 _INT_64 = range(-(1 << 63), 1 << 63)
+
+
+_shown = reprlib.Repr()
+_shown.maxstring = _shown.maxother = _shown.maxlong = 100
+"""Shows the beginning of a value in little time."""
 
 
 class MalformedZnodeError(Exception):
@@ -27,9 +40,10 @@ class MalformedZnodeError(Exception):
     """
 
     def __init__(self, path: str, reason: str) -> None:
-        super().__init__(path, reason)
+        shown = reason if len(reason) <= MOST_SHOWN else f"{reason[:MOST_SHOWN]}..."
+        super().__init__(path, shown)
         self.path = path
-        self.reason = reason
+        self.reason = shown
 
     def __str__(self) -> str:
         return f"The content of the znode {self.path} is malformed: {self.reason}"
@@ -49,9 +63,10 @@ class JsonObject:
     def parse(cls, path: str, data: bytes) -> JsonObject:
         """Reads the whole content of a znode."""
         try:
-            values = json.loads(data.decode("utf-8"), parse_constant=_refuse_constant)
-            # Texts that are not Unicode, which JSON can escape, could not be written again.
-            json.dumps(values, ensure_ascii=False, allow_nan=False).encode()
+            values = json.loads(data.decode("utf-8"), parse_constant=_refuse_constant, parse_float=_read_finite)
+            # Texts that are not Unicode, and deep nesting, could not be written again. JSON has such texts as escapes only.
+            if b"\\u" in data or data.count(b"[") + data.count(b"{") > MOST_NESTED:
+                json.dumps(values, ensure_ascii=False, allow_nan=False).encode()
         except (ValueError, RecursionError) as error:
             raise MalformedZnodeError(path, f"it is not JSON: {error}") from error
         if not isinstance(values, dict):
@@ -77,14 +92,14 @@ class JsonObject:
         """Returns an integer of 64 bits that is written as text."""
         text = self.text(key)
         if not re.fullmatch("[+-]?[0-9]{1,20}", text, re.ASCII) or int(text) not in _INT_64:
-            self.refuse(f"{key} is not a number in text: {text!r}")
+            self.refuse(f"{key} is not a number in text: {_shown.repr(text)}")
         return int(text)
 
     def text(self, key: str) -> str:
         """Returns a text."""
         value = self._value(key)
         if not isinstance(value, str):
-            self.refuse(f"{key} is not a text: {value!r}")
+            self.refuse(f"{key} is not a text: {_shown.repr(value)}")
         return value
 
     def integers(self, key: str) -> tuple[int, ...]:
@@ -95,8 +110,15 @@ class JsonObject:
         """Returns an array of texts."""
         values = self._array(key)
         if not all(isinstance(each, str) for each in values):
-            self.refuse(f"{key} is not an array of texts: {values!r}")
+            self.refuse(f"{key} is not an array of texts: {_shown.repr(values)}")
         return tuple(values)
+
+    def texts_by_name(self, key: str) -> dict[str, str]:
+        """Returns an object whose values are texts."""
+        values = self.object(key)
+        if not all(isinstance(value, str) for value in values._values.values()):
+            return {name: values.text(name) for name in values}
+        return values._values
 
     def objects(self, key: str) -> tuple[JsonObject, ...]:
         """Returns an array of objects."""
@@ -117,18 +139,18 @@ class JsonObject:
 
     def _integer(self, key: str, value: Any, bounds: range) -> int:
         if type(value) is not int or value not in bounds:
-            self.refuse(f"{key} is not an integer: {value!r}")
+            self.refuse(f"{key} is not an integer: {_shown.repr(value)}")
         return value
 
     def _array(self, key: str) -> list[Any]:
         value = self._value(key)
         if not isinstance(value, list):
-            self.refuse(f"{key} is not an array: {value!r}")
+            self.refuse(f"{key} is not an array: {_shown.repr(value)}")
         return value
 
     def _object(self, key: str, value: Any) -> JsonObject:
         if not isinstance(value, dict):
-            self.refuse(f"{key} is not an object: {value!r}")
+            self.refuse(f"{key} is not an object: {_shown.repr(value)}")
         return JsonObject(self._path, value)
 
 
@@ -145,11 +167,23 @@ def in_order(keys: Iterable[str], values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read_integer(path: str, data: bytes) -> int:
-    """Reads a znode whose content is one integer of 32 bits, in decimal digits."""
+    """Reads a znode whose content is one integer of 32 bits, in decimal digits.
+
+    Raises:
+        MalformedZnodeError: the content is not such an integer.
+    """
     text = data.decode("latin-1")
     if not re.fullmatch("[+-]?[0-9]{1,20}", text, re.ASCII) or int(text) not in _INT_32:
-        raise MalformedZnodeError(path, f"it is not an integer: {text!r}")
+        raise MalformedZnodeError(path, f"it is not an integer: {_shown.repr(text)}")
     return int(text)
+
+
+def _read_finite(text: str) -> float:
+    """Reads a number that is not an integer; one that is too large for a float could not be written again."""
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"the number {text[:MOST_SHOWN]} is too large")
+    return number
 
 
 def _refuse_constant(name: str) -> NoReturn:

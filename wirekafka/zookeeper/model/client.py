@@ -1,9 +1,9 @@
 """A client of the model's server, whose connection fails where a test or a simulation says so.
 
-How it works: requests wait in one queue and what the server sends in another, both in order. For each message the client gives
-`schedule` one step. The step moves the message that is first when the step runs. So a simulation decides how long messages take,
-and their order stays ZooKeeper's. `tick` pings, notices a silent connection and connects again; it is called several times within
-a third of the session timeout.
+How it works: requests wait in one queue and the server's messages in another, both in order. For each message the client gives
+`schedule` one step. The step moves the first message of the queue at the time when the step runs. So a simulation decides how
+long messages take, and their order stays ZooKeeper's. `tick` pings, notices a silent connection and connects again; it is
+called several times within a third of the session timeout.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Scheduler = Callable[[Step], None]
 
 
 class Fault(Enum):
-    """What a lost connection does to the request that the server was about to answer."""
+    """The effect of a lost connection on the request that the server was about to answer."""
 
     REQUEST_LOST = "request lost"
     """The request was not applied."""
@@ -43,7 +43,7 @@ class Fault(Enum):
 
 @dataclass(slots=True)
 class _Request:
-    """A request on its way. A ping and the end of the session have no operation; nobody waits for a ping.
+    """A request on its way. A ping and the end of the session have no operation, and a ping has no callback.
 
     Attributes:
         operation: as the server sees it: with the chroot in its paths.
@@ -56,10 +56,10 @@ class _Request:
 
 @dataclass(slots=True)
 class _Delivery:
-    """Something that the client will learn.
+    """A message or an event for the client.
 
     Attributes:
-        connection: the connection over which it comes; None for what the client finds out itself.
+        connection: the connection over which the message comes; None for an event of the client itself.
     """
 
     act: Step
@@ -114,7 +114,7 @@ class ModelClient:
 
     @property
     def state(self) -> SessionState:
-        """The state of which the listeners were told last."""
+        """The state with which the listeners were called last."""
         return self._state
 
     @property
@@ -162,8 +162,13 @@ class ModelClient:
             self._send(_Request())
 
     def cut(self, *, requests: bool = True, replies: bool = True) -> None:
-        """Stops what travels in these directions, and every attempt to connect. The client notices by the silence."""
+        """Holds back the messages in these directions, and every attempt to connect. The client notices it by a timeout."""
         self._are_requests_cut, self._are_replies_cut = requests, replies
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether messages are stopped in any direction."""
+        return self._are_requests_cut or self._are_replies_cut
 
     def heal(self) -> None:
         """Lets messages travel again, also those that were held back, unless the connection has been given up."""
@@ -186,7 +191,7 @@ class ModelClient:
 
     def _connect(self) -> None:
         """Connects to the session, or to a new one if there is none or it has expired."""
-        if self._connection is not None or self._is_closing or self._are_requests_cut or self._are_replies_cut:
+        if self._connection is not None or self._is_closing or self.is_cut:
             return
         self._apply_late()
         if self._session is None:
@@ -201,7 +206,7 @@ class ModelClient:
         self._schedule(self._connect)
 
     def _apply_late(self) -> None:
-        """The server receives what was still on its way over the former connection, which ends with the next one."""
+        """The server receives the messages that were in flight over the former connection."""
         if self._late is None:
             return
         (connection, requests), self._late = self._late, None

@@ -1,7 +1,7 @@
 """The server of the model: sessions, their connections, and requests.
 
 How it works: a client begins a session, or connects to one with its id and password. Its `Connection` answers requests at once.
-Time passes only where the caller says so: `expire_sessions` ends the sessions that were silent for their timeout.
+The model has no timers: the caller's `expire_sessions` ends the sessions that were silent for their timeout.
 
 Rules: a session has one connection at a time; the next one takes it over. Watches belong to the connection. Every write has a
 zxid of its own, refused ones too, and so have the beginning and the end of a session. Events are delivered before the request
@@ -54,10 +54,10 @@ class ConnectionListener(Watcher, Protocol):
 
 @dataclass(slots=True)
 class _Session:
-    """A session that lives.
+    """A session that has not ended.
 
     Attributes:
-        expires_at_ms: when it ends unless the client is heard before.
+        expires_at_ms: when the session expires unless the client sends something before.
         connection: the connection that has it; None while the client is away.
     """
 
@@ -130,7 +130,7 @@ class ModelServer:
         return min((session.expires_at_ms for session in self._sessions.values()), default=None)
 
     def touch(self, session: _Session) -> None:
-        """Notes that the client was heard."""
+        """Notes that the client has sent something, and moves the expiry of its session."""
         session.expires_at_ms = self._now_ms() + session.timeout_ms
 
     def has_session(self, session_id: int) -> bool:
@@ -154,7 +154,7 @@ class ModelServer:
         self._watches.remove(watcher)
 
     def answer(self, operation: Operation[Any] | Check, session: _Session, watcher: Watcher) -> Any:
-        """Does what a request asks for, and returns the result.
+        """Executes a request, and returns the result.
 
         Raises:
             ZooKeeperError: the request failed and changed nothing.
@@ -224,7 +224,7 @@ class Connection:
         return self._session.timeout_ms
 
     def request(self, operation: Operation[R] | Check) -> R:
-        """Does what the operation asks for, and returns its result.
+        """Executes an operation, and returns its result.
 
         Raises:
             ZooKeeperError: the operation failed and changed nothing; SESSION_EXPIRED if the connection has ended.
