@@ -19,7 +19,8 @@ Rules of this file:
 
 Differs from Apache Kafka:
     A request has at most 20,000 elements in all its arrays together, tagged fields included. If a request has more, the broker
-    closes its connection. Apache Kafka accepts as many elements as fit into socket.request.max.bytes.
+    closes its connection. Apache Kafka accepts as many elements as fit into socket.request.max.bytes. In a cluster the requests
+    of a controller may have 4,000,000 elements, and Fetch, OffsetForLeaderEpoch, AddPartitionsToTxn and WriteTxnMarkers 250,000.
 """
 
 from __future__ import annotations
@@ -189,6 +190,13 @@ LONGEST_STRING = 0x7FFF
 MOST_ELEMENTS = 20_000
 """The most elements that all arrays of a request may have together, tagged fields included."""
 
+MOST_ELEMENTS_OF_A_CONTROLLER = 4_000_000
+"""The limit for requests of a controller, which name all partitions of a broker, or of the cluster, with their replicas."""
+
+MOST_ELEMENTS_OF_A_BROKER = 250_000
+"""The limit for requests of other brokers that may name all partitions of a broker, and for their responses. A follower's Fetch
+has an element for each topic and each partition, and a cluster with ZooKeeper has at most 200,000 partitions."""
+
 ELEMENTS_AT_ONCE = 2_000
 """The most elements of a message that is read or written in one step, in about 5 ms of CPU (2026-11)."""
 
@@ -207,10 +215,10 @@ class ElementBudget:
         left: the number of elements that the whole message may have.
     """
 
-    __slots__ = ("left",)
+    __slots__ = ("_most", "left")
 
     def __init__(self, left: int = MOST_ELEMENTS) -> None:
-        self.left = left
+        self.left = self._most = left
 
     def take(self, count: int) -> None:
         """Takes elements from the budget.
@@ -224,7 +232,7 @@ class ElementBudget:
 
     def refuse(self) -> NoReturn:
         """Raises the error for a message with too many elements."""
-        raise ProtocolError(f"more than {MOST_ELEMENTS} elements in its arrays")
+        raise ProtocolError(f"more than {self._most} elements in its arrays")
 
 
 class StepBudget(ElementBudget):

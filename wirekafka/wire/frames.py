@@ -17,6 +17,10 @@ from wirekafka.wire.codec import Buffer
 _FIXED = struct.Struct(">hhih")
 
 
+WITHOUT_CLIENT_ID_BYTES = 8
+"""The size of a header of version 0: the key, the version and the correlation id."""
+
+
 @dataclass(slots=True)
 class RequestHeader:
     """The header of one request.
@@ -33,8 +37,16 @@ class RequestHeader:
     body_offset: int
 
 
+def has_client_id(api_key: int, api_version: int) -> bool:
+    """Whether the header of a request has a client id. Version 0 of ControlledShutdown has none.
+
+    Source: ApiMessageType.requestHeaderVersion.
+    """
+    return (api_key, api_version) != (7, 0)
+
+
 def read_request_header(frame: Buffer) -> RequestHeader:
-    """Reads the header of a request, of version 1 or 2, up to its tagged fields.
+    """Reads the header of a request, of any version, up to its tagged fields.
 
     Raises:
         ProtocolError: the frame is shorter than the header, or the client id is not UTF-8.
@@ -42,6 +54,8 @@ def read_request_header(frame: Buffer) -> RequestHeader:
     if len(frame) < _FIXED.size:
         raise ProtocolError(f"a request of {len(frame)} bytes")
     api_key, api_version, correlation_id, length = _FIXED.unpack_from(frame)
+    if not has_client_id(api_key, api_version):
+        return RequestHeader(api_key, api_version, correlation_id, None, WITHOUT_CLIENT_ID_BYTES)
     end = _FIXED.size + max(0, length)
     if end > len(frame):
         raise ProtocolError("a client id ends after its request")

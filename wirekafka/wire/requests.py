@@ -14,7 +14,18 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from wirekafka.errors import ProtocolError
-from wirekafka.wire.codec import Buffer, Piece, decode, skip_tagged_fields, writer
+from wirekafka.pending import Work
+from wirekafka.wire.codec import (
+    MOST_ELEMENTS_OF_A_BROKER,
+    Buffer,
+    ElementBudget,
+    Piece,
+    decode,
+    skip_tagged_fields,
+    step_reader,
+    writer,
+)
+from wirekafka.wire.frames import WITHOUT_CLIENT_ID_BYTES, has_client_id
 from wirekafka.wire.types import Message
 
 Q = TypeVar("Q", bound=Message)
@@ -22,6 +33,8 @@ A = TypeVar("A", bound=Message)
 
 _HEADER = struct.Struct(">ihhih")
 """The size of the frame, the key, the version, the correlation id, and the size of the client id."""
+_SHORT_HEADER = struct.Struct(">ihhi")
+"""The same without a client id."""
 _SIZE_BYTES = 4
 _CORRELATION_ID = struct.Struct(">i")
 
@@ -63,6 +76,8 @@ class RequestType(Generic[Q, A]):
         pieces: list[Piece] = [b"\0"] if flexible else []
         writer(self.request, version, flexible)(pieces.append, request)
         body, name = b"".join(pieces), client_id.encode()
+        if not has_client_id(self.key, version):
+            return _SHORT_HEADER.pack(WITHOUT_CLIENT_ID_BYTES + len(body), self.key, version, correlation_id) + body
         size_bytes = _HEADER.size - _SIZE_BYTES + len(name) + len(body)
         return _HEADER.pack(size_bytes, self.key, version, correlation_id, len(name)) + name + body
 
@@ -75,13 +90,40 @@ class RequestType(Generic[Q, A]):
         Raises:
             ProtocolError: the bytes are not such a response.
         """
-        flexible = self.is_flexible(version)
-        try:
-            body_offset = skip_tagged_fields(frame, _CORRELATION_ID.size, len(frame)) if flexible else _CORRELATION_ID.size
-        except IndexError:
-            raise ProtocolError(f"a response of {len(frame)} bytes") from None
-        response: A = decode(self.response, version, flexible, memoryview(frame)[body_offset:])
+        body = self._body_of(frame, version)
+        response: A = decode(self.response, version, self.is_flexible(version), body)
         return response
+
+    def read_response_in_steps(self, frame: Buffer, version: int) -> Work[A]:
+        """Reads the response to a request of `version`, as `read_response` does, some elements in each step.
+
+        Raises:
+            ProtocolError: the bytes are not such a response, or it has more than `MOST_ELEMENTS_OF_A_BROKER` elements.
+        """
+        body = self._body_of(frame, version)
+        read = step_reader(self.response, version, self.is_flexible(version))
+        try:
+            response, end = yield from read(body, 0, len(body), ElementBudget(MOST_ELEMENTS_OF_A_BROKER))
+        except (struct.error, IndexError, UnicodeDecodeError, MemoryError) as error:
+            raise ProtocolError(f"not a response to {self.name} {version}: {error}") from None
+        if end != len(body):
+            raise ProtocolError(f"{len(body) - end} bytes too many after a response to {self.name} {version}")
+        result: A = response
+        return result
+
+    def _body_of(self, frame: Buffer, version: int) -> memoryview:
+        """Returns what follows the header of a response.
+
+        Raises:
+            ProtocolError: the frame ends before it.
+        """
+        body_offset = _CORRELATION_ID.size
+        if self.is_flexible(version):
+            try:
+                body_offset = skip_tagged_fields(frame, body_offset, len(frame))
+            except IndexError:
+                raise ProtocolError(f"a response of {len(frame)} bytes") from None
+        return memoryview(frame)[body_offset:]
 
 
 def read_correlation_id(frame: Buffer) -> int:

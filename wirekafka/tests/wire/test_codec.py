@@ -334,14 +334,14 @@ def test_counting_reader_takes_the_elements_of_all_arrays_from_the_budget() -> N
     for budget in (ElementBudget(13), ElementBudget(14)):
         assert count(tree, True, budget) == tree
     assert budget.left == 1
-    with pytest.raises(ProtocolError, match=f"more than {MOST_ELEMENTS} elements"):
+    with pytest.raises(ProtocolError, match="more than 12 elements"):
         count(tree, True, ElementBudget(12))
 
 
 def test_counting_reader_counts_tagged_fields_and_their_elements() -> None:
     tree = Tree(branches=[Branch(name="a", tagged=[Leaf(numbers=[1, 2])])])
     assert count(tree, True, ElementBudget(1 + 1 + 1 + 2)) == tree
-    with pytest.raises(ProtocolError, match=f"more than {MOST_ELEMENTS} elements"):
+    with pytest.raises(ProtocolError, match="more than 4 elements"):
         count(tree, True, ElementBudget(1 + 1 + 1 + 1))
 
 
@@ -398,7 +398,7 @@ def test_step_reader_yields_within_arrays_of_arrays() -> None:
     found, yields = read_in_steps(tree, True, ElementBudget())
     assert found == tree
     assert yields > 3 * size / ELEMENTS_A_YIELD
-    with pytest.raises(ProtocolError, match=f"more than {MOST_ELEMENTS} elements"):
+    with pytest.raises(ProtocolError, match=f"more than {3 * size} elements"):
         read_in_steps(tree, True, ElementBudget(3 * size))
 
 

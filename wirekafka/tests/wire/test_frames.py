@@ -18,6 +18,12 @@ def test_header_is_read_up_to_its_tagged_fields(client_id: str | None) -> None:
     assert read_request_header(memoryview(head + b"\0body")) == RequestHeader(3, 12, 77, client_id, len(head))
 
 
+@pytest.mark.parametrize("broker_id", [0, 1, 2**31 - 1, -1])
+def test_header_without_a_client_id_is_read_whatever_follows(broker_id: int) -> None:
+    frame = struct.pack(">hhii", 7, 0, 77, broker_id)
+    assert read_request_header(frame) == RequestHeader(7, 0, 77, None, 8)
+
+
 def test_header_cut_anywhere_is_refused() -> None:
     head = header_bytes(b"client")
     for cut in range(len(head)):

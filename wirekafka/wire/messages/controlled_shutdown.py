@@ -1,8 +1,7 @@
 """The messages of ControlledShutdown: a broker asks the controller to move its leaderships before it stops.
 
 Versions:
-    1: as declared. 2: `broker_epoch` (KIP-380). 3: flexible. Version 0, whose request header has no client id, is older than
-    Kafka 0.9 and is not declared.
+    0: the header of the request has no client id. 1: a client id. 2: `broker_epoch` (KIP-380). 3: flexible.
 
 Source: ControlledShutdownRequest.json, ControlledShutdownResponse.json of Kafka 3.9.
 """
@@ -30,4 +29,4 @@ class ControlledShutdownResponse(Message):
     remaining_partitions: list[RemainingPartition] = []
 
 
-CONTROLLED_SHUTDOWN = RequestType(7, ControlledShutdownRequest, ControlledShutdownResponse, range(1, 4), flexible_since=3)
+CONTROLLED_SHUTDOWN = RequestType(7, ControlledShutdownRequest, ControlledShutdownResponse, range(4), flexible_since=3)
