@@ -9,7 +9,7 @@ Source: kafka.server.ConfigAdminManager, org.apache.kafka.controller.Configurati
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from enum import IntEnum
 from typing import Any, NamedTuple, Protocol
 
@@ -20,7 +20,8 @@ from wirekafka.config.topic_table import TOPIC_SETTINGS
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.metadata.operations import CLUSTER, Resource
 from wirekafka.metadata.topic_names import check_topic_name
-from wirekafka.metadata.topics import Topic, Topics
+from wirekafka.metadata.topic_table import Topic, TopicTable
+from wirekafka.metadata.topics import Topics
 
 
 class ResourceType(IntEnum):
@@ -68,8 +69,23 @@ class Change(NamedTuple):
     value: str | None
 
 
-class ConfigResource(Protocol):
-    """A topic, a broker or a group, as a holder of settings."""
+class ChangedResource(NamedTuple):
+    """The changes that a request makes to the settings of one resource.
+
+    Attributes:
+        keeps_others: settings that no change names keep their values.
+        validate_only: the changes are only checked.
+    """
+
+    resource_type: int
+    name: str
+    changes: Sequence[Change]
+    keeps_others: bool
+    validate_only: bool
+
+
+class OwnConfigs(Protocol):
+    """The settings that a resource has."""
 
     @property
     def settings(self) -> Mapping[str, Setting]:
@@ -78,6 +94,10 @@ class ConfigResource(Protocol):
     @property
     def own(self) -> dict[str, str]:
         """The settings that the resource sets itself, as text."""
+
+
+class ConfigResource(OwnConfigs, Protocol):
+    """A topic, a broker or a group, as a holder of settings."""
 
     def check(self, configs: Mapping[str, str]) -> None:
         """Raises unless the resource may set these settings itself.
@@ -211,7 +231,7 @@ def find_resource(topics: Topics[Any], node_id: int, type_: int, name: str) -> C
     raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {type_}")
 
 
-def find_topic(topics: Topics[Any], name: str) -> Topic[Any]:
+def find_topic(topics: TopicTable[Any], name: str) -> Topic[Any]:
     """Returns the topic with this name.
 
     Raises:
@@ -256,7 +276,7 @@ def check_changes(changes: Iterable[Change]) -> None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {', '.join(nulls)}")
 
 
-def apply_changes(resource: ConfigResource, changes: Iterable[Change], *, keeps_others: bool) -> dict[str, str]:
+def apply_changes(resource: OwnConfigs, changes: Iterable[Change], *, keeps_others: bool) -> dict[str, str]:
     """Returns the settings that the resource sets itself after the changes.
 
     Args:

@@ -10,7 +10,6 @@ from itertools import dropwhile
 from typing import NamedTuple
 
 from wirekafka.config import BrokerConfig, ConfigSource
-from wirekafka.config.broker_table import BROKER_SETTINGS
 from wirekafka.config.definition import Setting, Type
 from wirekafka.config.group_table import GROUP_BOUNDS, GROUP_SETTINGS
 from wirekafka.config.log import topic_values
@@ -82,9 +81,11 @@ def describe_broker_settings(config: BrokerConfig) -> list[DescribedSetting]:
     """Returns every setting of the broker, and the true replication factor, by name."""
     honoured = [
         _describe(setting, setting.show(config.get(name)), _synonyms(config, name))
-        for name, setting in BROKER_SETTINGS.items()
+        for name, setting in config.settings.items()
         if not setting.is_internal or name in config.overrides
     ]
+    if config.is_member:
+        return honoured
     one = _REPLICATION.show(_REPLICATION.default)
     default = ShownSynonym(_REPLICATION.name, one, ConfigSource.DEFAULT_CONFIG)
     return [*honoured, _describe(_REPLICATION, one, [default])]
@@ -93,7 +94,7 @@ def describe_broker_settings(config: BrokerConfig) -> list[DescribedSetting]:
 def describe_default_settings(config: BrokerConfig) -> list[DescribedSetting]:
     """Returns the settings that were set dynamically for all brokers, by name."""
     described = []
-    for name, setting in BROKER_SETTINGS.items():
+    for name, setting in config.settings.items():
         synonyms = _synonyms(config, name)
         shown = [each for each in synonyms if each.source is ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG and each.name == name]
         if shown:
@@ -117,6 +118,6 @@ def _synonyms(config: BrokerConfig, name: str) -> list[ShownSynonym]:
     """
     shown = []
     for origin in dropwhile(lambda origin: origin.name != name, config.origins(name)):
-        setting = BROKER_SETTINGS[origin.name]
+        setting = config.settings[origin.name]
         shown.append(ShownSynonym(origin.name, None if setting.is_sensitive else setting.show(origin.value), origin.source))
     return shown

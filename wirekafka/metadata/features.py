@@ -23,7 +23,7 @@ import structlog
 
 from wirekafka.config import BrokerConfig
 from wirekafka.errors import ErrorCode, KafkaError
-from wirekafka.metadata.store import MetadataStore
+from wirekafka.metadata.store import FeatureStore
 
 log = structlog.get_logger(__name__)
 
@@ -85,10 +85,13 @@ class Features:
     Attributes:
         supported: every feature, by name in alphabetical order.
         on_change: called after levels have changed.
+
+    Args:
+        supported: the supported levels; None for all that the broker serves.
     """
 
-    def __init__(self, config: BrokerConfig, store: MetadataStore) -> None:
-        self.supported = supported_features(config)
+    def __init__(self, config: BrokerConfig, store: FeatureStore, supported: Mapping[str, Levels] | None = None) -> None:
+        self.supported = supported_features(config) if supported is None else supported
         self.on_change: list[Callable[[], object]] = []
         self._node_id = config.node_id
         self._store = store

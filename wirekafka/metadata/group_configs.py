@@ -13,7 +13,7 @@ from wirekafka.config import BrokerConfig
 from wirekafka.config.definition import ConfigError
 from wirekafka.config.group_table import GroupConfig, check_group
 from wirekafka.errors import ErrorCode, KafkaError
-from wirekafka.metadata.store import MetadataStore
+from wirekafka.metadata.store import GroupConfigStore
 
 log = structlog.get_logger(__name__)
 
@@ -21,7 +21,7 @@ log = structlog.get_logger(__name__)
 class GroupConfigs:
     """The settings that groups set themselves; a group with settings need not exist."""
 
-    def __init__(self, config: BrokerConfig, store: MetadataStore) -> None:
+    def __init__(self, config: BrokerConfig, store: GroupConfigStore) -> None:
         self._config = config
         self._store = store
         self._default = GroupConfig(config, {})

@@ -26,7 +26,39 @@ class StoredTopic:
     overrides: dict[str, str] = field(default_factory=dict)
 
 
-class MetadataStore(Protocol):
+class GroupConfigStore(Protocol):
+    """The settings of groups."""
+
+    @property
+    def group_configs(self) -> Mapping[str, Mapping[str, str]]:
+        """The settings of the groups that set any, by group id."""
+
+    def put_group_configs(self, group_id: str, configs: Mapping[str, str]) -> None:
+        """Stores the settings of a group; no settings remove the group.
+
+        Durability, Raises: as `MetadataStore.put_topic`.
+        """
+
+
+class FeatureStore(Protocol):
+    """The levels of features."""
+
+    @property
+    def feature_levels(self) -> Mapping[str, int]:
+        """The levels of the features that were ever changed, by name."""
+
+    @property
+    def features_epoch(self) -> int:
+        """The number of changes of levels."""
+
+    def put_features(self, levels: Mapping[str, int], epoch: int) -> None:
+        """Stores the levels of all features.
+
+        Durability, Raises: as `MetadataStore.put_topic`.
+        """
+
+
+class MetadataStore(GroupConfigStore, FeatureStore, Protocol):
     """The metadata that the broker needs before it opens a partition."""
 
     @property
@@ -40,18 +72,6 @@ class MetadataStore(Protocol):
     @property
     def broker_configs(self) -> Mapping[str, Mapping[str, str]]:
         """The dynamic settings of brokers, by broker id; "" stands for all brokers."""
-
-    @property
-    def group_configs(self) -> Mapping[str, Mapping[str, str]]:
-        """The settings of the groups that set any, by group id."""
-
-    @property
-    def feature_levels(self) -> Mapping[str, int]:
-        """The levels of the features that were ever changed, by name."""
-
-    @property
-    def features_epoch(self) -> int:
-        """The number of changes of levels."""
 
     @property
     def is_sync_put_off(self) -> bool:
@@ -74,18 +94,6 @@ class MetadataStore(Protocol):
 
     def put_broker_configs(self, broker: str, configs: Mapping[str, str]) -> None:
         """Stores the dynamic settings of a broker; "" stands for all brokers.
-
-        Durability, Raises: as `put_topic`.
-        """
-
-    def put_group_configs(self, group_id: str, configs: Mapping[str, str]) -> None:
-        """Stores the settings of a group; no settings remove the group.
-
-        Durability, Raises: as `put_topic`.
-        """
-
-    def put_features(self, levels: Mapping[str, int], epoch: int) -> None:
-        """Stores the levels of all features.
 
         Durability, Raises: as `put_topic`.
         """

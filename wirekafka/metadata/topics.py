@@ -1,4 +1,4 @@
-"""The topics: their names, ids, partition counts and settings, and how clients create, extend, change and delete them.
+"""The topics of a broker without other brokers: how clients create, extend, change and delete them.
 
 How it works: the `MetadataStore` holds the topics; the folders of the data directories hold their records. A change is
 written to the store first and to the folders afterwards. After a crash in between, a created topic exists with empty
@@ -18,9 +18,9 @@ Source: org.apache.kafka.controller.ReplicationControlManager (rules and their e
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol
 
 import structlog
 
@@ -33,7 +33,8 @@ from wirekafka.metadata.internal_topics import INTERNAL
 from wirekafka.metadata.store import MetadataStore
 from wirekafka.metadata.takeover import take_over, topic_id_mismatch
 from wirekafka.metadata.topic_names import check_topic_name, collision_key
-from wirekafka.names import INTERNAL_TOPICS, TopicPartition, format_topic_id, new_topic_id
+from wirekafka.metadata.topic_table import UNKNOWN_TOPIC_OR_PARTITION_MESSAGE, P, Topic, TopicTable
+from wirekafka.names import TopicPartition, format_topic_id, new_topic_id
 from wirekafka.pending import Work, finish
 
 if TYPE_CHECKING:
@@ -42,45 +43,12 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(__name__)
 
-T = TypeVar("T")
-P = TypeVar("P")
-"""The type of a partition in the room that hosts the partitions."""
-
 MAX_RECORDS_AT_ONCE = 10_000
 """The most metadata records that one request may make in Apache Kafka: one for each topic, partition and setting
 (QuorumController.MAX_RECORDS_PER_USER_OP)."""
 
 MAX_PARTITIONS_AT_ONCE = MAX_RECORDS_AT_ONCE - 1
 """The most partitions that a topic may get at once: the topic itself takes one more record."""
-
-
-UNKNOWN_TOPIC_OR_PARTITION_MESSAGE = "This server does not host this topic-partition."
-
-
-class Topic(Generic[P]):
-    """One topic.
-
-    Attributes:
-        partitions: by index.
-        overrides: the topic's own settings, as text.
-        log_config: all settings of the topic, resolved.
-        is_internal: coordinators keep their state in the topic.
-        described: the partitions as the Metadata API describes them; None after a change of the partitions.
-    """
-
-    __slots__ = ("described", "is_internal", "log_config", "name", "overrides", "partitions", "topic_id")
-
-    def __init__(self, name: str, topic_id: bytes, overrides: Mapping[str, str], log_config: LogConfig) -> None:
-        self.name = name
-        self.topic_id = topic_id
-        self.partitions: list[P] = []
-        self.overrides = dict(overrides)
-        self.log_config = log_config
-        self.is_internal = name in INTERNAL_TOPICS
-        self.described: object = None
-
-    def __repr__(self) -> str:
-        return f"<Topic {self.name} of {len(self.partitions)} partitions>"
 
 
 class PartitionHost(Protocol[P]):
@@ -113,14 +81,11 @@ class PartitionHost(Protocol[P]):
         """
 
 
-class Topics(Generic[P]):
-    """The table of topics.
+class Topics(TopicTable[P]):
+    """The table of topics of a broker without other brokers, which changes them.
 
     Attributes:
-        group_configs: the own settings of groups; they are in the same store.
-        features: the features and their levels; they are in the same store.
-        on_delete: called with each deleted topic, after its name is free.
-        on_change: called with each topic that is created or gets more partitions.
+        group_configs, features: as in every table; they are in the same store.
 
     Args:
         store: keeps the topics and the settings.
@@ -128,21 +93,16 @@ class Topics(Generic[P]):
     """
 
     def __init__(self, config: BrokerConfig, logs: LogManager, store: MetadataStore, host: PartitionHost[P]) -> None:
-        self.on_delete: list[Callable[[Topic[P]], object]] = []
-        self.on_change: list[Callable[[Topic[P]], object]] = []
+        super().__init__(GroupConfigs(config, store), Features(config, store))
         self._host = host
         self._config = config
         self._logs = logs
         self._store = store
-        self._by_name: dict[str, Topic[P]] = {}
-        self._by_id: dict[bytes, Topic[P]] = {}
         self._by_collision_key: dict[str, str] = {}
         self._reserved_names: set[str] = set()
         self._in_growth: set[str] = set()
         self._has_new_names = False
         self._renamed_topic_ids: list[bytes] = []
-        self.group_configs = GroupConfigs(config, store)
-        self.features = Features(config, store)
         # Topics without settings of their own share one configuration, which saves 80 us for each topic at start.
         self._default_config: LogConfig | None = None
 
@@ -171,57 +131,6 @@ class Topics(Generic[P]):
             for partition in topic.partitions:
                 self._host.close(partition)
         self._store.close()
-
-    def __iter__(self) -> Iterator[Topic[P]]:
-        """Iterates over the topics by name, in alphabetical order."""
-        return iter([self._by_name[name] for name in sorted(self._by_name)])
-
-    def __len__(self) -> int:
-        return len(self._by_name)
-
-    def find(self, name: str) -> Topic[P] | None:
-        """Returns the topic with this name, or None."""
-        return self._by_name.get(name)
-
-    def find_by_id(self, topic_id: bytes) -> Topic[P] | None:
-        """Returns the topic with this id, or None."""
-        return self._by_id.get(topic_id)
-
-    def get(self, topic: str | bytes) -> Topic[P]:
-        """Returns the topic with this name, or with this id if it is given as bytes.
-
-        Raises:
-            KafkaError: UNKNOWN_TOPIC_OR_PARTITION if no topic has the name; UNKNOWN_TOPIC_ID if no topic has the id.
-        """
-        if isinstance(topic, str):
-            found = self._by_name.get(topic)
-            if found is None:
-                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_OR_PARTITION_MESSAGE)
-        else:
-            found = self._by_id.get(topic)
-            if found is None:
-                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "This server does not host this topic ID.")
-        return found
-
-    def find_partition(self, topic: str | bytes, index: int) -> P:
-        """Returns a partition that exists, online or offline, whichever broker leads it.
-
-        Requests that read or write a partition's log use `Broker.find_partition` instead.
-
-        Args:
-            topic: the topic's name, or its id as bytes.
-
-        Raises:
-            KafkaError: UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID.
-        """
-        # This method reads the tables itself: a call of `get` would cost the hot path 0.05 us.
-        found = self._by_name.get(topic) if isinstance(topic, str) else self._by_id.get(topic)
-        if found is None:
-            found = self.get(topic)
-        partitions = found.partitions
-        if not 0 <= index < len(partitions):
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_OR_PARTITION_MESSAGE)
-        return partitions[index]
 
     def check_name(self, name: str) -> None:
         """Raises unless a new topic can have this name.
