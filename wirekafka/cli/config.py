@@ -86,7 +86,10 @@ def argument_errors(settings: dict[str, str]) -> list[str]:
 @config.command(name="list")
 @click.argument("pattern", metavar="[NAME]", default="*")
 @click.option(
-    "--of", "scope", type=click.Choice(["broker", "topic", "group"]), help="Only the settings of brokers, topics or groups."
+    "--of",
+    "scope",
+    type=click.Choice(["broker", "member", "topic", "group"]),
+    help="Only the settings of brokers, members of a cluster, topics or groups.",
 )
 def list_settings(pattern: str, scope: str | None) -> None:
     """Lists the settings and their meaning.
@@ -95,10 +98,12 @@ def list_settings(pattern: str, scope: str | None) -> None:
     Apache Kafka that are refused or have no effect come last, with the reason.
     """
     from wirekafka.config.broker_table import BROKER_SETTINGS
+    from wirekafka.config.cluster_table import CLUSTER_SETTINGS
     from wirekafka.config.group_table import GROUP_SETTINGS
     from wirekafka.config.topic_table import TOPIC_SETTINGS
 
-    tables = {"broker": BROKER_SETTINGS, "topic": TOPIC_SETTINGS, "group": GROUP_SETTINGS}
+    members = CLUSTER_SETTINGS
+    tables = {"broker": BROKER_SETTINGS, "member": members, "topic": TOPIC_SETTINGS, "group": GROUP_SETTINGS}
     found = False
     for of, table in tables.items():
         settings = [setting for name, setting in table.items() if scope in (None, of) and fnmatchcase(name, pattern)]

@@ -34,11 +34,12 @@ if TYPE_CHECKING:
 COULD_NOT_RUN = 1
 ASKED_WRONG = 2
 
-COLLECTION_THRESHOLDS = (50_000, 1, 1)
-"""The thresholds of Python's garbage collector: it scans the new objects after 50,000 of them, each second time also the objects
-that survived the last scan, and each second of these times all objects that are not frozen (`Collections`). Reference counts free
-the objects of a request. Python's default of 700 would scan a large request again and again while it is decoded. With its default
-of 10 for the second number, a scan of 500,000 objects would take 100 ms while a large response is created (2026-11)."""
+COLLECTION_THRESHOLDS = (10_000, 1, 1)
+"""The thresholds of Python's garbage collector: it scans the new objects once there are 10,000 more, each second time also the
+objects that survived the last scan, and each second of these times all objects that are not frozen (`Collections`). Reference
+counts free the objects of a request. The full scans are frequent, so that each is short: what is scanned is frozen when it takes
+10 ms. With 50,000 and a freeze after 20 ms, the first LeaderAndIsr of 10,000 partitions was held up for 84 ms, now for 22
+(2026-11, busy machine). Python counts the objects that are created less those that are freed, so more than 10,000 may be new."""
 
 SWITCH_INTERVAL_SECONDS = 0.0005
 """The time that the loop waits for the interpreter while a thread computes. With Python's default of 5 ms, a turn of the loop
@@ -119,6 +120,8 @@ def serve(
 
     Without SERVER.PROPERTIES the broker listens on 127.0.0.1:9092 and keeps its data in ./data. With it, the settings and their
     defaults are Kafka's own. The default of log.dirs is then /tmp/kafka-logs.
+
+    With the setting zookeeper.connect the broker is a member of a cluster of Apache Kafka. Otherwise it is the only broker.
     """
     if not hasattr(select, "epoll"):
         _fail("a broker runs on Linux; on another system run it in a container, see docs/docker.md", COULD_NOT_RUN)

@@ -19,6 +19,14 @@ from pathlib import Path
 import structlog
 
 from wirekafka.config.broker_table import BROKER_SETTINGS
+from wirekafka.config.cluster_table import (
+    CLUSTER_SETTINGS,
+    KRAFT_SETTINGS,
+    MEMBER_DEFAULTS,
+    MUST_BE_FALSE,
+    ZOOKEEPER_CONNECT,
+    release_of,
+)
 from wirekafka.config.consumer_table import CONSUMER_ORDER
 from wirekafka.config.definition import ConfigError, Setting, Value
 from wirekafka.config.endpoints import (
@@ -35,6 +43,8 @@ from wirekafka.config.share_table import SHARE_ORDER
 from wirekafka.config.unsupported_settings import REPLACED, accepted_of_refused, is_secret, reason_without_effect
 
 log = structlog.get_logger(__name__)
+
+_MEMBER_SETTINGS = BROKER_SETTINGS | CLUSTER_SETTINGS
 
 
 class ConfigSource(IntEnum):
@@ -71,6 +81,7 @@ class BrokerConfig:
         without_effect: the settings given there that have no effect in wirekafka, each with the reason.
 
     Attributes:
+        settings: the settings that have an effect in this broker, by name: more for a member of a cluster.
         revision: how often settings have changed while the broker runs.
 
     Raises:
@@ -80,7 +91,8 @@ class BrokerConfig:
     def __init__(self, overrides: Mapping[str, str] | None = None, without_effect: Mapping[str, str] | None = None) -> None:
         self.overrides = dict(overrides or {})
         self.without_effect = dict(without_effect or {})
-        self._static = {name: BROKER_SETTINGS[name].parse(text) for name, text in self.overrides.items()}
+        self.settings = settings_of(self.overrides)
+        self._static = {name: _MEMBER_SETTINGS[name].parse(text) for name, text in self.overrides.items()}
         self._dynamic: dict[str, Value] = {}
         self._dynamic_default: dict[str, Value] = {}
         self._values = self._resolve(self._dynamic_default, self._dynamic)
@@ -99,10 +111,11 @@ class BrokerConfig:
         given.update(overrides or {})
         honoured: dict[str, str] = {}
         without_effect: dict[str, str] = {}
+        settings = settings_of(given)
         for name, text in given.items():
-            if name in BROKER_SETTINGS:
+            if name in settings:
                 honoured[name] = text
-            elif (reason := check_other(name, text)) is not None:
+            elif (reason := check_other(name, text, is_member=settings is _MEMBER_SETTINGS)) is not None:
                 without_effect[name] = reason
         if without_effect:
             log.warning("Settings without effect in wirekafka, see `wirekafka config list`", settings=sorted(without_effect))
@@ -117,17 +130,18 @@ class BrokerConfig:
         errors: list[ConfigError] = []
         honoured: dict[str, str] = {}
         without_effect: dict[str, str] = {}
+        settings = settings_of(given)
         for name, text in given.items():
             try:
-                if name in BROKER_SETTINGS:
-                    BROKER_SETTINGS[name].parse(text)
+                if name in settings:
+                    settings[name].parse(text)
                     honoured[name] = text
-                elif (reason := check_other(name, text)) is not None:
+                elif (reason := check_other(name, text, is_member=settings is _MEMBER_SETTINGS)) is not None:
                     without_effect[name] = reason
             except ConfigError as error:
                 errors.append(error)
         config = cls()
-        config._static = {name: BROKER_SETTINGS[name].parse(text) for name, text in honoured.items()}
+        config._static = {name: settings[name].parse(text) for name, text in honoured.items()}
         errors += config._contradictions(config._resolve({}, {}))
         return errors, without_effect
 
@@ -172,6 +186,21 @@ class BrokerConfig:
         return broker_id if broker_id >= 0 else self.integer("node.id")
 
     @property
+    def is_member(self) -> bool:
+        """Whether the broker is a member of a cluster with ZooKeeper."""
+        return bool(self._values[ZOOKEEPER_CONNECT])
+
+    @property
+    def inter_broker_release(self) -> str:
+        """The release of `inter.broker.protocol.version`, such as 3.9."""
+        return release_of(self.text("inter.broker.protocol.version"))
+
+    @property
+    def inter_broker_listener(self) -> str:
+        """The name of the listener at which the brokers of a cluster reach each other."""
+        return str(self._values["inter.broker.listener.name"] or "PLAINTEXT").upper()
+
+    @property
     def rack(self) -> str | None:
         """The rack that Metadata reports to consumers; None if the broker has none."""
         return None if self._values["broker.rack"] is None else self.text("broker.rack")
@@ -199,12 +228,12 @@ class BrokerConfig:
 
     def origins(self, name: str) -> list[Origin]:
         """Returns every layer that sets the setting or one of its fallbacks. The layer that counts comes first."""
-        names = (name, *BROKER_SETTINGS[name].fallbacks)
+        names = (name, *_MEMBER_SETTINGS[name].fallbacks)
         layers = (
             (self._dynamic, ConfigSource.DYNAMIC_BROKER_CONFIG),
             (self._dynamic_default, ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG),
             (self._static, ConfigSource.STATIC_BROKER_CONFIG),
-            ({each: BROKER_SETTINGS[each].default for each in names}, ConfigSource.DEFAULT_CONFIG),
+            ({each: self._default(each) for each in names}, ConfigSource.DEFAULT_CONFIG),
         )
         found = [Origin(each, layer.get(each), source) for layer, source in layers for each in names]
         return [origin for origin in found if origin.value is not None]
@@ -230,8 +259,13 @@ class BrokerConfig:
         self.revision += 1
 
     def _resolve(self, dynamic_default: dict[str, Value], dynamic: dict[str, Value]) -> dict[str, Value]:
-        defaults = {name: setting.default for name, setting in BROKER_SETTINGS.items()}
+        defaults = {name: self._default(name) for name in _MEMBER_SETTINGS}
         return defaults | self._static | dynamic_default | dynamic
+
+    def _default(self, name: str) -> Value:
+        if self.settings is _MEMBER_SETTINGS and name in MEMBER_DEFAULTS:
+            return MEMBER_DEFAULTS[name]
+        return _MEMBER_SETTINGS[name].default
 
     def _without_controllers(self, name: str, values: dict[str, Value]) -> list[Listener]:
         controllers = {controller.upper() for controller in _list(values["controller.listener.names"])}
@@ -265,6 +299,7 @@ class BrokerConfig:
             check_connections,
             *(partial(check, values) for check in _CHECKS),
             partial(_check_ids, self._static),
+            partial(_check_member, self._static, values, listeners),
         ]
         for check in checks:
             try:
@@ -273,8 +308,16 @@ class BrokerConfig:
                 yield error
 
 
-def check_other(name: str, text: str) -> str | None:
+def settings_of(given: Mapping[str, str]) -> Mapping[str, Setting]:
+    """Returns the settings that have an effect in a broker to which these are given, by name."""
+    return _MEMBER_SETTINGS if given.get(ZOOKEEPER_CONNECT, "").strip() else BROKER_SETTINGS
+
+
+def check_other(name: str, text: str, *, is_member: bool = False) -> str | None:
     """Checks a setting that wirekafka does not honour.
+
+    Args:
+        is_member: The broker is a member of a cluster with ZooKeeper.
 
     Returns:
         Why the setting has no effect; None if its value means the same as leaving the setting out.
@@ -293,9 +336,14 @@ def check_other(name: str, text: str) -> str | None:
         shown = "[hidden]" if is_secret(name) else text
         instead = " or ".join(repr(value) for value in accepted) or "only to leave the setting out"
         raise ConfigError(name, shown, instead, "it is not supported yet")
+    if is_member and name in KRAFT_SETTINGS and text.strip():
+        either = "only to leave the setting out, or to leave zookeeper.connect out"
+        raise ConfigError(name, text, either, "zookeeper.connect is set, and the setting is for clusters of KRaft")
+    if is_member and name in MUST_BE_FALSE and text.strip().lower() != "false":
+        raise ConfigError(name, text, "false", "it is not supported yet")
     reason = reason_without_effect(name)
     if reason is None:
-        similar = get_close_matches(name, BROKER_SETTINGS, 1)
+        similar = get_close_matches(name, _MEMBER_SETTINGS, 1)
         hint = f", perhaps {similar[0]}" if similar else ""
         raise ConfigError(name, None, f"the settings of `wirekafka config list`{hint}", "there is no such setting")
     return reason
@@ -308,7 +356,7 @@ def _list(value: Value) -> list[str]:
 def _parse_all(layer: Mapping[str, str]) -> dict[str, Value]:
     parsed: dict[str, Value] = {}
     for name, text in layer.items():
-        setting = BROKER_SETTINGS[name]
+        setting = _MEMBER_SETTINGS[name]
         assert setting.is_dynamic, f"{name} is fixed while the broker runs"
         parsed[name] = setting.parse(text)
     return parsed
@@ -317,6 +365,22 @@ def _parse_all(layer: Mapping[str, str]) -> dict[str, Value]:
 def _check_ids(given: Mapping[str, Value]) -> None:
     if {"node.id", "broker.id"} <= given.keys() and given["node.id"] != given["broker.id"]:
         raise _refusal("broker.id", given, "the same value as node.id")
+
+
+def _check_member(given: Mapping[str, Value], values: Mapping[str, Value], listeners: list[Listener]) -> None:
+    """Raises unless a member of a cluster has an id of its own, and the listener for other brokers.
+
+    Source: kafka.server.KafkaConfig.validateValues. Differs from Apache Kafka: broker ids are not generated.
+    """
+    if not values[ZOOKEEPER_CONNECT]:
+        return
+    if not {"node.id", "broker.id"} & given.keys() or given.get("broker.id") == -1:
+        accepted = "the id of this broker in its cluster; ids are not generated"
+        raise ConfigError("broker.id", None, accepted, "it is not set, and zookeeper.connect is")
+    name = str(values["inter.broker.listener.name"] or "PLAINTEXT").upper()
+    if all(listener.name != name for listener in listeners):
+        names = ", ".join(listener.name for listener in listeners)
+        raise ConfigError("inter.broker.listener.name", name, f"one of listeners ({names})", "there is no such listener")
 
 
 def _check_retention(name: str, values: Mapping[str, Value]) -> None:

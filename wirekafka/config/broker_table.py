@@ -272,6 +272,14 @@ _GROUPS = (
     Setting("group.max.size", Type.INT, INT_MAX, "The most members that a classic group may have.", at_least(1)),
     Setting("offset.metadata.max.bytes", Type.INT, 4096, "The longest metadata text that may be committed with an offset."),
     Setting(
+        "offsets.commit.timeout.ms",
+        Type.INT,
+        5000,
+        "How long a response of a group coordinator waits until all in-sync replicas have the commits and groups that it depends "
+        "on.",
+        at_least(1),
+    ),
+    Setting(
         "offsets.retention.minutes",
         Type.INT,
         10080,

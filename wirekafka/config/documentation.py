@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from itertools import groupby
 
 from wirekafka.config.broker_table import BROKER_SETTINGS
+from wirekafka.config.cluster_table import CLUSTER_SETTINGS
 from wirekafka.config.definition import Setting
 from wirekafka.config.group_table import GROUP_BOUNDS, GROUP_SETTINGS
 from wirekafka.config.topic_table import TOPIC_SETTINGS, TOPIC_SYNONYMS
@@ -28,6 +29,17 @@ _BROKER = """\
 Settings marked *dynamic* can be changed while the broker runs (`kafka-configs --entity-type brokers --alter`).
 """
 
+_MEMBER = """\
+## Settings of a member of a cluster
+
+With `zookeeper.connect` a broker is a member of a [cluster](cluster.md) of brokers of Apache Kafka 2.8 to 3.9, and has these
+settings too. Without `zookeeper.connect` they are accepted without effect. Names, types, defaults and bounds are those of Apache
+Kafka 3.9. A member must set `broker.id` or `node.id`. Its default of `log.message.timestamp.after.max.ms` is that of Apache Kafka
+3.9 (no limit). It refuses `true` for `zookeeper.set.acl`, `zookeeper.ssl.client.enable` and
+`zookeeper.metadata.migration.enable`, and any value of `process.roles`, `controller.quorum.voters` and
+`controller.quorum.bootstrap.servers`.
+"""
+
 _TOPIC = """\
 ## Settings of a topic
 
@@ -48,7 +60,7 @@ _WITHOUT_EFFECT = """\
 ## Accepted without effect
 
 wirekafka lacks the features that these settings control. They are accepted with any value, so that a server.properties of Apache
-Kafka works, and are named in one warning at start. `*` stands for any characters.
+Kafka works, and are named in one warning at start. `*` stands for any characters, but not for the settings in the tables above.
 """
 
 _REPLACED = """\
@@ -71,6 +83,8 @@ def configuration_page() -> str:
         _INTRODUCTION,
         _BROKER,
         _table("setting | type | default | accepted | meaning", map(_broker_row, BROKER_SETTINGS.values())),
+        _MEMBER,
+        _table("setting | type | default | accepted | meaning", map(_broker_row, CLUSTER_SETTINGS.values())),
         _TOPIC,
         _table("setting | type | default | accepted | meaning | broker's setting", map(_topic_row, TOPIC_SETTINGS.values())),
         _GROUP,

@@ -26,6 +26,7 @@ class LogConfig:
         cleanup_policy: of `delete` and `compact`; empty keeps everything.
         compression_type: `producer`, `uncompressed`, or the name of a codec.
         flush_messages, flush_ms: Kafka's default, the largest long, leaves flushing to the operating system.
+        leader_replication_throttled_replicas, follower_replication_throttled_replicas: each PARTITION:BROKER, or *.
         is_compacted: whether the latest record of each key is kept.
         has_append_time: whether the broker sets the timestamps of records.
     """
@@ -55,6 +56,8 @@ class LogConfig:
     min_cleanable_dirty_ratio: float
     min_compaction_lag_ms: int
     max_compaction_lag_ms: int
+    leader_replication_throttled_replicas: frozenset[str] = frozenset()
+    follower_replication_throttled_replicas: frozenset[str] = frozenset()
     is_compacted: bool = field(init=False)
     has_append_time: bool = field(init=False)
 
@@ -87,7 +90,8 @@ class LogConfig:
         values: dict[str, Any] = topic_values(broker_config, topic_overrides or {})
         names = (entry.name for entry in fields(cls) if entry.init)
         named = {name: values[name.replace("_", ".")] for name in names}
-        named["cleanup_policy"] = frozenset(named["cleanup_policy"])
+        for name in ("cleanup_policy", "leader_replication_throttled_replicas", "follower_replication_throttled_replicas"):
+            named[name] = frozenset(named[name])
         named["retention_ms"] = _limit(named["retention_ms"])
         named["retention_bytes"] = _limit(named["retention_bytes"])
         if values["internal.segment.bytes"] is not None:

@@ -8,6 +8,7 @@ Source: org.apache.kafka.storage.internals.log.LogConfig; ServerTopicConfigSynon
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from wirekafka.config.broker_table import BROKER_SETTINGS
@@ -41,6 +42,14 @@ def only(value: Value, shown: str) -> Check:
     """Accepts only the default, because wirekafka lacks the feature that other values switch on."""
     return Check(f"only {shown}; other values are not supported yet", lambda given: given == value)
 
+
+_THROTTLED_REPLICAS = Check(
+    "of PARTITION:BROKER, or *",
+    lambda value: (
+        value == ["*"] or (isinstance(value, list) and all(re.fullmatch(r"([0-9]+:[0-9]+)?", item, re.ASCII) for item in value))
+    ),
+)
+"""Source: org.apache.kafka.server.config.QuotaConfigs, kafka.server.ThrottledReplicaListValidator."""
 
 _HONOURED = (
     Setting(
@@ -131,23 +140,23 @@ _HONOURED = (
         at_least(0),
     ),
     Setting("segment.ms", Type.LONG, 604800000, "The age at which a segment is closed even if it is small.", at_least(1)),
-)
-
-_DEFAULT_ONLY = (
     Setting(
         "follower.replication.throttled.replicas",
         Type.LIST,
         [],
-        "Replicas for which replication is throttled on the follower.",
-        only([], "the empty list"),
+        "Replicas for which replication in a cluster is throttled on the follower.",
+        _THROTTLED_REPLICAS,
     ),
     Setting(
         "leader.replication.throttled.replicas",
         Type.LIST,
         [],
-        "Replicas for which replication is throttled on the leader.",
-        only([], "the empty list"),
+        "Replicas for which replication in a cluster is throttled on the leader.",
+        _THROTTLED_REPLICAS,
     ),
+)
+
+_DEFAULT_ONLY = (
     Setting("local.retention.bytes", Type.LONG, -2, "How much tiered data stays on the broker.", only(-2, "-2")),
     Setting("local.retention.ms", Type.LONG, -2, "How long tiered data stays on the broker.", only(-2, "-2")),
     Setting(
@@ -173,6 +182,9 @@ _DEFAULT_ONLY = (
         only(False, "false"),
     ),
 )
+
+WITHOUT_FEATURE = frozenset(setting.name for setting in _DEFAULT_ONLY)
+"""Settings of features that wirekafka lacks. In a cluster they may be stored, because other brokers may have the feature."""
 
 TOPIC_SETTINGS: dict[str, Setting] = table_of(*_HONOURED, *_DEFAULT_ONLY)
 """Every setting of a topic, by name."""

@@ -1,10 +1,11 @@
 """Kafka's settings that wirekafka does not honour: those without effect, and those that are refused.
 
 Rules of this file:
-    A setting has no effect if its subject does not exist in one Python process that is a whole cluster. Such a setting is
-    accepted with any value and named in one warning at start. DescribeConfigs does not show it, except
-    default.replication.factor, which clients look up, and which is 1. A setting is refused if ignoring it would change what
-    is safe or what clients see. It is accepted with Kafka's default, which has the same meaning as leaving it out.
+    A setting has no effect if its subject does not exist in wirekafka, or, for the settings of a member of a cluster, in a
+    broker without `zookeeper.connect`. Such a setting is accepted with any value and named in one warning at start.
+    DescribeConfigs does not show it, except default.replication.factor, which clients look up, and which is 1 in a broker
+    without `zookeeper.connect`. A setting is refused if ignoring it would change what is safe or what clients see. It is
+    accepted with Kafka's default, which has the same meaning as leaving it out.
 
 Source: org.apache.kafka.server.config.AbstractKafkaConfig.CONFIG_DEF of 4.3, and of 3.9 for what 4.0 dropped.
 """
@@ -14,11 +15,18 @@ from __future__ import annotations
 from fnmatch import fnmatchcase
 from typing import TypeVar
 
+from wirekafka.config.cluster_table import CLUSTER_SETTINGS
+
 V = TypeVar("V")
 
 _THREADS = "one event loop serves requests, disk and groups"
-_ONE_BROKER = "there is one broker, and each partition has one replica"
-_CONTROLLER = "the broker keeps its own metadata, without controllers or ZooKeeper"
+_MEMBER = "it is a setting of a member of a cluster, and zookeeper.connect is not set"
+_CONTROLLER = "wirekafka has no controller, and no registration with controllers of KRaft"
+_ZOOKEEPER = "a member of a cluster has the settings of ZooKeeper that are in its own table, and no others"
+_LISTENERS = "a member of a cluster serves the requests of the controller on every listener"
+_COMMITS = "a commit is answered when all in-sync replicas have it, and is refused after offsets.commit.timeout.ms"
+_CONNECTIONS = "an attempt to connect to another broker has the time of a request, and is repeated with a pause"
+_SHARE_STATE = "share groups are served without zookeeper.connect only, where there is one broker"
 _TRANSACTIONS = "a partition is added to a transaction in the same call that writes to it"
 _PROTOCOLS = "there are no streams groups"
 _METRICS = "there are no metrics and no telemetry yet"
@@ -44,29 +52,18 @@ WITHOUT_EFFECT: dict[str, str] = {
     "producer.purgatory.purge.interval.requests": _PURGATORY,
     "delete.records.purgatory.purge.interval.requests": _PURGATORY,
     "share.fetch.purgatory.purge.interval.requests": _PURGATORY,
-    "num.replica.fetchers": _ONE_BROKER,
     "num.replica.alter.log.dirs.threads": _MOVES,
-    "default.replication.factor": _ONE_BROKER,
-    "offsets.topic.replication.factor": _ONE_BROKER,
-    "offsets.commit.timeout.ms": _ONE_BROKER,
-    "offsets.commit.required.acks": _ONE_BROKER,
-    "inter.broker.listener.name": _ONE_BROKER,
-    "control.plane.listener.name": _ONE_BROKER,
-    "replica.fetch.*": _ONE_BROKER,
-    "replica.lag.time.max.ms": _ONE_BROKER,
-    "replica.socket.*": _ONE_BROKER,
-    "replica.selector.class": _ONE_BROKER,
-    "auto.leader.rebalance.enable": _ONE_BROKER,
-    "leader.imbalance.*": _ONE_BROKER,
-    "unclean.leader.election.enable": _ONE_BROKER,
-    "unclean.leader.election.interval.ms": _ONE_BROKER,
-    "controlled.shutdown.*": _ONE_BROKER,
-    "request.timeout.ms": _ONE_BROKER,
-    "socket.connection.setup.timeout.*": _ONE_BROKER,
-    "log.dir.failure.timeout.ms": _ONE_BROKER,
+    "offsets.commit.required.acks": _COMMITS,
+    "control.plane.listener.name": _LISTENERS,
+    "replica.socket.receive.buffer.bytes": "the operating system sizes the buffers of the connections to other brokers",
+    "auto.leader.rebalance.enable": _CONTROLLER,
+    "leader.imbalance.*": _CONTROLLER,
+    "unclean.leader.election.enable": _CONTROLLER,
+    "unclean.leader.election.interval.ms": _CONTROLLER,
+    "socket.connection.setup.timeout.*": _CONNECTIONS,
+    "log.dir.failure.timeout.ms": _CONTROLLER,
     "process.roles": _CONTROLLER,
     "controller.quorum.*": _CONTROLLER,
-    "controller.socket.timeout.ms": _CONTROLLER,
     "controller.performance.*": _CONTROLLER,
     "early.start.listeners": _CONTROLLER,
     "broker.heartbeat.interval.ms": _CONTROLLER,
@@ -77,14 +74,13 @@ WITHOUT_EFFECT: dict[str, str] = {
     "metadata.log.segment.*": _CONTROLLER,
     "metadata.max.*": _CONTROLLER,
     "internal.metadata.*": _CONTROLLER,
-    "zookeeper.*": _CONTROLLER,
-    "password.encoder.*": "it encodes passwords in ZooKeeper, which wirekafka does not use",
-    "eligible.leader.replicas.enable": _ONE_BROKER,
+    "zookeeper.*": _ZOOKEEPER,
+    "password.encoder.*": "it encodes passwords in ZooKeeper, and no setting of wirekafka is a password",
+    "eligible.leader.replicas.enable": _CONTROLLER,
     "group.share.enable": "share groups are switched on by the feature share.version",
     "group.share.max.groups": "the number of share groups has no limit of its own, as in Apache Kafka since 4.1",
     "broker.id.generation.enable": _CONTROLLER,
     "reserved.broker.max.id": _CONTROLLER,
-    "transaction.state.log.replication.factor": _ONE_BROKER,
     "transaction.state.log.load.buffer.size": "__transaction_state is read batch by batch",
     "add.partitions.to.txn.*": _TRANSACTIONS,
     "group.share.assignor.offload.enable": "the size of an assignment decides: a large one is computed off the loop",
@@ -93,26 +89,25 @@ WITHOUT_EFFECT: dict[str, str] = {
     "share.coordinator.threads": _THREADS,
     "share.coordinator.append.linger.ms": _THREADS,
     "share.coordinator.cached.buffer.max.bytes": _THREADS,
-    "share.coordinator.write.timeout.ms": _ONE_BROKER,
+    "share.coordinator.write.timeout.ms": _SHARE_STATE,
     "share.coordinator.load.buffer.size": "__share_group_state is read batch by batch",
-    "share.coordinator.state.topic.replication.factor": _ONE_BROKER,
+    "share.coordinator.state.topic.replication.factor": _SHARE_STATE,
     "metric.reporters": _METRICS,
     "metrics.*": _METRICS,
     "auto.include.jmx.reporter": _METRICS,
     "kafka.metrics.*": _METRICS,
     "telemetry.*": _METRICS,
     "quota.window.*": _QUOTAS,
-    "replication.quota.*": _QUOTAS,
     "alter.log.dirs.replication.quota.*": _QUOTAS,
     "controller.quota.*": _QUOTAS,
-    "inter.broker.protocol.version": _DROPPED,
     "log.message.format.version": _DROPPED,
     "connection.failed.authentication.delay.ms": "there is no authentication yet",
     "remote.log.*": _TIERED,
     "remote.fetch.max.wait.ms": _TIERED,
     "remote.list.offsets.request.timeout.ms": _TIERED,
 }
-"""Why a setting has no effect, by its name or a pattern of names."""
+"""Why a setting has no effect in any broker, by its name or a pattern of names. A pattern may cover names in `CLUSTER_SETTINGS`,
+which have an effect in a member of a cluster."""
 
 _UNLIMITED = "9223372036854775807"
 
@@ -202,8 +197,8 @@ _SECRETS = ("*password*", "*secret*", "*jaas*", "*.key", "*passphrase*")
 
 
 def reason_without_effect(name: str) -> str | None:
-    """Returns why the setting has no effect; None if the setting is not listed in `WITHOUT_EFFECT`."""
-    return _look_up(WITHOUT_EFFECT, name)
+    """Returns why the setting has no effect in a broker without `zookeeper.connect`; None if it has one, or does not exist."""
+    return _MEMBER if name in CLUSTER_SETTINGS else _look_up(WITHOUT_EFFECT, name)
 
 
 def accepted_of_refused(name: str) -> tuple[str, ...] | None:

@@ -9,6 +9,7 @@ from click.testing import CliRunner, Result
 
 from wirekafka.cli import main
 from wirekafka.config.broker_table import BROKER_SETTINGS
+from wirekafka.config.cluster_table import CLUSTER_SETTINGS
 from wirekafka.config.group_table import GROUP_SETTINGS
 from wirekafka.config.topic_table import TOPIC_SETTINGS
 from wirekafka.config.unsupported_settings import REFUSED_UNLESS, WITHOUT_EFFECT
@@ -65,7 +66,7 @@ def test_list_shows_every_setting() -> None:
     result = run("list")
     assert result.exit_code == 0
     shown = {line.partition(" ")[0] for line in result.output.splitlines() if not line.startswith(" ")}
-    assert shown >= {*BROKER_SETTINGS, *TOPIC_SETTINGS, *GROUP_SETTINGS, *WITHOUT_EFFECT, *REFUSED_UNLESS}
+    assert shown >= {*BROKER_SETTINGS, *CLUSTER_SETTINGS, *TOPIC_SETTINGS, *GROUP_SETTINGS, *WITHOUT_EFFECT, *REFUSED_UNLESS}
 
 
 def test_list_of_a_name_shows_type_default_bounds_and_meaning() -> None:
@@ -75,7 +76,7 @@ def test_list_of_a_name_shows_type_default_bounds_and_meaning() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "shown"), [("zookeeper.connect", "no effect"), ("port", "write listeners="), ("super.users", "not")]
+    ("name", "shown"), [("num.io.threads", "no effect"), ("port", "write listeners="), ("super.users", "not")]
 )
 def test_list_says_what_becomes_of_a_setting_that_is_not_supported(name: str, shown: str) -> None:
     assert shown in run("list", name).output

@@ -11,11 +11,12 @@ import pytest
 from wirekafka.config import ConfigError, LogConfig
 from wirekafka.config.broker import check_other
 from wirekafka.config.broker_table import BROKER_SETTINGS
+from wirekafka.config.cluster_table import CLUSTER_SETTINGS
 from wirekafka.config.definition import Setting, Type
 from wirekafka.config.documentation import configuration_page
 from wirekafka.config.group_table import GROUP_BOUNDS
 from wirekafka.config.topic_table import TOPIC_SETTINGS, TOPIC_SYNONYMS
-from wirekafka.config.unsupported_settings import accepted_of_refused, reason_without_effect
+from wirekafka.config.unsupported_settings import WITHOUT_EFFECT, accepted_of_refused, reason_without_effect
 
 ROOT = Path(__file__).parents[3]
 OUR_DEFAULTS = {"node.id", "controller.listener.names", "socket.receive.buffer.bytes", "socket.send.buffer.bytes"}
@@ -100,6 +101,16 @@ def test_setting_accepts_its_own_default_as_it_is_shown(setting: Setting) -> Non
     if shown is not None:
         assert setting.parse(shown) == setting.default
     assert setting.documentation.endswith(".")
+
+
+def test_setting_without_effect_has_no_row_in_the_tables_of_brokers() -> None:
+    """A reader of docs/configuration.md finds each setting of a broker once."""
+    assert not WITHOUT_EFFECT.keys() & (BROKER_SETTINGS.keys() | CLUSTER_SETTINGS.keys())
+
+
+@pytest.mark.parametrize("name", CLUSTER_SETTINGS)
+def test_setting_of_a_member_has_no_effect_without_zookeeper(name: str) -> None:
+    assert reason_without_effect(name) == "it is a setting of a member of a cluster, and zookeeper.connect is not set"
 
 
 def test_configuration_page_is_what_the_tables_say() -> None:
