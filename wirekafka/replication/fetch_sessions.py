@@ -13,8 +13,7 @@ Rules of this file:
     Memory: `HeldPartitions` bounds the partitions of all sessions and of all waiting fetches together.
 
 Differs from Apache Kafka: Kafka reads all partitions of a session on each of its fetches, so the next response has a log start
-offset that retention has moved. This broker sends it with the next change of that partition. Privileged sessions are for
-followers, which this broker does not have.
+offset that retention has moved. This broker sends it with the next change of that partition.
 
 Source: kafka.server.FetchSession (FetchSessionCacheShard, CachedPartition), KIP-227.
 """
@@ -23,7 +22,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.replication.partition import Partition
@@ -88,6 +87,7 @@ class Asked(Protocol):
     current_leader_epoch: int
     fetch_offset: int
     last_fetched_epoch: int
+    log_start_offset: int
     partition_max_bytes: int
 
 
@@ -166,7 +166,7 @@ class SessionPartition:
         if session.waiting is not None:
             session.waiting.on_gone(partition)
 
-    def _mark_clean(self) -> None:
+    def mark_clean(self) -> None:
         """Excludes the partition from the next fetches until its watcher is called for new records.
 
         Does nothing if records were committed since the fetch read the partition, which may be some slices ago.
@@ -186,7 +186,7 @@ class SessionPartition:
         if high_watermark != self.sent_high_watermark or log_start_offset != self.sent_log_start_offset:
             return True
         if self.asked.fetch_offset >= high_watermark:
-            self._mark_clean()
+            self.mark_clean()
         return False
 
     def told(self, size_bytes: int, error_code: int, high_watermark: int, log_start_offset: int) -> None:
@@ -202,11 +202,15 @@ class SessionPartition:
             dirty.pop(self, None)
             dirty[self] = None
         elif self.asked.fetch_offset >= high_watermark:
-            self._mark_clean()
+            self.mark_clean()
 
 
 class FetchSession:
     """The fetch session of one consumer.
+
+    Class attributes:
+        is_privileged: no session of a consumer evicts it.
+        entry_type: what the session keeps for each partition.
 
     Attributes:
         session_id: The id that the client sends; positive.
@@ -217,6 +221,9 @@ class FetchSession:
     """
 
     __slots__ = ("created_ms", "dirty", "epoch", "held", "last_used_ms", "partitions", "session_id", "uses_topic_ids", "waiting")
+
+    is_privileged: ClassVar[bool] = False
+    entry_type: ClassVar[type[SessionPartition]] = SessionPartition
 
     def __init__(self, session_id: int, held: HeldPartitions, *, uses_topic_ids: bool, now_ms: int) -> None:
         self.session_id = session_id
@@ -234,7 +241,7 @@ class FetchSession:
         key: Key = (topic_id if self.uses_topic_ids else topic, asked.partition)
         entry = self.partitions.get(key)
         if entry is None:
-            entry = self.partitions[key] = SessionPartition(self, topic, topic_id, asked)
+            entry = self.partitions[key] = self.entry_type(self, topic, topic_id, asked)
             self.held.take(1)
         else:
             entry.asked = asked
@@ -279,6 +286,13 @@ class FetchSession:
         self.dirty = {}
 
 
+class MakeSession(Protocol):
+    """Makes a session, as the class of one does."""
+
+    def __call__(self, session_id: int, held: HeldPartitions, *, uses_topic_ids: bool, now_ms: int) -> FetchSession:
+        """Returns the session."""
+
+
 class FetchSessions:
     """The sessions of one broker, the least recently used first.
 
@@ -309,14 +323,16 @@ class FetchSessions:
         """Returns the session with this id; None if it does not exist."""
         return self._sessions.get(session_id)
 
-    def create(self, partition_count: int, *, uses_topic_ids: bool, now_ms: int) -> FetchSession | None:
+    def create(
+        self, partition_count: int, *, uses_topic_ids: bool, now_ms: int, make: MakeSession = FetchSession
+    ) -> FetchSession | None:
         """Returns a new session; None if there is no room for it and no session that it may replace."""
-        if not self._make_room(partition_count, now_ms):
+        if not self._make_room(partition_count, now_ms, is_privileged=make is not FetchSession):
             return None
         session_id = self._random_id(MAX_EPOCH)
         while session_id in self._sessions:
             session_id = self._random_id(MAX_EPOCH)
-        session = self._sessions[session_id] = FetchSession(session_id, self.held, uses_topic_ids=uses_topic_ids, now_ms=now_ms)
+        session = self._sessions[session_id] = make(session_id, self.held, uses_topic_ids=uses_topic_ids, now_ms=now_ms)
         return session
 
     def touch(self, session: FetchSession, now_ms: int) -> None:
@@ -330,11 +346,12 @@ class FetchSessions:
         if session is not None:
             session.close()
 
-    def _make_room(self, partition_count: int, now_ms: int) -> bool:
+    def _make_room(self, partition_count: int, now_ms: int, *, is_privileged: bool) -> bool:
         """Evicts sessions until a new session of `partition_count` partitions has room; returns whether it has.
 
         The first choice is the session that was idle for longest, if it was idle for EVICTION_MS. The second choice is the
         smallest session older than EVICTION_MS, if the new session is larger; this scans all slots, once for all evictions.
+        The session of a follower replaces consumers' sessions of any age and size, and is replaced by no consumer's.
 
         Source: FetchSessionCacheShard.tryEvict.
         """
@@ -342,20 +359,32 @@ class FetchSessions:
             return False
         evictable: Iterator[FetchSession] | None = None
         while len(self._sessions) >= self.slot_count or not self.held.fits(partition_count):
-            evictable = evictable or self._evictable(partition_count, now_ms)
+            evictable = evictable or self._evictable((is_privileged, partition_count), now_ms)
             session = next(evictable, None)
             if session is None:
                 return False
             self.remove(session.session_id)
         return True
 
-    def _evictable(self, partition_count: int, now_ms: int) -> Iterator[FetchSession]:
-        """Yields the sessions that a new one with so many partitions may replace, the first choice first."""
+    def _evictable(self, rank: tuple[bool, int], now_ms: int) -> Iterator[FetchSession]:
+        """Yields the sessions that a new one may replace, the first choice first.
+
+        Args:
+            rank: whether the new session is privileged, and its number of partitions.
+        """
+        is_privileged, _ = rank
         sessions = [*self]
         old = []
         for session in sessions:
             if now_ms - session.last_used_ms > EVICTION_MS:
                 yield session
-            elif now_ms - session.created_ms > EVICTION_MS and len(session.partitions) < partition_count:
+                continue
+            is_unprotected = now_ms - session.created_ms > EVICTION_MS or (is_privileged and not session.is_privileged)
+            if is_unprotected and rank_of(session) < rank:
                 old.append(session)
-        yield from sorted(old, key=lambda session: (len(session.partitions), session.session_id))
+        yield from sorted(old, key=lambda session: (rank_of(session), session.session_id))
+
+
+def rank_of(session: FetchSession) -> tuple[bool, int]:
+    """Returns by what sessions are compared when one must go (FetchSession.EvictableKey)."""
+    return session.is_privileged, len(session.partitions)

@@ -1,10 +1,12 @@
-"""A follower's replica of a partition: `Following` decides, and the log and the fetcher do it.
+"""A follower's replica of a partition: executes the decisions of `Following` on the log and by the fetcher.
 
 How it works: a `FollowerReplica` passes the events of its partition to `Following`, executes the effects on the log, and passes
 the effects on the leader, such as the next fetch, to the fetcher. Appends of many batches run in slices.
 
-Rules of this file: no decision is made here. At most one append runs. It is ended before the log is truncated, and when the
-leader changes.
+Rules of this file:
+    `Following` makes all decisions.
+    At most one append runs. The append is abandoned before the log is truncated, and when the leader changes.
+    The reason why a partition is not replicated is logged once, and again when it changes.
 
 Source: kafka.server.ReplicaFetcherThread.
 """
@@ -14,12 +16,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, assert_never
 
+import structlog
+
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.faults import log_once
 from wirekafka.pending import Pending, Work
 from wirekafka.replication.following import (
     AdvanceHighWatermark,
     AdvanceLogStart,
+    Answered,
     Append,
     AskEarliestOffset,
     AskLatestOffset,
@@ -29,6 +34,9 @@ from wirekafka.replication.following import (
     Event,
     Fetch,
     Following,
+    OffsetAnswered,
+    Refused,
+    State,
     StopFetching,
     TruncateFullyAndStartAt,
     TruncateTo,
@@ -39,9 +47,25 @@ from wirekafka.replication.following import (
 if TYPE_CHECKING:
     from wirekafka.log.log import Log
 
-Request = Fetch | StopFetching | AskLatestOffset | AskEarliestOffset | BackOff
-"""What the fetcher does. It reports the outcome by `FollowerReplica.handle`."""
+log = structlog.get_logger(__name__)
 
+USUAL_ERRORS = frozenset(
+    {
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.OFFSET_OUT_OF_RANGE,
+        ErrorCode.OFFSET_NOT_AVAILABLE,
+    }
+)
+"""The leader's errors that pass by themselves after an election. Apache Kafka logs them for debugging only."""
+
+Request = Fetch | StopFetching | AskLatestOffset | AskEarliestOffset | BackOff
+"""The requests to the fetcher, which reports the outcome by `FollowerReplica.handle`."""
+
+
+Commit = Callable[[int], object]
+"""Advances the high watermark of the log to an offset, and tells the consumers that wait for it."""
 
 Run = Callable[[Work[int]], int | Pending[Any]]
 """Runs work in slices, as `Slices.run` does: returns the result, or a Pending of it."""
@@ -51,13 +75,13 @@ class FollowerReplica:
     """A follower's replica of one partition.
 
     Args:
-        log: the own log, which nobody else writes.
+        log: the log of this replica, which only this object writes.
         back_off_ms: `replica.fetch.backoff.ms`.
         request: passes a request to the fetcher.
         now_ms: returns the time.
 
     Attributes:
-        following: the state that decides.
+        following: the state of the follower.
     """
 
     def __init__(
@@ -68,14 +92,19 @@ class FollowerReplica:
         self._run = run
         self._request = request
         self._now_ms = now_ms
+        self._commit: Commit = log.reader.advance_high_watermark
         self._appending: Pending[Any] | None = None
+        self._trouble: str | None = None
+        """What was logged last."""
 
-    def follow(self, leader_id: int | None, leader_epoch: int) -> None:
+    def follow(self, leader_id: int | None, leader_epoch: int, commit: Commit | None = None) -> None:
         """Follows a leader from now on.
 
         Args:
             leader_id: None if there is no leader, or its broker is not alive.
+            commit: advances the high watermark; by default, that of the log only.
         """
+        self._commit = commit or self.log.reader.advance_high_watermark
         reader = self.log.reader
         latest_epoch = reader.epochs.latest
         self.handle(
@@ -85,18 +114,19 @@ class FollowerReplica:
         )
 
     def handle(self, event: Event) -> None:
-        """Takes an event, and executes what follows from it. If the log cannot be written, the follower stops."""
+        """Passes an event to `Following`, and executes the effects; an error of the log is the next event."""
         effects = self.following.step(event, self._now_ms())
+        self._note_outcome(event)
         if self._appending is not None and self.following.pending_append is None:
             self._end_append()
         try:
             for effect in effects:
                 self._execute(effect)
         except KafkaError as error:
-            self._report_failure(error.code)
+            self._report_failure(error)
         except Exception as error:  # noqa: BLE001 - other partitions are replicated
             log_once(error, "A follower could not write its log", partition=str(self.log.topic_partition))
-            self._report_failure(ErrorCode.UNKNOWN_SERVER_ERROR)
+            self._report_failure(KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, type(error).__name__))
 
     def _execute(self, effect: Effect) -> None:
         match effect:
@@ -109,7 +139,7 @@ class FollowerReplica:
                 self.log.truncate_fully_and_start_at(offset)
                 self._report_written()
             case AdvanceHighWatermark(offset):
-                self.log.reader.advance_high_watermark(offset)
+                self._commit(offset)
             case AdvanceLogStart(offset):
                 self.log.retention.delete_records(offset)
             case Fetch() | StopFetching() | AskLatestOffset() | AskEarliestOffset() | BackOff():
@@ -128,11 +158,11 @@ class FollowerReplica:
     def _take_result(self, result: object) -> None:
         self._appending = None
         match result:
-            case KafkaError(code=code):
-                self._report_failure(code)
+            case KafkaError():
+                self._report_failure(result)
             case Exception():
                 log_once(result, "A follower could not append", partition=str(self.log.topic_partition))
-                self._report_failure(ErrorCode.UNKNOWN_SERVER_ERROR)
+                self._report_failure(KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, type(result).__name__))
             case _:
                 self._report_written()
 
@@ -145,10 +175,33 @@ class FollowerReplica:
         reader = self.log.reader
         self.handle(Written(reader.log_end_offset, reader.epochs.latest))
 
-    def _report_failure(self, code: int) -> None:
+    def _report_failure(self, error: KafkaError) -> None:
         reader = self.log.reader
-        self.handle(WriteFailed(ErrorCode(code), reader.log_end_offset, reader.epochs.latest))
+        code = ErrorCode(error.code)
+        # An error that takes the directory offline closes the log.
+        may_pass = code == ErrorCode.KAFKA_STORAGE_ERROR and reader.offline_reason is None and not reader.is_closed
+        offsets = reader.log_start_offset, reader.high_watermark, reader.log_end_offset
+        self.handle(WriteFailed(code, *offsets, reader.epochs.latest, may_pass))
+        if error.code != ErrorCode.KAFKA_STORAGE_ERROR:  # which the data directory logs
+            self._note_trouble(str(error))
+
+    def _note_outcome(self, event: Event) -> None:
+        match event:
+            case Refused(_, error) if error not in USUAL_ERRORS:
+                self._note_trouble(f"the leader answers {error.name}")
+            case Answered() | OffsetAnswered() | Written() if self.following.state is State.DELAYED:
+                self._note_trouble("the answer of the leader changes nothing")
+            case Written() | Answered(records=b"", diverging_epoch=None):
+                self._trouble = None
+
+    def _note_trouble(self, reason: str) -> None:
+        if reason != self._trouble:
+            self._trouble = reason
+            tries_again = self.following.state is not State.STOPPED
+            log.warning(
+                "A partition is not replicated", partition=str(self.log.topic_partition), reason=reason, tries_again=tries_again
+            )
 
     def close(self) -> None:
-        """Ends an append, because the broker stops the replica."""
+        """Abandons the append that runs, because the broker stops the replica."""
         self._end_append()

@@ -1,7 +1,7 @@
 """A follower of one partition: what to fetch from the leader, and what to do with the own log.
 
 How it works: `Following.step` takes an event, changes the state, and returns the effects. The broker executes them in their
-order, and reports what became of an effect on the log or of a request as the next event. The states are `State`, and `EXPECTED`
+order, and reports the result of a write or of a request as the next event. The states are `State`, and `EXPECTED`
 says which events each state handles. An answer to a request of an earlier state or leader epoch is ignored. The broker executes
 an `Append` only while it is `pending_append`, because validation in a thread may end after the leader has changed.
 
@@ -9,14 +9,20 @@ Rules of this file:
     Every request has the leader epoch of the follower, and every fetch the epoch of its last record (KIP-320, KIP-595).
     The leader answers a fetch from a log that diverges with the greatest common epoch and its end. The follower truncates to the
     end of this epoch in both logs, and fetches again (KIP-101, KIP-279).
-    The high watermark is no reason to truncate, unless the log has no leader epochs (message formats 0 and 1).
-    The high watermark is at most the leader's and at most the own log end, and never decreases but by truncation.
-    After FENCED_LEADER_EPOCH or an error of the own log the follower stops, until it gets a newer leader epoch.
+    The follower truncates to the high watermark only if the log has no leader epochs (message formats 0 and 1).
+    The high watermark is at most the leader's and at most the own log end offset. Only a truncation decreases it.
+    The follower backs off after an answer that should change the own log and does not, such as records without a complete batch.
+    The leader would answer the next fetch in the same way, and without an end.
+    After FENCED_LEADER_EPOCH or a lasting error of the own log the follower stops, until it gets a newer leader epoch. After an
+    error that may pass, such as that of a full disk, it backs off and fetches again.
 
 Differs from Apache Kafka:
-    OFFSET_MOVED_TO_TIERED_STORAGE stops the follower, because this broker cannot read the state of the partition from tiered
-    storage.
-    The high watermark does not follow a new leader's to a lower offset.
+    After an error of the disk that leaves the data directory online, such as that of a full disk, the follower backs off and
+    fetches again. In Apache Kafka each error of the disk ends the replication of the partition, mostly with its directory.
+    OFFSET_MOVED_TO_TIERED_STORAGE stops the follower, because wirekafka has no tiered storage.
+    If the high watermark of a new leader is lower, the follower keeps its own. In Apache Kafka the follower takes the lower one.
+    In Apache Kafka the follower fetches again at once, without an end, after records of which it appends none, after a divergence
+    that truncates nothing, and after OFFSET_OUT_OF_RANGE for an offset within the leader's log.
 
 Source: kafka.server.AbstractFetcherThread, kafka.server.ReplicaFetcherThread; KIP-101, KIP-279, KIP-320, KIP-595.
 """
@@ -36,7 +42,7 @@ class State(Enum):
     """What a follower is waiting for."""
 
     STOPPED = "stopped"
-    """A leader: none is known, or the follower has stopped by itself."""
+    """Another leader or leader epoch: there is no leader, or the follower has stopped after an error."""
     FETCHING = "fetching"
     """The answer to a fetch."""
     APPENDING = "appending"
@@ -77,7 +83,7 @@ class Answered:
         leader_epoch, fetch_offset: those of the request.
         records: the batches; empty if there are none.
         high_watermark, log_start_offset: the leader's.
-        diverging_epoch: the greatest epoch that both logs may share, and its end in the leader's log; None if the logs agree.
+        diverging_epoch: the greatest epoch that both logs may have, and its end in the leader's log; None if the logs agree.
     """
 
     leader_epoch: int
@@ -130,12 +136,17 @@ class WriteFailed:
     """An append, a truncation or a deletion has failed.
 
     Attributes:
-        log_end_offset, latest_epoch: those of the own log now; an append may have written the first of its batches.
+        log_start_offset, high_watermark, log_end_offset, latest_epoch: those of the own log now; an append may have written the
+            first of its batches, and a truncation may have removed some.
+        may_pass: the same write may succeed later, because the log is still in use.
     """
 
     error: ErrorCode
+    log_start_offset: int
+    high_watermark: int
     log_end_offset: int
     latest_epoch: int | None
+    may_pass: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,11 +268,10 @@ NO_EFFECTS: Effects = ()
 
 STOPPING = frozenset({ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE})
 """The leader's errors after which the follower waits for a newer leader epoch. After OFFSET_OUT_OF_RANGE it asks for the leader's
-offsets, and after any other error it backs off: the leader may not know its leadership yet, or know it no longer."""
+offsets. After any other error it backs off, for example because the broker does not know yet that it is the leader."""
 
 PASSING_WRITE_ERRORS = frozenset({ErrorCode.CORRUPT_MESSAGE, ErrorCode.INVALID_RECORD})
-"""The errors of an append that another fetch may avoid, because the bytes may have changed on their way. Others stop the
-follower."""
+"""The errors of an append that another fetch may avoid, because the bytes may have changed on their way."""
 
 EndOffsetForEpoch = Callable[[int], "tuple[int, int] | None"]
 """Returns the greatest leader epoch of the own log up to an epoch, and its end; None if the log knows no epochs. If all
@@ -287,6 +297,7 @@ class Following:
         "_back_off_ms",
         "_end_offset_for_epoch",
         "_retry_at_ms",
+        "_truncation",
         "high_watermark",
         "latest_epoch",
         "leader_epoch",
@@ -302,6 +313,8 @@ class Following:
         self._back_off_ms = back_off_ms
         self._retry_at_ms = 0
         self._answer: Answered | None = None
+        self._truncation: TruncateTo | TruncateFullyAndStartAt | None = None
+        """The truncation that the log needs before it may fetch; it stays while the disk refuses it."""
         self.state = State.STOPPED
         self.leader_id: int | None = None
         self.leader_epoch = NO_LEADER_EPOCH
@@ -319,17 +332,17 @@ class Following:
             case Answered():
                 return self._take_answer(event, now_ms)
             case OffsetAnswered(_, offset):
-                return self._take_offset(offset)
+                return self._take_offset(offset, now_ms)
             case Refused(_, error):
                 return self._take_error(error, now_ms)
             case ConnectionLost():
                 return self._back_off(now_ms)
             case Written(log_end_offset, latest_epoch):
-                return self._take_write(log_end_offset, latest_epoch)
+                return self._take_write(log_end_offset, latest_epoch, now_ms)
             case WriteFailed():
                 return self._fail_write(event, now_ms)
             case BackOffEnded():
-                return self._fetch() if now_ms >= self._retry_at_ms else NO_EFFECTS
+                return self._retry() if now_ms >= self._retry_at_ms else NO_EFFECTS
             case _:
                 assert_never(event)
 
@@ -349,7 +362,7 @@ class Following:
         self.leader_id, self.leader_epoch = event.leader_id, event.leader_epoch
         self.log_start_offset, self.log_end_offset = event.log_start_offset, event.log_end_offset
         self.high_watermark, self.latest_epoch = event.high_watermark, event.latest_epoch
-        self._answer = self.pending_append = None
+        self._answer = self._truncation = self.pending_append = None
         if event.leader_id is None:
             return self._stop()
         if event.latest_epoch is None and event.high_watermark < event.log_end_offset:
@@ -359,6 +372,15 @@ class Following:
     def _fetch(self) -> Effects:
         self.state = State.FETCHING
         return [Fetch(self.leader_id, self.leader_epoch, self.log_end_offset, self.latest_epoch)]
+
+    def _retry(self) -> Effects:
+        """Fetches again. A truncation that failed is repeated first, because the log may diverge or have lost its epochs."""
+        match self._truncation:
+            case TruncateTo(offset):
+                return self._truncate(offset)
+            case TruncateFullyAndStartAt(offset):
+                return self._start_at(offset)
+        return self._fetch()
 
     def _stop(self) -> Effects:
         self.state = State.STOPPED
@@ -415,12 +437,14 @@ class Following:
         offset = min(offset, self.log_end_offset)
         if offset < self.log_start_offset:
             return self._start_at(offset)
-        return [TruncateTo(offset)]
+        self._truncation = TruncateTo(offset)
+        return [self._truncation]
 
     def _start_at(self, offset: int) -> Effects:
         self.state = State.TRUNCATING
         self.high_watermark = self.log_start_offset = offset
-        return [TruncateFullyAndStartAt(offset)]
+        self._truncation = TruncateFullyAndStartAt(offset)
+        return [self._truncation]
 
     def _take_error(self, error: ErrorCode, now_ms: int) -> Effects:
         if error in STOPPING:
@@ -430,29 +454,34 @@ class Following:
             return [AskLatestOffset(self.leader_id, self.leader_epoch)]
         return self._back_off(now_ms)
 
-    def _take_offset(self, offset: int) -> Effects:
-        """Goes on where the leader's log and the own log overlap; if they do not, the own log begins anew at the leader's start.
+    def _take_offset(self, offset: int, now_ms: int) -> Effects:
+        """Fetches on from where the leader's log and the own log overlap. If they do not overlap, empties the own log first.
 
         The own log is longer than the leader's after an unclean election. It is truncated to the leader's end, and its records
-        below this end may differ from the leader's. It ends before the leader's start if the follower was down for long.
+        below this end may differ from the leader's. It ends before the leader's start if the follower was down for long. If they
+        overlap, the leader has grown since it refused the offset, or contradicts itself.
 
         Source: AbstractFetcherThread.fetchOffsetAndTruncate.
         """
         if self.state is State.ASKING_EARLIEST:
-            return self._start_at(offset) if offset > self.log_end_offset else self._fetch()
+            return self._start_at(offset) if offset > self.log_end_offset else self._back_off(now_ms)
         if offset < self.log_end_offset:
             return self._truncate(offset)
         self.state = State.ASKING_EARLIEST
         return [AskEarliestOffset(self.leader_id, self.leader_epoch)]
 
-    def _take_write(self, log_end_offset: int, latest_epoch: int | None) -> Effects:
+    def _take_write(self, log_end_offset: int, latest_epoch: int | None, now_ms: int) -> Effects:
+        is_unchanged = (log_end_offset, latest_epoch) == (self.log_end_offset, self.latest_epoch)
         self.log_end_offset, self.latest_epoch = log_end_offset, latest_epoch
         self.high_watermark = min(self.high_watermark, log_end_offset)
-        answer, self._answer, self.pending_append = self._answer, None, None
+        answer, self._answer, self._truncation, self.pending_append = self._answer, None, None, None
+        if is_unchanged:
+            return self._back_off(now_ms)
         return self._fetch() if answer is None else self._adopt_offsets(answer)
 
     def _fail_write(self, event: WriteFailed, now_ms: int) -> Effects:
-        may_pass = self.state is State.APPENDING and event.error in PASSING_WRITE_ERRORS
+        may_pass = event.may_pass or (self.state is State.APPENDING and event.error in PASSING_WRITE_ERRORS)
+        self.log_start_offset, self.high_watermark = event.log_start_offset, event.high_watermark
         self.log_end_offset, self.latest_epoch = event.log_end_offset, event.latest_epoch
         self._answer = self.pending_append = None
         return self._back_off(now_ms) if may_pass else self._stop()

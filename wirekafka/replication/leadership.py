@@ -22,6 +22,8 @@ Differs from Apache Kafka:
     If the controller repeats the state that a pending change is based on, the change stays pending, and is proposed
     again if its outcome is unknown. Apache Kafka drops the change. If the controller applies it after all, the high watermark of
     the leader no longer waits for the replica that has joined.
+    A leader that missed a leader epoch forgets how far its followers are, because they may have truncated their logs to that of
+    another leader in the missed epoch. Apache Kafka keeps their log end offsets, and may commit records that no follower has.
 
 Source: kafka.cluster.Partition, kafka.cluster.Replica, kafka.cluster.PartitionState; KIP-497, KIP-903, KIP-966.
 """
@@ -87,8 +89,24 @@ class Fetched:
 
 
 @dataclass(frozen=True, slots=True)
+class WasIdle:
+    """A follower in a fetch session had all records until its last fetch, at `time_ms`.
+
+    A session reads a partition only if there is something to read, so an idle follower does not cause `Fetched`.
+    """
+
+    replica_id: int
+    time_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class LagChecked:
     """It is time to look for in-sync replicas that lag: every half of `replica.lag.time.max.ms`."""
+
+
+@dataclass(frozen=True, slots=True)
+class LiveBrokersChanged:
+    """The live brokers have changed. A replica on a dead broker cannot join, so it no longer holds the high watermark back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +153,17 @@ class IsrChangeFailed:
     error: ErrorCode
 
 
-Event = BecameLeader | Appended | Fetched | LagChecked | MinInSyncReplicasChanged | IsrChanged | IsrChangeFailed
+Event = (
+    BecameLeader
+    | Appended
+    | Fetched
+    | WasIdle
+    | LagChecked
+    | LiveBrokersChanged
+    | MinInSyncReplicasChanged
+    | IsrChanged
+    | IsrChangeFailed
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +220,7 @@ Source: Partition.handleAlterPartitionError.
 
 @dataclass(slots=True)
 class Follower:
-    """What the leader knows about a follower. None stands for what the follower has not said since this broker leads.
+    """What the leader knows about a follower. None means that the follower has not fetched since this broker leads.
 
     Attributes:
         last_fetch_end_offset: the leader's log end offset at the follower's last fetch.
@@ -229,6 +257,12 @@ class Follower:
         self.last_fetch_ms = now_ms
         self.last_fetch_end_offset = max(leader_end_offset, self.last_fetch_end_offset)
         self.broker_epoch = event.broker_epoch
+
+    def was_idle(self, time_ms: int) -> None:
+        """Notes the fetches up to a time at which the follower had all records, and found none."""
+        self._caught_up_at(time_ms)
+        if self.last_fetch_ms is not None:
+            self.last_fetch_ms = max(self.last_fetch_ms, time_ms)
 
     def _caught_up_at(self, time_ms: int) -> None:
         former_ms = self.last_caught_up_ms
@@ -313,14 +347,18 @@ class Leadership:
                 return self._commit(now_ms)
             case Fetched():
                 return self._take_fetch(event, now_ms)
+            case WasIdle(replica_id, time_ms):
+                return self._note_idle(replica_id, time_ms)
             case LagChecked():
                 return self._shrink(now_ms)
+            case LiveBrokersChanged():
+                return self._commit(now_ms)
             case BecameLeader(state, log_end_offset):
                 return self._lead(state, log_end_offset, now_ms)
             case IsrChanged():
                 return self._change_isr(event, now_ms)
             case IsrChangeFailed(change, error):
-                return self._fail_change(change, error)
+                return self._fail_change(change, error, now_ms)
             case MinInSyncReplicasChanged(count):
                 self.min_insync_replicas = count
                 return self._commit(now_ms)
@@ -407,6 +445,9 @@ class Leadership:
         return [ProposeIsr(self.pending)]
 
     def _begin_epoch(self, leader_epoch: int, now_ms: int) -> StartLeaderEpoch:
+        if leader_epoch != self.leader_epoch + 1:
+            # Another broker may have led in the missed epochs, and the followers may have truncated their logs then.
+            self.followers = {replica_id: Follower() for replica_id in self.followers}
         self.leader_epoch = leader_epoch
         self.epoch_start_offset = self.log_end_offset
         for replica_id, follower in self.followers.items():
@@ -423,9 +464,15 @@ class Leadership:
         former_end_offset = follower.log_end_offset
         follower.take_fetch(event, self.log_end_offset, now_ms)
         proposed = self._expand(event.replica_id, follower)
-        # A fetch from the same offset moves nothing: an idle follower costs no look at the others.
+        # A fetch from the same offset changes nothing, so an idle follower costs no comparison with the other followers.
         committed = self._commit(now_ms) if follower.log_end_offset != former_end_offset else NO_EFFECTS
         return [*proposed, *committed] if proposed else committed
+
+    def _note_idle(self, replica_id: int, time_ms: int) -> Effects:
+        follower = self.followers.get(replica_id)
+        if follower is not None:
+            follower.was_idle(time_ms)
+        return NO_EFFECTS
 
     def _expand(self, replica_id: int, follower: Follower) -> Effects:
         if self.pending is not None or replica_id in self.committed_isr or not self._is_eligible(replica_id, follower):
@@ -449,7 +496,8 @@ class Leadership:
         if self.pending is not None:
             return NO_EFFECTS
         lagging = {replica_id for replica_id in self.committed_isr if self._is_lagging(replica_id, now_ms)}
-        return self._propose(self.committed_isr - lagging) if lagging else NO_EFFECTS
+        # A replica that lags cannot join, so it no longer holds the high watermark back.
+        return self._propose(self.committed_isr - lagging) if lagging else self._commit(now_ms)
 
     def _is_lagging(self, replica_id: int, now_ms: int) -> bool:
         if replica_id == self.broker_id:
@@ -481,7 +529,7 @@ class Leadership:
         self.committed_isr = frozenset(event.in_sync_replicas)
         return self._commit(now_ms)
 
-    def _fail_change(self, change: IsrChange, error: ErrorCode) -> Effects:
+    def _fail_change(self, change: IsrChange, error: ErrorCode, now_ms: int) -> Effects:
         if self.pending is not change:
             return NO_EFFECTS
         if error in OUTCOME_UNKNOWN:
@@ -489,7 +537,7 @@ class Leadership:
             return NO_EFFECTS
         if error in NOT_APPLIED:
             self.pending = None
-            return NO_EFFECTS
+            return self._commit(now_ms)
         return [ProposeIsr(change)]
 
     def _commit(self, now_ms: int) -> Effects:
@@ -497,6 +545,9 @@ class Leadership:
 
         A replica that has caught up but is not in sync yet holds the high watermark back. Otherwise a leader that is alone in
         sync would always be ahead of it, and the replica could never join.
+
+        Differs from Apache Kafka: a fetch that brings nothing new does not check the high watermark, so all events that end the
+        hold do.
 
         Source: Partition.maybeIncrementLeaderHW.
         """

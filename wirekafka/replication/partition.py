@@ -5,6 +5,10 @@ replicas that fetch from the leader are notified. It is committed once all in-sy
 passes it, and consumers, Produce requests with acks=all and the coordinators are notified. A partition with one replica commits
 inside `append`.
 
+A broker among others leads a partition, follows its leader, or has no replica of it. An object has one role. When the role of
+the broker changes, and when a follower gets another leader epoch, another object takes the place of the partition in the table
+of topics, and the old one `is_gone`. A leader that is elected again keeps its object, and the requests that wait keep waiting.
+
 Rules of this file:
     Invariant: log_start_offset <= last_stable_offset <= high_watermark <= log_end_offset.
     Invariant: the high watermark of a sole replica is the log end offset whenever `append` returns.
@@ -21,13 +25,14 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.faults import isolate, log_once
 from wirekafka.log.producer_state import Ending
 from wirekafka.log.validation import CLIENT, Batch, Origin
-from wirekafka.names import TopicPartition
+from wirekafka.names import NO_LEADER_EPOCH, NO_LEADER_ID, TopicPartition
+from wirekafka.replication.absent_log import ABSENT_LOG
 from wirekafka.wire.control import END_MARKER_BYTES, EndMarker
 
 if TYPE_CHECKING:
@@ -64,7 +69,7 @@ class ReplicaWatcher(Protocol):
     """A fetch of another replica that waits for records, committed or not."""
 
     def on_append(self, partition: Partition, size_bytes: int) -> object:
-        """Is called after an append of `size_bytes` bytes."""
+        """Is called after an append of `size_bytes` bytes, or with 0 if the in-sync replicas may have changed."""
 
     def on_gone(self, partition: Partition) -> object:
         """Is called when the partition is closed, deleted or taken offline; the watcher is not called again."""
@@ -95,21 +100,23 @@ class CommitWait:
 
 
 class Partition:
-    """One partition that this broker leads.
+    """One partition.
 
     Attributes:
         topic, topic_id, index: The name of the partition.
         log: What others may read of the log; only this partition changes the log.
         writable_log: The log, for appends and deletions.
-        leader: The node id of the leader.
+        leader: The node id of the leader; -1 if there is none, or this object does not know it.
         leader_epoch: The number of leader changes, which is written into each batch.
         replicas: The node ids of all replicas.
-        in_sync_replicas: The node ids of the replicas that have all committed records, including the leader.
+        in_sync_replicas: The node ids of the replicas that have all committed records, including the leader. Empty unless this
+            broker leads.
         is_sole_replica: Whether an append is committed at once, because the leader is the only in-sync replica, and no
             `LeaderReplica` decides about commits.
         watchers: The watchers that are called after each commit; a dict because it keeps their order.
         replica_watchers: The watchers that are called after each append; a dict because it keeps their order.
-        is_gone: Whether the partition is closed or deleted. Holders of the object must then look the topic up again.
+        is_gone: Whether the partition is closed or deleted, or the role of this broker has changed. Holders of the object must
+            then look the topic up again.
     """
 
     __slots__ = (
@@ -174,8 +181,33 @@ class Partition:
         log = logs.get(name) or logs.create(name, topic_id, config, is_new=is_new)
         return cls(topic, topic_id, index, log, leader=leader)
 
+    @classmethod
+    def absent(cls, topic: str, topic_id: bytes, index: int) -> Partition:
+        """Returns a partition of which this broker has no replica.
+
+        Its leader is -1 here: who leads it is in the metadata. Every use of its log raises NOT_LEADER_OR_FOLLOWER, except that
+        the log is not offline.
+
+        Source: HostedPartition.None.
+        """
+        log: Any = ABSENT_LOG
+        partition = cls.__new__(cls)
+        partition.topic, partition.topic_id, partition.index = topic, topic_id, index
+        partition.log = partition.writable_log = log
+        partition.leader, partition.leader_epoch = NO_LEADER_ID, NO_LEADER_EPOCH
+        partition.replicas = partition.in_sync_replicas = ()
+        partition.is_sole_replica = partition.is_gone = False
+        partition.watchers, partition.replica_watchers, partition._commit_waits = {}, {}, deque()
+        return partition
+
     def __repr__(self) -> str:
         return f"<Partition {self.topic}-{self.index}>"
+
+    @property
+    def is_hosted(self) -> bool:
+        """Whether this broker has a replica of the partition."""
+        log: object = self.log
+        return log is not ABSENT_LOG
 
     @property
     def topic_partition(self) -> TopicPartition:
@@ -246,7 +278,7 @@ class Partition:
         log = self.log
         info = self.writable_log.append(records, leader_epoch=self.leader_epoch, now_ms=now_ms, origin=origin)
         if not self.is_sole_replica:
-            self._tell_replicas(len(records))
+            self.tell_replicas(len(records))
         elif log.high_watermark != info.base_offset or info.is_duplicate:
             # An earlier append may have failed in its flush, so that its records are in the log and not committed.
             self.advance_high_watermark(log.log_end_offset)
@@ -286,12 +318,16 @@ class Partition:
         if self.is_sole_replica:
             self.advance_high_watermark(self.log.log_end_offset)
         else:
-            self._tell_replicas(END_MARKER_BYTES)
+            self.tell_replicas(END_MARKER_BYTES)
         return info
 
-    def _tell_replicas(self, size_bytes: int) -> None:
+    def tell_replicas(self, size_bytes: int) -> None:
+        """Calls the watchers of appends."""
         for watcher in tuple(self.replica_watchers):
-            watcher.on_append(self, size_bytes)
+            try:
+                watcher.on_append(self, size_bytes)
+            except Exception as error:  # noqa: BLE001 - the records are appended, and the other replicas must get them
+                log_once(error, "A replica's watcher failed on an append", partition=str(self.topic_partition))
 
     def advance_high_watermark(self, offset: int) -> None:
         """Commits the records before `offset`, which all in-sync replicas have, and notifies all that waits for the commit.
@@ -321,21 +357,25 @@ class Partition:
     def on_commit(self, offset: int, callback: OnCommit) -> CommitWait:
         """Calls the callback once all records before `offset` are committed; at once if they are already committed.
 
-        The callback is called at most once: with None, with NOT_LEADER_OR_FOLLOWER if the partition is closed before the commit,
-        or with KAFKA_STORAGE_ERROR if the partition goes offline. The wait needs no task and usually costs O(1), because requests
-        wait in the order of their appends.
+        The callback is called at most once: with None, with NOT_LEADER_OR_FOLLOWER if the partition is closed before the commit
+        or before this call, or with KAFKA_STORAGE_ERROR if the partition goes offline. The wait needs no task and usually costs
+        O(1), because requests wait in the order of their appends.
         """
         wait = CommitWait(offset, callback)
-        if offset <= self.log.high_watermark:
+        if self.is_gone:
+            # The next role of the broker may have truncated the records, and the high watermark may count other records.
+            wait.end(self.lost_error)
+        elif offset <= self.log.high_watermark:
             wait.end(None)
-        elif self.is_gone or self.is_offline:
-            wait.end(self._lost_error)
+        elif self.is_offline:
+            wait.end(self.lost_error)
         else:
             self._enter(wait)
         return wait
 
     @property
-    def _lost_error(self) -> ErrorCode:
+    def lost_error(self) -> ErrorCode:
+        """The error for requests whose waits end because the partition is closed or offline."""
         return ErrorCode.KAFKA_STORAGE_ERROR if self.is_offline else ErrorCode.NOT_LEADER_OR_FOLLOWER
 
     def _enter(self, wait: CommitWait) -> None:
@@ -421,13 +461,15 @@ class Partition:
         an empty partition, and treats an unknown epoch as data loss. The current epoch does not end at the high watermark, which
         on a new leader may be less than the position of a consumer: that consumer would treat committed records as lost.
 
+        A follower knows the end of an epoch once it has records of it: what it lacks is not lost.
+
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR.
 
         Source: UnifiedLog.endOffsetForEpoch; UnifiedLog.maybeAssignEpochStartOffset.
         """
         self.check_online()
-        if leader_epoch == self.leader_epoch:
+        if leader_epoch == self.leader_epoch and self.in_sync_replicas:
             return leader_epoch, self.log.log_end_offset
         return self.log.end_offset_for_epoch(leader_epoch)
 
@@ -479,13 +521,25 @@ class Partition:
         self.is_gone = True
         self.wake_watchers()
 
+    def give_way(self) -> None:
+        """Ends the use of this object, because another one takes its place: ends all waits, and refuses appends and deletions.
+
+        The next role of the broker writes the same log, so this object must not write it any more. Reads end at the high
+        watermark as before.
+
+        Source: ReplicaManager.makeFollowers (completeDelayedFetchOrProduceRequests).
+        """
+        log: Any = ABSENT_LOG
+        self.close()
+        self.writable_log = log
+
     def wake_watchers(self) -> None:
         """Ends all waits, because the partition is closed or offline, so nothing more is appended or committed."""
         watchers, self.watchers = self.watchers, {}
         replica_watchers, self.replica_watchers = self.replica_watchers, {}
         waits, self._commit_waits = self._commit_waits, deque()
         for wait in waits:
-            wait.end(self._lost_error)
+            wait.end(self.lost_error)
         waiting: list[Watcher | ReplicaWatcher] = [*watchers, *replica_watchers]
         for watcher in waiting:
             with isolate("A waiting fetch failed when its partition was closed", partition=str(self.topic_partition)):

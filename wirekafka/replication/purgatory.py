@@ -209,3 +209,42 @@ class DelayedFetch:
         for partition in self._limits:
             partition.watchers.pop(self, None)
         self._limits = {}
+
+
+class DelayedReplicaFetch(DelayedFetch):
+    """A Fetch of another replica that waits for bytes, committed or not. It is the `ReplicaWatcher` of its partitions.
+
+    Attributes:
+        held_back: the partitions that the first read left out because of a throttle. Their bytes do not count.
+    """
+
+    __slots__ = ("held_back",)
+
+    def __init__(self, purgatory: Purgatory, **fields: Any) -> None:
+        super().__init__(purgatory, **fields)
+        self.held_back: frozenset[Partition] = frozenset()
+
+    def watch(self, partition: Partition, limit_bytes: int) -> None:
+        """Watches the partition, and counts its appended bytes up to the limit."""
+        self._limits[partition] = limit_bytes
+        partition.replica_watchers[self] = None
+
+    def on_append(self, partition: Partition, size_bytes: int) -> None:
+        """Counts bytes of a partition that this fetch watches itself."""
+        self.count_appended(partition, size_bytes, self._limits[partition])
+
+    def count_appended(self, partition: Partition, size_bytes: int, limit_bytes: int) -> None:
+        """Counts appended bytes of a partition. Few replicas fetch from a partition, so all are answered in the event."""
+        counted = self._counted_bytes.get(partition, 0)
+        counts_now = min(counted + size_bytes, limit_bytes)
+        if counts_now <= counted or self._missing_bytes <= 0 or partition in self.held_back:
+            return
+        self._counted_bytes[partition] = counts_now
+        self._missing_bytes -= counts_now - counted
+        if self._missing_bytes <= 0:
+            self._purgatory.answer(self)
+
+    def _let_go(self) -> None:
+        for partition in self._limits:
+            partition.replica_watchers.pop(self, None)
+        super()._let_go()

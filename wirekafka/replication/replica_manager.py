@@ -9,7 +9,8 @@ from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, TypeAlias
 
 from wirekafka.metadata.journal import Journal
-from wirekafka.metadata.topics import Topic, Topics
+from wirekafka.metadata.topic_table import Topic
+from wirekafka.metadata.topics import Topics
 from wirekafka.replication.partition import Partition
 
 if TYPE_CHECKING:

@@ -19,6 +19,7 @@ from wirekafka.replication.fetch_sessions import (
     SessionPartition,
 )
 from wirekafka.replication.purgatory import DelayedFetch, Purgatory
+from wirekafka.replication.replica_sessions import ReplicaSession
 from wirekafka.tests.replication.memory_log import append, make_partition
 
 
@@ -28,6 +29,7 @@ class Asked:
     current_leader_epoch: int = -1
     fetch_offset: int = 0
     last_fetched_epoch: int = -1
+    log_start_offset: int = 0
     partition_max_bytes: int = 1000
 
 
@@ -198,7 +200,7 @@ def fill(sessions: FetchSessions, *sizes: int) -> None:
             session.put("flights", bytes(16), Asked(partition=index))
 
 
-def test_sessions_full_of_young_ones_has_no_room() -> None:
+def test_sessions_full_of_young_ones_refuse_another_one() -> None:
     sessions = make_sessions(2)
     fill(sessions, 1, 1)
     assert sessions.create(100, uses_topic_ids=False, now_ms=EVICTION_MS) is None
@@ -262,6 +264,34 @@ def test_session_that_is_larger_than_the_limit_evicts_nothing() -> None:
     assert sessions.create(10, uses_topic_ids=False, now_ms=0) is not None
     assert sessions.create(11, uses_topic_ids=False, now_ms=10 * EVICTION_MS) is None
     assert len(sessions) == 1
+
+
+def replica_session(session_id: int, held: HeldPartitions, **fields: Any) -> ReplicaSession:
+    return ReplicaSession(session_id, held, replica_id=2, leaders={}, monotonic_ms=lambda: 0, **fields)
+
+
+def test_session_of_a_follower_evicts_a_young_and_larger_one_of_a_consumer() -> None:
+    sessions = FetchSessions(1)
+    consumer = sessions.create(5, uses_topic_ids=False, now_ms=0)
+    assert consumer is not None
+    consumer.put("flights", bytes(16), Asked())
+    follower = sessions.create(1, uses_topic_ids=False, now_ms=1, make=replica_session)
+    assert [*sessions] == [follower]
+
+
+def test_session_of_a_consumer_evicts_one_of_a_follower_only_if_it_is_stale() -> None:
+    sessions = FetchSessions(1)
+    follower = sessions.create(1, uses_topic_ids=False, now_ms=0, make=replica_session)
+    assert follower is not None
+    sessions.touch(follower, EVICTION_MS)
+    assert sessions.create(100, uses_topic_ids=False, now_ms=EVICTION_MS + 1) is None
+    assert sessions.create(100, uses_topic_ids=False, now_ms=2 * EVICTION_MS + 1) is not None
+
+
+def test_session_of_a_follower_does_not_evict_a_young_one_of_another_follower() -> None:
+    sessions = FetchSessions(1)
+    assert sessions.create(1, uses_topic_ids=False, now_ms=0, make=replica_session) is not None
+    assert sessions.create(5, uses_topic_ids=False, now_ms=EVICTION_MS, make=replica_session) is None
 
 
 def test_session_gives_back_partitions_that_it_forgets_and_those_it_has_when_it_ends() -> None:

@@ -67,6 +67,12 @@ def fetch(offset: int, last_fetched_epoch: int | None, *, epoch: int = 5, leader
     return Fetch(leader, epoch, offset, last_fetched_epoch)
 
 
+def failed(
+    error: ErrorCode, end: int, latest: int | None, *, start: int = 0, watermark: int = 7, may_pass: bool = False
+) -> WriteFailed:
+    return WriteFailed(error, start, watermark, end, latest, may_pass)
+
+
 def answer(
     offset: int = 10, records: bytes = b"", watermark: int = 7, start: int = 0, diverging: tuple[int, int] | None = None
 ) -> Answered:
@@ -201,8 +207,32 @@ def test_log_that_ends_within_the_leaders_log_is_kept_after_an_offset_out_of_ran
     following(
         (1, Refused(5, ErrorCode.OFFSET_OUT_OF_RANGE), [AskLatestOffset(1, 5)]),
         (2, OffsetAnswered(5, 10), [AskEarliestOffset(1, 5)]),
-        (3, OffsetAnswered(5, 10), [fetch(10, 4)]),
+        (3, OffsetAnswered(5, 10), [BackOff(1_003)]),
+        (1_003, BackOffEnded(), [fetch(10, 4)]),
     )
+
+
+def test_records_of_which_none_is_appended_are_fetched_again_after_a_back_off() -> None:
+    following(
+        (1, answer(records=b"abc", watermark=9), [Append(b"abc", 5)]),
+        (2, Written(10, 4), [BackOff(1_002)]),
+        (1_002, BackOffEnded(), [fetch(10, 4)]),
+        (1_003, answer(records=b"abcdef", watermark=9), [Append(b"abcdef", 5)]),
+        (1_004, Written(11, 4), [AdvanceHighWatermark(9), fetch(11, 4)]),
+    )
+
+
+def test_divergence_after_which_nothing_is_truncated_is_followed_by_a_back_off() -> None:
+    following(
+        (1, answer(diverging=(9, 99)), [TruncateTo(10)]),
+        (2, Written(10, 4), [BackOff(1_002)]),
+        (1_002, BackOffEnded(), [fetch(10, 4)]),
+    )
+
+
+def test_divergence_after_which_the_newest_epoch_is_dropped_is_followed_by_a_fetch() -> None:
+    """The newest epoch begins at the log end, without a record."""
+    following((1, answer(diverging=(4, 12)), [TruncateTo(10)]), (2, Written(10, 3), [fetch(10, 3)]))
 
 
 @pytest.mark.parametrize(
@@ -256,7 +286,7 @@ def test_lost_connection_is_followed_by_a_back_off() -> None:
 def test_records_that_are_damaged_are_fetched_again_after_a_back_off(error: ErrorCode) -> None:
     following(
         (1, answer(records=b"abc", watermark=9), [Append(b"abc", 5)]),
-        (2, WriteFailed(error, 10, 4), [BackOff(1_002)]),
+        (2, failed(error, 10, 4), [BackOff(1_002)]),
         (1_002, BackOffEnded(), [fetch(10, 4)]),
         (1_003, answer(watermark=7), [fetch(10, 4)]),
     )
@@ -266,29 +296,75 @@ def test_records_that_are_damaged_are_fetched_again_after_a_back_off(error: Erro
 def test_follower_stops_if_its_log_cannot_be_written(error: ErrorCode) -> None:
     following(
         (1, answer(records=b"abc"), [Append(b"abc", 5)]),
-        (2, WriteFailed(error, 10, 4), [StopFetching()]),
+        (2, failed(error, 10, 4), [StopFetching()]),
     )
 
 
 def test_batches_before_a_damaged_one_are_not_fetched_again() -> None:
     following(
         (1, answer(records=b"abc"), [Append(b"abc", 5)]),
-        (2, WriteFailed(ErrorCode.CORRUPT_MESSAGE, 12, 5), [BackOff(1_002)]),
+        (2, failed(ErrorCode.CORRUPT_MESSAGE, 12, 5), [BackOff(1_002)]),
         (1_002, BackOffEnded(), [fetch(12, 5)]),
+    )
+
+
+def test_write_that_may_succeed_later_is_tried_again_after_a_back_off() -> None:
+    full = failed(ErrorCode.KAFKA_STORAGE_ERROR, 12, 5, may_pass=True)
+    following(
+        (1, answer(records=b"abc"), [Append(b"abc", 5)]),
+        (2, full, [BackOff(1_002)]),
+        (1_002, BackOffEnded(), [fetch(12, 5)]),
+        (1_003, answer(12, diverging=(3, 6)), [TruncateTo(6)]),
+    )
+
+
+def test_truncation_that_may_succeed_later_is_repeated_before_the_next_fetch() -> None:
+    following(
+        (1, answer(diverging=(3, 6)), [TruncateTo(6)]),
+        (2, failed(ErrorCode.KAFKA_STORAGE_ERROR, 10, 4, may_pass=True), [BackOff(1_002)]),
+        (1_002, BackOffEnded(), [TruncateTo(6)]),
+        (1_003, failed(ErrorCode.KAFKA_STORAGE_ERROR, 8, 4, may_pass=True), [BackOff(2_003)]),
+        (2_003, BackOffEnded(), [TruncateTo(6)]),
+        (2_004, Written(6, 3), [fetch(6, 3)]),
+        (2_005, Refused(5, ErrorCode.NOT_LEADER_OR_FOLLOWER), [BackOff(3_005)]),
+        (3_005, BackOffEnded(), [fetch(6, 3)]),
+    )
+
+
+def test_next_leader_epoch_decides_anew_what_a_log_that_was_not_truncated_needs() -> None:
+    following(
+        (1, answer(diverging=(3, 6)), [TruncateTo(6)]),
+        (2, failed(ErrorCode.KAFKA_STORAGE_ERROR, 10, 4, may_pass=True), [BackOff(1_002)]),
+        (3, BecameFollower(2, 6, 0, 7, 10, 4), [Fetch(2, 6, 10, 4)]),
+        (4, Refused(6, ErrorCode.NOT_LEADER_OR_FOLLOWER), [BackOff(1_004)]),
+        (1_004, BackOffEnded(), [Fetch(2, 6, 10, 4)]),
+    )
+
+
+def test_log_that_could_not_begin_anew_begins_anew_before_the_next_fetch() -> None:
+    following(
+        (1, Refused(5, ErrorCode.OFFSET_OUT_OF_RANGE), [AskLatestOffset(1, 5)]),
+        (2, OffsetAnswered(5, 99), [AskEarliestOffset(1, 5)]),
+        (3, OffsetAnswered(5, 50), [TruncateFullyAndStartAt(50)]),
+        (4, failed(ErrorCode.KAFKA_STORAGE_ERROR, 10, 4, may_pass=True), [BackOff(1_004)]),
+        (1_004, BackOffEnded(), [TruncateFullyAndStartAt(50)]),
+        (1_005, failed(ErrorCode.KAFKA_STORAGE_ERROR, 4, None, may_pass=True), [BackOff(2_005)]),
+        (2_005, BackOffEnded(), [TruncateFullyAndStartAt(50)]),
+        (2_006, Written(50, None), [fetch(50, None)]),
     )
 
 
 def test_follower_stops_if_it_cannot_delete_the_records_that_the_leader_has_deleted() -> None:
     following(
         (1, answer(watermark=9, start=6), [AdvanceHighWatermark(9), AdvanceLogStart(6), fetch(10, 4)]),
-        (2, WriteFailed(ErrorCode.KAFKA_STORAGE_ERROR, 10, 4), [StopFetching()]),
+        (2, failed(ErrorCode.KAFKA_STORAGE_ERROR, 10, 4), [StopFetching()]),
     )
 
 
 def test_follower_stops_if_its_log_cannot_be_truncated() -> None:
     following(
         (1, answer(diverging=(3, 6)), [TruncateTo(6)]),
-        (2, WriteFailed(ErrorCode.CORRUPT_MESSAGE, 10, 4), [StopFetching()]),
+        (2, failed(ErrorCode.CORRUPT_MESSAGE, 10, 4), [StopFetching()]),
     )
 
 
@@ -317,7 +393,7 @@ def test_offset_of_an_earlier_epoch_is_ignored() -> None:
     )
 
 
-def test_append_that_is_pending_when_the_leader_changes_is_void() -> None:
+def test_append_that_is_pending_when_the_leader_changes_is_abandoned() -> None:
     follower = following((1, answer(records=b"abc"), [Append(b"abc", 5)]))
     assert follower.pending_append == Append(b"abc", 5)
     play(follower, (2, follow(6, leader=2), [fetch(10, 4, epoch=6, leader=2)]))

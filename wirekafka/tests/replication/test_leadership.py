@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import pytest
 
@@ -19,6 +19,7 @@ from wirekafka.replication.leadership import (
     IsrChangeFailed,
     LagChecked,
     Leadership,
+    LiveBrokersChanged,
     MinInSyncReplicasChanged,
     PartitionState,
     ProposeIsr,
@@ -47,14 +48,19 @@ def change(version: int, *isr: int, epoch: int = 5) -> IsrChange:
     return IsrChange(epoch, version, tuple((replica, 101 if replica == 1 else None) for replica in isr))
 
 
-def new_leader(min_insync_replicas: int = 1, high_watermark: int = 10, live: Sequence[int] = (1, 2, 3)) -> Leadership:
+def new_leader(
+    min_insync_replicas: int = 1,
+    high_watermark: int = 10,
+    live: Sequence[int] = (1, 2, 3),
+    broker_epochs: Mapping[int, int] | None = None,
+) -> Leadership:
     """Broker 1, before it has become leader."""
     return Leadership(
         1,
         high_watermark=high_watermark,
         min_insync_replicas=min_insync_replicas,
         replica_lag_time_max_ms=LAG_MS,
-        broker_epochs={replica: 100 + replica for replica in live},
+        broker_epochs={replica: 100 + replica for replica in live} if broker_epochs is None else broker_epochs,
     )
 
 
@@ -198,6 +204,36 @@ def test_replica_that_has_caught_up_but_not_joined_holds_the_high_watermark_back
         (3, Appended(15), []),
         (1_002, Appended(16), commit(16)),
     )
+
+
+def leader_held_by_2(live: dict[int, int]) -> Leadership:
+    """A leader whose in-sync replicas have 12 records. Replica 2 had caught up at 1 ms, may not join, and has 10."""
+    leadership = new_leader(broker_epochs=live)
+    play(
+        leadership,
+        (0, lead(5, 1, (1, 3), end=10), [StartLeaderEpoch(5, 10)]),
+        (1, fetch(2, 10), [ProposeIsr(change(1, 1, 2, 3))]),
+    )
+    assert leadership.pending is not None
+    play(
+        leadership,
+        (2, IsrChangeFailed(leadership.pending, ErrorCode.INELIGIBLE_REPLICA), []),
+        (3, Appended(12), []),
+        (900, fetch(3, 12), []),
+    )
+    return leadership
+
+
+def test_replica_that_may_not_join_holds_nothing_back_once_its_broker_is_dead() -> None:
+    live = {1: 101, 2: 102, 3: 103}
+    leadership = leader_held_by_2(live)
+    play(leadership, (901, LiveBrokersChanged(), []))
+    del live[2]
+    play(leadership, (902, LiveBrokersChanged(), commit(12)))
+
+
+def test_replica_that_may_not_join_holds_nothing_back_once_it_lags() -> None:
+    play(leader_held_by_2({1: 101, 2: 102, 3: 103}), (1_001, LagChecked(), []), (1_002, LagChecked(), commit(12)))
 
 
 def test_replica_on_a_dead_broker_holds_nothing_back_and_does_not_join() -> None:
@@ -407,6 +443,18 @@ def test_new_epoch_of_the_same_leader_gives_in_sync_replicas_the_whole_lag_time(
         (1_901, LagChecked(), [ProposeIsr(change(2, 1, epoch=6))]),
     )
     assert leadership.followers[2].log_end_offset == 10, "the end of the follower's log is still known"
+
+
+def test_leader_that_missed_an_epoch_does_not_commit_by_the_fetches_of_an_earlier_epoch() -> None:
+    play(
+        new_leader(),
+        (0, lead(5, 1, (1, 2, 3), end=10), [StartLeaderEpoch(5, 10)]),
+        (1, Appended(14), []),
+        (2, fetch(2, 14), []),
+        (3, lead(7, 3, (1, 2), end=14), [StartLeaderEpoch(7, 14)]),
+        (4, fetch(2, 12), commit(12)),
+        (5, fetch(2, 14), commit(14)),
+    )
 
 
 def test_replica_joins_only_at_the_start_of_the_new_epoch() -> None:

@@ -74,7 +74,7 @@ def forget_the_change_when_the_state_is_repeated(leader: Leadership) -> Effects:
     return ()
 
 
-def forget_the_change_after_every_error(leader: Leadership, change: IsrChange, error: object) -> Effects:
+def forget_the_change_after_every_error(leader: Leadership, change: IsrChange, error: object, now_ms: int) -> Effects:
     if leader.pending is change:
         leader.pending = None
     return ()

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.log.log import Log
+from wirekafka.log.storage import Bytes, Storage
 from wirekafka.pending import Pending, Work, finish
 from wirekafka.replication.follower_replica import FollowerReplica, Request
 from wirekafka.replication.following import (
@@ -18,6 +21,7 @@ from wirekafka.replication.following import (
     AskEarliestOffset,
     AskLatestOffset,
     BackOff,
+    BackOffEnded,
     Fetch,
     OffsetAnswered,
     Refused,
@@ -232,6 +236,37 @@ def test_log_that_fails_stops_the_follower(pair: Pair) -> None:
     pair.logs[FOLLOWER].reader.take_offline("the disk is broken")
     pair.replicate(1)
     assert list(pair.requests) == [StopFetching()]
+
+
+class FillingStorage(Storage):
+    """A disk that is full as long as a test says so."""
+
+    is_full = False
+
+    def write(self, fd: int, data: Bytes, position: int) -> None:
+        if self.is_full:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        super().write(fd, data, position)
+
+
+def test_follower_goes_on_when_its_full_disk_has_space_again(tmp_path: Path) -> None:
+    pair, storage = Pair(tmp_path), FillingStorage()
+    pair.logs[FOLLOWER] = World(storage=storage).open_log(tmp_path / "full")
+    pair.elect(LEADER, 1)
+    pair.produce(b"a")
+    storage.is_full = True
+    with capture_logs() as lines:
+        for _ in range(3):
+            pair.pass_request()
+            assert list(pair.requests) == [BackOff(pair.now_ms + 300)]
+            pair.requests.clear()
+            pair.now_ms += 300
+            pair.follower.handle(BackOffEnded())
+    assert [line["event"] for line in lines] == ["The disk is full"]
+
+    storage.is_full = False
+    pair.replicate(1)
+    assert pair.bytes_of(FOLLOWER) == pair.bytes_of(LEADER) != b""
 
 
 def test_append_in_slices_ends_when_the_leader_changes(pair: Pair) -> None:
