@@ -6,8 +6,9 @@ partition of coordinator state that its request has used reaches the log end off
 `StateTopic` notes such partitions here. A partition with one in-sync replica commits inside the append, and is not noted, so the
 reply costs nothing more.
 
-If a partition is lost before the commit, its coordinator resigns, and the handler is called again. It then finds that this broker
-is not the coordinator, and returns that response.
+If a partition is lost before the commit, its coordinator resigns, and the handler is called again. It then finds that this
+broker is not the coordinator, and returns that response. If the commit takes too long, the handler is called again too, and each
+use of state that may be uncommitted is refused with COORDINATOR_LOAD_IN_PROGRESS, so that the response has the form of its API.
 
 Rules of this file:
     Between `begin_step` and `end_step` no waiting fetch is answered, because its connection could continue with a request that
@@ -23,7 +24,7 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from wirekafka.errors import ErrorCode
+from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.pending import Pending, Work
 
 if TYPE_CHECKING:
@@ -36,6 +37,9 @@ Noted = dict[tuple["StatePartitions", int], None]
 
 _NOTHING: Noted | None = None
 
+_REFUSING: Noted = {}
+"""Stands in `ReplyGate.noted` while a handler is called whose request may not wait for a commit any more."""
+
 Handler = Callable[[Any, Any], Any]
 """Handles a request, given the broker and the call."""
 
@@ -46,8 +50,11 @@ class StatePartitions(Protocol):
     def is_committed(self, index: int) -> bool:
         """Whether everything that is now in the partition is committed."""
 
-    def on_commit(self, index: int, callback: Callable[[ErrorCode | None], object]) -> None:
-        """Calls back once everything that is now in the partition is committed. If it is lost, its coordinator resigns first."""
+    def await_commit(self, index: int, callback: Callable[[ErrorCode | None], object]) -> None:
+        """Calls back once everything that is now in the partition is committed. If it is lost, its coordinator resigns first.
+
+        If the commit takes too long, the callback gets COORDINATOR_NOT_AVAILABLE.
+        """
 
 
 class SliceRunner(Protocol):
@@ -78,9 +85,16 @@ class ReplyGate:
         self.noted: Noted | None = None
 
     def note(self, topic: StatePartitions, index: int) -> None:
-        """Notes that the current request uses a partition whose records may be uncommitted."""
+        """Notes that the current request uses a partition whose records may be uncommitted.
+
+        Raises:
+            KafkaError: COORDINATOR_LOAD_IN_PROGRESS if the request has waited for a commit for too long. All clients retry all
+                requests after this error; Java consumers fail after COORDINATOR_NOT_AVAILABLE for an OffsetFetch.
+        """
         if self.noted is None:
             self.noted = {}
+        elif self.noted is _REFUSING:
+            raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "the state of the coordinator is not committed")
         self.noted[topic, index] = None
 
     def handle(self, handler: Handler, broker: Any, call: Any) -> Any:
@@ -108,7 +122,25 @@ class ReplyGate:
         noted, self.noted = self.noted, former
         if noted is None:
             return response
-        return _Held(list(noted), response, partial(self.handle, handler, broker, call)).pending
+        return _Held(self, list(noted), response, partial(handler, broker, call)).pending
+
+    def handle_again(self, handle: Callable[[], P], *, is_overdue: bool) -> P | Pending[Any]:
+        """Handles a request again, because what its response depends on was not committed in time, or was lost.
+
+        Args:
+            is_overdue: the commit takes too long, so that uncommitted state is refused; otherwise the partition was lost.
+
+        Raises:
+            Exception: what `handle` raises, if it need not wait.
+        """
+        if not is_overdue:
+            response: P | Pending[Any] = self.handle(lambda *_: handle(), None, None)
+            return response
+        former, self.noted = self.noted, _REFUSING
+        try:
+            return handle()
+        finally:
+            self.noted = former
 
     def run_in_slices(self, slices: SliceRunner, make_work: Callable[[], Work[P]]) -> P | Pending[Any]:
         """Runs a handler's long work in slices; a handler whose API is gated calls this instead of `Slices.run`.
@@ -124,16 +156,16 @@ class ReplyGate:
         Raises:
             Exception: whatever the first slice raises.
         """
-        later = _LaterSlices(self)
+        later = _LaterSlices(self, refuses=self.noted is _REFUSING)
         response = slices.run(make_work(), later.around)
         if not isinstance(response, Pending):
             return response
         later.begin()
         pending: Pending[Any] = Pending(on_abandon=response.abandon)
-        again = partial(self.handle, lambda *_: self.run_in_slices(slices, make_work), None, None)
+        again = partial(self.run_in_slices, slices, make_work)
 
         def hold(result: Any) -> None:
-            pending.complete_with(_Held(list(later.noted), result, again).pending if later.noted else result)
+            pending.complete_with(_Held(self, list(later.noted), result, again).pending if later.noted else result)
 
         response.then(hold)
         return pending
@@ -144,13 +176,17 @@ class _LaterSlices(AbstractContextManager[None]):
 
     The first slice runs inside the request's handler, and `ReplyGate.handle` collects what it notes.
 
+    Args:
+        refuses: the request may not wait for a commit any more, so that no slice may use uncommitted state.
+
     Attributes:
         noted: the partitions that all slices have noted; empty before `begin`.
     """
 
-    def __init__(self, gate: ReplyGate) -> None:
+    def __init__(self, gate: ReplyGate, *, refuses: bool) -> None:
         self.noted: Noted = {}
         self._gate = gate
+        self._at_start = _REFUSING if refuses else _NOTHING
         self._is_begun = False
         self._former: Noted | None = None
 
@@ -164,7 +200,7 @@ class _LaterSlices(AbstractContextManager[None]):
         return self if self._is_begun else nullcontext()
 
     def __enter__(self) -> None:
-        self._former, self._gate.noted = self._gate.noted, None
+        self._former, self._gate.noted = self._gate.noted, self._at_start
 
     def __exit__(self, *exception: object) -> None:
         self._take(self._former)
@@ -176,26 +212,34 @@ class _LaterSlices(AbstractContextManager[None]):
 
 
 class _Held:
-    """One response that waits for commits."""
+    """One response that waits for commits.
 
-    def __init__(self, noted: list[tuple[StatePartitions, int]], response: Any, handle: Callable[[], Any]) -> None:
+    Args:
+        handle: handles the request again, within `ReplyGate.handle_again`.
+    """
+
+    def __init__(
+        self, gate: ReplyGate, noted: list[tuple[StatePartitions, int]], response: Any, handle: Callable[[], Any]
+    ) -> None:
+        self._gate = gate
         self._response = response
         self._handle: Callable[[], Any] | None = handle
         self._waiting_count = len(noted)
-        self._is_lost = False
+        self._is_lost = self._is_overdue = False
         self.pending: Pending[Any] = Pending(on_abandon=self._abandon)
         for topic, index in noted:
-            topic.on_commit(index, self._note)
+            topic.await_commit(index, self._note)
 
     def _abandon(self) -> None:
         if isinstance(self._response, Pending):
             self._response.abandon()
-        # The wait for the commit may be long, and must not keep what a client that has gone away asked for.
+        # The wait for the commit may be long, and must not hold the memory of a response whose client has disconnected.
         self._response = self._handle = None
 
     def _note(self, error: ErrorCode | None) -> None:
         self._waiting_count -= 1
         self._is_lost |= error is not None
+        self._is_overdue |= error is ErrorCode.COORDINATOR_NOT_AVAILABLE
         if self._waiting_count or self.pending.is_done:
             return
         if self._is_lost:
@@ -203,7 +247,7 @@ class _Held:
             assert handle is not None, "the reply is awaited"
             self._abandon()
             try:
-                self._response = handle()
+                self._response = self._gate.handle_again(handle, is_overdue=self._is_overdue)
             except Exception as failure:  # noqa: BLE001 - the dispatcher answers it, whatever it is
                 self._response = failure
         self.pending.complete_with(self._response)
@@ -215,8 +259,9 @@ def after_commit(
     """Continues a request once everything in a partition of coordinator state is committed; at once if it is committed.
 
     Args:
-        proceed: returns the response or a Pending of it. It gets the reason if the partition was lost, otherwise None. After a
-            wait the request's handler has returned. So if `proceed` uses coordinator state, it calls `ReplyGate.handle` for that.
+        proceed: returns the response or a Pending of it. It gets the reason if the partition was lost or the commit takes too
+            long, otherwise None. After a wait the request's handler has returned. So if `proceed` uses coordinator state, it
+            calls `ReplyGate.handle` for that.
         prepare: called before a wait; copies the parts of the request that are valid only until its handler returns.
     """
     if topic.is_committed(index):
@@ -236,7 +281,7 @@ def after_commit(
             response = failure
         pending.complete_with(response)
 
-    topic.on_commit(index, go_on)
+    topic.await_commit(index, go_on)
     if results:
         return results[0]
     is_late = True

@@ -123,26 +123,26 @@ class GroupCoordinator:
         if self.offsets.of_group(group_id) or self.offsets.pending.has_group(group_id):
             self._create(group_id, None)
 
-    def on_loaded(self, now_ms: int, partition: int) -> list[tuple[int, Effects]]:
+    def on_loaded(self, now_ms: Callable[[], int], partition: int) -> Iterator[Piece]:
         """Starts the sessions of the members in the log; rebalances groups that now exceed `group.max.size`.
 
         Args:
+            now_ms: returns the time.
             partition: the partition that was loaded.
 
         Returns:
-            The partition and the step of each group that needs one.
+            A step for each group. The caller executes each step before it requests the next one, and may do other work between.
         """
-        steps = []
         for group in self._groups_in(partition):
             effects = Effects()
+            if self.groups.get(group.group_id) is not group:
+                continue
             with isolate("A group cannot be restored after its load", group=group.group_id):
                 if isinstance(group, ClassicGroup):
-                    self._on_loaded_classic(group, now_ms, effects)
+                    self._on_loaded_classic(group, now_ms(), effects)
                 else:
-                    self.kinds[group.group_type].on_loaded(group, now_ms, effects)
-            if effects.timers or effects.records:
-                steps.append((group.partition, effects))
-        return steps
+                    self.kinds[group.group_type].on_loaded(group, now_ms(), effects)
+            yield partition, effects
 
     def _on_loaded_classic(self, group: ClassicGroup, now_ms: int, effects: Effects) -> None:
         for member in group.members.values():
@@ -305,21 +305,27 @@ class GroupCoordinator:
                     by_partition[group.partition].append(group_id)
             yield from by_partition.items()
 
-    def unload(self, partition: int) -> Effects:
+    def unload(self, partition: int) -> Iterator[Effects]:
         """Removes the groups of a partition that this broker has lost; parked requests get NOT_COORDINATOR.
+
+        Returns:
+            A step for each group. The caller executes each step before it requests the next one, and may do other work between.
 
         Source: GroupMetadataManager.onUnloaded.
         """
-        effects = Effects()
         for group in self._groups_in(partition):
-            if isinstance(group, ClassicGroup):
-                self._on_unload_classic(group, effects)
-            else:
-                self.kinds[group.group_type].on_unload(group, effects)
+            if self.groups.get(group.group_id) is not group:
+                continue
+            effects = Effects()
+            with isolate("The waiting requests of a group that was lost cannot be ended", group=group.group_id):
+                if isinstance(group, ClassicGroup):
+                    self._on_unload_classic(group, effects)
+                else:
+                    self.kinds[group.group_type].on_unload(group, effects)
             del self.groups[group.group_id]
             self.offsets.forget_group(group.group_id)
+            yield effects
         self.offsets.forget_partition(partition)
-        return effects
 
     def _groups_in(self, partition: int) -> list[Group]:
         return [group for group in self.groups.values() if group.partition == partition]

@@ -50,10 +50,15 @@ from wirekafka.wire.compression import Compression
 if TYPE_CHECKING:
     from wirekafka.clock import Clock
     from wirekafka.config import BrokerConfig
+    from wirekafka.coordinator.cluster import CoordinatorCluster
     from wirekafka.coordinator.reply_gate import ReplyGate
+    from wirekafka.replication.partition import Partition
     from wirekafka.replication.replica_manager import HostedTopic, HostedTopics
 
 log = structlog.get_logger(__name__)
+
+GROUPS_IN_SLICE = 100
+"""The groups in one slice of a load or an unload; a member costs some 10 us."""
 
 SLICE_MS = 5
 """The longest time for which work on many groups holds the loop in one turn."""
@@ -94,6 +99,7 @@ class GroupRuntime:
             gate,
             partition_count=config.integer("offsets.topic.num.partitions"),
             compression=Compression(config.integer("offsets.topic.compression.codec")),
+            commit_timeout_ms=config.integer("offsets.commit.timeout.ms"),
         )
         self.coordinator = GroupCoordinator(GroupSettings.of(config), self.partition_of, new_uuid)
         self._timers = GroupTimers(clock, self._on_timer)
@@ -113,6 +119,30 @@ class GroupRuntime:
         self._topics.on_delete.append(self._on_topic_deleted)
         self._expire_later()
 
+    def join_cluster(self, cluster: CoordinatorCluster) -> None:
+        """Prepares for a cluster; the broker calls it instead of `load`. Groups are served once their partition is loaded."""
+        self.state.join_cluster(partial(cluster.partition_count, GROUP_METADATA_TOPIC))
+        self._topics.on_change.append(lambda _: self.state.refresh_partition_count())
+        self._topics.on_delete.append(self._on_topic_deleted)
+        self._expire_later()
+
+    def load_partition(self, partition: Partition) -> None:
+        """Loads the groups of a partition that this broker leads now, in slices.
+
+        Source: GroupCoordinator.onElection.
+        """
+        self.state.elect(partition, partition.leader_epoch)
+
+    def unload_partition(self, index: int, leader_epoch: int | None) -> None:
+        """Removes the groups of a partition that this broker no longer leads, in slices; parked requests get NOT_COORDINATOR.
+
+        Args:
+            leader_epoch: The epoch of the new leader; None if the partition is deleted.
+
+        Source: GroupCoordinator.onResignation.
+        """
+        self.state.resign(index, leader_epoch)
+
     # The interface for the executor (`StateMachine`)
 
     encode = staticmethod(methodcaller("encode"))
@@ -126,16 +156,25 @@ class GroupRuntime:
         """See `StateMachine.replay`."""
         self.coordinator.replay(record, offset, producer_id)
 
-    def on_loaded(self, index: int) -> None:
+    def on_loaded(self, index: int) -> Iterator[None]:
         """See `StateMachine.on_loaded`: starts the sessions of the members."""
-        self._run_all(self.coordinator.on_loaded(self._clock.now_ms(), index))
+        for number, piece in enumerate(self.coordinator.on_loaded(self._clock.now_ms, index), 1):
+            with isolate("A step of a group failed", partition=f"{GROUP_METADATA_TOPIC}-{index}"):
+                self._run(*piece)
+            if number % GROUPS_IN_SLICE == 0:
+                yield
 
-    def unload(self, index: int) -> None:
+    def unload(self, index: int) -> Iterator[None]:
         """See `StateMachine.unload`."""
-        effects = self.coordinator.unload(index)
-        self._timers.apply(effects.timers)
-        for pending, result in effects.replies:
-            pending.complete(result)
+        for number, effects in enumerate(self.coordinator.unload(index), 1):
+            self._timers.apply(effects.timers)
+            for pending, result in effects.replies:
+                with isolate(
+                    "A request of a group that was lost could not be ended", partition=f"{GROUP_METADATA_TOPIC}-{index}"
+                ):
+                    pending.complete(result)
+            if number % GROUPS_IN_SLICE == 0:
+                yield
 
     def partition_of(self, group_id: str) -> int:
         """Returns the partition of __consumer_offsets that holds a group."""
@@ -177,8 +216,11 @@ class GroupRuntime:
         pending: Pending[SyncResult] = Pending()
         try:
             self.enter(request.group_id)
-        except KafkaError as error:
-            pending.complete(SyncResult(error.code))
+        except KafkaError as refused:
+            # Source: GroupCoordinator.handleSyncGroup: the rebalance is lost with its barrier, and older clients do not expect
+            # COORDINATOR_LOAD_IN_PROGRESS here.
+            is_loading = refused.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+            pending.complete(SyncResult(ErrorCode.REBALANCE_IN_PROGRESS if is_loading else refused.code))
             return pending
         effects = self.coordinator.membership.sync(request, pending, self._clock.now_ms())
         self.run(request.group_id, effects)
@@ -256,7 +298,7 @@ class GroupRuntime:
         self.state.enter(partition_index)
         self._gate.begin_step()
         try:
-            info = topic.partitions[partition_index].write_marker(
+            info = self.state.partition(partition_index).write_marker(
                 producer_id,
                 producer_epoch,
                 coordinator_epoch=coordinator_epoch,
@@ -270,11 +312,44 @@ class GroupRuntime:
         return info.last_offset + 1
 
     def has_open_transaction(self, group_id: str, producer_id: int, producer_epoch: int) -> bool:
-        """Whether the producer has an open transaction in the partition that holds the group's offsets."""
-        topic = self._topics.find(GROUP_METADATA_TOPIC)
-        if topic is None:
+        """Whether the producer has an open transaction in the partition that holds the group's offsets.
+
+        Raises:
+            KafkaError: The errors of `enter`.
+        """
+        index = self.partition_of(group_id)
+        self.state.enter(index)
+        if self._topics.find(GROUP_METADATA_TOPIC) is None:
             return False
-        return topic.partitions[self.partition_of(group_id)].log.has_open_transaction(producer_id, producer_epoch)
+        return self.state.partition(index).log.has_open_transaction(producer_id, producer_epoch)
+
+    def note_beginning(self, group_id: str, producer: WritingProducer) -> None:
+        """Notes that the transaction coordinator is asked about a transaction that begins with offsets of the group.
+
+        Raises:
+            KafkaError: The errors of `enter`.
+        """
+        producers = self.state.partition(self.enter(group_id)).log.producers
+        producers.note_beginning(*producer, 0, must_be_zero=False, now_ms=self._clock.now_ms())
+
+    def forget_beginning(self, group_id: str, producer_id: int) -> None:
+        """Drops what `note_beginning` has noted, because there is no such producer.
+
+        Raises:
+            KafkaError: The errors of `enter`.
+        """
+        self.state.partition(self.enter(group_id)).log.producers.forget_beginning(producer_id)
+
+    def may_begin_transaction(self, group_id: str, producer: WritingProducer) -> bool:
+        """Whether the transaction that `note_beginning` has noted has not ended in the group's partition meanwhile.
+
+        Raises:
+            KafkaError: The errors of `enter`.
+
+        Source: VerificationGuard.
+        """
+        log_of_group = self.state.partition(self.enter(group_id)).log
+        return log_of_group.producers.has_beginning(*producer) or log_of_group.has_open_transaction(*producer)
 
     def fetch_offsets(self, group_id: str, member_id: str | None = None, member_epoch: int = -1) -> GroupOffsets:
         """Returns the committed offsets of a group; none if the group does not exist or its type has no offsets.
@@ -352,11 +427,6 @@ class GroupRuntime:
         if error is not None:
             raise KafkaError(append_error(error))
 
-    def _run_all(self, steps: Iterable[tuple[int, Effects]]) -> None:
-        for index, effects in steps:
-            with isolate("A step of a group failed", partition=f"{GROUP_METADATA_TOPIC}-{index}"):
-                self._run(index, effects)
-
     def _run(self, index: int, effects: Effects) -> ErrorCode | None:
         """Executes a step. Returns the error of its append, None if the append succeeded."""
         replies = effects.replies
@@ -372,7 +442,7 @@ class GroupRuntime:
                 self._timers.apply(effects.timers)
             error = self._append(index, effects) if effects.records else None
         if replies:
-            self.state.on_commit(index, partial(_release, replies))
+            self.state.await_commit(index, partial(_release, replies))
         if error is None and effects.background is not None:
             self._run_in_background(index, effects.background)
         return error
@@ -420,6 +490,8 @@ class GroupRuntime:
         return None
 
     def _on_timer(self, event: TimerEvent) -> None:
+        if not self.state.is_active(self._partition_index(event.group_id)):
+            return  # the group is being removed
         with isolate("The step of a group's timer failed", group=event.group_id):
             self._run(*self.coordinator.on_timer(event, self._clock.now_ms()))
 
@@ -496,6 +568,6 @@ class GroupRuntime:
 
 
 def _release(replies: list[tuple[Pending[Any], Any]], error: ErrorCode | None) -> None:
-    """Completes the replies of a step, with an error if the partition was lost before the commit."""
+    """Completes the replies of a step, with an error if the partition was lost or the commit takes too long."""
     for pending, result in replies:
         pending.complete(result if error is None else result.refused(error))

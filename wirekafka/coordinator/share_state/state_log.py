@@ -110,13 +110,14 @@ class ShareStateLog:
         elif isinstance(record.value, ShareSnapshotValue):
             self._snapshot_offsets[index][record.key] = offset
 
-    def on_loaded(self, index: int) -> None:
+    def on_loaded(self, index: int) -> Iterator[None]:
         """See `StateMachine.on_loaded`: deletes the state of topics that no longer exist."""
         self._run_in_slices(
             self._deletion_where([*self._snapshot_offsets[index]], lambda key: self._topics.find_by_id(key.topic_id) is None)
         )
+        return iter(())
 
-    def unload(self, index: int) -> None:
+    def unload(self, index: int) -> Iterator[None]:
         """See `StateMachine.unload`."""
         lost = [key for key in self._states.by_key if self.partition_of(key) == index]
         for key in lost:
@@ -124,6 +125,7 @@ class ShareStateLog:
         self._snapshot_offsets.pop(index, None)
         for callback in self.on_unload:
             callback(lost)
+        return iter(())
 
     def enter(self, key: ShareKey) -> None:
         """Raises unless this broker is the coordinator of a share partition and has loaded its state.

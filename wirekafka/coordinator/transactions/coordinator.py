@@ -17,8 +17,9 @@ Source: kafka.coordinator.transaction.{TransactionCoordinator, TransactionStateM
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import Generic, TypeVar
 
 from wirekafka.coordinator.patterns import check_pattern, matcher
@@ -407,17 +408,26 @@ class TransactionCoordinator:
 
         return (yield from self._where(is_wanted))
 
-    def unload(self, is_lost: Callable[[str], bool]) -> list[str]:
-        """Removes the transactional ids whose log this broker has lost, and returns them.
+    def unload(self, is_lost: Callable[[str], bool]) -> Iterator[list[str]]:
+        """Removes the transactional ids whose log this broker has lost.
 
         Args:
             is_lost: Returns whether the log of a transactional id is lost.
+
+        Returns:
+            The ids of each step, which examines `EXAMINED_AT_ONCE` ids.
         """
-        lost = [transactional_id for transactional_id in self.transactions if is_lost(transactional_id)]
-        for transactional_id in lost:
-            del self.transactions[transactional_id]
-            self._unmarked.pop(transactional_id, None)
-        return lost
+        known = iter([*self.transactions])
+        while some := [*islice(known, EXAMINED_AT_ONCE)]:
+            lost = [
+                transactional_id
+                for transactional_id in some
+                if transactional_id in self.transactions and is_lost(transactional_id)
+            ]
+            for transactional_id in lost:
+                del self.transactions[transactional_id]
+                self._unmarked.pop(transactional_id, None)
+            yield lost
 
 
 def _may_go_on(known: Transaction, expected: ProducerIdentity) -> bool:

@@ -47,9 +47,16 @@ MARKERS_AT_ONCE = 250
 PAUSE_MS = 1
 
 NOT_TAKEN = frozenset(
-    {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED}
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        ErrorCode.TRANSACTION_COORDINATOR_FENCED,
+        ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
+        ErrorCode.UNSUPPORTED_VERSION,
+    }
 )
-"""The errors after which a partition may need no marker: it was deleted, or another coordinator has ended the transaction."""
+"""The errors after which a partition may need no marker: it was deleted, another coordinator has ended the transaction, or an old
+broker has no transactions in the partition."""
 
 OnWritten = Callable[[ErrorCode | None], object]
 """Called with None once a marker is committed or not needed, or with the error of a failed marker."""
@@ -58,7 +65,7 @@ OnWritten = Callable[[ErrorCode | None], object]
 class Markers(Protocol):
     """Writes markers."""
 
-    def write(self, marker: Marker, *, coordinator_epoch: int, now_ms: int, on_written: OnWritten) -> None:
+    def write(self, marker: Marker, *, coordinator_epoch: int, now_ms: int, on_written: OnWritten) -> object:
         """Writes a marker, as `MarkerWriter.write`. Errors are passed to `on_written`."""
 
     def is_needed(self, marker: Marker) -> bool:
@@ -93,7 +100,7 @@ class Ending:
         coordinator_epoch: The epoch of the coordinator that decided; a partition refuses epochs lower than its last one.
         to_write: The markers that wait to be written.
         under_way: The markers that wait to be written or committed, by partition.
-        failed: The markers that wait for the next try.
+        failed: The markers that wait for the next try, which begins when `is_stuck` ends.
         is_started: Whether the missing markers are known.
         is_queued: Whether the ending waits for its next turn.
         is_stuck: Whether something failed, so that the timer tries it again.
@@ -210,6 +217,9 @@ class Endings:
         """Writes the next markers of an ending; returns whether there are more."""
         if not ending.is_started and not self._look_up_markers(ending):
             return False
+        if ending.failed and not ending.is_stuck:
+            failed, ending.failed = ending.failed, []
+            ending.send(failed)
         if not ending.under_way:
             self._finish_if_marked(ending)
             return False
@@ -264,7 +274,11 @@ class Endings:
 
     def _is_needed(self, ending: Ending, partition: TopicPartition) -> bool:
         marker = ending.under_way.get(partition)
-        return marker is not None and self._markers.is_needed(marker)
+        try:
+            return marker is not None and self._markers.is_needed(marker)
+        except Exception as error:  # noqa: BLE001 - only this marker is affected, and it is tried again
+            log_once(error, "The need of a marker is not known", transactional_id=ending.transactional_id)
+            return True
 
     def _mark(self, ending: Ending, partition: TopicPartition) -> bool:
         """Notes that a partition has its marker; returns whether that succeeded."""
@@ -311,7 +325,5 @@ class Endings:
         for ending in self._by_id.values():
             if ending.is_stuck:
                 ending.is_stuck = False
-                failed, ending.failed = ending.failed, []
-                ending.send(failed)
                 self._queue(ending)
         self._write_next()

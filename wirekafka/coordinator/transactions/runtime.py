@@ -15,7 +15,7 @@ org.apache.kafka.server.transaction.AddPartitionsToTxnManager.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -25,7 +25,7 @@ import structlog
 from wirekafka.coordinator.effects import append_error
 from wirekafka.coordinator.reply_gate import after_commit
 from wirekafka.coordinator.state_topic import StateTopic
-from wirekafka.coordinator.transactions.coordinator import Step, TransactionCoordinator
+from wirekafka.coordinator.transactions.coordinator import EXAMINED_AT_ONCE, Step, TransactionCoordinator
 from wirekafka.coordinator.transactions.endings import Ending, Endings, Markers
 from wirekafka.coordinator.transactions.records import (
     OLD_VALUE_VERSION,
@@ -41,12 +41,16 @@ from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.faults import isolate
 from wirekafka.metadata.features import TRANSACTION_VERSION
 from wirekafka.names import TRANSACTION_STATE_TOPIC, TopicPartition
+from wirekafka.pending import Pending
 
 if TYPE_CHECKING:
     from wirekafka.clock import Clock
     from wirekafka.config import BrokerConfig
+    from wirekafka.coordinator.cluster import CoordinatorCluster
     from wirekafka.coordinator.reply_gate import ReplyGate
-    from wirekafka.pending import Pending, Work
+    from wirekafka.coordinator.transactions.remote_verification import Errors, RemoteVerification
+    from wirekafka.pending import Work
+    from wirekafka.replication.partition import Partition
     from wirekafka.replication.replica_manager import HostedTopic, HostedTopics
 
 T = TypeVar("T")
@@ -98,6 +102,7 @@ class TransactionRuntime:
             partition_count=config.integer("transaction.state.log.num.partitions"),
         )
         self._endings = Endings(clock, markers, self)
+        self._remote: RemoteVerification | None = None
         self._run_in_slices = run_in_slices
 
     def load(self) -> None:
@@ -108,9 +113,38 @@ class TransactionRuntime:
         self.state.load_all()
         if self._coordinator.transactions:
             log.info("Loaded transactions", ids=len(self._coordinator.transactions), to_complete=len(self._endings))
+        self._begin_background_work()
+
+    def _begin_background_work(self) -> None:
         self._topics.on_delete.append(self._on_topic_deleted)
         self._clock.expire_later(self._abort_interval_ms, self._abort_timed_out)
         self._clock.call_later(self._expiration_interval_ms, self._expire)
+
+    def join_cluster(self, cluster: CoordinatorCluster) -> None:
+        """Prepares for a cluster; the broker calls it instead of `load`. Ids are served once their partition is loaded."""
+        self.state.join_cluster(partial(cluster.partition_count, TRANSACTION_STATE_TOPIC))
+        self._topics.on_change.append(lambda _: self.state.refresh_partition_count())
+        from wirekafka.coordinator.transactions.remote_verification import RemoteVerification
+
+        self._remote = RemoteVerification(cluster, self._clock)
+        self._begin_background_work()
+
+    def load_partition(self, partition: Partition) -> None:
+        """Loads the transactions of a partition that this broker leads now, in slices, and ends the prepared ones.
+
+        Source: TransactionCoordinator.onElection.
+        """
+        self.state.elect(partition, partition.leader_epoch)
+
+    def unload_partition(self, index: int, leader_epoch: int | None) -> None:
+        """Removes the transactions of a partition that this broker no longer leads, in slices.
+
+        Args:
+            leader_epoch: The epoch of the new leader; None if the partition is deleted.
+
+        Source: TransactionCoordinator.onResignation.
+        """
+        self.state.resign(index, leader_epoch)
 
     # The interface for the executor (`StateMachine`)
 
@@ -127,22 +161,23 @@ class TransactionRuntime:
         """See `StateMachine.replay`."""
         self._coordinator.replay(record)
 
-    def on_loaded(self, index: int) -> None:
+    def on_loaded(self, index: int) -> Iterator[None]:
         """See `StateMachine.on_loaded`: ends the prepared transactions."""
-        epoch = self.state.partition(index).leader_epoch if self._coordinator.prepared else -1
-        endings = [
-            Ending(transactional_id, index, epoch)
-            for transactional_id in self._coordinator.prepared
-            if self.partition_of(transactional_id) == index
-        ]
-        for ending in endings:
-            self._endings.put(ending)
+        endings = []
+        for number, transactional_id in enumerate(self._coordinator.prepared, 1):
+            if self.partition_of(transactional_id) == index:
+                endings.append(Ending(transactional_id, index, self.state.partition(index).leader_epoch))
+                self._endings.put(endings[-1])
+            if number % EXAMINED_AT_ONCE == 0:
+                yield
         if endings:
             self.state.on_commit(index, partial(self._endings.begin_all, endings))
 
-    def unload(self, index: int) -> None:
+    def unload(self, index: int) -> Iterator[None]:
         """See `StateMachine.unload`."""
-        self._endings.drop(self._coordinator.unload(lambda transactional_id: self.partition_of(transactional_id) == index))
+        for lost in self._coordinator.unload(lambda transactional_id: self.partition_of(transactional_id) == index):
+            self._endings.drop(lost)
+            yield
 
     @property
     def greatest_producer_id(self) -> int:
@@ -239,6 +274,35 @@ class TransactionRuntime:
             fenced = error.code is ErrorCode.PRODUCER_FENCED
             return dict.fromkeys(partitions, ErrorCode.INVALID_PRODUCER_EPOCH if fenced else error.code)
         return errors if knows_abortable else dict.fromkeys(errors, ErrorCode.INVALID_TXN_STATE)
+
+    def ask_elsewhere(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        partitions: list[TopicPartition],
+        *,
+        adds: bool,
+        knows_abortable: bool = True,
+    ) -> Pending[dict[TopicPartition, ErrorCode]] | None:
+        """Does what `check_produce` does, if another broker is the coordinator of the transactional id; None if none is.
+
+        Args, Returns: As `check_produce`, and the errors wait for the other broker. More retriable errors are
+            COORDINATOR_NOT_AVAILABLE, there is no coordinator, and NETWORK_EXCEPTION, the coordinator has not answered.
+        """
+        remote = self._remote
+        if remote is None:
+            return None
+        if not adds and not self._config.boolean("transaction.partition.verification.enable"):
+            unchecked: Pending[Errors] = Pending()
+            unchecked.complete({})
+            return unchecked
+        place = TopicPartition(TRANSACTION_STATE_TOPIC, self.partition_of(transactional_id))
+        producer = ProducerIdentity(producer_id, producer_epoch)
+        asked = remote.ask(place, transactional_id, producer, partitions, adds=adds)
+        if asked is None or knows_abortable:
+            return asked
+        return asked.map(_without_abortable)
 
     def after_commit(
         self, transactional_id: str, proceed: Callable[[ErrorCode | None], T], prepare: Callable[[], object]
@@ -353,7 +417,7 @@ class TransactionRuntime:
         self._append(index, [step.record])
 
     def _abort_timed_out(self) -> None:
-        # The timer is set first, so that an exception does not leave transactions open for ever.
+        # The timer is set first, so that an exception does not leave transactions open without a limit.
         self._clock.expire_later(self._abort_interval_ms, self._abort_timed_out)
         self._run_in_slices(self._abort_all_timed_out())
 
@@ -419,3 +483,9 @@ class TransactionRuntime:
         if topic.name == TRANSACTION_STATE_TOPIC:
             log.warning("The topic of transactions was deleted, and all transactional ids with it")
             self.state.forget_topic()
+
+
+def _without_abortable(errors: Errors) -> Errors:
+    """Returns the errors for a client that does not know TRANSACTION_ABORTABLE."""
+    abortable = ErrorCode.TRANSACTION_ABORTABLE
+    return {partition: ErrorCode.INVALID_TXN_STATE if code is abortable else code for partition, code in errors.items()}

@@ -11,7 +11,7 @@ import pytest
 
 from wirekafka.clock import Clock
 from wirekafka.coordinator.reply_gate import ReplyGate, after_commit
-from wirekafka.errors import ErrorCode
+from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.pending import Pending, Work
 from wirekafka.replication.purgatory import Purgatory
 from wirekafka.slices import SLICE_SECONDS, Slices
@@ -29,7 +29,7 @@ class UncommittedPartitions:
     def is_committed(self, index: int) -> bool:
         return False
 
-    def on_commit(self, index: int, callback: Callable[[ErrorCode | None], object]) -> None:
+    def await_commit(self, index: int, callback: Callable[[ErrorCode | None], object]) -> None:
         self.callbacks[index] = callback
 
 
@@ -94,6 +94,19 @@ def test_sliced_work_runs_again_if_a_noted_partition_is_lost() -> None:
     world.finish()
     world.partitions.callbacks[7](None)
     assert replies == ["run 2"]
+
+
+@pytest.mark.parametrize("step", [0, 25])
+def test_sliced_work_that_has_waited_too_long_may_use_no_uncommitted_state_in_any_slice(step: int) -> None:
+    world = World()
+    replies = replies_of(world.ask({step: 7}))
+    world.finish()
+    world.partitions.callbacks[7](ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    world.finish()
+    [refused] = replies
+    assert isinstance(refused, KafkaError)
+    assert refused.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert world.gate.noted is None
 
 
 def test_requests_between_two_slices_do_not_wait_for_what_the_slices_have_noted() -> None:

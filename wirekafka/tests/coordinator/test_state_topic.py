@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 
 from wirekafka.clock import Clock
 from wirekafka.coordinator.reply_gate import ReplyGate
-from wirekafka.coordinator.state_topic import RECORDS_IN_SLICE, StateTopic, chunk_sizes
+from wirekafka.coordinator.state_topic import COMMIT_TIMEOUT_MS, RECORDS_IN_SLICE, WAITS_AT_ONCE, StateTopic, chunk_sizes
 from wirekafka.errors import ErrorCode, KafkaError, ProtocolError
 from wirekafka.names import GROUP_METADATA_TOPIC
 from wirekafka.replication.partition import Partition
@@ -42,12 +42,14 @@ class Words:
             raise ZeroDivisionError
         self.by_partition.setdefault(index, []).append(record)
 
-    def on_loaded(self, index: int) -> None:
+    def on_loaded(self, index: int) -> Iterator[None]:
         self.events.append(f"loaded {index}")
+        return iter(())
 
-    def unload(self, index: int) -> None:
+    def unload(self, index: int) -> Iterator[None]:
         self.by_partition.pop(index, None)
         self.events.append(f"unloaded {index}")
+        return iter(())
 
 
 class Stage:
@@ -71,6 +73,13 @@ class Stage:
         topic = self.topics.topic
         assert topic is not None
         return topic.partitions[index]
+
+    def elect(self, index: int, epoch: int) -> None:
+        self.state.elect(self.partition(index), epoch)
+
+    def elect_and_load(self, index: int, epoch: int) -> None:
+        self.elect(index, epoch)
+        self.clock.pass_time(10)
 
     def append(self, *words: str, index: int = 0, **settings: Any) -> ErrorCode | None:
         try:
@@ -148,7 +157,7 @@ def test_partition_is_loaded_in_slices_and_says_so_meanwhile() -> None:
     for word in words:
         first.append(word)
     stage = Stage(first.topics)
-    stage.state.elect(0, 5)
+    stage.elect(0, 5)
     stage.words.events.clear()
     loaded_counts = []
     while stage.refusal() is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
@@ -176,16 +185,16 @@ def test_resigned_partition_forgets_and_another_one_stays() -> None:
 def test_load_and_unload_of_an_older_epoch_are_ignored() -> None:
     stage = Stage()
     stage.append("a")
-    stage.state.elect(0, 5)
+    stage.elect(0, 5)
     stage.clock.pass_time(10)
     stage.words.events.clear()
     stage.state.resign(0, 4)
-    stage.state.elect(0, 5)
+    stage.elect(0, 5)
     assert stage.words.events == []
     stage.state.resign(0, 6)
-    stage.state.elect(0, 6)
+    stage.elect(0, 6)
     assert stage.refusal() is ErrorCode.NOT_COORDINATOR
-    stage.state.elect(0, 7)
+    stage.elect(0, 7)
     stage.clock.pass_time(10)
     assert stage.refusal() is None
     assert stage.words.events == ["unloaded 0", "unloaded 0", "loaded 0"]
@@ -196,7 +205,7 @@ def test_loading_that_is_overtaken_by_a_resignation_stops() -> None:
     for number in range(3 * RECORDS_IN_SLICE):
         first.append(str(number))
     stage = Stage(first.topics)
-    stage.state.elect(0, 1)
+    stage.elect(0, 1)
     stage.state.resign(0, 2)
     stage.clock.pass_time(100)
     assert stage.refusal() is ErrorCode.NOT_COORDINATOR
@@ -235,6 +244,76 @@ def test_reply_is_held_until_the_end_of_the_log_of_its_moment_is_committed() -> 
     assert told == []
     partition.advance_high_watermark(1)
     assert told == [None]
+
+
+def test_reply_that_waits_too_long_for_a_commit_is_refused_and_the_coordinator_stays() -> None:
+    stage = Stage()
+    stage.topics.is_replicated = True
+    told: list[object] = []
+    stage.append("a")
+    stage.state.await_commit(0, told.append)
+    stage.clock.pass_time(COMMIT_TIMEOUT_MS - 1)
+    stage.append("b")
+    stage.state.await_commit(0, told.append)
+    assert told == []
+    stage.clock.pass_time(1)
+    assert told == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
+    stage.clock.pass_time(COMMIT_TIMEOUT_MS)
+    assert told == [ErrorCode.COORDINATOR_NOT_AVAILABLE] * 2
+    stage.partition().advance_high_watermark(2)
+    assert len(told) == 2
+    assert stage.refusal() is None
+
+
+def test_reply_whose_state_is_committed_in_time_is_not_refused_later() -> None:
+    stage = Stage()
+    stage.topics.is_replicated = True
+    told: list[object] = []
+    stage.append("a")
+    stage.state.await_commit(0, told.append)
+    stage.partition().advance_high_watermark(1)
+    stage.clock.pass_time(2 * COMMIT_TIMEOUT_MS)
+    assert told == [None]
+
+
+def test_many_overdue_replies_are_refused_in_several_turns() -> None:
+    stage = Stage()
+    stage.topics.is_replicated = True
+    told: list[object] = []
+    stage.append("a")
+    for _ in range(2 * WAITS_AT_ONCE):
+        stage.state.await_commit(0, told.append)
+    stage.clock.pass_time(COMMIT_TIMEOUT_MS)
+    assert len(told) == WAITS_AT_ONCE
+    stage.clock.pass_time(10)
+    assert len(told) == 2 * WAITS_AT_ONCE
+
+
+@pytest.mark.parametrize("is_held_again", [False, True])
+def test_gate_refuses_a_request_whose_state_is_not_committed_in_time(is_held_again: bool) -> None:
+    stage = Stage()
+    stage.topics.is_replicated = True
+    done: list[str] = []
+
+    def handle(broker: object, call: object) -> str:
+        try:
+            stage.state.enter(0)
+        except KafkaError as error:
+            return error.code.name
+        done.append("once")
+        return "done"
+
+    stage.append("before")
+    pending = stage.gate.handle(handle, None, None)
+    told: list[object] = []
+    pending.then(told.append)
+    stage.clock.pass_time(COMMIT_TIMEOUT_MS)
+    assert (told, done) == (["COORDINATOR_LOAD_IN_PROGRESS"], ["once"])
+    if is_held_again:
+        assert not stage.gate.handle(handle, None, None).is_done
+    else:
+        stage.partition().advance_high_watermark(1)
+        assert stage.gate.handle(handle, None, None).is_done
 
 
 class WaitingFetch:
@@ -320,18 +399,18 @@ def test_partition_whose_state_cannot_be_taken_up_is_not_available_and_forgotten
     first.append("a")
     stage = Stage(first.topics)
 
-    def fail(index: int) -> None:
+    def fail(index: int) -> Iterator[None]:
         raise ZeroDivisionError
 
     with monkeypatch.context() as patch, capture_logs() as lines:
         patch.setattr(stage.words, "on_loaded", fail)
-        stage.state.elect(0, 1)
+        stage.elect(0, 1)
         stage.clock.pass_time(10)
     assert [line["log_level"] for line in lines] == ["error"]
     assert stage.refusal() is ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert not stage.state.is_available(0)
     assert stage.words.by_partition == {}
-    stage.state.elect(0, 2)
+    stage.elect(0, 2)
     stage.clock.pass_time(10)
     assert stage.refusal() is None
     assert stage.words.by_partition == {0: ["a"]}
@@ -354,7 +433,7 @@ def test_partition_whose_log_cannot_be_read_is_not_available_and_forgotten(
 
     with monkeypatch.context() as patch, capture_logs() as lines:
         patch.setattr(stage.partition().log, "batches", fail)
-        stage.state.elect(0, 1)
+        stage.elect(0, 1)
         stage.clock.pass_time(100)
     assert [line["log_level"] for line in lines] == ["error"]
     assert stage.refusal() is ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -386,10 +465,10 @@ def test_partition_that_is_elected_again_while_it_is_loaded_is_loaded_once() -> 
     for word in words:
         first.append(word)
     stage = Stage(first.topics)
-    stage.state.elect(0, 1)
+    stage.elect(0, 1)
     stage.clock.pass_time(4)
     assert stage.words.by_partition
-    stage.state.elect(0, 2)
+    stage.elect(0, 2)
     assert stage.words.by_partition == {}
     stage.clock.pass_time(100)
     assert stage.words.by_partition == {0: words}
@@ -403,9 +482,9 @@ def test_forgotten_topic_is_unloaded_under_the_number_of_partitions_that_it_had(
     counts: list[int] = []
     unload = stage.words.unload
 
-    def note(index: int) -> None:
+    def note(index: int) -> Iterator[None]:
         counts.append(stage.state.partition_count)
-        unload(index)
+        return unload(index)
 
     stage.words.unload = note  # type: ignore[method-assign]
     stage.state.forget_topic()
@@ -420,9 +499,9 @@ def test_request_that_comes_while_a_topic_is_forgotten_is_told_to_look_elsewhere
     refusals: list[ErrorCode | None] = []
     unload = stage.words.unload
 
-    def ask(index: int) -> None:
+    def ask(index: int) -> Iterator[None]:
         refusals.append(stage.refusal(1))
-        unload(index)
+        return unload(index)
 
     stage.words.unload = ask  # type: ignore[method-assign]
     stage.topics.topics.clear()
@@ -435,6 +514,153 @@ def test_state_of_a_topic_that_is_newer_than_the_broker_is_forgotten_before_it_i
     stage = Stage()
     stage.append("a")
     assert stage.words.by_partition == {0: ["a"]}
-    stage.state.elect(0, 1)
+    stage.elect(0, 1)
     stage.clock.pass_time(10)
     assert stage.words.by_partition == {0: ["a"]}
+
+
+def clustered(first: Stage) -> Stage:
+    """Returns another broker of a cluster with the same logs, which leads no partition yet."""
+    stage = Stage(first.topics)
+    stage.state.join_cluster(lambda: 2)
+    return stage
+
+
+def test_broker_of_a_cluster_serves_only_the_partitions_that_it_leads() -> None:
+    first = Stage()
+    first.append("a")
+    first.append("b", index=1)
+    stage = clustered(first)
+    assert (stage.refusal(0), stage.refusal(1)) == (ErrorCode.NOT_COORDINATOR, ErrorCode.NOT_COORDINATOR)
+    assert stage.append("c", index=1) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    stage.state.enter_all()
+    stage.elect_and_load(1, 3)
+    assert (stage.refusal(0), stage.refusal(1)) == (ErrorCode.NOT_COORDINATOR, None)
+    assert stage.append("c", index=1) is None
+    assert stage.words.by_partition == {1: ["b", "c"]}
+
+
+def test_broker_of_a_cluster_creates_no_topic_for_state() -> None:
+    stage = Stage()
+    stage.state.join_cluster(lambda: None)
+    with pytest.raises(KafkaError) as raised:
+        stage.state.partition(0)
+    assert raised.value.code is ErrorCode.NOT_COORDINATOR
+    assert stage.topics.topic is None
+
+
+def test_partition_count_is_that_of_the_topic_in_the_cluster() -> None:
+    counts: list[int | None] = [7]
+    stage = Stage()
+    stage.state.join_cluster(lambda: counts[-1])
+    assert stage.state.partition_count == 7
+    counts.append(9)
+    stage.state.refresh_partition_count()
+    assert stage.state.partition_count == 9
+    counts.append(None)
+    stage.state.refresh_partition_count()
+    assert stage.state.partition_count == 2
+
+
+def test_leader_that_stays_the_leader_keeps_the_state_and_takes_the_epoch() -> None:
+    first = Stage()
+    first.append("a")
+    stage = clustered(first)
+    stage.elect_and_load(0, 1)
+    stage.words.events.clear()
+    stage.elect(0, 5)
+    assert stage.words.events == []
+    stage.state.resign(0, 4)
+    assert stage.refusal() is None
+    stage.state.resign(0, 6)
+    assert stage.refusal() is ErrorCode.NOT_COORDINATOR
+
+
+def test_leader_whose_partition_is_replaced_is_no_coordinator_until_it_is_loaded() -> None:
+    first = Stage()
+    first.append("a")
+    stage = clustered(first)
+    stage.elect_and_load(0, 1)
+    stage.partition().close()
+    assert stage.refusal() is ErrorCode.NOT_COORDINATOR
+    assert stage.append("b") is ErrorCode.NOT_COORDINATOR
+
+
+class SlowWords(Words):
+    """Words of which one is removed in each slice."""
+
+    def unload(self, index: int) -> Iterator[None]:
+        words = self.by_partition.get(index, [])
+        while words:
+            words.pop()
+            yield
+
+
+def test_state_is_removed_in_slices_and_loaded_again_after_the_last_one() -> None:
+    first = Stage()
+    first.append("a", "b", "c")
+    stage = Stage(first.topics)
+    stage.state._machine = words = SlowWords()
+    stage.state.join_cluster(lambda: 2)
+    stage.elect(0, 1)
+    stage.clock.pass_time(10)
+    assert words.by_partition == {0: ["a", "b", "c"]}
+    stage.state.resign(0, 2)
+    assert words.by_partition == {0: ["a", "b"]}
+    assert stage.refusal() is ErrorCode.NOT_COORDINATOR
+    stage.elect(0, 3)
+    assert stage.refusal() is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    stage.clock.pass_time(1)
+    assert words.by_partition == {0: []}
+    stage.clock.pass_time(10)
+    assert words.by_partition == {0: ["a", "b", "c"]}
+    assert stage.refusal() is None
+
+
+def test_state_is_not_written_while_too_few_replicas_are_in_sync() -> None:
+    stage = Stage()
+    stage.topics.is_replicated = True
+    stage.append("a")
+    partition = stage.partition()
+    partition.replica_watchers[WaitingFetch(stage)] = None
+    partition.replicas, partition.in_sync_replicas = (1, 98, 99), (1, 99)
+    assert stage.append("b") is None
+    stage.topics.disk.min_insync_replicas = 3
+    assert stage.append("c") is ErrorCode.NOT_ENOUGH_REPLICAS
+    assert stage.words.by_partition == {0: ["a", "b"]}
+
+
+def test_partitions_that_are_loaded_together_take_turns() -> None:
+    first = Stage()
+    words = [str(number) for number in range(3 * RECORDS_IN_SLICE)]
+    for index in (0, 1):
+        for word in words:
+            first.append(word, index=index)
+    stage = clustered(first)
+    for index in (0, 1):
+        stage.elect(index, 1)
+    counts = [0]
+    while any(stage.refusal(index) for index in (0, 1)):
+        stage.clock.pass_time(1)
+        counts.append(sum(map(len, stage.words.by_partition.values())))
+    assert stage.words.by_partition == {0: words, 1: words}
+    assert max(after - before for before, after in pairwise(counts)) == RECORDS_IN_SLICE
+
+
+def test_slice_that_fails_does_not_end_those_of_other_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = Stage()
+    for number in range(2 * RECORDS_IN_SLICE):
+        first.append(str(number), index=number % 2)
+    stage = clustered(first)
+    batches = stage.partition(0).log.batches
+
+    def fail(offset: int) -> Iterator[memoryview]:
+        yield from batches(offset)
+        raise ValueError
+
+    with capture_logs():
+        monkeypatch.setattr(stage.partition(0).log, "batches", fail)
+        stage.elect(0, 1)
+        stage.elect(1, 1)
+        stage.clock.pass_time(100)
+    assert (stage.refusal(0), stage.refusal(1)) == (ErrorCode.COORDINATOR_NOT_AVAILABLE, None)

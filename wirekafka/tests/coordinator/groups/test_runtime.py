@@ -11,8 +11,8 @@ from wirekafka.coordinator.effects import Effects, WritingProducer
 from wirekafka.coordinator.groups.records import OffsetRecord
 from wirekafka.coordinator.groups.requests import CommitRequest, LeavingMember, PartitionCommit, SyncRequest, SyncResult
 from wirekafka.coordinator.groups.settings import GroupSettings
-from wirekafka.coordinator.hashing import java_string_hash
 from wirekafka.errors import ErrorCode, KafkaError
+from wirekafka.hashing import java_string_hash
 from wirekafka.names import GROUP_METADATA_TOPIC
 from wirekafka.pending import Pending, finish
 from wirekafka.replication.partition import Partition

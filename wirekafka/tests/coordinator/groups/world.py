@@ -176,6 +176,11 @@ class World:
         self._start()
         self.runtime.state.load_all()
 
+    def unload(self) -> None:
+        """Loses the partition."""
+        for effects in self.coordinator.unload(0):
+            self.run(effects)
+
     def _told(self, who: str, describe: Callable[[Any], str], on_reply: Callable[[Any], object] | None) -> Pending[Any]:
         pending: Pending[Any] = Pending()
 

@@ -185,3 +185,17 @@ def test_unexpected_exception_of_a_step_costs_its_own_transaction_until_the_next
         assert sorted(world.completed) == ["a", "b"]
     world.clock.pass_time(2 * RETRY_MS)
     assert sorted(world.completed) == ["a", "b", "x"]
+
+
+def test_refused_marker_whose_need_is_not_known_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(marker: Marker) -> bool:
+        raise ZeroDivisionError
+
+    world = DelayedWorld()
+    world.endings.begin(world.decide("x", 1), None)
+    with monkeypatch.context() as patch, capture_logs():
+        patch.setattr(world, "is_needed", fail)
+        world.answer(0, ErrorCode.INVALID_PRODUCER_EPOCH)
+        world.clock.pass_time(RETRY_MS)
+    world.answer(0)
+    assert world.completed == ["x"]

@@ -380,10 +380,13 @@ def test_transactions_that_are_being_loaded_neither_time_out_nor_expire(tmp_path
     async def body(broker: Broker) -> None:
         begin(broker, timeout_ms=1000)
         broker.transactions.init_producer_id(InitRequest("y", 1000))
+        partition = broker.transactions.state.partition(0)
+        broker.transactions.state.resign(0)
+        await trio.sleep(1)
         monkeypatch.setattr("wirekafka.coordinator.state_topic.RECORDS_IN_SLICE", 1)
         monkeypatch.setattr(broker.clock, "call_later", lambda delay_ms, callback: held.append(callback))
         with capture_logs() as lines:
-            broker.transactions.state.elect(0, 9)
+            broker.transactions.state.elect(partition, 9)
             while len(broker.transactions._coordinator.transactions) < 2:
                 held.pop()()
             await trio.sleep(100)

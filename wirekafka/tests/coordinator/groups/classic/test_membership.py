@@ -172,7 +172,7 @@ def test_second_sync_of_a_member_answers_the_first() -> None:
 def test_unload_tells_all_who_are_parked_to_look_elsewhere() -> None:
     world = world_with_members(2)
     joining = world.join(make_join(member_id="client-1"))
-    world.run(world.coordinator.unload(0))
+    world.unload()
     assert answer(joining).error is ErrorCode.NOT_COORDINATOR
     assert not world.timers
     assert not world.coordinator.groups

@@ -98,7 +98,7 @@ def test_nothing_is_due_any_more_once_the_log_is_gone() -> None:
     assert topic is not None
     stage.heartbeat(ConsumerHeartbeat("g", "m", epoch, "c", "/::1", owned={topic.topic_id: [0, 1, 2, 3]}))
     assert len(stage.timers) == 3
-    stage.run(stage.coordinator.unload(0))
+    stage.unload()
     assert stage.timers == {}
 
 

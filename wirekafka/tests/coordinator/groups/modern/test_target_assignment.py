@@ -223,7 +223,7 @@ def test_heartbeat_whose_records_cannot_be_stored_begins_no_assignment() -> None
 def test_group_that_ends_while_an_assignment_is_computed_gets_no_record() -> None:
     stage = Stage()
     stage.joining("m")
-    stage.run(stage.coordinator.unload(0))
+    stage.unload()
     stage.story.clear()
     stage.work.run()
     assert stage.story == []
