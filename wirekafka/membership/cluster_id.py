@@ -1,0 +1,84 @@
+"""The entry of a broker into a cluster: the znodes of every cluster, its id, and the clusters that are refused.
+
+Source: kafka.server.KafkaServer (initZkClient, getOrGenerateClusterId), kafka.zk.KafkaZkClient (createTopLevelPaths,
+createOrGetClusterId); FinalizedFeatureChangeListener for features.
+
+Differs from Apache Kafka: a cluster with a KRaft controller, with a migration to KRaft, or with finalized features is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import structlog
+
+from wirekafka.errors import ErrorCode, KafkaError
+from wirekafka.membership.retrying_client import RetryingClient
+from wirekafka.zookeeper.layout import paths
+from wirekafka.zookeeper.layout.cluster_state import FEATURES_ENABLED, FinalizedFeatures
+from wirekafka.zookeeper.layout.membership import ControllerRegistration, read_cluster_id, write_cluster_id
+from wirekafka.zookeeper.session import Exists, GetData
+
+log = structlog.get_logger(__name__)
+
+
+async def join_cluster(zookeeper: RetryingClient, new_id: Callable[[], str]) -> str:
+    """Creates the znodes of a cluster if they do not exist; returns the id of the cluster.
+
+    Args:
+        new_id: makes the id of a new cluster.
+
+    Raises:
+        KafkaError: INVALID_CONFIG, the broker cannot be a member of this cluster.
+        MalformedZnodeError: a znode has content that Kafka would not write.
+        ZooKeeperError: ZooKeeper refuses a request.
+
+    Cancellation: some of the znodes may be created.
+    """
+    await _check_cluster(zookeeper)
+    for path in paths.PERSISTENT:
+        await zookeeper.create_persistent(path)
+    found = await zookeeper.find(GetData(paths.CLUSTER_ID))
+    made_id = None
+    if found is None:
+        made_id = new_id()
+        await zookeeper.create_persistent(paths.CLUSTER_ID, write_cluster_id(made_id))
+        found = await zookeeper.ask(GetData(paths.CLUSTER_ID))
+    cluster_id = read_cluster_id(found.data)
+    if cluster_id == made_id:
+        log.warning(
+            "This broker has created a new cluster in ZooKeeper, because there was none in the chroot of zookeeper.connect",
+            cluster_id=cluster_id,
+            remedy="if the cluster exists already, stop this broker, correct the chroot, and empty log.dirs",
+        )
+    return cluster_id
+
+
+async def _check_cluster(zookeeper: RetryingClient) -> None:
+    """Raises if the cluster has a KRaft controller, migrates to KRaft, or has finalized features."""
+    if await zookeeper.ask(Exists(paths.MIGRATION)) is not None:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, "The cluster of zookeeper.connect migrates to KRaft, which is not supported")
+    controller = await zookeeper.find(GetData(paths.CONTROLLER))
+    if controller is not None:
+        check_controller(ControllerRegistration.read(controller.data))
+    feature = await zookeeper.find(GetData(paths.FEATURE))
+    if feature is not None:
+        _check_features(FinalizedFeatures.read(feature.data))
+
+
+def check_controller(controller: ControllerRegistration) -> None:
+    """Raises if the controller is one of KRaft.
+
+    Raises:
+        KafkaError: INVALID_CONFIG.
+    """
+    if controller.kraft_controller_epoch is not None:
+        message = f"A KRaft controller, {controller.broker_id}, rules the cluster of zookeeper.connect, which is not supported"
+        raise KafkaError(ErrorCode.INVALID_CONFIG, message)
+
+
+def _check_features(found: FinalizedFeatures) -> None:
+    if found.features and found.status == FEATURES_ENABLED:
+        names = ", ".join(sorted(found.features))
+        message = f"The cluster of zookeeper.connect has features that a member does not have: {names}"
+        raise KafkaError(ErrorCode.INVALID_CONFIG, message)

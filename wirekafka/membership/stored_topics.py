@@ -1,0 +1,39 @@
+"""The partition counts of the internal topics, as ZooKeeper has them at the start.
+
+A coordinator finds the partition of a group by the number of partitions. Before the first UpdateMetadata, or if it leaves out
+partitions that have never had a leader, the image has another number, and the broker would look for a group in a wrong partition.
+
+Source: kafka.server.KafkaServer.startup; kafka.zk.KafkaZkClient.getTopicPartitionCount.
+"""
+
+from __future__ import annotations
+
+import structlog
+
+from wirekafka.membership.retrying_client import RetryingClient
+from wirekafka.names import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
+from wirekafka.zookeeper.layout import paths
+from wirekafka.zookeeper.layout.content import MalformedZnodeError
+from wirekafka.zookeeper.layout.topics import TopicAssignment
+from wirekafka.zookeeper.session import GetData
+
+log = structlog.get_logger(__name__)
+
+
+async def read_partition_counts(zookeeper: RetryingClient) -> dict[str, int]:
+    """Returns the number of partitions of each internal topic that exists.
+
+    Raises:
+        ZooKeeperError: ZooKeeper refuses a request.
+    """
+    counts = {}
+    for topic in (GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC):
+        found = await zookeeper.find(GetData(paths.topic(topic)))
+        if found is None:
+            continue
+        try:
+            counts[topic] = len(TopicAssignment.read(topic, found.data).partitions)
+        except MalformedZnodeError as error:
+            remedy = "the number of partitions is taken from the controller; correct the znode"
+            log.error("The assignment of an internal topic cannot be read", error=str(error), remedy=remedy)
+    return counts
