@@ -32,12 +32,17 @@ from wirekafka.slices import Slices
 from wirekafka.workers import Workers
 
 if TYPE_CHECKING:
+    from wirekafka.coordinator.cluster import CoordinatorCluster
     from wirekafka.coordinator.groups.consumer.runtime import ConsumerGroupRuntime
     from wirekafka.coordinator.groups.modern.live_topics import LiveTopics
     from wirekafka.coordinator.groups.runtime import GroupRuntime
     from wirekafka.coordinator.share_delivery.runtime import ShareGroupRuntime
     from wirekafka.coordinator.transactions.markers import MarkerWriter
+    from wirekafka.coordinator.transactions.remote_markers import ClusterMarkers
     from wirekafka.coordinator.transactions.runtime import TransactionRuntime
+    from wirekafka.membership.member import Member
+    from wirekafka.replication.leader_replica import LeaderReplica
+    from wirekafka.replication.member_topics import MemberTopics
     from wirekafka.replication.partition import Partition
 
 log = structlog.get_logger(__name__)
@@ -50,6 +55,33 @@ class Client(Protocol):
     listener: str
     local_host: str
     local_port: int
+
+
+class ProducerIdSource(Protocol):
+    """Gives producer ids: from blocks of the disk, or in a cluster from blocks of the controller."""
+
+    def take(self) -> int:
+        """Returns a producer id that no other producer has.
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR, COORDINATOR_LOAD_IN_PROGRESS.
+        """
+
+
+class Coordinator(Protocol):
+    """A coordinator whose state moves between brokers, with the leaders of the partitions of its topic."""
+
+    def load(self) -> None:
+        """Loads all state, because no other broker leads a partition of it."""
+
+    def join_cluster(self, cluster: CoordinatorCluster) -> None:
+        """Is called instead of `load` if other brokers may lead partitions of the state."""
+
+    def load_partition(self, partition: Partition) -> None:
+        """Loads a partition that this broker leads now."""
+
+    def unload_partition(self, index: int, leader_epoch: int | None) -> None:
+        """Removes the state of a partition that this broker no longer leads."""
 
 
 class Broker:
@@ -67,7 +99,9 @@ class Broker:
         slices: the long work of requests, which runs a few milliseconds at a time.
         fetch_sessions: the fetch sessions of consumers.
         producer_ids: gives ids to producers.
+        leader_replicas: the leaders of the partitions that have other replicas; empty in a broker without other brokers.
         workers: threads for requests that need much CPU.
+        member: the parts that only a member of a cluster has; None in a broker without other brokers.
     """
 
     def __init__(self, config: BrokerConfig, clock: Clock, logs: LogManager, topics: HostedTopics) -> None:
@@ -83,8 +117,13 @@ class Broker:
         self.workers = Workers()
         self.fetch_sessions = FetchSessions(config.integer("max.incremental.fetch.session.cache.slots"))
         path = os.path.join(config.log_dirs[0], producer_ids.FILE_NAME)
-        self.producer_ids = ProducerIds(path, logs.storage, node_id=self.node_id, greatest_known=self._greatest_producer_id)
+        self.producer_ids: ProducerIdSource = ProducerIds(
+            path, logs.storage, node_id=self.node_id, greatest_known=self._greatest_producer_id
+        )
+        self.leader_replicas: dict[Partition, LeaderReplica] = {}
+        self.member: Member | None = None
         self._is_loaded = False
+        self._cluster: CoordinatorCluster | None = None
         self._advertised = config.advertised_listeners
         self._told: set[str] = set()
 
@@ -109,6 +148,22 @@ class Broker:
             raise
         return broker
 
+    @classmethod
+    async def open_member(cls, config: BrokerConfig, clock: Clock, topics: MemberTopics, cluster_id: str) -> Broker:
+        """Opens the data directories of a member of a cluster; the controller gives the partitions their roles later.
+
+        Args:
+            topics: the table of topics, which has their settings already.
+
+        Raises:
+            DirectoryLockedError, KafkaError, OSError: as `open`; INCONSISTENT_CLUSTER_ID if a directory belongs to another
+                cluster.
+
+        Cancellation: everything that was opened is closed.
+        """
+        logs = await LogManager.open(config, clock, config_of=topics.log_config_of, cluster_id=cluster_id)
+        return cls(config, clock, logs, topics)  # type: ignore[arg-type]
+
     def _load(self) -> None:
         """Creates and loads the coordinators that have state in the data directories."""
         topics = self.topics
@@ -129,8 +184,7 @@ class Broker:
         from wirekafka.coordinator.groups.runtime import GroupRuntime
 
         made = GroupRuntime(self.config, self.clock, self.topics, self.reply_gate, self.workers.submit)
-        if self._is_loaded:
-            made.load()
+        self._begin(made)
         return made
 
     @cached_property
@@ -171,7 +225,7 @@ class Broker:
         """Writes the markers that end transactions in partitions."""
         from wirekafka.coordinator.transactions.markers import MarkerWriter
 
-        return MarkerWriter(self.topics, self.groups)
+        return MarkerWriter(self.topics, self.groups, self.node_id)
 
     @cached_property
     def transactions(self) -> TransactionRuntime:
@@ -182,14 +236,68 @@ class Broker:
             self.config,
             self.clock,
             self.topics,
-            self.markers,
+            self._cluster_markers(self._cluster) if self._cluster is not None else self.markers,
             self.producer_ids.take,
             self.reply_gate,
             self._run_in_slices,
         )
-        if self._is_loaded:
-            made.load()
+        self._begin(made)
         return made
+
+    def _cluster_markers(self, cluster: CoordinatorCluster) -> ClusterMarkers:
+        from wirekafka.coordinator.transactions.remote_markers import ClusterMarkers
+
+        return ClusterMarkers(self.markers, cluster, self.clock)
+
+    def _begin(self, coordinator: Coordinator) -> None:
+        """Loads the state of a coordinator; in a cluster, it is loaded when this broker leads a partition of the state."""
+        if self._cluster is not None:
+            coordinator.join_cluster(self._cluster)
+        elif self._is_loaded:
+            coordinator.load()
+
+    def join_cluster(self, cluster: CoordinatorCluster) -> None:
+        """Lets coordinators serve only what `load_coordinator` has loaded. It is called once, before a coordinator is used."""
+        self._cluster = cluster
+
+    def leave_cluster(self) -> None:
+        """Ends the requests of the coordinators to other brokers, because this broker stops."""
+        if self._cluster is not None:
+            self._cluster.close()
+
+    def load_coordinator(self, partition: Partition) -> None:
+        """Loads the state in a partition, in slices, because this broker has become its leader.
+
+        It is called for every partition, and ignores those without state.
+
+        Source: RequestHandlerHelper.onLeadershipChange (updatedLeaders).
+        """
+        coordinator = self._coordinator_of(partition.topic)
+        if coordinator is not None:
+            coordinator.load_partition(partition)
+
+    def unload_coordinator(self, partition: Partition, leader_epoch: int | None) -> None:
+        """Removes the state of a partition, in slices, because this broker no longer leads it.
+
+        Args:
+            leader_epoch: the epoch of the new leader; None if the partition is deleted.
+
+        Source: RequestHandlerHelper.onLeadershipChange (updatedFollowers), KafkaApis.handleStopReplicaRequest.
+        """
+        is_created = {GROUP_METADATA_TOPIC: "groups", TRANSACTION_STATE_TOPIC: "transactions"}.get(partition.topic) in vars(self)
+        coordinator = self._coordinator_of(partition.topic) if is_created else None
+        if coordinator is not None:
+            coordinator.unload_partition(partition.index, leader_epoch)
+
+    def _coordinator_of(self, topic: str) -> Coordinator | None:
+        """Returns the coordinator that keeps its state in a topic; None if none does."""
+        match topic:
+            case "__consumer_offsets":
+                return self.groups
+            case "__transaction_state":
+                return self.transactions
+            case _:
+                return None
 
     def _run_in_slices(self, work: Work[None]) -> object:
         """Runs background work of a coordinator in slices."""
@@ -226,6 +334,19 @@ class Broker:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         if leader_epoch is not None and leader_epoch != partition.leader_epoch:
             partition.check_leader_epoch(leader_epoch)
+
+    def check_hosts(self, partition: Partition, leader_epoch: int) -> None:
+        """Raises unless this broker has a replica of a partition that was found before, and can use its log.
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR; NOT_LEADER_OR_FOLLOWER if it has no replica; FENCED_LEADER_EPOCH if the client's
+                epoch is older than the partition's, UNKNOWN_LEADER_EPOCH if it is newer.
+        """
+        if partition.log.offline_reason is not None:
+            partition.check_online()
+        if not partition.is_hosted:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        partition.check_leader_epoch(leader_epoch)
 
     def start(self, nursery: trio.Nursery) -> None:
         """Starts the background work: timers, retention, checkpoints, compaction."""

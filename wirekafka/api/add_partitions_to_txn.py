@@ -127,6 +127,9 @@ def _refusal(broker: Broker, call: Call[AddPartitionsToTxnRequest], partition: T
     try:
         if call.version < FIRST_VERSION_WITH_BROKER_REQUESTS:
             call.authorize(Operation.WRITE, Resource.topic(partition.topic))
+        if broker.member is not None and broker.member.image.find_partition(*partition) is None:
+            # The coordinator finds the leader for the marker in the image. The table may have a new partition before the image.
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         broker.topics.find_partition(*partition)
     except KafkaError as error:
         return error.code

@@ -26,6 +26,7 @@ from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.metadata.config_resources import (
     AlterConfigOp,
     Change,
+    ChangedResource,
     apply_changes,
     check_changes,
     find_resource,
@@ -38,6 +39,7 @@ from wirekafka.wire.types import Bool, Int8, Int16, Int32, Message, NullableStri
 
 if TYPE_CHECKING:
     from wirekafka.broker import Broker
+    from wirekafka.membership.member import Member
 
 
 class AlterableConfig(Message):
@@ -71,19 +73,32 @@ class AlterConfigsResponse(Message):
 @serves(33, AlterConfigsRequest, AlterConfigsResponse, versions=range(3), flexible_since=2)
 def alter_configs(broker: Broker, call: Call[AlterConfigsRequest]) -> AlterConfigsResponse | Pending[Any]:
     """Answers one AlterConfigs request; the changes of one slice are synced to the disk together."""
+    if broker.member is not None:
+        return broker.slices.run(_alteration_in_cluster(broker.member, call))
     return broker.slices.run(_alteration(broker, call), around=broker.topics.together)
 
 
 def _alteration(broker: Broker, call: Call[AlterConfigsRequest]) -> Work[AlterConfigsResponse]:
-    wanted = yield from collect(
+    wanted = yield from _wanted(call)
+    validate_only = call.request.validate_only
+    responses = yield from alter_each(broker, call, wanted, keeps_others=False, validate_only=validate_only)
+    return AlterConfigsResponse(responses=responses)
+
+
+def _alteration_in_cluster(member: Member, call: Call[AlterConfigsRequest]) -> Work[Pending[Any]]:
+    wanted = yield from _wanted(call)
+    validate_only = call.request.validate_only
+    responses = yield from alter_in_cluster(member, call, wanted, keeps_others=False, validate_only=validate_only)
+    return responses.map(lambda found: AlterConfigsResponse(responses=found))
+
+
+def _wanted(call: Call[AlterConfigsRequest]) -> Work[list[WantedChanges]]:
+    return collect(
         WantedChanges(
             each.resource_type, each.resource_name, [Change(it.name, AlterConfigOp.SET, it.value) for it in each.configs]
         )
         for each in call.request.resources
     )
-    validate_only = call.request.validate_only
-    responses = yield from alter_each(broker, call, wanted, keeps_others=False, validate_only=validate_only)
-    return AlterConfigsResponse(responses=responses)
 
 
 class WantedChanges(NamedTuple):
@@ -105,18 +120,13 @@ def alter_each(
         keeps_others: settings that the request does not name keep their values, and do not return to their defaults.
         validate_only: the changes are checked, and nothing changes.
     """
-    times: Counter[tuple[int, str]] = Counter()
-    for each in wanted:
-        times[each.resource_type, each.resource_name] += 1
-        yield
+    times = yield from _count(wanted)
     responses = []
     for type_, name, changes in wanted:
         response = AlterConfigsResourceResponse(error_message=None, resource_type=type_, resource_name=name)
         responses.append(response)
         try:
-            if times[type_, name] > 1:
-                raise KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
-            call.authorize(Operation.ALTER_CONFIGS, protected_resource(type_, name))
+            _check(call, type_, name, times)
             check_changes(changes)
             target = find_resource(broker.topics, broker.node_id, type_, name)
             configs = apply_changes(target, changes, keeps_others=keeps_others)
@@ -128,3 +138,44 @@ def alter_each(
             response.error_code, response.error_message = error.code, error.message
         yield
     return responses
+
+
+def alter_in_cluster(
+    member: Member, call: Call[Any], wanted: Sequence[WantedChanges], *, keeps_others: bool, validate_only: bool
+) -> Work[Pending[list[AlterConfigsResourceResponse]]]:
+    """Changes the settings of each resource in ZooKeeper, as `alter_each` changes them in the journal."""
+    times = yield from _count(wanted)
+    responses: list[AlterConfigsResourceResponse] = []
+    allowed: dict[int, ChangedResource] = {}
+    for type_, name, changes in wanted:
+        response = AlterConfigsResourceResponse(error_message=None, resource_type=type_, resource_name=name)
+        try:
+            _check(call, type_, name, times)
+            allowed[len(responses)] = ChangedResource(type_, name, changes, keeps_others, validate_only)
+        except KafkaError as error:
+            response.error_code, response.error_message = error.code, error.message
+        responses.append(response)
+        yield
+
+    def answer(errors: list[KafkaError | None]) -> list[AlterConfigsResourceResponse]:
+        for index, error in zip(allowed, errors, strict=True):
+            if error is not None:
+                responses[index].error_code, responses[index].error_message = error.code, error.message
+        return responses
+
+    return member.configs.alter(list(allowed.values())).map(answer)
+
+
+def _count(wanted: Sequence[WantedChanges]) -> Work[Counter[tuple[int, str]]]:
+    times: Counter[tuple[int, str]] = Counter()
+    for each in wanted:
+        times[each.resource_type, each.resource_name] += 1
+        yield
+    return times
+
+
+def _check(call: Call[Any], type_: int, name: str, times: Counter[tuple[int, str]]) -> None:
+    """Raises unless the client may change the resource, and names it once."""
+    if times[type_, name] > 1:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
+    call.authorize(Operation.ALTER_CONFIGS, protected_resource(type_, name))

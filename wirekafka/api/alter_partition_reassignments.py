@@ -6,13 +6,14 @@ Behaviour:
     reassignment; none is in progress, so they get NO_REASSIGNMENT_IN_PROGRESS. A partition that does not exist gets
     UNKNOWN_TOPIC_OR_PARTITION. AlterReplicaLogDirs, which kafka-reassign-partitions.sh sends after this request, moves partitions
     between the directories of a broker.
+    A member of a cluster answers NOT_CONTROLLER.
 
 Versions:
     0: as described (KIP-455). 1: `allow_replication_factor_change` (KIP-860), which has no effect on an assignment to this broker
     alone.
 
 Differs from Apache Kafka:
-    The cluster has one broker, so no other replicas can be assigned.
+    A broker without other brokers can assign no other replicas. In a cluster, the controller answers.
 
 Source: ReplicationControlManager.alterPartitionReassignments, validateManualPartitionAssignment.
 """
@@ -21,6 +22,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any
 
+from wirekafka.api.not_controller import not_controller
 from wirekafka.api.registry import Call, serves
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.metadata.operations import CLUSTER, Operation
@@ -73,6 +75,8 @@ def alter_partition_reassignments(
 ) -> AlterPartitionReassignmentsResponse | Pending[Any]:
     """Answers for each partition whether it can have the replicas that the request names."""
     call.authorize(Operation.ALTER, CLUSTER)
+    if broker.member is not None:
+        raise not_controller()
     return broker.slices.run(_reassignment(broker, call))
 
 

@@ -4,7 +4,8 @@ Behaviour:
     The response means that the move has begun; DescribeLogDirs shows its progress. A request for the directory that the partition
     is in cancels a move to another directory. A move that a restart interrupts begins again from the start.
     A path that is not in `log.dirs` gets LOG_DIR_NOT_FOUND. A path or a partition that is offline gets KAFKA_STORAGE_ERROR. A
-    partition that does not exist gets UNKNOWN_TOPIC_OR_PARTITION.
+    partition that does not exist gets UNKNOWN_TOPIC_OR_PARTITION. In a cluster, a partition of which the broker has no replica
+    gets REPLICA_NOT_AVAILABLE, and kafka-reassign-partitions tries again.
 
 Versions:
     0: as described (KIP-113). 1: as 0 (KIP-219). 2: flexible.
@@ -88,7 +89,11 @@ def _begin_all(broker: Broker, call: Call[AlterReplicaLogDirsRequest]) -> Work[A
 def _move(broker: Broker, call: Call[AlterReplicaLogDirsRequest], name: str, index: int, path: str) -> ErrorCode:
     try:
         call.authorize(Operation.ALTER, CLUSTER)
-        broker.logs.mover.begin(broker.topics.find_partition(name, index).topic_partition, path)
+        partition = broker.topics.find_partition(name, index)
+        broker.logs.mover.find_directory(path)
+        if not partition.is_hosted:
+            raise KafkaError(ErrorCode.REPLICA_NOT_AVAILABLE)
+        broker.logs.mover.begin(partition.topic_partition, path)
     except KafkaError as error:
         log.warning("Refused to move a partition", topic=name, partition=index, path=path, reason=str(error))
         return error.code

@@ -2,6 +2,7 @@
 
 Behaviour:
     The response lists every served API with its versions, in the order of the API keys. Clients may send the request at any time.
+    A member of a cluster lists the APIs and versions of Apache Kafka 3.9 with ZooKeeper, and no features.
     Versions that wirekafka.api.versions.max hides are not listed and not served, and features that need them are not listed.
     A request of version 3 or later names the client's software and its version, which the broker uses in its log. Names that do
     not match Kafka's pattern get INVALID_REQUEST. A request in a version that is not served, whatever its body, gets a response
@@ -17,7 +18,8 @@ Versions:
 
 Differs from Apache Kafka:
     The features kraft.version, eligible.leader.replicas.version and streams.version are not listed, because wirekafka has no
-    controllers, no followers and no streams groups. The only supported metadata.version is 30, that of Apache Kafka 4.3.
+    KRaft controllers, no eligible leader replicas (KIP-966) and no streams groups. The only supported metadata.version is 30,
+    that of Apache Kafka 4.3.
     Produce is served from version 0, so that librdkafka keeps compressing (KAFKA-18659).
 
 Source: kafka.server.ApiVersionManager; org.apache.kafka.common.requests.ApiVersionsRequest.
@@ -26,47 +28,20 @@ Source: kafka.server.ApiVersionManager; org.apache.kafka.common.requests.ApiVers
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 from wirekafka.api.registry import API_VERSIONS_KEY, Call, served_versions, serves
 from wirekafka.errors import ErrorCode
-from wirekafka.wire.types import Bool, Int16, Int32, Int64, Message, String, since, tag
+from wirekafka.wire.messages.api_versions import (
+    ApiVersion,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    FinalizedFeatureKey,
+    SupportedFeatureKey,
+)
 
 if TYPE_CHECKING:
     from wirekafka.broker import Broker
-
-
-class ApiVersionsRequest(Message):
-    client_software_name: Annotated[String, since(3)] = ""
-    client_software_version: Annotated[String, since(3)] = ""
-
-
-class ApiVersion(Message):
-    api_key: Int16 = 0
-    min_version: Int16 = 0
-    max_version: Int16 = 0
-
-
-class SupportedFeatureKey(Message):
-    name: String = ""
-    min_version: Int16 = 0
-    max_version: Int16 = 0
-
-
-class FinalizedFeatureKey(Message):
-    name: String = ""
-    max_version_level: Int16 = 0
-    min_version_level: Int16 = 0
-
-
-class ApiVersionsResponse(Message):
-    error_code: Int16 = 0
-    api_keys: list[ApiVersion] = []
-    throttle_time_ms: Annotated[Int32, since(1)] = 0
-    supported_features: Annotated[list[SupportedFeatureKey], tag(0, since=3)] = []
-    finalized_features_epoch: Annotated[Int64, tag(1, since=3)] = -1
-    finalized_features: Annotated[list[FinalizedFeatureKey], tag(2, since=3)] = []
-    zk_migration_ready: Annotated[Bool, tag(3, since=3)] = False
 
 
 FIRST_VERSION_WITH_CLIENT_NAMES = 3

@@ -4,6 +4,7 @@ Behaviour:
     `count` is the new number of partitions of a topic, which must be greater than the current number. Each topic succeeds or
     fails by itself. The new partitions can be used when the response is sent, so `timeout_ms` has no effect. `validate_only`
     checks everything and changes nothing. A topic that is named twice is refused.
+    A member of a cluster answers NOT_CONTROLLER for each topic.
 
 Versions:
     0: as described (KIP-195). 1: as 0. 2: flexible. 3: may be throttled (KIP-599).
@@ -19,6 +20,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Annotated, Any
 
+from wirekafka.api.not_controller import not_controller
 from wirekafka.api.registry import Call, serves
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.metadata.operations import Operation, Resource
@@ -60,6 +62,8 @@ class CreatePartitionsResponse(Message):
 @serves(37, CreatePartitionsRequest, CreatePartitionsResponse, versions=range(4), flexible_since=2)
 def create_partitions(broker: Broker, call: Call[CreatePartitionsRequest]) -> CreatePartitionsResponse | Pending[Any]:
     """Answers one CreatePartitions request; the partitions of one slice are synced to the disk together."""
+    if broker.member is not None:
+        return CreatePartitionsResponse(results=[_failure(topic.name, not_controller()) for topic in call.request.topics])
     return broker.slices.run(_growth(broker, call), around=broker.topics.together, outlives_client=True)
 
 
@@ -77,6 +81,10 @@ def _growth(broker: Broker, call: Call[CreatePartitionsRequest]) -> Work[CreateP
             results.append((yield from _result(broker, call, topic, allowance)))
             yield
     return CreatePartitionsResponse(results=results)
+
+
+def _failure(name: str, error: KafkaError) -> CreatePartitionsTopicResult:
+    return CreatePartitionsTopicResult(name=name, error_code=error.code, error_message=error.message)
 
 
 class Allowance:
@@ -105,7 +113,7 @@ def _result(
         call.authorize(Operation.ALTER, Resource.topic(asked.name))
         yield from _grow(broker, asked, allowance, call.request.validate_only)
     except KafkaError as error:
-        return CreatePartitionsTopicResult(name=asked.name, error_code=error.code, error_message=error.message)
+        return _failure(asked.name, error)
     return CreatePartitionsTopicResult(name=asked.name)
 
 

@@ -3,7 +3,8 @@
 Behaviour:
     Each topic succeeds or fails by itself. A topic is on disk and can be used when the response is sent; `timeout_ms` has no
     effect. -1 partitions mean `num.partitions`, or the partitions of the assignments. The replication factor is 1 or -1, because
-    there is one broker. `validate_only` checks everything and changes nothing. A name that occurs twice is refused.
+    a broker without `zookeeper.connect` is the only one. `validate_only` checks everything and changes nothing. A name that
+    occurs twice is refused. A member of a cluster answers NOT_CONTROLLER for each topic.
 
 Versions:
     0: topics, assignments, settings. 1: `validate_only`, error messages. 2: throttle time. 3: as 2.
@@ -13,15 +14,16 @@ Versions:
 
 Differs from Apache Kafka:
     If two names in one request differ in `.` and `_` only, the second topic is refused; Apache Kafka creates both.
-    `default.replication.factor` has no effect, and the broker has no policies and no quotas.
+    Without `zookeeper.connect`, `default.replication.factor` has no effect. The broker has no policies and no quotas.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-from wirekafka.api.registry import Call, serves
+from wirekafka.api.not_controller import not_controller
+from wirekafka.api.registry import Call, serves_type
 from wirekafka.config import BrokerConfig
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.metadata.described_configs import describe_topic_settings
@@ -30,63 +32,25 @@ from wirekafka.metadata.topics import MAX_RECORDS_AT_ONCE, check_assignment
 from wirekafka.names import CLUSTER_METADATA_TOPIC, ZERO_TOPIC_ID
 from wirekafka.pending import Pending, Work
 from wirekafka.slices import collect
-from wirekafka.wire.types import Bool, Int8, Int16, Int32, Message, NullableString, String, Uuid, nullable, since, tag
+from wirekafka.wire.messages.create_topics import (
+    CREATE_TOPICS,
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreatableTopicConfigs,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
 
 if TYPE_CHECKING:
     from wirekafka.broker import Broker
 
 
-class CreatableReplicaAssignment(Message):
-    partition_index: Int32 = 0
-    broker_ids: list[Int32] = []
-
-
-class CreatableTopicConfig(Message):
-    name: String = ""
-    value: Annotated[NullableString, nullable(0)] = ""
-
-
-class CreatableTopic(Message):
-    name: String = ""
-    num_partitions: Int32 = 0
-    replication_factor: Int16 = 0
-    assignments: list[CreatableReplicaAssignment] = []
-    configs: list[CreatableTopicConfig] = []
-
-
-class CreateTopicsRequest(Message):
-    topics: list[CreatableTopic] = []
-    timeout_ms: Int32 = 60000
-    validate_only: Annotated[Bool, since(1)] = False
-
-
-class CreatableTopicConfigs(Message):
-    name: String = ""
-    value: Annotated[NullableString, nullable(5)] = ""
-    read_only: Bool = False
-    config_source: Int8 = -1
-    is_sensitive: Bool = False
-
-
-class CreatableTopicResult(Message):
-    name: String = ""
-    topic_id: Annotated[Uuid, since(7)] = ZERO_TOPIC_ID
-    error_code: Int16 = 0
-    error_message: Annotated[NullableString, since(1), nullable(0)] = ""
-    topic_config_error_code: Annotated[Int16, tag(0, since=5)] = 0
-    num_partitions: Annotated[Int32, since(5)] = -1
-    replication_factor: Annotated[Int16, since(5)] = -1
-    configs: Annotated[list[CreatableTopicConfigs] | None, since(5), nullable(5)] = []
-
-
-class CreateTopicsResponse(Message):
-    throttle_time_ms: Annotated[Int32, since(2)] = 0
-    topics: list[CreatableTopicResult] = []
-
-
-@serves(19, CreateTopicsRequest, CreateTopicsResponse, versions=range(8), flexible_since=5)
+@serves_type(CREATE_TOPICS)
 def create_topics(broker: Broker, call: Call[CreateTopicsRequest]) -> CreateTopicsResponse | Pending[Any]:
     """Answers one CreateTopics request; the topics of one slice are synced to the disk together."""
+    if broker.member is not None:
+        return CreateTopicsResponse(topics=[_failure(topic.name, not_controller()) for topic in call.request.topics])
     return broker.slices.run(_creation(broker, call), around=broker.topics.together, outlives_client=True)
 
 

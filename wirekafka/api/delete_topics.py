@@ -4,6 +4,7 @@ Behaviour:
     Each topic succeeds or fails by itself. The name of a deleted topic is free when the response is sent; its files are
     deleted after `file.delete.delay.ms`. A name or id that is named twice is refused, and so is a name whose topic id is named
     too.
+    A member of a cluster answers NOT_CONTROLLER for each topic.
 
 Versions:
     0: names. 1: throttle time. 2: as 1. 3: TOPIC_DELETION_DISABLED, where earlier versions have INVALID_REQUEST. 4: flexible.
@@ -22,6 +23,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Annotated, Any
 
+from wirekafka.api.not_controller import not_controller
 from wirekafka.api.registry import Call, serves
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.metadata.operations import Operation, Resource
@@ -63,6 +65,8 @@ class DeleteTopicsResponse(Message):
 def delete_topics(broker: Broker, call: Call[DeleteTopicsRequest]) -> DeleteTopicsResponse | Pending[Any]:
     """Answers one DeleteTopics request; the deletions of one slice are synced to the disk together."""
     states = call.request.topics + [DeleteTopicState(name=name) for name in call.request.topic_names]
+    if broker.member is not None:
+        return DeleteTopicsResponse(responses=[_failure(state, not_controller()) for state in states])
     if not broker.config.boolean("delete.topic.enable"):
         has_code = call.version >= FIRST_VERSION_WITH_DELETION_DISABLED
         code = ErrorCode.TOPIC_DELETION_DISABLED if has_code else ErrorCode.INVALID_REQUEST

@@ -1,7 +1,8 @@
 """DescribeCluster: the brokers and the id of the cluster.
 
 Behaviour:
-    The response has this broker alone, with the same address as in Metadata.
+    The response has this broker alone, with the same address as in Metadata. A member of a cluster answers with the live brokers
+    that have the listener of this client, and with the controller.
 
 Versions:
     0: as described (KIP-700).
@@ -24,6 +25,7 @@ from wirekafka.wire.types import Bool, Int8, Int16, Int32, Message, NullableStri
 if TYPE_CHECKING:
     from wirekafka.broker import Broker
 
+NO_CONTROLLER_ID = -1
 BROKERS = 1
 CONTROLLERS = 2
 
@@ -59,15 +61,27 @@ def describe_cluster(broker: Broker, call: Call[DescribeClusterRequest]) -> Desc
     request = call.request
     if request.endpoint_type != BROKERS:
         return _refused(request.endpoint_type)
-    host, port = broker.advertised_address(call.client)
+    controller_id, brokers = _brokers(broker, call)
     return DescribeClusterResponse(
         cluster_id=broker.cluster_id,
-        controller_id=broker.node_id,
-        brokers=[DescribeClusterBroker(broker_id=broker.node_id, host=host, port=port, rack=broker.config.rack)],
+        controller_id=controller_id,
+        brokers=brokers,
         cluster_authorized_operations=(
             call.authorized_operations(CLUSTER) if request.include_cluster_authorized_operations else NOT_ASKED
         ),
     )
+
+
+def _brokers(broker: Broker, call: Call[DescribeClusterRequest]) -> tuple[int, list[DescribeClusterBroker]]:
+    """Returns the controller, and the brokers as the client reaches them."""
+    if broker.member is None:
+        host, port = broker.advertised_address(call.client)
+        return broker.node_id, [DescribeClusterBroker(broker_id=broker.node_id, host=host, port=port, rack=broker.config.rack)]
+    image = broker.member.image
+    return NO_CONTROLLER_ID if image.controller_id is None else image.controller_id, [
+        DescribeClusterBroker(broker_id=node.broker_id, host=node.host, port=node.port, rack=node.rack)
+        for node in image.nodes(call.client.listener)
+    ]
 
 
 def _refused(endpoint_type: int) -> DescribeClusterResponse:

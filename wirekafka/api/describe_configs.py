@@ -10,8 +10,8 @@ Versions:
     0: `is_default` (KIP-133). 1: sources and synonyms (KIP-226). 2: as 1. 3: types and documentation (KIP-569). 4: flexible.
 
 Differs from Apache Kafka:
-    A broker has the settings that wirekafka supports, which are not all of Kafka's. Its default.replication.factor is always 1,
-    because there is one broker.
+    A broker has the settings that wirekafka supports, which are not all of Kafka's. Without zookeeper.connect, its
+    default.replication.factor is 1.
     BROKER_LOGGER and CLIENT_METRICS are refused with INVALID_REQUEST.
     A resource that the request names twice is described once, for the first entry.
 """
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from wirekafka.broker import Broker
+    from wirekafka.membership.member import Member
 
 
 class DescribeConfigsResource(Message):
@@ -89,24 +90,53 @@ def describe_configs(
     broker: Broker, call: Call[DescribeConfigsRequest]
 ) -> DescribeConfigsResponse | Pending[DescribeConfigsResponse]:
     """Answers one DescribeConfigs request."""
+    if broker.member is not None:
+        return _describe_in_cluster(broker, broker.member, call)
     return broker.slices.run(_description(broker, call))
 
 
-def _description(broker: Broker, call: Call[DescribeConfigsRequest]) -> Work[DescribeConfigsResponse]:
+def _describe_in_cluster(
+    broker: Broker, member: Member, call: Call[DescribeConfigsRequest]
+) -> DescribeConfigsResponse | Pending[DescribeConfigsResponse]:
+    """Describes settings after those of the topics were read again: other brokers may just have created them.
+
+    Source: kafka.server.ConfigHelper.describeConfigs.
+    """
+    asked = {each.resource_name for each in call.request.resources if each.resource_type == ResourceType.TOPIC}
+    known = [name for name in asked if broker.topics.find(name) is not None]
+    if not known:
+        return broker.slices.run(_description(broker, call))
+    return member.configs.read(known).map(
+        lambda failure: broker.slices.run(_description(broker, call, is_readable=not isinstance(failure, Exception)))
+    )
+
+
+def _description(
+    broker: Broker, call: Call[DescribeConfigsRequest], *, is_readable: bool = True
+) -> Work[DescribeConfigsResponse]:
+    """Describes each resource, one in each step.
+
+    Args:
+        is_readable: Whether the settings of the topics could be read.
+    """
     asked: dict[tuple[int, str], DescribeConfigsResource] = {}
     for resource in call.request.resources:
         asked.setdefault((resource.resource_type, resource.resource_name), resource)
         yield
     response = DescribeConfigsResponse()
     for resource in asked.values():
-        response.results.append(_result(broker, resource, call))
+        response.results.append(_result(broker, resource, call, is_readable=is_readable))
         yield
     return response
 
 
-def _result(broker: Broker, resource: DescribeConfigsResource, call: Call[DescribeConfigsRequest]) -> DescribeConfigsResult:
+def _result(
+    broker: Broker, resource: DescribeConfigsResource, call: Call[DescribeConfigsRequest], *, is_readable: bool
+) -> DescribeConfigsResult:
     try:
         call.authorize(Operation.DESCRIBE_CONFIGS, protected_resource(resource.resource_type, resource.resource_name))
+        if not is_readable and resource.resource_type == ResourceType.TOPIC:
+            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "The settings in ZooKeeper cannot be read.")
         described = _described(broker, resource)
     except KafkaError as error:
         return DescribeConfigsResult(

@@ -84,7 +84,7 @@ def describe_log_dirs(broker: Broker, call: Call[DescribeLogDirsRequest]) -> Des
 def _description(broker: Broker, call: Call[DescribeLogDirsRequest]) -> Work[DescribeLogDirsResponse]:
     by_directory: Contents = defaultdict(lambda: defaultdict(list))
     for partition in _asked(broker, call.request.topics):
-        if partition.is_gone:  # Its topic was deleted since the first step.
+        if partition.is_gone or not partition.is_hosted:  # Its topic was deleted since the first step, or it is elsewhere.
             continue
         by_directory[broker.logs.home_of(partition.log)][partition.topic].append(
             DescribeLogDirsPartition(partition_index=partition.index, partition_size=partition.log.size_bytes)

@@ -5,7 +5,8 @@ Behaviour:
     number, the greatest timestamp of its last batch, the epoch of the coordinator that last ended one of its transactions (-1 if
     none), and the first offset of its open transaction (-1 if none). A producer expires `producer.id.expiration.ms` after its
     last batch, unless its transaction is open. A topic or partition that does not exist gets UNKNOWN_TOPIC_OR_PARTITION, an
-    invalid topic name INVALID_TOPIC_EXCEPTION, and a partition whose directory has failed KAFKA_STORAGE_ERROR.
+    invalid topic name INVALID_TOPIC_EXCEPTION, and a partition whose directory has failed KAFKA_STORAGE_ERROR. In a cluster every
+    replica answers, leader or not; a broker without a replica answers NOT_LEADER_OR_FOLLOWER.
 
 Versions:
     0: as described.
@@ -101,12 +102,13 @@ def _describe(broker: Broker, call: Call[DescribeProducersRequest], name: str, i
     try:
         check_topic_name(name)
         call.authorize(Operation.READ, Resource.topic(name))
-        partition = broker.find_partition(name, index)
+        partition = broker.topics.find_partition(name, index)
+        partition.check_online()
+        # Copied here, because an absent log refuses it, and because batches may arrive between two steps.
+        producers = tuple(partition.log.producers)
     except KafkaError as error:
         return PartitionResponse(partition_index=index, error_code=error.code, error_message=error.message)
     response = PartitionResponse(partition_index=index)
-    # A copy: batches may arrive between two steps.
-    producers = tuple(partition.log.producers)
     for first in range(0, len(producers), PRODUCERS_AT_ONCE):
         response.active_producers += map(_state, producers[first : first + PRODUCERS_AT_ONCE])
         yield

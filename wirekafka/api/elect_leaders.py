@@ -5,6 +5,7 @@ Behaviour:
     PREFERRED_LEADER_NOT_AVAILABLE, or ELIGIBLE_LEADERS_NOT_AVAILABLE in an unclean election. A partition that does not exist gets
     UNKNOWN_TOPIC_OR_PARTITION. If the request asks for all partitions, the response leaves out those that need no election. From
     version 1 on, an unknown type of election gets INVALID_REQUEST.
+    A member of a cluster answers NOT_CONTROLLER for each partition.
 
 Versions:
     0: preferred leaders (KIP-183). 1: `election_type`, an error code for the whole response (KIP-460). 2: flexible.
@@ -20,6 +21,7 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
+from wirekafka.api.not_controller import not_controller
 from wirekafka.api.registry import Call, serves
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.metadata.operations import CLUSTER, Operation
@@ -99,6 +101,8 @@ def _election(broker: Broker, call: Call[ElectLeadersRequest], election: Electio
 def _refusal(broker: Broker, call: Call[ElectLeadersRequest], name: str, index: int, election: ElectionType) -> KafkaError:
     try:
         call.authorize(Operation.ALTER, CLUSTER)
+        if broker.member is not None:
+            raise not_controller()
         partition = broker.topics.find_partition(name, index)
     except KafkaError as error:
         return error

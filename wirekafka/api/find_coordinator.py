@@ -5,6 +5,9 @@ Behaviour:
     response has the same address as Metadata. If the partition with the coordinator's state is offline, the error is
     COORDINATOR_NOT_AVAILABLE. Any other key type gets INVALID_REQUEST with a message, and so does a key of type 2 that is
     malformed or comes before version 6.
+    A member of a cluster answers with the leader of the partition that has the state of the group or the transactional id, by
+    the cluster's image. If the topic does not exist, the controller is asked to create it, and the error is
+    COORDINATOR_NOT_AVAILABLE, as it is without a live leader that the client can reach. There are no coordinators of shares.
 
 Versions:
     0: a group id. 1: the key's type, and a message with an error. 2: as 1 (KIP-219). 3: flexible. 4: several keys at once
@@ -22,15 +25,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated
 
 from wirekafka.api.registry import Call, serves
+from wirekafka.coordinator.hashing import partition_for
 from wirekafka.coordinator.share_state.records import ShareKey
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.metadata.operations import CLUSTER, Operation, Resource
+from wirekafka.names import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from wirekafka.pending import Pending, Work
 from wirekafka.wire.types import Int8, Int16, Int32, Message, NullableString, String, nullable, since, until
 
 if TYPE_CHECKING:
     from wirekafka.broker import Broker
+    from wirekafka.membership.member import Member
 
+SHARE = 2
+STATE_TOPICS = {0: GROUP_METADATA_TOPIC, 1: TRANSACTION_STATE_TOPIC}
+"""The topics with the state of groups and of transactional ids, by the type of the key."""
 
 FIRST_VERSION_WITH_SEVERAL_KEYS = 4
 FIRST_VERSION_WITH_SHARE_PARTITIONS = 6
@@ -88,6 +97,8 @@ def _coordinator(broker: Broker, call: Call[FindCoordinatorRequest], key: str) -
         call.authorize(*_needed(call.request.key_type, key))
     except KafkaError as error:
         return _nobody(key, error.code, None)
+    if broker.member is not None:
+        return _leader(broker.member, call, key)
     match call.request.key_type:
         case 0:
             is_available, kind = broker.groups.is_available(key), "group"
@@ -104,6 +115,24 @@ def _coordinator(broker: Broker, call: Call[FindCoordinatorRequest], key: str) -
         return _nobody(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, f"the partition that holds the {kind} is offline")
     host, port = broker.advertised_address(call.client)
     return Coordinator(key=key, node_id=broker.node_id, host=host, port=port, error_message=None)
+
+
+def _leader(member: Member, call: Call[FindCoordinatorRequest], key: str) -> Coordinator:
+    """Returns the leader of the partition that has the state of a key, by the image of the cluster."""
+    name = STATE_TOPICS.get(call.request.key_type)
+    if name is None:
+        is_known = call.request.key_type == SHARE and call.version >= FIRST_VERSION_WITH_SHARE_PARTITIONS
+        code = ErrorCode.COORDINATOR_NOT_AVAILABLE if is_known else ErrorCode.INVALID_REQUEST
+        return _nobody(key, code, f"this cluster has no coordinators of type {call.request.key_type}")
+    partition_count = member.image.partition_count(name)
+    if partition_count is None:
+        member.controller.create_topics([name])
+        return _nobody(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, f"the topic {name} is being created")
+    state = member.image.find_partition(name, partition_for(key, partition_count))
+    node = None if state is None else member.image.node(state.leader, call.client.listener)
+    if node is None:
+        return _nobody(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, f"the partition of {name} has no leader that can be reached")
+    return Coordinator(key=key, node_id=node.broker_id, host=node.host, port=node.port, error_message=None)
 
 
 def _needed(key_type: int, key: str) -> tuple[Operation, Resource]:

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any
 
-from wirekafka.api.alter_configs import AlterConfigsResourceResponse, WantedChanges, alter_each
+from wirekafka.api.alter_configs import AlterConfigsResourceResponse, WantedChanges, alter_each, alter_in_cluster
 from wirekafka.api.registry import Call, serves
 from wirekafka.metadata.config_resources import Change
 from wirekafka.pending import Pending, Work
@@ -29,6 +29,7 @@ from wirekafka.wire.types import Bool, Int8, Int32, Message, NullableString, Str
 
 if TYPE_CHECKING:
     from wirekafka.broker import Broker
+    from wirekafka.membership.member import Member
 
 
 class AlterableConfig(Message):
@@ -58,16 +59,29 @@ def incremental_alter_configs(
     broker: Broker, call: Call[IncrementalAlterConfigsRequest]
 ) -> IncrementalAlterConfigsResponse | Pending[Any]:
     """Answers one IncrementalAlterConfigs request; the changes of one slice are synced to the disk together."""
+    if broker.member is not None:
+        return broker.slices.run(_alteration_in_cluster(broker.member, call))
     return broker.slices.run(_alteration(broker, call), around=broker.topics.together)
 
 
 def _alteration(broker: Broker, call: Call[IncrementalAlterConfigsRequest]) -> Work[IncrementalAlterConfigsResponse]:
-    wanted = yield from collect(
+    wanted = yield from _wanted(call)
+    validate_only = call.request.validate_only
+    responses = yield from alter_each(broker, call, wanted, keeps_others=True, validate_only=validate_only)
+    return IncrementalAlterConfigsResponse(responses=responses)
+
+
+def _alteration_in_cluster(member: Member, call: Call[IncrementalAlterConfigsRequest]) -> Work[Pending[Any]]:
+    wanted = yield from _wanted(call)
+    validate_only = call.request.validate_only
+    responses = yield from alter_in_cluster(member, call, wanted, keeps_others=True, validate_only=validate_only)
+    return responses.map(lambda found: IncrementalAlterConfigsResponse(responses=found))
+
+
+def _wanted(call: Call[IncrementalAlterConfigsRequest]) -> Work[list[WantedChanges]]:
+    return collect(
         WantedChanges(
             each.resource_type, each.resource_name, [Change(it.name, it.config_operation, it.value) for it in each.configs]
         )
         for each in call.request.resources
     )
-    validate_only = call.request.validate_only
-    responses = yield from alter_each(broker, call, wanted, keeps_others=True, validate_only=validate_only)
-    return IncrementalAlterConfigsResponse(responses=responses)

@@ -6,7 +6,9 @@ Behaviour:
     watermark, -3 the record with the largest timestamp, -4 the earliest offset on the broker's own disk, -5 the last offset in
     tiered storage, -6 the first offset that is not in tiered storage yet. With `isolation_level` 1 (read_committed), records can
     be fetched up to the last stable offset, which is also the result for -1. A negative timestamp that the version lacks gets
-    UNSUPPORTED_VERSION, a partition that is named twice gets INVALID_REQUEST.
+    UNSUPPORTED_VERSION, a partition that is named twice gets INVALID_REQUEST. For a replica the log end offset takes the place of
+    the high watermark. Until the high watermark of a new leader has passed the first offset of its epoch, a consumer gets
+    OFFSET_NOT_AVAILABLE, before version 5 LEADER_NOT_AVAILABLE, in place of an offset that it cannot fetch yet.
 
 Versions:
     0: up to `max_num_offsets` base offsets of segments whose files were last written before the timestamp, newest first; the log
@@ -51,12 +53,17 @@ from wirekafka.workers import Job, rest
 
 if TYPE_CHECKING:
     from wirekafka.broker import Broker
+    from wirekafka.replication.leader_replica import LeaderReplica
     from wirekafka.replication.partition import Partition
 
 SECONDS_ON_LOOP = 0.01
 """The seconds that one request may search records on the loop. Workers do its further searches."""
 
 READ_COMMITTED = 1
+
+CONSUMER_REPLICA_ID = -1
+
+FIRST_VERSION_WITH_OFFSET_NOT_AVAILABLE = 5
 
 LATEST = -1
 EARLIEST = -2
@@ -122,34 +129,65 @@ def _answer(
         if call.version == 0:
             answer.old_style_offsets = _segment_offsets(partition, asked, call)
         else:
-            _find_offset(partition, asked.timestamp, call.request.isolation_level, answer, searches)
+            leader = broker.leader_replicas.get(partition)
+            if leader is not None:
+                answer.error_code = _late_error(leader, call)
+            _find_offset(partition, asked.timestamp, call.request, answer, searches)
     except KafkaError as error:
         answer.error_code = error.code
     return answer
 
 
+def _late_error(leader: LeaderReplica, call: Call[ListOffsetsRequest]) -> ErrorCode:
+    """Returns the error for offsets that a consumer cannot fetch yet; NONE if there are no such offsets.
+
+    The high watermark of a new leader may be less than the one that consumers have seen from the former leader. Offsets up to it
+    must not seem to go back.
+
+    Source: KIP-207; Partition.fetchOffsetForTimestamp.
+    """
+    if call.request.replica_id != CONSUMER_REPLICA_ID:
+        return ErrorCode.NONE
+    if leader.leadership.epoch_start_offset <= leader.partition.log.high_watermark:
+        return ErrorCode.NONE
+    has_code = call.version >= FIRST_VERSION_WITH_OFFSET_NOT_AVAILABLE
+    return ErrorCode.OFFSET_NOT_AVAILABLE if has_code else ErrorCode.LEADER_NOT_AVAILABLE
+
+
 def _find_offset(
     partition: Partition,
     timestamp: int,
-    isolation_level: int,
+    request: ListOffsetsRequest,
     answer: ListOffsetsPartitionResponse,
     searches: TimestampSearches,
 ) -> None:
     """Finds the offset of a timestamp, and puts it into the answer, now or later.
 
+    Args:
+        request: has the isolation level, and the id of a replica, which can fetch up to the end of the log.
+        answer: has the error for the case that the client cannot fetch the record yet.
+
     Raises:
         KafkaError: KAFKA_STORAGE_ERROR.
     """
     source = partition.log
-    end_offset = source.last_stable_offset if isolation_level == READ_COMMITTED else source.high_watermark
+    if request.replica_id != CONSUMER_REPLICA_ID:
+        end_offset = source.log_end_offset
+    else:
+        end_offset = source.last_stable_offset if request.isolation_level == READ_COMMITTED else source.high_watermark
     if timestamp == LATEST:
+        if answer.error_code:
+            return
         answer.offset, leader_epoch = end_offset, partition.leader_epoch
         answer.leader_epoch = leader_epoch
     elif timestamp in (EARLIEST, EARLIEST_LOCAL):
         earliest_epoch = partition.earliest_epoch
+        answer.error_code = ErrorCode.NONE
         answer.offset = source.log_start_offset
         answer.leader_epoch = NO_LEADER_EPOCH if earliest_epoch is None else earliest_epoch
-    elif timestamp not in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
+    elif timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
+        answer.error_code = ErrorCode.NONE
+    else:
         search = source.search_timestamp(None if timestamp == MAX_TIMESTAMP else timestamp)
         searches.run(TimestampSearch(search, end_offset, answer))
 
@@ -186,6 +224,7 @@ class TimestampSearch:
         if found is None:
             return False
         if found.offset < self.end_offset:
+            self.answer.error_code = ErrorCode.NONE
             self.answer.offset, self.answer.timestamp = found.offset, found.timestamp
             self.answer.leader_epoch = NO_LEADER_EPOCH if found.leader_epoch is None else found.leader_epoch
         return True

@@ -1,13 +1,14 @@
 """ListPartitionReassignments: the partitions whose replicas are being reassigned.
 
 Behaviour:
-    The list is always empty, because the cluster has one broker. Topics that do not exist have no error.
+    The list is empty, because a broker without other brokers reassigns nothing. Topics that do not exist have no error.
+    A member of a cluster answers NOT_CONTROLLER.
 
 Versions:
     0: as described (KIP-455).
 
 Differs from Apache Kafka:
-    The cluster has one broker, so no partition is ever reassigned.
+    A broker without other brokers reassigns no partition. In a cluster, the controller answers.
 
 Source: ReplicationControlManager.listPartitionReassignments.
 """
@@ -16,6 +17,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
+from wirekafka.api.not_controller import not_controller
 from wirekafka.api.registry import Call, serves
 from wirekafka.metadata.operations import CLUSTER, Operation
 from wirekafka.wire.types import Int16, Int32, Message, NullableString, String, nullable
@@ -59,4 +61,6 @@ def list_partition_reassignments(
 ) -> ListPartitionReassignmentsResponse:
     """Answers with an empty list."""
     call.authorize(Operation.DESCRIBE, CLUSTER)
+    if broker.member is not None:
+        raise not_controller()
     return ListPartitionReassignmentsResponse(error_message=None)

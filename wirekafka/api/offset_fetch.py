@@ -25,6 +25,7 @@ Differs from Apache Kafka:
     Version 0 reads the offsets that the other versions read. Apache Kafka read them from ZooKeeper.
     A member epoch without a member id gets UNKNOWN_MEMBER_ID. Apache Kafka answers UNKNOWN_SERVER_ERROR.
     A partition that is named twice is answered once.
+    In a cluster, the response waits until the replicas have the commits before the request, as under "Coordinators in a cluster".
 
 Source: OffsetMetadataManager.fetchOffsets and fetchAllOffsets, KafkaApis.handleOffsetFetchRequest, OffsetFetchResponse.
 """

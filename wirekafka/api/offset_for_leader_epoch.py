@@ -9,7 +9,7 @@ Versions:
     4: flexible.
 
 Differs from Apache Kafka:
-    Every leader epoch is 0, unless the log came from a cluster.
+    Without `zookeeper.connect`, every leader epoch is 0, unless the log came from a cluster.
 
 Source: ReplicaManager.lastOffsetForLeaderEpoch, Partition.lastOffsetForLeaderEpoch.
 """

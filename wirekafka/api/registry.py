@@ -17,6 +17,7 @@ from importlib import import_module
 from pkgutil import walk_packages
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
+from wirekafka.api.cluster_versions import CLUSTER_VERSIONS, CONTROLLER_REQUESTS, MANY_PARTITIONS, MEMBERS_ONLY
 from wirekafka.api.gated import GATED
 from wirekafka.api.index import INDEX
 from wirekafka.config import ConfigError
@@ -25,6 +26,9 @@ from wirekafka.faults import isolate
 from wirekafka.metadata.operations import DENIALS, SUPPORTED_OPERATIONS, Operation, Resource
 from wirekafka.pending import Pending
 from wirekafka.wire.codec import (
+    MOST_ELEMENTS,
+    MOST_ELEMENTS_OF_A_BROKER,
+    MOST_ELEMENTS_OF_A_CONTROLLER,
     CountingReader,
     CountingWriter,
     Piece,
@@ -117,6 +121,7 @@ class Call(Generic[R]):
         client_id: the id in the request's header; None if it has none.
         client: the client of the connection.
         now_ms: the time when the request was read.
+        correlation_id: the number in the request's header.
     """
 
     request: R
@@ -124,6 +129,7 @@ class Call(Generic[R]):
     client_id: str | None
     client: Client
     now_ms: int
+    correlation_id: int = 0
 
     def is_authorized(self, operation: Operation, resource: Resource) -> bool:
         """Whether the client may do the operation; see `Client.is_authorized`."""
@@ -207,6 +213,16 @@ class Api:
         ApiVersions always has header 0, because the client does not know the broker's versions yet (KIP-511).
         """
         return self.is_flexible(version) and self.key != API_VERSIONS_KEY
+
+    def most_elements(self, *, is_member: bool) -> int:
+        """Returns the most elements that all arrays of a request may have together.
+
+        Args:
+            is_member: whether the broker is a member of a cluster with ZooKeeper.
+        """
+        if self.key in CONTROLLER_REQUESTS:
+            return MOST_ELEMENTS_OF_A_CONTROLLER
+        return MOST_ELEMENTS_OF_A_BROKER if is_member and self.key in MANY_PARTITIONS else MOST_ELEMENTS
 
     def handler_on(self, broker: Broker) -> Handler:
         """Returns the function that handles requests: the handler, wrapped by the reply gate if the API is gated."""
@@ -301,6 +317,23 @@ def serves_type(request_type: RequestType[Any, Any]) -> Callable[[Handler], Hand
     )
 
 
+def versions_without_limits(key: int, first: int, last: int, *, is_member: bool) -> range:
+    """Returns the versions of an API that a broker serves before `wirekafka.api.versions.max`; empty if it serves none.
+
+    A member of a cluster with ZooKeeper serves what Apache Kafka 3.9 serves there, and nothing newer: clients and brokers must
+    find the same in all brokers of the cluster. Other brokers do not serve the requests between brokers.
+
+    Args:
+        key: Kafka's API key.
+        first, last: the versions that the handler of the API has.
+    """
+    if is_member:
+        last = min(last, CLUSTER_VERSIONS.get(key, -1))
+    elif key in MEMBERS_ONLY:
+        last = -1
+    return range(first, last + 1)
+
+
 def served_versions(config: BrokerConfig) -> dict[int, range]:
     """Returns the versions of each API, by key, that this broker serves, without those that `wirekafka.api.versions.max` hides.
 
@@ -312,9 +345,10 @@ def served_versions(config: BrokerConfig) -> dict[int, range]:
     served = {}
     for key, api in INDEX.items():
         limit = limits.pop(api.name, None)
-        if limit == "none" and key != API_VERSIONS_KEY:
+        versions = versions_without_limits(key, api.first, api.last, is_member=config.is_member)
+        if not versions or (limit == "none" and key != API_VERSIONS_KEY):
             continue
-        last = api.last if limit is None else min(api.last, int(limit) if limit != "none" else -1)
+        last = versions[-1] if limit is None else min(versions[-1], int(limit) if limit != "none" else -1)
         if last < api.first:
             raise ConfigError(name, f"{api.name}:{limit}", f"a version from {api.first} to {api.last}")
         served[key] = range(api.first, last + 1)

@@ -27,6 +27,7 @@ KafkaApis.handleTxnOffsetCommitRequest.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -160,9 +161,19 @@ def _add_and_commit(
         is_added = _check_transaction(broker, call)
     except KafkaError as error:
         return proceed(error.code)
+    if isinstance(is_added, Pending):
+        return is_added.map(partial(_proceed_late, proceed))
     if not is_added:
         return proceed(None)
     return broker.transactions.after_commit(call.request.transactional_id, proceed, prepare=lambda: None)
+
+
+def _proceed_late(proceed: Callable[[ErrorCode | None], Any], error: ErrorCode | None) -> Any:
+    """Continues after another broker has answered for the transaction."""
+    try:
+        return proceed(error)
+    except Exception as failure:  # noqa: BLE001 - the dispatcher answers it, whatever it is
+        return failure
 
 
 def _commit_in_slices(broker: Broker, call: Call[TxnOffsetCommitRequest], checked: _Checked) -> Work[TxnOffsetCommitResponse]:
@@ -197,7 +208,7 @@ def _commit_all(
     request = call.request
     try:
         if is_later:
-            _check_transaction(broker, call)
+            _check_transaction_again(broker, call)
         return broker.groups.commit_offsets_in_transaction(
             CommitRequest(
                 request.group_id,
@@ -212,14 +223,24 @@ def _commit_all(
         return [error.code] * len(commits)
 
 
-def _check_transaction(broker: Broker, call: Call[TxnOffsetCommitRequest]) -> bool:
+def _check_transaction_again(broker: Broker, call: Call[TxnOffsetCommitRequest]) -> None:
+    """Raises unless the transaction is still open, or can be opened again by its coordinator on this broker.
+
+    Raises:
+        KafkaError: as `_check_transaction`; INVALID_TXN_STATE, the coordinator is another broker.
+    """
+    if isinstance(_check_transaction(broker, call), Pending):
+        raise KafkaError(ErrorCode.INVALID_TXN_STATE)
+
+
+def _check_transaction(broker: Broker, call: Call[TxnOffsetCommitRequest]) -> bool | Pending[ErrorCode | None]:
     """Raises unless the group's partition is in the producer's transaction, or can be added now.
 
     The partition's log knows transactions that are open in it, which were checked when they began. Clients know
     TRANSACTION_ABORTABLE from version 4 on. From version 5 on, this request adds the partition.
 
     Returns:
-        Whether the transaction coordinator was called.
+        Whether the transaction coordinator was called; or a Pending of the error, if another broker is the coordinator.
 
     Raises:
         KafkaError: INVALID_GROUP_ID, and the errors of the transaction coordinator.
@@ -232,14 +253,39 @@ def _check_transaction(broker: Broker, call: Call[TxnOffsetCommitRequest]) -> bo
     if broker.groups.has_open_transaction(request.group_id, request.producer_id, request.producer_epoch):
         return False
     partition = TopicPartition(GROUP_METADATA_TOPIC, broker.groups.partition_of(request.group_id))
-    refused = broker.transactions.check_produce(
-        request.transactional_id,
-        request.producer_id,
-        request.producer_epoch,
-        [partition],
-        adds=call.version >= FIRST_VERSION_WITH_TRANSACTIONS_V2,
-        knows_abortable=call.version >= FIRST_VERSION_WITH_ABORTABLE_ERROR,
-    )
+    question = (request.transactional_id, request.producer_id, request.producer_epoch, [partition])
+    adds = call.version >= FIRST_VERSION_WITH_TRANSACTIONS_V2
+    knows_abortable = call.version >= FIRST_VERSION_WITH_ABORTABLE_ERROR
+    pending = broker.transactions.ask_elsewhere(*question, adds=adds, knows_abortable=knows_abortable)
+    if pending is not None:
+        broker.groups.note_beginning(request.group_id, WritingProducer(request.producer_id, request.producer_epoch))
+        return pending.map(lambda errors: _check_later(broker, request, errors.get(partition)))
+    refused = broker.transactions.check_produce(*question, adds=adds, knows_abortable=knows_abortable)
     if partition in refused:
         raise KafkaError(refused[partition])
     return True
+
+
+def _check_later(broker: Broker, request: TxnOffsetCommitRequest, code: ErrorCode | None) -> ErrorCode | None:
+    """Returns the error after the answer of another broker; None if the offsets may be appended.
+
+    The transaction may have ended meanwhile. Offsets that were appended now would begin a transaction that nothing ends.
+    """
+    producer = WritingProducer(request.producer_id, request.producer_epoch)
+    try:
+        if code in (ErrorCode.INVALID_PRODUCER_ID_MAPPING, ErrorCode.INVALID_REQUEST):
+            # A client that invents producer ids must not leave state in the partition.
+            broker.groups.forget_beginning(request.group_id, producer.producer_id)
+        elif code is None and not broker.groups.may_begin_transaction(request.group_id, producer):
+            return ErrorCode.INVALID_TXN_STATE
+    except KafkaError as error:
+        return error.code
+    return _as_committer_knows_it(code)
+
+
+def _as_committer_knows_it(code: ErrorCode | None) -> ErrorCode | None:
+    """Returns the answer of another broker in the form that TxnOffsetCommit has; None if it is no error.
+
+    Source: GroupMetadataManager.maybeConvertOffsetCommitError.
+    """
+    return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if code is ErrorCode.NETWORK_EXCEPTION else code

@@ -8,6 +8,7 @@ Behaviour:
     transactions that it aborts itself. With level 0, its records have the version that Apache Kafka wrote before 4.0.
     With group.version 0, ConsumerGroupHeartbeat and ConsumerGroupDescribe answer UNSUPPORTED_VERSION. With share.version 0, so do
     the APIs of share groups, and members lose their share sessions.
+    A member of a cluster answers NOT_CONTROLLER.
 
 Versions:
     0. `allow_downgrade` has no effect, as in Apache Kafka without ZooKeeper: levels can only be raised.
@@ -27,6 +28,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
+from wirekafka.api.not_controller import not_controller
 from wirekafka.api.registry import Call, serves
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.metadata.features import FeatureUpdate, UpgradeType
@@ -68,6 +70,8 @@ def update_features(broker: Broker, call: Call[UpdateFeaturesRequest]) -> Update
     """Answers one UpdateFeatures request."""
     request = call.request
     call.authorize(Operation.ALTER, CLUSTER)
+    if broker.member is not None:
+        raise not_controller()
     updates = [FeatureUpdate(each.feature, each.max_version_level, each.upgrade_type) for each in request.feature_updates]
     try:
         broker.topics.features.update(updates, validate_only=request.validate_only)

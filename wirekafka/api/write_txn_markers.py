@@ -6,8 +6,9 @@ Behaviour:
     there. The group coordinator writes the markers of `__consumer_offsets`, and commits or drops the pending offsets. An epoch
     below the producer's gets INVALID_PRODUCER_EPOCH, a coordinator epoch below that of the last marker gets
     TRANSACTION_COORDINATOR_FENCED, a partition that does not exist gets UNKNOWN_TOPIC_OR_PARTITION. The response is sent when all
-    markers are committed.
+    markers are committed; those that are not after 30 seconds get REQUEST_TIMED_OUT.
     A marker with producer id -1 or epoch -1 gets UNKNOWN_SERVER_ERROR. Markers of one producer are answered together.
+    A marker that a defect of this broker prevents gets KAFKA_STORAGE_ERROR, after which coordinators send the marker again.
 
 Versions:
     0: as described (KIP-98). 1: flexible. 2: `transaction_version`; with transaction version 2 the marker's epoch is above the
@@ -16,8 +17,10 @@ Versions:
 Differs from Apache Kafka:
     Version 0, which Apache Kafka 4 dropped, is served.
     A partition whose directory has failed gets KAFKA_STORAGE_ERROR; Apache Kafka answers UNKNOWN_TOPIC_OR_PARTITION.
+    An unexpected exception gets KAFKA_STORAGE_ERROR; Apache Kafka answers UNKNOWN_SERVER_ERROR, after which its coordinator
+    sends no more markers of the transaction.
 
-Source: KafkaApis.handleWriteTxnMarkersRequest, WriteTxnMarkersResponse.
+Source: KafkaApis.handleWriteTxnMarkersRequest, WriteTxnMarkersResponse, TransactionMarkerRequestCompletionHandler.
 """
 
 from __future__ import annotations
@@ -27,7 +30,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from wirekafka.api.registry import Call, serves_type
-from wirekafka.coordinator.transactions.endings import MARKERS_AT_ONCE, PAUSE_MS
+from wirekafka.coordinator.transactions.endings import MARKERS_AT_ONCE, PAUSE_MS, SLICE_MS
 from wirekafka.coordinator.transactions.requests import Marker
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.faults import isolate
@@ -46,6 +49,8 @@ from wirekafka.wire.messages.write_txn_markers import (
 
 if TYPE_CHECKING:
     from wirekafka.broker import Broker
+    from wirekafka.clock import Timer
+    from wirekafka.replication.partition import CommitWait
 
 
 Results = dict[int, dict[str, dict[int, int]]]
@@ -61,7 +66,7 @@ def write_txn_markers(broker: Broker, call: Call[WriteTxnMarkersRequest]) -> Wri
 
 
 class _Writing:
-    """One request. Its markers are written a few at a time, and it is answered when all are committed or have failed."""
+    """One request. Its markers are written a few at a time. It is answered when all are committed or have failed."""
 
     def __init__(self, broker: Broker, call: Call[WriteTxnMarkersRequest]) -> None:
         self._broker = broker
@@ -75,7 +80,9 @@ class _Writing:
         )
         self._waiting_count = len(self._unwritten)
         self.response: WriteTxnMarkersResponse | None = None
-        self.pending: Pending[Any] = Pending()
+        self.pending: Pending[Any] = Pending(on_abandon=self._abandon)
+        self._waits: list[CommitWait] = []
+        self._timer: Timer | None = None
         for asked in call.request.markers:
             by_topic = self._results.setdefault(asked.producer_id, {})
             for topic in asked.topics:
@@ -84,15 +91,38 @@ class _Writing:
             self._answer()
 
     def go_on(self) -> None:
-        """Writes the next markers."""
+        """Writes the next markers, for a few milliseconds."""
+        clock = self._broker.clock
+        stop_ms = clock.monotonic_ms() + SLICE_MS
         self._broker.purgatory.hold()
         try:
             for _ in range(min(MARKERS_AT_ONCE, len(self._unwritten))):
                 self._write(*self._unwritten.popleft())
+                if clock.monotonic_ms() >= stop_ms:
+                    break
         finally:
             self._broker.purgatory.release()
         if self._unwritten:
-            self._broker.clock.call_later(PAUSE_MS, self.go_on)
+            clock.call_later(PAUSE_MS, self.go_on)
+        elif self._waiting_count:
+            timeout_ms = self._broker.config.integer("request.timeout.ms")
+            self._timer = clock.call_later(timeout_ms, self._end_waits)
+
+    def _end_waits(self) -> None:
+        """Answers, because the commit takes too long. The markers stay in the logs; the coordinator writes them again."""
+        for wait in self._waits:
+            wait.end(ErrorCode.REQUEST_TIMED_OUT)
+
+    def _abandon(self) -> None:
+        """Writes no more markers, because the connection was closed: a coordinator writes them again."""
+        self._unwritten.clear()
+        for wait in self._waits:
+            wait.cancel()
+        self._stop_timer()
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
 
     def _write(self, asked: WritableTxnMarker, partition: TopicPartition) -> None:
         note = partial(self._note, asked.producer_id, partition)
@@ -107,11 +137,13 @@ class _Writing:
             note(error.code)
             return
         with isolate("A marker cannot be written", partition=str(partition)) as fault:
-            self._broker.markers.write(
+            wait = self._broker.markers.write(
                 marker, coordinator_epoch=asked.coordinator_epoch, now_ms=self._call.now_ms, on_written=note
             )
+            if wait is not None:
+                self._waits.append(wait)
         if fault.error is not None:
-            note(ErrorCode.UNKNOWN_SERVER_ERROR)
+            note(ErrorCode.KAFKA_STORAGE_ERROR)
 
     def _note(self, producer_id: int, partition: TopicPartition, error: ErrorCode | None) -> None:
         self._results[producer_id][partition.topic][partition.partition] = error or ErrorCode.NONE
@@ -122,6 +154,7 @@ class _Writing:
     def _answer(self) -> None:
         markers = [_result(producer_id, by_topic) for producer_id, by_topic in self._results.items()]
         self.response = WriteTxnMarkersResponse(markers=markers)
+        self._stop_timer()
         self.pending.complete(self.response)
 
 

@@ -30,13 +30,14 @@ class MemoryDisk:
 
     Attributes:
         error: the error of all appends; None for success.
-        max_message_bytes, segment_bytes: the settings of all topics.
+        max_message_bytes, segment_bytes, min_insync_replicas: the settings of all topics.
     """
 
     def __init__(self) -> None:
         self.error: ErrorCode | None = None
         self.max_message_bytes = 1 << 20
         self.segment_bytes = 1 << 30
+        self.min_insync_replicas = 1
 
 
 class BatchLog:
@@ -66,7 +67,7 @@ class BatchLog:
         return SimpleNamespace(
             max_message_bytes=self.disk.max_message_bytes,
             segment_bytes=self.disk.segment_bytes,
-            min_insync_replicas=1,
+            min_insync_replicas=self.disk.min_insync_replicas,
             cleanup_policy=frozenset({"delete"}),
         )
 
@@ -149,10 +150,12 @@ class MemoryTopics:
         is_replicated: partitions that are created from now on have a follower in sync, so that an append is not a commit.
         features: has every feature at level 2.
         on_delete: called with each deleted topic.
+        on_change: called with each topic that is created.
     """
 
     def __init__(self, partition_count: int = 50) -> None:
         self.on_delete: list[Callable[[Any], object]] = []
+        self.on_change: list[Callable[[Any], object]] = []
         self.disk = MemoryDisk()
         self.topics: dict[str, MemoryTopic] = {}
         self.partition_count = partition_count
@@ -201,6 +204,8 @@ class MemoryTopics:
         if self.error is not None:
             raise KafkaError(self.error)
         topic = self.topics[name] = MemoryTopic(self.disk, name, partition_count, is_replicated=self.is_replicated)
+        for callback in self.on_change:
+            callback(topic)
         return topic
 
     def create_internal(self, name: str) -> MemoryTopic:

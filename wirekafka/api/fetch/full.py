@@ -8,6 +8,7 @@ Source: kafka.server.FullFetchContext, KIP-227.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from wirekafka.api.fetch.fetch_pass import (
@@ -45,16 +46,19 @@ Watched = list[tuple["Partition", "Asked"]]
 """The partitions that were read, in case the fetch must wait."""
 
 
-def fetch_all(broker: Broker, call: Call[FetchRequest], *, may_wait: bool = True) -> Reply:
+def fetch_all(
+    broker: Broker, call: Call[FetchRequest], pass_type: type[FetchPass] = FetchPass, *, may_wait: bool = True
+) -> Reply:
     """Reads the partitions that the request names.
 
     Args:
+        pass_type: reads for a consumer, or for a follower.
         may_wait: Whether the fetch waits if it finds too little. Otherwise the response has what there is.
     """
     request = call.request
     if partition_count(request.topics) > PARTITIONS_AT_ONCE:
-        return broker.slices.run(_fetch_in_slices(broker, call, may_wait))
-    reading = FetchPass(broker, call)
+        return broker.slices.run(_fetch_in_slices(broker, call, pass_type, may_wait))
+    reading = pass_type(broker, call)
     watched: Watched = []
     responses = [
         topic_response(topic.topic, topic.topic_id, _read(broker, call, reading, topic, topic.partitions, watched))
@@ -72,8 +76,8 @@ def fetch_all(broker: Broker, call: Call[FetchRequest], *, may_wait: bool = True
     return finish(_answer(broker, call, reading, responses))
 
 
-def _fetch_in_slices(broker: Broker, call: Call[FetchRequest], may_wait: bool) -> Work[Reply]:
-    reading = FetchPass(broker, call)
+def _fetch_in_slices(broker: Broker, call: Call[FetchRequest], pass_type: type[FetchPass], may_wait: bool) -> Work[Reply]:
+    reading = pass_type(broker, call)
     ends = ReadEnds()
     watched: Watched = []
     responses = []
@@ -124,7 +128,8 @@ def _wait(
         # The client fetches again, after an answer without records, as after a wait.
         return finish(_answer(broker, call, reading, responses))
     held.take(count)
-    delayed = reading.delay(lambda: fetch_all(broker, call, may_wait=False), on_end=lambda: held.give_back(count))
+    read_again = partial(fetch_all, broker, call, reading.after_wait, may_wait=False)
+    delayed = reading.delay(read_again, on_end=lambda: held.give_back(count))
     for partition, asked in watched:
         delayed.watch(partition, asked.partition_max_bytes)
     return delayed.pending
@@ -136,15 +141,16 @@ def _answer(
     """Returns the response, and opens a session if the request asks for one and there is room for it."""
     session_id = NO_SESSION_ID
     if call.request.session_epoch == INITIAL_EPOCH:
-        session_id = yield from _open_session(broker, call, responses)
+        session_id = yield from _open_session(broker, call, reading, responses)
     return fetch_response(session_id, responses, reading.node_endpoints)
 
 
-def _open_session(broker: Broker, call: Call[FetchRequest], responses: list[FetchableTopicResponse]) -> Work[int]:
+def _open_session(
+    broker: Broker, call: Call[FetchRequest], reading: FetchPass, responses: list[FetchableTopicResponse]
+) -> Work[int]:
     """Opens a session with what the request asks for and the response has; returns its id, or none if there is no room for it."""
     topics = call.request.topics
-    uses_topic_ids = call.version >= FIRST_VERSION_WITH_TOPIC_IDS
-    session = broker.fetch_sessions.create(partition_count(topics), uses_topic_ids=uses_topic_ids, now_ms=call.now_ms)
+    session = reading.open_session(partition_count(topics), uses_topic_ids=call.version >= FIRST_VERSION_WITH_TOPIC_IDS)
     if session is None:
         return NO_SESSION_ID
     for topic, response in zip(topics, responses, strict=True):
@@ -152,7 +158,8 @@ def _open_session(broker: Broker, call: Call[FetchRequest], responses: list[Fetc
             entry = session.put(topic.topic, topic.topic_id, asked)
             if not data.error_code:
                 entry.locate(broker.topics)
-            entry.told(len(data.records), data.error_code, data.high_watermark, data.log_start_offset)
+            if data.preferred_read_replica < 0:
+                entry.told(len(data.records), data.error_code, data.high_watermark, data.log_start_offset)
             if number % PARTITIONS_A_STEP == 0:
                 yield
     return session.session_id

@@ -37,12 +37,17 @@ News = list[tuple[SessionPartition, PartitionData]]
 """The partitions of the response: those with records, an error, or offsets that the client does not know."""
 
 
-def fetch_news(broker: Broker, call: Call[FetchRequest]) -> Reply:
-    """Changes the session by the request, and reads its dirty partitions."""
+def fetch_news(broker: Broker, call: Call[FetchRequest], pass_type: type[FetchPass], session_type: type[FetchSession]) -> Reply:
+    """Changes the session by the request, and reads its dirty partitions.
+
+    Args:
+        pass_type: reads for a consumer, or for a follower.
+        session_type: the sessions of consumers, or of followers. A session serves the one of them that opened it.
+    """
     request = call.request
     sessions = broker.fetch_sessions
     session = sessions.get(request.session_id)
-    if session is None:
+    if session is None or type(session) is not session_type:
         return FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
     if session.epoch != request.session_epoch:
         return FetchResponse(error_code=ErrorCode.INVALID_FETCH_SESSION_EPOCH)
@@ -61,7 +66,7 @@ def fetch_news(broker: Broker, call: Call[FetchRequest]) -> Reply:
         return FetchResponse()
     sessions.touch(session, call.now_ms)
     session.advance_epoch()
-    return _read_session(broker, call, session)
+    return _read_session(broker, call, session, pass_type(broker, call))
 
 
 def _fits(held: HeldPartitions, session: FetchSession, request: FetchRequest) -> bool:
@@ -74,7 +79,9 @@ def _fits(held: HeldPartitions, session: FetchSession, request: FetchRequest) ->
     return held.fits(len(new))
 
 
-def _read_session(broker: Broker, call: Call[FetchRequest], session: FetchSession, *, may_wait: bool = True) -> Reply:
+def _read_session(
+    broker: Broker, call: Call[FetchRequest], session: FetchSession, reading: FetchPass, *, may_wait: bool = True
+) -> Reply:
     """Reads the dirty partitions of the session.
 
     Args:
@@ -82,8 +89,7 @@ def _read_session(broker: Broker, call: Call[FetchRequest], session: FetchSessio
     """
     entries = tuple(session.dirty)
     if len(entries) > PARTITIONS_AT_ONCE:
-        return broker.slices.run(_read_in_slices(broker, call, session, entries, may_wait))
-    reading = FetchPass(broker, call)
+        return broker.slices.run(_read_in_slices(broker, call, session, reading, entries, may_wait))
     news = _read(broker, call, entries, reading)
     if may_wait and not reading.is_enough:
         return _wait(broker, call, session, reading)
@@ -91,10 +97,14 @@ def _read_session(broker: Broker, call: Call[FetchRequest], session: FetchSessio
 
 
 def _read_in_slices(
-    broker: Broker, call: Call[FetchRequest], session: FetchSession, entries: Sequence[SessionPartition], may_wait: bool
+    broker: Broker,
+    call: Call[FetchRequest],
+    session: FetchSession,
+    reading: FetchPass,
+    entries: Sequence[SessionPartition],
+    may_wait: bool,
 ) -> Work[Reply]:
     epoch = session.epoch
-    reading = FetchPass(broker, call)
     ends = ReadEnds()
     news: News = []
     for start in range(0, len(entries), PARTITIONS_A_STEP):
@@ -117,7 +127,7 @@ def _wait(broker: Broker, call: Call[FetchRequest], session: FetchSession, readi
         session.waiting = None
         if session.epoch != epoch:
             return _superseded(session)
-        return _read_session(broker, call, session, may_wait=False)
+        return _read_session(broker, call, session, reading.after_wait(broker, call), may_wait=False)
 
     delayed = reading.delay(answer)
     session.wait(delayed)
@@ -144,6 +154,7 @@ def _read(broker: Broker, call: Call[FetchRequest], entries: Sequence[SessionPar
         if (
             data.records
             or data.diverging_epoch is not None
+            or data.preferred_read_replica >= 0
             or entry.settle(0, data.error_code, data.high_watermark, data.log_start_offset)
         ):
             news.append((entry, data))
@@ -161,7 +172,9 @@ def _tell(call: Call[FetchRequest], session: FetchSession, news: News, reading: 
     responses: list[FetchableTopicResponse] = []
     last: FetchableTopicResponse | None = None
     for entry, data in news:
-        entry.told(len(data.records), data.error_code, data.high_watermark, data.log_start_offset)
+        # A partition that the client should read elsewhere stays dirty, until the client forgets it.
+        if data.preferred_read_replica < 0:
+            entry.told(len(data.records), data.error_code, data.high_watermark, data.log_start_offset)
         if last is not None and last.topic == entry.topic and last.topic_id == entry.topic_id:
             last.partitions.append(data)
             continue

@@ -39,6 +39,7 @@ def encode_one(version: int, session_id: int, topic: str, topic_id: bytes, data:
         data.error_code
         or data.aborted_transactions is not None
         or data.diverging_epoch is not None
+        or data.preferred_read_replica >= 0
         or version < FIRST_VERSION_WITH_SESSIONS
     ):
         return None

@@ -30,7 +30,6 @@ Differs from Apache Kafka:
     A transactional batch without a transactional id refuses its own partition, and not the whole request.
     CONCURRENT_TRANSACTIONS is answered at once. Apache Kafka asks the coordinator again for a tenth of a second. In wirekafka
     that is not needed, because EndTxn is answered after the first markers, at most 250, are written.
-    `current_leader` and `node_endpoints` stay empty, because this broker leads all partitions.
     `record_errors` name the first 10,000 records without a key, and those of the first 10,000 whose timestamp is out of bounds.
     Versions 0 to 2, which Apache Kafka 4 dropped, are served.
 
@@ -43,7 +42,10 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from wirekafka.api.current_leader import current_leader
 from wirekafka.api.produce.messages import (
+    LeaderIdAndEpoch,
+    NodeEndpoint,
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
@@ -68,6 +70,7 @@ from wirekafka.replication.delayed_produce import DelayedProduce
 if TYPE_CHECKING:
     from wirekafka.broker import Broker
 
+FIRST_VERSION_WITH_LEADERS = 10
 MOST_FAILURES_TOLD = 3
 
 
@@ -92,7 +95,7 @@ def _make_shortcut(
 
     def frame_answer(correlation_id: int, answer: PartitionProduceResponse) -> bytes:
         response = TopicProduceResponse(name=name, topic_id=topic_id, partition_responses=[answer])
-        framed = encode(correlation_id, ProduceResponse(responses=[response]))
+        framed = encode(correlation_id, _respond(broker, call, [response]))
         assert isinstance(framed, bytes), "the response has no region of a file"
         return framed
 
@@ -134,17 +137,29 @@ def produce(broker: Broker, call: Call[ProduceRequest]) -> ProduceResponse | Pen
         return _append_all(broker, call, refusal, {})
     try:
         call.authorize(Operation.WRITE, Resource.transactional_id(transactional_id))
-        refused, asked = check_transaction(broker, call, transactional_id)
+        checked = check_transaction(broker, call, transactional_id)
     except KafkaError as error:
         return _append_all(broker, call, error, {})
+    if isinstance(checked, Pending):
+        _keep_records(call.request)
+        return checked.map(partial(_append_late, broker, call))
+    refused, asked = checked
     if not asked or broker.transactions.is_committed(transactional_id):
         return _append_all(broker, call, None, refused)
 
     def proceed(error: ErrorCode | None) -> ProduceResponse | Pending[Any] | None:
         lost: Refused = {} if error is None else dict.fromkeys(asked, coordinator_is_lost())
-        return _append_all(broker, call, None, refused | lost)
+        return _append_all(broker, call, None, refused | lost, is_late=True)
 
     return broker.transactions.after_commit(transactional_id, proceed, prepare=partial(_keep_records, call.request))
+
+
+def _append_late(broker: Broker, call: Call[ProduceRequest], refused: Refused) -> Any:
+    """Appends after another broker has answered for the transaction; returns the response, a Pending of it, or an exception."""
+    try:
+        return _append_all(broker, call, None, refused, is_late=True)
+    except Exception as error:  # noqa: BLE001 - the dispatcher answers it, whatever it is
+        return error
 
 
 def _keep_records(request: ProduceRequest) -> None:
@@ -156,15 +171,18 @@ def _keep_records(request: ProduceRequest) -> None:
 
 
 def _append_all(
-    broker: Broker, call: Call[ProduceRequest], refusal: KafkaError | None, refused: Refused
+    broker: Broker, call: Call[ProduceRequest], refusal: KafkaError | None, refused: Refused, *, is_late: bool = False
 ) -> ProduceResponse | Pending[Any] | None:
     """Appends to each partition, unless the request or the partition is refused.
+
+    Args:
+        is_late: the transaction may have ended since it was checked.
 
     Raises:
         ProtocolError: a partition failed, and the producer wants no response.
     """
     is_by_id = call.version >= FIRST_VERSION_WITH_TOPIC_IDS
-    produce_pass = ProducePass(broker, call, refusal, refused)
+    produce_pass = ProducePass(broker, call, refusal, refused, is_late=is_late)
     broker.purgatory.hold()
     try:
         for data in call.request.topic_data:
@@ -186,13 +204,32 @@ def _answer(
     """
     request, responses, uncommitted = call.request, produce_pass.responses, produce_pass.uncommitted
     if uncommitted:
-        delayed = DelayedProduce(broker.clock, timeout_ms=request.timeout_ms, answer=lambda: ProduceResponse(responses=responses))
+        delayed = DelayedProduce(broker.clock, timeout_ms=request.timeout_ms, answer=lambda: _respond(broker, call, responses))
         delayed.wait_for(uncommitted)
         return delayed.pending
     if request.acks:
-        return ProduceResponse(responses=responses)
+        return _respond(broker, call, responses)
     _close_on_error(responses)
     return None
+
+
+def _respond(broker: Broker, call: Call[ProduceRequest], responses: list[TopicProduceResponse]) -> ProduceResponse:
+    """Returns the response; in a cluster it names the leaders of the partitions that this broker does not lead."""
+    response = ProduceResponse(responses=responses)
+    member = broker.member
+    if member is None or call.version < FIRST_VERSION_WITH_LEADERS:
+        return response
+    nodes: dict[int, NodeEndpoint] = {}
+    for topic in responses:
+        for answer in topic.partition_responses:
+            if answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
+                found = current_leader(broker, member, call.client.listener, topic.name, answer.index)
+                answer.current_leader = LeaderIdAndEpoch(leader_id=found.leader_id, leader_epoch=found.leader_epoch)
+                if found.node is not None:
+                    node_id, host, port, rack = found.node
+                    nodes[node_id] = NodeEndpoint(node_id=node_id, host=host, port=port, rack=rack)
+    response.node_endpoints = list(nodes.values())
+    return response
 
 
 def _refusal(call: Call[ProduceRequest]) -> KafkaError | None:

@@ -37,7 +37,7 @@ from wirekafka.api.produce.rules import (
     too_few_in_sync_replicas,
     without_transactional_id,
 )
-from wirekafka.api.produce.transactions import Refused
+from wirekafka.api.produce.transactions import Refused, check_may_begin
 from wirekafka.errors import ErrorCode, KafkaError, ProtocolError
 from wirekafka.faults import log_once
 from wirekafka.log.validation import Batch, HeavyBatchError, validate_batch, without_bounds
@@ -80,6 +80,7 @@ class ProducePass:
     Args:
         refusal: why the whole request is refused; None if it is not refused.
         refused: the partitions to which the request's transaction must not write.
+        is_late: the transaction may have ended since it was checked, so it is checked again at each append.
 
     Attributes:
         responses: the answers so far, by topic.
@@ -93,6 +94,7 @@ class ProducePass:
         "_has_batches",
         "_heavy",
         "_is_acks_all",
+        "_is_late",
         "_job",
         "_refusal",
         "_refused",
@@ -101,12 +103,15 @@ class ProducePass:
         "uncommitted",
     )
 
-    def __init__(self, broker: Broker, call: Call[ProduceRequest], refusal: KafkaError | None, refused: Refused) -> None:
+    def __init__(
+        self, broker: Broker, call: Call[ProduceRequest], refusal: KafkaError | None, refused: Refused, *, is_late: bool
+    ) -> None:
         self._broker = broker
         self._call = call
         self._refusal = refusal
         self._refused = refused
         self._is_acks_all = call.request.acks == ACKS_ALL
+        self._is_late = is_late
         self._has_batches = call.version >= FIRST_VERSION_WITH_BATCHES
         self._heavy: list[_Heavy] = []
         self._job: Job | None = None
@@ -152,6 +157,7 @@ class ProducePass:
             answer: called once all records are appended; returns the response or a Pending of it.
         """
         pending: Pending[Any] = Pending(on_abandon=self._abandon)
+        self._is_late = self._call.request.transactional_id is not None
         self._heavy.reverse()
         self._append_next(pending, answer)
         return pending
@@ -279,14 +285,27 @@ class ProducePass:
         """
         if self._has_batches:
             check_batch(self._call, data.records)
-            if self._refused and partition in self._refused:
-                raise self._refused[partition]
+            if self._refused or self._is_late:
+                self._check_transaction(partition, data)
         elif not data.records:
             return
         elif is_transactional(data.records):
             raise without_transactional_id()
         if self._is_acks_all and not partition.has_enough_in_sync_replicas:
             raise too_few_in_sync_replicas(partition)
+
+    def _check_transaction(self, partition: Partition, data: PartitionProduceData) -> None:
+        """Raises if the request's transaction must not write to the partition, or has ended there meanwhile.
+
+        Raises:
+            KafkaError: the refusal of the coordinator; INVALID_TXN_STATE.
+        """
+        refusal = self._refused.get(partition.topic_partition)
+        if refusal is not None:
+            raise refusal
+        if self._is_late:
+            assert data.records is not None, "the batch was checked before"
+            check_may_begin(partition, data.records)
 
 
 def answer_of(index: int, info: AppendInfo) -> PartitionProduceResponse:

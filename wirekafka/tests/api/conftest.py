@@ -6,13 +6,14 @@ from importlib import import_module
 
 import pytest
 
-TIME_LIMITS = {
-    "wirekafka.slices": "SLICE_SECONDS",
-    "wirekafka.api.list_offsets": "SECONDS_ON_LOOP",
-    "wirekafka.api.produce.produce_pass": "SECONDS_ON_LOOP",
-    "wirekafka.replication.purgatory": "SECONDS_AT_ONCE",
-}
-"""The constants, by module, that bound the time in which a handler answers at once."""
+TIME_LIMITS = (
+    ("wirekafka.slices", "FIRST_SLICE_SECONDS"),
+    ("wirekafka.slices", "SLICE_SECONDS"),
+    ("wirekafka.api.list_offsets", "SECONDS_ON_LOOP"),
+    ("wirekafka.api.produce.produce_pass", "SECONDS_ON_LOOP"),
+    ("wirekafka.replication.purgatory", "SECONDS_AT_ONCE"),
+)
+"""The constants, with their modules, that bound the time in which a handler answers at once."""
 
 
 @pytest.fixture(autouse=True)
@@ -23,5 +24,5 @@ def _no_time_limits(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPa
     has done anything.
     """
     if request.node.get_closest_marker("time_limits") is None:
-        for module, name in TIME_LIMITS.items():
+        for module, name in TIME_LIMITS:
             monkeypatch.setattr(import_module(module), name, 60.0)

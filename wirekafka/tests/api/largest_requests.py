@@ -7,6 +7,7 @@ from typing import Any
 
 import trio
 
+from wirekafka.api.cluster_versions import MEMBERS_ONLY
 from wirekafka.api.registry import Api, all_apis
 from wirekafka.errors import ProtocolError
 from wirekafka.pending import Pending
@@ -21,12 +22,16 @@ MOST_SECONDS = 20
 
 
 def largest_requests(count: int) -> Iterator[tuple[str, bytes]]:
-    """Returns names and framed requests of the newest versions, one for each array of each API except Produce, which has records.
+    """Returns names and framed requests of the newest versions, one for each array of each API.
+
+    Left out are Produce, which has records, and the requests that only a member of a cluster serves.
 
     Args:
         count: the number of elements in the array.
     """
     for api in all_apis():
+        if api.key in MEMBERS_ONLY:
+            continue
         version = api.versions[-1]
         for field in fields_of(api.request, version, api.is_flexible(version)):
             if field.element is not None and api.name != "Produce":

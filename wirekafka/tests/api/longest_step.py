@@ -44,6 +44,8 @@ def measuring() -> Iterator[LongestStep]:
     # The broker freezes the objects of its start too, so that the garbage collector does not visit them.
     gc.collect()
     gc.freeze()
+    # In a broker no full collection has visited these objects, whose number would delay the next full collection.
+    gc.collect()
     thresholds = gc.get_threshold()
     gc.set_threshold(*COLLECTION_THRESHOLDS)
     steps = LongestStep()

@@ -7,6 +7,7 @@ import pytest
 from wirekafka.errors import ErrorCode
 from wirekafka.names import TopicPartition
 from wirekafka.tests.api.data_plane import Caller, run
+from wirekafka.tests.api.members import id_of, join, topic
 from wirekafka.tests.api.transactions import add, errors_of, initialize
 from wirekafka.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
@@ -52,6 +53,20 @@ def test_none_is_added_if_one_does_not_exist(tmp_path: Path, version: int) -> No
             ("u", 0): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         }
         assert caller.broker.transactions.describe("x")[1] == []
+
+    run(body, tmp_path)
+
+
+def test_new_partition_is_not_added_before_the_controller_has_told_its_leader(tmp_path: Path) -> None:
+    async def body(caller: Caller) -> None:
+        member = join(caller)
+        member.tell(topic("u", 1))
+        member.host(caller, id_of("t"), "t", 0)
+        assert caller.broker.topics.find_partition("t", 0).is_hosted
+        assert add(caller, (0, 0), ("t", 0), ("u", 0)) == {
+            ("t", 0): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            ("u", 0): ErrorCode.OPERATION_NOT_ATTEMPTED,
+        }
 
     run(body, tmp_path)
 

@@ -1,17 +1,27 @@
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from wirekafka.api.api_versions import ApiVersionsRequest, api_versions, unsupported_version
-from wirekafka.api.registry import Call, all_apis, served_versions
+from wirekafka.api.api_versions import api_versions, unsupported_version
+from wirekafka.api.cluster_versions import CLUSTER_VERSIONS, MEMBERS_ONLY
+from wirekafka.api.registry import Api, Call, all_apis, served_versions
 from wirekafka.config import BrokerConfig, ConfigError
 from wirekafka.errors import ErrorCode
 from wirekafka.metadata.features import Features
 from wirekafka.testing.memory_store import MemoryStore
 from wirekafka.tests.server.frames import client
+from wirekafka.wire.messages.api_versions import ApiVersionsRequest
+
+README = (Path(__file__).parents[3] / "README.md").read_text()
+
+
+def apis_without_a_cluster() -> list[Api]:
+    return [api for api in all_apis() if api.key not in MEMBERS_ONLY]
 
 
 def broker_that_hides(text: str = "", **levels: int) -> Any:
@@ -33,9 +43,9 @@ def ask(version: int, name: str = "", software_version: str = "") -> tuple[Any, 
 def test_list_is_what_the_registry_serves(version: int) -> None:
     response, _ = ask(version)
     assert response.error_code == 0
-    assert [api.api_key for api in response.api_keys] == [api.key for api in all_apis()]
+    assert [api.api_key for api in response.api_keys] == [api.key for api in apis_without_a_cluster()]
     assert {api.api_key: range(api.min_version, api.max_version + 1) for api in response.api_keys} == {
-        api.key: api.versions for api in all_apis()
+        api.key: api.versions for api in apis_without_a_cluster()
     }
 
 
@@ -45,7 +55,31 @@ def test_hidden_versions_are_not_listed() -> None:
     listed = {api.api_key: api for api in response.api_keys}
     assert listed[1].max_version == 12
     assert 60 not in listed
-    assert set(listed) == {api.key for api in all_apis()} - {60}
+    assert set(listed) == {api.key for api in apis_without_a_cluster()} - {60}
+
+
+def test_member_of_a_cluster_serves_what_its_other_brokers_serve() -> None:
+    settings = {"zookeeper.connect": "localhost:2181", "broker.id": "1"}
+    served = served_versions(BrokerConfig.load(None, settings))
+    assert {key: versions[-1] for key, versions in served.items()} == {
+        api.key: min(api.versions[-1], CLUSTER_VERSIONS[api.key]) for api in all_apis() if api.key in CLUSTER_VERSIONS
+    }
+    assert served[0] == range(12)
+    assert 6 in served
+    assert not {68, 69, 74, 75, 76} & served.keys()
+
+
+@pytest.mark.parametrize(("column", "settings"), [(2, {}), (3, {"zookeeper.connect": "localhost:2181", "broker.id": "1"})])
+def test_table_of_the_readme_is_what_each_kind_of_broker_serves(column: int, settings: dict[str, str]) -> None:
+    cells = [[cell.strip() for cell in row.strip("| ").split("|")] for row in re.findall(r"^\| \d.*\|$", README, re.MULTILINE)]
+    table = {int(row[0]): row[column] for row in cells if len(row) > column and row[column]}
+    assert table == {key: f"{each[0]}-{each[-1]}" for key, each in served_versions(BrokerConfig.load(None, settings)).items()}
+
+
+def test_member_of_a_cluster_may_hide_more() -> None:
+    settings = {"zookeeper.connect": "localhost:2181", "broker.id": "1", "wirekafka.api.versions.max": "Fetch:12,Produce:13"}
+    served = served_versions(BrokerConfig.load(None, settings))
+    assert (served[1][-1], served[0][-1]) == (12, 11)
 
 
 @pytest.mark.parametrize("text", ["Fletch:12", "ApiVersions:none"])

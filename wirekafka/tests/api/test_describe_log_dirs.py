@@ -75,6 +75,7 @@ def test_describe_log_dirs_of_a_lost_directory_is_an_error_of_its_own(tmp_path: 
     run(body, first, log_dirs=f"{first},{second}")
 
 
+@pytest.mark.time_limits
 @pytest.mark.parametrize("asks_for_all", [True, False])
 def test_topic_that_is_deleted_while_the_directories_are_described_is_left_out(tmp_path: Path, asks_for_all: bool) -> None:
     async def body(caller: Caller) -> None:

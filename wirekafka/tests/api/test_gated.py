@@ -63,7 +63,7 @@ INTERNAL = (GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, SHARE_STATE_TOPIC)
 FOLLOWER = 99
 
 
-def run(body: Callable[[Caller], Awaitable[None]], path: Path) -> None:
+def run(body: Callable[[Caller], Awaitable[None]], path: Path, **settings: str) -> None:
     """Runs a test over a broker whose three internal topics have one partition each, with a follower."""
 
     async def replicated(caller: Caller) -> None:
@@ -79,7 +79,7 @@ def run(body: Callable[[Caller], Awaitable[None]], path: Path) -> None:
         "transaction_state_log_num_partitions": "1",
         "share_coordinator_state_topic_num_partitions": "1",
     }
-    data_plane.run(replicated, path, group_initial_rebalance_delay_ms="0", **one)
+    data_plane.run(replicated, path, group_initial_rebalance_delay_ms="0", **one, **settings)
 
 
 def partition_of(caller: Caller, topic: str) -> Partition:
@@ -236,6 +236,20 @@ def test_coordinator_that_loses_its_partition_before_the_commit_says_so_and_forg
             assert not caller.broker.groups._timers
 
     run(body, tmp_path)
+
+
+def test_response_of_a_group_waits_no_longer_than_the_setting(tmp_path: Path) -> None:
+    async def body(caller: Caller) -> None:
+        leave_uncommitted(caller)
+        response = caller.ask(*REQUESTS[9])
+        assert isinstance(response, Pending)
+        await trio.sleep(1.9)
+        assert not response.is_done
+        await trio.sleep(0.2)
+        assert response.is_done
+        assert ErrorCode.COORDINATOR_LOAD_IN_PROGRESS in set(errors_in(await wait_for(response)))
+
+    run(body, tmp_path, offsets_commit_timeout_ms="2000")
 
 
 def test_committed_state_answers_at_once(tmp_path: Path) -> None:

@@ -28,7 +28,6 @@ from wirekafka.api.alter_share_group_offsets import (
 from wirekafka.api.consumer_group_describe import ConsumerGroupDescribeRequest
 from wirekafka.api.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from wirekafka.api.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
-from wirekafka.api.create_topics import CreatableTopic, CreateTopicsRequest
 from wirekafka.api.delete_groups import DeleteGroupsRequest
 from wirekafka.api.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from wirekafka.api.delete_share_group_offsets import (
@@ -86,6 +85,7 @@ from wirekafka.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTransaction,
 )
+from wirekafka.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from wirekafka.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from wirekafka.wire.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,

@@ -215,7 +215,7 @@ def test_records_are_delivered_again_once_their_state_is_loaded_again(tmp_path: 
         assert acquired(await member.fetch(0)) == {0: [(0, 0, 1)]}
         lose_state(caller)
         for partition in state_partitions(caller):
-            caller.broker.share_groups.states.state.elect(partition.index, 7)
+            caller.broker.share_groups.states.state.elect(partition, 7)
         await trio.sleep(1)
         assert acquired(await member.fetch()) == {0: [(0, 0, 1)]}
         assert errors(member.acknowledge((0, 0, 0, [ACCEPT]))) == {0: 0}

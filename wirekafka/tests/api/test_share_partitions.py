@@ -169,8 +169,10 @@ def test_state_that_is_being_loaded_is_not_taken_for_lost(tmp_path: Path, monkey
     async def body(caller: Caller) -> None:
         other = caller.broker.topics.create("other", 1)
         Member(caller).heartbeat(subscribed_topic_names=["flights", "other"])
-        for index in range(2):
-            caller.broker.share_groups.states.state.elect(index, 7)
+        states = caller.broker.share_groups.states.state
+        for partition in caller.broker.topics.get(SHARE_STATE_TOPIC).partitions[:2]:
+            states.resign(partition.index)
+            states.elect(partition, 7)
         caller.broker.topics.delete(other)
         assert initialized(caller) == {"flights": [0, 1]}
         await trio.sleep(1)

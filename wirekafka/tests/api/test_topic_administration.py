@@ -7,12 +7,17 @@ from typing import Any
 import pytest
 
 from wirekafka.api.create_partitions import CreatePartitionsAssignment, CreatePartitionsRequest, CreatePartitionsTopic
-from wirekafka.api.create_topics import CreatableReplicaAssignment, CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from wirekafka.api.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from wirekafka.api.describe_topic_partitions import Cursor, DescribeTopicPartitionsRequest, TopicRequest
 from wirekafka.errors import ErrorCode
 from wirekafka.names import GROUP_METADATA_TOPIC, ZERO_TOPIC_ID, new_topic_id
 from wirekafka.tests.api.data_plane import NOW_MS, Caller, batch, run
+from wirekafka.wire.messages.create_topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+)
 
 NODE = 1
 

@@ -1,13 +1,17 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from wirekafka.api.produce import produce_pass
 from wirekafka.api.produce.messages import PartitionProduceData, ProduceRequest, TopicProduceData
 from wirekafka.errors import ErrorCode, ProtocolError
+from wirekafka.pending import Pending
 from wirekafka.replication.partition import Partition
-from wirekafka.tests.api.data_plane import Caller, batch
+from wirekafka.tests.api.data_plane import Caller, batch, wait_for
 from wirekafka.tests.api.transacting import V1, V2, Transactor, run
 
 
@@ -252,5 +256,60 @@ def test_transactional_produce_of_a_topic_that_is_gone_asks_nobody(tmp_path: Pat
         data = TopicProduceData(name="gone", partition_data=[PartitionProduceData(index=0, records=batch(b"a"))])
         answer = caller.ask(ProduceRequest(transactional_id="nobody", acks=1, topic_data=[data]), V1)
         assert answer.responses[0].partition_responses[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    run(body, tmp_path)
+
+
+async def send_later(producer: Transactor, *indexes: int, meanwhile: Callable[[], object]) -> list[int]:
+    """Produces one record to each partition, all but the first of them after a thread has validated them; returns the errors."""
+    data = [PartitionProduceData(index=index, records=producer.batch(b"a", sequence=0)) for index in indexes]
+    request = ProduceRequest(
+        transactional_id=producer.transactional_id,
+        acks=-1,
+        timeout_ms=1000,
+        topic_data=[TopicProduceData(name="flights", partition_data=data)],
+    )
+    pending = producer.caller.ask(request, producer.version)
+    assert isinstance(pending, Pending)
+    meanwhile()
+    response: Any = await wait_for(pending)
+    return [each.error_code for each in response.responses[0].partition_responses]
+
+
+def test_batch_whose_transaction_ends_during_its_validation_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(produce_pass, "SECONDS_ON_LOOP", -1)
+
+    async def body(caller: Caller) -> None:
+        caller.broker.topics.create("flights", 2)
+        producer = Transactor(caller, version=V1)
+        producer.add(0, 1)
+        errors = await send_later(producer, 0, 1, meanwhile=lambda: producer.end(is_commit=False))
+        assert errors == [0, ErrorCode.INVALID_TXN_STATE]
+        log = partition_of(caller, 1).log
+        assert (log.log_end_offset, log.last_stable_offset) == (1, 1), "the marker is the only batch"
+
+    run(body, tmp_path)
+
+
+def test_batch_that_the_coordinator_refused_is_refused_whatever_object_the_partition_has_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(produce_pass, "SECONDS_ON_LOOP", -1)
+
+    async def body(caller: Caller) -> None:
+        topics = caller.broker.topics
+
+        def create_again() -> None:
+            topic = topics.find("flights")
+            assert topic is not None
+            topics.delete(topic)
+            topics.create("flights", 3)
+
+        topics.create("flights", 3)
+        producer = Transactor(caller, version=V1)
+        producer.add(0, 1)
+        errors = await send_later(producer, 0, 1, 2, meanwhile=create_again)
+        assert errors == [0, ErrorCode.INVALID_TXN_STATE, ErrorCode.TRANSACTION_ABORTABLE]
+        assert [partition_of(caller, index).log.log_end_offset for index in (1, 2)] == [0, 0]
 
     run(body, tmp_path)

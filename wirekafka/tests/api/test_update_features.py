@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import trio
 
-from wirekafka.api.api_versions import ApiVersionsRequest
 from wirekafka.api.consumer_group_describe import ConsumerGroupDescribeRequest
 from wirekafka.api.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from wirekafka.api.describe_transactions import DescribeTransactionsRequest
@@ -26,6 +25,7 @@ from wirekafka.tests.api.sharing import ACCEPT, Member, acquired, append
 from wirekafka.tests.api.test_share_groups import alter, delete, describing
 from wirekafka.tests.api.transacting import V1, Transactor
 from wirekafka.wire.batch import iterate_records
+from wirekafka.wire.messages.api_versions import ApiVersionsRequest
 
 UNSUPPORTED_VERSION = ErrorCode.UNSUPPORTED_VERSION
 

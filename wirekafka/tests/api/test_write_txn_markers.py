@@ -4,8 +4,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trio
+from structlog.testing import capture_logs
 
 from wirekafka.errors import ErrorCode
+from wirekafka.replication.partition import Partition
 from wirekafka.tests.api.data_plane import Caller, wait_for
 from wirekafka.tests.api.fetching import at, partitions_of, request_of
 from wirekafka.tests.api.transacting import Transactor, run
@@ -130,5 +133,75 @@ def test_markers_wake_who_waits_with_one_answer(tmp_path: Path) -> None:
         write(caller, marker(producer, 0, 1, transaction_result=True))
         found = partitions_of(await wait_for(pending))
         assert all(len(found[index].records) for index in (0, 1))
+
+    run(body, tmp_path)
+
+
+def replicate(caller: Caller) -> Any:
+    """Gives the partition a follower that has no record yet."""
+    topic = caller.broker.topics.find("flights")
+    assert topic is not None
+    partition = topic.partitions[0]
+    partition.is_sole_replica = False
+    partition.replicas = partition.in_sync_replicas = (partition.leader, 2)
+    return partition
+
+
+def test_marker_that_is_not_committed_in_time_gets_an_answer(tmp_path: Path) -> None:
+    async def body(caller: Caller) -> None:
+        caller.broker.topics.create("flights", 1)
+        producer = Transactor(caller)
+        producer.send(b"a")
+        partition = replicate(caller)
+        started = trio.current_time()
+        answer = await wait_for(caller.ask(WriteTxnMarkersRequest(markers=[marker(producer, 0)]), 1))
+        assert answer.markers[0].topics[0].partitions[0].error_code == ErrorCode.REQUEST_TIMED_OUT
+        assert trio.current_time() - started == pytest.approx(20, abs=1)
+        partition.advance_high_watermark(2)
+
+    run(body, tmp_path, request_timeout_ms="20000")
+
+
+def test_marker_that_is_committed_in_time_gets_no_error(tmp_path: Path) -> None:
+    async def body(caller: Caller) -> None:
+        caller.broker.topics.create("flights", 1)
+        producer = Transactor(caller)
+        producer.send(b"a")
+        partition = replicate(caller)
+        pending = caller.ask(WriteTxnMarkersRequest(markers=[marker(producer, 0)]), 1)
+        await trio.sleep(10)
+        partition.advance_high_watermark(2)
+        answer = await wait_for(pending)
+        assert answer.markers[0].topics[0].partitions[0].error_code == 0
+
+    run(body, tmp_path)
+
+
+def test_markers_of_a_client_that_has_gone_away_are_not_written_any_more(tmp_path: Path) -> None:
+    async def body(caller: Caller) -> None:
+        caller.broker.topics.create("flights", 1)
+        producer = Transactor(caller)
+        request = WriteTxnMarkersRequest(markers=[marker(producer, *[0] * 1_000)])
+        caller.ask(request, 1).abandon()
+        written = log_of(caller).log_end_offset
+        await trio.sleep(1)
+        assert 0 < log_of(caller).log_end_offset == written < 1_000
+
+    run(body, tmp_path)
+
+
+def test_marker_that_a_defect_prevents_gets_an_error_after_which_coordinators_send_it_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(partition: Partition, *arguments: object, **settings: object) -> None:
+        raise ZeroDivisionError
+
+    async def body(caller: Caller) -> None:
+        caller.broker.topics.create("flights", 1)
+        producer = Transactor(caller)
+        monkeypatch.setattr(Partition, "write_marker", fail)
+        with capture_logs() as logs:
+            assert [*write(caller, marker(producer, 0)).values()] == [ErrorCode.KAFKA_STORAGE_ERROR]
+        assert [line["event"] for line in logs] == ["A marker cannot be written"]
 
     run(body, tmp_path)

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 import trio
 
-from wirekafka.api.api_versions import ApiVersionsRequest
 from wirekafka.api.metadata import MetadataRequest
 from wirekafka.api.registry import find_api
 from wirekafka.config import BrokerConfig
 from wirekafka.server.running import open_broker
 from wirekafka.testing.data_plane import open_caller
 from wirekafka.wire.codec import decode, encode
+from wirekafka.wire.messages.api_versions import ApiVersionsRequest
 from wirekafka.wire.types import Message
 
 

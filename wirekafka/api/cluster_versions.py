@@ -1,0 +1,73 @@
+"""The APIs of a member of a cluster with ZooKeeper, and their newest versions: those of brokers of Apache Kafka 3.9.
+
+Clients choose a protocol by what one broker serves, and use it with all brokers. So a member hides what the other brokers do not
+have: the groups of KIP-848 and KIP-932, transactions of version 2 (KIP-890), and what a broker serves with KRaft only.
+
+Source: the messages of Apache Kafka 3.9 with the listener `zkBroker`, and their `validVersions`.
+"""
+
+from __future__ import annotations
+
+CONTROLLER_REQUESTS = frozenset({4, 5, 6})
+"""LeaderAndIsr, StopReplica and UpdateMetadata, by API key."""
+
+MEMBERS_ONLY = CONTROLLER_REQUESTS | {7, 56, 67}
+"""The requests between brokers that only a member of a cluster serves, by API key; also ControlledShutdown, AlterPartition and
+AllocateProducerIds, which a broker sends to the one that it takes for the controller."""
+
+MANY_PARTITIONS = frozenset({1, 23, 24, 27})
+"""The requests of other brokers that may name all partitions of a broker, by API key: Fetch, OffsetForLeaderEpoch,
+AddPartitionsToTxn and WriteTxnMarkers. Apache Kafka puts all that waits for a broker into one request."""
+
+CLUSTER_VERSIONS = {
+    0: 11,  # Produce
+    1: 17,  # Fetch
+    2: 9,  # ListOffsets
+    3: 12,  # Metadata
+    4: 7,  # LeaderAndIsr
+    5: 4,  # StopReplica
+    6: 8,  # UpdateMetadata
+    7: 3,  # ControlledShutdown
+    8: 9,  # OffsetCommit
+    9: 9,  # OffsetFetch
+    10: 6,  # FindCoordinator
+    11: 9,  # JoinGroup
+    12: 4,  # Heartbeat
+    13: 5,  # LeaveGroup
+    14: 5,  # SyncGroup
+    15: 5,  # DescribeGroups
+    16: 5,  # ListGroups
+    18: 4,  # ApiVersions
+    19: 7,  # CreateTopics
+    20: 6,  # DeleteTopics
+    21: 2,  # DeleteRecords
+    22: 5,  # InitProducerId
+    23: 4,  # OffsetForLeaderEpoch
+    24: 5,  # AddPartitionsToTxn
+    25: 4,  # AddOffsetsToTxn
+    26: 4,  # EndTxn
+    27: 1,  # WriteTxnMarkers
+    28: 4,  # TxnOffsetCommit
+    29: 3,  # DescribeAcls
+    30: 3,  # CreateAcls
+    31: 3,  # DeleteAcls
+    32: 4,  # DescribeConfigs
+    33: 2,  # AlterConfigs
+    34: 2,  # AlterReplicaLogDirs
+    35: 4,  # DescribeLogDirs
+    37: 3,  # CreatePartitions
+    42: 2,  # DeleteGroups
+    43: 2,  # ElectLeaders
+    44: 1,  # IncrementalAlterConfigs
+    45: 0,  # AlterPartitionReassignments
+    46: 0,  # ListPartitionReassignments
+    47: 0,  # OffsetDelete
+    56: 3,  # AlterPartition
+    57: 1,  # UpdateFeatures
+    60: 1,  # DescribeCluster
+    61: 0,  # DescribeProducers
+    65: 0,  # DescribeTransactions
+    66: 1,  # ListTransactions
+    67: 0,  # AllocateProducerIds
+}
+"""The newest version of each API of a member, by API key."""
